@@ -1,0 +1,80 @@
+# Every target sets itself up: it makes .venv if need be and installs what it uses, again only after
+# pyproject.toml changed. `make demo` installs neither torch nor jax.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+comma := ,
+
+# In CI a missing engine is a failure, not a skipped test.
+ifeq ($(CI),true)
+export FIREBRICK_REQUIRE_ENGINES ?= numpy,cpu,torch
+endif
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test check lint format bench soak clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMPS)/train ## train a small convolutional network on the digits that come with the package
+	$(BIN)/firebrick train digits --model cnn --device cpu --out runs/demo
+
+test: $(STAMPS)/test ## run all tests but the soak tests
+	$(BIN)/python -m pytest -n auto
+
+check: lint ## lint, then the tests that are not marked slow (under two minutes)
+	$(BIN)/python -m pytest -n auto -m "not soak and not slow"
+
+lint: $(STAMPS)/test ## format check, lint, types, and which package may import which
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMPS)/test ## rewrite the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMPS)/bench ## compare with PyTorch and JAX on this machine
+	$(BIN)/python -m benchmarks
+
+soak: $(STAMPS)/test ## run the exhaustive tests (long)
+	$(BIN)/python -m pytest -n auto -m soak
+
+clean: ## remove the environment, caches and build outputs (not runs/)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# $(call install,WHAT): pip prints only errors; after one, say what a person can do about it.
+define install
+@echo "Installing $(1) into $(VENV) ..."
+@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '$(1)' || { \
+	echo "error: pip could not install $(1); its own message is above." >&2; \
+	echo "If it speaks of a connection, or found no version of a package, then this machine cannot" >&2; \
+	echo "reach the package index: check the network, or point pip at an index with PIP_INDEX_URL." >&2; \
+	exit 1; }
+@mkdir -p $(STAMPS) && touch $@
+endef
+
+$(STAMPS)/venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "error: Firebrick needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Name another one, for example: make $(firstword $(MAKECMDGOALS)) PYTHON=python3.12" >&2; \
+		exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+		echo "error: '$(PYTHON) -m venv' failed; on Debian and Ubuntu, install the python3-venv package." >&2; \
+		exit 1; }
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/train: $(STAMPS)/venv pyproject.toml
+	$(call install,.[train])
+
+$(STAMPS)/test: $(STAMPS)/venv pyproject.toml
+	$(call install,.[test$(comma)train])
+
+$(STAMPS)/bench: $(STAMPS)/venv pyproject.toml
+	$(call install,.[bench])

@@ -1,0 +1,246 @@
+"""The backward pass: from a result's cotangent to the gradients of its leaves."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from firebrick.autodiff.anomaly import check_backward
+from firebrick.autodiff.gradients import Gradients
+from firebrick.autodiff.tape import Node, anomaly, grad_mode, handle, make_leaf, region, strategy
+from firebrick.core.bind import bind, constant, describe
+from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
+from firebrick.core.hooks import hooks
+from firebrick.core.op import Vjp
+from firebrick.core.storage import Storage
+from firebrick.core.tensor import Tensor
+from firebrick.ops.elementwise import add
+from firebrick.ops.movement import broadcast_to
+from firebrick.ops.reduction import sum_to
+
+
+def filled(value: float, like: Tensor) -> Tensor:
+    """A constant of a tensor's shape, dtype and device."""
+    out: Tensor = broadcast_to(constant(value, like.dtype, like.device), shape=like.shape)
+    return out
+
+
+def require_grad(x: Tensor) -> Tensor:
+    """Track ``x`` as a leaf; returns it.
+
+    Raises:
+        DTypeError: Only floating tensors have gradients.
+        GradientError: It is the result of tracked operations already.
+    """
+    if x.dtype.kind != "float":
+        raise DTypeError("gradients need a floating dtype", describe("x", x), "cast it: fb.astype(x, fb.float32)")
+    if x.node is None:
+        make_leaf(x)
+    elif x.node.op is not None:
+        raise GradientError(
+            "a leaf is no result of tracked operations", describe("x", x), "use x.detach().require_grad() for a new leaf"
+        )
+    return x
+
+
+def register_hook(x: Tensor, fn: Callable[[Tensor], Tensor | None]) -> None:
+    """Call ``fn`` with the cotangent of ``x`` in every backward pass; what it returns (if not None) takes its place.
+
+    Example:
+        >>> import firebrick as fb
+        >>> x = fb.asarray(3.0).require_grad()
+        >>> fb.register_hook(x, lambda g: g * 10.0)
+        >>> fb.backward(x * x)[x].item()
+        60.0
+    """
+    if x.node is None:
+        raise GradientError("a hook needs a tracked tensor", describe("x", x), "call x.require_grad() first")
+    if x.slot:
+        raise GradientError("a hook needs the first result of an operation", describe("x", x), "hook a later tensor")
+    x.node.hooks.append(fn)
+
+
+def reachable(root: Node, stop: frozenset[int] = frozenset()) -> list[Node]:
+    """Nodes reachable from ``root`` without passing those of ``stop``, newest first.
+
+    Raises:
+        GradientError: Part of the graph was freed.
+    """
+    seen = {root.id}
+    heap = [(-root.id, root)]
+    out = []
+    while heap:
+        _, node = heapq.heappop(heap)
+        if node.freed:
+            raise GradientError(
+                "this graph was freed by an earlier backward pass",
+                f"a result of {node.op.name if node.op else 'a leaf'}, {node.out_avals[0]}",
+                "pass retain_graph=True to the earlier backward pass, or run the forward pass again",
+            )
+        out.append(node)
+        if node.id in stop:
+            continue
+        for p in node.parents:
+            if p is not None and p[0].id not in seen:
+                seen.add(p[0].id)
+                heapq.heappush(heap, (-p[0].id, p[0]))
+    return out
+
+
+def free(nodes: list[Node]) -> None:
+    """Let go of the residuals of nodes that no later backward pass may use."""
+    for node in nodes:
+        if node.op is not None:
+            node.freed = True
+            node.inputs = node.outputs = node.recipes = ()
+
+
+def backward(
+    result: Tensor, cotangent: Tensor | None = None, *, retain_graph: bool = False, create_graph: bool = False
+) -> Gradients:
+    """Gradients of a scalar (or, with a cotangent, of its inner product with ``result``) for every leaf it depends on.
+
+    Args:
+        result: Tracked tensor; a scalar unless ``cotangent`` is given.
+        cotangent: Of the result's shape, dtype and device.
+        retain_graph: Keep the graph for another backward pass.
+        create_graph: Record the backward pass itself, for higher derivatives (implies ``retain_graph``).
+
+    Raises:
+        GradientError: The result is untracked, no scalar, or its graph was freed.
+
+    Example:
+        >>> import firebrick as fb
+        >>> x = fb.asarray(2.0).require_grad()
+        >>> fb.backward(x**3.0)[x].item()
+        12.0
+    """
+    if result.node is None:
+        raise GradientError(
+            "a backward pass starts at a tracked result",
+            describe("result", result),
+            "track its inputs with x.require_grad() or fb.value_and_grad, outside fb.no_grad()",
+        )
+    if cotangent is None:
+        if result.size != 1:
+            raise GradientError(
+                "a backward pass starts at a scalar, or needs a cotangent",
+                describe("result", result),
+                "reduce it with fb.sum or fb.mean, or pass cotangent=",
+            )
+        cotangent = filled(1.0, result.detach())
+    check_cotangent(result, cotangent)
+    nodes = reachable(result.node)
+    found = run(nodes, {(result.node.id, result.slot): cotangent}, create_graph)
+    if not (retain_graph or create_graph):
+        free(nodes)
+    return Gradients(found)
+
+
+def check_cotangent(result: Tensor, cotangent: Tensor) -> None:
+    """Check that a cotangent has its tensor's device, dtype and shape."""
+    received = f"{describe('result', result)} and {describe('cotangent', cotangent)}"
+    if cotangent.device is not result.device:
+        raise DeviceMismatchError("a cotangent lies on its tensor's device", received, f'cotangent.to("{result.device}")')
+    if cotangent.dtype is not result.dtype:
+        raise DTypeError("a cotangent has its tensor's dtype", received, "cast it with fb.astype")
+    if cotangent.shape != result.shape:
+        raise ShapeError("a cotangent has its tensor's shape", received, "reshape it")
+
+
+def run(
+    nodes: list[Node],
+    cotangents: dict[tuple[int, int], Tensor],
+    create_graph: bool,
+    stop: frozenset[int] = frozenset(),
+) -> dict[int, Tensor]:
+    """Pass cotangents down the nodes (newest first), not past those of ``stop``; returns those of leaves by leaf id."""
+    found: dict[int, Tensor] = {}
+    memo: dict[Any, Storage] = {}
+    tokens = region.set(None), strategy.set("none")
+    try:
+        with grad_mode(create_graph):
+            for node in nodes:
+                _step(node, cotangents, found, memo, create_graph, stop)
+    finally:
+        region.reset(tokens[0])
+        strategy.reset(tokens[1])
+    return found
+
+
+def _step(
+    node: Node,
+    cotangents: dict[tuple[int, int], Tensor],
+    found: dict[int, Tensor],
+    memo: dict[Any, Storage],
+    create_graph: bool,
+    stop: frozenset[int],
+) -> None:
+    gs = [cotangents.pop((node.id, slot), None) for slot in range(len(node.out_avals))]
+    if all(g is None for g in gs):
+        return
+    for fn in node.hooks:
+        if gs[0] is not None:
+            changed = fn(gs[0])
+            if changed is not None:
+                if changed.aval != gs[0].aval or changed.device is not gs[0].device:
+                    raise GradientError(
+                        "a hook returns None or a cotangent like the one it got",
+                        f"{describe('got', gs[0])} and {describe('returned', changed)}",
+                        "keep shape, dtype and device",
+                    )
+                gs[0] = changed
+    if node.op is None:
+        assert gs[0] is not None
+        found[node.id] = gs[0]
+        if node.parents and node.id not in stop:  # a leaf made on top of a tensor that an outer gradient tracks
+            _add(cotangents, node.parents[0], gs[0])
+        return
+    whole = [
+        g if g is not None or not a.dtype.is_inexact else _zeros(node, slot)
+        for slot, (g, a) in enumerate(zip(gs, node.out_avals, strict=True))
+    ]
+    needs = tuple(p is not None for p in node.parents)
+    track = create_graph
+    inputs = tuple(
+        handle(v, memo, p[0] if track and p else None, p[1] if p else 0)
+        for v, p in zip(node.inputs, node.parents, strict=False)
+    )
+    outputs = tuple(
+        handle(v, memo, node if track and v.aval.dtype.is_inexact else None, i) for i, v in enumerate(node.outputs)
+    )
+    rule = Vjp(inputs, outputs, node.in_avals, needs, node.params)
+    assert callable(node.op.vjp)
+    results = node.op.vjp(whole[0] if len(whole) == 1 else tuple(whole), rule)
+    for i, (g, p) in enumerate(zip(results, node.parents, strict=True)):
+        if g is None or p is None:
+            continue
+        aval = node.in_avals[i]
+        if node.op.broadcasts and g.shape != aval.shape:
+            g = sum_to(g, aval.shape)
+        if anomaly.get():
+            check_backward(node, i, g)
+        if g.shape != aval.shape or g.dtype is not aval.dtype:
+            raise GradientError(
+                f"the gradient rule of {node.op.name} must return {aval} for operand {i}",
+                str(g.aval),
+                "report this as a bug of the op's entry",
+            )
+        _add(cotangents, p, g)
+
+
+def _add(cotangents: dict[tuple[int, int], Tensor], to: tuple[Node, int] | None, g: Tensor) -> None:
+    assert to is not None
+    key = (to[0].id, to[1])
+    held = cotangents.get(key)
+    cotangents[key] = g if held is None else bind(add, (held, g), {})
+
+
+def _zeros(node: Node, slot: int) -> Tensor:
+    aval = node.out_avals[slot]
+    out: Tensor = broadcast_to(constant(0, aval.dtype, node.device), shape=aval.shape)
+    return out
+
+
+hooks.methods["require_grad"] = require_grad

@@ -1,0 +1,102 @@
+"""``gradcheck``: gradient rules against central differences, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from firebrick.autodiff.tape import grad_mode
+from firebrick.autodiff.transforms import vjp
+from firebrick.core.errors import DTypeError, GradientError
+from firebrick.core.hooks import hooks
+from firebrick.core.tensor import Tensor
+
+
+def gradcheck(
+    fn: Callable[..., Any], inputs: Sequence[Tensor], *, order: int = 1, step: float = 1e-6, rtol: float = 1e-6, seed: int = 0
+) -> None:
+    """Check the gradient of ``fn`` by every floating input along random directions.
+
+    For a random cotangent u and direction v, ⟨pullback(u), v⟩ must equal the central difference of ⟨fn, u⟩ along v.
+
+    Args:
+        fn: Function of tensors that returns a tensor or a tuple of them; must be smooth at ``inputs``.
+        inputs: Tensors; the floating ones (float64) are checked.
+        order: 2 checks the gradient of the gradient as well.
+        step: Half the distance of the two points.
+        rtol: Largest difference, relative to the size of the terms summed.
+        seed: Of the random directions.
+
+    Raises:
+        GradientError: The gradient is wrong; the message gives both values.
+        DTypeError: A floating input is not float64.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.gradcheck(fb.sin, [fb.asarray([0.5, 1.0], dtype=fb.float64)])
+    """
+    checked = [i for i, t in enumerate(inputs) if t.dtype.kind == "float"]
+    for i in checked:
+        if inputs[i].dtype.name != "float64":
+            raise DTypeError("gradcheck needs float64", f"input {i}: {inputs[i].aval}", "cast it: fb.astype(x, fb.float64)")
+    rng = np.random.default_rng(seed)
+
+    def like(t: Tensor) -> Tensor:
+        made: Tensor = hooks.from_host(rng.uniform(-1, 1, t.shape), t.device)
+        return made
+
+    def outputs_of(result: Any) -> list[Tensor]:
+        items = result if isinstance(result, tuple) else (result,)
+        return [o for o in items if o.dtype.kind == "float"]
+
+    for k in range(len(outputs_of(fn(*inputs)))):
+        _check_output(fn, list(inputs), checked, k, outputs_of, like, order, step, rtol)
+
+
+def _check_output(
+    fn: Callable[..., Any], inputs: list[Tensor], checked: list[int], k: int, outputs_of: Any, like: Any, order: int,
+    step: float, rtol: float,
+) -> None:  # fmt: skip
+    def of_floats(*xs: Tensor) -> Tensor:
+        full = list(inputs)
+        for i, x in zip(checked, xs, strict=True):
+            full[i] = x
+        out: Tensor = outputs_of(fn(*full))[k]
+        return out
+
+    primals = [inputs[i] for i in checked]
+    out, pull = vjp(of_floats, *primals)
+    u = like(out)
+    slopes = pull(u)
+    for n, i in enumerate(checked):
+        v = like(inputs[i])
+        host_v = v.numpy()
+
+        def at(t: float, n: int = n, host_v: Any = host_v) -> Any:
+            moved = list(primals)
+            moved[n] = hooks.from_host(primals[n].numpy() + t * host_v, primals[n].device)
+            with grad_mode(False):
+                return of_floats(*moved).numpy()
+
+        host_u = u.numpy()
+        numeric_terms = host_u * (at(step) - at(-step)) / (2 * step)
+        analytic_terms = slopes[n].numpy() * host_v
+        numeric, analytic = float(np.sum(numeric_terms)), float(np.sum(analytic_terms))
+        size = float(np.sum(np.abs(numeric_terms)) + np.sum(np.abs(analytic_terms)))
+        noise = 64 * np.finfo(np.float64).eps / step * float(np.sum(np.abs(host_u * at(0.0))))
+        if not abs(numeric - analytic) <= rtol * size + noise + 1e-12:
+            raise GradientError(
+                f"the gradient by input {i} must equal the slope of output {k}",
+                f"gradient {analytic:.10g}, central difference {numeric:.10g} (shape {inputs[i].shape})",
+                "check the gradient rule",
+            )
+    if order > 1:
+        weights = hooks.from_host(np.asarray(u.numpy()), u.device)
+
+        def first(*xs: Tensor) -> Any:
+            return vjp(of_floats, *xs)[1](weights)
+
+        if any(t.size for t in primals):
+            gradcheck(lambda *xs: first(*xs), primals, order=order - 1, step=step, rtol=rtol * 10)

@@ -1,0 +1,100 @@
+"""``Gradients``: the result of a backward pass, keyed by leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from firebrick.core.bind import describe
+from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
+from firebrick.core.tensor import Tensor
+
+
+class Gradients:
+    """Gradients of one scalar (or of a cotangent-weighted sum), one for each leaf that it depends on.
+
+    Read with the leaf's own handle: ``grads[x]``. A handle that was rebound since the forward pass (``x[i] = v``, ``x += v``,
+    ``out=x``, an optimizer's update) no longer shows what was differentiated, so reading with it raises.
+
+    Example:
+        >>> import firebrick as fb
+        >>> x = fb.asarray([1.0, 2.0]).require_grad()
+        >>> grads = fb.backward(fb.sum(x * x))
+        >>> grads[x].tolist()
+        [2.0, 4.0]
+    """
+
+    def __init__(self, found: dict[int, Tensor]) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._found)
+
+    def __contains__(self, leaf: Tensor) -> bool:
+        return self.get(leaf) is not None
+
+    def get(self, leaf: Tensor) -> Tensor | None:
+        """The gradient of a leaf, or None if the result does not depend on it.
+
+        Raises:
+            GradientError: The handle was rebound since the forward pass.
+        """
+        if leaf.leaf < 0 and -leaf.leaf in self._found:
+            raise GradientError(
+                "gradients are read with the handle as it was in the forward pass",
+                f"{describe('x', leaf)}, rebound since by an assignment, an update or out=",
+                "read the gradient before changing the tensor, or keep x.detach() of the new value elsewhere",
+            )
+        return self._found.get(leaf.leaf)
+
+    def __getitem__(self, leaf: Tensor) -> Tensor:
+        found = self.get(leaf)
+        if found is None:
+            why = "it was never tracked" if leaf.leaf == 0 else "the result does not depend on it"
+            raise GradientError(
+                "there is a gradient for each tracked leaf that the result depends on",
+                f"{describe('x', leaf)}: {why}",
+                "call x.require_grad() before the forward pass, and check that x is used in it",
+            )
+        return found
+
+    def remove(self, leaf: Tensor) -> Tensor | None:
+        """Take a gradient out; None if there is none."""
+        self.get(leaf)
+        return self._found.pop(leaf.leaf, None)
+
+    def replace(self, leaf: Tensor, gradient: Tensor) -> None:
+        """Set the gradient of a leaf, also where there was none.
+
+        Raises:
+            DeviceMismatchError, DTypeError, ShapeError: The gradient differs from the leaf in device, dtype or shape.
+            GradientError: The handle is no leaf, or was rebound.
+        """
+        self.get(leaf)
+        if leaf.leaf <= 0:
+            raise GradientError(
+                "a gradient belongs to a leaf", describe("x", leaf), "call x.require_grad() before the forward pass"
+            )
+        received = f"{describe('x', leaf)} and {describe('gradient', gradient)}"
+        if gradient.device is not leaf.device:
+            raise DeviceMismatchError(
+                "a gradient lies on its leaf's device", received, f'move it: gradient.to("{leaf.device}")'
+            )
+        if gradient.dtype is not leaf.dtype:
+            raise DTypeError(
+                "a gradient has its leaf's dtype", received, f"cast it: fb.astype(gradient, fb.{leaf.dtype})"
+            )
+        if gradient.shape != leaf.shape:
+            raise ShapeError("a gradient has its leaf's shape", received, "reshape or sum it")
+        self._found[leaf.leaf] = gradient
+
+    def items(self) -> list[tuple[int, Tensor]]:
+        """(leaf id, gradient) pairs."""
+        return list(self._found.items())
+
+    def __repr__(self) -> str:
+        rows: list[Any] = [f"{k}: {v.aval} on {v.device}" for k, v in self._found.items()]
+        return f"Gradients({{{', '.join(rows)}}})"

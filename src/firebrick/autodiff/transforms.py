@@ -1,0 +1,255 @@
+"""Gradients of functions: ``value_and_grad``, ``grad``, ``vjp``, ``jvp``. They nest to any order.
+
+The first argument is what is differentiated: a tensor, a tree of tensors, or a module (or a tree with modules), whose
+trainable parameters are tracked while the function runs. Gradients of tensors come back in the same structure, those of
+modules as ``Gradients``, read with the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any
+
+from firebrick.autodiff.backward import check_cotangent, filled, free, reachable, run
+from firebrick.autodiff.gradients import Gradients
+from firebrick.autodiff.tape import Node, grad_mode, make_leaf
+from firebrick.core import trees
+from firebrick.core.bind import describe
+from firebrick.core.errors import DTypeError, GradientError, OperandError
+from firebrick.core.tensor import Tensor
+
+_owned: ContextVar[frozenset[int]] = ContextVar("firebrick_owned_leaves", default=frozenset())
+_active: set[int] = set()  # leaves of modules that some context is differentiating now
+
+
+def _is_module(v: Any) -> bool:
+    return hasattr(v, "trainable_parameters")
+
+
+def _check_floating(name: str, t: Any) -> None:
+    if not isinstance(t, Tensor):
+        raise OperandError(
+            "the first argument holds what is differentiated: tensors or modules",
+            f"{name}: {type(t).__name__}",
+            "pass other values as further arguments",
+        )
+    if t.dtype.kind != "float":
+        raise DTypeError("gradients need a floating dtype", describe(name, t), "cast it: fb.astype(x, fb.float32)")
+
+
+def _track(t: Tensor) -> Node:
+    """Make a handle a leaf; a leaf on top of what an outer gradient tracks passes its cotangent on to that."""
+    outer = (t.node, t.slot) if t.node is not None else None
+    node = make_leaf(t)
+    if outer is not None:
+        node.parents = (outer,)
+    return node
+
+
+class _Leaves:
+    """The tracked leaves of one call, and how to put them back as they were."""
+
+    def __init__(self, argument: Any) -> None:
+        leaves, self.spec = trees.flatten(argument, is_leaf=_is_module)
+        self.modular = any(_is_module(v) for v in leaves)
+        self.nodes: list[Node] = []
+        self._restore: list[tuple[Tensor, Any, int]] = []
+        owned = _owned.get()
+        tracked: list[Any] = []
+        try:
+            for i, v in enumerate(leaves):
+                if _is_module(v):
+                    for name, p in v.trainable_parameters():
+                        if p.node is not None and p.node.id in _active and p.node.id not in owned:
+                            raise GradientError(
+                                "a module is differentiated by one thread at a time",
+                                f"parameter {name} is being tracked elsewhere",
+                                "give each thread its own copy with model.fork(device)",
+                            )
+                        self._restore.append((p, p.node, p.slot))
+                        node = _track(p)
+                        _active.add(node.id)
+                        self.nodes.append(node)
+                    tracked.append(v)
+                else:
+                    _check_floating(f"argument leaf {i}", v)
+                    t = v.detach()
+                    t.node, t.slot = v.node, v.slot
+                    self.nodes.append(_track(t))
+                    tracked.append(t)
+        except BaseException:
+            self.restore()
+            raise
+        self.ids = frozenset(n.id for n in self.nodes)
+        self.tracked = tracked
+        self.argument = trees.unflatten(self.spec, tracked)
+
+    def restore(self) -> None:
+        """Give the parameters back the tracking they had."""
+        _active.difference_update(n.id for n in self.nodes)
+        for n in self.nodes:
+            n.closed = True
+        for p, node, slot in reversed(self._restore):
+            if p.node is not None and p.node.op is None and p.leaf == p.node.id:
+                p.node, p.slot = node, slot
+
+    def within_another(self, nodes: list[Node]) -> bool:
+        """Whether these nodes hold leaves that something outside this call tracks, so that the backward pass must be
+        recorded too."""
+        return any(
+            n.op is None and (bool(n.parents) if n.id in self.ids else not (n.parents or n.closed)) for n in nodes
+        )
+
+    def collect(self, found: dict[int, Tensor]) -> Any:
+        """Gradients in the argument's structure, zeros where the result does not depend on a tensor."""
+        if self.modular:
+            return Gradients({k: g for k, g in found.items() if k in self.ids})
+        out = []
+        for node, t in zip(self.nodes, self.tracked, strict=True):
+            g = found.get(node.id)
+            out.append(filled(0.0, t.detach()) if g is None else g)
+        return trees.unflatten(self.spec, out)
+
+
+def _untracked(value: Any) -> Any:
+    return trees.tree_map(lambda v: v.detach() if isinstance(v, Tensor) else v, value)
+
+
+def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:
+    """A function that returns ``(fn(...), gradients of it by the first argument)``.
+
+    Args:
+        fn: Returns a scalar tensor, or with ``has_aux`` a pair of one and anything else.
+        has_aux: Whether ``fn`` returns such a pair.
+
+    Raises:
+        GradientError: The result is no scalar or does not depend on the first argument.
+
+    Example:
+        >>> import firebrick as fb
+        >>> value, g = fb.value_and_grad(lambda w: fb.sum(w["a"] * w["b"]))({"a": fb.ones(2), "b": fb.ones(2) * 3.0})
+        >>> value.item(), g["a"].tolist()
+        (6.0, [3.0, 3.0])
+    """
+
+    @wraps(fn)
+    def wrapped(argument: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        leaves = _Leaves(argument)
+        token = _owned.set(_owned.get() | leaves.ids)
+        try:
+            with grad_mode(True):
+                result = fn(leaves.argument, *args, **kwargs)
+            loss, aux = result if has_aux else (result, None)
+            if not isinstance(loss, Tensor) or loss.size != 1:
+                raise GradientError(
+                    "a function to differentiate returns a scalar tensor" + (" and auxiliary values" if has_aux else ""),
+                    describe("result", loss) if isinstance(loss, Tensor) else type(loss).__name__,
+                    "reduce it with fb.mean or fb.sum",
+                )
+            if loss.node is None:
+                raise GradientError(
+                    "the result must depend on the first argument",
+                    describe("result", loss) + ", untracked",
+                    "use the first argument in the function; comparisons, rounding and integer results have no gradient",
+                )
+            nodes = reachable(loss.node, leaves.ids)
+            outer = leaves.within_another(nodes)
+            if not any(n.id in leaves.ids for n in nodes):
+                raise GradientError(
+                    "the result must depend on the first argument",
+                    describe("result", loss),
+                    "use the first argument in the function, not a captured copy of it",
+                )
+            seed = {(loss.node.id, loss.slot): filled(1.0, loss.detach())}
+            found = run(nodes, seed, outer, leaves.ids)
+            if not outer:
+                free(nodes)
+                loss, aux = loss.detach(), _untracked(aux)
+            grads = leaves.collect(found)
+        finally:
+            _owned.reset(token)
+            leaves.restore()
+        return ((loss, aux), grads) if has_aux else (loss, grads)
+
+    return wrapped
+
+
+def grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., Any]:
+    """A function that returns the gradient of ``fn`` by its first argument (with ``has_aux``: and the auxiliary values).
+
+    Example:
+        >>> import firebrick as fb
+        >>> second = fb.grad(fb.grad(lambda x: x**3.0))
+        >>> second(fb.asarray(2.0)).item()
+        12.0
+    """
+    both = value_and_grad(fn, has_aux=has_aux)
+
+    @wraps(fn)
+    def wrapped(argument: Any, *args: Any, **kwargs: Any) -> Any:
+        value, grads = both(argument, *args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return wrapped
+
+
+def vjp(fn: Callable[..., Tensor], *primals: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
+    """``fn(*primals)`` and the function from its cotangent to those of the primals (callable many times).
+
+    Example:
+        >>> import firebrick as fb
+        >>> y, pull = fb.vjp(lambda a, b: a * b, fb.asarray([2.0]), fb.asarray([5.0]))
+        >>> [t.tolist() for t in pull(fb.ones(1))]
+        [[5.0], [2.0]]
+    """
+    leaves = _Leaves(list(primals))
+    with grad_mode(True):
+        out = fn(*leaves.argument)
+    if out.node is None:
+        raise GradientError("the result must depend on a primal", describe("result", out), "use the arguments of fn")
+    nodes = reachable(out.node, leaves.ids)
+    outer = leaves.within_another(nodes)
+    start = (out.node.id, out.slot)
+
+    def pullback(cotangent: Tensor) -> tuple[Tensor, ...]:
+        check_cotangent(out, cotangent)
+        found = run(nodes, {start: cotangent}, outer or cotangent.node is not None, leaves.ids)
+        return tuple(leaves.collect(found))
+
+    return (out if outer else out.detach()), pullback
+
+
+def jvp(
+    fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]
+) -> tuple[Tensor, Tensor]:
+    """``fn(*primals)`` and its derivative in the direction ``tangents``: the double vjp.
+
+    Example:
+        >>> import firebrick as fb
+        >>> y, dy = fb.jvp(lambda x: x * x, (fb.asarray(3.0),), (fb.asarray(1.0),))
+        >>> y.item(), dy.item()
+        (9.0, 6.0)
+    """
+    if len(primals) != len(tangents):
+        raise GradientError("jvp needs one tangent for each primal", f"{len(primals)} and {len(tangents)}", "add one")
+    for p, t in zip(primals, tangents, strict=True):
+        check_cotangent(p, t)
+    out, pull = vjp(fn, *primals)
+
+    def paired(u: Tensor) -> Tensor:
+        total = None
+        for g, t in zip(pull(u), tangents, strict=True):
+            part = (g * t).sum()
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    zero = filled(0.0, out.detach())
+    try:
+        return out, grad(paired)(zero)
+    except GradientError as e:
+        if "depend" in str(e):  # the pullback is zero everywhere
+            return out, zero
+        raise

@@ -1,0 +1,177 @@
+"""The contract between Firebrick and an engine.
+
+An engine is one subclass of ``Backend``. It sees only its own arrays ("native" arrays): Firebrick has checked devices,
+dtypes and shapes before, wraps the results, and holds every engine against one reference. What must be written is
+``device_count``, ``from_host``, ``to_host``, ``describe``, ``supports`` and ``execute``; the rest has a stated meaning that
+holds for an engine with nothing behind it.
+
+Two duties go with ``execute``: operands are never written, and a result never shares memory with an operand, except for ops
+whose entry says ``view=True``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
+from firebrick.core.errors import UnsupportedError
+from firebrick.core.op import Op
+
+STORAGE, ARITHMETIC, ACCELERATED = "storage", "arithmetic", "accelerated"
+
+
+class Backend:
+    """An engine that runs ops on the devices of its platforms.
+
+    Attributes:
+        engine: Its name, the first part of its device strings.
+        platforms: Its platforms; one equal to ``engine`` is left out of device strings.
+    """
+
+    engine: str = ""
+    platforms: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.seeds: dict[Device, int] = {}
+
+    # what there is
+
+    def unavailable(self, platform: str) -> str | None:
+        """Why a platform cannot be used and what to do, or None if it can."""
+        return None
+
+    def device_count(self, platform: str) -> int:
+        """How many devices a platform has now."""
+        raise NotImplementedError
+
+    def name(self, device: Device) -> str:
+        """What runs there, in words."""
+        return f"{self.engine}<{device.platform}>"
+
+    def properties(self, device: Device) -> dict[str, Any]:
+        """Facts about a device: name, driver, memory in bytes, capability, peak rates; only those known."""
+        return {"name": self.name(device)}
+
+    def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
+        """Which of STORAGE, ARITHMETIC and ACCELERATED a dtype has. With STORAGE alone, the engine computes in
+        ``compute_dtype`` and rounds once."""
+        return frozenset({STORAGE, ARITHMETIC})
+
+    def compute_dtype(self, device: Device, dtype: DType) -> DType:
+        """The dtype in which arithmetic on ``dtype`` runs."""
+        return dtype
+
+    def supports_dtype(self, device: Device, dtype: DType) -> bool:
+        """Whether a dtype has both STORAGE and ARITHMETIC."""
+        return {STORAGE, ARITHMETIC} <= self.dtype_usage(device, dtype)
+
+    def default_float(self, device: Device) -> str:
+        """Name of the dtype that creation functions use for floats."""
+        return "float32"
+
+    def default_int(self, device: Device) -> str:
+        """Name of the dtype that creation functions use for integers."""
+        return "int64"
+
+    def default_quant_scheme(self, device: Device) -> str | None:
+        """Name of the quantisation scheme the device runs best, or None where it has no preference."""
+        return None
+
+    def ad_enabled(self, device: Device) -> bool:
+        """Whether gradients can be taken there. Autodiff decorates every engine, so: yes."""
+        return True
+
+    # state and time
+
+    def seed(self, device: Device, n: int) -> None:
+        """Restart the default random generator of a device from ``n``."""
+        self.seeds[device] = n
+
+    def sync(self, device: Device) -> None:
+        """Wait for all work; raises ExecutionError if some of it failed. Engines that run at once have nothing to wait for."""
+
+    def flush(self, device: Device) -> None:
+        """Start all queued work without waiting. Engines without a queue have started it."""
+
+    # memory
+
+    def memory_stats(self, device: Device) -> dict[str, int]:
+        """Bytes that live tensors own: ``live`` now and ``peak`` since the last ``memory_cleanup``; engines may add more."""
+        return {"live": device._memory.live, "peak": device._memory.peak}
+
+    def memory_cleanup(self, device: Device) -> None:
+        """Give unused memory back to the system, and restart the peak from what is live."""
+        device._memory.peak = device._memory.live
+
+    @contextmanager
+    def memory_persistent_allocations(self, device: Device) -> Iterator[None]:
+        """Allocations in this block live long (parameters): an engine with pools keeps them apart. The mode ends with the
+        block, also by an exception. Engines without pools allocate as always."""
+        yield
+
+    def staging(self, arrays: Sequence[np.ndarray[Any, Any]], device: Device) -> list[np.ndarray[Any, Any]]:
+        """The arrays in memory that this device copies from fastest (pinned memory where there is any)."""
+        return list(arrays)
+
+    # moving data
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Any:
+        """A native copy of a host array."""
+        raise NotImplementedError
+
+    def to_host(self, native: Any) -> np.ndarray[Any, Any]:
+        """The values as a NumPy array, after all work that makes them; it may share memory with ``native``."""
+        raise NotImplementedError
+
+    def read(self, natives: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """Many results with one wait."""
+        return [self.to_host(n) for n in natives]
+
+    def describe(self, native: Any) -> Aval:
+        """Shape and dtype of a native array as it really is."""
+        raise NotImplementedError
+
+    def nbytes(self, native: Any) -> int:
+        """Bytes of a native array."""
+        return self.describe(native).nbytes
+
+    def to_dlpack(self, native: Any, **kwargs: Any) -> Any:
+        """A DLPack capsule that shares the memory of ``native``."""
+        raise UnsupportedError(f"{self.engine} tensors cannot be exported by DLPack", "", "copy through x.numpy()")
+
+    def dlpack_device(self, native: Any) -> tuple[int, int]:
+        """DLPack's (device type, device id) of ``native``."""
+        raise UnsupportedError(f"{self.engine} tensors cannot be exported by DLPack", "", "copy through x.numpy()")
+
+    def from_dlpack(self, external: Any, device: Device) -> Any:
+        """A native array that shares the memory of another library's array."""
+        raise UnsupportedError(f"{self.engine} cannot import DLPack", "", "copy with fb.asarray")
+
+    # computing
+
+    def supports(self, op: Op, dtypes: tuple[DType, ...]) -> bool:
+        """Whether ``execute`` can run an op on operands of these dtypes."""
+        raise NotImplementedError
+
+    def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
+        """Run one op on native arrays; returns a native array, or a tuple of them for ops with several results.
+
+        Args:
+            op: Entry of the table that ``supports`` accepted.
+            inputs: Native operands on one device, promoted and checked.
+            params: The op's parameters.
+            out: A native array of the (first) result's shape and dtype that nobody else sees: memory to write the result
+                into, if that helps. Only what is *returned* counts.
+        """
+        raise NotImplementedError
+
+    def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
+        """For an elementwise op: a function of native arrays of equal, non-empty shape that does what ``execute`` does and
+        may be cached; None to go through ``execute`` every time."""
+        return None

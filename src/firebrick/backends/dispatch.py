@@ -1,0 +1,257 @@
+"""``Dispatch``: the global backend. It routes each op by its operands' device and wraps what the engine returned.
+
+An op that an engine lacks is decomposed if its entry says how; otherwise it runs on the host, which ``FallbackWarning``
+announces once for each op and device, ``explain_fallbacks()`` lists and ``config.fallback = "error"`` forbids.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from firebrick.backends import registry, transfer
+from firebrick.backends.contract import STORAGE, Backend
+from firebrick.core.aval import Aval
+from firebrick.core.config import config
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.errors import DTypeError, ExecutionError, FallbackWarning, UnsupportedError
+from firebrick.core.hooks import hooks
+from firebrick.core.op import Op
+from firebrick.core.storage import Storage
+from firebrick.core.tensor import Tensor
+
+_fallbacks: dict[tuple[str, str], int] = {}
+
+
+def wrap(native: Any, aval: Aval, device: Device, base: Storage | None = None) -> Tensor:
+    """A handle on a native array that an engine returned, after checking that it is what was inferred."""
+    got = device.backend.describe(native)
+    if got != aval:
+        raise ExecutionError(f"an engine must return {aval}", f"{got} from {device}", "report this as a bug of the engine")
+    storage = Storage(native, device._memory, 0 if base else device.backend.nbytes(native), base=base)
+    return Tensor(storage, aval.dtype, aval.shape, device)
+
+
+def _hint(out: Tensor | None, inputs: tuple[Tensor, ...]) -> Any:
+    """Memory of ``out`` for the engine to write, if nobody else can see it."""
+    if out is None:
+        return None
+    for t in inputs:
+        if t.storage.root is out.storage:
+            return None
+    return out.storage.data if out.storage.unique() else None
+
+
+def execute(
+    op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], out: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """Run one op where its operands are; the results are new handles."""
+    if op.name == "to_device":
+        return (transfer.move(inputs[0], params["device"]),)
+    device = inputs[0].device
+    engine: Backend = device.backend
+    dtypes = tuple(t.dtype for t in inputs)
+    if engine.supports(op, dtypes):
+        natives = tuple(t.storage.data for t in inputs)
+        try:
+            result = engine.execute(op, natives, params, _hint(out, inputs))
+        except MemoryError as e:
+            raise transfer.out_of_memory(op.name, avals, device) from e
+        results = result if isinstance(result, tuple) else (result,)
+        base = inputs[0].storage.root if op.view else None
+        made = []
+        for native, aval in zip(results, avals, strict=True):
+            got = engine.describe(native)
+            if got != aval:
+                raise ExecutionError(
+                    f"{op.name} on {device} must return {aval}", str(got), "report this as a bug of the engine", op=op.name
+                )
+            storage = Storage(native, device._memory, 0 if base else aval.nbytes, base=base)
+            made.append(Tensor(storage, aval.dtype, aval.shape, device))
+        if op.fusion == "map" and len(made) == 1:
+            kernel = engine.fast_kernel(op, dtypes)
+            if kernel is not None:
+                op.fast[(device, *dtypes)] = (kernel, avals[0].dtype)
+        return tuple(made)
+    if op.decompose is not None:
+        result = op.decompose(*(t.detach() for t in inputs), **params)
+        return tuple(t.detach() for t in (result if isinstance(result, tuple) else (result,)))
+    return _on_host(op, inputs, params, avals, device)
+
+
+def _on_host(
+    op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], device: Device
+) -> tuple[Tensor, ...]:
+    key = (op.name, device.name)
+    if config.fallback == "error":
+        raise UnsupportedError(
+            f"{device} has no kernel for {op.name} on {', '.join(t.dtype.name for t in inputs)}",
+            "",
+            'allow it to run on the host with fb.config.fallback = "warn", or cast to a dtype the engine has',
+            op=op.name,
+        )
+    if key not in _fallbacks and config.fallback == "warn":
+        dtypes = ", ".join(t.dtype.name for t in inputs)
+        warnings.warn(
+            f"{op.name} on {dtypes} has no kernel on {device} and runs on the host, with copies both ways; "
+            'fb.explain_fallbacks() lists such ops, fb.config.fallback = "error" forbids them',
+            FallbackWarning,
+            stacklevel=5,
+        )
+    _fallbacks[key] = _fallbacks.get(key, 0) + 1
+    host = registry.backend("numpy")
+    natives = tuple(np.asarray(a) for a in device.backend.read([t.storage.data for t in inputs]))
+    result = host.execute(op, natives, params)
+    results = result if isinstance(result, tuple) else (result,)
+    return tuple(wrap(device.backend.from_host(r, device), a, device) for r, a in zip(results, avals, strict=True))
+
+
+def explain_fallbacks() -> list[tuple[str, str, int]]:
+    """The ops that ran on the host because their engine lacks them, as (op, device, calls)."""
+    return [(op, device, n) for (op, device), n in sorted(_fallbacks.items())]
+
+
+def forget_fallbacks() -> None:
+    """Empty the list, so that each op warns again."""
+    _fallbacks.clear()
+
+
+def from_host(array: np.ndarray[Any, Any], device: Device) -> Tensor:
+    """A tensor holding a copy of a host array on ``device``.
+
+    Raises:
+        DTypeError: The device cannot store the dtype.
+    """
+    dt = as_dtype(array.dtype)
+    check_storable(dt, device)
+    return wrap(device.backend.from_host(array, device), Aval(array.shape, dt), device)
+
+
+def check_storable(dt: DType, device: Device) -> None:
+    """Raise DTypeError unless ``device`` can store ``dt``: nothing narrows silently."""
+    if STORAGE not in device.backend.dtype_usage(device, dt):
+        narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}.get(dt.name, "float32")
+        raise DTypeError(
+            f"{device} cannot store {dt.name}", "", f"cast first: fb.astype(x, fb.{narrow})", dtype=dt.name, device=device.name
+        )
+
+
+def to_host(x: Tensor) -> np.ndarray[Any, Any]:
+    """The values as a read-only NumPy array; waits for the work that makes them."""
+    host = x.device.backend.to_host(x.storage.data)
+    if host.flags.writeable or host.base is not None:
+        x.storage.export()
+        host = host.view()
+        host.flags.writeable = False
+    return host
+
+
+def read(tensors: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
+    """The values of many tensors, with one wait for each engine.
+
+    Example:
+        >>> import firebrick as fb
+        >>> [a.tolist() for a in fb.read([fb.ones(2), fb.zeros(1)])]
+        [[1.0, 1.0], [0.0]]
+    """
+    out: list[Any] = [None] * len(tensors)
+    groups: dict[Device, list[int]] = {}
+    for i, t in enumerate(tensors):
+        groups.setdefault(t.device, []).append(i)
+    for device, places in groups.items():
+        hosts = device.backend.read([tensors[i].storage.data for i in places])
+        for i, host in zip(places, hosts, strict=True):
+            tensors[i].storage.export()
+            view = host.view()
+            view.flags.writeable = False
+            out[i] = view
+    return out
+
+
+class Dispatch(Backend):
+    """The global backend: every hook of the contract, routed by device."""
+
+    engine = "dispatch"
+
+    @property
+    def platforms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(registry.engines())
+
+    def name(self, device: Device) -> str:
+        return f"dispatch<{device.backend.name(device)}>"
+
+    def device_count(self, platform: str) -> int:
+        found = registry.backend(platform)
+        return sum(found.device_count(p) for p in found.platforms if found.unavailable(p) is None)
+
+    def properties(self, device: Device) -> dict[str, Any]:
+        return dict(device.backend.properties(device))
+
+    def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
+        return frozenset(device.backend.dtype_usage(device, dtype))
+
+    def compute_dtype(self, device: Device, dtype: DType) -> DType:
+        found: DType = device.backend.compute_dtype(device, dtype)
+        return found
+
+    def default_quant_scheme(self, device: Device) -> str | None:
+        found: str | None = device.backend.default_quant_scheme(device)
+        return found
+
+    def ad_enabled(self, device: Device) -> bool:
+        return bool(device.backend.ad_enabled(device))
+
+    def seed(self, device: Device, n: int) -> None:
+        device.backend.seed(device, n)
+
+    def sync(self, device: Device) -> None:
+        device.backend.sync(device)
+
+    def flush(self, device: Device) -> None:
+        device.backend.flush(device)
+
+    def memory_stats(self, device: Device) -> dict[str, int]:
+        return dict(device.backend.memory_stats(device))
+
+    def memory_cleanup(self, device: Device) -> None:
+        device.backend.memory_cleanup(device)
+
+    @contextmanager
+    def memory_persistent_allocations(self, device: Device) -> Iterator[None]:
+        with device.backend.memory_persistent_allocations(device):
+            yield
+
+    def staging(self, arrays: Sequence[np.ndarray[Any, Any]], device: Device) -> list[np.ndarray[Any, Any]]:
+        return list(device.backend.staging(arrays, device))
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Tensor:
+        return from_host(array, device)
+
+    def to_host(self, native: Tensor) -> np.ndarray[Any, Any]:
+        return to_host(native)
+
+    def read(self, natives: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
+        return read(natives)
+
+    def describe(self, native: Tensor) -> Aval:
+        return native.aval
+
+    def supports(self, op: Op, dtypes: tuple[DType, ...]) -> bool:
+        return True
+
+    def execute(self, op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], out: Tensor | None = None) -> Any:
+        inferred = op.infer(*inputs, **params)
+        return execute(op, inputs, params, (inferred,) if type(inferred) is Aval else inferred, out)
+
+
+dispatch = Dispatch()
+
+hooks.execute = execute
+hooks.from_host = from_host
+hooks.to_host = to_host

@@ -1,0 +1,107 @@
+"""Host engines on NumPy arrays: what ``numpy`` and ``cpu`` share.
+
+Kernels are an op's reference at the operands' own dtype, unless ``kernels.py`` has a faster one. NumPy stores float16 and
+bfloat16 but computes in them poorly, so arithmetic on them runs in float32 and is rounded once.
+"""
+
+from __future__ import annotations
+
+import platform as host_platform
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from firebrick.backends.contract import ARITHMETIC, STORAGE, Backend
+from firebrick.backends.numpy.kernels import KERNELS
+from firebrick.core.aval import Aval
+from firebrick.core.config import config
+from firebrick.core.device import Device
+from firebrick.core.dtypes import _BY_NP, DType, bfloat16, float16, float32
+from firebrick.core.op import Op
+
+_STORED = {float16.np: float32.np, bfloat16.np: float32.np}
+# ops that only move, select or compare, and are exact on stored dtypes as they are
+_MOVES = frozenset({
+    "where", "take", "gather", "scatter", "slice_update", "reshape", "permute", "broadcast_to", "slice", "pad", "flip",
+    "concat", "cast", "negative", "abs", "random_bits", "random_uniform",
+})  # fmt: skip
+
+
+class HostBackend(Backend):
+    """An engine on NumPy arrays in host memory."""
+
+    def device_count(self, platform: str) -> int:
+        return int(config.logical_devices)
+
+    def properties(self, device: Device) -> dict[str, Any]:
+        return {"name": host_platform.processor() or host_platform.machine(), "driver": f"NumPy {np.__version__}"}
+
+    def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
+        return frozenset({STORAGE} if dtype.np in _STORED else {STORAGE, ARITHMETIC})
+
+    def compute_dtype(self, device: Device, dtype: DType) -> DType:
+        return float32 if dtype.np in _STORED else dtype
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> np.ndarray[Any, Any]:
+        return np.array(array, order="C")
+
+    def to_host(self, native: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return native
+
+    def describe(self, native: np.ndarray[Any, Any]) -> Aval:
+        return Aval(native.shape, _BY_NP[native.dtype])
+
+    def nbytes(self, native: np.ndarray[Any, Any]) -> int:
+        return int(native.nbytes)
+
+    def to_dlpack(self, native: np.ndarray[Any, Any], **kwargs: Any) -> Any:
+        shown = native.view() if native.flags.writeable else native.copy()
+        return shown.__dlpack__(**kwargs)
+
+    def dlpack_device(self, native: np.ndarray[Any, Any]) -> tuple[int, int]:
+        return (1, 0)
+
+    def from_dlpack(self, external: Any, device: Device) -> np.ndarray[Any, Any]:
+        return np.from_dlpack(external)
+
+    def supports(self, op: Op, dtypes: tuple[DType, ...]) -> bool:
+        return True
+
+    def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
+        kernel = KERNELS.get(op.name, op.reference)
+        first = inputs[-1].dtype
+        with np.errstate(all="ignore"):
+            if first in _STORED and op.name not in _MOVES:
+                wide = tuple(x.astype(_STORED[first]) if x.dtype == first else x for x in inputs)
+                return _narrow(kernel(*wide, **params), np.dtype(np.float32), first)
+            if out is not None and isinstance(kernel, np.ufunc):
+                return kernel(*inputs, out=out)
+            result = kernel(*inputs, **params)
+        return _as_arrays(result)
+
+    def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
+        kernel = KERNELS.get(op.name)
+        if isinstance(kernel, np.ufunc) and not any(d.np in _STORED for d in dtypes):
+            return np.errstate(all="ignore")(kernel)
+        return None
+
+
+def _as_arrays(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple(np.asarray(r) for r in result)
+    return result if type(result) is np.ndarray else np.asarray(result)
+
+
+def _narrow(result: Any, wide: Any, to: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple(_narrow(r, wide, to) for r in result)
+    result = np.asarray(result)
+    return result.astype(to) if result.dtype == wide else result
+
+
+class NumpyBackend(HostBackend):
+    """The reference engine: NumPy itself."""
+
+    engine = "numpy"
+    platforms = ("numpy",)

@@ -1,0 +1,50 @@
+"""Special functions that NumPy lacks.
+
+Source: W. J. Cody, "Rational Chebyshev approximations for the error function", Mathematics of Computation 23 (1969); the
+coefficients are those of his public program CALERF (netlib, specfun).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from firebrick.ops.declare import Array
+
+_A = (3.16112374387056560e00, 1.13864154151050156e02, 3.77485237685302021e02, 3.20937758913846947e03, 1.85777706184603153e-1)
+_B = (2.36012909523441209e01, 2.44024637934444173e02, 1.28261652607737228e03, 2.84423683343917062e03)
+_C = (
+    5.64188496988670089e-1, 8.88314979438837594e0, 6.61191906371416295e01, 2.98635138197400131e02, 8.81952221241769090e02,
+    1.71204761263407058e03, 2.05107837782607147e03, 1.23033935479799725e03, 2.15311535474403846e-8,
+)  # fmt: skip
+_D = (
+    1.57449261107098347e01, 1.17693950891312499e02, 5.37181101862009858e02, 1.62138957456669019e03, 3.29079923573345963e03,
+    4.36261909014324716e03, 3.43936767414372164e03, 1.23033935480374942e03,
+)  # fmt: skip
+
+
+def _small(x: Array) -> Array:
+    """|x| ≤ 0.46875."""
+    z = x * x
+    num, den = _A[4] * z, z
+    for a, b in zip(_A[:3], _B[:3], strict=True):
+        num, den = (num + a) * z, (den + b) * z
+    return x * (num + _A[3]) / (den + _B[3])
+
+
+def _middle(y: Array) -> Array:
+    """erfc for 0.46875 < y ≤ 4, and past it as good as 0 beside 1."""
+    num, den = _C[8] * y, y
+    for c, d in zip(_C[:7], _D[:7], strict=True):
+        num, den = (num + c) * y, (den + d) * y
+    head = np.trunc(y * 16) / 16
+    tail = (y - head) * (y + head)
+    return np.exp(-head * head) * np.exp(-tail) * (num + _C[7]) / (den + _D[7])
+
+
+def erf(x: Array) -> Array:
+    """The error function in float64, rounded to x's dtype."""
+    wide = np.asarray(x, np.float64)
+    y = np.abs(wide)
+    small = _small(np.clip(wide, -0.46875, 0.46875))
+    large = np.copysign(1.0 - _middle(np.clip(y, 0.46875, 6.0)), wide)
+    return np.where(np.isnan(wide), wide, np.where(y <= 0.46875, small, large)).astype(x.dtype)

@@ -1,0 +1,224 @@
+"""Which engines there are, and the way from a device string to a ``Device``.
+
+Firebrick's own engines are known by name and imported when a device of theirs is first asked for; other packages add
+theirs through the entry-point group ``firebrick.backends``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from importlib.metadata import entry_points
+from threading import RLock
+from typing import Any
+
+from firebrick.backends.contract import Backend
+from firebrick.core.config import config
+from firebrick.core.device import Device
+from firebrick.core.errors import DeviceError
+from firebrick.core.hooks import hooks
+
+_OWN = {
+    "cpu": "firebrick.backends.cpu:CpuBackend",
+    "numpy": "firebrick.backends.numpy:NumpyBackend",
+    "torch": "firebrick.backends.torch:TorchBackend",
+    "meta": "firebrick.backends.meta:MetaBackend",
+}
+_FASTEST_FIRST = ("torch:cuda:0", "torch:xpu:0", "torch:mps:0", "cpu:0")
+
+_lock = RLock()
+_backends: dict[str, Backend] = {}
+_foreign: dict[str, Any] | None = None
+_found: dict[str, Device] = {}
+_scope: ContextVar[Device | None] = ContextVar("firebrick_device", default=None)
+
+
+def _discovered() -> dict[str, Any]:
+    """Engines that other packages register."""
+    global _foreign
+    if _foreign is None:
+        _foreign = {e.name: e for e in entry_points(group="firebrick.backends") if e.name not in _OWN}
+    return _foreign
+
+
+def engines() -> list[str]:
+    """Names of all engines, usable or not."""
+    return [*_OWN, *(n for n in _backends if n not in _OWN), *(n for n in _discovered() if n not in _backends)]
+
+
+def backend(engine: str) -> Backend:
+    """The engine of a name.
+
+    Raises:
+        DeviceError: There is no such engine; the message lists those there are.
+    """
+    made = _backends.get(engine)
+    if made is not None:
+        return made
+    with _lock:
+        if engine in _backends:
+            return _backends[engine]
+        if engine in _OWN:
+            module, _, name = _OWN[engine].partition(":")
+            made = getattr(import_module(module), name)()
+        elif engine in _discovered():
+            made = _discovered()[engine].load()()
+        else:
+            raise DeviceError(
+                f"a device string begins with an engine: {', '.join(engines())}",
+                repr(engine),
+                "fb.devices() lists the devices that are usable here",
+            )
+        _backends[engine] = made
+        return made
+
+
+def register_backend(made: Backend) -> None:
+    """Make an engine known in this process (tests and notebooks; packages use the entry-point group)."""
+    with _lock:
+        _backends[made.engine] = made
+
+
+def unregister_backend(engine: str) -> None:
+    """Forget an engine that ``register_backend`` made known."""
+    with _lock:
+        _backends.pop(engine, None)
+        for name in [n for n, d in _found.items() if d.engine == engine]:
+            del _found[name]
+
+
+def default_device() -> Device:
+    """The device of new tensors: the innermost ``use_device`` scope, else the setting ``device``."""
+    scoped = _scope.get()
+    return scoped if scoped is not None else find_device(config.device)
+
+
+def set_default_device(device: Any) -> None:
+    """Make ``device`` (string or Device) the process's default; unknown or absent ones raise DeviceError.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.set_default_device("cpu")
+    """
+    config.device = find_device(device).name
+
+
+@contextmanager
+def use_device(device: Any) -> Iterator[Device]:
+    """Make ``device`` the default inside a ``with`` block (of this thread or task).
+
+    Example:
+        >>> import firebrick as fb
+        >>> with fb.use_device("numpy"):
+        ...     fb.zeros(2).device
+        Device('numpy:0')
+    """
+    found = find_device(device)
+    token = _scope.set(found)
+    try:
+        yield found
+    finally:
+        _scope.reset(token)
+
+
+def find_device(spec: Any = None) -> Device:
+    """The device of a string such as ``"cpu"``, ``"numpy:1"`` or ``"torch:cuda:0"``; None for the default.
+
+    Raises:
+        DeviceError: Unknown engine or platform, an engine that cannot be used here (and why), or an index that does not
+            exist.
+    """
+    if spec is None:
+        return default_device()
+    if isinstance(spec, Device):
+        return spec
+    device = _found.get(spec) if isinstance(spec, str) else None
+    if device is None:
+        device = _resolve(spec)
+        _found[spec] = device
+    if device.index >= config.logical_devices:
+        _check_index(backend(device.engine), device.platform, device.index)
+    return device
+
+
+def _resolve(spec: Any) -> Device:
+    if not isinstance(spec, str) or not spec:
+        raise DeviceError("a device is a string such as 'cpu', 'numpy:1' or 'torch:cuda:0'", repr(spec), "pass one")
+    if spec == "auto":
+        return _fastest()
+    parts = spec.split(":")
+    found = backend(parts[0])
+    rest = parts[1:]
+    if rest and rest[0] in found.platforms:
+        platform, rest = rest[0], rest[1:]
+    elif found.engine in found.platforms or not rest:
+        platform = found.platforms[0]
+    else:
+        raise DeviceError(
+            f"{found.engine} has the platforms {', '.join(found.platforms)}", repr(spec), f"write {found.engine}:cpu"
+        )
+    if len(rest) > 1 or (rest and not rest[0].isdigit()):
+        raise DeviceError("a device string is engine[:platform][:index]", repr(spec), f"write {parts[0]}:0")
+    reason = found.unavailable(platform)
+    if reason:
+        raise DeviceError(f"{found.engine}:{platform} cannot be used here", reason, "fb.devices() lists what can be used")
+    index = int(rest[0]) if rest else 0
+    _check_index(found, platform, index)
+    device = Device(found.engine, platform, index)
+    device.backend = found
+    return device
+
+
+def _check_index(found: Backend, platform: str, index: int) -> None:
+    count = found.device_count(platform)
+    if index >= count:
+        name = platform if found.engine == platform else f"{found.engine}:{platform}"
+        raise DeviceError(
+            f"{name} has {count} device(s), {name}:0 to {name}:{count - 1}",
+            f"index {index}",
+            "use one of these (host engines: raise fb.config.logical_devices)",
+        )
+
+
+def _fastest() -> Device:
+    for name in _FASTEST_FIRST:
+        try:
+            return find_device(name)
+        except DeviceError:
+            continue
+    raise DeviceError("no engine can be used", "", "reinstall Firebrick")
+
+
+def devices() -> list[Device]:
+    """Every device that is really there, engine by engine.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.device("cpu:0") in fb.devices()
+        True
+    """
+    out = []
+    for engine in engines():
+        found = backend(engine)
+        for platform in found.platforms:
+            if found.unavailable(platform) is None:
+                base = engine if platform == engine else f"{engine}:{platform}"
+                out += [find_device(f"{base}:{i}") for i in range(found.device_count(platform))]
+    return out
+
+
+def unavailable() -> dict[str, str]:
+    """Engines and platforms that cannot be used here, each with the reason and what to do."""
+    out = {}
+    for engine in engines():
+        found = backend(engine)
+        for platform in found.platforms:
+            reason = found.unavailable(platform)
+            if reason:
+                out[engine if platform == engine else f"{engine}:{platform}"] = reason
+    return out
+
+
+hooks.find_device = find_device

@@ -1,0 +1,120 @@
+"""Process-wide settings: from ``FIREBRICK_*`` variables, then from assignment; an unknown name or value is an error."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from firebrick.core.errors import ConfigError
+
+
+def _count(text: Any) -> int:
+    n = int(text)
+    if n < 1:
+        raise ValueError
+    return n
+
+
+def _names(text: Any) -> tuple[str, ...]:
+    parts = text.split(",") if isinstance(text, str) else text
+    return tuple(p.strip() for p in parts if p.strip())
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: its default, how to read it, its choices and what it means."""
+
+    default: Any
+    parse: Callable[[Any], Any]
+    meaning: str
+    choices: tuple[Any, ...] = ()
+
+
+SETTINGS = {
+    "device": Setting("cpu", str, "default device of new tensors (a device string, or auto)"),
+    "fallback": Setting("warn", str, "what to do when an op must run on the host", ("warn", "error", "silent")),
+    "logical_devices": Setting(4, _count, "logical devices each host engine offers"),
+    "require_engines": Setting((), _names, "engines that must be usable, comma separated"),
+}
+
+
+class Config:
+    """The settings, as attributes: ``fb.config.fallback = "error"``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> with fb.config.scope(fallback="error"):
+        ...     fb.config.fallback
+        'error'
+    """
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_values", {})
+        object.__setattr__(self, "_sources", {})
+        self.load_environment()
+
+    def load_environment(self) -> None:
+        """Read ``FIREBRICK_*`` again; a variable that names no setting is reported."""
+        for key, text in os.environ.items():
+            if not key.startswith("FIREBRICK_"):
+                continue
+            name = key.removeprefix("FIREBRICK_").lower()
+            if name not in SETTINGS:
+                known = ", ".join(f"FIREBRICK_{n.upper()}" for n in SETTINGS)
+                warnings.warn(f"{key} names no setting of Firebrick; there are {known}", stacklevel=3)
+                continue
+            self._set(name, text, f"environment ({key})")
+
+    def _set(self, name: str, value: Any, source: str) -> None:
+        if name not in SETTINGS:
+            raise ConfigError(f"a setting is one of {', '.join(SETTINGS)}", name, "check the spelling")
+        setting = SETTINGS[name]
+        try:
+            parsed = setting.parse(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{name}: {setting.meaning}", repr(value), f"the default is {setting.default!r}") from None
+        if setting.choices and parsed not in setting.choices:
+            raise ConfigError(f"{name} is one of {', '.join(setting.choices)}", repr(value), "use one of these")
+        self._values[name] = parsed
+        self._sources[name] = source
+
+    def __getattr__(self, name: str) -> Any:
+        if name in SETTINGS:
+            return self.__dict__["_values"].get(name, SETTINGS[name].default)
+        if name in ("_values", "_sources"):
+            return self.__dict__[name]
+        raise AttributeError(f"firebrick.config has no setting {name!r}; there are {', '.join(SETTINGS)}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._set(name, value, "program")
+
+    @contextmanager
+    def scope(self, **settings: Any) -> Iterator[None]:
+        """Change settings for a ``with`` block (process-wide while it lasts)."""
+        values, sources = dict(self._values), dict(self._sources)
+        try:
+            for name, value in settings.items():
+                self._set(name, value, "program")
+            yield
+        finally:
+            self._values.clear()
+            self._values.update(values)
+            self._sources.clear()
+            self._sources.update(sources)
+
+    def show(self) -> str:
+        """The effective settings, each with where it came from, as text (and printed)."""
+        rows = [
+            f"{name:<16} {getattr(self, name)!s:<12} {self._sources.get(name, 'default'):<34} {s.meaning}"
+            for name, s in SETTINGS.items()
+        ]
+        text = "\n".join(rows)
+        print(text)
+        return text
+
+
+config = Config()

@@ -1,0 +1,276 @@
+"""Data types and the promotion lattice of the Array API standard.
+
+A ``DType`` is a singleton: compared and hashed by identity. ``result_type`` knows one rule: arrays promote within
+their kind (and signed with unsigned integers); mixing kinds is an error with the cast to write, since the standard
+leaves it undefined and every choice silently loses something. Python scalars are weak: they take the array's dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from firebrick.core.errors import DTypeError
+
+Scalar = bool | int | float | complex
+
+
+class DType:
+    """One element type: its ``name``, ``kind`` (bool, int, uint, float, complex), ``itemsize`` in bytes and NumPy
+    equivalent ``np``. Use the module's constants (``fb.float32``); instances are unique by name."""
+
+    __slots__ = ("itemsize", "kind", "name", "np")
+
+    def __init__(self, name: str, kind: str, np_dtype: Any) -> None:
+        self.name, self.kind, self.np = name, kind, np.dtype(np_dtype)
+        self.itemsize = self.np.itemsize
+
+    def __repr__(self) -> str:
+        return f"firebrick.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dtype, (self.name,)
+
+    @property
+    def is_floating(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_inexact(self) -> bool:
+        return self.kind in ("float", "complex")
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("int", "uint")
+
+    @property
+    def eps(self) -> float:
+        """Distance from 1 to the next larger value (of the real part); 0 for exact dtypes."""
+        return float(ml_dtypes.finfo(self.np).eps) if self.is_inexact else 0.0
+
+
+bool_ = DType("bool", "bool", np.bool_)
+int8, int16, int32, int64 = (DType(f"int{n}", "int", f"int{n}") for n in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (DType(f"uint{n}", "uint", f"uint{n}") for n in (8, 16, 32, 64))
+bfloat16 = DType("bfloat16", "float", ml_dtypes.bfloat16)
+float16, float32, float64 = (DType(f"float{n}", "float", f"float{n}") for n in (16, 32, 64))
+complex64, complex128 = (DType(f"complex{n}", "complex", f"complex{n}") for n in (64, 128))
+
+ALL: tuple[DType, ...] = (
+    bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+    bfloat16, float16, float32, float64, complex64, complex128,
+)  # fmt: skip
+_BY_NAME = {d.name: d for d in ALL}
+_BY_NP = {d.np: d for d in ALL}
+
+
+def dtype(of: Any) -> DType:
+    """The ``DType`` of a name, a NumPy dtype or a ``DType``.
+
+    Raises:
+        DTypeError: Nothing by that name; the message lists what there is.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.dtype("float32") is fb.float32
+        True
+    """
+    if isinstance(of, DType):
+        return of
+    if isinstance(of, str) and of in _BY_NAME:
+        return _BY_NAME[of]
+    python = {bool: bool_, int: int64, float: float64, complex: complex128}
+    if isinstance(of, type) and of in python:
+        raise DTypeError(
+            "a dtype must be named with its width",
+            f"the Python type {of.__name__}",
+            f"write fb.{python[of].name} or another width",
+        )
+    try:
+        return _BY_NP[np.dtype(of)]
+    except (TypeError, KeyError):
+        known = ", ".join(_BY_NAME)
+        raise DTypeError(f"a dtype must be one of {known}", repr(of), "use one of these") from None
+
+
+@cache
+def promote(a: DType, b: DType) -> DType | None:
+    """The common dtype of two arrays by the Array API lattice, or None where the standard defines none."""
+    if a is b:
+        return a
+    if a.kind == b.kind:
+        if a.itemsize == b.itemsize:  # float16 with bfloat16: neither holds the other
+            return float32
+        return a if a.itemsize > b.itemsize else b
+    if {a.kind, b.kind} == {"int", "uint"}:
+        signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+        size = max(signed.itemsize, 2 * unsigned.itemsize)
+        return _BY_NAME.get(f"int{8 * size}") if size <= 8 else None
+    if {a.kind, b.kind} == {"float", "complex"}:
+        real, cplx = (a, b) if a.kind == "float" else (b, a)
+        return complex128 if real is float64 or cplx is complex128 else complex64
+    return None
+
+
+_SCALAR_KINDS = {
+    bool: ("bool",),
+    int: ("int", "uint", "float", "complex"),
+    float: ("float", "complex"),
+    complex: ("complex",),
+}
+
+
+def scalar_fits(value: Scalar, dt: DType) -> bool:
+    """Whether a Python scalar may take dtype ``dt`` beside an array of it (weak promotion)."""
+    kinds = _SCALAR_KINDS.get(type(value))
+    if kinds is None:
+        kinds = next((k for t, k in _SCALAR_KINDS.items() if isinstance(value, t)), ())
+    return dt.kind in kinds
+
+
+@dataclass(frozen=True)
+class FInfo:
+    """Limits of a floating or complex dtype, as the Array API's ``finfo``."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class IInfo:
+    """Limits of an integer dtype, as the Array API's ``iinfo``."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def _of(type_: Any) -> DType:
+    return dtype(type_.dtype if hasattr(type_, "dtype") and not isinstance(type_, np.dtype) else type_)
+
+
+def finfo(type: Any, /) -> FInfo:  # noqa: A002 - the standard's name
+    """Machine limits of a floating or complex dtype (or of a tensor's dtype).
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.finfo(fb.float32).bits
+        32
+    """
+    dt = _of(type)
+    if not dt.is_inexact:
+        raise DTypeError("finfo needs a floating or complex dtype", dt.name, "use iinfo for integers")
+    real = {complex64: float32, complex128: float64}.get(dt, dt)
+    info = ml_dtypes.finfo(real.np)
+    return FInfo(
+        8 * real.itemsize, float(info.eps), float(info.max), float(info.min), float(info.smallest_normal), real
+    )
+
+
+def iinfo(type: Any, /) -> IInfo:  # noqa: A002 - the standard's name
+    """Limits of an integer dtype (or of a tensor's dtype).
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.iinfo(fb.int8).max
+        127
+    """
+    dt = _of(type)
+    if not dt.is_integer:
+        raise DTypeError("iinfo needs an integer dtype", dt.name, "use finfo for floating dtypes")
+    info = np.iinfo(dt.np)
+    return IInfo(int(info.bits), int(info.max), int(info.min), dt)
+
+
+_KINDS: dict[str, tuple[str, ...]] = {
+    "bool": ("bool",),
+    "signed integer": ("int",),
+    "unsigned integer": ("uint",),
+    "integral": ("int", "uint"),
+    "real floating": ("float",),
+    "complex floating": ("complex",),
+    "numeric": ("int", "uint", "float", "complex"),
+}
+
+
+def isdtype(dtype_: Any, kind: Any, /) -> bool:
+    """Whether a dtype is of a kind: a name of the standard ("real floating", …), a dtype, or a tuple of those.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.isdtype(fb.int8, "integral")
+        True
+    """
+    dt = dtype(dtype_)
+    if isinstance(kind, tuple):
+        return any(isdtype(dt, k) for k in kind)
+    if isinstance(kind, str) and kind in _KINDS:
+        return dt.kind in _KINDS[kind]
+    if isinstance(kind, DType):
+        return dt is kind
+    raise DTypeError(f"kind must be a dtype or one of {', '.join(_KINDS)}", repr(kind), "use one of these")
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether the lattice promotes ``from_`` (dtype or tensor) to ``to`` without loss of kind."""
+    return promote(_of(from_), dtype(to)) is dtype(to)
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The dtype that an operation on these operands has; Python scalars are weak.
+
+    Raises:
+        DTypeError: No common dtype; the message names the cast to write.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.result_type(fb.int8, fb.uint8)
+        firebrick.int16
+    """
+    found: DType | None = None
+    scalars = [v for v in arrays_and_dtypes if isinstance(v, (bool, int, float, complex))]
+    for v in arrays_and_dtypes:
+        if isinstance(v, (bool, int, float, complex)):
+            continue
+        dt = _of(v)
+        common = dt if found is None else promote(found, dt)
+        if common is None:
+            raise no_common_dtype("result_type", [(str(found), found or dt), (str(dt), dt)])
+        found = common
+    if found is None:
+        raise DTypeError("result_type needs at least one tensor or dtype", "only Python scalars", "add a dtype")
+    for s in scalars:
+        if not scalar_fits(s, found):
+            raise scalar_misfit("result_type", s, found)
+    return found
+
+
+def no_common_dtype(op: str, operands: list[tuple[str, DType]]) -> DTypeError:
+    (_, first), (name, second) = operands[0], operands[-1]
+    goal = first if first.is_inexact or not second.is_inexact else second
+    return DTypeError(
+        f"{op}: operands need a common dtype, and the Array API standard has none for {first.name} and {second.name}",
+        " and ".join(text for text, _ in operands),
+        f"cast one, for example fb.astype({name.split(':')[0]}, fb.{goal.name})",
+    )
+
+
+def scalar_misfit(op: str, value: Scalar, dt: DType) -> DTypeError:
+    goal = {float: "float32", complex: "complex64"}.get(type(value), "int64")
+    return DTypeError(
+        f"{op}: a Python scalar takes the dtype of the tensor beside it",
+        f"{type(value).__name__} {value!r} beside {dt.name}",
+        f"cast the tensor first, for example fb.astype(x, fb.{goal})",
+    )

@@ -1,0 +1,100 @@
+"""What can go wrong, as types: every error says what was expected, what was received and what to do.
+
+Errors carry their facts in ``context`` (plain strings and numbers), pickle between processes, and derive from the
+built-in exception that a NumPy user would catch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class FirebrickError(Exception):
+    """Base of every error Firebrick raises on purpose.
+
+    Args:
+        expected: What the call needs.
+        received: What it was given (operand, dtype[shape], device, label).
+        remedy: What to change.
+        context: Further facts, kept under ``error.context``.
+    """
+
+    def __init__(self, expected: str, received: str = "", remedy: str = "", **context: Any) -> None:
+        self.expected, self.received, self.remedy, self.context = expected, received, remedy, context
+        lines = [expected]
+        if received:
+            lines.append(f"Received: {received}.")
+        if remedy:
+            lines.append(f"Remedy: {remedy}.")
+        super().__init__("\n".join(lines))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.expected, self.received, self.remedy, self.context)
+
+
+def _rebuild(kind: type[FirebrickError], expected: str, received: str, remedy: str, context: dict[str, Any]) -> Any:
+    return kind(expected, received, remedy, **context)
+
+
+class ShapeError(FirebrickError, ValueError):
+    """Shapes do not fit together."""
+
+
+class DTypeError(FirebrickError, TypeError):
+    """An operand's dtype is not accepted, has no common dtype with another, or cannot be stored on the device."""
+
+
+class OperandError(FirebrickError, TypeError):
+    """An operand is no Firebrick tensor."""
+
+
+class DeviceMismatchError(FirebrickError, ValueError):
+    """Operands of one operation lie on more than one device."""
+
+
+class DeviceError(FirebrickError, ValueError):
+    """A device is unknown, absent or not usable."""
+
+
+class OutOfRangeError(FirebrickError, IndexError):
+    """An index or label lies outside its axis."""
+
+
+class UnsupportedError(FirebrickError, NotImplementedError):
+    """The engine, or Firebrick itself, cannot do what was asked."""
+
+
+class GradientError(FirebrickError, RuntimeError):
+    """A gradient was asked for that does not exist, or whose graph is gone."""
+
+
+class ConfigError(FirebrickError, ValueError):
+    """A setting has an unknown name or value."""
+
+
+class ExecutionError(FirebrickError, RuntimeError):
+    """An engine failed while running an operation."""
+
+
+class OutOfMemoryError(ExecutionError, MemoryError):
+    """A device has no room for an allocation; the message lists the largest live ones."""
+
+
+class KernelCompileError(ExecutionError):
+    """A kernel did not compile."""
+
+
+class LaunchError(ExecutionError):
+    """A kernel could not be started."""
+
+
+class DeviceLostError(ExecutionError):
+    """A device went away."""
+
+
+class CollectiveTimeoutError(ExecutionError):
+    """A collective operation waited too long for one of its ranks."""
+
+
+class FallbackWarning(UserWarning):
+    """An operation ran on the host because its engine lacks it."""

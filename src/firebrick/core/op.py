@@ -1,0 +1,166 @@
+"""What a primitive operation is: the fields of one entry of the op table.
+
+``firebrick.ops.table.register`` makes entries and refuses incomplete ones; ``core.bind`` runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from firebrick.core.aval import Aval
+
+KINDS: dict[str, frozenset[str]] = {
+    "any": frozenset({"bool", "int", "uint", "float", "complex"}),
+    "numeric": frozenset({"int", "uint", "float", "complex"}),
+    "real": frozenset({"int", "uint", "float"}),
+    "inexact": frozenset({"float", "complex"}),
+    "floating": frozenset({"float"}),
+    "integer": frozenset({"int", "uint"}),
+    "bool": frozenset({"bool"}),
+}
+KIND_TEXT = {
+    "any": "any",
+    "numeric": "a numeric",
+    "real": "a real-valued numeric",
+    "inexact": "a floating or complex",
+    "floating": "a floating",
+    "integer": "an integer",
+    "bool": "the bool",
+}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand: its ``name``, the dtype ``kind`` it takes, the ``group`` it promotes with, whether it repeats."""
+
+    name: str
+    kind: str
+    group: str = ""
+    variadic: bool = False
+
+
+@dataclass(frozen=True)
+class Nondifferentiable:
+    """In place of a ``vjp``: why there is none."""
+
+    reason: str
+
+
+@dataclass
+class Vjp:
+    """What a ``vjp`` rule may look at.
+
+    Attributes:
+        inputs: The operands, where the entry's residuals hold ``inputs`` (else empty).
+        outputs: The results, where they hold ``outputs`` (else empty).
+        avals: Shape and dtype of each operand.
+        needs: Which operands want a cotangent; rules may return None for the others.
+        params: The operation's parameters.
+    """
+
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    avals: tuple[Aval, ...]
+    needs: tuple[bool, ...]
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work of one call: floating-point operations, and bytes read and written at least."""
+
+    flops: float
+    bytes: float
+
+
+@dataclass
+class Sample:
+    """One test case: operands as NumPy arrays, parameters, and whether a gradient check makes sense there."""
+
+    inputs: tuple[Any, ...]
+    params: dict[str, Any] = field(default_factory=dict)
+    grad_safe: bool = True
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One primitive operation. Call it with tensors and keyword parameters: ``add(x1, x2)``.
+
+    Attributes:
+        name: Unique name.
+        doc: One line: what it computes.
+        operands: Names, kinds and promotion groups.
+        infer: ``(*avals, **params) -> Aval | tuple of Aval``; raises ShapeError.
+        reference: ``(*arrays, **params) -> array | tuple`` in NumPy.
+        vjp: ``(cotangents, Vjp) -> tuple`` written with ops, or ``Nondifferentiable``.
+        residuals: What ``vjp`` looks at: any of ``"inputs"``, ``"outputs"``.
+        samples: ``(rng, dtype) -> list of Sample``.
+        cost: ``(in_avals, out_avals, params) -> Cost``.
+        bound: ``"compute"`` or ``"memory"``.
+        fusion: How a compiler may fuse it.
+        tolerance: k in error ≤ k · eps(dtype) · scale.
+        scale: ``"result"``: |result|; ``"operands"``: the same op on |operands|.
+        dtypes: Names of the dtypes that ``samples`` accepts for the first group.
+        view: Whether an engine may return memory of its first operand.
+        broadcasts: Whether operands broadcast (cotangents are then summed back by autodiff).
+        decompose: The same function written with other ops, or None.
+        order: Positions of the results that count when results are compared; all by default.
+    """
+
+    name: str
+    doc: str
+    operands: tuple[Operand, ...]
+    infer: Callable[..., Any]
+    reference: Callable[..., Any]
+    vjp: Callable[[Any, Vjp], Sequence[Any]] | Nondifferentiable
+    residuals: tuple[str, ...]
+    samples: Callable[..., list[Sample]]
+    cost: Callable[..., Cost]
+    bound: str
+    fusion: str
+    tolerance: float
+    scale: str = "result"
+    dtypes: tuple[str, ...] = ()
+    view: bool = False
+    broadcasts: bool = False
+    decompose: Callable[..., Any] | None = None
+    differentiable: bool = field(init=False)
+    fast: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "differentiable", not isinstance(self.vjp, Nondifferentiable))
+
+    def __call__(self, *operands: Any, **params: Any) -> Any:
+        from firebrick.core.bind import bind
+
+        return bind(self, operands, params)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def operand_names(self, count: int) -> list[str]:
+        """A user's name for each of ``count`` operands: ``x1``, ``arrays[2]``."""
+        if self.operands and self.operands[-1].variadic:
+            fixed = len(self.operands) - 1
+            last = self.operands[-1].name
+            return [o.name for o in self.operands[:-1]] + [f"{last}[{i}]" for i in range(count - fixed)]
+        return [o.name for o in self.operands[:count]]
+
+    def operand(self, i: int) -> Operand:
+        """The declaration of operand ``i``."""
+        return self.operands[min(i, len(self.operands) - 1)]
+
+
+def operands(spec: str) -> tuple[Operand, ...]:
+    """Operand declarations from text: ``"condition:bool x1:any=T x2:any=T"``; ``*arrays:any=T`` repeats."""
+    out = []
+    for word in spec.split():
+        name, _, kind = word.partition(":")
+        kind, _, group = kind.partition("=")
+        if kind not in KINDS:
+            raise ValueError(f"operand {name!r}: kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        out.append(Operand(name.lstrip("*"), kind, group, name.startswith("*")))
+    return tuple(out)

@@ -1,0 +1,79 @@
+"""Storage: an engine's buffer, who owns it, and the one question that decides whether memory may be written.
+
+Promise: nothing is reused, donated or written in place unless ``Storage.unique()`` says that exactly one handle can
+see it. A result that an engine made as a view keeps its parent's storage as ``base``, so a parent with a living
+view is never unique, whatever the engine.
+"""
+
+from __future__ import annotations
+
+from sys import getrefcount
+from typing import Any
+
+from firebrick.core.device import Memory
+
+OWNED, BORROWED, EXPORTED = "owned", "borrowed", "exported"
+
+
+class Storage:
+    """A buffer of one device.
+
+    Attributes:
+        data: The engine's own array object.
+        kind: ``owned`` (ours alone), ``borrowed`` (another library's, never written) or ``exported`` (handed out).
+        base: The storage whose memory this one views, or None.
+        nbytes: Bytes owned (0 for views and borrowed memory).
+    """
+
+    __slots__ = ("__weakref__", "base", "data", "kind", "memory", "nbytes")
+
+    def __init__(
+        self, data: Any, memory: Memory, nbytes: int, kind: str = OWNED, base: Storage | None = None
+    ) -> None:
+        self.data = data
+        self.kind = kind
+        self.base = base
+        self.memory = memory
+        self.nbytes = nbytes
+        memory.live = live = memory.live + nbytes
+        if live > memory.peak:
+            memory.peak = live
+
+    def __del__(self) -> None:
+        self.memory.live -= self.nbytes
+
+    @property
+    def root(self) -> Storage:
+        """The storage that owns the memory this one shows."""
+        return self if self.base is None else self.base.root
+
+    def export(self) -> None:
+        """Say that another library may hold this memory from now on, so that it is never written again."""
+        self.root.kind = EXPORTED
+
+    def unique(self) -> bool:
+        """Whether exactly one reference to this storage exists and its memory is ours alone.
+
+        Call it as ``handle.storage.unique()``: the handle's own reference is the one allowed.
+        """
+        return self.base is None and self.kind == OWNED and getrefcount(self) <= _ALONE
+
+
+class _Handle:
+    __slots__ = ("storage",)
+
+    def __init__(self) -> None:
+        self.storage = _Probe(None, Memory(), 0)
+
+
+class _Probe(Storage):
+    __slots__ = ()
+
+    def unique(self) -> bool:
+        global _ALONE
+        _ALONE = getrefcount(self)
+        return True
+
+
+_ALONE = 0
+_Handle().storage.unique()  # calibrates: how many references this interpreter counts when one handle holds a storage

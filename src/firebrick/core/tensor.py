@@ -1,0 +1,381 @@
+"""``Tensor``: a small handle on a storage, with value semantics.
+
+No operation on one tensor changes what another shows: ``x[i] = v``, ``x += v`` and ``out=x`` rebind the handle ``x`` to a
+new result. Reading (``numpy``, ``item``, printing, DLPack) always waits for the engine first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval, Shape
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
+from firebrick.core.errors import DTypeError, ShapeError
+from firebrick.core.hooks import hooks
+from firebrick.core.storage import Storage
+
+_call = hooks.methods
+
+
+class Tensor:
+    """A multi-dimensional array on one device. Make one with ``fb.asarray``, ``fb.zeros``, ….
+
+    Attributes:
+        storage: The engine's buffer and who owns it.
+        dtype: Element type.
+        shape: Sizes of the axes.
+        device: Where it lives.
+        node: Its place on the autodiff tape, or None when untracked.
+        slot: Which result of ``node`` it is.
+        leaf: Its leaf id (positive), 0 if it never was one, negative if rebound since.
+        label: A name that error messages use, such as ``conv1.weight``.
+    """
+
+    __slots__ = ("__weakref__", "device", "dtype", "label", "leaf", "node", "shape", "slot", "storage")
+    __array_ufunc__ = None  # NumPy's operators give way; ours raise with the remedy
+    __array_priority__ = 1000
+
+    def __init__(self, storage: Storage, dtype: DType, shape: Shape, device: Device, label: str | None = None) -> None:
+        self.storage = storage
+        self.dtype = dtype
+        self.shape = shape
+        self.device = device
+        self.node: Any = None
+        self.slot = 0
+        self.leaf = 0
+        self.label = label
+
+    # what it is
+
+    @property
+    def aval(self) -> Aval:
+        """Shape and dtype."""
+        return Aval(self.shape, self.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def tracked(self) -> bool:
+        """Whether gradients flow to it."""
+        return self.node is not None
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - the standard's name
+        """The transpose of a matrix (two axes only; ``mT`` for stacks of matrices)."""
+        if self.ndim != 2:
+            raise ShapeError("x.T needs exactly two axes", f"shape {self.shape}", "use x.mT or fb.permute_dims")
+        return self.mT
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802 - the standard's name
+        """The transpose of the last two axes."""
+        return _call["matrix_transpose"](self)  # type: ignore[no-any-return]
+
+    # reading
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Its values as a read-only NumPy array (without a copy where the engine shares host memory)."""
+        return hooks.to_host(self)  # type: ignore[no-any-return]
+
+    def item(self) -> Any:
+        """The value of a tensor of one element, as a Python scalar."""
+        if self.size != 1:
+            raise ShapeError(
+                "item() needs a tensor of one element", str(self.aval), "index it first, or use x.numpy()"
+            )
+        return hooks.to_host(self).reshape(()).item()
+
+    def tolist(self) -> Any:
+        """Its values as nested lists of Python scalars."""
+        return hooks.to_host(self).tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        host = hooks.to_host(self)
+        if dtype is not None and host.dtype != np.dtype(dtype):
+            if copy is False:
+                raise ValueError("a copy is needed to convert the dtype, and copy=False forbids it")
+            return np.asarray(host.astype(dtype))
+        return np.asarray(host.copy() if copy else host)
+
+    def _scalar(self, kind: str) -> Any:
+        if self.ndim and self.size != 1:
+            raise ShapeError(
+                f"{kind}() of a tensor needs exactly one element",
+                str(self.aval),
+                "reduce it first, for example with fb.any, fb.all or fb.sum",
+            )
+        return hooks.to_host(self).reshape(()).item()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer:
+            raise DTypeError("an index needs an integer dtype", str(self.aval), "cast it to fb.int64")
+        return int(self._scalar("index"))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d tensor")
+        return (self[i] for i in range(self.shape[0]))
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        try:
+            body = np.array2string(hooks.to_host(self), separator=", ", prefix="tensor(", threshold=100)
+        except Exception as e:  # noqa: BLE001 - printing must not fail
+            body = f"<unreadable: {e}>"
+        label = f", label={self.label!r}" if self.label else ""
+        tracked = ", tracked" if self.node is not None else ""
+        return f"tensor({body}, dtype={self.dtype.name}, device={self.device}{label}{tracked})"
+
+    # moving and exchanging
+
+    def to(self, device: Device | str) -> Tensor:
+        """This tensor on another device (itself if it is there already); gradients flow through the move.
+
+        Raises:
+            DeviceError: The device is unknown or absent.
+            DTypeError: The device cannot store the dtype.
+        """
+        return _call["to_device"](self, device)  # type: ignore[no-any-return]
+
+    def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor:
+        """The Array API standard's name of ``to``."""
+        if stream is not None:
+            raise ValueError("stream must be None: Firebrick orders its own streams")
+        return self.to(device)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return _call["to_dlpack"](self, **kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _call["dlpack_device"](self)  # type: ignore[no-any-return]
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return _call["array_namespace"](api_version)
+
+    # tracking
+
+    def require_grad(self) -> Tensor:
+        """Track this handle as a leaf from here on; returns it."""
+        return _call["require_grad"](self)  # type: ignore[no-any-return]
+
+    def detach(self) -> Tensor:
+        """The same values, untracked, as another handle."""
+        return Tensor(self.storage, self.dtype, self.shape, self.device, self.label)
+
+    def _rebind(self, to: Tensor) -> None:
+        """Make this handle show ``to``; what other handles show stays as it is."""
+        self.storage, self.dtype, self.shape = to.storage, to.dtype, to.shape
+        self.node, self.slot = to.node, to.slot
+        self.leaf = -abs(self.leaf)
+
+    def _assign(self, name: str, result: Tensor) -> Tensor:
+        if result.shape != self.shape:
+            raise ShapeError(
+                f"x {name} v must keep the shape of x, {self.shape}", f"result {result.aval}", "write x = x + v"
+            )
+        if result.dtype is not self.dtype:
+            raise DTypeError(
+                f"x {name} v must keep the dtype of x, {self.dtype.name}",
+                f"result {result.aval}",
+                f"cast v with fb.astype(v, fb.{self.dtype.name}), or write x = x + v",
+            )
+        self._rebind(result)
+        return self
+
+    # indexing
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return _call["getitem"](self, key)  # type: ignore[no-any-return]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._rebind(_call["setitem"](self, key, value))
+
+    # operators
+
+    def __add__(self, other: Any) -> Tensor:
+        return _call["add"](self, other)  # type: ignore[no-any-return]
+
+    def __radd__(self, other: Any) -> Tensor:
+        return _call["add"](other, self)  # type: ignore[no-any-return]
+
+    def __iadd__(self, other: Any) -> Tensor:
+        return self._assign("+=", _call["add"](self, other))
+
+    def __sub__(self, other: Any) -> Tensor:
+        return _call["subtract"](self, other)  # type: ignore[no-any-return]
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return _call["subtract"](other, self)  # type: ignore[no-any-return]
+
+    def __isub__(self, other: Any) -> Tensor:
+        return self._assign("-=", _call["subtract"](self, other))
+
+    def __mul__(self, other: Any) -> Tensor:
+        return _call["multiply"](self, other)  # type: ignore[no-any-return]
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return _call["multiply"](other, self)  # type: ignore[no-any-return]
+
+    def __imul__(self, other: Any) -> Tensor:
+        return self._assign("*=", _call["multiply"](self, other))
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return _call["divide"](self, other)  # type: ignore[no-any-return]
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return _call["divide"](other, self)  # type: ignore[no-any-return]
+
+    def __itruediv__(self, other: Any) -> Tensor:
+        return self._assign("/=", _call["divide"](self, other))
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return _call["floor_divide"](self, other)  # type: ignore[no-any-return]
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return _call["floor_divide"](other, self)  # type: ignore[no-any-return]
+
+    def __ifloordiv__(self, other: Any) -> Tensor:
+        return self._assign("//=", _call["floor_divide"](self, other))
+
+    def __mod__(self, other: Any) -> Tensor:
+        return _call["remainder"](self, other)  # type: ignore[no-any-return]
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return _call["remainder"](other, self)  # type: ignore[no-any-return]
+
+    def __imod__(self, other: Any) -> Tensor:
+        return self._assign("%=", _call["remainder"](self, other))
+
+    def __pow__(self, other: Any) -> Tensor:
+        return _call["pow"](self, other)  # type: ignore[no-any-return]
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return _call["pow"](other, self)  # type: ignore[no-any-return]
+
+    def __ipow__(self, other: Any) -> Tensor:
+        return self._assign("**=", _call["pow"](self, other))
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return _call["matmul"](self, other)  # type: ignore[no-any-return]
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return _call["matmul"](other, self)  # type: ignore[no-any-return]
+
+    def __imatmul__(self, other: Any) -> Tensor:
+        return self._assign("@=", _call["matmul"](self, other))
+
+    def __neg__(self) -> Tensor:
+        return _call["negative"](self)  # type: ignore[no-any-return]
+
+    def __pos__(self) -> Tensor:
+        return _call["positive"](self)  # type: ignore[no-any-return]
+
+    def __abs__(self) -> Tensor:
+        return _call["abs"](self)  # type: ignore[no-any-return]
+
+    def __invert__(self) -> Tensor:
+        return _call["logical_not"](self)  # type: ignore[no-any-return]
+
+    def __and__(self, other: Any) -> Tensor:
+        return _call["logical_and"](self, other)  # type: ignore[no-any-return]
+
+    def __rand__(self, other: Any) -> Tensor:
+        return _call["logical_and"](other, self)  # type: ignore[no-any-return]
+
+    def __or__(self, other: Any) -> Tensor:
+        return _call["logical_or"](self, other)  # type: ignore[no-any-return]
+
+    def __ror__(self, other: Any) -> Tensor:
+        return _call["logical_or"](other, self)  # type: ignore[no-any-return]
+
+    def __xor__(self, other: Any) -> Tensor:
+        return _call["logical_xor"](self, other)  # type: ignore[no-any-return]
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return _call["logical_xor"](other, self)  # type: ignore[no-any-return]
+
+    def __lt__(self, other: Any) -> Tensor:
+        return _call["less"](self, other)  # type: ignore[no-any-return]
+
+    def __le__(self, other: Any) -> Tensor:
+        return _call["less_equal"](self, other)  # type: ignore[no-any-return]
+
+    def __gt__(self, other: Any) -> Tensor:
+        return _call["greater"](self, other)  # type: ignore[no-any-return]
+
+    def __ge__(self, other: Any) -> Tensor:
+        return _call["greater_equal"](self, other)  # type: ignore[no-any-return]
+
+    def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]
+        return _call["equal"](self, other)  # type: ignore[no-any-return]
+
+    def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]
+        return _call["not_equal"](self, other)  # type: ignore[no-any-return]
+
+    # methods with the functions' names
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """``fb.reshape`` with the sizes as a tuple or one by one."""
+        return _call["reshape"](self, shape[0] if len(shape) == 1 else shape)  # type: ignore[no-any-return]
+
+    def astype(self, dtype: Any, /) -> Tensor:
+        """``fb.astype``."""
+        return _call["astype"](self, dtype)  # type: ignore[no-any-return]
+
+    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        """``fb.sum``."""
+        return _call["sum"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        """``fb.mean``."""
+        return _call["mean"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        """``fb.max``."""
+        return _call["max"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        """``fb.min``."""
+        return _call["min"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    def argmax(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        """``fb.argmax``."""
+        return _call["argmax"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Data sets, and the loaders that bring them to a device in batches."""

@@ -1,0 +1,440 @@
+"""Creation functions, exchange with other libraries, and what the Array API standard asks of a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from firebrick.backends.dispatch import check_storable, wrap
+from firebrick.backends.registry import default_device, devices as all_devices, find_device
+from firebrick.core import dtypes
+from firebrick.core.bind import constant, describe
+from firebrick.core.device import Device
+from firebrick.core.dtypes import ALL, DType, dtype as as_dtype
+from firebrick.core.errors import DTypeError, OperandError, ShapeError
+from firebrick.core.hooks import hooks
+from firebrick.core.shapes import normalize_shape
+from firebrick.core.storage import BORROWED, Storage
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import astype
+from firebrick.functions.movement import broadcast_to, stack, to_device
+from firebrick.ops import OPS
+
+
+def _default(kind: str, device: Device) -> DType:
+    found = device.backend.default_int(device) if kind == "int" else device.backend.default_float(device)
+    return as_dtype(found)
+
+
+def _dtype_for(value: Any, dtype: Any, device: Device) -> DType:
+    if dtype is not None:
+        return as_dtype(dtype)
+    kind = np.asarray(value).dtype.kind
+    if kind == "b":
+        return dtypes.bool_
+    if kind in "iu":
+        return _default("int", device)
+    if kind == "c":
+        return dtypes.complex64 if _default("float", device) is dtypes.float32 else dtypes.complex128
+    return _default("float", device)
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor from Python scalars and nested lists, NumPy arrays, tensors, or anything that speaks DLPack.
+
+    Args:
+        obj: What to convert. A NumPy array keeps its dtype; Python numbers get the device's default float or int.
+        dtype: Dtype of the result. Nothing narrows unless this says so.
+        device: Device of the result; by default that of a tensor, else the default device.
+        copy: A NumPy array is copied unless False, which borrows its memory (host engines; never written) or raises.
+
+    Raises:
+        DTypeError: The device cannot store the dtype, or the object has none of Firebrick's dtypes.
+        OperandError: The object is no array, or is ragged.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.asarray([[1, 2], [3, 4]])
+        tensor([[1, 2],
+                [3, 4]], dtype=int64, device=cpu:0)
+    """
+    if isinstance(obj, Tensor):
+        x = obj if device is None else to_device(obj, device)
+        if dtype is not None and as_dtype(dtype) is not x.dtype:
+            if copy is False:
+                raise ValueError("a cast needs a copy, and copy=False forbids it")
+            return astype(x, dtype)
+        if copy is False and x is not obj:
+            raise ValueError("a move needs a copy, and copy=False forbids it")
+        return x + 0 if copy and x is obj and x.dtype.kind != "bool" else x
+    goal = find_device(device)
+    if isinstance(obj, (np.ndarray, np.generic)):
+        return _from_numpy(np.asarray(obj), dtype, goal, copy)
+    if isinstance(obj, (list, tuple)) and _has_tensors(obj):
+        return _stack(obj, dtype, goal if device is not None else None)
+    if not isinstance(obj, (bool, int, float, complex, list, tuple)) and hasattr(obj, "__dlpack__"):
+        x = from_dlpack(obj, device=device, copy=copy)
+        return x if dtype is None else astype(x, dtype, copy=False)
+    if copy is False:
+        raise ValueError("Python objects are always copied, and copy=False forbids it")
+    try:
+        host = np.asarray(obj)
+    except ValueError as e:
+        raise OperandError("nested lists must be rectangular", str(e), "pad the rows to one length") from None
+    if host.dtype.kind not in "biufc":
+        raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
+    dt = _dtype_for(host, dtype, goal)
+    _check_range(host, dt)
+    return hooks.from_host(host.astype(dt.np), goal)  # type: ignore[no-any-return]
+
+
+def _check_range(host: np.ndarray[Any, Any], dt: DType) -> None:
+    if dt.is_integer and host.dtype.kind in "iu" and host.size:
+        info = dtypes.iinfo(dt)
+        low, high = int(host.min()), int(host.max())
+        if low < info.min or high > info.max:
+            raise DTypeError(f"values must lie in the range of {dt.name}", f"{low} to {high}", "choose a wider dtype")
+
+
+def _has_tensors(obj: Any) -> bool:
+    return any(isinstance(o, Tensor) or (isinstance(o, (list, tuple)) and _has_tensors(o)) for o in obj)
+
+
+def _stack(obj: Any, dtype: Any, device: Device | None) -> Tensor:
+    parts = [o if isinstance(o, Tensor) else asarray(o, dtype=dtype, device=device) for o in obj]
+    return asarray(stack(parts), dtype=dtype, device=device)
+
+
+def _from_numpy(host: np.ndarray[Any, Any], dtype: Any, device: Device, copy: bool | None) -> Tensor:
+    own = as_dtype(host.dtype)
+    goal = own if dtype is None else as_dtype(dtype)
+    if copy is False:
+        if goal is not own or not host.dtype.isnative:
+            raise ValueError("a cast needs a copy, and copy=False forbids it")
+        check_storable(own, device)
+        native = device.backend.from_dlpack(host, device)
+        x = wrap(native, device.backend.describe(native), device)
+        x.storage = Storage(native, device._memory, 0, BORROWED)
+        return x
+    if goal is not own:
+        with np.errstate(all="ignore"):
+            host = OPS["cast"].reference(host, dtype=goal) if own.kind != "complex" else host.astype(goal.np)
+    return hooks.from_host(np.asarray(host, goal.np), device)  # type: ignore[no-any-return]
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor that borrows the memory of another library's array (never written by Firebrick), or copies it.
+
+    Args:
+        x: Object with ``__dlpack__``.
+        device: Device of the result: ``cpu`` for host memory by default, ``torch:cuda:0`` etc. for others.
+        copy: True to copy, False to raise where borrowing is impossible.
+
+    Example:
+        >>> import firebrick as fb, numpy as np
+        >>> fb.from_dlpack(np.arange(3.0)).tolist()
+        [0.0, 1.0, 2.0]
+    """
+    if isinstance(x, Tensor):
+        return asarray(x, device=device, copy=copy)
+    if not hasattr(x, "__dlpack__"):
+        raise OperandError("from_dlpack takes an object with __dlpack__", type(x).__name__, "use fb.asarray")
+    kind, index = x.__dlpack_device__()
+    kind = int(kind)
+    if device is None:
+        named = {1: default_device() if default_device().engine in ("cpu", "numpy") else find_device("cpu"),
+                 2: f"torch:cuda:{index}", 8: "torch:mps", 14: f"torch:xpu:{index}"}  # fmt: skip
+        if kind not in named:
+            raise OperandError("DLPack memory must be on a device that an engine serves", f"device type {kind}", "copy it")
+        goal = find_device(named[kind])
+    else:
+        goal = find_device(device)
+    try:
+        native = goal.backend.from_dlpack(x, goal)
+    except (BufferError, RuntimeError, TypeError) as e:
+        if copy is False:
+            raise
+        return asarray(np.array(np.from_dlpack(x)), device=goal) if kind == 1 else _raise(e)
+    made = wrap(native, goal.backend.describe(native), goal)
+    made.storage = Storage(native, goal._memory, 0, BORROWED)
+    return made if not copy else astype(made, made.dtype)
+
+
+def _raise(e: Exception) -> Any:
+    raise e
+
+
+def to_dlpack(x: Tensor, **kwargs: Any) -> Any:
+    """The DLPack capsule of a tensor; its memory counts as handed out from now on."""
+    x.storage.export()
+    return x.device.backend.to_dlpack(x.storage.data, **kwargs)
+
+
+def dlpack_device(x: Tensor) -> tuple[int, int]:
+    """DLPack's (device type, device id)."""
+    found: tuple[int, int] = x.device.backend.dlpack_device(x.storage.data)
+    return found
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of one value.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.full(2, 7.0).tolist()
+        [7.0, 7.0]
+    """
+    goal = find_device(device)
+    dt = _dtype_for(fill_value, dtype, goal)
+    sizes = normalize_shape(shape, "full")
+    check_storable(dt, goal)
+    if isinstance(fill_value, (bool, int, float, complex)):
+        fill_value = np.asarray(fill_value) if not dt.is_integer else constant(fill_value, dt, find_device("numpy")).numpy()
+    host = np.empty(sizes, dt.np)
+    host.fill(np.asarray(fill_value).astype(dt.np)[()])
+    return hooks.from_host(host, goal)  # type: ignore[no-any-return]
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Zeros, of the device's default float by default.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.zeros((1, 2)).tolist()
+        [[0.0, 0.0]]
+    """
+    return full(shape, 0.0 if dtype is None else 0, dtype=dtype, device=device)
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones, of the device's default float by default.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.ones(2).tolist()
+        [1.0, 1.0]
+    """
+    return full(shape, 1.0 if dtype is None else 1, dtype=dtype, device=device)
+
+
+def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor to be filled (``out=``); its values mean nothing, and are zeros.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.empty((2, 0)).shape
+        (2, 0)
+    """
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def _like(x: Any) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise OperandError("the _like functions take a tensor", type(x).__name__, "use fb.zeros(shape) and friends")
+    return x
+
+
+def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of one value with x's shape, dtype and device.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.full_like(fb.zeros(2), 3.0).tolist()
+        [3.0, 3.0]
+    """
+    x = _like(x)
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
+
+
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Zeros with x's shape, dtype and device.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.zeros_like(fb.ones(2)).tolist()
+        [0.0, 0.0]
+    """
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones with x's shape, dtype and device.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.ones_like(fb.zeros(2)).tolist()
+        [1.0, 1.0]
+    """
+    return full_like(x, 1, dtype=dtype, device=device)
+
+
+def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor to be filled, with x's shape, dtype and device.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.empty_like(fb.ones((2, 3))).shape
+        (2, 3)
+    """
+    return zeros_like(x, dtype=dtype, device=device)
+
+
+def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """start, start + step, … before stop (0, 1, … before start if stop is left out).
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.arange(1, 7, 2).tolist()
+        [1, 3, 5]
+    """
+    goal = find_device(device)
+    low, high = (0, start) if stop is None else (start, stop)
+    if step == 0:
+        raise ShapeError("arange needs a step other than 0", "step 0", "pass 1 or -1")
+    host = np.arange(low, high, step)
+    dt = _dtype_for(host, dtype, goal)
+    return hooks.from_host(host.astype(dt.np), goal)  # type: ignore[no-any-return]
+
+
+def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Tensor:
+    """``num`` numbers evenly spaced from start to stop.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.linspace(0.0, 1.0, 3).tolist()
+        [0.0, 0.5, 1.0]
+    """
+    goal = find_device(device)
+    dt = as_dtype(dtype) if dtype is not None else _default("float", goal)
+    return hooks.from_host(np.linspace(start, stop, num, endpoint=endpoint).astype(dt.np), goal)  # type: ignore[no-any-return]
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones on a diagonal, zeros elsewhere.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.eye(2).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+    goal = find_device(device)
+    dt = as_dtype(dtype) if dtype is not None else _default("float", goal)
+    return hooks.from_host(np.eye(n_rows, n_cols, k).astype(dt.np), goal)  # type: ignore[no-any-return]
+
+
+def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> Tensor:
+    """One row of zeros with a one at each index: shape [..., num_classes].
+
+    Raises:
+        OutOfRangeError: An index lies outside [0, num_classes).
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.one_hot(fb.asarray([1]), 3).tolist()
+        [[0.0, 1.0, 0.0]]
+    """
+    if not isinstance(x, Tensor) or not x.dtype.is_integer:
+        raise DTypeError("one_hot needs an integer tensor", describe("x", x) if isinstance(x, Tensor) else repr(x), "cast it")
+    rows = eye(num_classes, dtype=dtype, device=x.device)
+    found: Tensor = OPS["take"](rows, x, axis=0)
+    return found
+
+
+def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """x with zeros above the k-th diagonal of its last two axes.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.tril(fb.ones((2, 2))).tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+    """
+    x = _like(x)
+    keep = hooks.from_host(np.tri(*x.shape[-2:], k, dtype=np.bool_), x.device)
+    return OPS["where"](keep, x, False if x.dtype.kind == "bool" else 0)  # type: ignore[no-any-return]
+
+
+def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """x with zeros below the k-th diagonal of its last two axes.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.triu(fb.ones((2, 2))).tolist()
+        [[1.0, 1.0], [0.0, 1.0]]
+    """
+    x = _like(x)
+    drop = hooks.from_host(np.tri(*x.shape[-2:], k - 1, dtype=np.bool_), x.device)
+    return OPS["where"](drop, False if x.dtype.kind == "bool" else 0, x)  # type: ignore[no-any-return]
+
+
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+    """Coordinate tensors of a grid from one vector an axis.
+
+    Example:
+        >>> import firebrick as fb
+        >>> [g.tolist() for g in fb.meshgrid(fb.asarray([1, 2]), fb.asarray([3]), indexing="ij")]
+        [[[1], [2]], [[3], [3]]]
+    """
+    from firebrick.functions.movement import _list, permute_dims, reshape
+
+    found = _list("meshgrid", arrays)
+    n = len(found)
+    shape = tuple(a.size for a in found)
+    out = [broadcast_to(reshape(a, tuple(-1 if i == j else 1 for j in range(n))), shape) for i, a in enumerate(found)]
+    if indexing == "xy" and n > 1:
+        out = [permute_dims(g, (1, 0, *range(2, n))) for g in out]
+    return out
+
+
+# what the standard asks of a namespace
+
+
+class NamespaceInfo:
+    """The Array API's inspection namespace."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """What the namespace can do beyond the minimum."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> Device:
+        """The device of new tensors."""
+        return default_device()
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
+        """Default dtypes of a device."""
+        goal = find_device(device)
+        real = _default("float", goal)
+        return {
+            "real floating": real,
+            "complex floating": dtypes.complex64 if real is dtypes.float32 else dtypes.complex128,
+            "integral": _default("int", goal),
+            "indexing": dtypes.int64,
+        }
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
+        """The standard's dtypes, or those of a kind."""
+        found = {d.name: d for d in ALL if d.name not in ("float16", "bfloat16")}
+        return {n: d for n, d in found.items() if kind is None or dtypes.isdtype(d, kind)}
+
+    def devices(self) -> Sequence[Device]:
+        """Every device that is there."""
+        return all_devices()
+
+
+def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's name
+    """The Array API's inspection namespace.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.__array_namespace_info__().default_dtypes()["integral"]
+        firebrick.int64
+    """
+    return NamespaceInfo()
+
+
+def array_namespace(api_version: str | None = None) -> Any:
+    """The namespace a tensor belongs to: ``firebrick`` itself."""
+    import firebrick
+
+    return firebrick

@@ -1,0 +1,122 @@
+"""How far a result may be from the reference: the one place that turns an entry's tolerance into a verdict.
+
+The bound is k · eps(dtype) · scale, where k and the meaning of scale come from the op table. Exact dtypes must be equal;
+NaN equals NaN; infinities must have their sign.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.op import Op
+from firebrick.ops.declare import Array
+
+_WIDE = {"float": np.float64, "complex": np.complex128}
+
+
+def widen(x: Array) -> Array:
+    """An array at the reference's precision: float64 or complex128 for inexact dtypes, itself otherwise."""
+    wide = _WIDE.get(as_dtype(x.dtype).kind)
+    return x if wide is None else x.astype(wide)
+
+
+def run_reference(op: Op, arrays: tuple[Array, ...], params: dict[str, Any]) -> tuple[Array, ...]:
+    """The reference's results for these operands, at the reference's precision."""
+    with np.errstate(all="ignore"):
+        out = op.reference(*(widen(a) for a in arrays), **params)
+    return tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The worst element of a comparison. ``units`` is its error in eps · scale, ``limit`` the k it may reach."""
+
+    units: float
+    limit: float
+    index: tuple[int, ...]
+    got: Any
+    want: Any
+
+    @property
+    def ok(self) -> bool:
+        return self.units <= self.limit
+
+    def __str__(self) -> str:
+        return f"{self.units:.3g} units of precision (limit {self.limit:g}) at {self.index}: got {self.got}, want {self.want}"
+
+
+def deviation(got: Array, want: Array, k: float, scale: Array | None = None) -> Deviation:
+    """Compare a result with the reference's.
+
+    Args:
+        got: The engine's result, in its own dtype.
+        want: The reference's result, at its precision; rounded to ``got``'s dtype first.
+        k: The tolerance in units of eps · scale.
+        scale: What errors are relative to, of ``want``'s shape; |want| by default.
+    """
+    dt = as_dtype(got.dtype)
+    with np.errstate(all="ignore"):
+        rounded = want if dt.kind in ("bool", "int", "uint") else want.astype(got.dtype)
+        if got.shape != rounded.shape:
+            return Deviation(np.inf, k, (), f"shape {got.shape}", f"shape {rounded.shape}")
+        if not got.size:
+            return Deviation(0.0, k, (), None, None)
+        if not dt.is_inexact:
+            units = np.where(got == rounded, 0.0, np.inf)
+            limit = 0.0
+        else:
+            limit = max(k, 0.0)
+            a, b = widen(got), widen(rounded)
+            exact = widen(want)
+            size = np.abs(exact) if scale is None else np.maximum(np.abs(scale), np.abs(exact))
+            tiny = float(np.finfo(np.float64).tiny) if dt.itemsize >= 8 and dt.kind == "float" else _tiny(dt)
+            top = _max(dt)
+            unit = dt.eps * np.clip(np.where(np.isfinite(size), size, top), tiny, top)
+            error = np.abs(a - np.where(np.isfinite(b), exact, b))
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            units = np.where(same, 0.0, np.where(np.isfinite(error), error / unit, np.inf))
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(units)), units.shape))
+    return Deviation(float(units[at]), limit, at, got[at], rounded[at])
+
+
+def _tiny(dt: Any) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dt.np).smallest_normal)
+
+
+def _max(dt: Any) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dt.np).max)
+
+
+def scale_of(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], want: Array) -> Array | None:
+    """What errors of ``op`` are relative to, by its entry."""
+    if op.scale == "result" or as_dtype(want.dtype).kind not in _WIDE:
+        return None
+    sizes = tuple(np.abs(widen(a)) if as_dtype(a.dtype).is_inexact else a for a in arrays)
+    with np.errstate(all="ignore"):
+        if op.scale == "operands":
+            out = op.reference(*sizes, **params)
+            return np.asarray(out[0] if isinstance(out, tuple) else out)
+        top = max((float(np.nanmax(np.where(np.isfinite(s), s, 0.0))) for s in sizes if s.size), default=0.0)
+        return np.full(want.shape, top)
+
+
+def check_results(
+    op: Op, arrays: tuple[Array, ...], params: dict[str, Any], results: tuple[Array, ...], want: tuple[Array, ...]
+) -> Deviation:
+    """The worst deviation of an op's results from the reference's, ``want``."""
+    worst = Deviation(0.0, op.tolerance, (), None, None)
+    for got, w in zip(results, want, strict=True):
+        d = deviation(got, w, op.tolerance, scale_of(op, arrays, params, w))
+        if d.units > worst.units or not d.ok:
+            worst = d
+            if not d.ok:
+                break
+    return worst

@@ -1,0 +1,146 @@
+"""Building blocks of declarations: shape rules, costs and test samples that many entries share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import bool_, dtype
+from firebrick.core.op import Cost, Sample
+from firebrick.core.shapes import broadcast_shapes
+
+Array = np.ndarray[Any, Any]
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTS = ("int64", "int32", "int16", "int8", "uint8")
+COMPLEX = ("complex64", "complex128")
+REAL = FLOATS + INTS
+NUMERIC = REAL + COMPLEX
+ALL = ("bool", *NUMERIC)
+
+# shape rules
+
+
+def same(x: Any, **_: Any) -> Aval:
+    """The operand's own shape and dtype."""
+    return Aval(x.shape, x.dtype)
+
+
+def broadcasted(*xs: Any, **_: Any) -> Aval:
+    """All operands broadcast together; the dtype of the last one."""
+    shape = xs[0].shape
+    for x in xs:
+        if x.shape != shape:
+            shape = broadcast_shapes(*[x.shape for x in xs], op="operands")
+            break
+    return Aval(shape, xs[-1].dtype)
+
+
+def predicate(*xs: Any, **_: Any) -> Aval:
+    """All operands broadcast together, as bool."""
+    return Aval(broadcasted(*xs).shape, bool_)
+
+
+# costs
+
+
+def _nbytes(ins: Any, outs: Any) -> float:
+    return float(sum(a.nbytes for a in ins) + sum(a.nbytes for a in outs))
+
+
+def per_result(flops: float) -> Callable[..., Cost]:
+    """``flops`` for each element of the result; every operand read and result written once."""
+    return lambda ins, outs, params: Cost(flops * outs[0].size, _nbytes(ins, outs))
+
+
+def per_operand(flops: float) -> Callable[..., Cost]:
+    """``flops`` for each element of the first operand."""
+    return lambda ins, outs, params: Cost(flops * ins[0].size, _nbytes(ins, outs))
+
+
+# samples
+
+
+def values(rng: np.random.Generator, name: str, shape: Any, low: float = -2.0, high: float = 2.0) -> Array:
+    """Random values of dtype ``name`` in [low, high]; integers get a range ten times as wide, inside their limits."""
+    dt = dtype(name)
+    if dt.kind == "bool":
+        return np.asarray(rng.integers(0, 2, shape), np.bool_)
+    if dt.is_integer:
+        info = np.iinfo(dt.np)
+        lo, hi = max(int(10 * low), int(info.min)), min(int(10 * high), int(info.max))
+        return np.asarray(rng.integers(lo, hi + 1, shape), dt.np)
+    x = np.asarray(rng.uniform(low, high, shape))
+    if dt.kind == "complex":
+        return np.asarray(x + 1j * rng.uniform(low, high, shape), dt.np)
+    return np.asarray(x, dt.np)
+
+
+def specials(name: str) -> Array:
+    """The values where mathematics and machines disagree."""
+    dt = dtype(name)
+    if dt.kind == "bool":
+        return np.asarray([False, True])
+    if dt.is_integer:
+        info = np.iinfo(dt.np)
+        return np.asarray([info.min, info.max, 0, 1, info.max - 1, 7], dt.np)
+    if dt.kind == "complex":
+        return np.asarray([0, -0.0, 1, 1j, -1 - 1j, 3e4 + 2e-3j], dt.np)
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dt.np)
+    top, tiny = float(info.max), float(info.smallest_normal)
+    return np.asarray([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, top, -top, tiny, -tiny, 1e-3, 7.25], dt.np)
+
+
+def unary_samples(low: float = -2.0, high: float = 2.0, special: bool = True) -> Callable[..., list[Sample]]:
+    """Matrix, 0-d, empty, long and special-value cases for one operand drawn from [low, high]."""
+
+    def samples(rng: np.random.Generator, name: str) -> list[Sample]:
+        out = [
+            Sample((values(rng, name, shape, low, high),), name=label)
+            for label, shape in (("matrix", (3, 4)), ("0-d", ()), ("empty", (0, 3)), ("cube", (2, 3, 5)))
+        ]
+        out.append(Sample((values(rng, name, (1037,), low, high),), grad_safe=False, name="long"))
+        if special:
+            out.append(Sample((specials(name),), grad_safe=False, name="special values"))
+        return out
+
+    return samples
+
+
+def binary_samples(
+    low: float = -2.0, high: float = 2.0, low2: float | None = None, high2: float | None = None, special: bool = True
+) -> Callable[..., list[Sample]]:
+    """Equal, broadcast, 0-d, empty, long and special-value cases for two operands."""
+    l2, h2 = low if low2 is None else low2, high if high2 is None else high2
+
+    def samples(rng: np.random.Generator, name: str) -> list[Sample]:
+        cases = (
+            ("equal shapes", (3, 4), (3, 4)),
+            ("row", (3, 4), (4,)),
+            ("outer", (3, 1), (1, 4)),
+            ("scalar left", (), (2, 3)),
+            ("0-d", (), ()),
+            ("empty", (0, 3), (1, 3)),
+        )
+        out = [
+            Sample((values(rng, name, a, low, high), values(rng, name, b, l2, h2)), name=label) for label, a, b in cases
+        ]
+        long = (values(rng, name, (2, 517), low, high), values(rng, name, (2, 517), l2, h2))
+        out.append(Sample(long, grad_safe=False, name="long"))
+        if special:
+            s = specials(name)
+            out.append(Sample((s[:, None], s[None, :]), grad_safe=False, name="special values"))
+        return out
+
+    return samples
+
+
+def size_of(shape: Any) -> int:
+    """Number of elements of ``shape``."""
+    return prod(shape)

@@ -1,0 +1,58 @@
+"""Matrix products of stacks of matrices; vectors are handled by ``functions.matmul``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval
+from firebrick.core.errors import ShapeError
+from firebrick.core.op import Cost, Sample
+from firebrick.core.shapes import broadcast_shapes
+from firebrick.ops.declare import NUMERIC, Array, values
+from firebrick.ops.movement import permute
+from firebrick.ops.reduction import sum_to
+from firebrick.ops.table import register
+
+
+def _infer(x1: Any, x2: Any) -> Aval:
+    a, b = x1.shape, x2.shape
+    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
+        raise ShapeError(
+            "matmul: the last axis of x1 and the last but one of x2 must be equal",
+            f"x1 {a} and x2 {b}",
+            "transpose one (x.mT) or check the sizes",
+        )
+    return Aval((*broadcast_shapes(a[:-2], b[:-2], op="matmul"), a[-2], b[-1]), x2.dtype)
+
+
+def swap(x: Any) -> Any:
+    """x with its last two axes exchanged."""
+    n = len(x.shape)
+    return permute(x, axes=(*range(n - 2), n - 1, n - 2))
+
+
+def _vjp(g: Any, r: Any) -> Any:
+    x1, x2 = r.inputs
+    g1 = sum_to(matmul(g, swap(x2)), x1.shape) if r.needs[0] else None
+    g2 = sum_to(matmul(swap(x1), g), x2.shape) if r.needs[1] else None
+    return g1, g2
+
+
+def _samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    cases = [((3, 4), (4, 5)), ((2, 3, 4), (2, 4, 2)), ((2, 1, 3, 2), (4, 2, 3)), ((1, 7), (7, 1)), ((0, 3), (3, 2)),
+             ((2, 0), (0, 3)), ((5, 4, 3), (3, 2))]  # fmt: skip
+    out = [Sample((values(rng, name, a), values(rng, name, b)), name=f"{a} @ {b}") for a, b in cases]
+    out.append(Sample((values(rng, name, (33, 517)), values(rng, name, (517, 17))), grad_safe=False, name="long"))
+    return out
+
+
+@register(
+    operands="x1:numeric=T x2:numeric=T", infer=_infer, vjp=_vjp, residuals=("inputs",), samples=_samples,
+    cost=lambda ins, outs, p: Cost(2.0 * outs[0].size * ins[0].shape[-1], sum(a.nbytes for a in (*ins, *outs))),
+    bound="compute", fusion="contract", tolerance=8, scale="operands", dtypes=NUMERIC,
+)  # fmt: skip
+def matmul(x1: Array, x2: Array) -> Array:
+    """Matrix product over the last two axes; leading axes broadcast."""
+    return np.matmul(x1, x2)

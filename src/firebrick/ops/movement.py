@@ -1,0 +1,188 @@
+"""Ops that move elements without computing: reshape, permute, broadcast, slice, pad, flip, concat, device moves.
+
+Parameters are normal: shapes without -1, axes as permutations of non-negative ints, slices as ``starts``, ``stops``,
+``steps`` for every axis, where a stop of -1 under a negative step means "up to and with element 0".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval
+from firebrick.core.errors import ShapeError
+from firebrick.core.op import Sample
+from firebrick.core.shapes import slice_length
+from firebrick.ops.declare import ALL, REAL, Array, per_result, same, size_of, values
+from firebrick.ops.reduction import sum_to
+from firebrick.ops.table import register
+
+
+def _move(vjp: Any, infer: Any, cases: Any, *, dtypes: Any = ALL, operand: str = "x:any", **more: Any) -> Any:
+    def samples(rng: np.random.Generator, name: str) -> list[Sample]:
+        return [Sample((values(rng, name, shape),), params, name=f"{shape} {params}") for shape, params in cases]
+
+    return register(
+        operands=operand, infer=infer, vjp=vjp, residuals=(), samples=samples, cost=per_result(0), bound="memory",
+        fusion="move", tolerance=0, dtypes=dtypes, **more,
+    )  # fmt: skip
+
+
+def _infer_reshape(x: Any, *, shape: tuple[int, ...]) -> Aval:
+    if size_of(shape) != size_of(x.shape):
+        raise ShapeError("reshape: the new shape must hold as many elements", f"{x.shape} to {shape}", "check the sizes")
+    return Aval(tuple(shape), x.dtype)
+
+
+@_move(lambda g, r: (reshape(g, shape=r.avals[0].shape),), _infer_reshape,
+       [((3, 4), {"shape": (2, 6)}), ((), {"shape": (1, 1)}), ((1,), {"shape": ()}), ((0, 3), {"shape": (3, 0, 2)}),
+        ((2, 3, 4), {"shape": (24,)})], view=True)  # fmt: skip
+def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
+    """The same elements, in row-major order, in another shape."""
+    return np.reshape(x, shape)
+
+
+def _infer_permute(x: Any, *, axes: tuple[int, ...]) -> Aval:
+    if sorted(axes) != list(range(len(x.shape))):
+        raise ShapeError("permute: axes must be a permutation of the tensor's axes", f"{axes} for {x.shape}", "name each once")
+    return Aval(tuple(x.shape[a] for a in axes), x.dtype)
+
+
+@_move(lambda g, r: (permute(g, axes=tuple(np.argsort(r.params["axes"]).tolist())),), _infer_permute,
+       [((3, 4), {"axes": (1, 0)}), ((2, 3, 4), {"axes": (1, 2, 0)}), ((), {"axes": ()}), ((0, 2), {"axes": (1, 0)})],
+       view=True)  # fmt: skip
+def permute(x: Array, *, axes: tuple[int, ...]) -> Array:
+    """Axes in another order: axis i of the result is axis axes[i] of x."""
+    return np.transpose(x, axes)
+
+
+def _infer_broadcast(x: Any, *, shape: tuple[int, ...]) -> Aval:
+    lead = len(shape) - len(x.shape)
+    if lead < 0 or any(d not in (1, shape[lead + i]) for i, d in enumerate(x.shape)):
+        raise ShapeError("broadcast_to: every size must be 1 or the target's", f"{x.shape} to {tuple(shape)}", "reshape it first")
+    return Aval(tuple(shape), x.dtype)
+
+
+@_move(lambda g, r: (sum_to(g, r.avals[0].shape),), _infer_broadcast,
+       [((3, 1), {"shape": (2, 3, 4)}), ((), {"shape": (2, 2)}), ((4,), {"shape": (4,)}), ((1, 3), {"shape": (0, 3)})],
+       view=True)  # fmt: skip
+def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
+    """x repeated along axes of size 1, and along new leading axes."""
+    return np.broadcast_to(x, shape)
+
+
+def key_of(starts: Any, stops: Any, steps: Any) -> tuple[slice, ...]:
+    """The Python slices of a normalised slice."""
+    return tuple(
+        slice(a, None if c < 0 and b < 0 else b, c) for a, b, c in zip(starts, stops, steps, strict=True)
+    )
+
+
+def _infer_slice(x: Any, *, starts: Any, stops: Any, steps: Any) -> Aval:
+    if not len(starts) == len(stops) == len(steps) == len(x.shape):
+        raise ShapeError("slice: one start, stop and step an axis", f"{len(starts)} for shape {x.shape}", "give each axis its own")
+    return Aval(tuple(map(slice_length, starts, stops, steps)), x.dtype)
+
+
+def _zeros(aval: Any, like: Any) -> Any:
+    from firebrick.core.bind import constant
+
+    return broadcast_to(constant(0, aval.dtype, like.device), shape=aval.shape)
+
+
+def _slice_vjp(g: Any, r: Any) -> Any:
+    from firebrick.ops.indexing import slice_update
+
+    return (slice_update(_zeros(r.avals[0], g), g, **r.params),)
+
+
+_SLICES = [
+    ((5, 6), {"starts": (1, 0), "stops": (4, 6), "steps": (1, 2)}),
+    ((5, 6), {"starts": (4, 5), "stops": (-1, 0), "steps": (-1, -2)}),
+    ((7,), {"starts": (2,), "stops": (2,), "steps": (1,)}),
+    ((), {"starts": (), "stops": (), "steps": ()}),
+    ((3, 4), {"starts": (1, 0), "stops": (2, 4), "steps": (1, 1)}),
+]
+
+
+@_move(_slice_vjp, _infer_slice, _SLICES, view=True)
+def slice_(x: Array, *, starts: Any, stops: Any, steps: Any) -> Array:
+    """Elements starts, starts + steps, … before stops, along every axis."""
+    return x[key_of(starts, stops, steps)]
+
+
+def _infer_pad(x: Any, *, widths: Any, value: Any) -> Aval:
+    if len(widths) != len(x.shape) or any(a < 0 or b < 0 for a, b in widths):
+        raise ShapeError("pad: two widths ≥ 0 an axis", f"{widths} for shape {x.shape}", "pass ((before, after), …)")
+    return Aval(tuple(a + d + b for d, (a, b) in zip(x.shape, widths, strict=True)), x.dtype)
+
+
+def _pad_vjp(g: Any, r: Any) -> Any:
+    widths, shape = r.params["widths"], r.avals[0].shape
+    starts = tuple(a for a, _ in widths)
+    stops = tuple(a + d for a, d in zip(starts, shape, strict=True))
+    return (slice_(g, starts=starts, stops=stops, steps=(1,) * len(shape)),)
+
+
+@_move(_pad_vjp, _infer_pad,
+       [((3, 4), {"widths": ((1, 0), (2, 3)), "value": 1}), ((), {"widths": (), "value": 0}),
+        ((0, 2), {"widths": ((1, 1), (0, 0)), "value": 0}), ((2, 2), {"widths": ((0, 0), (0, 0)), "value": 0})],
+       dtypes=REAL)  # fmt: skip
+def pad(x: Array, *, widths: Any, value: Any) -> Array:
+    """x with ``widths`` elements of ``value`` before and after, along every axis."""
+    return np.pad(x, widths, constant_values=np.asarray(value).astype(x.dtype)) if widths else np.array(x)
+
+
+@_move(lambda g, r: (flip(g, axes=r.params["axes"]),), lambda x, *, axes: same(x),
+       [((3, 4), {"axes": (0, 1)}), ((5,), {"axes": (0,)}), ((2, 3), {"axes": ()}), ((0, 3), {"axes": (1,)})],
+       view=True)  # fmt: skip
+def flip(x: Array, *, axes: tuple[int, ...]) -> Array:
+    """Elements in reverse order along axes."""
+    return np.flip(x, axes)
+
+
+def _infer_concat(*xs: Any, axis: int) -> Aval:
+    first = xs[0].shape
+    for i, x in enumerate(xs):
+        if len(x.shape) != len(first) or any(a != b for k, (a, b) in enumerate(zip(x.shape, first, strict=True)) if k != axis):
+            raise ShapeError(
+                f"concat: shapes must be equal except along axis {axis}",
+                f"arrays[0]: {first} and arrays[{i}]: {x.shape}",
+                "reshape or pad one of them",
+            )
+    total = sum(x.shape[axis] for x in xs)
+    return Aval((*first[:axis], total, *first[axis + 1 :]), xs[0].dtype)
+
+
+def _concat_vjp(g: Any, r: Any) -> Any:
+    axis, at, out = r.params["axis"], 0, []
+    for aval in r.avals:
+        n = aval.shape[axis]
+        starts = tuple(at if i == axis else 0 for i in range(len(g.shape)))
+        stops = tuple(at + n if i == axis else d for i, d in enumerate(g.shape))
+        out.append(slice_(g, starts=starts, stops=stops, steps=(1,) * len(g.shape)))
+        at += n
+    return out
+
+
+def _concat_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    cases = [([(2, 3), (4, 3)], 0), ([(2, 3), (2, 1), (2, 2)], 1), ([(3,)], 0), ([(0, 2), (3, 2)], 0), ([(2, 1, 2)] * 4, 1)]
+    return [Sample(tuple(values(rng, name, s) for s in shapes), {"axis": a}, name=f"{shapes}") for shapes, a in cases]
+
+
+@register(
+    operands="*arrays:any=T", infer=_infer_concat, vjp=_concat_vjp, residuals=(), samples=_concat_samples,
+    cost=per_result(0), bound="memory", fusion="move", tolerance=0, dtypes=ALL,
+)  # fmt: skip
+def concat(*arrays: Array, axis: int) -> Array:
+    """Tensors joined along an axis."""
+    return np.concatenate(arrays, axis)
+
+
+@_move(lambda g, r: (to_device(g, device=r.params["source"], source=r.params["device"]),),
+       lambda x, *, device, source: same(x), [((3, 4), {"device": None, "source": None}), ((), {"device": None, "source": None})],
+       )  # fmt: skip
+def to_device(x: Array, *, device: Any, source: Any) -> Array:
+    """The same tensor on another device."""
+    return np.array(x)

@@ -1,0 +1,253 @@
+"""Reductions over axes. Parameters are normal: ``axes`` a sorted tuple of distinct non-negative ints, ``keepdims`` bool.
+
+A maximum of nothing is an error; a sum of nothing is 0, a product 1, ``all`` True and ``any`` False. NaN propagates
+through max and min. Where several elements are extreme, the first one takes the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import bool_, int64
+from firebrick.core.errors import ShapeError
+from firebrick.core.op import Nondifferentiable, Sample
+from firebrick.core.shapes import reduced_shape
+from firebrick.ops.declare import FLOATS, INTS, NUMERIC, REAL, Array, per_operand, size_of, specials, values
+from firebrick.ops.table import register
+
+
+def _infer(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Aval:
+    return Aval(reduced_shape(x.shape, axes, keepdims), x.dtype)
+
+
+def _infer_bool(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Aval:
+    return Aval(reduced_shape(x.shape, axes, keepdims), bool_)
+
+
+def _infer_nonempty(name: str) -> Callable[..., Aval]:
+    def infer(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Aval:
+        out = _infer(x, axes=axes, keepdims=keepdims)
+        if 0 in x.shape and 0 not in out.shape:
+            raise ShapeError(
+                f"{name} of no elements is undefined", f"shape {x.shape} over axes {axes}", "check for emptiness first"
+            )
+        return out
+
+    return infer
+
+
+def _samples(low: float = -2.0, high: float = 2.0, empty: bool = True, special: bool = False) -> Any:
+    def samples(rng: np.random.Generator, name: str) -> list[Sample]:
+        cases: list[tuple[Any, Any, bool]] = [
+            ((3, 4), (0, 1), False), ((3, 4), (1,), False), ((2, 3, 4), (0, 2), True), ((), (), False),
+            ((5,), (0,), True), ((2, 3), (), False),
+        ]  # fmt: skip
+        if empty:
+            cases += [((0, 3), (0,), False), ((2, 0), (0, 1), True)]
+        else:
+            cases += [((0, 3), (1,), False)]
+        out = [
+            Sample((values(rng, name, shape, low, high),), {"axes": axes, "keepdims": keep}, name=f"{shape} over {axes}")
+            for shape, axes, keep in cases
+        ]
+        long = {"axes": (1,), "keepdims": False}
+        out.append(Sample((values(rng, name, (2, 3001), low, high),), long, False, "long"))
+        if special:
+            s = specials(name)
+            out.append(Sample((np.stack([s, s[::-1], np.roll(s, 2)]),), long, False, "special values"))
+            ties = np.asarray([[1, 3, 3, 0], [2, 2, 2, 2]]).astype(s.dtype)
+            out.append(Sample((ties,), long, False, "ties"))
+        return out
+
+    return samples
+
+
+def _reduction(vjp: Any, *, kind: str, dtypes: Any, samples: Any, residuals: Any = (), infer: Any = _infer,
+               tolerance: float = 0, **more: Any) -> Any:  # fmt: skip
+    return register(
+        operands=f"x:{kind}", infer=infer, vjp=vjp, residuals=residuals, samples=samples, cost=per_operand(1),
+        bound="memory", fusion="row", tolerance=tolerance, dtypes=dtypes, **more,
+    )  # fmt: skip
+
+
+def spread(g: Any, r: Any) -> Any:
+    """A reduction's cotangent back over its operand's shape."""
+    from firebrick.ops.movement import broadcast_to, reshape
+
+    shape = r.avals[0].shape
+    return broadcast_to(reshape(g, shape=reduced_shape(shape, r.params["axes"], True)), shape=shape)
+
+
+@_reduction(lambda g, r: (spread(g, r),), kind="numeric", dtypes=NUMERIC, samples=_samples(), tolerance=8,
+            scale="operands")  # fmt: skip
+def sum_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Sum over axes, in the operand's dtype; 0 for none."""
+    return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
+
+
+def sum_to(g: Any, shape: tuple[int, ...]) -> Any:
+    """``g`` summed over the axes along which ``shape`` was broadcast: the transpose of ``broadcast_to``."""
+    from firebrick.ops.movement import reshape
+
+    if g.shape == shape:
+        return g
+    lead = g.ndim - len(shape)
+    axes = tuple(range(lead)) + tuple(
+        i + lead for i, d in enumerate(shape) if d == 1 and g.shape[i + lead] != 1
+    )
+    return reshape(sum_(g, axes=axes, keepdims=False), shape=shape)
+
+
+def _mean_vjp(g: Any, r: Any) -> Any:
+    n = size_of(r.avals[0].shape[a] for a in r.params["axes"])
+    return (spread(g, r) / float(max(n, 1)),)
+
+
+@_reduction(_mean_vjp, kind="floating", dtypes=FLOATS, samples=_samples(empty=False), tolerance=8, scale="operands")
+def mean(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Arithmetic mean over axes; NaN for none."""
+    return np.asarray(np.mean(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
+
+
+def _exclusive_products(x: Any) -> Any:
+    """Along the last axis, the product of all the other elements: a tree of pairwise products, exact at zeros."""
+    from firebrick.ops.movement import concat, pad, reshape, slice_
+
+    n = x.shape[-1]
+    if n <= 1:
+        return x * 0.0 + 1.0 if n else x
+    lead = x.shape[:-1]
+    if n % 2:
+        x = pad(x, widths=((0, 0),) * len(lead) + ((0, 1),), value=1.0)
+    pairs = reshape(x, shape=(*lead, -(-n // 2), 2))
+
+    def half(i: int) -> Any:
+        s = pairs.shape
+        part = slice_(pairs, starts=(0,) * len(lead) + (0, i), stops=(*s[:-1], i + 1), steps=(1,) * len(s))
+        return reshape(part, shape=s[:-1])
+
+    a, b = half(0), half(1)
+    e = _exclusive_products(a * b)
+    both = concat(*(reshape(v, shape=(*e.shape, 1)) for v in (e * b, e * a)), axis=len(e.shape))
+    flat = reshape(both, shape=(*lead, 2 * e.shape[-1]))
+    return slice_(flat, starts=(0,) * (len(lead) + 1), stops=(*lead, n), steps=(1,) * (len(lead) + 1))
+
+
+def _rows(x: Any, axes: tuple[int, ...]) -> tuple[Any, Callable[[Any], Any]]:
+    """``x`` with ``axes`` moved last and flattened into one, and the way back."""
+    from firebrick.ops.movement import permute, reshape
+
+    kept = tuple(i for i in range(len(x.shape)) if i not in axes)
+    order = kept + axes
+    moved = permute(x, axes=order)
+    lead = tuple(x.shape[i] for i in kept)
+    rows = reshape(moved, shape=(*lead, size_of(x.shape[a] for a in axes)))
+    inverse = tuple(order.index(i) for i in range(len(order)))
+    return rows, lambda y: permute(reshape(y, shape=moved.shape), axes=inverse)
+
+
+def _prod_vjp(g: Any, r: Any) -> Any:
+    rows, back = _rows(r.inputs[0], r.params["axes"])
+    return (spread(g, r) * back(_exclusive_products(rows)),)
+
+
+@_reduction(_prod_vjp, residuals=("inputs",), kind="real", dtypes=REAL, samples=_samples(0.9, 1.1), tolerance=32,
+            scale="operands")  # fmt: skip
+def prod(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Product over axes, in the operand's dtype; 1 for none."""
+    return np.asarray(np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
+
+
+def _extremum_vjp(arg: Callable[..., Any]) -> Any:
+    def vjp(g: Any, r: Any) -> Any:
+        from firebrick.ops.indexing import scatter_add
+        from firebrick.ops.movement import reshape
+
+        rows, back = _rows(r.inputs[0], r.params["axes"])
+        if 0 in rows.shape:
+            return (r.inputs[0] * 0.0,)
+        last = rows.ndim - 1
+        at = arg(rows, axis=last, keepdims=True)
+        return (back(scatter_add(zeros_like(rows), at, reshape(g, shape=at.shape), axis=last)),)
+
+    return vjp
+
+
+def zeros_like(x: Any) -> Any:
+    """Zeros of the operand's shape, dtype and device, as a broadcast constant."""
+    from firebrick.core.bind import constant
+    from firebrick.ops.movement import broadcast_to
+
+    return broadcast_to(constant(0, x.dtype, x.device), shape=x.shape)
+
+
+@_reduction(_extremum_vjp(lambda x, **p: argmax(x, **p)), residuals=("inputs",), kind="real", dtypes=REAL,
+            infer=_infer_nonempty("max"), samples=_samples(empty=False, special=True))  # fmt: skip
+def max_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Largest element over axes; NaN if there is one; the first largest takes the gradient."""
+    return np.asarray(np.max(x, axis=axes, keepdims=keepdims))
+
+
+@_reduction(_extremum_vjp(lambda x, **p: argmin(x, **p)), residuals=("inputs",), kind="real", dtypes=REAL,
+            infer=_infer_nonempty("min"), samples=_samples(empty=False, special=True))  # fmt: skip
+def min_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Smallest element over axes; NaN if there is one; the first smallest takes the gradient."""
+    return np.asarray(np.min(x, axis=axes, keepdims=keepdims))
+
+
+_LOGIC = Nondifferentiable("the result is bool")
+
+
+@_reduction(_LOGIC, kind="bool", dtypes=("bool",), infer=_infer_bool, samples=_samples())
+def all_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Whether every element over axes is True; True for none."""
+    return np.asarray(np.all(x, axis=axes, keepdims=keepdims))
+
+
+@_reduction(_LOGIC, kind="bool", dtypes=("bool",), infer=_infer_bool, samples=_samples())
+def any_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Whether some element over axes is True; False for none."""
+    return np.asarray(np.any(x, axis=axes, keepdims=keepdims))
+
+
+# the place of the extremum, along one axis
+
+
+def _infer_arg(x: Any, *, axis: int, keepdims: bool) -> Aval:
+    out = _infer_nonempty("argmax and argmin")(x, axes=(axis,), keepdims=keepdims)
+    return Aval(out.shape, int64)
+
+
+def _arg_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    cases = [((3, 4), 1, False), ((3, 4), 0, True), ((5,), 0, False), ((2, 3, 4), 1, False), ((0, 3), 1, False)]
+    out = [Sample((values(rng, name, s),), {"axis": a, "keepdims": k}, name=f"{s} axis {a}") for s, a, k in cases]
+    s = specials(name)
+    last: dict[str, Any] = {"axis": 1, "keepdims": False}
+    out.append(Sample((np.stack([s, s[::-1], np.roll(s, 3)]),), last, name="special values"))
+    ties = np.asarray([[1, 3, 3, 0], [2, 2, 2, 2], [0, 0, 1, 1]]).astype(s.dtype)
+    out.append(Sample((ties,), last, name="ties"))
+    out.append(Sample((values(rng, name, (2, 2000)),), last, name="long"))
+    return out
+
+
+def _arg(fn: Any) -> Any:
+    return register(
+        operands="x:real", infer=_infer_arg, vjp=Nondifferentiable("the result is an index"), residuals=(),
+        samples=_arg_samples, cost=per_operand(1), bound="memory", fusion="row", tolerance=0, dtypes=FLOATS + INTS,
+    )(fn)  # fmt: skip
+
+
+@_arg
+def argmax(x: Array, *, axis: int, keepdims: bool) -> Array:
+    """The lowest index of the largest element along an axis; NaN counts as largest."""
+    return np.asarray(np.argmax(x, axis=axis, keepdims=keepdims), np.int64)
+
+
+@_arg
+def argmin(x: Array, *, axis: int, keepdims: bool) -> Array:
+    """The lowest index of the smallest element along an axis; NaN counts as smallest."""
+    return np.asarray(np.argmin(x, axis=axis, keepdims=keepdims), np.int64)

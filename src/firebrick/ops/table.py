@@ -1,0 +1,66 @@
+"""The op table: ``register`` adds one complete entry; everything else in Firebrick is derived from the entries.
+
+An entry is its NumPy reference, decorated with the rest of the declaration. ``register`` refuses an entry that lacks
+anything, since checks, dispatch, gradients, conformance cases, gradient checks and documents all read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from firebrick.core.op import Nondifferentiable, Op, Operand, operands
+
+OPS: dict[str, Op] = {}
+
+_REQUIRED = ("operands", "infer", "vjp", "residuals", "samples", "cost", "bound", "fusion", "tolerance", "dtypes")
+_OPTIONAL = ("scale", "view", "broadcasts", "decompose")
+_CHOICES = {
+    "bound": ("compute", "memory"),
+    "fusion": ("map", "row", "contract", "window", "scatter", "move", "opaque"),
+    "scale": ("result", "operands", "magnitude"),
+}
+
+
+class IncompleteOpError(TypeError):
+    """An entry of the op table lacks a field, or gives one a meaning it cannot have."""
+
+
+def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an op by decorating its NumPy reference.
+
+    Keyword Args: the fields of ``Op``; ``operands`` as text (see ``core.op.operands``).
+
+    Raises:
+        IncompleteOpError: A field is missing, unknown or meaningless, or the name is taken.
+    """
+
+    def declare(reference: Callable[..., Any]) -> Op:
+        name = reference.__name__.rstrip("_")
+        doc = (reference.__doc__ or "").strip()
+        problems = [f"{f} is missing" for f in _REQUIRED if f not in fields]
+        problems += [f"{f} is no field of an op" for f in fields if f not in _REQUIRED + _OPTIONAL]
+        if not doc:
+            problems.append("the reference has no docstring")
+        if name in OPS:
+            problems.append("the name is taken")
+        vjp = fields.get("vjp")
+        if vjp is not None and not callable(vjp) and not (isinstance(vjp, Nondifferentiable) and vjp.reason):
+            problems.append("vjp must be a rule, or Nondifferentiable with a reason")
+        for f, choices in _CHOICES.items():
+            if f in fields and fields[f] not in choices:
+                problems.append(f"{f} must be one of {', '.join(choices)}, not {fields[f]!r}")
+        if not set(fields.get("residuals", ())) <= {"inputs", "outputs"}:
+            problems.append('residuals may hold "inputs" and "outputs"')
+        if "tolerance" in fields and not fields["tolerance"] >= 0:
+            problems.append("tolerance must be ≥ 0, in units of the dtype's precision")
+        if "dtypes" in fields and not fields["dtypes"]:
+            problems.append("dtypes names no dtype to test")
+        if problems:
+            raise IncompleteOpError(f"op {name!r} cannot be registered: " + "; ".join(problems))
+        declared: tuple[Operand, ...] = operands(fields["operands"])
+        op = Op(name=name, doc=doc, reference=reference, **{**fields, "operands": declared})
+        OPS[name] = op
+        return op
+
+    return declare
