@@ -39,7 +39,9 @@ def require_grad(x: Tensor) -> Tensor:
         make_leaf(x)
     elif x.node.op is not None:
         raise GradientError(
-            "a leaf is no result of tracked operations", describe("x", x), "use x.detach().require_grad() for a new leaf"
+            "a leaf is no result of tracked operations",
+            describe("x", x),
+            "use x.detach().require_grad() for a new leaf",
         )
     return x
 
@@ -207,9 +209,7 @@ def _step(
         handle(v, memo, p[0] if track and p else None, p[1] if p else 0)
         for v, p in zip(node.inputs, node.parents, strict=False)
     )
-    outputs = tuple(
-        handle(v, memo, node if track and v.aval.dtype.is_inexact else None, i) for i, v in enumerate(node.outputs)
-    )
+    outputs = tuple(handle(v, memo, node if track and v.aval.dtype.is_inexact else None, i) for i, v in enumerate(node.outputs))
     rule = Vjp(inputs, outputs, node.in_avals, needs, node.params)
     assert callable(node.op.vjp)
     results = node.op.vjp(whole[0] if len(whole) == 1 else tuple(whole), rule)

@@ -121,7 +121,10 @@ class _Rerun:
         assert node.op is not None
         node.inputs = tuple(map(Saved, inputs)) if "inputs" in node.op.residuals else ()
         node.outputs = tuple(map(Saved, outputs)) if "outputs" in node.op.residuals else ()
-        wants = [*(inputs if "inputs" in node.op.residuals else ()), *(outputs if "outputs" in node.op.residuals else ())]
+        wants = [
+            *(inputs if "inputs" in node.op.residuals else ()),
+            *(outputs if "outputs" in node.op.residuals else ()),
+        ]
         for t in wants:
             i = len(self.kept)
             if i >= len(self.wanted):

@@ -15,7 +15,13 @@ from firebrick.core.tensor import Tensor
 
 
 def gradcheck(
-    fn: Callable[..., Any], inputs: Sequence[Tensor], *, order: int = 1, step: float = 1e-6, rtol: float = 1e-6, seed: int = 0
+    fn: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    *,
+    order: int = 1,
+    step: float = 1e-6,
+    rtol: float = 1e-6,
+    seed: int = 0,
 ) -> None:
     """Check the gradient of ``fn`` by every floating input along random directions.
 

@@ -76,7 +76,9 @@ class Gradients:
         self.get(leaf)
         if leaf.leaf <= 0:
             raise GradientError(
-                "a gradient belongs to a leaf", describe("x", leaf), "call x.require_grad() before the forward pass"
+                "a gradient belongs to a leaf",
+                describe("x", leaf),
+                "call x.require_grad() before the forward pass",
             )
         received = f"{describe('x', leaf)} and {describe('gradient', gradient)}"
         if gradient.device is not leaf.device:
@@ -84,9 +86,7 @@ class Gradients:
                 "a gradient lies on its leaf's device", received, f'move it: gradient.to("{leaf.device}")'
             )
         if gradient.dtype is not leaf.dtype:
-            raise DTypeError(
-                "a gradient has its leaf's dtype", received, f"cast it: fb.astype(gradient, fb.{leaf.dtype})"
-            )
+            raise DTypeError("a gradient has its leaf's dtype", received, f"cast it: fb.astype(gradient, fb.{leaf.dtype})")
         if gradient.shape != leaf.shape:
             raise ShapeError("a gradient has its leaf's shape", received, "reshape or sum it")
         self._found[leaf.leaf] = gradient

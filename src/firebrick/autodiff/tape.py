@@ -55,9 +55,7 @@ class Recipe:
 
     __slots__ = ("aval", "device", "inputs", "key", "op", "params", "slot")
 
-    def __init__(
-        self, op: Op, inputs: tuple[Value, ...], params: dict[str, Any], t: Tensor, slot: int, key: object
-    ) -> None:
+    def __init__(self, op: Op, inputs: tuple[Value, ...], params: dict[str, Any], t: Tensor, slot: int, key: object) -> None:
         self.op, self.inputs, self.params, self.slot, self.key = op, inputs, params, slot, key
         self.aval, self.device = t.aval, t.device
 

@@ -98,9 +98,7 @@ class _Leaves:
     def within_another(self, nodes: list[Node]) -> bool:
         """Whether these nodes hold leaves that something outside this call tracks, so that the backward pass must be
         recorded too."""
-        return any(
-            n.op is None and (bool(n.parents) if n.id in self.ids else not (n.parents or n.closed)) for n in nodes
-        )
+        return any(n.op is None and (bool(n.parents) if n.id in self.ids else not (n.parents or n.closed)) for n in nodes)
 
     def collect(self, found: dict[int, Tensor]) -> Any:
         """Gradients in the argument's structure, zeros where the result does not depend on a tensor."""
@@ -221,9 +219,7 @@ def vjp(fn: Callable[..., Tensor], *primals: Tensor) -> tuple[Tensor, Callable[[
     return (out if outer else out.detach()), pullback
 
 
-def jvp(
-    fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]
-) -> tuple[Tensor, Tensor]:
+def jvp(fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """``fn(*primals)`` and its derivative in the direction ``tangents``: the double vjp.
 
     Example:

@@ -32,7 +32,18 @@ class Decorator(Backend):
         self.engine, self.platforms, self.seeds = inner.engine, inner.platforms, inner.seeds
 
     def __getattribute__(self, name: str) -> Any:
-        own = ("inner", "execute", "fast_kernel", "name", "around", "engine", "platforms", "seeds", "report", "checked")
+        own = (
+            "inner",
+            "execute",
+            "fast_kernel",
+            "name",
+            "around",
+            "engine",
+            "platforms",
+            "seeds",
+            "report",
+            "checked",
+        )
         if name in own or name.startswith("__"):
             return object.__getattribute__(self, name)
         return getattr(object.__getattribute__(self, "inner"), name)

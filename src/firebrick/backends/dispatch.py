@@ -49,7 +49,11 @@ def _hint(out: Tensor | None, inputs: tuple[Tensor, ...]) -> Any:
 
 
 def execute(
-    op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], out: Tensor | None = None
+    op: Op,
+    inputs: tuple[Tensor, ...],
+    params: dict[str, Any],
+    avals: tuple[Aval, ...],
+    out: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """Run one op where its operands are; the results are new handles."""
     if op.name == "to_device":
@@ -70,7 +74,10 @@ def execute(
             got = engine.describe(native)
             if got != aval:
                 raise ExecutionError(
-                    f"{op.name} on {device} must return {aval}", str(got), "report this as a bug of the engine", op=op.name
+                    f"{op.name} on {device} must return {aval}",
+                    str(got),
+                    "report this as a bug of the engine",
+                    op=op.name,
                 )
             storage = Storage(native, device._memory, 0 if base else aval.nbytes, base=base)
             made.append(Tensor(storage, aval.dtype, aval.shape, device))
@@ -138,13 +145,17 @@ def check_storable(dt: DType, device: Device) -> None:
     if STORAGE not in device.backend.dtype_usage(device, dt):
         narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}.get(dt.name, "float32")
         raise DTypeError(
-            f"{device} cannot store {dt.name}", "", f"cast first: fb.astype(x, fb.{narrow})", dtype=dt.name, device=device.name
+            f"{device} cannot store {dt.name}",
+            "",
+            f"cast first: fb.astype(x, fb.{narrow})",
+            dtype=dt.name,
+            device=device.name,
         )
 
 
 def to_host(x: Tensor) -> np.ndarray[Any, Any]:
     """The values as a read-only NumPy array; waits for the work that makes them."""
-    host = x.device.backend.to_host(x.storage.data)
+    host: np.ndarray[Any, Any] = x.device.backend.to_host(x.storage.data)
     if host.flags.writeable or host.base is not None:
         x.storage.export()
         host = host.view()

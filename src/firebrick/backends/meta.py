@@ -33,7 +33,9 @@ class MetaBackend(Backend):
 
     def to_host(self, native: Aval) -> NoReturn:
         raise UnsupportedError(
-            "a tensor on meta has a shape and a dtype but no values", str(native), "run the program on another device"
+            "a tensor on meta has a shape and a dtype but no values",
+            str(native),
+            "run the program on another device",
         )
 
     def describe(self, native: Aval) -> Aval:

@@ -45,7 +45,11 @@ def _discovered() -> dict[str, Any]:
 
 def engines() -> list[str]:
     """Names of all engines, usable or not."""
-    return [*_OWN, *(n for n in _backends if n not in _OWN), *(n for n in _discovered() if n not in _backends)]
+    return [
+        *_OWN,
+        *(n for n in _backends if n not in _OWN),
+        *(n for n in _discovered() if n not in _backends),
+    ]
 
 
 def backend(engine: str) -> Backend:
@@ -54,7 +58,7 @@ def backend(engine: str) -> Backend:
     Raises:
         DeviceError: There is no such engine; the message lists those there are.
     """
-    made = _backends.get(engine)
+    made: Backend | None = _backends.get(engine)
     if made is not None:
         return made
     with _lock:
@@ -157,7 +161,9 @@ def _resolve(spec: Any) -> Device:
         platform = found.platforms[0]
     else:
         raise DeviceError(
-            f"{found.engine} has the platforms {', '.join(found.platforms)}", repr(spec), f"write {found.engine}:cpu"
+            f"{found.engine} has the platforms {', '.join(found.platforms)}",
+            repr(spec),
+            f"write {found.engine}:cpu",
         )
     if len(rest) > 1 or (rest and not rest[0].isdigit()):
         raise DeviceError("a device string is engine[:platform][:index]", repr(spec), f"write {parts[0]}:0")

@@ -1,0 +1,1 @@
+"""The foundation: dtypes, shapes, devices, tensors, ``bind``, errors and settings."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from firebrick.core.dtypes import DType
@@ -20,10 +21,7 @@ class Aval(NamedTuple):
 
     @property
     def size(self) -> int:
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
+        return int(prod(self.shape))
 
     @property
     def ndim(self) -> int:

@@ -125,9 +125,7 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             out.append(t)
             continue
         declared = op.operand(i)
-        beside = [
-            o for j, o in enumerate(inputs) if isinstance(o, Tensor) and op.operand(j).group == declared.group
-        ]
+        beside = [o for j, o in enumerate(inputs) if isinstance(o, Tensor) and op.operand(j).group == declared.group]
         if declared.kind == "bool" and isinstance(t, bool) and not (declared.group and beside):
             dt = _bool_dtype()
         elif not beside:
@@ -182,9 +180,7 @@ def _promote(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
                 if wide is None:
                     names = op.operand_names(len(inputs))
                     texts = [(describe(n, v), v.dtype) for n, v in zip(names, inputs, strict=True)]
-                    members = [
-                        texts[j] for j in range(i + 1) if declared[j if j < last else last].group == o.group
-                    ]
+                    members = [texts[j] for j in range(i + 1) if declared[j if j < last else last].group == o.group]
                     raise no_common_dtype(op.name, members)
                 common[o.group] = wide
                 mixed = True
@@ -192,8 +188,7 @@ def _promote(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return inputs
     cast = hooks.methods["astype"]
     return tuple(
-        t if not (g := op.operand(i).group) or t.dtype is common[g] else cast(t, common[g])
-        for i, t in enumerate(inputs)
+        t if not (g := op.operand(i).group) or t.dtype is common[g] else cast(t, common[g]) for i, t in enumerate(inputs)
     )
 
 

@@ -53,7 +53,7 @@ class DType:
     @property
     def eps(self) -> float:
         """Distance from 1 to the next larger value (of the real part); 0 for exact dtypes."""
-        return float(ml_dtypes.finfo(self.np).eps) if self.is_inexact else 0.0
+        return float(limits(self).eps) if self.is_inexact else 0.0
 
 
 bool_ = DType("bool", "bool", np.bool_)
@@ -69,6 +69,11 @@ ALL: tuple[DType, ...] = (
 )  # fmt: skip
 _BY_NAME = {d.name: d for d in ALL}
 _BY_NP = {d.np: d for d in ALL}
+
+
+def limits(dt: DType) -> Any:
+    """NumPy's (or ml_dtypes') ``finfo`` of a floating or complex dtype: eps, max, min, smallest_normal."""
+    return ml_dtypes.finfo(dt.np)  # type: ignore[no-untyped-call]
 
 
 def dtype(of: Any) -> DType:
@@ -161,7 +166,7 @@ def _of(type_: Any) -> DType:
     return dtype(type_.dtype if hasattr(type_, "dtype") and not isinstance(type_, np.dtype) else type_)
 
 
-def finfo(type: Any, /) -> FInfo:  # noqa: A002 - the standard's name
+def finfo(type: Any, /) -> FInfo:
     """Machine limits of a floating or complex dtype (or of a tensor's dtype).
 
     Example:
@@ -173,13 +178,18 @@ def finfo(type: Any, /) -> FInfo:  # noqa: A002 - the standard's name
     if not dt.is_inexact:
         raise DTypeError("finfo needs a floating or complex dtype", dt.name, "use iinfo for integers")
     real = {complex64: float32, complex128: float64}.get(dt, dt)
-    info = ml_dtypes.finfo(real.np)
+    info = limits(real)
     return FInfo(
-        8 * real.itemsize, float(info.eps), float(info.max), float(info.min), float(info.smallest_normal), real
+        8 * real.itemsize,
+        float(info.eps),
+        float(info.max),
+        float(info.min),
+        float(info.smallest_normal),
+        real,
     )
 
 
-def iinfo(type: Any, /) -> IInfo:  # noqa: A002 - the standard's name
+def iinfo(type: Any, /) -> IInfo:
     """Limits of an integer dtype (or of a tensor's dtype).
 
     Example:

@@ -34,7 +34,7 @@ class Basic:
 
 
 def _is_array(k: Any) -> bool:
-    return isinstance(k, (Tensor, np.ndarray, list)) or isinstance(k, (bool, np.bool_))
+    return isinstance(k, (Tensor, np.ndarray, list, bool, np.bool_))
 
 
 def is_basic(key: Any) -> bool:
@@ -48,9 +48,7 @@ def _expand(key: tuple[Any, ...], ndim: int, shape: Shape) -> list[Any]:
         raise ShapeError("an index may hold one ellipsis", repr(key), "write the slices out")
     used = sum(k is not None and k is not Ellipsis for k in key)
     if used > ndim:
-        raise OutOfRangeError(
-            f"too many indices: the tensor has {ndim} axes", f"{used} indices for shape {shape}", "drop some"
-        )
+        raise OutOfRangeError(f"too many indices: the tensor has {ndim} axes", f"{used} indices for shape {shape}", "drop some")
     fill = [slice(None)] * (ndim - used)
     if Ellipsis in [k if k is Ellipsis else None for k in key]:
         at = next(i for i, k in enumerate(key) if k is Ellipsis)
@@ -87,7 +85,9 @@ def parse_basic(key: Any, shape: Shape) -> Basic:
                 i = index(k)
             except TypeError:
                 raise OperandError(
-                    "an index is an int, slice, ..., None, or an integer or bool tensor", repr(k), "use one of these"
+                    "an index is an int, slice, ..., None, or an integer or bool tensor",
+                    repr(k),
+                    "use one of these",
                 ) from None
             if not -size <= i < size:
                 raise OutOfRangeError(

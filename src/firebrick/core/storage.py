@@ -27,9 +27,7 @@ class Storage:
 
     __slots__ = ("__weakref__", "base", "data", "kind", "memory", "nbytes")
 
-    def __init__(
-        self, data: Any, memory: Memory, nbytes: int, kind: str = OWNED, base: Storage | None = None
-    ) -> None:
+    def __init__(self, data: Any, memory: Memory, nbytes: int, kind: str = OWNED, base: Storage | None = None) -> None:
         self.data = data
         self.kind = kind
         self.base = base

@@ -7,6 +7,7 @@ new result. Reading (``numpy``, ``item``, printing, DLPack) always waits for the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """Number of elements."""
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
+        return int(prod(self.shape))
 
     @property
     def nbytes(self) -> int:
@@ -80,14 +78,14 @@ class Tensor:
         return self.node is not None
 
     @property
-    def T(self) -> Tensor:  # noqa: N802 - the standard's name
+    def T(self) -> Tensor:
         """The transpose of a matrix (two axes only; ``mT`` for stacks of matrices)."""
         if self.ndim != 2:
             raise ShapeError("x.T needs exactly two axes", f"shape {self.shape}", "use x.mT or fb.permute_dims")
         return self.mT
 
     @property
-    def mT(self) -> Tensor:  # noqa: N802 - the standard's name
+    def mT(self) -> Tensor:
         """The transpose of the last two axes."""
         return _call["matrix_transpose"](self)  # type: ignore[no-any-return]
 
@@ -100,9 +98,7 @@ class Tensor:
     def item(self) -> Any:
         """The value of a tensor of one element, as a Python scalar."""
         if self.size != 1:
-            raise ShapeError(
-                "item() needs a tensor of one element", str(self.aval), "index it first, or use x.numpy()"
-            )
+            raise ShapeError("item() needs a tensor of one element", str(self.aval), "index it first, or use x.numpy()")
         return hooks.to_host(self).reshape(()).item()
 
     def tolist(self) -> Any:
@@ -209,7 +205,9 @@ class Tensor:
     def _assign(self, name: str, result: Tensor) -> Tensor:
         if result.shape != self.shape:
             raise ShapeError(
-                f"x {name} v must keep the shape of x, {self.shape}", f"result {result.aval}", "write x = x + v"
+                f"x {name} v must keep the shape of x, {self.shape}",
+                f"result {result.aval}",
+                "write x = x + v",
             )
         if result.dtype is not self.dtype:
             raise DTypeError(

@@ -15,12 +15,8 @@ hooks.methods.update(
     }
 )  # fmt: skip
 hooks.methods.update({n: getattr(reductions, n) for n in ("sum", "mean", "max", "min", "argmax")})
-hooks.methods.update(
-    {n: getattr(movement, n) for n in ("reshape", "matrix_transpose", "to_device", "getitem", "setitem")}
-)
+hooks.methods.update({n: getattr(movement, n) for n in ("reshape", "matrix_transpose", "to_device", "getitem", "setitem")})
 hooks.methods.update(matmul=linear.matmul)
-hooks.methods.update(
-    {n: getattr(creation, n) for n in ("to_dlpack", "dlpack_device", "array_namespace")}
-)
+hooks.methods.update({n: getattr(creation, n) for n in ("to_dlpack", "dlpack_device", "array_namespace")})
 
 __all__ = ["creation", "elementwise", "linear", "movement", "neural", "reductions"]

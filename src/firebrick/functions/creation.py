@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.dispatch import check_storable, wrap
-from firebrick.backends.registry import default_device, devices as all_devices, find_device
+from firebrick.backends.registry import default_device, find_device
+from firebrick.backends.registry import devices as all_devices
 from firebrick.core import dtypes
 from firebrick.core.bind import constant, describe
 from firebrick.core.device import Device
-from firebrick.core.dtypes import ALL, DType, dtype as as_dtype
-from firebrick.core.errors import DTypeError, OperandError, ShapeError
+from firebrick.core.dtypes import ALL, DType
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.errors import DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.storage import BORROWED, Storage
@@ -335,8 +337,11 @@ def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> T
         >>> fb.one_hot(fb.asarray([1]), 3).tolist()
         [[0.0, 1.0, 0.0]]
     """
-    if not isinstance(x, Tensor) or not x.dtype.is_integer:
-        raise DTypeError("one_hot needs an integer tensor", describe("x", x) if isinstance(x, Tensor) else repr(x), "cast it")
+    x = _like(x)
+    if not x.dtype.is_integer:
+        raise DTypeError("one_hot needs an integer tensor", describe("x", x), "cast it to fb.int64")
+    if x.size and x.device.engine != "meta" and int(hooks.to_host(x).min()) < 0:
+        raise OutOfRangeError(f"one_hot: indices must lie in [0, {num_classes})", describe("x", x), "check the labels")
     rows = eye(num_classes, dtype=dtype, device=x.device)
     found: Tensor = OPS["take"](rows, x, axis=0)
     return found
@@ -351,7 +356,7 @@ def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
         [[1.0, 0.0], [1.0, 1.0]]
     """
     x = _like(x)
-    keep = hooks.from_host(np.tri(*x.shape[-2:], k, dtype=np.bool_), x.device)
+    keep = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k, dtype=np.bool_), x.device)
     return OPS["where"](keep, x, False if x.dtype.kind == "bool" else 0)  # type: ignore[no-any-return]
 
 
@@ -364,7 +369,7 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
         [[1.0, 1.0], [0.0, 1.0]]
     """
     x = _like(x)
-    drop = hooks.from_host(np.tri(*x.shape[-2:], k - 1, dtype=np.bool_), x.device)
+    drop = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k - 1, dtype=np.bool_), x.device)
     return OPS["where"](drop, False if x.dtype.kind == "bool" else 0, x)  # type: ignore[no-any-return]
 
 
@@ -422,7 +427,7 @@ class NamespaceInfo:
         return all_devices()
 
 
-def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's name
+def __array_namespace_info__() -> NamespaceInfo:
     """The Array API's inspection namespace.
 
     Example:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from firebrick.core.bind import bind, binary, unary
-from firebrick.core.dtypes import DType, dtype as as_dtype
+from firebrick.core.bind import binary, bind, unary
+from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.op import KIND_TEXT, Op
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
@@ -99,7 +100,7 @@ multiply = _binary("multiply", _show(f"fb.multiply({_A}([1.0, 2.0]), 3.0)", "[3.
 divide = _binary("divide", _show(f"fb.divide({_A}([1.0, 2.0]), 2.0)", "[0.5, 1.0]"))
 floor_divide = _binary("floor_divide", _show(f"fb.floor_divide({_A}([7, -7]), 2)", "[3, -4]"))
 remainder = _binary("remainder", _show(f"fb.remainder({_A}([7, -7]), 3)", "[1, 2]"))
-pow = _binary("pow", _show(f"fb.pow({_A}([2.0, 3.0]), 2.0)", "[4.0, 9.0]"))  # noqa: A001 - the standard's name
+pow = _binary("pow", _show(f"fb.pow({_A}([2.0, 3.0]), 2.0)", "[4.0, 9.0]"))
 maximum = _binary("maximum", _show(f"fb.maximum({_A}([1.0, 5.0]), 2.0)", "[2.0, 5.0]"))
 minimum = _binary("minimum", _show(f"fb.minimum({_A}([1.0, 5.0]), 2.0)", "[1.0, 2.0]"))
 equal = _binary("equal", _show(f"fb.equal({_A}([1, 2]), 2)", "[False, True]"))
@@ -114,7 +115,7 @@ logical_xor = _binary("logical_xor", _show(f"fb.logical_xor({_A}([True, False]),
 
 logical_not = _unary("logical_not", _show(f"fb.logical_not({_A}([True, False]))", "[False, True]"))
 negative = _unary("negative", _show(f"fb.negative({_A}([1.0, -2.0]))", "[-1.0, 2.0]"))
-abs = _unary("abs", _show(f"fb.abs({_A}([1.0, -2.0]))", "[1.0, 2.0]"))  # noqa: A001 - the standard's name
+abs = _unary("abs", _show(f"fb.abs({_A}([1.0, -2.0]))", "[1.0, 2.0]"))
 sign = _unary("sign", _show(f"fb.sign({_A}([3.0, -2.0]))", "[1.0, -1.0]"))
 exp = _unary("exp", _show(f"fb.exp({_A}([0.0]))", "[1.0]"))
 expm1 = _unary("expm1", _show(f"fb.expm1({_A}([0.0]))", "[0.0]"))
@@ -129,7 +130,7 @@ erf = _unary("erf", _show(f"fb.erf({_A}([0.0]))", "[0.0]"))
 relu = _unary("relu", _show(f"fb.relu({_A}([-1.0, 2.0]))", "[0.0, 2.0]"))
 floor = _unary("floor", _show(f"fb.floor({_A}([1.5, -1.5]))", "[1.0, -2.0]"))
 ceil = _unary("ceil", _show(f"fb.ceil({_A}([1.5, -1.5]))", "[2.0, -1.0]"))
-round = _unary("round", _show(f"fb.round({_A}([0.5, 1.5]))", "[0.0, 2.0]"))  # noqa: A001 - the standard's name
+round = _unary("round", _show(f"fb.round({_A}([0.5, 1.5]))", "[0.0, 2.0]"))
 isnan = _unary("isnan", _show(f"fb.isnan({_A}([1.0, float('nan')]))", "[False, True]"))
 isinf = _unary("isinf", _show(f"fb.isinf({_A}([1.0, float('inf')]))", "[False, True]"))
 isfinite = _unary("isfinite", _show(f"fb.isfinite({_A}([1.0, float('inf')]))", "[True, False]"))
@@ -157,14 +158,13 @@ def square(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return bind(OPS["multiply"], (x, x), {}, out)  # type: ignore[no-any-return]
 
 
-def where(
-    condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None
-) -> Tensor:
+def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor:
     """x1 where ``condition`` holds, else x2.
 
     Args:
         condition: Bool tensor.
-        x1, x2: Tensors (or one a Python scalar); the three shapes broadcast.
+        x1: Tensor or Python scalar; the three shapes broadcast.
+        x2: Tensor or Python scalar, not both.
         out: Tensor to rebind to the result.
 
     Example:
@@ -176,7 +176,12 @@ def where(
 
 
 def clip(
-    x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None, *, out: Tensor | None = None  # noqa: A002
+    x: Tensor,
+    /,
+    min: Tensor | Scalar | None = None,
+    max: Tensor | Scalar | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """x limited to [min, max]; a missing bound limits nothing; a gradient passes where x is at a bound.
 
@@ -223,7 +228,11 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True) -> Tensor:
     if x.dtype is goal and not copy:
         return x
     if x.dtype.kind == "complex" and goal.kind != "complex":
-        raise DTypeError("a complex tensor casts to complex dtypes only", f"{x.aval} to {goal.name}", "take its real part first")
+        raise DTypeError(
+            "a complex tensor casts to complex dtypes only",
+            f"{x.aval} to {goal.name}",
+            "take its real part first",
+        )
     from firebrick.backends.dispatch import check_storable
 
     check_storable(goal, x.device)
@@ -238,7 +247,8 @@ def logsumexp(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tens
         >>> round(fb.logsumexp(fb.asarray([1000.0, 1000.0])).item(), 3)
         1000.693
     """
-    from firebrick.functions.reductions import max as max_, sum as sum_
+    from firebrick.functions.reductions import max as max_
+    from firebrick.functions.reductions import sum as sum_
 
     top = max_(x, axis=axis, keepdims=True).detach()
     top = where(isfinite(top), top, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from firebrick.core.bind import bind, check_devices, not_a_tensor
@@ -68,25 +69,19 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     else:
         left, right = ([a % x.ndim for a in side] for side, x in zip(axes, (x1, x2), strict=True))
     if [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
-        raise ShapeError("tensordot: paired axes must have equal sizes", f"{x1.shape} and {x2.shape}, axes {axes}", "check axes")
+        raise ShapeError(
+            "tensordot: paired axes must have equal sizes",
+            f"{x1.shape} and {x2.shape}, axes {axes}",
+            "check axes",
+        )
     free1 = [a for a in range(x1.ndim) if a not in left]
     free2 = [a for a in range(x2.ndim) if a not in right]
     shape = tuple(x1.shape[a] for a in free1) + tuple(x2.shape[a] for a in free2)
-    k = 1
-    for a in left:
-        k *= x1.shape[a]
-    n1 = x1.size // k if k else _product(x1, free1)
-    n2 = x2.size // k if k else _product(x2, free2)
-    a = reshape(permute_dims(x1, free1 + left), (n1, k))
-    b = reshape(permute_dims(x2, right + free2), (k, n2))
-    return reshape(matmul(a, b), shape)
-
-
-def _product(x: Tensor, axes: list[int]) -> int:
-    n = 1
-    for a in axes:
-        n *= x.shape[a]
-    return n
+    k = prod(x1.shape[a] for a in left)
+    n1, n2 = prod(x1.shape[a] for a in free1), prod(x2.shape[a] for a in free2)
+    rows = reshape(permute_dims(x1, free1 + left), (n1, k))
+    columns = reshape(permute_dims(x2, right + free2), (k, n2))
+    return reshape(matmul(rows, columns), shape)
 
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]

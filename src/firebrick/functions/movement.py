@@ -14,7 +14,13 @@ from firebrick.core.dtypes import no_common_dtype, promote, scalar_fits, scalar_
 from firebrick.core.errors import OperandError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.indexing import is_basic, parse_basic, positions
-from firebrick.core.shapes import broadcast_shapes, normalize_axes, normalize_axis, normalize_shape, resolve_reshape
+from firebrick.core.shapes import (
+    broadcast_shapes,
+    normalize_axes,
+    normalize_axis,
+    normalize_shape,
+    resolve_reshape,
+)
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
 from firebrick.ops import OPS
@@ -91,7 +97,11 @@ def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
     src = [normalize_axis(a, x.ndim, "moveaxis") for a in (source if isinstance(source, tuple) else (source,))]
     dst = [normalize_axis(a, x.ndim, "moveaxis") for a in (destination if isinstance(destination, tuple) else (destination,))]
     if len(src) != len(dst) or len(set(src)) != len(src) or len(set(dst)) != len(dst):
-        raise ShapeError("moveaxis needs as many distinct destinations as sources", f"{source} to {destination}", "pair them")
+        raise ShapeError(
+            "moveaxis needs as many distinct destinations as sources",
+            f"{source} to {destination}",
+            "pair them",
+        )
     order = [a for a in range(x.ndim) if a not in src]
     for d, s in sorted(zip(dst, src, strict=True)):
         order.insert(d, s)

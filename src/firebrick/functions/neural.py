@@ -15,7 +15,8 @@ from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import where
 from firebrick.functions.movement import expand_dims, squeeze, take_along_axis
-from firebrick.functions.reductions import mean, sum as sum_
+from firebrick.functions.reductions import mean
+from firebrick.functions.reductions import sum as sum_
 from firebrick.ops import OPS
 
 Pair = int | tuple[int, int]
@@ -77,7 +78,9 @@ def pair(value: Any, name: str, least: int = 1) -> tuple[int, int]:
     return both[0], both[1]
 
 
-def padding_of(value: Any, kernel: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> tuple[tuple[int, int], tuple[int, int]]:
+def padding_of(
+    value: Any, kernel: tuple[int, int], dilation: tuple[int, int] = (1, 1)
+) -> tuple[tuple[int, int], tuple[int, int]]:
     """Padding as ((top, bottom), (left, right)), from an int, two ints, two pairs, or "same"."""
     if value == "same":
         total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
@@ -98,7 +101,8 @@ def conv2d(
         x: Images [batch, channels, height, width].
         weight: Kernels [out, channels / groups, kernel height, kernel width].
         bias: Tensor [out], or None.
-        stride, dilation: An int or (vertical, horizontal).
+        stride: An int or (vertical, horizontal).
+        dilation: An int or (vertical, horizontal).
         padding: An int, (vertical, horizontal), ((top, bottom), (left, right)) or "same" (for stride 1).
         groups: Number of groups that channels are split into.
 
@@ -131,7 +135,11 @@ def conv2d(
 def _pool(name: str, x: Tensor, kernel: Pair, stride: Pair | None, padding: Any) -> dict[str, Any]:
     _operand(name, "x", x)
     k = pair(kernel, "kernel")
-    return {"kernel": k, "stride": k if stride is None else pair(stride, "stride"), "padding": padding_of(padding, k)}
+    return {
+        "kernel": k,
+        "stride": k if stride is None else pair(stride, "stride"),
+        "padding": padding_of(padding, k),
+    }
 
 
 def max_pool2d(x: Tensor, /, kernel: Pair, *, stride: Pair | None = None, padding: Any = 0) -> Tensor:
@@ -229,7 +237,8 @@ def mse_loss(prediction: Tensor, target: Tensor, /, *, reduction: str = "mean") 
     """(prediction - target)², averaged over elements.
 
     Args:
-        prediction, target: Floating tensors of one shape.
+        prediction: Floating tensor.
+        target: Floating tensor of the same shape.
         reduction: "mean", "sum" or "none".
 
     Example:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod as count
 from typing import Any
 
 from firebrick.core.bind import bind
-from firebrick.core.dtypes import DType, dtype as as_dtype
-from firebrick.core.shapes import normalize_axes, normalize_axis, reduced_shape
+from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, sqrt
 from firebrick.ops import OPS
@@ -43,9 +45,7 @@ def _default_int(x: Tensor) -> DType:
     return as_dtype(x.device.backend.default_int(x.device))
 
 
-def sum(  # noqa: A001 - the standard's name
-    x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None
-) -> Tensor:
+def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Sum over axes (all by default); narrow integers and bool accumulate in the default integer dtype.
 
     Args:
@@ -64,9 +64,7 @@ def sum(  # noqa: A001 - the standard's name
     return _reduce("sum", _accumulator(x, dtype), axis, keepdims, out)
 
 
-def prod(
-    x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None
-) -> Tensor:
+def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Product over axes (all by default); arguments as for ``sum``.
 
     Example:
@@ -90,7 +88,13 @@ def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor
 
 
 def var(
-    x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, out: Tensor | None = None
+    x: Tensor,
+    /,
+    *,
+    axis: Axis = None,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Variance over axes: Σ (x - mean)² / (n - correction).
 
@@ -101,21 +105,20 @@ def var(
     """
     _operand("var", x)
     axes = normalize_axes(axis, x.ndim, "var")
-    n = x.size // (_size(reduced_shape(x.shape, axes, False)) or 1)
+    n = count(x.shape[a] for a in axes)
     centred = x - mean(x, axis=axes, keepdims=True)
     total = _reduce("sum", centred * centred, axes, keepdims, None)
     return bind(OPS["divide"], (total, float(n - correction)), {}, out)  # type: ignore[no-any-return]
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    n = 1
-    for d in shape:
-        n *= d
-    return n
-
-
 def std(
-    x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, out: Tensor | None = None
+    x: Tensor,
+    /,
+    *,
+    axis: Axis = None,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Standard deviation over axes: the root of ``var``.
 
@@ -127,7 +130,7 @@ def std(
     return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims), out=out)
 
 
-def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:  # noqa: A001
+def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Largest element over axes; NaN if there is one; the first largest takes the gradient.
 
     Example:
@@ -138,7 +141,7 @@ def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
     return _reduce("max", x, axis, keepdims, out)
 
 
-def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:  # noqa: A001
+def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Smallest element over axes; NaN if there is one; the first smallest takes the gradient.
 
     Example:
@@ -149,11 +152,12 @@ def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
     return _reduce("min", x, axis, keepdims, out)
 
 
-def _as_bool(x: Tensor) -> Tensor:
-    return x if not isinstance(x, Tensor) or x.dtype.kind == "bool" else astype(x, "bool")
+def _as_bool(name: str, x: Tensor) -> Tensor:
+    _operand(name, x)
+    return x if x.dtype.kind == "bool" else astype(x, "bool")
 
 
-def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:  # noqa: A001
+def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Whether every element over axes is true (non-zero).
 
     Example:
@@ -161,10 +165,10 @@ def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
         >>> fb.all(fb.asarray([True, False])).item()
         False
     """
-    return _reduce("all", _as_bool(x), axis, keepdims, out)
+    return _reduce("all", _as_bool("all", x), axis, keepdims, out)
 
 
-def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:  # noqa: A001
+def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Whether some element over axes is true (non-zero).
 
     Example:
@@ -172,7 +176,7 @@ def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
         >>> fb.any(fb.asarray([True, False])).item()
         True
     """
-    return _reduce("any", _as_bool(x), axis, keepdims, out)
+    return _reduce("any", _as_bool("any", x), axis, keepdims, out)
 
 
 def _arg(name: str, x: Tensor, axis: int | None, keepdims: bool, out: Tensor | None) -> Tensor:

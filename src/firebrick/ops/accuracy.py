@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.dtypes import limits
 from firebrick.core.op import Op
 from firebrick.ops.declare import Array
 
@@ -73,26 +74,13 @@ def deviation(got: Array, want: Array, k: float, scale: Array | None = None) -> 
             a, b = widen(got), widen(rounded)
             exact = widen(want)
             size = np.abs(exact) if scale is None else np.maximum(np.abs(scale), np.abs(exact))
-            tiny = float(np.finfo(np.float64).tiny) if dt.itemsize >= 8 and dt.kind == "float" else _tiny(dt)
-            top = _max(dt)
+            tiny, top = float(limits(dt).smallest_normal), float(limits(dt).max)
             unit = dt.eps * np.clip(np.where(np.isfinite(size), size, top), tiny, top)
             error = np.abs(a - np.where(np.isfinite(b), exact, b))
             same = (a == b) | (np.isnan(a) & np.isnan(b))
             units = np.where(same, 0.0, np.where(np.isfinite(error), error / unit, np.inf))
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(units)), units.shape))
     return Deviation(float(units[at]), limit, at, got[at], rounded[at])
-
-
-def _tiny(dt: Any) -> float:
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(dt.np).smallest_normal)
-
-
-def _max(dt: Any) -> float:
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(dt.np).max)
 
 
 def scale_of(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], want: Array) -> Array | None:
@@ -109,7 +97,11 @@ def scale_of(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], want: Ar
 
 
 def check_results(
-    op: Op, arrays: tuple[Array, ...], params: dict[str, Any], results: tuple[Array, ...], want: tuple[Array, ...]
+    op: Op,
+    arrays: tuple[Array, ...],
+    params: dict[str, Any],
+    results: tuple[Array, ...],
+    want: tuple[Array, ...],
 ) -> Deviation:
     """The worst deviation of an op's results from the reference's, ``want``."""
     worst = Deviation(0.0, op.tolerance, (), None, None)

@@ -14,7 +14,7 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Cost, Sample
-from firebrick.ops.declare import FLOATS, Array, values
+from firebrick.ops.declare import FLOATS, Array, Declare, values
 from firebrick.ops.table import register
 
 
@@ -52,10 +52,14 @@ def _windows(x: Array, kernel: Any, hw: Any, stride: Any, dilation: Any) -> Any:
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             top, left = i * dilation[0], j * dilation[1]
-            yield i, j, (
-                ...,
-                slice(top, top + stride[0] * (hw[0] - 1) + 1, stride[0]),
-                slice(left, left + stride[1] * (hw[1] - 1) + 1, stride[1]),
+            yield (
+                i,
+                j,
+                (
+                    ...,
+                    slice(top, top + stride[0] * (hw[0] - 1) + 1, stride[0]),
+                    slice(left, left + stride[1] * (hw[1] - 1) + 1, stride[1]),
+                ),
             )
 
 
@@ -95,7 +99,7 @@ def _samples(build: Any) -> Any:
     return samples
 
 
-def _declare(vjp: Any, infer: Any, build: Any, side: int, operand_names: str) -> Any:
+def _declare(vjp: Any, infer: Any, build: Any, side: int, operand_names: str) -> Declare:
     return register(
         operands=operand_names, infer=infer, vjp=vjp, residuals=("inputs",), samples=_samples(build), cost=_cost(side),
         bound="compute", fusion="contract", tolerance=16, scale="operands", dtypes=FLOATS,
@@ -131,7 +135,11 @@ def _infer_input(g: Any, weight: Any, *, size: Any, stride: Any, padding: Any, d
     shape = (g.shape[0], weight.shape[1] * groups, *size)
     want = _infer(Aval(shape, g.dtype), weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
     if want.shape != g.shape:
-        raise ShapeError("conv2d_input: the cotangent must have conv2d's shape", f"{g.shape}, not {want.shape}", "check size")
+        raise ShapeError(
+            "conv2d_input: the cotangent must have conv2d's shape",
+            f"{g.shape}, not {want.shape}",
+            "check size",
+        )
     return Aval(shape, g.dtype)
 
 
@@ -164,7 +172,11 @@ def _infer_weight(x: Any, g: Any, *, kernel: Any, stride: Any, padding: Any, dil
     shape = (g.shape[1], x.shape[1] // groups, *kernel)
     want = _infer(x, Aval(shape, x.dtype), stride=stride, padding=padding, dilation=dilation, groups=groups)
     if want.shape != g.shape:
-        raise ShapeError("conv2d_weight: the cotangent must have conv2d's shape", f"{g.shape}, not {want.shape}", "check kernel")
+        raise ShapeError(
+            "conv2d_weight: the cotangent must have conv2d's shape",
+            f"{g.shape}, not {want.shape}",
+            "check kernel",
+        )
     return Aval(shape, x.dtype)
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import bool_, dtype
-from firebrick.core.op import Cost, Sample
+from firebrick.core.dtypes import bool_, dtype, limits
+from firebrick.core.op import Cost, Op, Sample
 from firebrick.core.shapes import broadcast_shapes
 
 Array = np.ndarray[Any, Any]
+Declare = Callable[[Callable[..., Any]], Op]
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int64", "int32", "int16", "int8", "uint8")
@@ -90,10 +91,7 @@ def specials(name: str) -> Array:
         return np.asarray([info.min, info.max, 0, 1, info.max - 1, 7], dt.np)
     if dt.kind == "complex":
         return np.asarray([0, -0.0, 1, 1j, -1 - 1j, 3e4 + 2e-3j], dt.np)
-    import ml_dtypes
-
-    info = ml_dtypes.finfo(dt.np)
-    top, tiny = float(info.max), float(info.smallest_normal)
+    top, tiny = float(limits(dt).max), float(limits(dt).smallest_normal)
     return np.asarray([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, top, -top, tiny, -tiny, 1e-3, 7.25], dt.np)
 
 
@@ -114,7 +112,11 @@ def unary_samples(low: float = -2.0, high: float = 2.0, special: bool = True) ->
 
 
 def binary_samples(
-    low: float = -2.0, high: float = 2.0, low2: float | None = None, high2: float | None = None, special: bool = True
+    low: float = -2.0,
+    high: float = 2.0,
+    low2: float | None = None,
+    high2: float | None = None,
+    special: bool = True,
 ) -> Callable[..., list[Sample]]:
     """Equal, broadcast, 0-d, empty, long and special-value cases for two operands."""
     l2, h2 = low if low2 is None else low2, high if high2 is None else high2
@@ -128,9 +130,7 @@ def binary_samples(
             ("0-d", (), ()),
             ("empty", (0, 3), (1, 3)),
         )
-        out = [
-            Sample((values(rng, name, a, low, high), values(rng, name, b, l2, h2)), name=label) for label, a, b in cases
-        ]
+        out = [Sample((values(rng, name, a, low, high), values(rng, name, b, l2, h2)), name=label) for label, a, b in cases]
         long = (values(rng, name, (2, 517), low, high), values(rng, name, (2, 517), l2, h2))
         out.append(Sample(long, grad_safe=False, name="long"))
         if special:

@@ -21,6 +21,7 @@ from firebrick.ops.declare import (
     NUMERIC,
     REAL,
     Array,
+    Declare,
     binary_samples,
     broadcasted,
     per_result,
@@ -37,7 +38,7 @@ _BOOL = Nondifferentiable("the result is bool")
 
 
 def _unary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "floating", dtypes: Any = FLOATS,
-           low: float = -2.0, high: float = 2.0, flops: float = 1, tolerance: float = 2, **more: Any) -> Any:  # fmt: skip
+           low: float = -2.0, high: float = 2.0, flops: float = 1, tolerance: float = 2, **more: Any) -> Declare:  # fmt: skip
     more.setdefault("infer", same)
     return register(
         operands=f"x:{kind}", vjp=vjp, residuals=residuals, samples=unary_samples(low, high), cost=per_result(flops),
@@ -46,7 +47,7 @@ def _unary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "floating", dt
 
 
 def _binary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "numeric", dtypes: Any = NUMERIC,
-            samples: Any = None, flops: float = 1, tolerance: float = 1, **more: Any) -> Any:  # fmt: skip
+            samples: Any = None, flops: float = 1, tolerance: float = 1, **more: Any) -> Declare:  # fmt: skip
     more.setdefault("infer", broadcasted)
     return register(
         operands=f"x1:{kind}=T x2:{kind}=T", vjp=vjp, residuals=residuals, samples=samples or binary_samples(),
@@ -69,7 +70,10 @@ def subtract(x1: Array, x2: Array) -> Array:
     return np.subtract(x1, x2)
 
 
-@_binary(lambda g, r: (g * r.inputs[1] if r.needs[0] else None, g * r.inputs[0] if r.needs[1] else None), tolerance=4)
+@_binary(
+    lambda g, r: (g * r.inputs[1] if r.needs[0] else None, g * r.inputs[0] if r.needs[1] else None),
+    tolerance=4,
+)
 def multiply(x1: Array, x2: Array) -> Array:
     """x1 · x2."""
     return np.multiply(x1, x2)
@@ -123,6 +127,14 @@ def pow_(x1: Array, x2: Array) -> Array:
     return np.power(x1, x2)
 
 
+def _first_larger(a: Any, b: Any) -> Any:
+    return logical_or(greater_equal(a, b), isnan(a))
+
+
+def _first_smaller(a: Any, b: Any) -> Any:
+    return logical_or(less_equal(a, b), isnan(a))
+
+
 def _pick_vjp(first: Any) -> Any:
     def vjp(g: Any, r: Any) -> Any:
         mask = first(*r.inputs)
@@ -131,13 +143,13 @@ def _pick_vjp(first: Any) -> Any:
     return vjp
 
 
-@_binary(_pick_vjp(lambda a, b: logical_or(greater_equal(a, b), isnan(a))), kind="real", dtypes=REAL)
+@_binary(_pick_vjp(_first_larger), kind="real", dtypes=REAL)
 def maximum(x1: Array, x2: Array) -> Array:
     """The larger of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.maximum(x1, x2)
 
 
-@_binary(_pick_vjp(lambda a, b: logical_or(less_equal(a, b), isnan(a))), kind="real", dtypes=REAL)
+@_binary(_pick_vjp(_first_smaller), kind="real", dtypes=REAL)
 def minimum(x1: Array, x2: Array) -> Array:
     """The smaller of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.minimum(x1, x2)
@@ -152,7 +164,11 @@ def negative(x: Array) -> Array:
     return np.negative(x)
 
 
-@_unary(lambda g, r: (g * sign(r.inputs[0]),), kind="real", dtypes=REAL, tolerance=0)
+def _abs_vjp(g: Any, r: Any) -> Any:
+    return (g * sign(r.inputs[0]),)
+
+
+@_unary(_abs_vjp, kind="real", dtypes=REAL, tolerance=0)
 def abs_(x: Array) -> Array:
     """|x|, with gradient 0 at 0."""
     return np.abs(x)
@@ -194,7 +210,11 @@ def sqrt(x: Array) -> Array:
     return np.sqrt(x)
 
 
-@_unary(lambda g, r: (g * cos(r.inputs[0]),), flops=12)
+def _sin_vjp(g: Any, r: Any) -> Any:
+    return (g * cos(r.inputs[0]),)
+
+
+@_unary(_sin_vjp, flops=12)
 def sin(x: Array) -> Array:
     """Sine of x in radians."""
     return np.sin(x)
@@ -226,7 +246,11 @@ def erf(x: Array) -> Array:
     return np.asarray(exact(np.asarray(x, np.float64)), np.float64).astype(x.dtype)
 
 
-@_unary(lambda g, r: (where(greater(r.outputs[0], 0.0), g, 0.0),), residuals=("outputs",), kind="real", dtypes=REAL,
+def _relu_vjp(g: Any, r: Any) -> Any:
+    return (where(greater(r.outputs[0], 0.0), g, 0.0),)
+
+
+@_unary(_relu_vjp, residuals=("outputs",), kind="real", dtypes=REAL,
         tolerance=0)  # fmt: skip
 def relu(x: Array) -> Array:
     """max(x, 0), with gradient 0 at 0."""
@@ -251,7 +275,7 @@ def round_(x: Array) -> Array:
     return np.rint(x) if x.dtype.kind not in "iu" else np.array(x)
 
 
-def _test(**more: Any) -> Any:
+def _test(**more: Any) -> Declare:
     return _unary(_BOOL, residuals=(), kind="numeric", dtypes=REAL, tolerance=0, infer=predicate, **more)
 
 
@@ -276,7 +300,7 @@ def isfinite(x: Array) -> Array:
 # comparison and logic
 
 
-def _compare(kind: str = "real", dtypes: Any = REAL) -> Any:
+def _compare(kind: str = "real", dtypes: Any = REAL) -> Declare:
     return _binary(_BOOL, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, infer=predicate)
 
 
@@ -344,16 +368,25 @@ def logical_not(x: Array) -> Array:
 
 
 def _where_samples(rng: np.random.Generator, name: str) -> list[Sample]:
-    shapes = (((3, 4), (3, 4), (3, 4)), ((3, 1), (4,), ()), ((), (), ()), ((0, 2), (2,), (1, 2)), ((700,), (700,), (1,)))
+    shapes = (
+        ((3, 4), (3, 4), (3, 4)),
+        ((3, 1), (4,), ()),
+        ((), (), ()),
+        ((0, 2), (2,), (1, 2)),
+        ((700,), (700,), (1,)),
+    )
     return [
-        Sample((values(rng, "bool", c), values(rng, name, a), values(rng, name, b)), name=str((c, a, b)))
-        for c, a, b in shapes
+        Sample((values(rng, "bool", c), values(rng, name, a), values(rng, name, b)), name=str((c, a, b))) for c, a, b in shapes
     ]
+
+
+def _where_vjp(g: Any, r: Any) -> Any:
+    return (None, where(r.inputs[0], g, 0.0), where(r.inputs[0], 0.0, g))
 
 
 @register(
     operands="condition:bool x1:any=T x2:any=T", infer=broadcasted, residuals=("inputs",),
-    vjp=lambda g, r: (None, where(r.inputs[0], g, 0.0), where(r.inputs[0], 0.0, g)),
+    vjp=_where_vjp,
     samples=_where_samples, cost=per_result(1), bound="memory", fusion="map", tolerance=0, broadcasts=True, dtypes=ALL,
 )  # fmt: skip
 def where(condition: Array, x1: Array, x2: Array) -> Array:
@@ -394,7 +427,7 @@ def clip(x: Array, min_: Array, max_: Array) -> Array:
 
 
 def _cast_samples(rng: np.random.Generator, name: str) -> list[Sample]:
-    goals = ("float32", "float64", "float16", "bfloat16", "int32", "int8", "uint8", "int64", "bool")
+    goals: tuple[str, ...] = ("float32", "float64", "float16", "bfloat16", "int32", "int8", "uint8", "int64", "bool")
     if name in COMPLEX:
         goals = COMPLEX
     out = []
@@ -409,9 +442,13 @@ def _cast_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     return out
 
 
+def _cast_vjp(g: Any, r: Any) -> Any:
+    return (cast(g, dtype=r.avals[0].dtype),)
+
+
 @register(
     operands="x:any", infer=lambda x, *, dtype: Aval(x.shape, dtype), residuals=(),
-    vjp=lambda g, r: (cast(g, dtype=r.avals[0].dtype),), samples=_cast_samples, cost=per_result(1), bound="memory",
+    vjp=_cast_vjp, samples=_cast_samples, cost=per_result(1), bound="memory",
     fusion="map", tolerance=1, dtypes=ALL,
 )  # fmt: skip
 def cast(x: Array, *, dtype: Any) -> Array:

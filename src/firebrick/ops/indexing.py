@@ -14,7 +14,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import slice_length
-from firebrick.ops.declare import ALL, NUMERIC, Array, per_operand, per_result, values
+from firebrick.ops.declare import ALL, NUMERIC, Array, per_operand, per_result, size_of, values
 from firebrick.ops.movement import _SLICES, key_of, slice_
 from firebrick.ops.reduction import zeros_like
 from firebrick.ops.table import register
@@ -37,15 +37,24 @@ def _infer_take(x: Any, indices: Any, *, axis: int) -> Aval:
 
 
 def _take_samples(rng: np.random.Generator, name: str) -> list[Sample]:
-    cases = [((5, 3), (4,), 0), ((3, 5), (2, 2), 1), ((6,), (), 0), ((4, 2), (0,), 0), ((2, 3, 4), (7,), 1), ((300,), (500,), 0)]
-    return [
-        Sample((values(rng, name, s), rng.integers(-s[a], s[a], k)), {"axis": a}, name=f"{s} at {k}") for s, k, a in cases
+    cases = [
+        ((5, 3), (4,), 0),
+        ((3, 5), (2, 2), 1),
+        ((6,), (), 0),
+        ((4, 2), (0,), 0),
+        ((2, 3, 4), (7,), 1),
+        ((300,), (500,), 0),
     ]
+    return [Sample((values(rng, name, s), rng.integers(-s[a], s[a], k)), {"axis": a}, name=f"{s} at {k}") for s, k, a in cases]
+
+
+def _take_vjp(g: Any, r: Any) -> Any:
+    return (index_add(zeros_like(r.inputs[0]), r.inputs[1], g, axis=r.params["axis"]), None)
 
 
 @register(
     operands="x:any indices:integer", infer=_infer_take, residuals=("inputs",),
-    vjp=lambda g, r: (index_add(zeros_like(r.inputs[0]), r.inputs[1], g, axis=r.params["axis"]), None),
+    vjp=_take_vjp,
     samples=_take_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
 )  # fmt: skip
 def take(x: Array, indices: Array, *, axis: int) -> Array:
@@ -57,7 +66,11 @@ def take(x: Array, indices: Array, *, axis: int) -> Array:
 def _infer_index_add(x: Any, indices: Any, updates: Any, *, axis: int) -> Aval:
     want = _infer_take(x, indices, axis=axis).shape
     if updates.shape != want:
-        raise ShapeError("index_add: updates must have the shape that take gives", f"{updates.shape}, not {want}", "reshape them")
+        raise ShapeError(
+            "index_add: updates must have the shape that take gives",
+            f"{updates.shape}, not {want}",
+            "reshape them",
+        )
     return Aval(x.shape, x.dtype)
 
 
@@ -66,13 +79,23 @@ def _index_add_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     for s in _take_samples(rng, name):
         x, i = s.inputs
         axis = s.params["axis"]
-        out.append(Sample((x, i, values(rng, name, (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :]))), s.params, name=s.name))
+        out.append(
+            Sample(
+                (x, i, values(rng, name, (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :]))),
+                s.params,
+                name=s.name,
+            )
+        )
     return out
+
+
+def _index_add_vjp(g: Any, r: Any) -> Any:
+    return (g, None, take(g, r.inputs[1], axis=r.params["axis"]))
 
 
 @register(
     operands="x:numeric=T indices:integer updates:numeric=T", infer=_infer_index_add, residuals=("inputs",),
-    vjp=lambda g, r: (g, None, take(g, r.inputs[1], axis=r.params["axis"])),
+    vjp=_index_add_vjp,
     samples=_index_add_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=8, scale="operands",
     dtypes=NUMERIC,
 )  # fmt: skip
@@ -101,15 +124,23 @@ def _check_along(op: str, x: Any, indices: Any, axis: int) -> None:
 
 
 def _along_samples(rng: np.random.Generator, name: str) -> list[Sample]:
-    cases = [((3, 4), (3, 2), 1), ((3, 4), (5, 4), 0), ((6,), (9,), 0), ((2, 0), (2, 0), 0), ((2, 3, 4), (2, 3, 1), 2)]
-    return [
-        Sample((values(rng, name, s), rng.integers(-s[a], s[a], k)), {"axis": a}, name=f"{s} at {k}") for s, k, a in cases
+    cases = [
+        ((3, 4), (3, 2), 1),
+        ((3, 4), (5, 4), 0),
+        ((6,), (9,), 0),
+        ((2, 0), (2, 0), 0),
+        ((2, 3, 4), (2, 3, 1), 2),
     ]
+    return [Sample((values(rng, name, s), rng.integers(-s[a], s[a], k)), {"axis": a}, name=f"{s} at {k}") for s, k, a in cases]
+
+
+def _gather_vjp(g: Any, r: Any) -> Any:
+    return (scatter_add(zeros_like(r.inputs[0]), r.inputs[1], g, axis=r.params["axis"]), None)
 
 
 @register(
     operands="x:any indices:integer", infer=_infer_gather, residuals=("inputs",),
-    vjp=lambda g, r: (scatter_add(zeros_like(r.inputs[0]), r.inputs[1], g, axis=r.params["axis"]), None),
+    vjp=_gather_vjp,
     samples=_along_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
 )  # fmt: skip
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
@@ -122,7 +153,11 @@ def _infer_scatter(op: str) -> Any:
     def infer(x: Any, indices: Any, updates: Any, *, axis: int) -> Aval:
         _check_along(op, x, indices, axis)
         if updates.shape != indices.shape:
-            raise ShapeError(f"{op}: updates must have the indices' shape", f"{updates.shape} and {indices.shape}", "broadcast them")
+            raise ShapeError(
+                f"{op}: updates must have the indices' shape",
+                f"{updates.shape} and {indices.shape}",
+                "broadcast them",
+            )
         return Aval(x.shape, x.dtype)
 
     return infer
@@ -142,9 +177,13 @@ def _open_grid(indices: Array, axis: int) -> tuple[Array, ...]:
     return tuple(grid)
 
 
+def _scatter_add_vjp(g: Any, r: Any) -> Any:
+    return (g, None, gather(g, r.inputs[1], axis=r.params["axis"]))
+
+
 @register(
     operands="x:numeric=T indices:integer updates:numeric=T", infer=_infer_scatter("scatter_add"), residuals=("inputs",),
-    vjp=lambda g, r: (g, None, gather(g, r.inputs[1], axis=r.params["axis"])),
+    vjp=_scatter_add_vjp,
     samples=_scatter_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=8, scale="operands",
     dtypes=NUMERIC,
 )  # fmt: skip
@@ -166,7 +205,7 @@ def _scatter_vjp(g: Any, r: Any) -> Any:
     x, indices, _ = r.inputs
     axis = r.params["axis"]
     gx = scatter(g, indices, zeros_like_aval(r.avals[2], g), axis=axis)
-    order = hooks.from_host(np.arange(max(1, np.prod(indices.shape, dtype=np.int64))), g.device)
+    order = hooks.from_host(np.arange(max(1, size_of(indices.shape))), g.device)
     order = _reshaped(order, indices.shape)
     none = broadcast_to(constant(-1, int64, g.device), shape=x.shape)
     stays = equal(gather(scatter(none, indices, order, axis=axis), indices, axis=axis), order)
@@ -176,7 +215,7 @@ def _scatter_vjp(g: Any, r: Any) -> Any:
 def _reshaped(order: Any, shape: tuple[int, ...]) -> Any:
     from firebrick.ops.movement import reshape
 
-    n = int(np.prod(shape, dtype=np.int64))
+    n = size_of(shape)
     return reshape(slice_(order, starts=(0,), stops=(n,), steps=(1,)), shape=shape)
 
 
@@ -206,7 +245,11 @@ def scatter(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
 def _infer_slice_update(x: Any, updates: Any, *, starts: Any, stops: Any, steps: Any) -> Aval:
     want = tuple(map(slice_length, starts, stops, steps))
     if updates.shape != want:
-        raise ShapeError("slice_update: updates must have the slice's shape", f"{updates.shape}, not {want}", "broadcast them")
+        raise ShapeError(
+            "slice_update: updates must have the slice's shape",
+            f"{updates.shape}, not {want}",
+            "broadcast them",
+        )
     return Aval(x.shape, x.dtype)
 
 
@@ -218,9 +261,13 @@ def _slice_update_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     return out
 
 
+def _slice_update_vjp(g: Any, r: Any) -> Any:
+    return (slice_update(g, zeros_like_aval(r.avals[1], g), **r.params), slice_(g, **r.params))
+
+
 @register(
     operands="x:any=T updates:any=T", infer=_infer_slice_update, residuals=(),
-    vjp=lambda g, r: (slice_update(g, zeros_like_aval(r.avals[1], g), **r.params), slice_(g, **r.params)),
+    vjp=_slice_update_vjp,
     samples=_slice_update_samples, cost=per_operand(0), bound="memory", fusion="move", tolerance=0, dtypes=ALL,
 )  # fmt: skip
 def slice_update(x: Array, updates: Array, *, starts: Any, stops: Any, steps: Any) -> Array:

@@ -55,4 +55,4 @@ def _samples(rng: np.random.Generator, name: str) -> list[Sample]:
 )  # fmt: skip
 def matmul(x1: Array, x2: Array) -> Array:
     """Matrix product over the last two axes; leading axes broadcast."""
-    return np.matmul(x1, x2)
+    return np.asarray(np.matmul(x1, x2))

@@ -14,12 +14,12 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import slice_length
-from firebrick.ops.declare import ALL, REAL, Array, per_result, same, size_of, values
+from firebrick.ops.declare import ALL, REAL, Array, Declare, per_result, same, size_of, values
 from firebrick.ops.reduction import sum_to
 from firebrick.ops.table import register
 
 
-def _move(vjp: Any, infer: Any, cases: Any, *, dtypes: Any = ALL, operand: str = "x:any", **more: Any) -> Any:
+def _move(vjp: Any, infer: Any, cases: Any, *, dtypes: Any = ALL, operand: str = "x:any", **more: Any) -> Declare:
     def samples(rng: np.random.Generator, name: str) -> list[Sample]:
         return [Sample((values(rng, name, shape),), params, name=f"{shape} {params}") for shape, params in cases]
 
@@ -35,7 +35,11 @@ def _infer_reshape(x: Any, *, shape: tuple[int, ...]) -> Aval:
     return Aval(tuple(shape), x.dtype)
 
 
-@_move(lambda g, r: (reshape(g, shape=r.avals[0].shape),), _infer_reshape,
+def _reshape_vjp(g: Any, r: Any) -> Any:
+    return (reshape(g, shape=r.avals[0].shape),)
+
+
+@_move(_reshape_vjp, _infer_reshape,
        [((3, 4), {"shape": (2, 6)}), ((), {"shape": (1, 1)}), ((1,), {"shape": ()}), ((0, 3), {"shape": (3, 0, 2)}),
         ((2, 3, 4), {"shape": (24,)})], view=True)  # fmt: skip
 def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
@@ -45,11 +49,19 @@ def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
 
 def _infer_permute(x: Any, *, axes: tuple[int, ...]) -> Aval:
     if sorted(axes) != list(range(len(x.shape))):
-        raise ShapeError("permute: axes must be a permutation of the tensor's axes", f"{axes} for {x.shape}", "name each once")
+        raise ShapeError(
+            "permute: axes must be a permutation of the tensor's axes",
+            f"{axes} for {x.shape}",
+            "name each once",
+        )
     return Aval(tuple(x.shape[a] for a in axes), x.dtype)
 
 
-@_move(lambda g, r: (permute(g, axes=tuple(np.argsort(r.params["axes"]).tolist())),), _infer_permute,
+def _permute_vjp(g: Any, r: Any) -> Any:
+    return (permute(g, axes=tuple(np.argsort(r.params["axes"]).tolist())),)
+
+
+@_move(_permute_vjp, _infer_permute,
        [((3, 4), {"axes": (1, 0)}), ((2, 3, 4), {"axes": (1, 2, 0)}), ((), {"axes": ()}), ((0, 2), {"axes": (1, 0)})],
        view=True)  # fmt: skip
 def permute(x: Array, *, axes: tuple[int, ...]) -> Array:
@@ -60,7 +72,11 @@ def permute(x: Array, *, axes: tuple[int, ...]) -> Array:
 def _infer_broadcast(x: Any, *, shape: tuple[int, ...]) -> Aval:
     lead = len(shape) - len(x.shape)
     if lead < 0 or any(d not in (1, shape[lead + i]) for i, d in enumerate(x.shape)):
-        raise ShapeError("broadcast_to: every size must be 1 or the target's", f"{x.shape} to {tuple(shape)}", "reshape it first")
+        raise ShapeError(
+            "broadcast_to: every size must be 1 or the target's",
+            f"{x.shape} to {tuple(shape)}",
+            "reshape it first",
+        )
     return Aval(tuple(shape), x.dtype)
 
 
@@ -74,14 +90,16 @@ def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
 
 def key_of(starts: Any, stops: Any, steps: Any) -> tuple[slice, ...]:
     """The Python slices of a normalised slice."""
-    return tuple(
-        slice(a, None if c < 0 and b < 0 else b, c) for a, b, c in zip(starts, stops, steps, strict=True)
-    )
+    return tuple(slice(a, None if c < 0 and b < 0 else b, c) for a, b, c in zip(starts, stops, steps, strict=True))
 
 
 def _infer_slice(x: Any, *, starts: Any, stops: Any, steps: Any) -> Aval:
     if not len(starts) == len(stops) == len(steps) == len(x.shape):
-        raise ShapeError("slice: one start, stop and step an axis", f"{len(starts)} for shape {x.shape}", "give each axis its own")
+        raise ShapeError(
+            "slice: one start, stop and step an axis",
+            f"{len(starts)} for shape {x.shape}",
+            "give each axis its own",
+        )
     return Aval(tuple(map(slice_length, starts, stops, steps)), x.dtype)
 
 
@@ -97,7 +115,7 @@ def _slice_vjp(g: Any, r: Any) -> Any:
     return (slice_update(_zeros(r.avals[0], g), g, **r.params),)
 
 
-_SLICES = [
+_SLICES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((5, 6), {"starts": (1, 0), "stops": (4, 6), "steps": (1, 2)}),
     ((5, 6), {"starts": (4, 5), "stops": (-1, 0), "steps": (-1, -2)}),
     ((7,), {"starts": (2,), "stops": (2,), "steps": (1,)}),
@@ -134,7 +152,11 @@ def pad(x: Array, *, widths: Any, value: Any) -> Array:
     return np.pad(x, widths, constant_values=np.asarray(value).astype(x.dtype)) if widths else np.array(x)
 
 
-@_move(lambda g, r: (flip(g, axes=r.params["axes"]),), lambda x, *, axes: same(x),
+def _flip_vjp(g: Any, r: Any) -> Any:
+    return (flip(g, axes=r.params["axes"]),)
+
+
+@_move(_flip_vjp, lambda x, *, axes: same(x),
        [((3, 4), {"axes": (0, 1)}), ((5,), {"axes": (0,)}), ((2, 3), {"axes": ()}), ((0, 3), {"axes": (1,)})],
        view=True)  # fmt: skip
 def flip(x: Array, *, axes: tuple[int, ...]) -> Array:
@@ -167,7 +189,13 @@ def _concat_vjp(g: Any, r: Any) -> Any:
 
 
 def _concat_samples(rng: np.random.Generator, name: str) -> list[Sample]:
-    cases = [([(2, 3), (4, 3)], 0), ([(2, 3), (2, 1), (2, 2)], 1), ([(3,)], 0), ([(0, 2), (3, 2)], 0), ([(2, 1, 2)] * 4, 1)]
+    cases: list[tuple[list[tuple[int, ...]], int]] = [
+        ([(2, 3), (4, 3)], 0),
+        ([(2, 3), (2, 1), (2, 2)], 1),
+        ([(3,)], 0),
+        ([(0, 2), (3, 2)], 0),
+        ([(2, 1, 2)] * 4, 1),
+    ]
     return [Sample(tuple(values(rng, name, s) for s in shapes), {"axis": a}, name=f"{shapes}") for shapes, a in cases]
 
 
@@ -180,7 +208,11 @@ def concat(*arrays: Array, axis: int) -> Array:
     return np.concatenate(arrays, axis)
 
 
-@_move(lambda g, r: (to_device(g, device=r.params["source"], source=r.params["device"]),),
+def _to_device_vjp(g: Any, r: Any) -> Any:
+    return (to_device(g, device=r.params["source"], source=r.params["device"]),)
+
+
+@_move(_to_device_vjp,
        lambda x, *, device, source: same(x), [((3, 4), {"device": None, "source": None}), ((), {"device": None, "source": None})],
        )  # fmt: skip
 def to_device(x: Array, *, device: Any, source: Any) -> Array:

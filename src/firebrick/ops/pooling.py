@@ -101,9 +101,13 @@ def _infer_avg(x: Any, *, kernel: Any, stride: Any, padding: Any) -> Aval:
     return Aval(_pooled("avg_pool2d", x.shape, kernel, stride, padding), x.dtype)
 
 
+def _avg_vjp(g: Any, r: Any) -> Any:
+    return (avg_pool2d_input(g, size=r.avals[0].shape[2:], **r.params),)
+
+
 @register(
     operands="x:floating", infer=_infer_avg, residuals=(),
-    vjp=lambda g, r: (avg_pool2d_input(g, size=r.avals[0].shape[2:], **r.params),),
+    vjp=_avg_vjp,
     samples=lambda rng, name: _samples(rng, name)[:4], cost=per_operand(1), bound="memory", fusion="window", tolerance=8,
     scale="operands", dtypes=FLOATS,
 )  # fmt: skip
@@ -117,7 +121,11 @@ def _infer_avg_input(g: Any, *, size: Any, kernel: Any, stride: Any, padding: An
     shape = (*g.shape[:2], *size)
     want = _pooled("avg_pool2d_input", shape, kernel, stride, padding)
     if want != g.shape:
-        raise ShapeError("avg_pool2d_input: the cotangent must have avg_pool2d's shape", f"{g.shape}, not {want}", "check size")
+        raise ShapeError(
+            "avg_pool2d_input: the cotangent must have avg_pool2d's shape",
+            f"{g.shape}, not {want}",
+            "check size",
+        )
     return Aval(shape, g.dtype)
 
 
@@ -146,5 +154,10 @@ def avg_pool2d_input(g: Array, *, size: Any, kernel: Any, stride: Any, padding: 
     share = g / np.asarray(kernel[0] * kernel[1], g.dtype)
     for i in range(kernel[0]):
         for j in range(kernel[1]):
-            out[:, :, i : i + stride[0] * (oh - 1) + 1 : stride[0], j : j + stride[1] * (ow - 1) + 1 : stride[1]] += share
+            out[
+                :,
+                :,
+                i : i + stride[0] * (oh - 1) + 1 : stride[0],
+                j : j + stride[1] * (ow - 1) + 1 : stride[1],
+            ] += share
     return np.ascontiguousarray(out[:, :, top : top + size[0], left : left + size[1]])

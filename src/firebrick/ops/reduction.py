@@ -14,10 +14,10 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import bool_, int64
 from firebrick.core.errors import ShapeError
-from firebrick.core.op import Nondifferentiable, Sample
+from firebrick.core.op import Nondifferentiable, Op, Sample
 from firebrick.core.shapes import reduced_shape
-from firebrick.ops.declare import FLOATS, INTS, NUMERIC, REAL, Array, per_operand, size_of, specials, values
-from firebrick.ops.table import register
+from firebrick.ops.declare import FLOATS, INTS, NUMERIC, REAL, Array, Declare, per_operand, size_of, specials, values
+from firebrick.ops.table import OPS, register
 
 
 def _infer(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Aval:
@@ -33,7 +33,9 @@ def _infer_nonempty(name: str) -> Callable[..., Aval]:
         out = _infer(x, axes=axes, keepdims=keepdims)
         if 0 in x.shape and 0 not in out.shape:
             raise ShapeError(
-                f"{name} of no elements is undefined", f"shape {x.shape} over axes {axes}", "check for emptiness first"
+                f"{name} of no elements is undefined",
+                f"shape {x.shape} over axes {axes}",
+                "check for emptiness first",
             )
         return out
 
@@ -51,7 +53,11 @@ def _samples(low: float = -2.0, high: float = 2.0, empty: bool = True, special: 
         else:
             cases += [((0, 3), (1,), False)]
         out = [
-            Sample((values(rng, name, shape, low, high),), {"axes": axes, "keepdims": keep}, name=f"{shape} over {axes}")
+            Sample(
+                (values(rng, name, shape, low, high),),
+                {"axes": axes, "keepdims": keep},
+                name=f"{shape} over {axes}",
+            )
             for shape, axes, keep in cases
         ]
         long = {"axes": (1,), "keepdims": False}
@@ -67,7 +73,7 @@ def _samples(low: float = -2.0, high: float = 2.0, empty: bool = True, special: 
 
 
 def _reduction(vjp: Any, *, kind: str, dtypes: Any, samples: Any, residuals: Any = (), infer: Any = _infer,
-               tolerance: float = 0, **more: Any) -> Any:  # fmt: skip
+               tolerance: float = 0, **more: Any) -> Declare:  # fmt: skip
     return register(
         operands=f"x:{kind}", infer=infer, vjp=vjp, residuals=residuals, samples=samples, cost=per_operand(1),
         bound="memory", fusion="row", tolerance=tolerance, dtypes=dtypes, **more,
@@ -96,9 +102,7 @@ def sum_to(g: Any, shape: tuple[int, ...]) -> Any:
     if g.shape == shape:
         return g
     lead = g.ndim - len(shape)
-    axes = tuple(range(lead)) + tuple(
-        i + lead for i, d in enumerate(shape) if d == 1 and g.shape[i + lead] != 1
-    )
+    axes = tuple(range(lead)) + tuple(i + lead for i, d in enumerate(shape) if d == 1 and g.shape[i + lead] != 1)
     return reshape(sum_(g, axes=axes, keepdims=False), shape=shape)
 
 
@@ -162,7 +166,7 @@ def prod(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
 
 
-def _extremum_vjp(arg: Callable[..., Any]) -> Any:
+def _extremum_vjp(arg: str) -> Any:
     def vjp(g: Any, r: Any) -> Any:
         from firebrick.ops.indexing import scatter_add
         from firebrick.ops.movement import reshape
@@ -171,7 +175,7 @@ def _extremum_vjp(arg: Callable[..., Any]) -> Any:
         if 0 in rows.shape:
             return (r.inputs[0] * 0.0,)
         last = rows.ndim - 1
-        at = arg(rows, axis=last, keepdims=True)
+        at = OPS[arg](rows, axis=last, keepdims=True)
         return (back(scatter_add(zeros_like(rows), at, reshape(g, shape=at.shape), axis=last)),)
 
     return vjp
@@ -185,14 +189,14 @@ def zeros_like(x: Any) -> Any:
     return broadcast_to(constant(0, x.dtype, x.device), shape=x.shape)
 
 
-@_reduction(_extremum_vjp(lambda x, **p: argmax(x, **p)), residuals=("inputs",), kind="real", dtypes=REAL,
+@_reduction(_extremum_vjp("argmax"), residuals=("inputs",), kind="real", dtypes=REAL,
             infer=_infer_nonempty("max"), samples=_samples(empty=False, special=True))  # fmt: skip
 def max_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Largest element over axes; NaN if there is one; the first largest takes the gradient."""
     return np.asarray(np.max(x, axis=axes, keepdims=keepdims))
 
 
-@_reduction(_extremum_vjp(lambda x, **p: argmin(x, **p)), residuals=("inputs",), kind="real", dtypes=REAL,
+@_reduction(_extremum_vjp("argmin"), residuals=("inputs",), kind="real", dtypes=REAL,
             infer=_infer_nonempty("min"), samples=_samples(empty=False, special=True))  # fmt: skip
 def min_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Smallest element over axes; NaN if there is one; the first smallest takes the gradient."""
@@ -223,7 +227,13 @@ def _infer_arg(x: Any, *, axis: int, keepdims: bool) -> Aval:
 
 
 def _arg_samples(rng: np.random.Generator, name: str) -> list[Sample]:
-    cases = [((3, 4), 1, False), ((3, 4), 0, True), ((5,), 0, False), ((2, 3, 4), 1, False), ((0, 3), 1, False)]
+    cases = [
+        ((3, 4), 1, False),
+        ((3, 4), 0, True),
+        ((5,), 0, False),
+        ((2, 3, 4), 1, False),
+        ((0, 3), 1, False),
+    ]
     out = [Sample((values(rng, name, s),), {"axis": a, "keepdims": k}, name=f"{s} axis {a}") for s, a, k in cases]
     s = specials(name)
     last: dict[str, Any] = {"axis": 1, "keepdims": False}
@@ -234,7 +244,7 @@ def _arg_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     return out
 
 
-def _arg(fn: Any) -> Any:
+def _arg(fn: Callable[..., Any]) -> Op:
     return register(
         operands="x:real", infer=_infer_arg, vjp=Nondifferentiable("the result is an index"), residuals=(),
         samples=_arg_samples, cost=per_operand(1), bound="memory", fusion="row", tolerance=0, dtypes=FLOATS + INTS,

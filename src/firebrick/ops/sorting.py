@@ -39,9 +39,13 @@ def _samples(rng: np.random.Generator, name: str) -> list[Sample]:
     return out
 
 
+def _sort_vjp(g: Any, r: Any) -> Any:
+    return (scatter_add(zeros_like_aval(r.avals[0], g[0]), r.outputs[1], g[0], axis=r.params["axis"]),)
+
+
 @register(
     operands="x:real", infer=_infer, residuals=("outputs",),
-    vjp=lambda g, r: (scatter_add(zeros_like_aval(r.avals[0], g[0]), r.outputs[1], g[0], axis=r.params["axis"]),),
+    vjp=_sort_vjp,
     samples=_samples, cost=_cost, bound="memory", fusion="opaque", tolerance=0, dtypes=REAL,
 )  # fmt: skip
 def sort(x: Array, *, axis: int, descending: bool) -> tuple[Array, Array]:

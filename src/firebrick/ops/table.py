@@ -13,7 +13,18 @@ from firebrick.core.op import Nondifferentiable, Op, Operand, operands
 
 OPS: dict[str, Op] = {}
 
-_REQUIRED = ("operands", "infer", "vjp", "residuals", "samples", "cost", "bound", "fusion", "tolerance", "dtypes")
+_REQUIRED = (
+    "operands",
+    "infer",
+    "vjp",
+    "residuals",
+    "samples",
+    "cost",
+    "bound",
+    "fusion",
+    "tolerance",
+    "dtypes",
+)
 _OPTIONAL = ("scale", "view", "broadcasts", "decompose")
 _CHOICES = {
     "bound": ("compute", "memory"),

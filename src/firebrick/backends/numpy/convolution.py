@@ -19,7 +19,15 @@ def _unfold(x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, gro
     view = np.lib.stride_tricks.as_strided(
         xp,
         (groups, n, oh, ow, c // groups, *kernel),
-        (s[1] * (c // groups), s[0], s[2] * stride[0], s[3] * stride[1], s[1], s[2] * dilation[0], s[3] * dilation[1]),
+        (
+            s[1] * (c // groups),
+            s[0],
+            s[2] * stride[0],
+            s[3] * stride[1],
+            s[1],
+            s[2] * dilation[0],
+            s[3] * dilation[1],
+        ),
         writeable=False,
     )
     return view.reshape(groups, n * oh * ow, (c // groups) * kernel[0] * kernel[1])
@@ -66,8 +74,11 @@ def conv2d_input(g: Array, weight: Array, *, size: Any, stride: Any, padding: An
         for i in range(kh):
             for j in range(kw):
                 a, b = i * dilation[0], j * dilation[1]
-                out[:, :, a : a + stride[0] * (oh - 1) + 1 : stride[0], b : b + stride[1] * (ow - 1) + 1 : stride[1]] += cols[
-                    :, :, :, :, i, j
-                ]
+                out[
+                    :,
+                    :,
+                    a : a + stride[0] * (oh - 1) + 1 : stride[0],
+                    b : b + stride[1] * (ow - 1) + 1 : stride[1],
+                ] += cols[:, :, :, :, i, j]
     inner = out[:, :, top : top + size[0], left : left + size[1]]
     return np.ascontiguousarray(inner.transpose(1, 0, 4, 2, 3)).reshape(n, groups * c, *size)

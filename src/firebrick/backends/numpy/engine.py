@@ -35,7 +35,10 @@ class HostBackend(Backend):
         return int(config.logical_devices)
 
     def properties(self, device: Device) -> dict[str, Any]:
-        return {"name": host_platform.processor() or host_platform.machine(), "driver": f"NumPy {np.__version__}"}
+        return {
+            "name": host_platform.processor() or host_platform.machine(),
+            "driver": f"NumPy {np.__version__}",
+        }
 
     def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
         return frozenset({STORAGE} if dtype.np in _STORED else {STORAGE, ARITHMETIC})

@@ -35,7 +35,7 @@ def index_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
 def max_pool2d(x: Array, *, kernel: Any, stride: Any, padding: Any) -> tuple[Array, Array]:
     """One pass over the kernel's elements, each a strided slice of the image."""
     (top, _), (left, _) = padding
-    n, c, h, w = x.shape
+    h, w = x.shape[2:]
     low = np.asarray(-np.inf, x.dtype)
     padded = np.pad(x, ((0, 0), (0, 0), *padding), constant_values=low) if any(map(any, padding)) else x
     shape = windows(padded, kernel, stride).shape[:4]
@@ -46,7 +46,10 @@ def max_pool2d(x: Array, *, kernel: Any, stride: Any, padding: Any) -> tuple[Arr
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             part = padded[
-                :, :, i : i + stride[0] * (shape[2] - 1) + 1 : stride[0], j : j + stride[1] * (shape[3] - 1) + 1 : stride[1]
+                :,
+                :,
+                i : i + stride[0] * (shape[2] - 1) + 1 : stride[0],
+                j : j + stride[1] * (shape[3] - 1) + 1 : stride[1],
             ]
             inside = (rows + i >= 0) & (rows + i < h) & (cols + j >= 0) & (cols + j < w)
             # later elements win only by being larger (or the first NaN), so the first maximum stays
@@ -64,7 +67,10 @@ def avg_pool2d(x: Array, *, kernel: Any, stride: Any, padding: Any) -> Array:
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             total += padded[
-                :, :, i : i + stride[0] * (shape[2] - 1) + 1 : stride[0], j : j + stride[1] * (shape[3] - 1) + 1 : stride[1]
+                :,
+                :,
+                i : i + stride[0] * (shape[2] - 1) + 1 : stride[0],
+                j : j + stride[1] * (shape[3] - 1) + 1 : stride[1],
             ]
     return np.asarray(total / np.asarray(kernel[0] * kernel[1], x.dtype))
 

@@ -10,7 +10,13 @@ import numpy as np
 
 from firebrick.ops.declare import Array
 
-_A = (3.16112374387056560e00, 1.13864154151050156e02, 3.77485237685302021e02, 3.20937758913846947e03, 1.85777706184603153e-1)
+_A = (
+    3.16112374387056560e00,
+    1.13864154151050156e02,
+    3.77485237685302021e02,
+    3.20937758913846947e03,
+    1.85777706184603153e-1,
+)
 _B = (2.36012909523441209e01, 2.44024637934444173e02, 1.28261652607737228e03, 2.84423683343917062e03)
 _C = (
     5.64188496988670089e-1, 8.88314979438837594e0, 6.61191906371416295e01, 2.98635138197400131e02, 8.81952221241769090e02,
@@ -28,7 +34,7 @@ def _small(x: Array) -> Array:
     num, den = _A[4] * z, z
     for a, b in zip(_A[:3], _B[:3], strict=True):
         num, den = (num + a) * z, (den + b) * z
-    return x * (num + _A[3]) / (den + _B[3])
+    return np.asarray(x * (num + _A[3]) / (den + _B[3]))
 
 
 def _middle(y: Array) -> Array:
@@ -38,7 +44,7 @@ def _middle(y: Array) -> Array:
         num, den = (num + c) * y, (den + d) * y
     head = np.trunc(y * 16) / 16
     tail = (y - head) * (y + head)
-    return np.exp(-head * head) * np.exp(-tail) * (num + _C[7]) / (den + _D[7])
+    return np.asarray(np.exp(-head * head) * np.exp(-tail) * (num + _C[7]) / (den + _D[7]))
 
 
 def erf(x: Array) -> Array:

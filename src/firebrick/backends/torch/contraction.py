@@ -1,0 +1,108 @@
+"""Matrix products and 2-D convolution with its two adjoints.
+
+float32 stays float32: TF32, which cuDNN would use by default, has 10 bits of fraction. Asymmetric padding, which
+PyTorch's convolutions lack, is written out before and cut off after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.nn import functional, grad
+
+from firebrick.backends.torch.precision import Kernel, in_float32_on_cpu
+
+
+def _limbs(x: Any) -> list[Any]:
+    """Integers as float64 limbs of 16 bits, lowest first; the highest has the sign."""
+    wide = x.to(torch.int64)
+    count = max(1, x.element_size() // 2)
+    low = [((wide >> (16 * i)) & 0xFFFF).double() for i in range(count - 1)]
+    return [*low, (wide >> (16 * (count - 1))).double()]
+
+
+def integer_matmul(x1: Any, x2: Any) -> Any:
+    """A wrapping integer product where PyTorch has none: products of 16-bit limbs are exact in float64 up to 2^21 terms."""
+    total = torch.zeros((), dtype=torch.int64, device=x1.device)
+    most = 1 << 20
+    for start in range(0, max(1, x1.shape[-1]), most):
+        a, b = _limbs(x1[..., start : start + most]), _limbs(x2[..., start : start + most, :])
+        for i, left in enumerate(a):
+            for j, right in enumerate(b[: 4 - i]):
+                total = total + (torch.matmul(left, right).to(torch.int64) << (16 * (i + j)))
+    return total.to(x1.dtype)
+
+
+@in_float32_on_cpu
+def matmul(x1: Any, x2: Any) -> Any:
+    """Matrix product over the last two axes."""
+    if x1.device.type != "cpu" and not (x1.is_floating_point() or x1.is_complex()):
+        return integer_matmul(x1, x2)
+    return torch.matmul(x1, x2)
+
+
+@contextmanager
+def _exact_cudnn() -> Iterator[None]:
+    """cuDNN at float32 precision, choosing deterministic algorithms without timing them."""
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield
+
+
+def _exact(x: Any) -> Any:
+    return _exact_cudnn() if x.device.type == "cuda" else nullcontext()
+
+
+def _symmetric(padding: Any) -> bool:
+    return all(a == b for a, b in padding)
+
+
+def _padded(x: Any, padding: Any) -> Any:
+    (top, bottom), (left, right) = padding
+    return functional.pad(x, (left, right, top, bottom))
+
+
+@in_float32_on_cpu
+def conv2d(x: Any, weight: Any, *, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """Cross-correlation of images with kernels."""
+    even = _symmetric(padding)
+    image = x if even else _padded(x, padding)
+    pads = tuple(a for a, _ in padding) if even else 0
+    with _exact(x):
+        return functional.conv2d(image, weight, None, stride, pads, dilation, groups)
+
+
+@in_float32_on_cpu
+def conv2d_input(g: Any, weight: Any, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """The adjoint in the images."""
+    shape = (g.shape[0], weight.shape[1] * groups)
+    if not g.numel() or not weight.numel():
+        return g.new_zeros((*shape, *size))
+    with _exact(g):
+        if _symmetric(padding):
+            pads = tuple(a for a, _ in padding)
+            return grad.conv2d_input((*shape, *size), weight, g, stride, pads, dilation, groups)
+        (top, bottom), (left, right) = padding
+        whole = (*shape, size[0] + top + bottom, size[1] + left + right)
+        spread = grad.conv2d_input(whole, weight, g, stride, 0, dilation, groups)
+    return spread[:, :, top : top + size[0], left : left + size[1]].contiguous()
+
+
+@in_float32_on_cpu
+def conv2d_weight(x: Any, g: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """The adjoint in the weight."""
+    shape = (g.shape[1], x.shape[1] // groups, *kernel)
+    if not g.numel() or not x.numel():
+        return g.new_zeros(shape)
+    even = _symmetric(padding)
+    image = x if even else _padded(x, padding)
+    pads = tuple(a for a, _ in padding) if even else 0
+    with _exact(x):
+        return grad.conv2d_weight(image, shape, g, stride, pads, dilation, groups)
+
+
+KERNELS: dict[str, Kernel] = {
+    "matmul": matmul, "conv2d": conv2d, "conv2d_input": conv2d_input, "conv2d_weight": conv2d_weight,
+}  # fmt: skip

@@ -1,0 +1,78 @@
+"""The table of kernels, and how uint16, uint32 and uint64, for which PyTorch has few, run on those of signed integers.
+
+Moving and comparing bits does not depend on the sign; sums and products wrap alike. The rest of uint16 and uint32
+arithmetic fits into int64 and is cut back to size. The rest of uint64 is not supported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from firebrick.backends.torch import contraction, elementwise, pooling, random, reduction, structure
+from firebrick.backends.torch.memory import TORCH, aval
+from firebrick.backends.torch.precision import Kernel
+from firebrick.core.dtypes import DType, uint16, uint32, uint64
+from firebrick.core.op import Op
+
+KERNELS: dict[str, Kernel] = {
+    **elementwise.KERNELS, **reduction.KERNELS, **structure.KERNELS, **contraction.KERNELS, **pooling.KERNELS,
+    **random.KERNELS,
+}  # fmt: skip
+
+UNSIGNED = frozenset({uint16, uint32, uint64})
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+_OWN = frozenset({"cast", "random_bits", "random_uniform"})
+_BITWISE = frozenset({
+    "reshape", "permute", "broadcast_to", "slice", "flip", "to_device", "concat", "take", "gather", "scatter",
+    "slice_update", "where", "equal", "not_equal", "add", "subtract", "multiply", "negative", "sum", "prod", "matmul",
+    "index_add", "scatter_add",
+})  # fmt: skip
+
+
+def _values(op: Op, dtypes: tuple[Any, ...]) -> list[Any]:
+    """The dtypes of the operands that are computed with: all but indices, which any kernel takes in any dtype."""
+    return [d for i, d in enumerate(dtypes) if op.operand(i).name != "indices"]
+
+
+def supports(op: Op, dtypes: tuple[DType, ...]) -> bool:
+    """Whether ``run`` can run an op on these dtypes."""
+    if op.name not in KERNELS:
+        return False
+    return uint64 not in _values(op, dtypes) or op.name in _BITWISE or op.name in _OWN
+
+
+def run(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
+    """Run one op; ``out`` is written if the kernel can, and is the result then."""
+    for x in inputs:
+        if x.dtype in _SIGNED:
+            return _run_unsigned(op, inputs, params)
+    if out is not None and op.name in elementwise.INTO:
+        return elementwise.INTO[op.name](*inputs, out=out)
+    return KERNELS[op.name](*inputs, **params)
+
+
+def _run_unsigned(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    kernel = KERNELS[op.name]
+    unsigned = next((d for d in _values(op, tuple(x.dtype for x in inputs)) if d in _SIGNED), None)
+    if unsigned is None or op.name in _OWN:
+        return kernel(*inputs, **params)
+    moves = op.name in _BITWISE
+    held = tuple(
+        x if x.dtype is not unsigned or op.operand(i).name == "indices"
+        else x.view(_SIGNED[unsigned]) if moves else x.to(torch.int64)
+        for i, x in enumerate(inputs)
+    )  # fmt: skip
+    result = kernel(*held, **params)
+    if moves:
+        return result if result.dtype is torch.bool else result.view(unsigned)
+    inferred = op.infer(*(aval(x) for x in inputs), **params)
+    if not isinstance(result, tuple):
+        return result.to(TORCH[inferred.dtype])
+    return tuple(r.to(TORCH[a.dtype]) for r, a in zip(result, inferred, strict=True))
+
+
+def fast_kernel(op: Op, dtypes: tuple[DType, ...]) -> Kernel | None:
+    """The kernel itself, for elementwise ops on dtypes that need no detour."""
+    return None if UNSIGNED.intersection(dtypes) else elementwise.PLAIN.get(op.name)

@@ -1,0 +1,116 @@
+"""Torch tensors and host arrays: dtypes of both, copies between them, DLPack, and what an allocator's error looks like.
+
+bfloat16 has no NumPy of its own, so it travels as the bits of int16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from firebrick.core import dtypes
+from firebrick.core.aval import Aval
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
+from firebrick.core.errors import DTypeError, UnsupportedError
+
+Array = np.ndarray[Any, Any]
+
+TORCH: dict[DType, Any] = {d: getattr(torch, d.name) for d in dtypes.ALL}
+FIREBRICK: dict[Any, DType] = {t: d for d, t in TORCH.items()}
+
+_BITS = np.dtype(np.int16)
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+# below this, pinning costs more than the slower copy
+_PIN_FROM = 1 << 20
+
+
+def aval(native: Any) -> Aval:
+    """Shape and dtype of a tensor."""
+    dtype = FIREBRICK.get(native.dtype)
+    if dtype is None:
+        raise DTypeError("a tensor of a dtype that Firebrick has", str(native.dtype), "convert it with PyTorch first")
+    return Aval(tuple(native.shape), dtype)
+
+
+def place(device: Device) -> Any:
+    """PyTorch's device. All logical CPU devices are one there."""
+    return torch.device("cpu") if device.platform == "cpu" else torch.device(device.platform, device.index)
+
+
+def from_host(array: Array, device: Device) -> Any:
+    """A tensor on ``device`` with a copy of a host array."""
+    host = np.asarray(array, order="C")
+    if device.platform == "cpu" or not host.flags.writeable:
+        host = np.array(array, order="C")
+    bits = host.view(_BITS) if host.dtype == _BFLOAT16 else host
+    made = torch.from_numpy(bits)
+    if bits is not host:
+        made = made.view(torch.bfloat16)
+    return made if device.platform == "cpu" else made.to(place(device))
+
+
+def to_host(native: Any) -> Array:
+    """The values as a NumPy array: the same memory on the CPU, a copy from elsewhere."""
+    here = native.cpu().resolve_conj().resolve_neg()
+    if here.dtype is torch.bfloat16:
+        bits: Array = here.view(torch.int16).numpy()
+        return bits.view(_BFLOAT16)
+    array: Array = here.numpy()
+    return array
+
+
+def pinned(arrays: Sequence[Array]) -> list[Array]:
+    """The arrays in page-locked memory, from which a GPU copies without an intermediate buffer; small ones as they are."""
+    out = []
+    for a in arrays:
+        if a.nbytes < _PIN_FROM:
+            out.append(a)
+            continue
+        bits = torch.int16 if a.dtype == _BFLOAT16 else TORCH[dtypes.dtype(a.dtype)]
+        staged: Array = torch.empty(a.shape, dtype=bits, pin_memory=True).numpy().view(a.dtype)
+        staged[...] = a
+        out.append(staged)
+    return out
+
+
+def to_dlpack(native: Any, **kwargs: Any) -> Any:
+    """A DLPack capsule of a tensor; older PyTorch knows no keyword but ``stream``."""
+    if tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 9):
+        return native.__dlpack__(**kwargs)
+    if kwargs.get("copy"):
+        native = native.clone()
+    return native.__dlpack__(stream=kwargs.get("stream"))
+
+
+def from_dlpack(external: Any, device: Device) -> Any:
+    """A tensor that shares the memory of another library's array."""
+    try:
+        made = torch.from_dlpack(external)
+    except (BufferError, RuntimeError, TypeError, ValueError) as e:
+        raise UnsupportedError(
+            f"{device} can share only memory that DLPack describes and PyTorch accepts",
+            f"{type(external).__name__}: {e}",
+            "copy it with fb.asarray",
+        ) from e
+    if made.device != place(device):
+        raise UnsupportedError(
+            f"memory shared with {device} must lie there", f"memory on {made.device}", "copy it with fb.asarray"
+        )
+    aval(made)
+    return made.resolve_conj().resolve_neg()
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether PyTorch raised ``error`` because an allocation failed."""
+    text = str(error)
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or "can't allocate memory" in text
+        or "not enough memory" in text
+        or "out of memory" in text
+    )
