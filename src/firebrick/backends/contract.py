@@ -22,7 +22,9 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import UnsupportedError
 from firebrick.core.op import Op
+from firebrick.ir import Graph, interpret
 
+Executable = Callable[..., tuple[Any, ...]]
 STORAGE, ARITHMETIC, ACCELERATED = "storage", "arithmetic", "accelerated"
 
 
@@ -170,6 +172,18 @@ class Backend:
                 into, if that helps. Only what is *returned* counts.
         """
         raise NotImplementedError
+
+    def compile(self, graph: Graph) -> Executable:
+        """A function of native arrays that runs a graph. Engines without a compiler interpret it, op by op.
+
+        Raises:
+            UnsupportedError: The engine lacks one of the graph's ops.
+        """
+        known = graph.avals
+        for n in graph.nodes:
+            if not self.supports(n.op, tuple(known[i].dtype for i in n.inputs)):
+                raise UnsupportedError(f"{self.engine} has no kernel for {n.op.name}", str(n.avals), "run the op eagerly")
+        return lambda *inputs: interpret(graph, inputs, self.execute)
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         """For an elementwise op: a function of native arrays of equal, non-empty shape that does what ``execute`` does and

@@ -70,8 +70,9 @@ def execute(
         results = result if isinstance(result, tuple) else (result,)
         base = inputs[0].storage.root if op.view else None
         made = []
+        describe, memory = engine.describe, device._memory
         for native, aval in zip(results, avals, strict=True):
-            got = engine.describe(native)
+            got = describe(native)
             if got != aval:
                 raise ExecutionError(
                     f"{op.name} on {device} must return {aval}",
@@ -79,12 +80,11 @@ def execute(
                     "report this as a bug of the engine",
                     op=op.name,
                 )
-            storage = Storage(native, device._memory, 0 if base else aval.nbytes, base=base)
+            storage = Storage(native, memory, 0 if base else aval.nbytes, base=base)
             made.append(Tensor(storage, aval.dtype, aval.shape, device))
-        if op.fusion == "map" and len(made) == 1:
+        if op.fusion == "map" and (device, *dtypes) not in op.fast:
             kernel = engine.fast_kernel(op, dtypes)
-            if kernel is not None:
-                op.fast[(device, *dtypes)] = (kernel, avals[0].dtype)
+            op.fast[(device, *dtypes)] = (kernel, avals[0].dtype)
         return tuple(made)
     if op.decompose is not None:
         result = op.decompose(*(t.detach() for t in inputs), **params)

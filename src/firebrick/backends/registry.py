@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
-from importlib.metadata import entry_points
 from threading import RLock
 from typing import Any
 
@@ -39,6 +38,8 @@ def _discovered() -> dict[str, Any]:
     """Engines that other packages register."""
     global _foreign
     if _foreign is None:
+        from importlib.metadata import entry_points  # slow to import, and most programs name only our own engines
+
         _foreign = {e.name: e for e in entry_points(group="firebrick.backends") if e.name not in _OWN}
     return _foreign
 

@@ -27,7 +27,7 @@ class DType:
 
     def __init__(self, name: str, kind: str, np_dtype: Any) -> None:
         self.name, self.kind, self.np = name, kind, np.dtype(np_dtype)
-        self.itemsize = self.np.itemsize
+        self.itemsize: int = int(self.np.itemsize)
 
     def __repr__(self) -> str:
         return f"firebrick.{self.name}"

@@ -22,20 +22,24 @@ def broadcast_shapes(*shapes: Shape, op: str = "broadcast_shapes") -> Shape:
         >>> fb.broadcast_shapes((3, 1), (4,))
         (3, 4)
     """
-    first = shapes[0] if shapes else ()
-    if all(s == first for s in shapes):
-        return tuple(first)
-    out: list[int] = []
-    for axis in range(1, max(map(len, shapes)) + 1):
-        sizes = {s[-axis] for s in shapes if len(s) >= axis} - {1}
-        if len(sizes) > 1:
-            raise ShapeError(
-                f"{op}: shapes must be equal or 1 in every axis, counted from the last",
-                " and ".join(str(tuple(s)) for s in shapes) + f", which differ in axis -{axis}",
-                "reshape one of them, or add an axis of size 1 with fb.expand_dims",
-            )
-        out.append(sizes.pop() if sizes else 1)
-    return tuple(reversed(out))
+    out: tuple[int, ...] = shapes[0] if shapes else ()
+    for shape in shapes[1:]:
+        if shape == out:
+            continue
+        if len(shape) > len(out):
+            shape, out = out, shape
+        lead = len(out) - len(shape)
+        tail = []
+        for a, b in zip(out[lead:], shape, strict=True):
+            if a != b and a != 1 and b != 1:
+                raise ShapeError(
+                    f"{op}: shapes must be equal or 1 in every axis, counted from the last",
+                    " and ".join(str(tuple(s)) for s in shapes),
+                    "reshape one of them, or add an axis of size 1 with fb.expand_dims",
+                )
+            tail.append(b if a == 1 else a)
+        out = (*out[:lead], *tail)
+    return out
 
 
 def normalize_axis(axis: Any, ndim: int, op: str) -> int:

@@ -33,12 +33,7 @@ def same(x: Any, **_: Any) -> Aval:
 
 def broadcasted(*xs: Any, **_: Any) -> Aval:
     """All operands broadcast together; the dtype of the last one."""
-    shape = xs[0].shape
-    for x in xs:
-        if x.shape != shape:
-            shape = broadcast_shapes(*[x.shape for x in xs], op="operands")
-            break
-    return Aval(shape, xs[-1].dtype)
+    return Aval(broadcast_shapes(*[x.shape for x in xs], op="operands"), xs[-1].dtype)
 
 
 def predicate(*xs: Any, **_: Any) -> Aval:

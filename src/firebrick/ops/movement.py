@@ -212,9 +212,10 @@ def _to_device_vjp(g: Any, r: Any) -> Any:
     return (to_device(g, device=r.params["source"], source=r.params["device"]),)
 
 
-@_move(_to_device_vjp,
-       lambda x, *, device, source: same(x), [((3, 4), {"device": None, "source": None}), ((), {"device": None, "source": None})],
-       )  # fmt: skip
+_NOWHERE = {"device": None, "source": None}
+
+
+@_move(_to_device_vjp, lambda x, *, device, source: same(x), [((3, 4), _NOWHERE), ((), _NOWHERE)])
 def to_device(x: Array, *, device: Any, source: Any) -> Array:
     """The same tensor on another device."""
     return np.array(x)

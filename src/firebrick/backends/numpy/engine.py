@@ -19,6 +19,7 @@ from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import _BY_NP, DType, bfloat16, float16, float32
 from firebrick.core.op import Op
+from firebrick.ops import OPS
 
 _STORED = {float16.np: float32.np, bfloat16.np: float32.np}
 # ops that only move, select or compare, and are exact on stored dtypes as they are
@@ -26,6 +27,14 @@ _MOVES = frozenset({
     "where", "take", "gather", "scatter", "slice_update", "reshape", "permute", "broadcast_to", "slice", "pad", "flip",
     "concat", "cast", "negative", "abs", "random_bits", "random_uniform",
 })  # fmt: skip
+
+
+def _quiet(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """``kernel`` without NumPy's floating-point warnings: inf and NaN are results like any."""
+    return np.errstate(all="ignore")(kernel)
+
+
+_KERNELS = {op.name: _quiet(KERNELS.get(op.name, op.reference)) for op in OPS.values()}
 
 
 class HostBackend(Backend):
@@ -72,21 +81,19 @@ class HostBackend(Backend):
         return True
 
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
-        kernel = KERNELS.get(op.name, op.reference)
+        kernel = _KERNELS.get(op.name) or _quiet(op.reference)
         first = inputs[-1].dtype
-        with np.errstate(all="ignore"):
-            if first in _STORED and op.name not in _MOVES:
-                wide = tuple(x.astype(_STORED[first]) if x.dtype == first else x for x in inputs)
-                return _narrow(kernel(*wide, **params), np.dtype(np.float32), first)
-            if out is not None and isinstance(kernel, np.ufunc):
-                return kernel(*inputs, out=out)
-            result = kernel(*inputs, **params)
-        return _as_arrays(result)
+        if first in _STORED and op.name not in _MOVES:
+            wide = tuple(x.astype(_STORED[first]) if x.dtype == first else x for x in inputs)
+            return _narrow(kernel(*wide, **params), np.dtype(np.float32), first)
+        if out is not None and isinstance(KERNELS.get(op.name), np.ufunc):
+            return kernel(*inputs, out=out)
+        return _as_arrays(kernel(*inputs, **params))
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         kernel = KERNELS.get(op.name)
         if isinstance(kernel, np.ufunc) and not any(d.np in _STORED for d in dtypes):
-            return np.errstate(all="ignore")(kernel)
+            return _quiet(kernel)
         return None
 
 
@@ -96,6 +103,7 @@ def _as_arrays(result: Any) -> Any:
     return result if type(result) is np.ndarray else np.asarray(result)
 
 
+@np.errstate(all="ignore")
 def _narrow(result: Any, wide: Any, to: Any) -> Any:
     if isinstance(result, tuple):
         return tuple(_narrow(r, wide, to) for r in result)

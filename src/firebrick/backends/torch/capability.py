@@ -1,10 +1,11 @@
-"""Whether a PyTorch build has kernels for a GPU, and which wheel does if it has not. Pure: needs no GPU and no PyTorch.
+"""Whether a PyTorch build has kernels for a GPU, and which wheel has them. Pure: needs no GPU and no PyTorch.
 
-A CUDA binary (``sm_XY``) runs on GPUs of its major capability and the same or a higher minor one; PTX (``compute_XY``)
-is compiled by the driver for every later GPU. A suffix ``a`` ties either to one capability, ``f`` to one major.
+A CUDA binary (``sm_XY``) runs on GPUs of its major capability and the same or a higher minor one; PTX
+(``compute_XY``) is compiled by the driver for every later GPU. A suffix ``a`` ties either to one capability, ``f``
+to one major.
 
-Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility"; PyTorch's release compatibility matrix
-(RELEASE.md) for the wheels.
+Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility"; for the wheels, PyTorch's release
+compatibility matrix (RELEASE.md), pull request 158301 and the notice on CUDA 12.6 wheels at dev-discuss.pytorch.org.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Wheel:
-    """The official wheels that have kernels for one capability: ``cuda`` version, ``first`` and ``last`` PyTorch release."""
+    """Official wheels with kernels for a capability: for CUDA ``cuda``, of PyTorch ``first`` to ``last``."""
 
     cuda: str
     first: str
@@ -33,8 +34,8 @@ class Wheel:
         return f"pip install 'torch>={self.first}{bound}' --index-url https://download.pytorch.org/whl/{tag}"
 
 
-# Lowest capability of a generation → wheels. CUDA 12.8 builds lack Maxwell and Pascal (and, before 2.8, Volta), CUDA 13
-# builds all three; PyTorch 2.14 is the last with CUDA 12.6 wheels. Builds for CUDA 12.6 or older lack Blackwell.
+# Lowest capability of a generation → wheels. Builds for CUDA 12.8 lack Maxwell and Pascal (PyTorch 2.7 Volta too),
+# those for CUDA 13 all three; PyTorch 2.14 is the last with wheels for CUDA 12.6, which lack Blackwell.
 WHEELS: dict[tuple[int, int], Wheel] = {
     (5, 0): Wheel("12.6", "2.6", "2.14"),
     (7, 0): Wheel("12.6", "2.6", "2.14"),
@@ -84,14 +85,15 @@ def missing_capability(
     if any(_runs(arch, capability) for arch in arch_list):
         return None
     built = ", ".join(arch_list) or "none"
+    major, minor = capability
     text = (
-        f"the GPU has compute capability {capability[0]}.{capability[1]} (sm_{capability[0]}{capability[1]}), but PyTorch "
-        f"{torch_version} for CUDA {cuda_version or 'none'} has kernels for {built} only."
+        f"the GPU has compute capability {major}.{minor} (sm_{major}{minor}), but PyTorch {torch_version} for CUDA "
+        f"{cuda_version or 'none'} has kernels for {built} only."
     )
     known = [c for c in WHEELS if c <= capability]
     if not known:
         return f"{text}\nNo PyTorch that Firebrick runs with supports this GPU; use torch:cpu."
-    if max(known)[0] != capability[0] and capability > max(WHEELS):
+    if major > max(WHEELS)[0]:
         return f"{text}\nThe GPU is newer than this Firebrick: install the latest PyTorch for the latest CUDA."
     wheel = WHEELS[max(known)]
     return f"{text}\nIt needs {wheel}.\nInstall it: {wheel.install}"

@@ -25,7 +25,7 @@ def _limbs(x: Any) -> list[Any]:
 
 
 def integer_matmul(x1: Any, x2: Any) -> Any:
-    """A wrapping integer product where PyTorch has none: products of 16-bit limbs are exact in float64 up to 2^21 terms."""
+    """A wrapping integer product where PyTorch has none: sums of 2^20 products of 16-bit limbs fit into float64."""
     total = torch.zeros((), dtype=torch.int64, device=x1.device)
     most = 1 << 20
     for start in range(0, max(1, x1.shape[-1]), most):

@@ -1,7 +1,8 @@
 """The ``torch`` engine: what PyTorch's devices are, and how ops reach its kernels.
 
 PyTorch is imported when a device is first asked for. Natives are tensors that never require gradients: autodiff is
-Firebrick's. Logical CPU devices (``torch:cpu:0``, ``torch:cpu:1``) are one device of PyTorch; their identity is ours.
+Firebrick's. Logical CPU devices (``torch:cpu:0``, ``torch:cpu:1``) are one device of PyTorch; their identity is
+Firebrick's.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class TorchBackend(Backend):
         if platform == "mps" and not torch.backends.mps.is_available():
             return f"PyTorch {torch.__version__} finds no Apple GPU (MPS) here; use torch:cpu"
         if platform == "xpu" and not torch.xpu.is_available():
-            return f"PyTorch {torch.__version__} finds no Intel GPU (XPU) here; use torch:cpu, or install its XPU build"
+            return f"PyTorch {torch.__version__} finds no Intel GPU (XPU) here; use torch:cpu or its XPU build"
         return None
 
     def device_count(self, platform: str) -> int:
@@ -110,7 +111,7 @@ class TorchBackend(Backend):
             elif device.platform != "cpu":
                 getattr(self._torch, device.platform).synchronize(device.index)
         except RuntimeError as e:
-            raise ExecutionError(f"work on {device} must finish", str(e), "check the operations before this wait") from e
+            raise ExecutionError(f"work on {device} must finish", str(e), "check the ops before this wait") from e
 
     # memory
 
@@ -134,8 +135,10 @@ class TorchBackend(Backend):
                 library.reset_peak_memory_stats(device.index)
 
     def staging(self, arrays: Sequence[np.ndarray[Any, Any]], device: Device) -> list[np.ndarray[Any, Any]]:
-        staged: list[np.ndarray[Any, Any]] = self._memory.pinned(arrays) if device.platform == "cuda" else list(arrays)
-        return staged
+        if device.platform != "cuda":
+            return list(arrays)
+        pinned: list[np.ndarray[Any, Any]] = self._memory.pinned(arrays)
+        return pinned
 
     # moving data
 
@@ -204,4 +207,4 @@ def _no_cuda(torch: Any) -> str | None:
             "pip install torch --index-url https://download.pytorch.org/whl/cu128"
         )
     detail = f" ({said[-1].message})" if said else ""
-    return f"PyTorch {torch.__version__} finds no usable GPU{detail}: check that nvidia-smi (rocm-smi) lists one"
+    return f"PyTorch {torch.__version__} finds no usable GPU{detail}: check that nvidia-smi (rocm-smi) sees one"

@@ -1,17 +1,18 @@
-"""The table of kernels, and how uint16, uint32 and uint64, for which PyTorch has few, run on those of signed integers.
+"""The table of kernels, and how uint16, uint32 and uint64, for which PyTorch has few, run on those of signed types.
 
-Moving and comparing bits does not depend on the sign; sums and products wrap alike. The rest of uint16 and uint32
-arithmetic fits into int64 and is cut back to size. The rest of uint64 is not supported.
+Moving and comparing bits does not depend on the sign, and sums and products wrap alike. The rest of uint16 and
+uint32 arithmetic fits into int64 and is cut back to size. The rest of uint64 is not supported.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from firebrick.backends.torch import contraction, elementwise, pooling, random, reduction, structure
-from firebrick.backends.torch.memory import TORCH, aval
+from firebrick.backends.torch.memory import FIREBRICK, TORCH, aval
 from firebrick.backends.torch.precision import Kernel
 from firebrick.core.dtypes import DType, uint16, uint32, uint64
 from firebrick.core.op import Op
@@ -25,14 +26,14 @@ UNSIGNED = frozenset({uint16, uint32, uint64})
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _OWN = frozenset({"cast", "random_bits", "random_uniform"})
 _BITWISE = frozenset({
-    "reshape", "permute", "broadcast_to", "slice", "flip", "to_device", "concat", "take", "gather", "scatter",
-    "slice_update", "where", "equal", "not_equal", "add", "subtract", "multiply", "negative", "sum", "prod", "matmul",
-    "index_add", "scatter_add",
+    "reshape", "permute", "broadcast_to", "slice", "flip", "to_device", "pad", "concat", "take", "gather", "scatter",
+    "slice_update", "where", "equal", "not_equal", "add", "subtract", "multiply", "negative", "sum", "prod",
+    "matmul", "index_add", "scatter_add",
 })  # fmt: skip
 
 
 def _values(op: Op, dtypes: tuple[Any, ...]) -> list[Any]:
-    """The dtypes of the operands that are computed with: all but indices, which any kernel takes in any dtype."""
+    """The dtypes of the operands that are computed with: all but indices, which kernels take in any dtype."""
     return [d for i, d in enumerate(dtypes) if op.operand(i).name != "indices"]
 
 
@@ -59,6 +60,8 @@ def _run_unsigned(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> An
     if unsigned is None or op.name in _OWN:
         return kernel(*inputs, **params)
     moves = op.name in _BITWISE
+    if op.name == "pad":
+        params = {**params, "value": np.asarray(params["value"]).astype(FIREBRICK[unsigned].np).astype(np.int64)}
     held = tuple(
         x if x.dtype is not unsigned or op.operand(i).name == "indices"
         else x.view(_SIGNED[unsigned]) if moves else x.to(torch.int64)

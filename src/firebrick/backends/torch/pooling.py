@@ -1,5 +1,5 @@
-"""2-D pooling. PyTorch's kernels serve where the padding is even and small; NaN and odd paddings take a loop over the
-window's elements, each a strided slice of the image."""
+"""2-D pooling. PyTorch's kernels serve where the padding is even and small; NaN and odd paddings take a loop over
+the window's elements, each a strided slice of the image."""
 
 from __future__ import annotations
 
@@ -79,4 +79,8 @@ def avg_pool2d_input(g: Any, *, size: Any, kernel: Any, stride: Any, padding: An
     return out[:, :, top : top + size[0], left : left + size[1]].contiguous()
 
 
-KERNELS: dict[str, Kernel] = {"max_pool2d": max_pool2d, "avg_pool2d": avg_pool2d, "avg_pool2d_input": avg_pool2d_input}
+KERNELS: dict[str, Kernel] = {
+    "max_pool2d": max_pool2d,
+    "avg_pool2d": avg_pool2d,
+    "avg_pool2d_input": avg_pool2d_input,
+}

@@ -1,4 +1,4 @@
-"""Half precision done in float32: for kernels whose own float16 or bfloat16 arithmetic rounds more than once."""
+"""Half precision done in float32: for kernels whose own float16 or bfloat16 arithmetic rounds too often."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_float32(kernel: Kernel) -> Kernel:
 
 
 def in_float32_on_cpu(kernel: Kernel) -> Kernel:
-    """Like ``in_float32``, but accelerators keep their own half-precision kernels, which accumulate in float32."""
+    """Like ``in_float32``, but accelerators keep their half-precision kernels, which accumulate in float32."""
 
     @wraps(kernel)
     def run(*operands: Any, **params: Any) -> Any:

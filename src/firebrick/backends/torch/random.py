@@ -1,7 +1,7 @@
 """Philox4x32-10 in int64 tensor arithmetic, bit for bit the stream of ``firebrick.ops.bits.philox``.
 
-A 32-bit word times a 32-bit constant needs 64 bits without sign, one more than int64 has; so the constant is taken in
-two halves of 16 bits, and no product reaches 2^49.
+A 32-bit word times a 32-bit constant needs 64 bits without sign, one more than int64 has; so the constant is taken
+in two halves of 16 bits, and no product reaches 2^49.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """

@@ -1,6 +1,6 @@
 """Kernels along axes: reductions, places of extrema, sorting, softmax and layer norm.
 
-PyTorch reads an empty tuple of axes as "all of them", the op table as "none": each kernel copies in that case.
+PyTorch reads an empty tuple of axes as "all of them", the op table as "none": each kernel then copies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ACCUMULATE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torc
 
 
 def prod(x: Any, *, axes: Axes, keepdims: bool) -> Any:
-    """Over several axes as over one; rounding errors multiply, so floats accumulate in the next wider dtype."""
+    """Over several axes as over one; relative errors add up, so floats accumulate in the next wider dtype."""
     if not axes:
         return x.clone()
     kept = [i for i in range(x.ndim) if i not in axes]
@@ -88,7 +88,7 @@ def layer_norm(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
 
 
 KERNELS: dict[str, Kernel] = {
-    "sum": sum_, "mean": mean, "prod": prod, "max": _over(torch.amax), "min": _over(torch.amin), "all": _over(torch.all),
-    "any": _over(torch.any), "argmax": argmax, "argmin": argmin, "sort": sort, "softmax": softmax,
-    "log_softmax": log_softmax, "layer_norm": layer_norm,
+    "sum": sum_, "mean": mean, "prod": prod, "max": _over(torch.amax), "min": _over(torch.amin),
+    "all": _over(torch.all), "any": _over(torch.any), "argmax": argmax, "argmin": argmin, "sort": sort,
+    "softmax": softmax, "log_softmax": log_softmax, "layer_norm": layer_norm,
 }  # fmt: skip

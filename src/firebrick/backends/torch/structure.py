@@ -1,11 +1,12 @@
 """Kernels that move elements: reshapes, slices, padding, joining, and indexing with tensors.
 
-Only ``reshape``, ``permute``, ``broadcast_to``, ``slice`` and ``flip`` may return the operand's memory. Sums into equal
-places, and which of several values stays in one place, do not depend on the order in which threads run.
+Only ``reshape``, ``permute``, ``broadcast_to``, ``slice`` and ``flip`` may return the operand's memory. Sums into
+equal places, and which of several values stays in one place, do not depend on the order in which threads run.
 """
 
 from __future__ import annotations
 
+from math import prod as product
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from firebrick.ops.indexing import check_indices
 
 
 def _window(x: Any, starts: Any, stops: Any, steps: Any) -> tuple[Any, list[int]]:
-    """A slice as a view with positive steps, PyTorch having no others, and the axes along which it is then to be flipped."""
+    """A slice as a view with positive steps, PyTorch having no others, and the axes along which to flip it then."""
     key, flipped = [], []
     for axis, (a, b, c) in enumerate(zip(starts, stops, steps, strict=True)):
         n = slice_length(a, b, c)
@@ -49,7 +50,8 @@ def slice_update(x: Any, updates: Any, *, starts: Any, stops: Any, steps: Any) -
 def pad(x: Any, *, widths: Any, value: Any) -> Any:
     """A constant tensor with x written into its middle."""
     fill = np.asarray(value).astype(FIREBRICK[x.dtype].np).item()
-    out = torch.full([a + d + b for d, (a, b) in zip(x.shape, widths, strict=True)], fill, dtype=x.dtype, device=x.device)
+    shape = [a + d + b for d, (a, b) in zip(x.shape, widths, strict=True)]
+    out = torch.full(shape, fill, dtype=x.dtype, device=x.device)
     out[tuple(slice(a, a + d) for d, (a, _) in zip(x.shape, widths, strict=True))].copy_(x)
     return out
 
@@ -92,7 +94,7 @@ def gather(x: Any, indices: Any, *, axis: int) -> Any:
 
 
 def flat_places(at: Any, shape: Any, axis: int) -> Any:
-    """For an index tensor along ``axis``: the row-major place in a tensor of ``shape`` that each index names."""
+    """For an index tensor along ``axis``: the row-major place in a tensor of ``shape`` of each index."""
     flat = torch.zeros((), dtype=torch.int64, device=at.device)
     for i, n in enumerate(at.shape):
         along = torch.arange(n, device=at.device).reshape([-1 if k == i else 1 for k in range(at.ndim)])
@@ -101,7 +103,7 @@ def flat_places(at: Any, shape: Any, axis: int) -> Any:
 
 
 def add_at(x: Any, at: Any, updates: Any, axis: int) -> Any:
-    """``scatter_add`` for accelerators: PyTorch sorts the places there and sums each one's updates in order, no atomics."""
+    """``scatter_add`` for accelerators: PyTorch sorts the places there and sums each one's updates in order."""
     out = x.clone(memory_format=torch.contiguous_format)
     flat = flat_places(at, x.shape, axis).reshape(-1)
     out.view(-1).index_put_((flat,), updates.reshape(-1), accumulate=True)
@@ -115,23 +117,35 @@ def scatter_add(x: Any, indices: Any, updates: Any, *, axis: int) -> Any:
     return x.scatter_add(axis, at, updates) if x.device.type == "cpu" else add_at(x, at, updates, axis)
 
 
+def add_rows(x: Any, at: Any, rows: Any, axis: int) -> Any:
+    """``index_add`` for accelerators, by the same sorted sum."""
+    out = x.clone(memory_format=torch.contiguous_format)
+    out.movedim(axis, 0).index_put_((at,), rows.movedim(axis, 0), accumulate=True)
+    return out
+
+
 @in_float32
 def index_add(x: Any, indices: Any, updates: Any, *, axis: int) -> Any:
     """Sums in the order of the updates; half precision in float32, rounded once."""
     at = places(indices, x.shape[axis], "index_add").reshape(-1)
     rows = updates.reshape((*x.shape[:axis], at.numel(), *x.shape[axis + 1 :]))
-    if x.device.type == "cpu":
-        return x.index_add(axis, at, rows)
-    out = x.clone()
-    out.movedim(axis, 0).index_put_((at,), rows.movedim(axis, 0), accumulate=True)
-    return out
+    if x.device.type != "cpu":
+        return add_rows(x, at, rows, axis)
+    # as a sum over columns: PyTorch's index_add was 20 times slower for 5000 updates of 256 columns
+    first = x.movedim(axis, 0)
+    width = product(first.shape[1:])
+    columns = at[:, None].expand(at.numel(), width)
+    out = first.reshape(first.shape[0], width)
+    out = out.scatter_add(0, columns, rows.movedim(axis, 0).reshape(at.numel(), width))
+    return out.reshape(first.shape).movedim(0, axis)
 
 
 def set_last(x: Any, at: Any, updates: Any, axis: int) -> Any:
     """``scatter`` for accelerators: the largest position that names a place wins it, whatever ran first."""
     if not at.numel():
         return x.clone()
-    position = torch.arange(at.shape[axis], device=at.device).reshape([-1 if k == axis else 1 for k in range(at.ndim)])
+    position = torch.arange(at.shape[axis], device=at.device)
+    position = position.reshape([-1 if k == axis else 1 for k in range(at.ndim)])
     none = torch.full(x.shape, -1, dtype=torch.int64, device=x.device)
     last = none.scatter_reduce(axis, at, position.expand(at.shape), "amax")
     return torch.where(last < 0, x, updates.gather(axis, last.clamp(min=0)))
@@ -152,6 +166,7 @@ VIEWS: dict[str, Kernel] = {
 }
 KERNELS: dict[str, Kernel] = {
     **VIEWS,
-    "to_device": lambda x, *, device, source: x.clone(), "pad": pad, "concat": concat, "take": take, "gather": gather,
-    "scatter": scatter, "scatter_add": scatter_add, "index_add": index_add, "slice_update": slice_update,
+    "to_device": lambda x, *, device, source: x.clone(), "pad": pad, "concat": concat, "take": take,
+    "gather": gather, "scatter": scatter, "scatter_add": scatter_add, "index_add": index_add,
+    "slice_update": slice_update,
 }  # fmt: skip

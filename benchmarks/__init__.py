@@ -1,0 +1,1 @@
+"""Firebrick beside its peers, in one run: interleaved rounds, medians, ratios. Run with ``make bench``."""

@@ -1,0 +1,96 @@
+"""How times are taken: all contenders in turn, round after round, so that a noisy machine disturbs them alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from time import perf_counter
+from typing import Any
+
+
+@dataclass
+class Result:
+    """One workload: seconds a call for each contender, round by round, and a target if there is one."""
+
+    name: str
+    seconds: dict[str, list[float]]
+    target: str = ""
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def median(self, contender: str) -> float:
+        return statistics.median(self.seconds[contender])
+
+    def rows(self) -> list[str]:
+        """The workload as lines of a table: median, spread (quartiles) and ratio to the best peer."""
+        ours = [c for c in self.seconds if c.startswith("firebrick")]
+        peers = [self.median(c) for c in self.seconds if c not in ours]
+        best = min(peers) if peers else None
+        out = []
+        for c, times in self.seconds.items():
+            low, mid, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
+            ratio = f"{self.median(c) / best:8.2f}" if best else " " * 8
+            out.append(f"{self.name:<34} {c:<22} {mid * 1e6:12.2f} {low * 1e6:12.2f} {high * 1e6:12.2f} {ratio}")
+        return out
+
+
+HEAD = f"{'workload':<34} {'contender':<22} {'median µs':>12} {'25 % µs':>12} {'75 % µs':>12} {'ratio':>8}"
+
+
+def interleaved(name: str, contenders: dict[str, Callable[[], Any]], calls: int, rounds: int = 15, **more: Any) -> Result:
+    """Time ``calls`` calls of each contender, in turn, ``rounds`` times; the first round warms up and does not count."""
+    seconds: dict[str, list[float]] = {c: [] for c in contenders}
+    for r in range(rounds + 1):
+        for c, fn in contenders.items():
+            start = perf_counter()
+            for _ in range(calls):
+                fn()
+            spent = (perf_counter() - start) / calls
+            if r:
+                seconds[c].append(spent)
+    return Result(name, seconds, **more)
+
+
+def import_times(modules: list[str], rounds: int = 9) -> Result:
+    """Wall time of ``import`` in a fresh interpreter, measured inside it."""
+    seconds: dict[str, list[float]] = {m: [] for m in modules}
+    program = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
+    for r in range(rounds + 1):
+        for m in modules:
+            done = subprocess.run([sys.executable, "-c", program.format(m)], capture_output=True, text=True, check=True)
+            if r:
+                seconds[m].append(float(done.stdout))
+    return Result("import", seconds, target="firebrick ≤ 250,000 µs")
+
+
+def machine() -> dict[str, Any]:
+    """What ran the benchmark: processor, cores, Python and the contenders' versions."""
+    model = platform.processor()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), model)
+    versions = {}
+    for name in ("firebrick", "numpy", "torch", "jax"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {"processor": model, "cores": os.cpu_count(), "python": platform.python_version(), "versions": versions}
+
+
+def report(results: list[Result], path: str) -> None:
+    """Print the table and write everything as JSON."""
+    facts = machine()
+    print(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}, {facts['versions']}")
+    print(HEAD)
+    for r in results:
+        print("\n".join(r.rows()) + (f"\n    target: {r.target}" if r.target else ""))
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"machine": facts, "results": [asdict(r) for r in results]}, f, indent=1)
+    print(f"written to {path}")

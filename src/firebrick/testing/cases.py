@@ -1,0 +1,172 @@
+"""The conformance cases of an engine, generated from the op table: op × dtype × sample × layout × destination.
+
+``pairwise`` keeps every (op, dtype, sample), and gives each a layout and a destination so that within every op all pairs
+of dtype, sample, layout and destination occur that can. ``full`` is the whole product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from firebrick.backends.contract import STORAGE
+from firebrick.backends.registry import find_device
+from firebrick.core.aval import Aval
+from firebrick.core.device import Device
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.errors import ConfigError
+from firebrick.core.op import Op, Sample
+from firebrick.ops import OPS
+from firebrick.testing.layouts import LAYOUTS
+
+DESTINATIONS = ("none", "fresh", "viewed", "aliased")
+"""No ``out=``; one that nobody else sees; one with an earlier view alive; an operand."""
+
+EXCLUDED = {"to_device": "it is tested between all pairs of engines, in tests/backends/test_transfer.py"}
+"""Ops without conformance cases, each with the reason."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One conformance case. ``mode`` is how it runs (``eager``); ``index`` tells cases of a run apart."""
+
+    device: Device
+    op: Op
+    dtype: str
+    sample: Sample
+    number: int
+    layout: str
+    destination: str
+    mode: str = "eager"
+    index: int = 0
+
+    @property
+    def name(self) -> str:
+        """``add float32 'row' strided out=aliased``."""
+        out = "" if self.destination == "none" else f" out={self.destination}"
+        return f"{self.op.name} {self.dtype} {self.sample.name!r} {self.layout}{out}"
+
+
+def avals_of(op: Op, sample: Sample) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:
+    """Shapes and dtypes of a sample's operands and of the results."""
+    ins = tuple(Aval(x.shape, as_dtype(x.dtype)) for x in sample.inputs)
+    inferred = op.infer(*ins, **sample.params)
+    return ins, (inferred,) if type(inferred) is Aval else tuple(inferred)
+
+
+def samples_of(op: Op, dtype: str, seed: int) -> list[Sample]:
+    """The samples of an op at a dtype, the same for the same seed."""
+    return op.samples(np.random.default_rng([seed, crc32(f"{op.name} {dtype}".encode())]), dtype)
+
+
+def chosen(ops: Iterable[str] | None) -> list[Op]:
+    """Entries of the op table by name, all that have cases by default.
+
+    Raises:
+        ConfigError: No op has that name.
+    """
+    names = list(OPS) if ops is None else list(ops)
+    unknown = [n for n in names if n not in OPS]
+    if unknown:
+        raise ConfigError("ops are names of the op table", ", ".join(unknown), "firebrick.ops.OPS lists them")
+    return [OPS[n] for n in names if n not in EXCLUDED]
+
+
+def cases(
+    device: Any,
+    ops: Iterable[str] | None = None,
+    dtypes: Iterable[str] | None = None,
+    subset: str = "pairwise",
+    seed: int = 0,
+) -> Iterator[Case]:
+    """The conformance cases of a device.
+
+    Args:
+        device: Device or device string.
+        ops: Names of ops; all by default.
+        dtypes: Names of dtypes; all that the device stores by default.
+        subset: ``"pairwise"`` or ``"full"``.
+        seed: Of the samples and of the choice of layouts and destinations.
+
+    Example:
+        >>> from firebrick.testing import cases
+        >>> first = next(cases("numpy", ops=["add"], dtypes=["float32"]))
+        >>> first.op.name, first.dtype
+        ('add', 'float32')
+    """
+    if subset not in ("pairwise", "full"):
+        raise ConfigError('subset is "pairwise" or "full"', repr(subset), "use one of these")
+    home = find_device(device)
+    wanted = None if dtypes is None else set(dtypes)
+    index = 0
+    for op in chosen(ops):
+        rows = [
+            (dtype, number, sample)
+            for dtype in op.dtypes
+            if wanted is None or dtype in wanted
+            for number, sample in enumerate(samples_of(op, dtype, seed))
+            if storable(home, op, sample)
+        ]
+        for (dtype, number, sample), layout, destination in _combined(op, rows, subset, seed):
+            yield Case(home, op, dtype, sample, number, layout, destination, index=index)
+            index += 1
+
+
+def storable(device: Device, op: Op, sample: Sample) -> bool:
+    """Whether a device stores the dtypes of a sample's operands and results."""
+    ins, outs = avals_of(op, sample)
+    return all(STORAGE in device.backend.dtype_usage(device, a.dtype) for a in (*ins, *outs))
+
+
+Row = tuple[str, int, Sample]
+
+
+def _combined(op: Op, rows: list[Row], subset: str, seed: int) -> Iterator[tuple[Row, str, str]]:
+    options = [(layout, destination) for layout in LAYOUTS for destination in DESTINATIONS]
+    possible = [[o for o in options if _possible(op, sample, o[1])] for _, _, sample in rows]
+    if subset == "full":
+        yield from ((row, *o) for row, os in zip(rows, possible, strict=True) for o in os)
+        return
+    rng = np.random.default_rng([seed, crc32(op.name.encode())])
+    open_pairs: set[Any] = set()
+    for row, os in zip(rows, possible, strict=True):
+        for o in os:
+            open_pairs |= _pairs(row, o)
+    for row, os in zip(rows, possible, strict=True):
+        o = _best(row, os, open_pairs, rng)
+        open_pairs -= _pairs(row, o)
+        yield (row, *o)
+    # pairs that one option a row could not cover
+    for row, os in zip(rows, possible, strict=True):
+        while open_pairs:
+            o = _best(row, os, open_pairs, rng)
+            covered = _pairs(row, o) & open_pairs
+            if not covered:
+                break
+            open_pairs -= covered
+            yield (row, *o)
+
+
+def _possible(op: Op, sample: Sample, destination: str) -> bool:
+    ins, outs = avals_of(op, sample)
+    if destination == "none":
+        return True
+    if len(outs) > 1:
+        return False
+    return destination != "aliased" or outs[0] in ins
+
+
+def _pairs(row: Row, option: tuple[str, str]) -> set[Any]:
+    factors = (("dtype", row[0]), ("sample", row[1]), ("layout", option[0]), ("destination", option[1]))
+    return set(combinations(factors, 2))
+
+
+def _best(row: Row, options: list[tuple[str, str]], open_pairs: set[Any], rng: np.random.Generator) -> tuple[str, str]:
+    gains = np.asarray([len(_pairs(row, o) & open_pairs) for o in options])
+    best = np.flatnonzero(gains == gains.max())
+    return options[int(best[int(rng.integers(len(best)))])]
