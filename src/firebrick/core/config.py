@@ -60,8 +60,8 @@ class Config:
     def load_environment(self) -> None:
         """Read ``FIREBRICK_*`` again; a variable that names no setting is reported."""
         for key, text in os.environ.items():
-            if not key.startswith("FIREBRICK_"):
-                continue
+            if not key.startswith("FIREBRICK_") or key.startswith("FIREBRICK_TEST_"):
+                continue  # FIREBRICK_TEST_* belong to the project's own tests
             name = key.removeprefix("FIREBRICK_").lower()
             if name not in SETTINGS:
                 known = ", ".join(f"FIREBRICK_{n.upper()}" for n in SETTINGS)

@@ -235,7 +235,7 @@ def zeros_like_aval(aval: Any, like: Any) -> Any:
 def scatter(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with the element along an axis that each index names set to its update; the last of several stays."""
     check_indices(indices, x.shape[axis], "scatter")
-    out = np.array(x)
+    out = np.array(x, order="C")
     flat = np.arange(out.size).reshape(out.shape)[_open_grid(indices, axis)].reshape(-1)
     places, first = np.unique(flat[::-1], return_index=True)
     out.reshape(-1)[places] = updates.reshape(-1)[::-1][first]

@@ -71,14 +71,16 @@ def sort(x: Any, *, axis: int, descending: bool) -> tuple[Any, Any]:
     return values, at
 
 
-def softmax(x: Any, *, axis: int) -> Any:
-    """PyTorch's, which subtracts the maximum."""
-    return torch.softmax(x, axis)
+def _normalised(kernel: Any) -> Kernel:
+    """Softmax or its logarithm. Along another axis than the last, PyTorch adds up one term after the other, so long
+    axes are moved there."""
 
+    def run(x: Any, *, axis: int) -> Any:
+        if axis != x.ndim - 1 and x.shape[axis] > 1024:
+            return kernel(x.movedim(axis, -1), -1).movedim(-1, axis)
+        return kernel(x, axis)
 
-def log_softmax(x: Any, *, axis: int) -> Any:
-    """PyTorch's, which subtracts the maximum."""
-    return torch.log_softmax(x, axis)
+    return run
 
 
 @in_float32_on_cpu
@@ -90,5 +92,5 @@ def layer_norm(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
 KERNELS: dict[str, Kernel] = {
     "sum": sum_, "mean": mean, "prod": prod, "max": _over(torch.amax), "min": _over(torch.amin),
     "all": _over(torch.all), "any": _over(torch.any), "argmax": argmax, "argmin": argmin, "sort": sort,
-    "softmax": softmax, "log_softmax": log_softmax, "layer_norm": layer_norm,
+    "softmax": _normalised(torch.softmax), "log_softmax": _normalised(torch.log_softmax), "layer_norm": layer_norm,
 }  # fmt: skip

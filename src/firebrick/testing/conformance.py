@@ -1,0 +1,257 @@
+"""Conformance of an engine: every case held against the reference, and against what Firebrick promises of any result.
+
+Of each case it is checked that values, dtype, shape and device are right however they are read, and read at once; that
+operands, earlier results and earlier views stay as they were; that a result shares no memory with its operands that
+anyone could notice; that a destination is rebound; and that gradients agree with those in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from firebrick.backends.dispatch import explain_fallbacks, read
+from firebrick.core.aval import Aval
+from firebrick.core.bind import bind, binary, unary
+from firebrick.core.config import config
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType, bfloat16
+from firebrick.core.hooks import hooks
+from firebrick.core.op import Op
+from firebrick.core.tensor import Tensor
+from firebrick.ops import OPS
+from firebrick.ops.accuracy import check_results, run_reference
+from firebrick.ops.declare import Array
+from firebrick.testing.cases import Case, avals_of, cases, find_device
+from firebrick.testing.gradients import compare, has_gradient
+from firebrick.testing.layouts import of_operand, place, values_in
+from firebrick.testing.report import Report, Verdict
+
+
+class _Wrong(Exception):
+    """A check of a case failed."""
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise _Wrong(what)
+
+
+# how a case runs; another way to run (compiled) is another entry
+
+
+def _eager(op: Op, operands: tuple[Tensor, ...], params: dict[str, Any], out: Tensor | None) -> tuple[Tensor, ...]:
+    result = bind(op, operands, params, out)
+    return result if isinstance(result, tuple) else (result,)
+
+
+MODES: dict[str, Callable[..., tuple[Tensor, ...]]] = {"eager": _eager}
+
+
+# reading
+
+
+def _by_item(t: Tensor) -> Array:
+    return np.asarray(t.item()).astype(t.dtype.np).reshape(t.shape)
+
+
+def _by_dlpack(t: Tensor) -> Array:
+    return np.from_dlpack(t)
+
+
+_WAYS: dict[str, Callable[[Tensor], Array]] = {
+    "numpy()": lambda t: t.numpy(),
+    "DLPack": _by_dlpack,
+    "fb.read": lambda t: read([t])[0],
+    "item()": _by_item,
+    "repr": lambda t: np.asarray(repr(t)),
+}
+
+
+def _readable(way: str, t: Tensor) -> bool:
+    if way == "item()":
+        return t.size == 1 and t.dtype.kind != "complex"
+    if way == "DLPack":
+        if t.dtype is bfloat16:  # NumPy knows no bfloat16 in DLPack
+            return False
+        try:
+            return t.__dlpack_device__()[0] == 1
+        except NotImplementedError:
+            return False
+    return True
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def _read_all(t: Tensor, first: int) -> Array:
+    """The values, after checking that every way of reading shows them; way number ``first`` is the first to read."""
+    names = list(_WAYS)
+    order = [n for n in names[first % len(names) :] + names[: first % len(names)] if _readable(n, t)]
+    shown = {n: _WAYS[n](t) for n in order if n != "repr" or n == order[0]}
+    host = shown.pop("numpy()")
+    _require(not host.flags.writeable, "numpy() must be read-only")
+    text = shown.pop("repr", None)
+    if text is not None:
+        body = np.array2string(host, separator=", ", prefix="tensor(", threshold=100)
+        _require(str(text).startswith(f"tensor({body}, dtype={t.dtype.name}"), f"printing shows {text}, not {body}")
+    for way, array in shown.items():
+        _require(array.shape == host.shape, f"{way} shows shape {array.shape}, numpy() {host.shape}")
+        _require(_same_bits(array, host), f"{way} shows other values than numpy()")
+    return host
+
+
+# writing
+
+
+def _filler(aval: Aval, device: Device) -> Tensor:
+    made: Tensor = hooks.from_host(np.full(aval.shape, 3).astype(aval.dtype.np), device)
+    return made
+
+
+def _scalar(dt: DType) -> Any:
+    return True if dt.kind == "bool" else 1
+
+
+def _overwrite(t: Tensor) -> None:
+    """Make another op write into the memory of ``t`` if it is allowed to."""
+    other = _filler(t.aval, t.device)
+    op = OPS["logical_xor" if t.dtype.kind == "bool" else "add"]
+    bind(op, (other, other), {}, t)
+
+
+def _check_unchanged(what: str, tensors: Iterable[Tensor], arrays: Iterable[Array]) -> None:
+    for i, (t, a) in enumerate(zip(tensors, arrays, strict=True)):
+        _require(_same_bits(t.numpy(), a), f"{what} {i} changed")
+
+
+def _destination(case: Case, operands: tuple[Tensor, ...], avals: tuple[Aval, ...]) -> Tensor | None:
+    if case.destination == "none":
+        return None
+    if case.destination == "aliased":
+        return next(t for t in operands if t.aval == avals[0])
+    return _filler(avals[0], case.device)
+
+
+def _check(case: Case) -> tuple[float, float]:
+    """Check one case; returns the worst deviation of its values and of its gradients."""
+    op, params = case.op, case.sample.params
+    places = [of_operand(case.layout, i) for i in range(len(case.sample.inputs))]
+    arrays = tuple(map(values_in, places, case.sample.inputs))
+    operands = tuple(place(p, a, case.device) for p, a in zip(places, arrays, strict=True))
+    _check_unchanged("building the layout: operand", operands, arrays)
+    avals = avals_of(op, case.sample)[1]
+    run = MODES[case.mode]
+    slope = 0.0
+    if has_gradient(op, case.sample):
+        found = compare(case, arrays, [t.detach() for t in operands])
+        _require(found.ok, f"the gradient is off by {found}")
+        slope = found.units
+        _check_unchanged("the gradient: operand", operands, arrays)
+
+    out = _destination(case, operands, avals)
+    before = earlier = None
+    if out is not None and case.destination == "viewed":
+        before, earlier = _filler(avals[0], case.device).numpy(), (out[...], out.detach())
+    results = run(op, operands, params, out)
+
+    _require(len(results) == len(avals), f"{len(results)} results instead of {len(avals)}")
+    for t, aval in zip(results, avals, strict=True):
+        _require(t.aval == aval, f"the result is {t.aval}, not {aval}")
+        _require(t.device is case.device, f"the result is on {t.device}")
+    hosts = tuple(_read_all(t, case.index) for t in results)
+    kept = tuple(np.array(h) for h in hosts)
+    worst = check_results(op, arrays, params, hosts, run_reference(op, arrays, params))
+    _require(worst.ok, f"the result is off by {worst}")
+
+    if out is not None:
+        _require(results[0] is out, "out= must be the result")
+    if earlier is not None:
+        _check_unchanged("the destination's earlier view", earlier, (before, before))
+    others = [i for i, t in enumerate(operands) if t is not out]
+    _check_unchanged("operand", [operands[i] for i in others], [arrays[i] for i in others])
+    if out is None:
+        _check_apart(case, run, operands, arrays, results, kept)
+    return worst.units, slope
+
+
+def _check_apart(
+    case: Case, run: Any, operands: tuple[Tensor, ...], arrays: tuple[Array, ...], results: tuple[Tensor, ...],
+    kept: tuple[Array, ...],
+) -> None:  # fmt: skip
+    """Check that results and operands share nothing that anyone can notice, and that the fast path gives the same bits."""
+    op = case.op
+    if op.fusion == "map" and not case.sample.params and len(operands) < 3:
+        fast = binary(op, *operands) if len(operands) == 2 else unary(op, *operands)
+        _require(_same_bits(fast.numpy(), kept[0]), "the fast path gives other bits than the general one")
+    for t in run(op, operands, case.sample.params, None):
+        _overwrite(t)
+    _check_unchanged("reusing the memory of a result: operand", operands, arrays)
+    _check_unchanged("reusing the memory of another result: result", results, kept)
+    changed = results[0].detach()
+    changed[...] = _scalar(changed.dtype)
+    _check_unchanged("assigning to a result: operand", operands, arrays)
+    rebound = operands[0].detach()
+    rebound[...] = _scalar(rebound.dtype)
+    _check_unchanged("assigning to an operand: operand", operands, arrays)
+    _check_unchanged("assigning to an operand: result", results, kept)
+
+
+def run_case(case: Case) -> Verdict:
+    """Check one case. Whatever goes wrong, also an exception, is in the verdict.
+
+    Example:
+        >>> from firebrick.testing import cases, run_case
+        >>> run_case(next(cases("numpy", ops=["exp"], dtypes=["float64"]))).ok
+        True
+    """
+    units = slope = 0.0
+    message = ""
+    try:
+        with config.scope(fallback="silent"):
+            units, slope = _check(case)
+    except _Wrong as e:
+        message = str(e)
+    except Exception as e:  # noqa: BLE001 - an engine may raise anything, and the verdict says what
+        message = f"{type(e).__name__}: {e}"
+    return Verdict(
+        not message, case.op.name, case.dtype, case.sample.name, case.layout, case.destination, units, message, slope
+    )
+
+
+def conformance(
+    device: Any,
+    ops: Iterable[str] | None = None,
+    dtypes: Iterable[str] | None = None,
+    subset: str = "pairwise",
+    seed: int = 0,
+) -> Report:
+    """Hold an engine against the reference, on one of its devices.
+
+    Args:
+        device: Device or device string.
+        ops: Names of ops; all by default.
+        dtypes: Names of dtypes; all that the device stores by default.
+        subset: ``"pairwise"`` (seconds) or ``"full"`` (many minutes).
+        seed: Of the samples and of the choice of layouts and destinations.
+
+    Returns:
+        Counts, worst deviations by op, and the failures with their names.
+
+    Example:
+        >>> from firebrick.testing import conformance
+        >>> conformance("numpy", ops=["add", "matmul"], dtypes=["float32"]).ok
+        True
+    """
+    home = find_device(device)
+    report = Report(home.name, seed)
+    before = {(op, name): n for op, name, n in explain_fallbacks()}
+    for case in cases(home, ops, dtypes, subset, seed):
+        report.add(run_case(case))
+    for op, name, n in explain_fallbacks():
+        if name == home.name and n > before.get((op, name), 0):
+            report.fallbacks.add(op)
+    return report

@@ -1,0 +1,137 @@
+"""Gradient rules held to the truth: on ``numpy`` in float64 against central differences, elsewhere against that.
+
+``check_gradients`` proves the rules, once, whatever the engine. ``compare`` then holds a rule as it runs on an engine, at
+the engine's own dtype, against the same rule in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from firebrick.autodiff import gradcheck, vjp
+from firebrick.backends.registry import find_device
+from firebrick.core.aval import Aval
+from firebrick.core.errors import FirebrickError
+from firebrick.core.hooks import hooks
+from firebrick.core.op import Op, Sample
+from firebrick.core.tensor import Tensor
+from firebrick.ops.accuracy import Deviation, deviation, widen
+from firebrick.ops.declare import Array
+from firebrick.testing.cases import Case, avals_of, chosen, samples_of
+from firebrick.testing.report import Report, Verdict
+
+GRADIENT_FACTOR = 8.0
+"""A rule composes a few ops, each of which rounds: its tolerance is this many times the op's (at least one unit)."""
+
+
+def has_gradient(op: Op, sample: Sample) -> bool:
+    """Whether a gradient check makes sense for an op at a sample."""
+    ins, outs = avals_of(op, sample)
+    return (
+        op.differentiable
+        and sample.grad_safe
+        and any(a.dtype.kind == "float" for a in ins)
+        and any(a.dtype.kind == "float" for a in outs)
+    )
+
+
+def tolerance_of(op: Op) -> float:
+    """k of an op's gradient."""
+    return GRADIENT_FACTOR * max(op.tolerance, 1.0)
+
+
+def _pull(op: Op, operands: list[Tensor], params: dict[str, Any], cotangent: Tensor) -> tuple[Tensor, ...]:
+    """The cotangents of the floating operands, from that of the first floating result."""
+    places = [i for i, t in enumerate(operands) if t.dtype.kind == "float"]
+
+    def first(*floats: Tensor) -> Tensor:
+        full = list(operands)
+        for i, t in zip(places, floats, strict=True):
+            full[i] = t
+        out = op(*full, **params)
+        return next(o for o in out if o.dtype.kind == "float") if isinstance(out, tuple) else out  # type: ignore[no-any-return]
+
+    return vjp(first, *(operands[i] for i in places))[1](cotangent)
+
+
+def _wide(arrays: tuple[Array, ...]) -> list[Tensor]:
+    home = find_device("numpy")
+    return [hooks.from_host(widen(a), home) for a in arrays]
+
+
+def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> Deviation:
+    """The worst deviation of the gradients on an engine, at its own dtype, from those in float64 on ``numpy``.
+
+    Errors are relative to the largest element of the operand's gradient, of that with |cotangent| in place of the cotangent
+    (a rule may sum), and of whatever else the op's own scale says.
+    """
+    op, params = case.op, case.sample.params
+    outs = avals_of(op, case.sample)[1]
+    out = next(a for a in outs if a.dtype.kind == "float")
+    rng = np.random.default_rng(case.number)
+    u = rng.uniform(-1, 1, out.shape).astype(out.dtype.np)
+    got = _pull(op, operands, params, hooks.from_host(u, case.device))
+    wide = _cotangent(op, arrays, params, u)
+    home = find_device("numpy")
+    want = [g.numpy() for g in _pull(op, _wide(arrays), params, hooks.from_host(wide, home))]
+    sizes = [_pull(op, _wide(arrays), params, hooks.from_host(np.abs(wide), home))]
+    if op.scale == "operands":
+        magnitudes = tuple(np.abs(a) if a.dtype.kind not in "biu" else a for a in arrays)
+        sizes.append(_pull(op, _wide(magnitudes), params, hooks.from_host(np.abs(wide), home)))
+    floor = max(map(_top, (*arrays, u))) if op.scale == "magnitude" else 0.0
+    worst = Deviation(0.0, tolerance_of(op), (), None, None)
+    for i, (g, w) in enumerate(zip(got, want, strict=True)):
+        host = g.numpy()
+        scale = max(floor, _top(w), *(_top(s[i].numpy()) for s in sizes))
+        found = deviation(host, w, tolerance_of(op), np.full(w.shape, scale))
+        if not found.ok or found.units > worst.units:
+            worst = found
+            if not found.ok:
+                break
+    return worst
+
+
+def _cotangent(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], u: Array) -> Array:
+    """``u`` in the dtype that the op's first floating result has for float64 operands."""
+    inferred = op.infer(*(t.aval for t in _wide(arrays)), **params)
+    outs = (inferred,) if type(inferred) is Aval else inferred
+    return u.astype(next(a for a in outs if a.dtype.kind == "float").dtype.np)
+
+
+def _top(x: Array) -> float:
+    return float(np.max(np.abs(widen(x)))) if x.size and x.dtype.kind != "b" else 0.0
+
+
+def check_gradients(ops: Iterable[str] | None = None, *, order: int = 1, seed: int = 0) -> Report:
+    """Check the gradient rules of ops in float64 on ``numpy`` against central differences.
+
+    Args:
+        ops: Names of ops; all by default.
+        order: 1 checks every ``grad_safe`` sample; 2 checks the gradient of the gradient as well, on one sample an op.
+        seed: Of the samples.
+
+    Example:
+        >>> from firebrick.testing import check_gradients
+        >>> check_gradients(["sin"]).ok
+        True
+    """
+    report = Report("numpy:0", seed)
+    home = find_device("numpy")
+    for op in chosen(ops):
+        if "float64" not in op.dtypes:
+            continue
+        safe = [s for s in samples_of(op, "float64", seed) if has_gradient(op, s)]
+        if order > 1:
+            safe = [s for s in safe if all(x.size for x in s.inputs) and any(x.size > 1 for x in s.inputs)][:1]
+        for sample in safe:
+            operands = [hooks.from_host(x, home) for x in sample.inputs]
+            message = ""
+            try:
+                gradcheck(lambda *xs, op=op, sample=sample: op(*xs, **sample.params), operands, order=order, seed=seed)
+            except FirebrickError as e:
+                message = f"{type(e).__name__}: {e}"
+            report.add(Verdict(not message, op.name, "float64", sample.name, f"gradient {order}", "none", 0.0, message))
+    return report

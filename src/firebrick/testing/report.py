@@ -1,0 +1,70 @@
+"""What conformance found: a verdict a case, and the report of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one case: whether it holds, the worst deviation in units of eps · scale, and what failed."""
+
+    ok: bool
+    op: str
+    dtype: str
+    sample: str
+    layout: str
+    destination: str
+    units: float
+    message: str = ""
+    gradient_units: float = 0.0
+
+    def __str__(self) -> str:
+        out = "" if self.destination == "none" else f" out={self.destination}"
+        state = f"ok, {self.units:.3g} units" if self.ok else f"FAILED: {self.message}"
+        return f"{self.op} {self.dtype} {self.sample!r} {self.layout}{out}: {state}"
+
+
+@dataclass
+class Report:
+    """Of one run: counts, the worst deviation of each op, its failures, and the ops that ran on the host instead."""
+
+    device: str
+    seed: int
+    checked: int = 0
+    worst: dict[str, float] = field(default_factory=dict)
+    worst_gradient: dict[str, float] = field(default_factory=dict)
+    failures: list[Verdict] = field(default_factory=list)
+    fallbacks: set[str] = field(default_factory=set)
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was checked and nothing failed."""
+        return self.checked > 0 and not self.failures
+
+    @property
+    def failed_ops(self) -> set[str]:
+        """Names of the ops with failures."""
+        return {v.op for v in self.failures}
+
+    def add(self, verdict: Verdict) -> None:
+        """Count one verdict."""
+        self.checked += 1
+        if not verdict.ok:
+            self.failures.append(verdict)
+            return
+        self.worst[verdict.op] = max(self.worst.get(verdict.op, 0.0), verdict.units)
+        self.worst_gradient[verdict.op] = max(self.worst_gradient.get(verdict.op, 0.0), verdict.gradient_units)
+
+    def _lines(self, most: int) -> Iterator[str]:
+        yield f"{self.device}, seed {self.seed}: {self.checked} cases, {len(self.failures)} failed"
+        for name in sorted(self.failed_ops):
+            found = [v for v in self.failures if v.op == name]
+            yield f"{name}: {len(found)} failed, for example"
+            yield from (f"  {v}" for v in found[:most])
+        if self.fallbacks:
+            yield f"ran on the host: {', '.join(sorted(self.fallbacks))}"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines(3))
