@@ -123,6 +123,10 @@ class Backend:
 
     # moving data
 
+    def host_memory(self, device: Device) -> bool:
+        """Whether its arrays lie in the host's memory, so that DLPack shares them with other host engines."""
+        return False
+
     def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Any:
         """A native copy of a host array."""
         raise NotImplementedError

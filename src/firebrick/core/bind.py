@@ -50,7 +50,10 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
         if t.device is not device:
             raise device_mismatch(op.name, list(zip(op.operand_names(len(inputs)), inputs, strict=True)))
     inputs = _promote(op, inputs)
-    inferred = op.infer(*inputs, **params)
+    try:
+        inferred = op.infer(*inputs, **params)
+    except ShapeError as e:
+        raise _misfit(op, inputs, e) from None
     single = type(inferred) is Aval
     avals: tuple[Aval, ...] = (inferred,) if single else inferred
     if out is not None:
@@ -266,6 +269,15 @@ def not_a_tensor(where: str, name: str, value: Any, device: str | None) -> Opera
         got,
         f"convert it once with fb.asarray({name}{place}), or a tensor to NumPy with x.numpy()",
     )
+
+
+def _misfit(op: Op, inputs: tuple[Any, ...], e: ShapeError) -> ShapeError:
+    """A shape rule's error, with the operands as the user knows them."""
+    names = op.operand_names(len(inputs))
+    shown = ", ".join(describe(n, t) for n, t in zip(names, inputs, strict=True))
+    expected = e.expected.removeprefix("operands: ")
+    expected = expected if expected.startswith(op.name) else f"{op.name}: {expected}"
+    return type(e)(expected, f"{shown} ({e.received})" if e.received else shown, e.remedy, op=op.name)
 
 
 def _wrong_kind(op: Op, i: int, inputs: tuple[Any, ...]) -> DTypeError:

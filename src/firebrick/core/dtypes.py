@@ -268,8 +268,8 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def no_common_dtype(op: str, operands: list[tuple[str, DType]]) -> DTypeError:
-    (_, first), (name, second) = operands[0], operands[-1]
-    goal = first if first.is_inexact or not second.is_inexact else second
+    (left, first), (right, second) = operands[0], operands[-1]
+    goal, name = (first, right) if first.is_inexact or not second.is_inexact else (second, left)
     return DTypeError(
         f"{op}: operands need a common dtype, and the Array API standard has none for {first.name} and {second.name}",
         " and ".join(text for text, _ in operands),

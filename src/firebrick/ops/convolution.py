@@ -47,8 +47,8 @@ def _infer(x: Any, weight: Any, *, stride: Any, padding: Any, dilation: Any, gro
     return Aval((xs[0], ws[0], *hw), x.dtype)
 
 
-def _windows(x: Array, kernel: Any, hw: Any, stride: Any, dilation: Any) -> Any:
-    """For each kernel element (i, j): the strided part of padded x that it meets."""
+def _windows(kernel: Any, hw: Any, stride: Any, dilation: Any) -> Any:
+    """For each kernel element (i, j): the strided part of a padded image that it meets."""
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             top, left = i * dilation[0], j * dilation[1]
@@ -122,7 +122,7 @@ def conv2d(x: Array, weight: Array, *, stride: Any, padding: Any, dilation: Any,
     xp = np.pad(x, ((0, 0), (0, 0), *padding)).reshape(n, groups, c // groups, *_padded(x, padding))
     w = weight.reshape(groups, o // groups, *weight.shape[1:])
     out = np.zeros((n, groups, o // groups, *hw), x.dtype)
-    for i, j, at in _windows(xp, weight.shape[2:], hw, stride, dilation):
+    for i, j, at in _windows(weight.shape[2:], hw, stride, dilation):
         out += np.einsum("ngchw,goc->ngohw", xp[at], w[..., i, j])
     return out.reshape(n, o, *hw)
 
@@ -161,7 +161,7 @@ def conv2d_input(g: Array, weight: Array, *, size: Any, stride: Any, padding: An
     out = np.zeros((n, groups, c, *padded), g.dtype)
     gg = g.reshape(n, groups, o // groups, *g.shape[2:])
     w = weight.reshape(groups, o // groups, *weight.shape[1:])
-    for i, j, at in _windows(out, weight.shape[2:], g.shape[2:], stride, dilation):
+    for i, j, at in _windows(weight.shape[2:], g.shape[2:], stride, dilation):
         out[at] += np.einsum("ngohw,goc->ngchw", gg, w[..., i, j])
     out = out.reshape(n, groups * c, *padded)
     (t, _), (left, _) = padding
@@ -197,6 +197,6 @@ def conv2d_weight(x: Array, g: Array, *, kernel: Any, stride: Any, padding: Any,
     xp = np.pad(x, ((0, 0), (0, 0), *padding)).reshape(n, groups, c // groups, *_padded(x, padding))
     gg = g.reshape(n, groups, o // groups, *g.shape[2:])
     out = np.zeros((groups, o // groups, c // groups, *kernel), x.dtype)
-    for i, j, at in _windows(xp, kernel, g.shape[2:], stride, dilation):
+    for i, j, at in _windows(kernel, g.shape[2:], stride, dilation):
         out[..., i, j] = np.einsum("ngchw,ngohw->goc", xp[at], gg)
     return out.reshape(o, c // groups, *kernel)

@@ -49,6 +49,9 @@ class HostBackend(Backend):
             "driver": f"NumPy {np.__version__}",
         }
 
+    def host_memory(self, device: Device) -> bool:
+        return True
+
     def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
         return frozenset({STORAGE} if dtype.np in _STORED else {STORAGE, ARITHMETIC})
 

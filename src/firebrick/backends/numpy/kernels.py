@@ -34,6 +34,8 @@ def index_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
 
 def max_pool2d(x: Array, *, kernel: Any, stride: Any, padding: Any) -> tuple[Array, Array]:
     """One pass over the kernel's elements, each a strided slice of the image."""
+    if not any(map(any, padding)):
+        return _max_pool2d_unpadded(x, kernel, stride)
     (top, _), (left, _) = padding
     h, w = x.shape[2:]
     low = np.asarray(-np.inf, x.dtype)
@@ -57,6 +59,22 @@ def max_pool2d(x: Array, *, kernel: Any, stride: Any, padding: Any) -> tuple[Arr
             best = np.where(wins, part, best)
             place = np.where(wins, (rows + i) * w + (cols + j), place)
     return best, place
+
+
+def _max_pool2d_unpadded(x: Array, kernel: Any, stride: Any) -> tuple[Array, Array]:
+    n, c, h, w = x.shape
+    oh, ow = (h - kernel[0]) // stride[0] + 1, (w - kernel[1]) // stride[1] + 1
+    best = np.array(x[:, :, : stride[0] * (oh - 1) + 1 : stride[0], : stride[1] * (ow - 1) + 1 : stride[1]])
+    which = np.zeros(best.shape, np.int64)  # place of the best element relative to the window's first
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            if i or j:
+                part = x[:, :, i : i + stride[0] * (oh - 1) + 1 : stride[0], j : j + stride[1] * (ow - 1) + 1 : stride[1]]
+                # larger, or the first NaN: an equal element that comes later never wins
+                np.copyto(which, i * w + j, where=~(part <= best) & (best == best))
+                np.maximum(best, part, out=best)
+    which += np.arange(oh)[:, None] * (stride[0] * w) + np.arange(ow) * stride[1]
+    return best, which
 
 
 def avg_pool2d(x: Array, *, kernel: Any, stride: Any, padding: Any) -> Array:

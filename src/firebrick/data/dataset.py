@@ -1,0 +1,165 @@
+"""Map-style data sets: samples by number, and many samples at once where a data set can.
+
+A loader asks for a whole batch through ``fetch(indices)`` if a data set has it, else sample by sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from firebrick.core.tensor import Tensor
+from firebrick.data.errors import LoaderError
+from firebrick.data.order import permutation
+
+Array = np.ndarray[Any, Any]
+
+
+class Dataset(Protocol):
+    """Anything with a length and samples by number: a sample is a tuple of arrays or numbers, or a single one."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Sample ``index``, with 0 ≤ index < len."""
+        ...
+
+
+class ArrayDataset:
+    """Samples held in NumPy arrays: sample i is the tuple of their i-th rows.
+
+    Args:
+        arrays: One or more arrays of equal first axis, such as images [n, height, width] and labels [n]. They are
+            neither copied nor written.
+
+    Raises:
+        LoaderError: No array, an array without a first axis, or unequal first axes.
+
+    Example:
+        >>> import numpy as np
+        >>> from firebrick.data import ArrayDataset
+        >>> data = ArrayDataset(np.arange(6.0).reshape(3, 2), np.array([0, 1, 0]))
+        >>> len(data), data[1]
+        (3, (array([2., 3.]), np.int64(1)))
+    """
+
+    def __init__(self, *arrays: Any) -> None:
+        if not arrays:
+            raise LoaderError("an ArrayDataset holds at least one array", "none", "pass images and labels")
+        for i, a in enumerate(arrays):
+            if isinstance(a, Tensor):
+                raise LoaderError(
+                    "an ArrayDataset holds NumPy arrays; the loader brings batches to a device",
+                    f"arrays[{i}]: a tensor {a.aval} on {a.device}",
+                    f"pass arrays[{i}].numpy()",
+                )
+        self.arrays: tuple[Array, ...] = tuple(np.asarray(a) for a in arrays)
+        shapes = ", ".join(f"arrays[{i}]: {a.dtype}{list(a.shape)}" for i, a in enumerate(self.arrays))
+        if any(a.ndim == 0 for a in self.arrays) or len({len(a) for a in self.arrays}) > 1:
+            raise LoaderError("the arrays of an ArrayDataset have one first axis, the samples", shapes, "cut them to one length")
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def __getitem__(self, index: int, /) -> tuple[Any, ...]:
+        return tuple(a[index] for a in self.arrays)
+
+    def fetch(self, indices: Array) -> tuple[Array, ...]:
+        """The rows ``indices`` (int64 [batch]) of each array, in new arrays."""
+        return tuple(a.take(indices, 0) for a in self.arrays)
+
+
+class Subset:
+    """Some samples of another data set, by number.
+
+    Args:
+        dataset: Where the samples are.
+        indices: int64 [n], numbers of samples in it.
+
+    Raises:
+        LoaderError: An index lies outside the data set.
+
+    Example:
+        >>> import numpy as np
+        >>> from firebrick.data import ArrayDataset, Subset
+        >>> Subset(ArrayDataset(np.arange(10)), [7, 2]).fetch(np.array([0, 1]))
+        (array([7, 2]),)
+    """
+
+    def __init__(self, dataset: Dataset, indices: Sequence[int] | Array) -> None:
+        self.dataset = dataset
+        self.indices = np.asarray(indices, np.int64)
+        if self.indices.ndim != 1 or (self.indices.size and not (0 <= self.indices.min() <= self.indices.max() < len(dataset))):
+            raise LoaderError(
+                f"a Subset takes a list of numbers in [0, {len(dataset)})",
+                f"shape {self.indices.shape}" + (f", {self.indices.min()} to {self.indices.max()}" if self.indices.size else ""),
+                "check the indices",
+            )
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int, /) -> Any:
+        return self.dataset[int(self.indices[index])]
+
+    def fetch(self, indices: Array) -> Any:
+        """The samples at places ``indices`` (int64 [batch]) of this subset."""
+        return fetch(self.dataset, self.indices[indices])
+
+
+def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset, Subset]:
+    """Part a data set in two at random: what stays, and ``fraction`` of it held out (at least one sample each).
+
+    Args:
+        dataset: At least two samples.
+        fraction: Share held out, between 0 and 1.
+        seed: Decides which; the same ones for the same seed and number of samples, everywhere.
+
+    Returns:
+        (kept, held out), each in the data set's order.
+
+    Raises:
+        LoaderError: The fraction is not between 0 and 1, or there are fewer than two samples.
+
+    Example:
+        >>> import numpy as np
+        >>> from firebrick.data import ArrayDataset, holdout
+        >>> kept, held = holdout(ArrayDataset(np.arange(10)), 0.2)
+        >>> len(kept), len(held)
+        (8, 2)
+    """
+    if not 0 < fraction < 1 or len(dataset) < 2:
+        raise LoaderError(
+            "holdout needs a fraction between 0 and 1 and at least two samples",
+            f"fraction {fraction}, {len(dataset)} samples",
+            "use the whole data set without holdout",
+        )
+    order = permutation(seed, 0xFFFFFFFF, len(dataset))  # an epoch that no training reaches
+    count = min(max(round(fraction * len(dataset)), 1), len(dataset) - 1)
+    return Subset(dataset, np.sort(order[count:])), Subset(dataset, np.sort(order[:count]))
+
+
+def fetch(dataset: Dataset, indices: Array) -> Any:
+    """The samples ``indices`` as arrays with a batch axis: by the data set's own ``fetch``, else stacked one by one.
+
+    Raises:
+        LoaderError: Samples differ in structure or shape.
+    """
+    own = getattr(dataset, "fetch", None)
+    if own is not None:
+        return own(indices)
+    samples = [dataset[int(i)] for i in indices]
+    try:
+        if isinstance(samples[0], (tuple, list)):
+            return tuple(np.stack([np.asarray(v) for v in column]) for column in zip(*samples, strict=True))
+        return np.stack([np.asarray(s) for s in samples])
+    except ValueError as e:
+        raise LoaderError(
+            "the samples of a batch have one structure and one shape",
+            f"{e} (samples {', '.join(str(int(i)) for i in indices[:8])}{', …' if len(indices) > 8 else ''})",
+            "pad or crop them in the data set's __getitem__",
+        ) from None
