@@ -168,10 +168,10 @@ def test_every_half_precision_number_is_mapped_within_tolerance(op: Op, name: st
 
 
 @needs_torch
-@pytest.mark.parametrize("name", ["float32", "complex64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["float64", "float32", "complex128", "complex64", "float16", "bfloat16", "int8"])
 def test_thousands_of_updates_to_one_place_are_summed_within_tolerance(name: str, device: Any) -> None:
     rng = np.random.default_rng(0)
-    at, u = rng.integers(0, 3, (9000, 4)), rng.uniform(0, 1, (9000, 4)).astype(dtype(name).np)
+    at, u = rng.integers(0, 3, (9000, 4)), rng.uniform(0, 9, (9000, 4)).astype(dtype(name).np)
     x = np.zeros((3, 4), u.dtype)
     agree(OPS["scatter_add"], Sample((x, at, u), {"axis": 0}), device)
     agree(OPS["index_add"], Sample((x, at[:, 0], u), {"axis": 0}), device)
@@ -198,8 +198,10 @@ def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
             x, at, u = (engine.from_host(np.asarray(a), device) for a in sample.inputs)
             at = structure.places(at, x.shape[axis], op)
             if op == "index_add":
-                u, at = u.reshape((*x.shape[:axis], at.numel(), *x.shape[axis + 1 :])), at.reshape(-1)
-            got = engine.to_host(other(x, at, u, axis))
+                u = u.reshape((*x.shape[:axis], at.numel(), *x.shape[axis + 1 :])).movedim(axis, 0)
+                got = engine.to_host(other(x.movedim(axis, 0), at.reshape(-1), u).movedim(0, axis))
+            else:
+                got = engine.to_host(other(x, at, u, axis))
             assert check_results(
                 entry, sample.inputs, sample.params, (got,), run_reference(entry, sample.inputs, sample.params)
             ).ok

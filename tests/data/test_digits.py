@@ -24,9 +24,7 @@ def test() -> RawDataset:
     return load("digits", "test")
 
 
-def test_digits_has_1797_images_with_the_published_count_of_each_class(
-    train: RawDataset, test: RawDataset
-) -> None:
+def test_digits_has_1797_images_with_the_published_count_of_each_class(train: RawDataset, test: RawDataset) -> None:
     assert (len(train), len(test)) == (1438, 359)
     assert (np.bincount(train.labels) + np.bincount(test.labels)).tolist() == PER_CLASS
 
@@ -60,9 +58,7 @@ def test_the_split_is_the_same_for_every_run_and_version(train: RawDataset, test
     assert digest(test) == "7643029fba3f7f4d65faf77e916e2c958adf48b7e24e4e19491c8b327dcc49a7"
 
 
-def test_the_splits_hold_every_image_once_and_in_the_published_order(
-    train: RawDataset, test: RawDataset
-) -> None:
+def test_the_splits_hold_every_image_once_and_in_the_published_order(train: RawDataset, test: RawDataset) -> None:
     with np.load(str(resources.files("firebrick.data.datasets").joinpath("digits.npz"))) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     chosen = _load._in_test_split(labels)
@@ -89,9 +85,7 @@ def test_digits_refuses_a_data_dir_rather_than_ignore_it(tmp_path: Path) -> None
         load("digits", "train", tmp_path)
 
 
-def test_a_damaged_package_file_says_to_install_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_package_file_says_to_install_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = resources.files("firebrick.data.datasets").joinpath("digits.npz").read_bytes()
     flipped = bytearray(whole)
     flipped[len(flipped) // 2] ^= 0xFF
@@ -99,9 +93,7 @@ def test_a_damaged_package_file_says_to_install_again(
     for damaged in (None, b"", b"not an archive", whole[:-100], bytes(flipped)):
         if damaged is not None:
             (tmp_path / "digits.npz").write_bytes(damaged)
-        with pytest.raises(
-            DataError, match=r"digits: expected .* The installation is damaged: install firebrick again"
-        ):
+        with pytest.raises(DataError, match=r"digits: expected .* The installation is damaged: install firebrick again"):
             load("digits", "train")
 
 
@@ -111,7 +103,5 @@ def test_names_lists_what_load_knows() -> None:
 
 def test_importing_the_data_sets_imports_neither_torch_nor_jax() -> None:
     code = "import sys, firebrick.data.datasets; print('torch' in sys.modules or 'jax' in sys.modules)"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
-    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
     assert ran.stdout.strip() == "False"

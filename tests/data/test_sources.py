@@ -40,10 +40,7 @@ def publish(folder: Path, made: dict[str, bytes]) -> None:
 
 
 def source(made: dict[str, bytes], *mirrors: Path) -> Source:
-    files = {
-        role: SourceFile(NAMES[role], hashlib.sha256(content).hexdigest(), len(content))
-        for role, content in made.items()
-    }
+    files = {role: SourceFile(NAMES[role], hashlib.sha256(content).hexdigest(), len(content)) for role, content in made.items()}
     return Source(files, tuple(mirror.as_uri() + "/" for mirror in mirrors))
 
 
@@ -111,9 +108,7 @@ def test_a_mirror_that_fails_is_followed_by_the_next(
     assert resolve("mnist")["train-images"].read_bytes() == (mirror / NAMES["train-images"]).read_bytes()
 
 
-def test_a_failed_download_names_each_address_and_the_option_and_leaves_nothing(
-    mirror: Path, cache: Path
-) -> None:
+def test_a_failed_download_names_each_address_and_the_option_and_leaves_nothing(mirror: Path, cache: Path) -> None:
     (mirror / NAMES["train-images"]).unlink()
     with pytest.raises(DataError, match=r"could not download train-images.*file:///.*mirror.*--data-dir"):
         resolve("mnist")
@@ -130,9 +125,7 @@ def test_a_failed_download_names_each_address_and_the_option_and_leaves_nothing(
     ],
     ids=["truncated", "extra bytes", "one bit flipped", "an error page"],
 )
-def test_a_download_that_is_not_the_published_file_never_reaches_the_cache(
-    mirror: Path, cache: Path, spoil, said: str
-) -> None:
+def test_a_download_that_is_not_the_published_file_never_reaches_the_cache(mirror: Path, cache: Path, spoil, said: str) -> None:
     published = mirror / NAMES["train-images"]
     published.write_bytes(spoil(published.read_bytes()))
     with pytest.raises(DataError, match=said):
@@ -187,9 +180,7 @@ def test_a_damaged_cached_file_is_refused_with_both_checksums(
     received = hashlib.sha256(b"damaged").hexdigest()
     with pytest.raises(DataError) as caught:
         resolve("mnist")
-    assert str(caught.value) == (
-        f"checksum of {path} is {received}, expected {expected}; delete it and run again."
-    )
+    assert str(caught.value) == (f"checksum of {path} is {received}, expected {expected}; delete it and run again.")
 
 
 def test_a_cache_folder_that_cannot_be_made_names_the_ways_out(mirror: Path, cache: Path) -> None:
@@ -253,8 +244,7 @@ class TestDataDir:
         with pytest.raises(DataError) as caught:
             resolve("mnist", mirror)
         assert str(caught.value) == (
-            f"checksum of {path} is {received}, expected {expected}; delete it and get it "
-            f"from {path.as_uri()}."
+            f"checksum of {path} is {received}, expected {expected}; delete it and get it from {path.as_uri()}."
         )
 
     def test_a_data_dir_is_only_read(self, mirror: Path) -> None:
@@ -263,9 +253,7 @@ class TestDataDir:
         assert {entry.name: entry.stat().st_mtime_ns for entry in mirror.iterdir()} == before
 
 
-def test_an_image_and_label_count_that_differ_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_and_label_count_that_differ_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = contents(images=20, labels=19)
     publish(tmp_path, made)
     monkeypatch.setitem(SOURCES, "mnist", source(made, tmp_path))
@@ -293,9 +281,7 @@ def test_label_files_in_place_of_images_are_refused(tmp_path: Path, monkeypatch:
 def test_an_unknown_name_or_split_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(DataError, match="expected one of digits, mnist, fashion-mnist; received 'cifar'"):
         load("cifar", "train")
-    with pytest.raises(
-        DataError, match="unknown split of mnist: expected one of train, test; received 'val'"
-    ):
+    with pytest.raises(DataError, match="unknown split of mnist: expected one of train, test; received 'val'"):
         load("mnist", "val")
     with pytest.raises(DataError, match="expected one of mnist, fashion-mnist; received 'digits'"):
         resolve("digits")

@@ -72,7 +72,7 @@ class Verify(Decorator):
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
         arrays = tuple(np.array(self.inner.to_host(x)) for x in inputs)
         result = self.inner.execute(op, inputs, params, out)
-        results = result if isinstance(result, tuple) else (result,)
+        results = result if type(result) is tuple else (result,)
         want = run_reference(op, arrays, params)
         hosts = tuple(np.asarray(self.inner.to_host(r)) for r in results)
         worst = check_results(op, arrays, params, hosts, want)
@@ -127,7 +127,7 @@ class Profile(Decorator):
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
         start = perf_counter_ns()
         result = self.inner.execute(op, inputs, params, out)
-        results = result if isinstance(result, tuple) else (result,)
+        results = result if type(result) is tuple else (result,)
         outs = [self.inner.describe(r) for r in results]
         spent = perf_counter_ns() - start
         cost = op.cost([self.inner.describe(x) for x in inputs], outs, params)

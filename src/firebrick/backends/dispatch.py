@@ -67,7 +67,7 @@ def execute(
             result = engine.execute(op, natives, params, _hint(out, inputs))
         except MemoryError as e:
             raise transfer.out_of_memory(op.name, avals, device) from e
-        results = result if isinstance(result, tuple) else (result,)
+        results = result if type(result) is tuple else (result,)
         base = inputs[0].storage.root if op.view else None
         made = []
         describe, memory = engine.describe, device._memory
@@ -88,7 +88,7 @@ def execute(
         return tuple(made)
     if op.decompose is not None:
         result = op.decompose(*(t.detach() for t in inputs), **params)
-        return tuple(t.detach() for t in (result if isinstance(result, tuple) else (result,)))
+        return tuple(t.detach() for t in (result if type(result) is tuple else (result,)))
     return _on_host(op, inputs, params, avals, device)
 
 
@@ -115,7 +115,7 @@ def _on_host(
     host = registry.backend("numpy")
     natives = tuple(np.asarray(a) for a in device.backend.read([t.storage.data for t in inputs]))
     result = host.execute(op, natives, params)
-    results = result if isinstance(result, tuple) else (result,)
+    results = result if type(result) is tuple else (result,)
     return tuple(wrap(device.backend.from_host(r, device), a, device) for r, a in zip(results, avals, strict=True))
 
 

@@ -102,7 +102,8 @@ class Op:
         bound: ``"compute"`` or ``"memory"``.
         fusion: How a compiler may fuse it.
         tolerance: k in error ≤ k · eps(dtype) · scale.
-        scale: ``"result"``: |result|; ``"operands"``: the same op on |operands|.
+        scale: ``"result"``: |result|; ``"operands"``: the same op on |operands|; ``"magnitude"``: the largest of the
+            operands' elements; or a function of arrays and parameters like ``reference``.
         dtypes: Names of the dtypes that ``samples`` accepts for the first group.
         view: Whether an engine may return memory of its first operand.
         broadcasts: Whether operands broadcast (cotangents are then summed back by autodiff).
@@ -122,7 +123,7 @@ class Op:
     bound: str
     fusion: str
     tolerance: float
-    scale: str = "result"
+    scale: str | Callable[..., Any] = "result"
     dtypes: tuple[str, ...] = ()
     view: bool = False
     broadcasts: bool = False

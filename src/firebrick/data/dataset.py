@@ -60,7 +60,9 @@ class ArrayDataset:
         self.arrays: tuple[Array, ...] = tuple(np.asarray(a) for a in arrays)
         shapes = ", ".join(f"arrays[{i}]: {a.dtype}{list(a.shape)}" for i, a in enumerate(self.arrays))
         if any(a.ndim == 0 for a in self.arrays) or len({len(a) for a in self.arrays}) > 1:
-            raise LoaderError("the arrays of an ArrayDataset have one first axis, the samples", shapes, "cut them to one length")
+            raise LoaderError(
+                "the arrays of an ArrayDataset have one first axis, the samples", shapes, "cut them to one length"
+            )
 
     def __len__(self) -> int:
         return len(self.arrays[0])
@@ -96,7 +98,8 @@ class Subset:
         if self.indices.ndim != 1 or (self.indices.size and not (0 <= self.indices.min() <= self.indices.max() < len(dataset))):
             raise LoaderError(
                 f"a Subset takes a list of numbers in [0, {len(dataset)})",
-                f"shape {self.indices.shape}" + (f", {self.indices.min()} to {self.indices.max()}" if self.indices.size else ""),
+                f"shape {self.indices.shape}"
+                + (f", {self.indices.min()} to {self.indices.max()}" if self.indices.size else ""),
                 "check the indices",
             )
 

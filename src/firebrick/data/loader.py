@@ -85,7 +85,9 @@ class DataLoader:
         if batch_size < 1:
             raise LoaderError("a batch holds at least one sample", f"batch_size {batch_size}", "choose batch_size=1 or more")
         if len(dataset) == 0:
-            raise LoaderError(f'loader "{name}" needs at least one sample', "an empty data set", "check where the data come from")
+            raise LoaderError(
+                f'loader "{name}" needs at least one sample', "an empty data set", "check where the data come from"
+            )
         if drop_last and len(dataset) < batch_size:
             raise _all_dropped(name, len(dataset), batch_size)
         self.dataset = dataset
@@ -98,7 +100,9 @@ class DataLoader:
         self.transform = transform
         self.dtype: DType = as_dtype(dtype)
         if self.dtype.kind != "float":
-            raise DTypeError("dtype is the dtype of floating arrays", self.dtype.name, 'pass "float32"; integers have their own')
+            raise DTypeError(
+                "dtype is the dtype of floating arrays", self.dtype.name, 'pass "float32"; integers have their own'
+            )
         self._positions: Array | None = None  # of the shuffled epoch; None for all
         self._epoch = 0
         self._position = 0  # samples handed out by the running or last iteration
@@ -113,7 +117,7 @@ class DataLoader:
         return n // self.batch_size * self.batch_size if self.drop_last else n
 
     def __len__(self) -> int:
-        return -(-self.samples // self.batch_size)
+        return (self.samples + self.batch_size - 1) // self.batch_size
 
     def __iter__(self) -> Iterator[Any]:
         start, self._start = self._start, 0
@@ -168,7 +172,9 @@ class DataLoader:
             goal = as_dtype(host.dtype)
         else:
             raise LoaderError(
-                "a batch holds numbers", f"arrays[{which}] of {label}: {host.dtype}{list(host.shape)}", "convert them in transform"
+                "a batch holds numbers",
+                f"arrays[{which}] of {label}: {host.dtype}{list(host.shape)}",
+                "convert them in transform",
             )
         tensor: Tensor = hooks.from_host(host.astype(goal.np, copy=False), self.device)
         tensor.label = label
@@ -202,6 +208,8 @@ class DataLoader:
                 f"start {low}, stop {high}",
                 "choose positions within it",
             )
+        if self.drop_last and high - low < self.batch_size:
+            raise _all_dropped(self.name, high - low, self.batch_size)
         return self._select(self._all_positions()[low:high], self.name)
 
     def split(self, devices: Sequence[Device | str]) -> list[DataLoader]:
@@ -235,7 +243,9 @@ class DataLoader:
                 begin = end
         shards = []
         for rank, (device, rows_of_rank) in enumerate(zip(places, pieces, strict=True)):
-            shard = self._select(np.concatenate(rows_of_rank), f"{self.name}, shard {rank} of {count}" if count > 1 else self.name)
+            shard = self._select(
+                np.concatenate(rows_of_rank), f"{self.name}, shard {rank} of {count}" if count > 1 else self.name
+            )
             shard.batch_size = (size - rank + count - 1) // count
             shard.device = device
             shards.append(shard)
@@ -246,8 +256,6 @@ class DataLoader:
         return np.arange(n) if self._positions is None else self._positions[:n]
 
     def _select(self, positions: Array, name: str) -> DataLoader:
-        if self.drop_last and len(positions) < self.batch_size and name == self.name:
-            raise _all_dropped(name, len(positions), self.batch_size)
         made = copy(self)
         made._positions, made.name = positions, name
         made._position = made._start = 0
@@ -290,7 +298,9 @@ class DataLoader:
         self._epoch, self._position, self._start = epoch, position, position
 
     def __repr__(self) -> str:
-        return f'DataLoader("{self.name}", {self.samples} samples in {len(self)} batches of {self.batch_size}, on {self.device})'
+        return (
+            f'DataLoader("{self.name}", {self.samples} samples in {len(self)} batches of {self.batch_size}, on {self.device})'
+        )
 
 
 def _integer(name: str, value: Any) -> int:

@@ -90,7 +90,7 @@ def interpret(graph: Graph, inputs: Sequence[Any], execute: Execute) -> tuple[An
     values: dict[int, Any] = dict(enumerate(inputs))
     for k, n in enumerate(graph.nodes):
         result = execute(n.op, tuple(values[i] for i in n.inputs), n.params)
-        for slot, value in enumerate(result if isinstance(result, tuple) else (result,)):
+        for slot, value in enumerate(result if type(result) is tuple else (result,)):
             values[n.first + slot] = value
         for i in set(n.inputs):
             if last[i] == k and i not in graph.outputs:

@@ -29,7 +29,7 @@ def run_reference(op: Op, arrays: tuple[Array, ...], params: dict[str, Any]) -> 
     """The reference's results for these operands, at the reference's precision."""
     with np.errstate(all="ignore"):
         out = op.reference(*(widen(a) for a in arrays), **params)
-    return tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
+    return tuple(np.asarray(o) for o in (out if type(out) is tuple else (out,)))
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,14 @@ def scale_of(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], want: Ar
     """What errors of ``op`` are relative to, by its entry."""
     if op.scale == "result" or as_dtype(want.dtype).kind not in _WIDE:
         return None
+    if callable(op.scale):
+        with np.errstate(all="ignore"):
+            return np.asarray(op.scale(*(widen(a) for a in arrays), **params))
     sizes = tuple(np.abs(widen(a)) if as_dtype(a.dtype).is_inexact else a for a in arrays)
     with np.errstate(all="ignore"):
         if op.scale == "operands":
             out = op.reference(*sizes, **params)
-            return np.asarray(out[0] if isinstance(out, tuple) else out)
+            return np.asarray(out[0] if type(out) is tuple else out)
         top = max((float(np.nanmax(np.where(np.isfinite(s), s, 0.0))) for s in sizes if s.size), default=0.0)
         return np.full(want.shape, top)
 

@@ -125,10 +125,16 @@ def _layer_norm_simple(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
     return _standardised(x, eps)[0] * weight + bias
 
 
+def _layer_norm_scale(x: Array, weight: Array, bias: Array, *, eps: float) -> Array:
+    """What rounding x costs: its error over the spread, which is small where a row is nearly constant."""
+    top = np.max(np.abs(x), -1, keepdims=True, initial=0.0)
+    return np.asarray(top / np.sqrt(np.var(x, -1, keepdims=True) + eps) * np.abs(weight) + np.abs(bias))
+
+
 @register(
     operands="x:floating=T weight:floating=T bias:floating=T", infer=_infer_layer_norm, vjp=_layer_norm_vjp,
     residuals=("inputs",), samples=_layer_norm_samples, cost=per_result(8), bound="memory", fusion="row", tolerance=32,
-    scale="magnitude", dtypes=FLOATS, decompose=_layer_norm_simple,
+    scale=_layer_norm_scale, dtypes=FLOATS, decompose=_layer_norm_simple,
 )  # fmt: skip
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> Array:
     """(x - mean) / √(variance + eps) · weight + bias over the last axis, with the biased variance."""

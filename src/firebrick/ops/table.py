@@ -59,7 +59,7 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
         if vjp is not None and not callable(vjp) and not (isinstance(vjp, Nondifferentiable) and vjp.reason):
             problems.append("vjp must be a rule, or Nondifferentiable with a reason")
         for f, choices in _CHOICES.items():
-            if f in fields and fields[f] not in choices:
+            if f in fields and fields[f] not in choices and not (f == "scale" and callable(fields[f])):
                 problems.append(f"{f} must be one of {', '.join(choices)}, not {fields[f]!r}")
         if not set(fields.get("residuals", ())) <= {"inputs", "outputs"}:
             problems.append('residuals may hold "inputs" and "outputs"')

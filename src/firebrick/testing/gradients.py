@@ -81,7 +81,7 @@ def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> De
     if op.scale == "operands":
         magnitudes = tuple(np.abs(a) if a.dtype.kind not in "biu" else a for a in arrays)
         sizes.append(_pull(op, _wide(magnitudes), params, hooks.from_host(np.abs(wide), home)))
-    floor = max(map(_top, (*arrays, u))) if op.scale == "magnitude" else 0.0
+    floor = max(map(_top, (*arrays, u))) if op.scale not in ("result", "operands") else 0.0
     worst = Deviation(0.0, tolerance_of(op), (), None, None)
     for i, (g, w) in enumerate(zip(got, want, strict=True)):
         host = g.numpy()

@@ -35,7 +35,7 @@ def values_in(layout: str, x: Array) -> Array:
     if axis is None:
         return x
     first = x[(slice(None),) * axis + (slice(0, 1),)]
-    return np.array(np.broadcast_to(first, x.shape))
+    return np.array(np.broadcast_to(first, x.shape), order="C")
 
 
 def place(layout: str, x: Array, device: Device) -> Tensor:

@@ -101,14 +101,14 @@ class HostBackend(Backend):
 
 
 def _as_arrays(result: Any) -> Any:
-    if isinstance(result, tuple):
+    if type(result) is tuple:
         return tuple(np.asarray(r) for r in result)
     return result if type(result) is np.ndarray else np.asarray(result)
 
 
 @np.errstate(all="ignore")
 def _narrow(result: Any, wide: Any, to: Any) -> Any:
-    if isinstance(result, tuple):
+    if type(result) is tuple:
         return tuple(_narrow(r, wide, to) for r in result)
     result = np.asarray(result)
     return result.astype(to) if result.dtype == wide else result

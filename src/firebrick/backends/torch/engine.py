@@ -142,6 +142,9 @@ class TorchBackend(Backend):
 
     # moving data
 
+    def host_memory(self, device: Device) -> bool:
+        return device.platform == "cpu"
+
     def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Any:
         try:
             return self._memory.from_host(array, device)

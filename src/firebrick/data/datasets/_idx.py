@@ -55,9 +55,7 @@ def read_idx(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(
-            f"cannot read {path}: {error.strerror or error}. Check the path and its permissions."
-        ) from error
+        raise DataError(f"cannot read {path}: {error.strerror or error}. Check the path and its permissions.") from error
     data, damage = _decompress(content) if content.startswith(_GZIP_MAGIC) else (content, None)
     try:
         dtype, shape, start = _parse_header(path, data)
@@ -92,8 +90,7 @@ def _decompress(content: bytes) -> tuple[bytes, str | None]:
 def _parse_header(path: Path, data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     if len(data) < 4:
         raise DataError(
-            f"{path}: expected an IDX magic number of 4 bytes; received {len(data)} bytes. "
-            f"Delete the file and get it again."
+            f"{path}: expected an IDX magic number of 4 bytes; received {len(data)} bytes. Delete the file and get it again."
         )
     zeros, code, ndim = data[:2], data[2], data[3]
     if zeros != b"\x00\x00" or code not in _DTYPES or ndim == 0:

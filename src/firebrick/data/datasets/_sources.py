@@ -100,9 +100,7 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def resolve(
-    name: str, data_dir: str | os.PathLike[str] | None = None, *, split: str | None = None
-) -> dict[str, Path]:
+def resolve(name: str, data_dir: str | os.PathLike[str] | None = None, *, split: str | None = None) -> dict[str, Path]:
     """Give the path of each file of a data set, verified against its published sha256.
 
     Args:
@@ -122,9 +120,7 @@ def resolve(
     if name not in SOURCES:
         raise DataError(f"unknown data set: expected one of {', '.join(SOURCES)}; received {name!r}.")
     source = SOURCES[name]
-    files = {
-        role: file for role, file in source.files.items() if split is None or role.startswith(f"{split}-")
-    }
+    files = {role: file for role, file in source.files.items() if split is None or role.startswith(f"{split}-")}
     if not files:
         raise DataError(f"{name} has no split {split!r}: expected one of train, test.")
     if data_dir is not None:

@@ -1,0 +1,90 @@
+"""``Parameter`` and ``Buffer``: the tensors of a module, told apart from other tensors and from each other by type.
+
+Both are handles whose identity lasts: an optimizer's update, ``load_state_dict`` and ``to`` rebind them, so every module
+that shares one sees the change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.bind import describe, not_a_tensor
+from firebrick.core.errors import DTypeError
+from firebrick.core.hooks import hooks
+from firebrick.core.tensor import Tensor
+
+
+class Parameter(Tensor):
+    """A tensor that training changes.
+
+    Args:
+        value: Floating tensor; the parameter is an untracked handle on its values.
+        frozen: Whether gradients and updates leave it out.
+
+    Raises:
+        DTypeError: The dtype is not floating.
+        OperandError: The value is no tensor.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.Parameter(fb.zeros(2)).frozen
+        False
+    """
+
+    __slots__ = ("frozen",)
+
+    def __init__(self, value: Tensor, *, frozen: bool = False, label: str | None = None) -> None:
+        _check("Parameter", value)
+        if value.dtype.kind != "float":
+            raise DTypeError("a parameter has a floating dtype", describe("value", value), "keep other tensors in nn.Buffer")
+        super().__init__(value.storage, value.dtype, value.shape, value.device, label or value.label)
+        self.frozen = frozen
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        return Parameter(self.detach(), frozen=self.frozen)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _parameter, (np.array(self.numpy()), self.device, self.label, self.frozen)
+
+
+class Buffer(Tensor):
+    """A tensor of a module that belongs to its state but that training does not change by gradients.
+
+    Args:
+        value: Tensor of any dtype; the buffer is an untracked handle on its values.
+
+    Raises:
+        OperandError: The value is no tensor.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.Buffer(fb.asarray([1, 2])).tolist()
+        [1, 2]
+    """
+
+    __slots__ = ()
+
+    def __init__(self, value: Tensor, *, label: str | None = None) -> None:
+        _check("Buffer", value)
+        super().__init__(value.storage, value.dtype, value.shape, value.device, label or value.label)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
+        return Buffer(self.detach())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _buffer, (np.array(self.numpy()), self.device, self.label)
+
+
+def _check(kind: str, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise not_a_tensor(kind, "value", value, None)
+
+
+def _parameter(values: np.ndarray[Any, Any], device: Any, label: str | None, frozen: bool) -> Parameter:
+    return Parameter(hooks.from_host(values, device), frozen=frozen, label=label)
+
+
+def _buffer(values: np.ndarray[Any, Any], device: Any, label: str | None) -> Buffer:
+    return Buffer(hooks.from_host(values, device), label=label)

@@ -1,0 +1,163 @@
+"""The generators that are there without asking: one a device for draws, one for initial parameters, all from one seed.
+
+The process's seed is 0 until ``seed(n)`` sets it, so a program draws the same numbers every time it runs. Every device
+starts from the same seed, so a program draws the same numbers wherever it runs. Initial parameters have a stream of their
+own, which draws elsewhere do not move: ``fb.random.seed(0); Model()`` gives the same weights on every device.
+"""
+
+from __future__ import annotations
+
+from threading import RLock
+from typing import Any
+
+from firebrick.backends.registry import find_device
+from firebrick.core.device import Device
+from firebrick.core.tensor import Tensor
+from firebrick.random.generator import Generator, State
+
+_INITIAL = 0  # stream number of initial parameters
+
+_lock = RLock()
+_generators: dict[Device, Generator] = {}
+_root = Generator(0)
+_initial = _root.fork(_INITIAL)
+
+
+def seed(n: int) -> None:
+    """Restart every default generator of the process from ``n``.
+
+    Args:
+        n: Int in [0, 2^64).
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.random.seed(3)
+        >>> a = fb.random.normal((2,)).tolist()
+        >>> fb.random.seed(3)
+        >>> a == fb.random.normal((2,)).tolist()
+        True
+    """
+    global _root, _initial
+    with _lock:
+        _root = Generator(n)
+        _initial = _root.fork(_INITIAL)
+        _generators.clear()
+        for device in Device._made.values():
+            if device.backend is not None:
+                device.backend.seeds.pop(device, None)
+
+
+def default_generator(device: Any = None) -> Generator:
+    """The generator that draws on a device use when none is named.
+
+    It starts from the seed that ``Backend.seed(device, n)`` set last, if it was set after ``seed(n)``, else from the
+    process's seed.
+
+    Args:
+        device: Device or device string; the default device by default.
+    """
+    goal = find_device(device)
+    with _lock:
+        own = goal.backend.seeds.pop(goal, None)  # taken once, so that seeding with the same number restarts again
+        if own is not None:
+            _generators[goal] = Generator(own)
+        elif goal not in _generators:
+            _generators[goal] = Generator(_seed_of(_root))
+        return _generators[goal]
+
+
+def initial_generator() -> Generator:
+    """The generator that initial parameters are drawn from when a layer is given none."""
+    return _initial
+
+
+def _seed_of(generator: Generator) -> int:
+    words = generator.state()["seed"]
+    return int(words[0]) | int(words[1]) << 32
+
+
+def state() -> State:
+    """Where all default generators stand, as a plain tree for a checkpoint."""
+    with _lock:
+        return {
+            "process": _root.state(),
+            "initial": _initial.state(),
+            "devices": {d.name: default_generator(d).state() for d in list(_generators)},
+        }
+
+
+def set_state(saved: State) -> None:
+    """Go to where ``state()`` was taken; generators of other devices start from the saved process's seed.
+
+    Raises:
+        ConfigError: It is no such state.
+        DeviceError: It names a device that is not there.
+    """
+    devices = {find_device(name): s for name, s in saved["devices"].items()}
+    made = {}
+    for device, s in devices.items():
+        made[device] = Generator(0)
+        made[device].set_state(s)
+    process, first = Generator(0), Generator(0)
+    process.set_state(saved["process"])
+    first.set_state(saved["initial"])
+    with _lock:
+        seed(_seed_of(process))
+        _initial.set_state(first.state())
+        _generators.update(made)
+
+
+def uniform(shape: Any, low: float = 0.0, high: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Uniform numbers in [low, high) from the device's default generator; see ``Generator.uniform``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> x = fb.random.uniform((100,), -1.0, 1.0)
+        >>> bool(fb.all(fb.abs(x) <= 1.0))
+        True
+    """
+    return default_generator(device).uniform(shape, low, high, dtype=dtype, device=device)
+
+
+def normal(shape: Any, mean: float = 0.0, std: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Normal numbers from the device's default generator; see ``Generator.normal``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.random.normal((2, 3), dtype=fb.float64).dtype
+        firebrick.float64
+    """
+    return default_generator(device).normal(shape, mean, std, dtype=dtype, device=device)
+
+
+def bernoulli(shape: Any, p: float = 0.5, *, device: Any = None) -> Tensor:
+    """True with probability p, from the device's default generator; see ``Generator.bernoulli``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.random.bernoulli((3,), 1.0).tolist()
+        [True, True, True]
+    """
+    return default_generator(device).bernoulli(shape, p, device=device)
+
+
+def integers(low: int, high: int, shape: Any = (), *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Integers in [low, high) from the device's default generator; see ``Generator.integers``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.random.integers(5, 6, (3,)).tolist()
+        [5, 5, 5]
+    """
+    return default_generator(device).integers(low, high, shape, dtype=dtype, device=device)
+
+
+def permutation(n: int, *, device: Any = None) -> Tensor:
+    """0 … n - 1 in random order, from the device's default generator; see ``Generator.permutation``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> sorted(fb.random.permutation(4).tolist())
+        [0, 1, 2, 3]
+    """
+    return default_generator(device).permutation(n, device=device)

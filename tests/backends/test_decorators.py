@@ -1,0 +1,85 @@
+"""``verify`` finds an engine's wrong result by the op's name; ``profile`` counts everything that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.backends import register_backend, unregister_backend
+from firebrick.backends.decorators import VerificationError
+from firebrick.backends.numpy import HostBackend
+
+
+class OffByALittle(HostBackend):
+    """Right in everything but ``tanh``, which is 1e-5 off."""
+
+    engine = "little"
+    platforms = ("little",)
+
+    def execute(self, op: Any, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
+        result = super().execute(op, inputs, params, out)
+        return result * np.float32(1 + 1e-5) if op.name == "tanh" else result
+
+    def fast_kernel(self, op: Any, dtypes: Any) -> Any:
+        return None
+
+
+@pytest.fixture
+def little() -> Iterator[str]:
+    register_backend(OffByALittle())
+    try:
+        yield "little"
+    finally:
+        unregister_backend("little")
+
+
+def test_verify_names_the_op_that_differs_and_shows_both_values(little: str) -> None:
+    x = fb.asarray([0.5, 1.0], device=little)
+    assert fb.tanh(fb.exp(x)).shape == (2,)  # nobody notices
+    with fb.verify(little), pytest.raises(VerificationError, match=r"tanh on little must agree") as e:
+        fb.tanh(fb.exp(x))
+    assert "units of precision" in str(e.value)
+
+
+def test_verify_passes_a_right_engine_and_restores_the_fast_path() -> None:
+    x, y = fb.ones(3), fb.ones(3)
+    fb.add(x, y)
+    with fb.verify("cpu"):
+        assert x.device.backend.engine == "cpu"
+        fb.add(x, y)
+        assert x.device.backend.checked == 1
+    fb.add(x[:2], y[:2])  # the general path fills the cache again
+    assert type(x.device.backend).__name__ == "CpuBackend"
+
+
+def test_verify_covers_the_backward_pass(little: str) -> None:
+    def loss(x: fb.Tensor) -> fb.Tensor:
+        return fb.sum(x * x)
+
+    with fb.verify("cpu"):
+        backend = fb.device("cpu").backend
+        fb.grad(loss)(fb.ones(4))
+        assert backend.checked >= 4
+
+
+def test_profile_counts_every_call_also_of_the_fast_path() -> None:
+    x, y = fb.ones(5), fb.ones(5)
+    fb.add(x, y)
+    with fb.profile("cpu") as report:
+        for _ in range(7):
+            fb.add(x, y)
+    row = report.rows["cpu", "add"]
+    assert row.calls == 7
+    assert row.bytes == 7 * 60
+    assert row.flops == 35
+    assert "add" in str(report)
+
+
+def test_an_exception_inside_the_block_restores_the_engine() -> None:
+    with pytest.raises(ZeroDivisionError), fb.profile("cpu"):
+        _ = 1 // 0
+    assert type(fb.device("cpu").backend).__name__ == "CpuBackend"
