@@ -96,7 +96,7 @@ def test_compile_interprets_a_graph_by_default() -> None:
             continue
         backend = x.device.backend
         (result,) = backend.compile(graph)(x.storage.data)
-        assert np.allclose(backend.to_host(result), [*np.exp([0, 1, 2]), 0, 1, 2])
+        assert np.allclose(backend.to_host(result), np.exp(np.arange(3.0)) + np.arange(3.0))
     meta = fb.device("meta").backend
     assert meta.compile(graph)(Aval((3,), fb.float32)) == (Aval((3,), fb.float32),)
 

@@ -156,9 +156,9 @@ def run(
     cotangents: dict[tuple[int, int], Tensor],
     create_graph: bool,
     stop: frozenset[int] = frozenset(),
-) -> dict[int, Tensor]:
-    """Pass cotangents down the nodes (newest first), not past those of ``stop``; returns those of leaves by leaf id."""
-    found: dict[int, Tensor] = {}
+) -> dict[Node, Tensor]:
+    """Pass cotangents down the nodes (newest first), not past those of ``stop``; returns those of the leaves."""
+    found: dict[Node, Tensor] = {}
     memo: dict[Any, Storage] = {}
     tokens = region.set(None), strategy.set("none")
     try:
@@ -174,7 +174,7 @@ def run(
 def _step(
     node: Node,
     cotangents: dict[tuple[int, int], Tensor],
-    found: dict[int, Tensor],
+    found: dict[Node, Tensor],
     memo: dict[Any, Storage],
     create_graph: bool,
     stop: frozenset[int],
@@ -195,9 +195,10 @@ def _step(
                 gs[0] = changed
     if node.op is None:
         assert gs[0] is not None
-        found[node.id] = gs[0]
         if node.parents and node.id not in stop:  # a leaf made on top of a tensor that an outer gradient tracks
             _add(cotangents, node.parents[0], gs[0])
+        else:
+            found[node] = gs[0]
         return
     whole = [
         g if g is not None or not a.dtype.is_inexact else _zeros(node, slot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from firebrick.autodiff.tape import Node
 from firebrick.core.bind import describe
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
 from firebrick.core.tensor import Tensor
@@ -24,8 +25,9 @@ class Gradients:
         [2.0, 4.0]
     """
 
-    def __init__(self, found: dict[int, Tensor]) -> None:
-        self._found = found
+    def __init__(self, found: dict[Node, Tensor]) -> None:
+        self._found = {node.leaf: g for node, g in found.items()}
+        self._handles = {id(t): node.handle for node in found if (t := node.handle()) is not None}
 
     def __len__(self) -> int:
         return len(self._found)
@@ -42,13 +44,14 @@ class Gradients:
         Raises:
             GradientError: The handle was rebound since the forward pass.
         """
-        if leaf.leaf < 0 and -leaf.leaf in self._found:
+        found = self._found.get(leaf.leaf)
+        if found is None and (known := self._handles.get(id(leaf))) is not None and known() is leaf:
             raise GradientError(
                 "gradients are read with the handle as it was in the forward pass",
                 f"{describe('x', leaf)}, rebound since by an assignment, an update or out=",
                 "read the gradient before changing the tensor, or keep x.detach() of the new value elsewhere",
             )
-        return self._found.get(leaf.leaf)
+        return found
 
     def __getitem__(self, leaf: Tensor) -> Tensor:
         found = self.get(leaf)
@@ -64,6 +67,7 @@ class Gradients:
     def remove(self, leaf: Tensor) -> Tensor | None:
         """Take a gradient out; None if there is none."""
         self.get(leaf)
+        self._handles.pop(id(leaf), None)
         return self._found.pop(leaf.leaf, None)
 
     def replace(self, leaf: Tensor, gradient: Tensor) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
 from typing import Any, Protocol
+from weakref import ref
 
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
@@ -23,6 +24,7 @@ from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
 _ids = count(1)
+_leaf_ids = count(1)
 _enabled: ContextVar[bool] = ContextVar("firebrick_grad", default=True)
 strategy: ContextVar[str] = ContextVar("firebrick_checkpointing", default="none")
 region: ContextVar[Any] = ContextVar("firebrick_checkpoint_region", default=None)
@@ -78,6 +80,10 @@ def handle(v: Value, memo: dict[Any, Storage], node: Any = None, slot: int = 0) 
     return t
 
 
+def _nobody() -> None:
+    return None
+
+
 class Node:
     """One recorded operation (or, without ``op``, a leaf).
 
@@ -90,11 +96,12 @@ class Node:
         hooks: Functions of the cotangent, for leaves and tensors with ``register_hook``.
         where: Label for messages.
         freed: Whether a backward pass let go of the residuals.
+        leaf, handle: For a leaf: its leaf id, and the tensor it was made from if that still lives.
         closed: For a leaf: whether the call that tracked it is over, so that nobody wants its gradient any more.
     """
 
     __slots__ = (
-        "__weakref__", "closed", "device", "freed", "hooks", "id", "in_avals", "inputs", "op", "out_avals", "outputs", "params",
+        "__weakref__", "closed", "device", "freed", "handle", "hooks", "id", "in_avals", "inputs", "leaf", "op", "out_avals", "outputs", "params",
         "parents", "recipes", "where",
     )  # fmt: skip
 
@@ -110,6 +117,8 @@ class Node:
         self.hooks: list[Callable[[Tensor], Tensor | None]] = []
         self.freed = False
         self.closed = False
+        self.leaf = 0
+        self.handle: Callable[[], Tensor | None] = _nobody
 
 
 def grad_enabled() -> bool:
@@ -188,9 +197,11 @@ def _keep_balanced(node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor
 
 
 def make_leaf(t: Tensor) -> Node:
-    """Track a handle as a leaf from here on."""
+    """Track a handle as a leaf from here on. Its leaf id stays the same until it is rebound."""
     node = Node(None, (t.aval,), t.device, t.label)
-    t.node, t.slot, t.leaf = node, 0, node.id
+    t.leaf = t.leaf if t.leaf > 0 else next(_leaf_ids)
+    node.leaf, node.handle = t.leaf, ref(t)
+    t.node, t.slot = node, 0
     return node
 
 

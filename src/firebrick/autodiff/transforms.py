@@ -55,6 +55,7 @@ class _Leaves:
         leaves, self.spec = trees.flatten(argument, is_leaf=_is_module)
         self.modular = any(_is_module(v) for v in leaves)
         self.nodes: list[Node] = []
+        self.ids: frozenset[int] = frozenset()
         self._restore: list[tuple[Tensor, Any, int]] = []
         owned = _owned.get()
         tracked: list[Any] = []
@@ -80,6 +81,7 @@ class _Leaves:
                     self.nodes.append(_track(t))
                     tracked.append(t)
         except BaseException:
+            self.ids = frozenset(n.id for n in self.nodes)
             self.restore()
             raise
         self.ids = frozenset(n.id for n in self.nodes)
@@ -92,7 +94,7 @@ class _Leaves:
         for n in self.nodes:
             n.closed = True
         for p, node, slot in reversed(self._restore):
-            if p.node is not None and p.node.op is None and p.leaf == p.node.id:
+            if p.node is not None and p.node.id in self.ids:
                 p.node, p.slot = node, slot
 
     def within_another(self, nodes: list[Node]) -> bool:
@@ -100,13 +102,13 @@ class _Leaves:
         recorded too."""
         return any(n.op is None and (bool(n.parents) if n.id in self.ids else not (n.parents or n.closed)) for n in nodes)
 
-    def collect(self, found: dict[int, Tensor]) -> Any:
+    def collect(self, found: dict[Node, Tensor]) -> Any:
         """Gradients in the argument's structure, zeros where the result does not depend on a tensor."""
         if self.modular:
-            return Gradients({k: g for k, g in found.items() if k in self.ids})
+            return Gradients({n: g for n, g in found.items() if n.id in self.ids})
         out = []
         for node, t in zip(self.nodes, self.tracked, strict=True):
-            g = found.get(node.id)
+            g = found.get(node)
             out.append(filled(0.0, t.detach()) if g is None else g)
         return trees.unflatten(self.spec, out)
 
@@ -202,7 +204,10 @@ def vjp(fn: Callable[..., Tensor], *primals: Tensor) -> tuple[Tensor, Callable[[
         >>> [t.tolist() for t in pull(fb.ones(1))]
         [[5.0], [2.0]]
     """
-    leaves = _Leaves(list(primals))
+    return _pulled(fn, _Leaves(list(primals)))
+
+
+def _pulled(fn: Callable[..., Tensor], leaves: _Leaves) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
     with grad_mode(True):
         out = fn(*leaves.argument)
     if out.node is None:
@@ -232,7 +237,9 @@ def jvp(fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[
         raise GradientError("jvp needs one tangent for each primal", f"{len(primals)} and {len(tangents)}", "add one")
     for p, t in zip(primals, tangents, strict=True):
         check_cotangent(p, t)
-    out, pull = vjp(fn, *primals)
+    leaves = _Leaves(list(primals))
+    out, pull = _pulled(fn, leaves)
+    leaves.restore()
 
     def paired(u: Tensor) -> Tensor:
         total = None

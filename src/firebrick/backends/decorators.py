@@ -19,7 +19,6 @@ from firebrick.backends.contract import Backend
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import ExecutionError
 from firebrick.core.op import Op
-from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results, run_reference
 
 
@@ -153,12 +152,8 @@ def _installed(wrap: Callable[[Backend], Decorator], engines: tuple[str, ...]) -
 
 
 def _swap(engine: str, to: Backend) -> None:
-    registry._backends[engine] = to
-    for device in registry._found.values():
-        if device.engine == engine:
-            device.backend = to
-    for op in OPS.values():
-        op.fast.clear()
+    assert to.engine == engine
+    registry.register_backend(to)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.errors import DeviceError
 from firebrick.core.hooks import hooks
+from firebrick.ops import OPS
 
 _OWN = {
     "cpu": "firebrick.backends.cpu:CpuBackend",
@@ -84,6 +85,16 @@ def register_backend(made: Backend) -> None:
     """Make an engine known in this process (tests and notebooks; packages use the entry-point group)."""
     with _lock:
         _backends[made.engine] = made
+        for device in _found.values():
+            if device.engine == made.engine:
+                device.backend = made
+        forget_kernels()
+
+
+def forget_kernels() -> None:
+    """Empty the fast paths: which engine serves a device has changed."""
+    for op in OPS.values():
+        op.fast.clear()
 
 
 def unregister_backend(engine: str) -> None:
@@ -92,6 +103,7 @@ def unregister_backend(engine: str) -> None:
         _backends.pop(engine, None)
         for name in [n for n, d in _found.items() if d.engine == engine]:
             del _found[name]
+        forget_kernels()
 
 
 def default_device() -> Device:

@@ -196,6 +196,12 @@ class Tensor:
         """The same values, untracked, as another handle."""
         return Tensor(self.storage, self.dtype, self.shape, self.device, self.label)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self.detach()  # nobody writes what another handle shows, so a copy may share it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (np.array(hooks.to_host(self)), self.device, self.label)
+
     def _rebind(self, to: Tensor) -> None:
         """Make this handle show ``to``; what other handles show stays as it is."""
         self.storage, self.dtype, self.shape = to.storage, to.dtype, to.shape
@@ -377,3 +383,10 @@ class Tensor:
     def argmax(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
         """``fb.argmax``."""
         return _call["argmax"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def _restored(values: np.ndarray[Any, Any], device: Device, label: str | None) -> Tensor:
+    """A pickled tensor, on the device it was on."""
+    made: Tensor = hooks.from_host(values, device)
+    made.label = label
+    return made

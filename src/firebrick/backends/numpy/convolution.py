@@ -31,7 +31,7 @@ def conv2d(x: Array, weight: Array, *, stride: Any, padding: Any, dilation: Any,
     n, o = x.shape[0], weight.shape[0]
     hw = _out_hw(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     cols = _unfold(x, weight.shape[2:], stride, padding, dilation, groups)
-    return np.matmul(weight.reshape(groups, o // groups, -1), cols).reshape(n, o, *hw)
+    return np.asarray(np.matmul(weight.reshape(groups, o // groups, -1), cols)).reshape(n, o, *hw)
 
 
 def conv2d_weight(x: Array, g: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
@@ -40,7 +40,7 @@ def conv2d_weight(x: Array, g: Array, *, kernel: Any, stride: Any, padding: Any,
     cols = _unfold(x, kernel, stride, padding, dilation, groups)
     gg = g.reshape(n, groups, o // groups, g.shape[2] * g.shape[3])
     each = np.matmul(gg, cols.transpose(0, 1, 3, 2))
-    return np.sum(each, axis=0, dtype=x.dtype).reshape(o, x.shape[1] // groups, *kernel)
+    return np.asarray(np.sum(each, axis=0, dtype=x.dtype)).reshape(o, x.shape[1] // groups, *kernel)
 
 
 def conv2d_input(g: Array, weight: Array, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:

@@ -1,0 +1,372 @@
+"""``Module``: a layer or model, as a Python object whose attributes are its parameters, buffers and parts.
+
+There is no registration: ``named_parameters`` walks the attributes, looking into modules, lists, tuples and dicts, and
+reports every parameter once, under its first name. A module is called like a function; the call first checks its tensor
+arguments against its own parameters, by the names a user knows them by.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from inspect import signature
+from typing import Any, Self
+
+import numpy as np
+
+from firebrick.autodiff.tape import no_grad
+from firebrick.backends.dispatch import check_storable
+from firebrick.backends.registry import find_device
+from firebrick.core.bind import describe, not_a_tensor
+from firebrick.core.device import Device
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.errors import DeviceMismatchError, DTypeError, ShapeError
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import astype
+from firebrick.nn import saved
+from firebrick.nn.parameter import Buffer, Parameter
+from firebrick.random import Generator
+
+watch: ContextVar[Callable[[Module, Any], None] | None] = ContextVar("firebrick_watch_modules", default=None)
+
+
+class Module:
+    """Base of layers and models: assign parameters and parts as attributes, and write ``forward``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> class Scale(fb.nn.Module):
+        ...     def __init__(self):
+        ...         self.factor = fb.nn.Parameter(fb.ones(()))
+        ...
+        ...     def forward(self, x):
+        ...         return x * self.factor
+        >>> model = Scale()
+        >>> model(fb.asarray([2.0])).tolist(), [name for name, _ in model.named_parameters()]
+        ([2.0], ['factor'])
+    """
+
+    training: bool = True
+    _path: str | None = None  # from the root that first named it; "" for a root
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; subclasses write it."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward: write what it computes there")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """``forward``, after checking the arguments.
+
+        Raises:
+            OperandError: An argument is a NumPy array.
+            DeviceMismatchError: A tensor argument and a parameter of this module are on different devices.
+        """
+        if self._path is None:
+            self._name("")
+        self._check_entry(args, kwargs)
+        seen = watch.get()
+        result = self.forward(*args, **kwargs)
+        if seen is not None:
+            seen(self, result)
+        return result
+
+    def _check_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        home: Device | None = None
+        for v in (*args, *kwargs.values(), *self.__dict__.values()):
+            if isinstance(v, Tensor):
+                if home is None:
+                    home = v.device
+                elif v.device is not home:
+                    raise self._mismatch(args, kwargs)
+            elif isinstance(v, (list, tuple)):
+                for t in v:
+                    if isinstance(t, Tensor):
+                        home = home or t.device
+                        if t.device is not home:
+                            raise self._mismatch(args, kwargs)
+            elif isinstance(v, np.ndarray) and any(v is a for a in (*args, *kwargs.values())):
+                name = next(n for n, a in self._arguments(args, kwargs) if a is v)
+                raise not_a_tensor(type(self).__name__, name, v, home.name if home else None)
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The arguments with the names that ``forward`` gives them."""
+        for name, v in signature(self.forward).bind(*args, **kwargs).arguments.items():
+            if isinstance(v, (list, tuple)):
+                yield from ((f"{name}[{i}]", t) for i, t in enumerate(v))
+            elif isinstance(v, dict):
+                yield from v.items()
+            else:
+                yield name, v
+
+    def _mismatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> DeviceMismatchError:
+        prefix = f"{self._path}." if self._path else ""
+        given = [(n, t) for n, t in self._arguments(args, kwargs) if isinstance(t, Tensor)]
+        own = [(prefix + n, t) for n, t in _members(self.__dict__.items()) if isinstance(t, Tensor)]
+        first, x = (given or own)[0]
+        name, other = next((n, t) for n, t in given + own if t.device is not x.device)
+        shown = describe(name, other.detach()) if any(other is t for _, t in own) else describe(name, other)
+        shown = shown.removesuffix(f" ({name})")
+        if any(other is t for _, t in own) and given:
+            remedy = f'move the input, {first}.to("{other.device}"), or the model, model.to("{x.device}")'
+        else:
+            remedy = f'move one of them: {name}.to("{x.device}") or {first}.to("{other.device}")'
+        return DeviceMismatchError(
+            f"{type(self).__name__}: all tensors must be on one device",
+            f"{describe(first, x)} and {shown}",
+            remedy,
+            op=type(self).__name__,
+            operands=[first, name],
+            devices=[x.device.name, other.device.name],
+        )
+
+    # attributes
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a plain tensor over a parameter or buffer changes that one's values.
+
+        Raises:
+            DeviceMismatchError, DTypeError, ShapeError: The tensor differs from the parameter in device, dtype or shape.
+        """
+        held = self.__dict__.get(name)
+        if isinstance(held, (Parameter, Buffer)) and isinstance(value, Tensor) and not isinstance(value, (Parameter, Buffer)):
+            _check_fits(type(self).__name__, name, held, value)
+            held._rebind(value.detach())
+            return
+        object.__setattr__(self, name, value)
+        path = name if not self._path else f"{self._path}.{name}"
+        if isinstance(value, (Parameter, Buffer)):
+            value.label = value.label or path
+        elif isinstance(value, Module) and self._path is not None:
+            value._name(path)
+
+    def _name(self, path: str) -> None:
+        """Label every parameter, buffer and part with its path from the root, first names first."""
+        prefix = f"{path}." if path else ""
+        object.__setattr__(self, "_path", path)
+        for name, member in reversed(_walk(self)):
+            if isinstance(member, Module):
+                object.__setattr__(member, "_path", prefix + name)
+            elif isinstance(member, Tensor):
+                member.label = prefix + name
+
+    # parts
+
+    def _tensors(self) -> list[tuple[str, Any]]:
+        if self._path is None:
+            self._name("")
+        found = []
+        prefix = f"{self._path}." if self._path else ""
+        for name, member in _walk(self):
+            if isinstance(member, (Parameter, Buffer)):
+                member.label = prefix + name
+                found.append((name, member))
+        return found
+
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        """All parameters, frozen ones too, with their paths (``conv1.weight``); a shared one once, under its first."""
+        return [(n, p) for n, p in self._tensors() if isinstance(p, Parameter)]
+
+    def parameters(self) -> list[Parameter]:
+        """All parameters, each once."""
+        return [p for _, p in self.named_parameters()]
+
+    def trainable_parameters(self) -> list[tuple[str, Parameter]]:
+        """The parameters that are not frozen, with their paths: what ``fb.value_and_grad`` differentiates by."""
+        return [(n, p) for n, p in self.named_parameters() if not p.frozen]
+
+    def named_buffers(self) -> list[tuple[str, Buffer]]:
+        """All buffers with their paths."""
+        return [(n, b) for n, b in self._tensors() if isinstance(b, Buffer)]
+
+    def buffers(self) -> list[Buffer]:
+        """All buffers, each once."""
+        return [b for _, b in self.named_buffers()]
+
+    def modules(self) -> list[tuple[str, Module]]:
+        """This module (path "") and all its parts, each once, in the order of their attributes."""
+        return [("", self), *((n, m) for n, m in _walk(self) if isinstance(m, Module))]
+
+    def generators(self) -> dict[str, Generator]:
+        """The random generators of the parts (of dropout, say) by path: their states belong in a checkpoint."""
+        return {n: g for n, g in _walk(self) if isinstance(g, Generator)}
+
+    # state
+
+    def state_dict(self) -> saved.StateDict:
+        """The values of all parameters and buffers by path, as handles that later changes do not reach.
+
+        A shared parameter is there once; ``.aliases`` maps its other paths to that one.
+        """
+        return saved.StateDict({n: t.detach() for n, t in self._tensors()}, _aliases(self))
+
+    def load_state_dict(self, state: Any, strict: bool = True) -> saved.Loaded:
+        """Take over the values of a ``state_dict()`` (tensors or NumPy arrays by path); identity and ties stay.
+
+        Args:
+            state: Mapping from path to values; with ``.aliases`` if it came from ``state_dict()``.
+            strict: Whether every path must be on both sides.
+
+        Returns:
+            Paths that the state lacks (``missing``) and that the module lacks (``unexpected``); both empty if strict.
+
+        Raises:
+            StateError: Paths, shapes or dtypes differ; all differences are listed, and nothing was changed.
+        """
+        with no_grad():
+            return saved.load(type(self).__name__, self._tensors(), _aliases(self), state, strict)
+
+    # modes and places
+
+    def train(self) -> Self:
+        """Switch to training: dropout drops."""
+        return self._switch(True)
+
+    def eval(self) -> Self:
+        """Switch to evaluation: dropout is the identity."""
+        return self._switch(False)
+
+    def _switch(self, training: bool) -> Self:
+        for _, m in self.modules():
+            object.__setattr__(m, "training", training)
+        return self
+
+    def freeze(self) -> Self:
+        """Leave all parameters of this module out of gradients and updates."""
+        for p in self.parameters():
+            p.frozen = True
+        return self
+
+    def unfreeze(self) -> Self:
+        """Undo ``freeze``."""
+        for p in self.parameters():
+            p.frozen = False
+        return self
+
+    def to(self, device: Any) -> Self:
+        """Move all parameters and buffers, in place: their identity and ties stay. Returns the module.
+
+        Raises:
+            DeviceError: The device is unknown or absent.
+            DTypeError: It cannot store a dtype; nothing was moved.
+        """
+        goal = find_device(device)
+        tensors = [t for _, t in self._tensors() if t.device is not goal]
+        for t in tensors:
+            check_storable(t.dtype, goal)
+        with no_grad():
+            moved = [t.detach().to(goal) for t in tensors]
+        for t, m in zip(tensors, moved, strict=True):
+            t._rebind(m)
+            t.device = goal
+        return self
+
+    def astype(self, dtype: Any) -> Self:
+        """Cast all parameters and floating buffers, in place. Returns the module.
+
+        Raises:
+            DTypeError: The dtype is not floating, or a device cannot store it; nothing was cast.
+        """
+        goal = as_dtype(dtype)
+        if goal.kind != "float":
+            raise DTypeError("a module's parameters have a floating dtype", goal.name, "pass e.g. fb.float32")
+        tensors = [t for _, t in self._tensors() if t.dtype.kind == "float" and t.dtype is not goal]
+        with no_grad():
+            cast = [astype(t.detach(), goal) for t in tensors]
+        for t, c in zip(tensors, cast, strict=True):
+            t._rebind(c)
+        return self
+
+    def fork(self, device: Any = None) -> Self:
+        """An independent copy, on another device if one is named: equal values, ties and generator states, untracked.
+
+        Updates of one do not reach the other. ``copy.deepcopy`` does the same on the same device.
+        """
+        twin = copy.deepcopy(self)
+        return twin if device is None else twin.to(device)
+
+    def summary(self, *inputs: Any) -> str:
+        """A table of the layers: output shape, parameters and bytes.
+
+        Args:
+            inputs: For the output shapes: one shape for each argument of ``forward``, of the parameters' dtype, or a tensor
+                like the argument. The model runs on the ``meta`` engine, which computes shapes only.
+
+        Example:
+            >>> import firebrick as fb
+            >>> print(fb.nn.Sequential(fb.nn.Linear(8, 4), fb.nn.ReLU()).summary((2, 8)))
+            layer                  output  parameters  bytes
+            layers.0 (Linear)      [2, 4]          36    144
+            layers.1 (ReLU)        [2, 4]           0      0
+            Sequential             [2, 4]          36    144
+        """
+        from firebrick.nn.summary import summary
+
+        return summary(self, inputs)
+
+    def describe(self) -> str:
+        """Its own settings, as ``__repr__`` shows them; subclasses override it."""
+        return ""
+
+    def __repr__(self) -> str:
+        parts = [(n, m) for n, m in _members(self.__dict__.items()) if isinstance(m, Module)]
+        if not parts:
+            return f"{type(self).__name__}({self.describe()})"
+        rows = [f"({n}): {m!r}".replace("\n", "\n  ") for n, m in parts]
+        return "\n  ".join([f"{type(self).__name__}({self.describe()}", *rows]) + "\n)"
+
+
+def _members(items: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Parameters, buffers, modules and generators among attributes, and in lists, tuples and dicts."""
+    for name, v in items:
+        if isinstance(v, (Parameter, Buffer, Module, Generator)):
+            yield f"{prefix}{name}", v
+        elif isinstance(v, (list, tuple)):
+            yield from _members(enumerate(v), f"{prefix}{name}.")
+        elif isinstance(v, dict):
+            yield from _members(v.items(), f"{prefix}{name}.")
+
+
+def _walk(root: Module, ties: bool = False) -> list[tuple[str, Any]]:
+    """Every member below a module with its path, depth first, each once (with ``ties``: the further paths instead)."""
+    found: list[tuple[str, Any]] = []
+    further: list[tuple[str, Any]] = []
+    seen = {id(root)}
+
+    def visit(module: Module, prefix: str) -> None:
+        for name, member in _members(module.__dict__.items(), prefix):
+            again = id(member) in seen
+            seen.add(id(member))
+            (further if again else found).append((name, member))
+            if not again and isinstance(member, Module):
+                visit(member, f"{name}.")
+
+    visit(root, "")
+    return further if ties else found
+
+
+def _aliases(root: Module) -> dict[str, str]:
+    """Further paths of shared tensors (also those inside shared modules), each with the path it is stored under."""
+    first = {id(t): n for n, t in _walk(root)}
+    out: dict[str, str] = {}
+    for path, member in _walk(root, ties=True):
+        if isinstance(member, (Parameter, Buffer)):
+            out[path] = first[id(member)]
+        elif isinstance(member, Module) and member is not root:
+            out.update({f"{path}.{n}": first[id(t)] for n, t in _walk(member) if isinstance(t, (Parameter, Buffer))})
+    return out
+
+
+def _check_fits(module: str, name: str, held: Tensor, value: Tensor) -> None:
+    received = f"{describe(name, held)} and {describe('value', value)}"
+    if value.device is not held.device:
+        raise DeviceMismatchError(
+            f"{module}: a new value of {name} lies on its device", received, f'move it: value.to("{held.device}")'
+        )
+    if value.dtype is not held.dtype:
+        raise DTypeError(
+            f"{module}: a new value of {name} has its dtype", received, f"cast it: fb.astype(value, fb.{held.dtype})"
+        )
+    if value.shape != held.shape:
+        raise ShapeError(
+            f"{module}: a new value of {name} has its shape", received, "assign an nn.Parameter to replace the parameter"
+        )

@@ -1,0 +1,90 @@
+"""``StateDict``: the values of a module by path, and loading them: all of them or none.
+
+A shared parameter is stored once; ``aliases`` maps its other paths to the one it is stored under, so a state that went
+through a file gives a tied model its ties' value once and an untied one its value everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.errors import FirebrickError
+from firebrick.core.hooks import hooks
+from firebrick.core.tensor import Tensor
+
+
+class StateError(FirebrickError, ValueError):
+    """A state does not fit the module or optimizer that was to load it."""
+
+
+class Loaded(NamedTuple):
+    """What a load that was not strict left out."""
+
+    missing: list[str]
+    unexpected: list[str]
+
+
+class StateDict(dict[str, Tensor]):
+    """Values by path, as a dict; ``aliases`` maps further paths of shared tensors to the ones they are stored under.
+
+    Args:
+        values: Tensor by path.
+        aliases: Path by path.
+    """
+
+    def __init__(self, values: Mapping[str, Tensor], aliases: Mapping[str, str] | None = None) -> None:
+        super().__init__(values)
+        self.aliases = dict(aliases or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StateDict, (dict(self), self.aliases)
+
+
+def load(owner: str, own: list[tuple[str, Any]], ties: dict[str, str], state: Any, strict: bool) -> Loaded:
+    """Rebind the tensors ``own`` to the values of ``state``, after checking every one of them."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"{owner}: a state is a mapping from paths to values", type(state).__name__, "pass a state_dict()")
+    aliases: dict[str, str] = getattr(state, "aliases", {})
+    pairs: list[tuple[Any, Any]] = []
+    missing, wrong = [], []
+    for name, t in own:
+        value = state.get(name, state.get(aliases.get(name, "")))
+        if value is None:  # stored under another of its paths
+            value = next((state[other] for other, home in ties.items() if home == name and other in state), None)
+        if value is None:
+            missing.append(name)
+            continue
+        shape, dt = tuple(value.shape), as_dtype(value.dtype)
+        if shape != t.shape or dt is not t.dtype:
+            wrong.append(f"{name}: {dt.name}{list(shape)} for {t.dtype.name}{list(t.shape)}")
+        else:
+            pairs.append((t, value))
+    known = {n for n, _ in own}
+    unexpected = [n for n in state if n not in known and n not in ties]
+    wrong += [
+        f"{other}: differs from {home}, which it is tied to here"
+        for other, home in ties.items()
+        if other in state and home in state and not _same(state[other], state[home])
+    ]
+    if wrong or (strict and (missing or unexpected)):
+        parts = (("missing", missing), ("unexpected", unexpected), ("different", wrong))
+        raise StateError(
+            f"{owner}: a state has the paths, shapes and dtypes of the module that loads it",
+            "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names),
+            "build the model with the same settings; strict=False ignores missing and unexpected paths. Nothing was loaded",
+        )
+    values = [
+        v.detach().to(t.device) if isinstance(v, Tensor) else hooks.from_host(np.asarray(v), t.device) for t, v in pairs
+    ]
+    for (t, _), v in zip(pairs, values, strict=True):
+        t._rebind(v)
+    return Loaded(missing, unexpected)
+
+
+def _same(a: Any, b: Any) -> bool:
+    x, y = (v.numpy() if isinstance(v, Tensor) else np.asarray(v) for v in (a, b))
+    return x is y or (x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())

@@ -1,0 +1,38 @@
+"""What can go wrong in a training run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from firebrick.core.errors import FirebrickError
+
+
+class TrainingError(FirebrickError, ValueError):
+    """A run cannot start, or was asked for what it cannot do; the message says what to change."""
+
+
+class NonFiniteLossError(FirebrickError, ArithmeticError):
+    """The loss became NaN or infinite, so every further step would be lost."""
+
+
+class CheckpointError(FirebrickError, ValueError):
+    """A checkpoint is missing, damaged, of a newer format or of another model."""
+
+
+class FrozenTrainingWarning(UserWarning):
+    """Something that should change with every step has stood still for several."""
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C came; the step was finished and the run saved.
+
+    Attributes:
+        checkpoint: Where it was saved, or None without a run directory.
+        epoch: The epoch it stopped in, from 1.
+        step: Steps done in all.
+    """
+
+    def __init__(self, checkpoint: Path | None, epoch: int, step: int) -> None:
+        self.checkpoint, self.epoch, self.step = checkpoint, epoch, step
+        saved = f"saved in {checkpoint}" if checkpoint else "not saved: the learner has no run directory"
+        super().__init__(f"stopped in epoch {epoch} after step {step}; {saved}")

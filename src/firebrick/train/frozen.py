@@ -1,0 +1,92 @@
+"""Training that stands still, noticed: a loss that repeats bit for bit, a gradient that is missing or exactly zero.
+
+Each is said once, as a ``FrozenTrainingWarning`` that names the parameters and the likely causes. Losses are compared at
+every step. Gradients are looked at during the first ``patience`` steps of each epoch only, which costs little on engines
+where reading waits, and finds what stands still no later than the next epoch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from firebrick.autodiff.gradients import Gradients
+from firebrick.backends.dispatch import read
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import not_equal
+from firebrick.functions.reductions import any as any_
+from firebrick.train.errors import FrozenTrainingWarning
+
+_PROBE = 64  # elements looked at before a whole gradient is
+
+
+class FrozenWatch:
+    """Counts the steps in which something stood still.
+
+    Args:
+        patience: Steps after which it is said.
+    """
+
+    def __init__(self, patience: int = 10) -> None:
+        self.patience = patience
+        self._loss: float | None = None
+        self._repeats = 0
+        self._still: dict[str, int] = {}
+        self._said: set[str] = set()
+
+    def losses(self, values: Iterable[float]) -> None:
+        """Take in the losses of further steps."""
+        for value in values:
+            self._repeats = self._repeats + 1 if value == self._loss else 1
+            self._loss = value
+            if self._repeats >= self.patience and "loss" not in self._said:
+                self._said.add("loss")
+                warnings.warn(
+                    f"the loss has been exactly {value!r} for {self.patience} steps: nothing is being learned. Look whether the "
+                    "learning rate is 0, the parameters are trainable, and the loss depends on them",
+                    FrozenTrainingWarning,
+                    stacklevel=4,
+                )
+
+    def gradients(self, parameters: Iterable[tuple[str, Tensor]], gradients: Gradients) -> None:
+        """Look at the gradients of a step."""
+        missing, present = [], []
+        for name, parameter in parameters:
+            if name in self._said:
+                continue
+            gradient = gradients.get(parameter)
+            if gradient is None:
+                missing.append(name)
+            else:
+                present.append((name, gradient))
+        zero = _zeros(present)
+        for name, _ in present:
+            if name not in zero:
+                self._still[name] = 0
+        stuck: dict[str, list[str]] = {"missing": [], "exactly zero": []}
+        for how, names in (("missing", missing), ("exactly zero", zero)):
+            for name in names:
+                self._still[name] = self._still.get(name, 0) + 1
+                if self._still[name] >= self.patience:
+                    stuck[how].append(name)
+        for how, names in stuck.items():
+            if names:
+                self._said.update(names)
+                cause = "is it used in the forward pass?" if how == "missing" else "dead units, saturation or a zero initial value?"
+                warnings.warn(
+                    f"the gradient of {', '.join(names)} has been {how} for {self.patience} steps, so it does not learn: {cause}",
+                    FrozenTrainingWarning,
+                    stacklevel=4,
+                )
+
+
+def _zeros(named: list[tuple[str, Tensor]]) -> list[str]:
+    """The names whose gradient holds nothing but zeros."""
+    if not named:
+        return []
+    if named[0][1].device.engine in ("cpu", "numpy"):  # reading is free there; a look at the first elements mostly decides
+        hosts: list[Any] = read([g for _, g in named])
+        return [n for (n, _), h in zip(named, hosts, strict=True) if not h.reshape(-1)[:_PROBE].any() and not h.any()]
+    flags = read([any_(not_equal(g, 0)) for _, g in named])
+    return [n for (n, _), flag in zip(named, flags, strict=True) if not flag]
