@@ -19,6 +19,7 @@ from firebrick.core.device import Device
 from firebrick.core.errors import DeviceError
 from firebrick.core.hooks import hooks
 from firebrick.ops import OPS
+from firebrick.ops import OPS
 
 _OWN = {
     "cpu": "firebrick.backends.cpu:CpuBackend",
@@ -84,6 +85,7 @@ def backend(engine: str) -> Backend:
 def register_backend(made: Backend) -> None:
     """Make an engine known in this process (tests and notebooks; packages use the entry-point group)."""
     with _lock:
+        _forget(made.engine)
         _backends[made.engine] = made
         for device in _found.values():
             if device.engine == made.engine:
@@ -100,9 +102,17 @@ def forget_kernels() -> None:
 def unregister_backend(engine: str) -> None:
     """Forget an engine that ``register_backend`` made known."""
     with _lock:
-        _backends.pop(engine, None)
-        for name in [n for n, d in _found.items() if d.engine == engine]:
-            del _found[name]
+        _forget(engine)
+
+
+def _forget(engine: str) -> None:
+    """Forget an engine, its devices and the kernels kept for them: another engine may take the name."""
+    _backends.pop(engine, None)
+    for name in [n for n, d in _found.items() if d.engine == engine]:
+        del _found[name]
+    for op in OPS.values():
+        for key in [k for k in op.fast if k[0].engine == engine]:
+            del op.fast[key]
         forget_kernels()
 
 

@@ -74,4 +74,5 @@ class _Probe(Storage):
 
 
 _ALONE = 0
-_Handle().storage.unique()  # calibrates: how many references this interpreter counts when one handle holds a storage
+_handle = _Handle()  # must live during the call below, as a tensor does
+_handle.storage.unique()  # calibrates: how many references this interpreter counts when one handle holds a storage

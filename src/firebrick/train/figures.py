@@ -1,0 +1,125 @@
+"""The pictures of a run: the curves of loss and accuracy, and the confusion matrix.
+
+matplotlib is imported when a picture is drawn, and needs no display. Without it nothing is drawn, and a note says how to
+get it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firebrick.train.history import Epoch
+
+NOTE = "no figures: matplotlib is not installed; get it with: pip install 'firebrick[train]'"
+_TRAIN, _VALID, _INK, _GRID = "#1f6feb", "#d9480f", "#24292f", "#d0d7de"
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is there."""
+    return find_spec("matplotlib") is not None
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _dress(axes: Any, title: str, x: str, y: str) -> None:
+    axes.set_title(title, fontsize=11, fontweight="bold", color=_INK, loc="left")
+    axes.set_xlabel(x, color=_INK)
+    axes.set_ylabel(y, color=_INK)
+    axes.tick_params(colors=_INK, labelsize=9)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(_GRID)
+
+
+def draw_curves(rows: Sequence[Epoch], path: Path, title: str = "") -> None:
+    """Loss and accuracy over the epochs, of training and validation, as a PNG.
+
+    Args:
+        rows: The run's epochs, at least one.
+        path: Where the picture goes.
+        title: What stands above it.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    accurate = any(r.train_accuracy is not None or r.valid_accuracy is not None for r in rows)
+    figure = _figure(10 if accurate else 5.6, 4)
+    panels = figure.subplots(1, 2 if accurate else 1, squeeze=False)[0]
+    if title:
+        figure.suptitle(title, fontsize=12, color=_INK)
+    for axes, what in zip(panels, ("loss", "accuracy"), strict=False):
+        ends = []
+        for split, color, style in (("train", _TRAIN, "-"), ("valid", _VALID, "--")):
+            points = [(r.epoch, getattr(r, f"{split}_{what}")) for r in rows]
+            points = [(e, v) for e, v in points if v is not None and np.isfinite(v)]
+            if not points:
+                continue
+            xs, ys = zip(*points, strict=True)
+            label = f"{split} ({ys[-1]:.4f})"
+            axes.plot(xs, ys, style, color=color, linewidth=1.8, label=label, marker="o" if len(xs) < 3 else None, markersize=4)
+            ends += ys
+        _dress(axes, what.capitalize(), "epoch", "mean cross-entropy per sample" if what == "loss" else "share of samples right")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(True, color=_GRID, linewidth=0.6)
+        if what == "loss":
+            axes.set_ylabel("mean loss per sample")
+            if ends and min(ends) > 0 and max(ends) / min(ends) > 20:
+                axes.set_yscale("log")
+        elif ends:
+            axes.set_ylim(max(0.0, min(ends) - 0.05 * (1.02 - min(ends))), 1.005)
+        axes.legend(frameon=False, fontsize=9, title="last epoch in brackets", title_fontsize=8)
+    figure.savefig(path)
+
+
+def draw_confusion(counts: np.ndarray[Any, Any], path: Path, names: Sequence[str] | None = None, title: str = "") -> None:
+    """A confusion matrix as a PNG: counts in the cells, colour by the share of the row.
+
+    Args:
+        counts: int64 [classes, classes]; rows are labels, columns predictions.
+        path: Where the picture goes.
+        names: The classes' names; their numbers if None.
+        title: What stands above it.
+    """
+    n = len(counts)
+    names = list(names) if names is not None else [str(i) for i in range(n)]
+    long = max(map(len, names)) > 3
+    total = int(counts.sum())
+    side = max(4.6, 0.52 * n + 2.2)
+    figure = _figure(side + (0.6 if long else 0), side)
+    axes = figure.subplots()
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    rate = f"{np.trace(counts) / total:.2%} of {total:,} right" if total else "no samples"
+    _dress(axes, f"{title}: {rate}" if title else rate, "predicted class", "true class")
+    for edge in ("left", "bottom"):
+        axes.spines[edge].set_visible(False)
+    axes.set_xticks(range(n), names, rotation=45 if long else 0, ha="right" if long else "center")
+    axes.set_yticks(range(n), names)
+    axes.set_xticks(np.arange(n + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(n + 1) - 0.5, minor=True)
+    axes.grid(True, which="minor", color="white", linewidth=1.2)
+    axes.tick_params(which="both", length=0)
+    if n <= 40:
+        size = 9 if counts.max() < 1000 else 8
+        for row, column in np.ndindex(n, n):
+            count = int(counts[row, column])
+            if count:
+                color = "white" if shares[row, column] > 0.55 else _INK
+                axes.text(column, row, f"{count}", ha="center", va="center", fontsize=size, color=color)
+    bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03)
+    bar.set_label("share of the true class", color=_INK, fontsize=9)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(colors=_INK, labelsize=8, length=0)
+    figure.savefig(path)

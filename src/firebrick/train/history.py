@@ -1,0 +1,99 @@
+"""The record of a run, one row an epoch, and its files: ``metrics.csv`` for people, ``metrics.jsonl`` for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+CSV, JSONL = "metrics.csv", "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch came to.
+
+    Attributes:
+        epoch: Its number, from 1.
+        step: Steps done in all when it ended.
+        train_loss: Mean loss a sample while it trained.
+        train_accuracy: Share of samples right while it trained; None where there are no classes.
+        valid_loss: Mean loss a sample of the validation data after it; None without such data.
+        valid_accuracy: Share of samples right of the validation data after it.
+        learning_rate: That of its last step.
+        samples_per_second: Samples trained a second, without validation and checkpoint.
+        seconds: Time spent training.
+    """
+
+    epoch: int
+    step: int
+    train_loss: float
+    train_accuracy: float | None
+    valid_loss: float | None
+    valid_accuracy: float | None
+    learning_rate: float
+    samples_per_second: float
+    seconds: float
+
+    def line(self, epochs: int) -> str:
+        """One line of text."""
+        parts = [f"epoch {self.epoch}/{epochs}", f"loss {self.train_loss:.4f}"]
+        if self.train_accuracy is not None:
+            parts.append(f"accuracy {self.train_accuracy:.4f}")
+        if self.valid_loss is not None:
+            parts.append(f"valid loss {self.valid_loss:.4f}")
+        if self.valid_accuracy is not None:
+            parts.append(f"valid accuracy {self.valid_accuracy:.4f}")
+        parts += [f"{self.samples_per_second:.0f} samples/s", f"lr {self.learning_rate:.2e}"]
+        return "  ".join(parts)
+
+    def better_than(self, other: Epoch | None) -> bool:
+        """Whether it did better on the validation data (without such data, in training): accuracy first, then loss."""
+        return other is None or self._rank() > other._rank()
+
+    def _rank(self) -> tuple[float, float]:
+        validated = self.valid_loss is not None
+        accuracy, loss = (self.valid_accuracy, self.valid_loss) if validated else (self.train_accuracy, self.train_loss)
+        return (accuracy or 0.0, -(math.inf if loss is None or math.isnan(loss) else loss))
+
+
+NAMES = tuple(f.name for f in fields(Epoch))
+
+
+def rewrite(folder: Path, rows: list[Epoch]) -> None:
+    """Make both files hold just these rows, each file whole at every moment."""
+    _replace(folder / CSV, ",".join(NAMES) + "\r\n" + "".join(_csv_row(r) for r in rows))
+    _replace(folder / JSONL, "".join(_json_row(r) for r in rows))
+
+
+def append(folder: Path, row: Epoch) -> None:
+    """Add a row to both files."""
+    for name, text in ((CSV, _csv_row(row)), (JSONL, _json_row(row))):
+        with (folder / name).open("a", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+
+
+def _csv_row(row: Epoch) -> str:
+    stream = io.StringIO()
+    csv.writer(stream).writerow(["" if v is None else v for v in asdict(row).values()])
+    return stream.getvalue()
+
+
+def _json_row(row: Epoch) -> str:
+    return json.dumps({k: _finite(v) for k, v in asdict(row).items()}) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(text, encoding="utf-8", newline="")
+    os.replace(fresh, path)

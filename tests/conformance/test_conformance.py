@@ -1,0 +1,90 @@
+"""Every op on every engine against the reference; every gradient rule against central differences."""
+
+import pytest
+
+from firebrick.core.op import Nondifferentiable
+from firebrick.ops import OPS
+from firebrick.ops.declare import FLOATS
+from firebrick.testing import DESTINATIONS, EXCLUDED, LAYOUTS, cases, check_gradients, conformance
+from firebrick.testing.cases import samples_of
+from firebrick.testing.gradients import has_gradient
+
+FAMILIES = sorted({op.reference.__module__ for op in OPS.values()})
+
+
+def of_family(module: str) -> list[str]:
+    return [n for n, op in OPS.items() if op.reference.__module__ == module]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
+def test_every_op_agrees_with_its_reference(device: str, family: str, seed: int) -> None:
+    report = conformance(device, of_family(family), seed=seed)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("engine", ["numpy", "cpu", "torch:cpu"])
+def test_no_engine_runs_an_op_on_the_host_without_saying_so(engine: str, device: str, seed: int) -> None:
+    if engine != device:
+        pytest.skip("another parameter covers it")
+    report = conformance(device, dtypes=["float32", "int64", "bool", "uint32"], seed=seed)
+    assert report.fallbacks == set()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [n for n in OPS if n not in EXCLUDED])
+def test_the_whole_product_of_cases_agrees_with_the_reference(device: str, name: str, seed: int) -> None:
+    report = conformance(device, [name], subset="full", seed=seed)
+    assert report.ok, report
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(1, 21))
+def test_other_seeds_agree_as_well(device: str, number: int) -> None:
+    report = conformance(device, seed=number)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_every_gradient_rule_is_the_derivative(order: int, seed: int) -> None:
+    report = check_gradients(order=order, seed=seed)
+    assert report.ok, report
+
+
+def test_every_op_has_a_checked_gradient_or_a_reason_for_none(seed: int) -> None:
+    for op in OPS.values():
+        if isinstance(op.vjp, Nondifferentiable):
+            assert len(op.vjp.reason) > 10, op
+        elif op.name not in EXCLUDED:
+            safe = [s for d in op.dtypes if d in FLOATS for s in samples_of(op, d, seed) if has_gradient(op, s)]
+            assert safe, f"{op.name} has a gradient and no sample to check it on"
+
+
+def test_the_pairwise_subset_covers_every_pair_that_the_whole_product_has(seed: int) -> None:
+    def pairs(subset: str) -> set[object]:
+        found: set[object] = set()
+        for c in cases("numpy", ["add", "cast", "matmul", "sort", "all"], subset=subset, seed=seed):
+            factors = {"dtype": c.dtype, "sample": c.number, "layout": c.layout, "destination": c.destination}
+            items = sorted(factors.items())
+            found |= {(c.op.name, a, b) for i, a in enumerate(items) for b in items[i + 1 :]}
+        return found
+
+    assert pairs("pairwise") == pairs("full")
+
+
+def test_the_same_seed_gives_the_same_cases_and_another_one_others() -> None:
+    def names(seed: int) -> list[tuple[str, bytes]]:
+        return [(c.name, c.sample.inputs[0].tobytes()) for c in cases("numpy", ["add", "take"], seed=seed)]
+
+    assert names(3) == names(3)
+    assert names(3) != names(4)
+
+
+def test_the_subset_uses_every_layout_and_destination_of_every_op(seed: int) -> None:
+    for name in ("add", "relu", "conv2d", "where"):
+        found = list(cases("numpy", [name], seed=seed))
+        assert {c.layout for c in found} == set(LAYOUTS)
+        assert {c.destination for c in found} == set(DESTINATIONS) or name == "conv2d"
+
+
+def test_what_has_no_cases_says_why() -> None:
+    assert all(name in OPS and len(reason) > 10 for name, reason in EXCLUDED.items())

@@ -1,0 +1,106 @@
+"""The conformance suite can fail: it names the op of every planted fault, and passes without one."""
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.backends.registry import engines as engine_names
+from firebrick.testing import check_gradients, conformance, faults
+from firebrick.testing.layouts import LAYOUTS, place
+
+SOME = ["add", "multiply", "matmul", "relu", "cast", "sum", "where", "softmax", "maximum"]
+
+
+def test_the_same_engine_without_a_fault_passes() -> None:
+    with faults.planted(faults.sound()) as device:
+        report = conformance(device, SOME)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        (faults.reads_zero("add"), "add"),
+        (faults.reads_zero("softmax"), "softmax"),
+        (faults.first_row_only("matmul"), "matmul"),
+        (faults.ignores_strides("relu"), "relu"),
+        (faults.ignores_strides("sum"), "sum"),
+        (faults.ignores_strides("matmul"), "matmul"),
+        (faults.narrows("multiply"), "multiply"),
+        (faults.shares_memory("cast"), "cast"),
+        (faults.shares_memory("relu"), "relu"),
+        (faults.writes_operand("maximum"), "maximum"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else v.__qualname__.split(".")[0],
+)
+def test_a_planted_fault_is_reported_by_the_name_of_its_op(fault: faults.Fault, name: str) -> None:
+    # the suite itself adds (to reuse memory), so a fault of add may be felt by other ops as well
+    ops = [name] if name in ("add", "cast") else [n for n in SOME if n != "add"]
+    with faults.planted(fault) as device:
+        report = conformance(device, ops)
+    assert report.failed_ops == {name}, report
+    assert name in str(report)
+
+
+def test_destinations_that_read_zero_are_reported_for_every_op_that_has_one() -> None:
+    with faults.planted(faults.destinations_read_zero()) as device:
+        report = conformance(device, SOME)
+        assert report.failed_ops == set(SOME), report
+        assert {v.destination for v in report.failures} == {"fresh"}  # only there the engine gets the memory
+
+        # what an optimizer does: the update itself must not be lost
+        w, step = fb.ones(3, device=device), fb.ones(3, device=device)
+        fb.add(w, step, out=fb.empty(3, device=device))
+        assert fb.subtract(w, step, out=fb.empty(3, device=device)).tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("name", ["sin", "matmul", "sum", "conv2d", "layer_norm", "sort", "take"])
+def test_a_gradient_that_is_off_by_a_factor_is_reported_by_the_name_of_its_op(name: str) -> None:
+    with faults.wrong_gradient(name):
+        report = check_gradients([name])
+    assert report.failed_ops == {name}
+    assert check_gradients([name]).ok
+
+
+def test_an_engine_whose_gradient_differs_is_reported_by_the_name_of_its_op() -> None:
+    # exp's rule multiplies: a wrong product shows in the gradient of exp on that engine, which is right in itself
+    with faults.planted(faults.reads_zero("multiply")) as device:
+        report = conformance(device, ["exp"], ["float32"])
+    assert report.failed_ops == {"exp"}
+    assert "gradient" in report.failures[0].message
+
+
+def test_verdicts_name_dtype_sample_layout_and_both_values() -> None:
+    with faults.planted(faults.ignores_strides("relu")) as device:
+        text = str(conformance(device, ["relu"], ["float64"]).failures[0])
+    assert "relu float64" in text
+    assert any(layout in text for layout in LAYOUTS)
+    assert "got" in text
+    assert "want" in text
+
+
+def test_a_faulty_engine_leaves_nothing_behind() -> None:
+    with faults.planted(faults.reads_zero("add")) as device:
+        x = fb.ones(3, device=device)
+        assert (x + x).tolist() == [0.0] * 3
+    assert faults.ENGINE not in engine_names()
+    with faults.planted(faults.sound()) as device:
+        x = fb.ones(3, device=device)
+        assert (x + x).tolist() == [2.0] * 3
+    with pytest.raises(fb.DeviceError):
+        fb.device(faults.ENGINE)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_shows_its_values_and_is_what_its_name_says(layout: str) -> None:
+    x = np.arange(12.0).reshape(3, 4) if layout != "broadcast" else np.tile(np.arange(4.0), (3, 1))
+    t = place(layout, x, fb.device("numpy")) if layout != "mixed" else place("strided", x, fb.device("numpy"))
+    assert t.numpy().tolist() == x.tolist()
+    native = t.storage.data
+    assert native.flags.c_contiguous == (layout == "contiguous")
+    if layout == "negative":
+        assert max(native.strides) < 0
+    if layout == "broadcast":
+        assert 0 in native.strides
+    if layout == "offset":
+        assert native.ctypes.data != t.storage.root.data.ctypes.data

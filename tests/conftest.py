@@ -1,0 +1,72 @@
+"""Fixtures of all tests: the engines, by name, and the seed of the conformance cases.
+
+An engine that cannot be used here is skipped by name and listed at the end of the run; one that
+``FIREBRICK_REQUIRE_ENGINES`` (or ``fb.config.require_engines``) names fails the run instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import firebrick as fb
+from firebrick.core.config import config
+from firebrick.testing import engines
+from firebrick.testing.engines import DEVICES
+
+SEED = int(os.environ.get("CONFORMANCE_SEED", "0"))
+
+
+def _engine_params() -> list[Any]:
+    missing = engines().missing
+    skips = {n: [pytest.mark.skip(reason=f"engine {n} cannot be used here: {why}")] for n, why in missing.items()}
+    return [pytest.param(d, id=d, marks=skips.get(n, [])) for n, d in DEVICES.items()]
+
+
+@pytest.fixture(params=_engine_params())
+def device(request: pytest.FixtureRequest) -> str:
+    """One device string of every engine; tests of an engine that cannot be used here are skipped by its name."""
+    return str(request.param)
+
+
+@pytest.fixture
+def seed() -> int:
+    """The seed of the conformance cases, printed at the start and the end of the run (CONFORMANCE_SEED sets it)."""
+    return SEED
+
+
+@pytest.fixture(autouse=True)
+def settings_as_they_were() -> Iterator[None]:
+    """No test leaves a setting changed."""
+    with config.scope():
+        yield
+
+
+def pytest_report_header() -> str:
+    return f"firebrick {fb.__version__}: engines {', '.join(engines().usable)}; conformance seed {SEED}"
+
+
+def _required_but_missing() -> dict[str, str]:
+    missing = engines().missing
+    known = {name: missing.get(name) for name in DEVICES}
+    return {
+        name: known.get(name) or "no such engine"
+        for name in config.require_engines
+        if known.get(name, "no such engine") is not None
+    }
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if _required_but_missing() and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name, reason in engines().missing.items():
+        terminalreporter.write_line(f"engine {name} was not tested: {reason}", yellow=True)
+    for name, reason in _required_but_missing().items():
+        terminalreporter.write_line(f"engine {name} is required (FIREBRICK_REQUIRE_ENGINES): {reason}", red=True)
+    terminalreporter.write_line(f"conformance seed {SEED} (CONFORMANCE_SEED={SEED} repeats it)")
