@@ -62,6 +62,8 @@ def _samples(low: float = -2.0, high: float = 2.0, empty: bool = True, special: 
         ]
         long = {"axes": (1,), "keepdims": False}
         out.append(Sample((values(rng, name, (2, 3001), low, high),), long, False, "long"))
+        lead = {"axes": (0,), "keepdims": False}
+        out.append(Sample((values(rng, name, (2999, 3), low, high),), lead, False, "long leading axis"))
         if special:
             s = specials(name)
             out.append(Sample((np.stack([s, s[::-1], np.roll(s, 2)]),), long, False, "special values"))
@@ -88,11 +90,22 @@ def spread(g: Any, r: Any) -> Any:
     return broadcast_to(reshape(g, shape=reduced_shape(shape, r.params["axes"], True)), shape=shape)
 
 
+def pairwise_sum(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """NumPy's sum, always by pairs: NumPy itself adds one by one along axes that are not the innermost."""
+    count = size_of(x.shape[a] for a in axes)
+    if x.dtype.kind in "fc" and count > 128 and axes != (x.ndim - 1,):
+        kept = tuple(i for i in range(x.ndim) if i not in axes)
+        rows = np.transpose(x, kept + axes).reshape(*(x.shape[i] for i in kept), count)
+        total = np.sum(np.ascontiguousarray(rows), axis=-1, dtype=x.dtype)
+        return np.asarray(total).reshape(reduced_shape(x.shape, axes, keepdims))
+    return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
+
+
 @_reduction(lambda g, r: (spread(g, r),), kind="numeric", dtypes=NUMERIC, samples=_samples(), tolerance=8,
             scale="operands")  # fmt: skip
 def sum_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Sum over axes, in the operand's dtype; 0 for none."""
-    return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
+    return pairwise_sum(x, axes, keepdims)
 
 
 def sum_to(g: Any, shape: tuple[int, ...]) -> Any:
@@ -114,7 +127,9 @@ def _mean_vjp(g: Any, r: Any) -> Any:
 @_reduction(_mean_vjp, kind="floating", dtypes=FLOATS, samples=_samples(empty=False), tolerance=8, scale="operands")
 def mean(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Arithmetic mean over axes; NaN for none."""
-    return np.asarray(np.mean(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
+    count = size_of(x.shape[a] for a in axes)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(pairwise_sum(x, axes, keepdims) / np.asarray(count, x.dtype))
 
 
 def _exclusive_products(x: Any) -> Any:

@@ -74,7 +74,7 @@ def reads_zero(name: str) -> Fault:
     """The op writes its result elsewhere; the buffer it returns holds zeros."""
 
     def fault(right: Any, op: Op, inputs: Any, params: Any, out: Any) -> Any:
-        result = right(op, inputs, params)
+        result = right(op, inputs, params, out)
         return _zeros_like(result) if op.name == name else result
 
     return fault
@@ -84,7 +84,7 @@ def first_row_only(name: str = "matmul") -> Fault:
     """A kernel tuned for one row: only row 0 of the result is computed, the others are zero."""
 
     def fault(right: Any, op: Op, inputs: Any, params: Any, out: Any) -> Any:
-        result = right(op, inputs, params)
+        result = right(op, inputs, params, out)
         if op.name == name and result.ndim > 1:
             result = np.array(result)
             result[..., 1:, :] = 0
@@ -117,7 +117,7 @@ def narrows(name: str) -> Fault:
     """The op returns float32 for float64."""
 
     def fault(right: Any, op: Op, inputs: Any, params: Any, out: Any) -> Any:
-        result = right(op, inputs, params)
+        result = right(op, inputs, params, out)
         return result.astype(np.float32) if op.name == name and result.dtype == np.float64 else result
 
     return fault
@@ -127,7 +127,7 @@ def destinations_read_zero() -> Fault:
     """Whatever is computed into a destination is not there when it is read."""
 
     def fault(right: Any, op: Op, inputs: Any, params: Any, out: Any) -> Any:
-        result = right(op, inputs, params)
+        result = right(op, inputs, params, out)
         return result if out is None else _zeros_like(result)
 
     return fault
@@ -137,7 +137,7 @@ def shares_memory(name: str) -> Fault:
     """The op returns its first operand's memory where that holds the result already."""
 
     def fault(right: Any, op: Op, inputs: Any, params: Any, out: Any) -> Any:
-        result = right(op, inputs, params)
+        result = right(op, inputs, params, out)
         same = op.name == name and result.dtype == inputs[0].dtype and np.array_equal(result, inputs[0])
         return inputs[0] if same else result
 
@@ -148,7 +148,7 @@ def writes_operand(name: str) -> Fault:
     """The op computes in place, into its first operand."""
 
     def fault(right: Any, op: Op, inputs: Any, params: Any, out: Any) -> Any:
-        result = right(op, inputs, params)
+        result = right(op, inputs, params, out)
         first = inputs[0]
         if op.name == name and first.flags.writeable and (first.shape, first.dtype) == (result.shape, result.dtype):
             first[...] = result
