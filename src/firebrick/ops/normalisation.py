@@ -28,6 +28,7 @@ def _samples(rng: np.random.Generator, name: str) -> list[Sample]:
     dt = out[0].inputs[0].dtype
     out.append(Sample((np.asarray(big).astype(dt),), {"axis": 1}, False, "extremes"))
     out.append(Sample((values(rng, name, (2, 2000), -3, 3),), {"axis": 1}, False, "long"))
+    out.append(Sample((values(rng, name, (3, 40), -80, 0),), {"axis": 1}, False, "wide"))
     return out
 
 
@@ -40,6 +41,14 @@ def _softmax_vjp(g: Any, r: Any) -> Any:
     return (y * (g - _along(sum_, g * y, r.params["axis"])),)
 
 
+def _softmax_scale(x: Array, *, axis: int) -> Array:
+    """|result| · (1 + |x - max|): rounding x - max by one part in 1/eps changes its exponential by |x - max| parts."""
+    if x.size == 0:
+        return np.array(x)
+    far = np.abs(x - np.max(x, axis, keepdims=True))
+    return np.asarray(softmax.reference(x, axis=axis) * (1 + np.where(np.isfinite(far), far, 0.0)))
+
+
 def _softmax_simple(x: Any, *, axis: int) -> Any:
     if 0 in x.shape:
         return exp(x)
@@ -49,7 +58,7 @@ def _softmax_simple(x: Any, *, axis: int) -> Any:
 
 @register(
     operands="x:floating", infer=_infer, vjp=_softmax_vjp, residuals=("outputs",), samples=_samples, cost=per_result(14),
-    bound="memory", fusion="row", tolerance=16, dtypes=FLOATS, decompose=_softmax_simple,
+    bound="memory", fusion="row", tolerance=8, scale=_softmax_scale, dtypes=FLOATS, decompose=_softmax_simple,
 )  # fmt: skip
 def softmax(x: Array, *, axis: int) -> Array:
     """exp(x) / Σ exp(x) along an axis, without overflow."""

@@ -30,6 +30,8 @@ import safetensors.numpy
 from firebrick.backends.dispatch import read
 from firebrick.core import dtypes
 from firebrick.core.tensor import Tensor
+from firebrick.nn import Module
+from firebrick.nn.saved import StateError
 from firebrick.train.errors import CheckpointError
 
 FORMAT = 1
@@ -42,6 +44,14 @@ _DTYPES: dict[str, Any] = {
 }  # fmt: skip
 
 Array = np.ndarray[Any, Any]
+
+
+class ModelArrays(dict[str, Array]):
+    """A model's state by path; ``aliases`` maps further paths of shared tensors to the ones they are stored under."""
+
+    def __init__(self, values: Mapping[str, Array], aliases: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.aliases = dict(aliases)
 
 
 @dataclass(frozen=True)
@@ -58,33 +68,28 @@ class Checkpoint:
 
     path: Path
     config: dict[str, Any]
-    model: dict[str, Array]
+    model: ModelArrays
     optimizer: Any
     state: dict[str, Any]
 
-    def check_model(self, state: Mapping[str, Tensor]) -> None:
-        """Check that a model's state has the names and shapes stored here.
+    def load_into(self, model: Module) -> None:
+        """Give a model the state stored here.
 
         Raises:
-            CheckpointError: It has not; the message lists where they part.
+            CheckpointError: It has other parameters; all differences are listed, and nothing was changed.
         """
-        faults = [f"{n} {list(t.shape)} is not in it" for n, t in state.items() if n not in self.model]
-        faults += [f"{n} {list(a.shape)} is not in the model" for n, a in self.model.items() if n not in state]
-        faults += [
-            f"{n} is {list(self.model[n].shape)} in it and {list(t.shape)} in the model"
-            for n, t in state.items()
-            if n in self.model and self.model[n].shape != t.shape
-        ]
-        if faults:
-            more = f" and {len(faults) - 8} more" if len(faults) > 8 else ""
+        try:
+            model.load_state_dict(self.model)
+        except StateError as e:
             raise CheckpointError(
-                f"the checkpoint {self.path} must be of the model it is loaded into",
-                "; ".join(faults[:8]) + more,
-                f"build the model it was saved from ({_summary(self.config)}), or name another checkpoint",
-            )
+                f"the checkpoint {self.path} must be of the model it is loaded into\n{e.expected}",
+                e.received,
+                f"build the model it was saved from ({summary(self.config)}), or name another checkpoint",
+            ) from e
 
 
-def _summary(config: dict[str, Any]) -> str:
+def summary(config: Mapping[str, Any]) -> str:
+    """The plain values of a run's config in one line."""
     return ", ".join(f"{k} {v}" for k, v in config.items() if isinstance(v, (str, int, float))) or "its config is empty"
 
 
@@ -147,6 +152,7 @@ def save_checkpoint(
         "config": dict(config),
         "files": {n: {"sha256": hashlib.sha256(c).hexdigest(), "bytes": len(c)} for n, c in contents.items()},
         "model": _facts(model_arrays),
+        "aliases": getattr(model, "aliases", {}),
         "optimizer": _facts(optimizer_arrays),
     }
     goal.parent.mkdir(parents=True, exist_ok=True)
@@ -272,7 +278,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             raise _damaged(folder, f"{which}.safetensors", "other names, dtypes or shapes than the manifest lists")
     state = _unpacked(json.loads(contents["state.json"]), optimizer)
     tree = state.pop("optimizer")
-    return Checkpoint(folder, manifest["config"], model, tree, state)
+    return Checkpoint(folder, manifest["config"], ModelArrays(model, manifest["aliases"]), tree, state)
 
 
 def _find(path: Path) -> Path:
@@ -305,7 +311,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
             f"{folder}, format {version}, written by Firebrick {manifest.get('firebrick', '?')}",
             "upgrade: pip install --upgrade firebrick",
         )
-    if not all(isinstance(manifest.get(k), dict) for k in ("config", "files", "model", "optimizer")):
+    if not all(isinstance(manifest.get(k), dict) for k in ("config", "files", "model", "aliases", "optimizer")):
         raise _damaged(folder, "manifest.json", "a manifest without its parts")
     return manifest  # type: ignore[no-any-return]
 

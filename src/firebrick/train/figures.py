@@ -70,11 +70,10 @@ def draw_curves(rows: Sequence[Epoch], path: Path, title: str = "") -> None:
             label = f"{split} ({ys[-1]:.4f})"
             axes.plot(xs, ys, style, color=color, linewidth=1.8, label=label, marker="o" if len(xs) < 3 else None, markersize=4)
             ends += ys
-        _dress(axes, what.capitalize(), "epoch", "mean cross-entropy per sample" if what == "loss" else "share of samples right")
+        _dress(axes, what.capitalize(), "epoch", "mean loss per sample" if what == "loss" else "share of samples right")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(True, color=_GRID, linewidth=0.6)
         if what == "loss":
-            axes.set_ylabel("mean loss per sample")
             if ends and min(ends) > 0 and max(ends) / min(ends) > 20:
                 axes.set_yscale("log")
         elif ends:

@@ -1,0 +1,38 @@
+"""Training: the learner, its strategies and metrics, and checkpoints that a run resumes from bit for bit."""
+
+from firebrick.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from firebrick.train.errors import (
+    CheckpointError,
+    FrozenTrainingWarning,
+    NonFiniteLossError,
+    TrainingError,
+    TrainingInterrupted,
+)
+from firebrick.train.figures import draw_confusion, draw_curves
+from firebrick.train.history import Epoch
+from firebrick.train.learner import Evaluation, Learner
+from firebrick.train.metrics import Accuracy, ConfusionMatrix, Loss, settle
+from firebrick.train.strategy import Share, SingleDevice, Strategy
+
+__all__ = [
+    "Accuracy",
+    "Checkpoint",
+    "CheckpointError",
+    "ConfusionMatrix",
+    "Epoch",
+    "Evaluation",
+    "FrozenTrainingWarning",
+    "Learner",
+    "Loss",
+    "NonFiniteLossError",
+    "Share",
+    "SingleDevice",
+    "Strategy",
+    "TrainingError",
+    "TrainingInterrupted",
+    "draw_confusion",
+    "draw_curves",
+    "load_checkpoint",
+    "save_checkpoint",
+    "settle",
+]

@@ -1,0 +1,457 @@
+"""``Learner``: trains a model, epoch by epoch, and keeps everything a run needs to be looked at and gone on with.
+
+A run that is resumed, at the end of an epoch or in the middle of one, gives the same bits as one that was never stopped:
+parameters, the optimizer's state, the random generators, the loader's place and the metrics of the running epoch are all in
+the checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from firebrick import random
+from firebrick.autodiff.tape import no_grad
+from firebrick.core.tensor import Tensor
+from firebrick.data import DataLoader
+from firebrick.functions.neural import cross_entropy
+from firebrick.nn import Module
+from firebrick.train import figures, history
+from firebrick.train.checkpoint import NAME, Checkpoint, load_checkpoint, save_checkpoint
+from firebrick.train.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
+from firebrick.train.frozen import FrozenWatch
+from firebrick.train.history import Epoch
+from firebrick.train.interrupt import Interrupts
+from firebrick.train.metrics import Accuracy, ConfusionMatrix, Loss, classes_of, settle
+from firebrick.train.preflight import check_places, try_batch
+from firebrick.train.progress import progress_for
+from firebrick.train.strategy import Share, SingleDevice, Strategy
+
+BEST = "best"
+CURVES, CONFUSION = "curves.png", "confusion.png"
+_READ_EVERY = 16  # steps between readings of the loss on engines where reading waits
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a model did on the samples of a loader.
+
+    Attributes:
+        loss: Mean loss a sample.
+        accuracy: Share of samples right; None where targets are no classes.
+        samples: How many there were.
+        confusion: int64 [classes, classes], rows labels and columns predictions; None where targets are no classes.
+    """
+
+    loss: float
+    accuracy: float | None
+    samples: int
+    confusion: np.ndarray[Any, np.dtype[np.int64]] | None
+
+
+class Learner:
+    """Trains ``model`` with ``optimizer`` on what loaders give.
+
+    Args:
+        model: Called as ``model(*inputs)``.
+        optimizer: Made for the model, such as ``optim.Adam(model, lr=1e-3)``.
+        loss: Called as ``loss(output, target)``; returns the mean over the batch.
+        strategy: Where steps run. Named, it moves model, optimizer and loaders to its devices; None runs on the model's
+            device and moves nothing.
+        out: Run directory for metrics, figures and checkpoints; None writes nothing.
+        seed: Restarts the random generators before the first epoch, those of ``fb.random`` and those of the model's
+            parts; None leaves them.
+        log: Takes each line of output; ``print`` in a terminal shows a live bar too. None is silent.
+        config: Plain values that say how to build the model again; kept in each checkpoint.
+        class_names: Names of the classes, for the confusion matrix.
+        patience: Steps after which what stands still is warned of.
+        checkpoint_seconds: Most seconds of training between two checkpoints within an epoch; each epoch ends with one.
+
+    Attributes:
+        history: One ``Epoch`` for each finished epoch.
+        epoch: Finished epochs.
+        step: Finished steps.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> from firebrick.train import Learner
+        >>> fb.random.seed(0)
+        >>> model = fb.nn.Linear(2, 2)
+        >>> x = np.random.default_rng(0).normal(size=(64, 2))
+        >>> loader = fb.data.DataLoader(fb.data.ArrayDataset(x, (x[:, 0] > 0).astype(int)), 16, shuffle=True)
+        >>> learner = Learner(model, fb.optim.Adam(model, lr=0.1), log=None)
+        >>> rows = learner.fit(loader, epochs=10)
+        >>> learner.evaluate(loader).accuracy > 0.9
+        True
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        optimizer: Any,
+        loss: Callable[[Any, Tensor], Tensor] = cross_entropy,
+        *,
+        strategy: Strategy | None = None,
+        out: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        log: Callable[[str], Any] | None = print,
+        config: Mapping[str, Any] | None = None,
+        class_names: Sequence[str] | None = None,
+        patience: int = 10,
+        checkpoint_seconds: float = 600.0,
+    ) -> None:
+        parameters = model.named_parameters()
+        if not parameters:
+            raise TrainingError(
+                "a Learner needs a model with parameters",
+                f"{type(model).__name__} has none",
+                "assign nn.Parameter or modules as its attributes",
+            )
+        self.model, self.optimizer, self.loss = model, optimizer, loss
+        self._moves = strategy is not None
+        self.strategy: Strategy = strategy if strategy is not None else SingleDevice(parameters[0][1].device)
+        self.out = None if out is None else Path(out)
+        self.config = dict(config or {})
+        self.class_names = class_names
+        self.history: list[Epoch] = []
+        self.epoch = self.step = 0
+        self._log = log
+        self._seed = seed
+        self._best: Epoch | None = None
+        self._cursor: dict[str, int] | None = None
+        self._metrics: dict[str, Any] | None = None  # of an epoch that a checkpoint was made in
+        self._owns_out = False
+        self._checkpoint_seconds = checkpoint_seconds
+        self._watch = FrozenWatch(patience)
+        self._loss, self._accuracy = Loss(), Accuracy()
+        self._unread: list[tuple[int, str]] = []  # step and batch of each loss not read yet
+        self._validation: Evaluation | None = None
+
+    # the public verbs
+
+    def fit(
+        self,
+        train_loader: DataLoader,
+        valid_loader: DataLoader | None = None,
+        *,
+        epochs: int,
+        draw: bool = True,
+    ) -> list[Epoch]:
+        """Train until ``epochs`` epochs are done in all, those of a resumed run and of earlier calls among them.
+
+        Args:
+            train_loader: Gives batches (inputs…, target). The loader itself is left as it is.
+            valid_loader: Evaluated after each epoch; the epoch that does best on it is kept in ``best/``.
+            epochs: Number of epochs in all.
+            draw: Whether to draw the figures at the end.
+
+        Returns:
+            ``history``.
+
+        Raises:
+            TrainingError: Something does not fit together; it is found before the first step.
+            NonFiniteLossError: The loss became NaN or infinite. Checkpoints of earlier epochs stay.
+            TrainingInterrupted: Ctrl-C; the step was finished and a checkpoint written.
+        """
+        train = self._placed(train_loader)
+        valid = None if valid_loader is None else self._placed(valid_loader)
+        check_places(self.model, self.optimizer, [x for x in (train, valid) if x is not None], self.strategy)
+        if self.epoch < epochs:
+            try_batch(self.model, self._forward, train)
+        self._open_run()
+        if self._seed is not None and self.step == 0:
+            self._restart_generators(self._seed)
+        progress = progress_for(self._log)
+        try:
+            with Interrupts() as interrupts:
+                while self.epoch < epochs:
+                    row = self._train_epoch(train, epochs, progress, interrupts)
+                    row = self._finish_epoch(row, train, valid)
+                    progress.end(row, epochs)
+                    if interrupts.pending and self.epoch < epochs:
+                        raise TrainingInterrupted(self._checkpoint_path(), self.epoch, self.step)
+        finally:
+            progress.close()
+            self.model.eval()
+        if draw:
+            self.draw(self._validation)
+        return self.history
+
+    def evaluate(self, loader: DataLoader) -> Evaluation:
+        """Mean loss, accuracy and confusion matrix over a loader, in evaluation mode.
+
+        Raises:
+            TrainingError: The loader is on another device and no strategy was named.
+        """
+        loader = self._placed(loader)
+        check_places(self.model, self.optimizer, [loader], self.strategy)
+        training = self.model.training
+        self.model.eval()
+        loss, accuracy, confusion = Loss(), Accuracy(), None
+        samples = 0
+        try:
+            with no_grad():
+                for batch in loader:
+                    value, output = self._forward(self.model, *batch)
+                    target = batch[-1]
+                    samples += target.shape[0]
+                    loss.update(value, target.shape[0])
+                    if _classifies(output, target):
+                        if confusion is None:
+                            confusion = ConfusionMatrix(output.shape[1])
+                        predicted = classes_of("evaluate", output, target)
+                        accuracy.update(predicted, target)
+                        confusion.update(predicted, target)
+        finally:
+            if training:
+                self.model.train()
+        if confusion is None:
+            return Evaluation(loss.compute(), None, samples, None)
+        settle(loss, accuracy, confusion)
+        return Evaluation(loss.compute(), accuracy.compute(), samples, confusion.compute())
+
+    def predict(self, *inputs: Tensor) -> Any:
+        """The model's output for one batch, in evaluation mode and untracked."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            with no_grad():
+                return self.model(*inputs)
+        finally:
+            if training:
+                self.model.train()
+
+    def resume(self, path: str | os.PathLike[str] | None = None) -> Checkpoint:
+        """Take over everything a checkpoint holds; ``fit`` then goes on where it was made.
+
+        Args:
+            path: A checkpoint or a run directory; the learner's own run directory if None.
+
+        Raises:
+            CheckpointError: There is none, it is damaged, of a newer format, or of another model.
+        """
+        goal = self.out if path is None else Path(path)
+        if goal is None:
+            raise TrainingError("resume needs a checkpoint", "no path, and a learner without run directory", "pass the path")
+        found = load_checkpoint(goal)
+        found.load_into(self.model)
+        self.optimizer.load_state_dict(found.optimizer)
+        state = found.state
+        random.set_state(state["random"])
+        for name, generator in self.model.generators().items():
+            if name in state["generators"]:
+                generator.set_state(state["generators"][name])
+        self.epoch, self.step = state["epoch"], state["step"]
+        self.history = [Epoch(**row) for row in state["history"]]
+        self._best = None if state["best"] is None else Epoch(**state["best"])
+        self._cursor, self._metrics = state["cursor"], state["metrics"]
+        self._owns_out = self.out is not None and found.path.parent.resolve() == self.out.resolve()
+        return found
+
+    def save(self, path: str | os.PathLike[str], cursor: dict[str, int] | None = None) -> Path:
+        """Write a checkpoint of where training stands.
+
+        Args:
+            path: The checkpoint's directory.
+            cursor: The training loader's cursor; by default the beginning of the next epoch.
+        """
+        state = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "learning_rate": self.optimizer.learning_rate,
+            "random": random.state(),
+            "generators": {n: g.state() for n, g in self.model.generators().items()},
+            "cursor": cursor,
+            "metrics": {"loss": self._loss.state(), "accuracy": self._accuracy.state()} if cursor else None,
+            "history": [asdict(row) for row in self.history],
+            "best": None if self._best is None else asdict(self._best),
+        }
+        config = {"model_class": type(self.model).__name__, **self.config}
+        return save_checkpoint(
+            path, model=self.model.state_dict(), optimizer=self.optimizer.state_dict(), state=state, config=config
+        )
+
+    def draw(self, evaluation: Evaluation | None = None, split: str = "validation") -> list[Path]:
+        """Draw ``curves.png``, and ``confusion.png`` of an evaluation, in the run directory; returns what was drawn.
+
+        Args:
+            evaluation: Whose confusion matrix to draw.
+            split: What the title calls its samples.
+        """
+        if self.out is None or not self.history:
+            return []
+        if not figures.can_draw():
+            self._say(figures.NOTE)
+            return []
+        drawn = [self.out / CURVES]
+        title = self.config.get("title", type(self.model).__name__)
+        figures.draw_curves(self.history, drawn[0], str(title))
+        if evaluation is not None and evaluation.confusion is not None:
+            drawn.append(self.out / CONFUSION)
+            figures.draw_confusion(evaluation.confusion, drawn[1], self.class_names, f"{title}, {split}")
+        return drawn
+
+    # one epoch
+
+    def _forward(self, model: Module, *batch: Tensor) -> tuple[Tensor, Any]:
+        output = model(*batch[:-1])
+        return self.loss(output, batch[-1]), output
+
+    def _train_epoch(self, train: DataLoader, epochs: int, progress: Any, interrupts: Interrupts) -> Epoch:
+        model, optimizer, strategy = self.model, self.optimizer, self.strategy
+        loss, accuracy, watch = self._loss, self._accuracy, self._watch
+        loss.reset()
+        accuracy.reset()
+        self._unread = []
+        done = self._enter(train)
+        batches = len(train)
+        progress.begin(self.epoch + 1, epochs, batches, done)
+        parameters = model.trainable_parameters()
+        read_every = 1 if strategy.devices[0].engine in ("cpu", "numpy") else _READ_EVERY
+        samples, step_in_epoch = 0, 0
+        model.train()
+        started = saved = perf_counter()
+        for batch in train:
+            shares = strategy.grads(self._forward, model, batch)
+            gradients = strategy.reduce([s.gradients for s in shares], [s.samples for s in shares])
+            if step_in_epoch < watch.patience:
+                watch.gradients(parameters, gradients)
+            strategy.update(optimizer, model, gradients)
+            self.step += 1
+            step_in_epoch += 1
+            done += 1
+            samples += self._count(shares, batch)
+            if step_in_epoch % read_every == 0:
+                self._read()
+            if progress.due():
+                self._read()
+                speed = samples / (perf_counter() - started)
+                progress.step(done, loss.compute(), accuracy.compute() if accuracy.used else None, speed)
+            if done < batches and (interrupts.pending or perf_counter() - saved > self._checkpoint_seconds):
+                self._read()
+                self._save_latest(train.cursor())
+                saved = perf_counter()
+                if interrupts.pending:
+                    raise TrainingInterrupted(self._checkpoint_path(), self.epoch + 1, self.step)
+        self._read()
+        seconds = perf_counter() - started
+        return Epoch(
+            epoch=self.epoch + 1,
+            step=self.step,
+            train_loss=loss.compute(),
+            train_accuracy=accuracy.compute() if accuracy.used else None,
+            valid_loss=None,
+            valid_accuracy=None,
+            learning_rate=float(optimizer.learning_rate),
+            samples_per_second=samples / seconds if seconds else 0.0,
+            seconds=seconds,
+        )
+
+    def _enter(self, train: DataLoader) -> int:
+        """Bring the loader to where this epoch starts; returns the batches that are done already."""
+        cursor, metrics, self._cursor, self._metrics = self._cursor, self._metrics, None, None
+        if cursor is None:
+            train.set_epoch(self.epoch)
+            return 0
+        train.load_cursor(cursor)
+        if metrics is not None:
+            self._loss.load_state(metrics["loss"])
+            self._accuracy.load_state(metrics["accuracy"])
+        return cursor["position"] // train.batch_size
+
+    def _count(self, shares: list[Share], batch: Any) -> int:
+        """Add a step to the metrics; returns its number of samples."""
+        total = 0
+        label = batch[-1].label or "a batch"
+        for share in shares:
+            total += share.samples
+            self._loss.update(share.loss, share.samples)
+            self._unread.append((self.step, label))
+            if _classifies(share.output, share.target):
+                self._accuracy.update(share.output, share.target)
+        return total
+
+    def _read(self) -> None:
+        """Read the losses of the last steps; stop if one is NaN or infinite."""
+        settle(self._loss, self._accuracy)
+        unread, self._unread = self._unread, []
+        if not unread:
+            return
+        values = self._loss.recent
+        for value, (step, label) in zip(values, unread, strict=True):
+            if not np.isfinite(value):
+                kept = f"; the last good epoch is in {self._checkpoint_path()}" if self.out and self.history else ""
+                raise NonFiniteLossError(
+                    "the loss must stay finite",
+                    f"{value} at step {step} ({label}, epoch {self.epoch + 1}), learning rate {self.optimizer.learning_rate:g}",
+                    "lower the learning rate or check the data; fb.detect_anomaly() names the operation that made the first "
+                    f"NaN{kept}",
+                    step=step,
+                    epoch=self.epoch + 1,
+                )
+        self._watch.losses(values)
+
+    def _finish_epoch(self, row: Epoch, train: DataLoader, valid: DataLoader | None) -> Epoch:
+        if valid is not None:
+            self._validation = found = self.evaluate(valid)
+            row = Epoch(**{**asdict(row), "valid_loss": found.loss, "valid_accuracy": found.accuracy})
+        self.epoch += 1
+        self.history.append(row)
+        best = row.better_than(self._best)
+        if best:
+            self._best = row
+        if self.out is not None:
+            train.set_epoch(self.epoch)
+            self._save_latest(None)
+            if best:
+                self.save(self.out / BEST)
+            history.append(self.out, row)
+        return row
+
+    # the run directory
+
+    def _placed(self, loader: DataLoader) -> DataLoader:
+        """The loader to draw from: moved by a named strategy, else a copy, so that the caller's cursor stays."""
+        return self.strategy.place(self.model, self.optimizer, loader) if self._moves else loader.to(loader.device)
+
+    def _open_run(self) -> None:
+        if self.out is None:
+            return
+        if not self._owns_out:
+            if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+                raise TrainingError(
+                    "a new run gets a directory of its own, and overwrites nothing",
+                    f"{self.out}, which is " + ("not empty" if self.out.is_dir() else "a file"),
+                    "name another directory, or call learner.resume() first to go on with the run that is there",
+                )
+            self.out.mkdir(parents=True, exist_ok=True)
+            self._owns_out = True
+        history.rewrite(self.out, self.history)
+
+    def _restart_generators(self, seed: int) -> None:
+        random.seed(seed)
+        root = random.Generator(seed)
+        for number, (_, generator) in enumerate(sorted(self.model.generators().items())):
+            generator.set_state(root.fork(number + 1).state())
+
+    def _save_latest(self, cursor: dict[str, int] | None) -> None:
+        if self.out is not None:
+            self.save(self.out / NAME, cursor)
+
+    def _checkpoint_path(self) -> Path | None:
+        return None if self.out is None else self.out / NAME
+
+    def _say(self, line: str) -> None:
+        if self._log is not None:
+            self._log(line)
+
+
+def _classifies(output: Any, target: Tensor) -> bool:
+    """Whether an output is scores [batch, classes] held against class numbers [batch]."""
+    return isinstance(output, Tensor) and output.ndim == 2 and target.ndim == 1 and target.dtype.is_integer
