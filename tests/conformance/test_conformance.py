@@ -20,14 +20,7 @@ def of_family(module: str) -> list[str]:
 def test_every_op_agrees_with_its_reference(device: str, family: str, seed: int) -> None:
     report = conformance(device, of_family(family), seed=seed)
     assert report.ok, report
-
-
-@pytest.mark.parametrize("engine", ["numpy", "cpu", "torch:cpu"])
-def test_no_engine_runs_an_op_on_the_host_without_saying_so(engine: str, device: str, seed: int) -> None:
-    if engine != device:
-        pytest.skip("another parameter covers it")
-    report = conformance(device, dtypes=["float32", "int64", "bool", "uint32"], seed=seed)
-    assert report.fallbacks == set()
+    assert report.fallbacks == set(), "no op may run on the host instead"
 
 
 @pytest.mark.soak

@@ -105,6 +105,9 @@ def dtype(of: Any) -> DType:
         raise DTypeError(f"a dtype must be one of {known}", repr(of), "use one of these") from None
 
 
+as_dtype = dtype  # for functions with an argument of that name
+
+
 @cache
 def promote(a: DType, b: DType) -> DType | None:
     """The common dtype of two arrays by the Array API lattice, or None where the standard defines none."""
@@ -215,7 +218,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def isdtype(dtype_: Any, kind: Any, /) -> bool:
+def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is of a kind: a name of the standard ("real floating", …), a dtype, or a tuple of those.
 
     Example:
@@ -223,7 +226,7 @@ def isdtype(dtype_: Any, kind: Any, /) -> bool:
         >>> fb.isdtype(fb.int8, "integral")
         True
     """
-    dt = dtype(dtype_)
+    dt = as_dtype(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(dt, k) for k in kind)
     if isinstance(kind, str) and kind in _KINDS:

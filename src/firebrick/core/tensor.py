@@ -177,8 +177,11 @@ class Tensor:
             raise ValueError("stream must be None: Firebrick orders its own streams")
         return self.to(device)
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        return _call["to_dlpack"](self, **kwargs)
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return _call["to_dlpack"](self, **{k: v for k, v in given.items() if v is not None})
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _call["dlpack_device"](self)  # type: ignore[no-any-return]

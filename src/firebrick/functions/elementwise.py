@@ -206,13 +206,14 @@ def _limits(dt: DType) -> tuple[Any, Any]:
     return float("-inf"), float("inf")
 
 
-def astype(x: Tensor, dtype: Any, /, *, copy: bool = True) -> Tensor:
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """x as another dtype: floats round to nearest even, float → integer truncates and saturates, NaN becomes 0.
 
     Args:
         x: Tensor of any dtype.
         dtype: Target dtype.
         copy: Whether to make a new tensor even if the dtype is the same.
+        device: Device of the result; that of x by default.
 
     Raises:
         DTypeError: Complex to real, which would drop the imaginary part, or a dtype the device cannot store.
@@ -225,6 +226,8 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True) -> Tensor:
     from firebrick.core.errors import DTypeError
 
     goal = as_dtype(dtype)
+    if device is not None:
+        x = x.to(device)
     if x.dtype is goal and not copy:
         return x
     if x.dtype.kind == "complex" and goal.kind != "complex":

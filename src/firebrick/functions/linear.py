@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from firebrick.core.bind import bind, check_devices, not_a_tensor
+from firebrick.core.dtypes import result_type
 from firebrick.core.errors import ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import matrix_transpose, permute_dims, reshape
@@ -52,7 +53,12 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         >>> fb.vecdot(fb.asarray([1.0, 2.0]), fb.asarray([3.0, 4.0])).item()
         11.0
     """
-    return sum_(x1 * x2, axis=axis)
+    check_devices("vecdot", x1=x1, x2=x2)
+    if not -min(x1.ndim, x2.ndim) <= axis < 0 or x1.shape[axis] != x2.shape[axis]:
+        raise ShapeError(
+            "vecdot: both need the axis, counted from the last, in equal sizes", f"{x1.shape}, {x2.shape}", "check"
+        )
+    return sum_(x1 * x2, axis=axis, dtype=result_type(x1, x2))
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:

@@ -96,9 +96,7 @@ class Embedding(Module):
     def forward(self, indices: Tensor) -> Tensor:
         """Rows [..., features] for integer indices [...] in [0, count)."""
         if not indices.dtype.is_integer:
-            raise DTypeError(
-                "Embedding: indices need an integer dtype", describe("indices", indices), "cast them to fb.int64"
-            )
+            raise DTypeError("Embedding: indices need an integer dtype", describe("indices", indices), "cast them to fb.int64")
         return take(self.weight, indices, axis=0)
 
     def describe(self) -> str:

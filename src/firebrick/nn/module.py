@@ -294,10 +294,10 @@ class Module:
         Example:
             >>> import firebrick as fb
             >>> print(fb.nn.Sequential(fb.nn.Linear(8, 4), fb.nn.ReLU()).summary((2, 8)))
-            layer                  output  parameters  bytes
-            layers.0 (Linear)      [2, 4]          36    144
-            layers.1 (ReLU)        [2, 4]           0      0
-            Sequential             [2, 4]          36    144
+            layer                 output  parameters  bytes
+            layers.0 (Linear)     [2, 4]          36    144
+            layers.1 (ReLU)       [2, 4]           0      0
+            Sequential            [2, 4]          36    144
         """
         from firebrick.nn.summary import summary
 

@@ -77,9 +77,7 @@ def load(owner: str, own: list[tuple[str, Any]], ties: dict[str, str], state: An
             "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names),
             "build the model with the same settings; strict=False ignores missing and unexpected paths. Nothing was loaded",
         )
-    values = [
-        v.detach().to(t.device) if isinstance(v, Tensor) else hooks.from_host(np.asarray(v), t.device) for t, v in pairs
-    ]
+    values = [v.detach().to(t.device) if isinstance(v, Tensor) else hooks.from_host(np.asarray(v), t.device) for t, v in pairs]
     for (t, _), v in zip(pairs, values, strict=True):
         t._rebind(v)
     return Loaded(missing, unexpected)

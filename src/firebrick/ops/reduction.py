@@ -91,9 +91,9 @@ def spread(g: Any, r: Any) -> Any:
 
 
 def pairwise_sum(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """NumPy's sum, always by pairs: NumPy itself adds one by one along axes that are not the innermost."""
+    """NumPy's sum, always by pairs: NumPy itself adds one by one where memory is not contiguous."""
     count = size_of(x.shape[a] for a in axes)
-    if x.dtype.kind in "fc" and count > 128 and axes != (x.ndim - 1,):
+    if x.dtype.kind in "fc" and count > 128:
         kept = tuple(i for i in range(x.ndim) if i not in axes)
         rows = np.transpose(x, kept + axes).reshape(*(x.shape[i] for i in kept), count)
         total = np.sum(np.ascontiguousarray(rows), axis=-1, dtype=x.dtype)

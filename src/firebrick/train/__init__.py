@@ -8,9 +8,10 @@ from firebrick.train.errors import (
     TrainingError,
     TrainingInterrupted,
 )
+from firebrick.train.evaluation import Evaluation, evaluate
 from firebrick.train.figures import draw_confusion, draw_curves
 from firebrick.train.history import Epoch
-from firebrick.train.learner import Evaluation, Learner
+from firebrick.train.learner import Learner
 from firebrick.train.metrics import Accuracy, ConfusionMatrix, Loss, settle
 from firebrick.train.strategy import Share, SingleDevice, Strategy
 
@@ -32,6 +33,7 @@ __all__ = [
     "TrainingInterrupted",
     "draw_confusion",
     "draw_curves",
+    "evaluate",
     "load_checkpoint",
     "save_checkpoint",
     "settle",

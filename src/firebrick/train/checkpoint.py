@@ -201,7 +201,9 @@ def _tensor_file(arrays: Mapping[str, Array]) -> bytes:
     for name, a in arrays.items():
         if a.dtype not in _DTYPES.values():
             raise CheckpointError(
-                "a checkpoint stores the dtypes of safetensors", f"{name}: {a.dtype}", "keep it as another dtype, or as two parts"
+                "a checkpoint stores the dtypes of safetensors",
+                f"{name}: {a.dtype}",
+                "keep it as another dtype, or as two parts",
             )
     return safetensors.numpy.save({n: np.ascontiguousarray(a).reshape(a.shape) for n, a in arrays.items()})
 
@@ -340,5 +342,5 @@ def _damaged(folder: Path, name: str, received: str) -> CheckpointError:
 def _tensors(content: bytes) -> dict[str, Array]:
     return {
         name: np.frombuffer(bytes(view["data"]), _DTYPES[view["dtype"]]).reshape(view["shape"])
-        for name, view in safetensors.deserialize(content)
+        for name, view in safetensors.deserialize(content)  # type: ignore[no-untyped-call]
     }

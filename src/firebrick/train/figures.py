@@ -60,7 +60,7 @@ def draw_curves(rows: Sequence[Epoch], path: Path, title: str = "") -> None:
     if title:
         figure.suptitle(title, fontsize=12, color=_INK)
     for axes, what in zip(panels, ("loss", "accuracy"), strict=False):
-        ends = []
+        ends: list[float] = []
         for split, color, style in (("train", _TRAIN, "-"), ("valid", _VALID, "--")):
             points = [(r.epoch, getattr(r, f"{split}_{what}")) for r in rows]
             points = [(e, v) for e, v in points if v is not None and np.isfinite(v)]

@@ -43,8 +43,8 @@ class FrozenWatch:
             if self._repeats >= self.patience and "loss" not in self._said:
                 self._said.add("loss")
                 warnings.warn(
-                    f"the loss has been exactly {value!r} for {self.patience} steps: nothing is being learned. Look whether the "
-                    "learning rate is 0, the parameters are trainable, and the loss depends on them",
+                    f"the loss has been exactly {value!r} for {self.patience} steps: nothing is being learned. Look whether "
+                    "the learning rate is 0, the parameters are trainable, and the loss depends on them",
                     FrozenTrainingWarning,
                     stacklevel=4,
                 )
@@ -73,9 +73,10 @@ class FrozenWatch:
         for how, names in stuck.items():
             if names:
                 self._said.update(names)
-                cause = "is it used in the forward pass?" if how == "missing" else "dead units, saturation or a zero initial value?"
+                cause = "is it used in the forward pass?" if how == "missing" else "dead units, or zero initial values?"
                 warnings.warn(
-                    f"the gradient of {', '.join(names)} has been {how} for {self.patience} steps, so it does not learn: {cause}",
+                    f"the gradient of {', '.join(names)} has been {how} for {self.patience} steps, "
+                    f"so it does not learn: {cause}",
                     FrozenTrainingWarning,
                     stacklevel=4,
                 )

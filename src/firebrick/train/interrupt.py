@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
+from threading import current_thread, main_thread
 from types import FrameType, TracebackType
 from typing import Any, Self
-from threading import current_thread, main_thread
 
 
 class Interrupts:

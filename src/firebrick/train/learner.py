@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from firebrick import random
-from firebrick.autodiff.tape import no_grad
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.functions.neural import cross_entropy
@@ -25,10 +24,11 @@ from firebrick.nn import Module
 from firebrick.train import figures, history
 from firebrick.train.checkpoint import NAME, Checkpoint, load_checkpoint, save_checkpoint
 from firebrick.train.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
+from firebrick.train.evaluation import Evaluation, classifies, evaluate, evaluating
 from firebrick.train.frozen import FrozenWatch
 from firebrick.train.history import Epoch
 from firebrick.train.interrupt import Interrupts
-from firebrick.train.metrics import Accuracy, ConfusionMatrix, Loss, classes_of, settle
+from firebrick.train.metrics import Accuracy, Loss, settle
 from firebrick.train.preflight import check_places, try_batch
 from firebrick.train.progress import progress_for
 from firebrick.train.strategy import Share, SingleDevice, Strategy
@@ -36,23 +36,6 @@ from firebrick.train.strategy import Share, SingleDevice, Strategy
 BEST = "best"
 CURVES, CONFUSION = "curves.png", "confusion.png"
 _READ_EVERY = 16  # steps between readings of the loss on engines where reading waits
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How a model did on the samples of a loader.
-
-    Attributes:
-        loss: Mean loss a sample.
-        accuracy: Share of samples right; None where targets are no classes.
-        samples: How many there were.
-        confusion: int64 [classes, classes], rows labels and columns predictions; None where targets are no classes.
-    """
-
-    loss: float
-    accuracy: float | None
-    samples: int
-    confusion: np.ndarray[Any, np.dtype[np.int64]] | None
 
 
 class Learner:
@@ -65,8 +48,7 @@ class Learner:
         strategy: Where steps run. Named, it moves model, optimizer and loaders to its devices; None runs on the model's
             device and moves nothing.
         out: Run directory for metrics, figures and checkpoints; None writes nothing.
-        seed: Restarts the random generators before the first epoch, those of ``fb.random`` and those of the model's
-            parts; None leaves them.
+        seed: Restarts the generators of ``fb.random`` before the first epoch; None leaves them.
         log: Takes each line of output; ``print`` in a terminal shows a live bar too. None is silent.
         config: Plain values that say how to build the model again; kept in each checkpoint.
         class_names: Names of the classes, for the confusion matrix.
@@ -160,14 +142,15 @@ class Learner:
             TrainingInterrupted: Ctrl-C; the step was finished and a checkpoint written.
         """
         train = self._placed(train_loader)
-        valid = None if valid_loader is None else self._placed(valid_loader)
+        valid = None if valid_loader is None else self._beside(valid_loader)
         check_places(self.model, self.optimizer, [x for x in (train, valid) if x is not None], self.strategy)
         if self.epoch < epochs:
             try_batch(self.model, self._forward, train)
         self._open_run()
         if self._seed is not None and self.step == 0:
-            self._restart_generators(self._seed)
+            random.seed(self._seed)
         progress = progress_for(self._log)
+        training = self.model.training
         try:
             with Interrupts() as interrupts:
                 while self.epoch < epochs:
@@ -178,7 +161,7 @@ class Learner:
                         raise TrainingInterrupted(self._checkpoint_path(), self.epoch, self.step)
         finally:
             progress.close()
-            self.model.eval()
+            self.model.train() if training else self.model.eval()
         if draw:
             self.draw(self._validation)
         return self.history
@@ -189,43 +172,12 @@ class Learner:
         Raises:
             TrainingError: The loader is on another device and no strategy was named.
         """
-        loader = self._placed(loader)
-        check_places(self.model, self.optimizer, [loader], self.strategy)
-        training = self.model.training
-        self.model.eval()
-        loss, accuracy, confusion = Loss(), Accuracy(), None
-        samples = 0
-        try:
-            with no_grad():
-                for batch in loader:
-                    value, output = self._forward(self.model, *batch)
-                    target = batch[-1]
-                    samples += target.shape[0]
-                    loss.update(value, target.shape[0])
-                    if _classifies(output, target):
-                        if confusion is None:
-                            confusion = ConfusionMatrix(output.shape[1])
-                        predicted = classes_of("evaluate", output, target)
-                        accuracy.update(predicted, target)
-                        confusion.update(predicted, target)
-        finally:
-            if training:
-                self.model.train()
-        if confusion is None:
-            return Evaluation(loss.compute(), None, samples, None)
-        settle(loss, accuracy, confusion)
-        return Evaluation(loss.compute(), accuracy.compute(), samples, confusion.compute())
+        return evaluate(self.model, self._beside(loader), self.loss)
 
     def predict(self, *inputs: Tensor) -> Any:
         """The model's output for one batch, in evaluation mode and untracked."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            with no_grad():
-                return self.model(*inputs)
-        finally:
-            if training:
-                self.model.train()
+        with evaluating(self.model):
+            return self.model(*inputs)
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> Checkpoint:
         """Take over everything a checkpoint holds; ``fit`` then goes on where it was made.
@@ -314,17 +266,16 @@ class Learner:
         progress.begin(self.epoch + 1, epochs, batches, done)
         parameters = model.trainable_parameters()
         read_every = 1 if strategy.devices[0].engine in ("cpu", "numpy") else _READ_EVERY
-        samples, step_in_epoch = 0, 0
+        samples = 0
         model.train()
         started = saved = perf_counter()
-        for batch in train:
+        for step_in_epoch, batch in enumerate(train, 1):
             shares = strategy.grads(self._forward, model, batch)
             gradients = strategy.reduce([s.gradients for s in shares], [s.samples for s in shares])
-            if step_in_epoch < watch.patience:
+            if step_in_epoch <= watch.patience:
                 watch.gradients(parameters, gradients)
             strategy.update(optimizer, model, gradients)
             self.step += 1
-            step_in_epoch += 1
             done += 1
             samples += self._count(shares, batch)
             if step_in_epoch % read_every == 0:
@@ -373,7 +324,7 @@ class Learner:
             total += share.samples
             self._loss.update(share.loss, share.samples)
             self._unread.append((self.step, label))
-            if _classifies(share.output, share.target):
+            if classifies(share.output, share.target):
                 self._accuracy.update(share.output, share.target)
         return total
 
@@ -417,8 +368,12 @@ class Learner:
     # the run directory
 
     def _placed(self, loader: DataLoader) -> DataLoader:
-        """The loader to draw from: moved by a named strategy, else a copy, so that the caller's cursor stays."""
+        """The loader to train from: moved by a named strategy, else a copy, so that the caller's cursor stays."""
         return self.strategy.place(self.model, self.optimizer, loader) if self._moves else loader.to(loader.device)
+
+    def _beside(self, loader: DataLoader) -> DataLoader:
+        """A loader to evaluate: on the first device of a named strategy, else a copy."""
+        return loader.to(self.strategy.devices[0] if self._moves else loader.device)
 
     def _open_run(self) -> None:
         if self.out is None:
@@ -434,12 +389,6 @@ class Learner:
             self._owns_out = True
         history.rewrite(self.out, self.history)
 
-    def _restart_generators(self, seed: int) -> None:
-        random.seed(seed)
-        root = random.Generator(seed)
-        for number, (_, generator) in enumerate(sorted(self.model.generators().items())):
-            generator.set_state(root.fork(number + 1).state())
-
     def _save_latest(self, cursor: dict[str, int] | None) -> None:
         if self.out is not None:
             self.save(self.out / NAME, cursor)
@@ -450,8 +399,3 @@ class Learner:
     def _say(self, line: str) -> None:
         if self._log is not None:
             self._log(line)
-
-
-def _classifies(output: Any, target: Tensor) -> bool:
-    """Whether an output is scores [batch, classes] held against class numbers [batch]."""
-    return isinstance(output, Tensor) and output.ndim == 2 and target.ndim == 1 and target.dtype.is_integer

@@ -62,7 +62,8 @@ class Loss:
 
     def __init__(self) -> None:
         self.recent: list[float] = []
-        self.reset()
+        self._pending: list[tuple[Tensor, int]] = []
+        self._total, self._samples = 0.0, 0
 
     def update(self, loss: Tensor, samples: int) -> None:
         """Add a batch: its mean loss (a scalar tensor) and how many samples it has."""
@@ -80,7 +81,7 @@ class Loss:
         for value, (_, samples) in zip(self.recent, self._pending, strict=True):
             self._total += value * samples
             self._samples += samples
-        self._pending = []
+        self._pending.clear()
 
     def compute(self) -> float:
         """The mean so far; NaN before the first batch."""
@@ -89,7 +90,7 @@ class Loss:
 
     def reset(self) -> None:
         """Forget everything."""
-        self._pending: list[tuple[Tensor, int]] = []
+        self._pending.clear()
         self._total, self._samples = 0.0, 0
 
     def state(self) -> dict[str, Any]:
@@ -117,7 +118,8 @@ class Accuracy:
     """
 
     def __init__(self) -> None:
-        self.reset()
+        self._pending: list[tuple[Tensor, int]] = []
+        self._hits, self._samples = 0, 0
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
         """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch]."""
@@ -125,6 +127,11 @@ class Accuracy:
         self._pending.append((hits, labels.shape[0]))
         if len(self._pending) > _MOST_PENDING:
             settle(self)
+
+    @property
+    def used(self) -> bool:
+        """Whether any batch was added."""
+        return bool(self._samples or self._pending)
 
     def pending(self) -> list[Tensor]:
         """Counts not yet read."""
@@ -134,7 +141,7 @@ class Accuracy:
         """Take in the values of ``pending()``."""
         self._hits += sum(int(v) for v in values)
         self._samples += sum(n for _, n in self._pending)
-        self._pending = []
+        self._pending.clear()
 
     def compute(self) -> float:
         """The share so far; NaN before the first batch."""
@@ -143,7 +150,7 @@ class Accuracy:
 
     def reset(self) -> None:
         """Forget everything."""
-        self._pending: list[tuple[Tensor, int]] = []
+        self._pending.clear()
         self._hits, self._samples = 0, 0
 
     def state(self) -> dict[str, Any]:
@@ -174,7 +181,8 @@ class ConfusionMatrix:
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
-        self.reset()
+        self._pending: list[Tensor] = []
+        self._counts = np.zeros((classes, classes), np.int64)
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
         """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch]."""
@@ -192,7 +200,7 @@ class ConfusionMatrix:
         for predicted, labels in zip(values[0::2], values[1::2], strict=True):
             cells = labels.astype(np.int64) * n + predicted.astype(np.int64)
             self._counts += np.bincount(cells, minlength=n * n).reshape(n, n)
-        self._pending = []
+        self._pending.clear()
 
     def compute(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """int64 [classes, classes]: rows are labels, columns predictions."""
@@ -201,7 +209,7 @@ class ConfusionMatrix:
 
     def reset(self) -> None:
         """Forget everything."""
-        self._pending: list[Tensor] = []
+        self._pending.clear()
         self._counts = np.zeros((self.classes, self.classes), np.int64)
 
     def state(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.nn import Module
 from firebrick.train.errors import TrainingError
-from firebrick.train.strategy import Forward, Strategy, tensors_of
+from firebrick.train.strategy import Forward, Strategy, moments_of
 
 
 def check_places(model: Module, optimizer: Any, loaders: list[DataLoader], strategy: Strategy) -> None:
@@ -36,7 +36,7 @@ def check_places(model: Module, optimizer: Any, loaders: list[DataLoader], strat
         )
     state = dict(model.state_dict())
     _check("the model's parameters and buffers", state, devices, f'model.to("{devices[0]}")')
-    held = {f"optimizer state {i}": t for i, t in enumerate(tensors_of(optimizer.state_dict()))}
+    held = {f"optimizer state {i}": t for i, t in enumerate(moments_of(optimizer.state_dict()))}
     _check("the optimizer's state", held, devices, f'make the optimizer after model.to("{devices[0]}")')
     for loader in loaders:
         if loader.device not in devices:
@@ -76,7 +76,7 @@ def try_batch(model: Module, forward: Forward, loader: DataLoader) -> None:
     model.eval()
     try:
         with no_grad():
-            loss, _ = forward(model, *batch)
+            loss: Any = forward(model, *batch)[0]
     except FirebrickError as e:
         raise TrainingError(
             f'the model and the loss must take the batches of loader "{loader.name}" ({shown})\n{e.expected}',

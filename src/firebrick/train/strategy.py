@@ -87,12 +87,9 @@ class SingleDevice:
         if any(p.device is not self.device for _, p in model.named_parameters()):
             model.to(self.device)
         state = optimizer.state_dict()
-        if any(t.device is not self.device for t in tensors_of(state)):
-            optimizer.load_state_dict(trees.tree_map(self._moved, state))
+        if any(t.device is not self.device for t in moments_of(state)):
+            optimizer.load_state_dict(state)  # which places each moment beside its parameter
         return loader.to(self.device)
-
-    def _moved(self, value: Any) -> Any:
-        return value.to(self.device) if isinstance(value, Tensor) else value
 
     def grads(self, fn: Forward, model: Any, batch: Any) -> list[Share]:
         """One share: the batch."""
@@ -111,6 +108,6 @@ class SingleDevice:
         optimizer.update(model, grads)
 
 
-def tensors_of(tree: Any) -> list[Tensor]:
-    """The tensors among the leaves of a tree."""
-    return [v for v in trees.flatten(tree)[0] if isinstance(v, Tensor)]
+def moments_of(state: Any) -> list[Tensor]:
+    """The tensors of an optimizer's state that lie beside parameters: all but 0-d ones, such as its step counter."""
+    return [v for v in trees.flatten(state)[0] if isinstance(v, Tensor) and v.ndim]

@@ -114,41 +114,6 @@ def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array
     return out
 
 
-_BLOCK = 128
-
-
-def _sum_axis(x: Array, axis: int) -> Array:
-    """The sum over one axis, in blocks and then of the blocks: NumPy adds pairwise along contiguous memory only, and one
-    by one elsewhere, with an error that grows with the length."""
-    n = x.shape[axis]
-    if n <= _BLOCK or x.strides[axis] == x.itemsize:
-        return np.asarray(np.sum(x, axis, x.dtype, keepdims=True))
-    whole = n // _BLOCK * _BLOCK
-    lead = (slice(None),) * axis
-    blocks = x[(*lead, slice(0, whole))].reshape(*x.shape[:axis], -1, _BLOCK, *x.shape[axis + 1 :])
-    parts = np.sum(blocks, axis + 1, x.dtype)
-    if whole < n:
-        tail = np.sum(x[(*lead, slice(whole, n))], axis, x.dtype, keepdims=True)
-        parts = np.concatenate([parts, tail], axis)
-    return _sum_axis(parts, axis)
-
-
-def sum_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Sum over axes; where NumPy would add a long axis one by one, in blocks."""
-    if x.dtype.kind not in "fc" or all(x.shape[a] <= _BLOCK for a in axes) or x.flags.c_contiguous and len(axes) == x.ndim:
-        return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
-    total = x
-    for a in reversed(axes):
-        total = _sum_axis(total, a)
-    return total if keepdims else total.reshape([d for i, d in enumerate(x.shape) if i not in axes])
-
-
-def mean(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """The sum over axes by their number of elements."""
-    total = sum_(x, axes=axes, keepdims=keepdims)
-    return np.asarray(total / np.asarray(x.size // total.size if total.size else 1, x.dtype))
-
-
 def _last(reference: Callable[..., Array]) -> Callable[..., Array]:
     """A normalisation along the last axis of contiguous memory, where NumPy adds pairwise."""
 
@@ -173,6 +138,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "logical_xor": np.logical_xor, "logical_not": np.logical_not,
     "relu": _relu, "erf": erf, "conv2d": conv2d, "conv2d_input": conv2d_input, "conv2d_weight": conv2d_weight,
     "index_add": index_add, "scatter_add": scatter_add, "max_pool2d": max_pool2d, "avg_pool2d": avg_pool2d,
-    "sum": sum_, "mean": mean, "softmax": _last(softmax.reference), "log_softmax": _last(log_softmax.reference),
+    "softmax": _last(softmax.reference), "log_softmax": _last(log_softmax.reference),
     "layer_norm": _layer_norm,
 }  # fmt: skip

@@ -1,0 +1,66 @@
+"""From a picture file to what a model was trained on: grey, square, light on dark, of the data set's size and depth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.errors import FirebrickError, UnsupportedError
+
+Array = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class ImageError(FirebrickError, ValueError):
+    """A picture file cannot be read."""
+
+
+def read_image(path: Path, size: int, pixel_max: int) -> Array:
+    """Read a picture the way the data sets store theirs.
+
+    It is turned upright (EXIF), laid on white where it is transparent, and made grey. If its border is light (median of
+    the outermost pixels above the middle), it is taken as dark on light and inverted, because the data sets are light on
+    dark. It is padded to a square with the border's value, scaled to size × size, and rounded to 0 … pixel_max. What is
+    shown must fill the picture as in the data set: it is neither searched for nor cut out.
+
+    Args:
+        path: PNG, JPEG or any format that Pillow reads.
+        size: Height and width of the result.
+        pixel_max: Value of a full pixel.
+
+    Returns:
+        uint8 [size, size].
+
+    Raises:
+        ImageError: There is no such file, or it is no picture.
+        UnsupportedError: Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise UnsupportedError("reading pictures needs Pillow", "", "pip install 'firebrick[train]'") from None
+    try:
+        with Image.open(path) as opened:
+            image = ImageOps.exif_transpose(opened).convert("RGBA")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as e:
+        missing = not path.exists()
+        raise ImageError(
+            "a picture is a file that Pillow reads (PNG, JPEG, …)",
+            f"{path}: " + ("no such file" if missing else str(getattr(e, "strerror", None) or e).replace(f" '{path}'", "")),
+            "check the path" if missing else "open it in a viewer, and save it again as PNG",
+        ) from None
+    white = Image.new("RGBA", image.size, "white")
+    grey = np.asarray(Image.alpha_composite(white, image).convert("L"))
+    border = float(np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])))
+    if border > 127.5:
+        grey, border = 255 - grey, 255 - border
+    height, width = grey.shape
+    side = max(height, width)
+    square = np.full((side, side), round(border), np.uint8)
+    top, left = (side - height) // 2, (side - width) // 2
+    square[top : top + height, left : left + width] = grey
+    if side != size:
+        how = Image.Resampling.BOX if side > size else Image.Resampling.BICUBIC
+        square = np.asarray(Image.fromarray(square).resize((size, size), how))
+    return np.rint(square.astype(np.float64) * (pixel_max / 255)).astype(np.uint8)

@@ -1,0 +1,24 @@
+"""The command ``firebrick`` and its sub-commands, one module each.
+
+Exit codes: 0, all went well; 1, an error that the message explains; 2, a wrong option or argument; 130, stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import click
+
+from firebrick import __version__
+from firebrick.cli.devices import devices
+from firebrick.cli.evaluate import evaluate
+from firebrick.cli.predict import predict
+from firebrick.cli.train import train
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="firebrick", message="%(prog)s %(version)s")
+def main() -> None:
+    """Firebrick: one tensor program, trained and run on any engine."""
+
+
+for command in (devices, train, evaluate, predict):
+    main.add_command(command)

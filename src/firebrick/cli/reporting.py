@@ -1,0 +1,63 @@
+"""How a sub-command ends: what a person did wrong or can change is one message and an exit code, never a traceback.
+
+``reported`` wraps each sub-command and adds ``--debug``, which shows the traceback after all.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from firebrick.core.errors import FallbackWarning, FirebrickError
+from firebrick.data.datasets import DataError
+from firebrick.train import FrozenTrainingWarning, TrainingInterrupted
+
+FAILED, INTERRUPTED = 1, 130
+
+
+def say_error(message: str) -> None:
+    """``error: …`` in red on stderr."""
+    click.secho(f"error: {message}", fg="red", err=True)
+
+
+def reported(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a sub-command's function: warnings become one line, known errors a message and exit code 1."""
+
+    @click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
+    @wraps(command)
+    def wrapped(*args: Any, debug: bool, **kwargs: Any) -> Any:
+        with warnings.catch_warnings():
+            for kind in (FrozenTrainingWarning, FallbackWarning):
+                warnings.simplefilter("always", kind)
+            warnings.showwarning = _say_warning
+            try:
+                return command(*args, **kwargs)
+            except (FirebrickError, DataError, OSError, MemoryError) as e:
+                if debug:
+                    traceback.print_exc()
+                say_error(_message(e))
+                sys.exit(FAILED)
+            except TrainingInterrupted as e:
+                click.echo(str(e), err=True)
+                sys.exit(INTERRUPTED)
+            except KeyboardInterrupt:
+                click.echo("stopped", err=True)
+                sys.exit(INTERRUPTED)
+
+    return wrapped
+
+
+def _message(e: BaseException) -> str:
+    if isinstance(e, OSError) and not isinstance(e, FirebrickError) and e.strerror:
+        return f"{e.filename}: {e.strerror}" if e.filename else e.strerror
+    return str(e) or type(e).__name__
+
+
+def _say_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    click.secho(f"warning: {message}", fg="yellow", err=True)
