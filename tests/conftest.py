@@ -11,11 +11,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import firebrick as fb
 from firebrick.core.config import config
 from firebrick.testing import engines
 from firebrick.testing.engines import DEVICES
+
+# examples are the same in every run, and a slow machine is no failure
+settings.register_profile("firebrick", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("firebrick")
 
 SEED = int(os.environ.get("CONFORMANCE_SEED", "0"))
 
@@ -26,7 +31,7 @@ def _engine_params() -> list[Any]:
     return [pytest.param(d, id=d, marks=skips.get(n, [])) for n, d in DEVICES.items()]
 
 
-@pytest.fixture(params=_engine_params())
+@pytest.fixture(scope="session", params=_engine_params())
 def device(request: pytest.FixtureRequest) -> str:
     """One device string of every engine; tests of an engine that cannot be used here are skipped by its name."""
     return str(request.param)

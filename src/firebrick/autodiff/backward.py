@@ -9,7 +9,7 @@ from typing import Any
 from firebrick.autodiff.anomaly import check_backward
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, handle, make_leaf, region, strategy
-from firebrick.core.bind import bind, constant, describe
+from firebrick.core.bind import bind, constant, describe, not_a_tensor
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Vjp
@@ -140,15 +140,20 @@ def backward(
     return Gradients(found)
 
 
-def check_cotangent(result: Tensor, cotangent: Tensor) -> None:
-    """Check that a cotangent has its tensor's device, dtype and shape."""
-    received = f"{describe('result', result)} and {describe('cotangent', cotangent)}"
+def check_cotangent(result: Tensor, cotangent: Any, names: tuple[str, str] = ("result", "cotangent")) -> None:
+    """Check that a cotangent (or tangent) has its tensor's device, dtype and shape."""
+    of, name = names
+    if not isinstance(cotangent, Tensor):
+        raise not_a_tensor("autodiff", name, cotangent, result.device.name)
+    received = f"{describe(of, result)} and {describe(name, cotangent)}"
     if cotangent.device is not result.device:
-        raise DeviceMismatchError("a cotangent lies on its tensor's device", received, f'cotangent.to("{result.device}")')
+        raise DeviceMismatchError(
+            f"{name} must lie on the device of {of}", received, f'move it: {name}.to("{result.device}")'
+        )
     if cotangent.dtype is not result.dtype:
-        raise DTypeError("a cotangent has its tensor's dtype", received, "cast it with fb.astype")
+        raise DTypeError(f"{name} must have the dtype of {of}", received, f"cast it: fb.astype({name}, fb.{result.dtype})")
     if cotangent.shape != result.shape:
-        raise ShapeError("a cotangent has its tensor's shape", received, "reshape it")
+        raise ShapeError(f"{name} must have the shape of {of}", received, "reshape it")
 
 
 def run(

@@ -235,8 +235,8 @@ def jvp(fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[
     """
     if len(primals) != len(tangents):
         raise GradientError("jvp needs one tangent for each primal", f"{len(primals)} and {len(tangents)}", "add one")
-    for p, t in zip(primals, tangents, strict=True):
-        check_cotangent(p, t)
+    for i, (p, t) in enumerate(zip(primals, tangents, strict=True)):
+        check_cotangent(p, t, (f"primals[{i}]", f"tangents[{i}]"))
     leaves = _Leaves(list(primals))
     out, pull = _pulled(fn, leaves)
     leaves.restore()

@@ -83,37 +83,30 @@ def backend(engine: str) -> Backend:
 
 
 def register_backend(made: Backend) -> None:
-    """Make an engine known in this process (tests and notebooks; packages use the entry-point group)."""
+    """Make an engine known in this process (tests and notebooks; packages use the entry-point group). Devices of an engine
+    of the same name are served by this one from now on."""
     with _lock:
-        _forget(made.engine)
         _backends[made.engine] = made
         for device in _found.values():
             if device.engine == made.engine:
                 device.backend = made
-        forget_kernels()
-
-
-def forget_kernels() -> None:
-    """Empty the fast paths: which engine serves a device has changed."""
-    for op in OPS.values():
-        op.fast.clear()
+        _forget_kernels(made.engine)
 
 
 def unregister_backend(engine: str) -> None:
-    """Forget an engine that ``register_backend`` made known."""
+    """Forget an engine that ``register_backend`` made known, and its devices."""
     with _lock:
-        _forget(engine)
+        _backends.pop(engine, None)
+        for name in [n for n, d in _found.items() if d.engine == engine]:
+            del _found[name]
+        _forget_kernels(engine)
 
 
-def _forget(engine: str) -> None:
-    """Forget an engine, its devices and the kernels kept for them: another engine may take the name."""
-    _backends.pop(engine, None)
-    for name in [n for n, d in _found.items() if d.engine == engine]:
-        del _found[name]
+def _forget_kernels(engine: str) -> None:
+    """Empty the fast paths of an engine's devices: who serves them has changed."""
     for op in OPS.values():
         for key in [k for k in op.fast if k[0].engine == engine]:
             del op.fast[key]
-        forget_kernels()
 
 
 def default_device() -> Device:

@@ -38,6 +38,7 @@ def matmul(x1: Tensor, x2: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     check_devices("matmul", x1=x1, x2=x2)
     if x1.ndim > 1 and x2.ndim > 1:
         return bind(OPS["matmul"], (x1, x2), {}, out)  # type: ignore[no-any-return]
+    check_devices("matmul", x1=x1, out=out)
     a = reshape(x1, (1, -1)) if x1.ndim == 1 else x1
     b = reshape(x2, (-1, 1)) if x2.ndim == 1 else x2
     y: Tensor = bind(OPS["matmul"], (a, b), {})

@@ -302,8 +302,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 
 def _check_key(x: Tensor, key: Any) -> None:
-    keys = key if isinstance(key, tuple) else (key,)
-    check_devices("x[key]", x=x, key=[k for k in keys if isinstance(k, Tensor)])
+    check_devices("x[key]", x=x, key=key)
 
 
 def setitem(x: Tensor, key: Any, value: Any) -> Tensor:

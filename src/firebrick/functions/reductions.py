@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import prod as count
 from typing import Any
 
-from firebrick.core.bind import bind
-from firebrick.core.dtypes import DType
+from firebrick.core.aval import Aval
+from firebrick.core.bind import bind, check_out
+from firebrick.core.dtypes import DType, bool_, int64
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.shapes import normalize_axes, normalize_axis
+from firebrick.core.shapes import normalize_axes, normalize_axis, reduced_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, sqrt
 from firebrick.ops import OPS
@@ -22,6 +23,13 @@ def _reduce(name: str, x: Tensor, axis: Axis, keepdims: bool, out: Tensor | None
     return bind(OPS[name], (x,), params, out)  # type: ignore[no-any-return]
 
 
+def _check_out(name: str, x: Tensor, axis: Axis, keepdims: bool, dtype: DType, out: Tensor | None) -> None:
+    """Check ``out`` at the entry of a function that computes something else first."""
+    if out is not None:
+        shape = reduced_shape(x.shape, normalize_axes(axis, x.ndim, name), keepdims)
+        check_out(name, out, x.device, Aval(shape, dtype))
+
+
 def _operand(name: str, x: Any) -> None:
     if not isinstance(x, Tensor):
         from firebrick.core.bind import not_a_tensor
@@ -29,16 +37,23 @@ def _operand(name: str, x: Any) -> None:
         raise not_a_tensor(name, "x", x, None)
 
 
-def _accumulator(x: Tensor, dtype: Any) -> Tensor:
-    """x in the dtype that sums and products have: the default integer width for narrower integers."""
+def _accumulator(x: Tensor, dtype: Any) -> DType:
+    """The dtype that sums and products have: the default integer width for narrower integers."""
     if dtype is not None:
-        return astype(x, dtype, copy=False)
+        return as_dtype(dtype)
     if x.dtype.kind == "bool":
-        return astype(x, _default_int(x))
+        return _default_int(x)
     if x.dtype.is_integer:
         wide = as_dtype(_default_int(x).name.replace("int", "uint") if x.dtype.kind == "uint" else _default_int(x))
-        return astype(x, wide) if x.dtype.itemsize < wide.itemsize else x
-    return x
+        return wide if x.dtype.itemsize < wide.itemsize else x.dtype
+    return x.dtype
+
+
+def _accumulate(name: str, x: Tensor, axis: Axis, dtype: Any, keepdims: bool, out: Tensor | None) -> Tensor:
+    _operand(name, x)
+    goal = _accumulator(x, dtype)
+    _check_out(name, x, axis, keepdims, goal, out)
+    return _reduce(name, astype(x, goal, copy=False), axis, keepdims, out)
 
 
 def _default_int(x: Tensor) -> DType:
@@ -60,8 +75,7 @@ def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = 
         >>> fb.sum(fb.asarray([[1, 2], [3, 4]]), axis=0).tolist()
         [4, 6]
     """
-    _operand("sum", x)
-    return _reduce("sum", _accumulator(x, dtype), axis, keepdims, out)
+    return _accumulate("sum", x, axis, dtype, keepdims, out)
 
 
 def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
@@ -72,8 +86,7 @@ def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool =
         >>> fb.prod(fb.asarray([2, 3, 4])).item()
         24
     """
-    _operand("prod", x)
-    return _reduce("prod", _accumulator(x, dtype), axis, keepdims, out)
+    return _accumulate("prod", x, axis, dtype, keepdims, out)
 
 
 def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
@@ -105,6 +118,7 @@ def var(
     """
     _operand("var", x)
     axes = normalize_axes(axis, x.ndim, "var")
+    _check_out("var", x, axes, keepdims, x.dtype, out)
     n = count(x.shape[a] for a in axes)
     centred = x - mean(x, axis=axes, keepdims=True)
     total = _reduce("sum", centred * centred, axes, keepdims, None)
@@ -127,6 +141,8 @@ def std(
         >>> fb.std(fb.asarray([1.0, 3.0])).item()
         1.0
     """
+    _operand("std", x)
+    _check_out("std", x, axis, keepdims, x.dtype, out)
     return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims), out=out)
 
 
@@ -152,9 +168,10 @@ def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
     return _reduce("min", x, axis, keepdims, out)
 
 
-def _as_bool(name: str, x: Tensor) -> Tensor:
+def _holds(name: str, x: Tensor, axis: Axis, keepdims: bool, out: Tensor | None) -> Tensor:
     _operand(name, x)
-    return x if x.dtype.kind == "bool" else astype(x, "bool")
+    _check_out(name, x, axis, keepdims, bool_, out)
+    return _reduce(name, astype(x, bool_, copy=False), axis, keepdims, out)
 
 
 def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
@@ -165,7 +182,7 @@ def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
         >>> fb.all(fb.asarray([True, False])).item()
         False
     """
-    return _reduce("all", _as_bool("all", x), axis, keepdims, out)
+    return _holds("all", x, axis, keepdims, out)
 
 
 def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
@@ -176,13 +193,14 @@ def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
         >>> fb.any(fb.asarray([True, False])).item()
         True
     """
-    return _reduce("any", _as_bool("any", x), axis, keepdims, out)
+    return _holds("any", x, axis, keepdims, out)
 
 
 def _arg(name: str, x: Tensor, axis: int | None, keepdims: bool, out: Tensor | None) -> Tensor:
     from firebrick.functions.movement import reshape
 
     _operand(name, x)
+    _check_out(name, x, axis, keepdims, int64, out)
     if axis is None:
         flat = reshape(x, (-1,))
         if not keepdims:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from firebrick.core.errors import ConfigError
@@ -38,7 +39,7 @@ def mlp(
     how: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}
     sizes = (in_features, *hidden)
     layers: list[Module] = [Flatten()]
-    for n, m in zip(sizes, sizes[1:], strict=False):
+    for n, m in pairwise(sizes):
         layers += [Linear(n, m, **how), ReLU()]
     return Sequential(*layers, Linear(sizes[-1], classes, **how))
 

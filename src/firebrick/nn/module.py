@@ -72,21 +72,25 @@ class Module:
 
     def _check_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         home: Device | None = None
-        for v in (*args, *kwargs.values(), *self.__dict__.values()):
+        for v in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(v, Tensor):
-                if home is None:
-                    home = v.device
-                elif v.device is not home:
+                if home is not None and v.device is not home:
                     raise self._mismatch(args, kwargs)
+                home = v.device
             elif isinstance(v, (list, tuple)):
                 for t in v:
                     if isinstance(t, Tensor):
-                        home = home or t.device
-                        if t.device is not home:
+                        if home is not None and t.device is not home:
                             raise self._mismatch(args, kwargs)
-            elif isinstance(v, np.ndarray) and any(v is a for a in (*args, *kwargs.values())):
+                        home = t.device
+            elif isinstance(v, np.ndarray):
                 name = next(n for n, a in self._arguments(args, kwargs) if a is v)
                 raise not_a_tensor(type(self).__name__, name, v, home.name if home else None)
+        for v in self.__dict__.values():
+            if isinstance(v, (Parameter, Buffer)):
+                if home is not None and v.device is not home:
+                    raise self._mismatch(args, kwargs)
+                home = v.device
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """The arguments with the names that ``forward`` gives them."""
@@ -101,7 +105,7 @@ class Module:
     def _mismatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> DeviceMismatchError:
         prefix = f"{self._path}." if self._path else ""
         given = [(n, t) for n, t in self._arguments(args, kwargs) if isinstance(t, Tensor)]
-        own = [(prefix + n, t) for n, t in _members(self.__dict__.items()) if isinstance(t, Tensor)]
+        own = [(prefix + n, t) for n, t in self.__dict__.items() if isinstance(t, (Parameter, Buffer))]
         first, x = (given or own)[0]
         name, other = next((n, t) for n, t in given + own if t.device is not x.device)
         shown = describe(name, other.detach()) if any(other is t for _, t in own) else describe(name, other)

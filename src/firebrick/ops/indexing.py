@@ -117,7 +117,7 @@ def total(rows: Array) -> Array:
         half = len(rows) // 2
         rest = rows[2 * half :]
         rows = np.concatenate([rows[:half] + rows[half : 2 * half], rest])
-    return rows[0]
+    return np.asarray(rows[0])
 
 
 def _infer_gather(x: Any, indices: Any, *, axis: int) -> Aval:

@@ -10,8 +10,8 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Cost, Sample
 from firebrick.core.shapes import broadcast_shapes
-from firebrick.ops.declare import NUMERIC, Array, values
-from firebrick.ops.movement import permute
+from firebrick.ops.declare import NUMERIC, Array, size_of, values
+from firebrick.ops.movement import permute, reshape
 from firebrick.ops.reduction import sum_to
 from firebrick.ops.table import register
 
@@ -35,6 +35,12 @@ def swap(x: Any) -> Any:
 
 def _vjp(g: Any, r: Any) -> Any:
     x1, x2 = r.inputs
+    if len(x2.shape) == 2 and len(x1.shape) > 2:  # a stack times one matrix: its rows are one tall matrix
+        g1 = matmul(g, swap(x2)) if r.needs[0] else None
+        if not r.needs[1]:
+            return g1, None
+        rows, cotangents = (reshape(t, shape=(size_of(t.shape[:-1]), t.shape[-1])) for t in (x1, g))
+        return g1, matmul(swap(rows), cotangents)
     g1 = sum_to(matmul(g, swap(x2)), x1.shape) if r.needs[0] else None
     g2 = sum_to(matmul(swap(x1), g), x2.shape) if r.needs[1] else None
     return g1, g2

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.backends.numpy.blas import matmul
 from firebrick.ops.convolution import _out_hw, _windows
 from firebrick.ops.declare import Array
 
@@ -31,7 +32,7 @@ def conv2d(x: Array, weight: Array, *, stride: Any, padding: Any, dilation: Any,
     n, o = x.shape[0], weight.shape[0]
     hw = _out_hw(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     cols = _unfold(x, weight.shape[2:], stride, padding, dilation, groups)
-    return np.asarray(np.matmul(weight.reshape(groups, o // groups, -1), cols)).reshape(n, o, *hw)
+    return matmul(weight.reshape(groups, o // groups, -1), cols).reshape(n, o, *hw)
 
 
 def conv2d_weight(x: Array, g: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
@@ -39,7 +40,7 @@ def conv2d_weight(x: Array, g: Array, *, kernel: Any, stride: Any, padding: Any,
     n, o = g.shape[:2]
     cols = _unfold(x, kernel, stride, padding, dilation, groups)
     gg = g.reshape(n, groups, o // groups, g.shape[2] * g.shape[3])
-    each = np.matmul(gg, cols.transpose(0, 1, 3, 2))
+    each = matmul(gg, cols.transpose(0, 1, 3, 2))
     return np.asarray(np.sum(each, axis=0, dtype=x.dtype)).reshape(o, x.shape[1] // groups, *kernel)
 
 
@@ -49,7 +50,7 @@ def conv2d_input(g: Array, weight: Array, *, size: Any, stride: Any, padding: An
     c = weight.shape[1]
     kernel = weight.shape[2:]
     w = weight.reshape(groups, o // groups, c * kernel[0] * kernel[1]).transpose(0, 2, 1)
-    cols = np.matmul(w, g.reshape(n, groups, o // groups, oh * ow)).reshape(n, groups * c, *kernel, oh, ow)
+    cols = matmul(w, g.reshape(n, groups, o // groups, oh * ow)).reshape(n, groups * c, *kernel, oh, ow)
     (top, bottom), (left, right) = padding
     out = np.zeros((n, groups * c, size[0] + top + bottom, size[1] + left + right), g.dtype)
     for i, j, at in _windows(kernel, (oh, ow), stride, dilation):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.backends.numpy.blas import matmul
 from firebrick.backends.numpy.convolution import conv2d, conv2d_input, conv2d_weight
 from firebrick.backends.numpy.special import erf
 from firebrick.ops.declare import Array
@@ -136,7 +137,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal, "greater": np.greater,
     "greater_equal": np.greater_equal, "logical_and": np.logical_and, "logical_or": np.logical_or,
     "logical_xor": np.logical_xor, "logical_not": np.logical_not,
-    "relu": _relu, "erf": erf, "conv2d": conv2d, "conv2d_input": conv2d_input, "conv2d_weight": conv2d_weight,
+    "relu": _relu, "erf": erf, "matmul": matmul, "conv2d": conv2d, "conv2d_input": conv2d_input, "conv2d_weight": conv2d_weight,
     "index_add": index_add, "scatter_add": scatter_add, "max_pool2d": max_pool2d, "avg_pool2d": avg_pool2d,
     "softmax": _last(softmax.reference), "log_softmax": _last(log_softmax.reference),
     "layer_norm": _layer_norm,

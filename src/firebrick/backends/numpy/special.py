@@ -1,7 +1,8 @@
 """Special functions that NumPy lacks.
 
-Source: W. J. Cody, "Rational Chebyshev approximations for the error function", Mathematics of Computation 23 (1969); the
-coefficients are those of his public program CALERF (netlib, specfun).
+Sources: in float64, W. J. Cody, "Rational Chebyshev approximations for the error function", Mathematics of Computation 23
+(1969), with the coefficients of his public program CALERF (netlib, specfun); in float32, the odd rational function of degree
+13 over 8 on [-4, 4] that the Eigen library uses (``generic_fast_erf_float``), 3.8 eps at most from the exact value.
 """
 
 from __future__ import annotations
@@ -28,6 +29,30 @@ _D = (
 )  # fmt: skip
 
 
+_P = (
+    -1.60960333262415e-02, -2.95459980854025e-03, -7.34990630326855e-04, -5.69250639462346e-05, -2.10102402082508e-06,
+    2.77068142495902e-08, -2.72614225801306e-10,
+)  # fmt: skip
+_Q = (-1.42647390514189e-02, -7.37332916720468e-03, -1.68282697438203e-03, -2.13374055278905e-04, -1.45660718464996e-05)
+
+
+def _polynomial(z: Array, coefficients: tuple[float, ...]) -> Array:
+    """Σ c[i] zⁱ in z's dtype."""
+    total = np.full(z.shape, coefficients[-1], z.dtype)
+    for c in coefficients[-2::-1]:
+        total *= z
+        total += z.dtype.type(c)
+    return total
+
+
+def _single(x: Array) -> Array:
+    """erf in float32."""
+    limited = np.clip(x, np.float32(-4), np.float32(4))
+    z = limited * limited
+    # the quotient first: x times the numerator would be rounded as a subnormal for the smallest x
+    return np.asarray(limited * (_polynomial(z, _P) / _polynomial(z, _Q)))
+
+
 def _small(x: Array) -> Array:
     """|x| ≤ 0.46875."""
     z = x * x
@@ -48,7 +73,9 @@ def _middle(y: Array) -> Array:
 
 
 def erf(x: Array) -> Array:
-    """The error function in float64, rounded to x's dtype."""
+    """The error function."""
+    if x.dtype == np.float32:
+        return _single(x)
     wide = np.asarray(x, np.float64)
     y = np.abs(wide)
     small = _small(np.clip(wide, -0.46875, 0.46875))

@@ -1,0 +1,47 @@
+"""Matrix products through NumPy's BLAS, small ones on one thread.
+
+OpenBLAS splits even small products over its threads and then waits, spinning, for the slowest. On a machine that others
+use as well, each such wait can last as long as a scheduler's time slice, thousands of times the product itself. Below the
+size where a second thread can save more than about half a millisecond, products therefore run on the calling thread.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from firebrick.ops.declare import Array
+
+_SMALL = 32_000_000  # multiplications and additions of one product
+
+_lock = Lock()
+
+
+@cache
+def _library() -> Any:
+    """The BLAS that NumPy loaded, as threadpoolctl controls it; None where it does not know it (Accelerate, say)."""
+    from threadpoolctl import ThreadpoolController
+
+    found = [c for c in ThreadpoolController().lib_controllers if c.user_api == "blas" and "numpy" in (c.filepath or "")]
+    return found[0] if len(found) == 1 else None
+
+
+def matmul(x1: Array, x2: Array) -> Array:
+    """NumPy's matmul of stacks of matrices; a stack times one matrix is one product."""
+    if x2.ndim == 2 and x1.ndim > 2 and x1.size:
+        return matmul(x1.reshape(-1, x1.shape[-1]), x2).reshape(*x1.shape[:-1], x2.shape[-1])
+    if x1.dtype.kind not in "fc" or x1.shape[-2] * x1.shape[-1] * x2.shape[-1] > _SMALL:
+        return np.asarray(np.matmul(x1, x2))
+    library = _library()
+    if library is None:
+        return np.asarray(np.matmul(x1, x2))
+    with _lock:  # the number of threads belongs to the library, not to the caller
+        threads = library.num_threads
+        library.set_num_threads(1)
+        try:
+            return np.asarray(np.matmul(x1, x2))
+        finally:
+            library.set_num_threads(threads)

@@ -1,0 +1,163 @@
+"""No operation on one tensor changes what another shows: random programs against a model that copies everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import firebrick as fb
+
+N = 3
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(
+            "view flip transpose reshape detach iadd isub out add_out setitem setrow setmask numpy dlpack read drop move".split()
+        ),
+        st.integers(0, 7),
+        st.integers(0, 7),
+    ),
+    max_size=25,
+)
+
+
+class Program:
+    """Tensors, and beside each a NumPy array of its own that says what it must show."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        start = np.arange(float(N * N)).reshape(N, N)
+        self.tensors = [fb.asarray(start, device=device)]
+        self.model = [start.copy()]
+        self.handed: list[tuple[Any, Any]] = []
+
+    def put(self, t: fb.Tensor, a: Any) -> None:
+        self.tensors.append(t)
+        self.model.append(np.array(a))
+
+    def step(self, name: str, i: int, j: int) -> None:
+        i, j = i % len(self.tensors), j % len(self.tensors)
+        t, u = self.tensors[i], self.tensors[j]
+        a, b = self.model[i], self.model[j]
+        match name:
+            case "view":
+                self.put(t[...], a)
+            case "flip":
+                self.put(t[::-1], a[::-1])
+            case "transpose":
+                self.put(t.T, a.T)
+            case "reshape":
+                self.put(t.reshape(-1).reshape(N, N), a)
+            case "detach":
+                self.put(t.detach(), a)
+            case "iadd":
+                t += u
+                self.tensors[i], self.model[i] = t, a + b
+            case "isub":
+                t -= 1.0
+                self.model[i] = a - 1.0
+            case "out":
+                fb.multiply(t, 2.0, out=u)
+                self.model[j] = a * 2.0
+            case "add_out":
+                fb.add(t, u, out=t)
+                self.model[i] = a + b
+            case "setitem":
+                t[0, 1:] = 5.0
+                self.model[i] = a.copy()
+                self.model[i][0, 1:] = 5.0
+            case "setrow":
+                t[1] = u[2]
+                self.model[i] = a.copy()
+                self.model[i][1] = b[2]
+            case "setmask":
+                t[t > 4.0] = 0.5
+                self.model[i] = np.where(a > 4.0, 0.5, a)
+            case "numpy":
+                self.handed.append((t.numpy(), a.copy()))
+            case "dlpack":
+                self.handed.append((np.from_dlpack(t), a.copy()))
+            case "read":
+                self.handed.append((fb.read([t])[0], a.copy()))
+            case "move":
+                self.put(t.to("cpu:1").to(self.device), a)
+            case "drop":
+                if len(self.tensors) > 1:
+                    del self.tensors[i], self.model[i]
+
+    def check(self) -> None:
+        for t, a in zip(self.tensors, self.model, strict=True):
+            got = np.asarray(t.detach().tolist())  # a read that hands out no memory of the tensor to the program
+            np.testing.assert_array_equal(got, a)
+        for host, a in self.handed:
+            np.testing.assert_array_equal(host, a)
+
+
+@given(program=steps)
+def test_no_program_can_notice_that_memory_is_shared(device: str, program: list[tuple[str, int, int]]) -> None:
+    run = Program(device)
+    for name, i, j in program:
+        run.step(name, i, j)
+    run.check()
+
+
+def test_what_numpy_gives_is_read_only(device: str) -> None:
+    x = fb.ones(3, device=device)
+    with pytest.raises(ValueError, match="read-only"):
+        x.numpy()[0] = 5.0
+    with pytest.raises(ValueError, match="read-only"):
+        fb.read([x])[0][0] = 5.0
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(x)[0] = 5.0
+    assert x.tolist() == [1.0] * 3
+
+
+def test_a_copy_that_numpy_asks_for_is_its_own(device: str) -> None:
+    x = fb.ones(3, device=device)
+    a = np.array(x)
+    a[0] = 9.0
+    assert x.tolist() == [1.0] * 3
+
+
+def test_an_exported_tensor_keeps_its_values_when_it_is_a_destination_afterwards(device: str) -> None:
+    x = fb.ones(3, device=device)
+    handed = np.from_dlpack(x)
+    fb.add(x, x, out=x)
+    assert handed.tolist() == [1.0] * 3
+    assert x.tolist() == [2.0] * 3
+
+
+def test_asarray_copies_what_numpy_may_change_later(device: str) -> None:
+    a = np.ones(3)
+    x = fb.asarray(a, device=device)
+    a[0] = 9.0
+    assert x.tolist() == [1.0] * 3
+
+
+def test_an_assignment_through_one_handle_is_not_seen_through_another(device: str) -> None:
+    x = fb.zeros((2, 2), device=device)
+    row, again = x[0], x.detach()
+    x[0] = 1.0
+    assert row.tolist() == [0.0, 0.0]
+    assert again.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    row[0] = 7.0
+    assert x.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+
+
+def test_positive_and_astype_give_another_handle(device: str) -> None:
+    x = fb.ones(2, device=device)
+    for y in (+x, x.astype(fb.float32), fb.asarray(x, copy=True)):
+        y += 1.0
+        assert x.tolist() == [1.0, 1.0]
+
+
+def test_an_update_keeps_shape_and_dtype(device: str) -> None:
+    x = fb.ones(2, dtype=fb.float32, device=device)
+    with pytest.raises(fb.ShapeError, match="must keep the shape"):
+        x += fb.ones((2, 2), device=device)
+    with pytest.raises(fb.DTypeError, match="must keep the dtype"):
+        x += fb.ones(2, dtype=fb.float64, device=device)
+    assert x.tolist() == [1.0, 1.0]

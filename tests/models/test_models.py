@@ -1,0 +1,129 @@
+"""Models: built by name, the same training on every engine, and good enough for the data they are meant for."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.core.errors import ConfigError, ShapeError
+
+SMALL: dict[str, dict[str, Any]] = {
+    "mlp": {"hidden": (32,)},
+    "cnn": {"width": 4, "features": 16},
+    "transformer": {"dim": 16, "heads": 2, "layers": 1},
+}
+
+
+@cache
+def _curve(name: str, device: str, dtype: str, steps: int = 100) -> np.ndarray:
+    """Losses of a small model with Adam on sixteen random images."""
+    fb.random.seed(0)
+    model = fb.models.build(name, 8, dtype=dtype, device=device, **SMALL[name])
+    opt = fb.optim.Adam(model, lr=1e-3)
+    rng = np.random.default_rng(0)
+    x = fb.asarray(rng.normal(size=(16, 1, 8, 8)), dtype=dtype, device=device)
+    y = fb.asarray(rng.integers(0, 10, 16), device=device)
+    step = fb.value_and_grad(lambda m: fb.cross_entropy(m(x), y))
+    losses = []
+    for _ in range(steps):
+        loss, grads = step(model)
+        opt.update(model, grads)
+        losses.append(loss)
+    return np.asarray([v.item() for v in losses])
+
+
+# float32 rounds differently on each engine and the differences grow from step to step; float64 shows that only rounding differs
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-3), ("float64", 1e-9)])
+@pytest.mark.parametrize("device", ["cpu", "torch:cpu"])
+@pytest.mark.parametrize("name", SMALL)
+def test_loss_curves_agree_between_engines_over_100_steps(name: str, device: str, dtype: str, tolerance: float) -> None:
+    if device.startswith("torch"):
+        pytest.importorskip("torch", reason="torch, for the engine torch:cpu")
+    here, there = _curve(name, "numpy", dtype), _curve(name, device, dtype)
+    assert here[-1] < 0.7 * here[0]  # it learns, so there is something to agree on
+    np.testing.assert_allclose(there, here, rtol=tolerance)
+
+
+def test_agreement_in_float64_would_show_a_wrong_update() -> None:
+    here, shorter = _curve("mlp", "numpy", "float64"), _curve("mlp", "numpy", "float32")
+    assert np.max(np.abs(here / shorter - 1)) > 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "epochs", "goal"),
+    [("mlp", 15, 0.95), ("cnn", 12, 0.97), ("transformer", 15, 0.93)],
+    ids=["mlp", "cnn", "transformer"],
+)
+def test_models_learn_the_digits(name: str, epochs: int, goal: float) -> None:
+    train, test = fb.data.datasets.load("digits", "train"), fb.data.datasets.load("digits", "test")
+
+    def images(d: Any) -> np.ndarray:
+        return ((d.images[:, None] / d.pixel_max - d.mean) / d.std).astype(np.float32)
+
+    fb.random.seed(0)
+    model = fb.models.build(name, 8)
+    opt = fb.optim.Adam(model, lr=2e-3)
+    step = fb.value_and_grad(lambda m, x, y: fb.cross_entropy(m(x), y))
+    x, y, order = images(train), train.labels.astype(np.int64), fb.random.Generator(0)
+    for _ in range(epochs):
+        picks = order.permutation(len(x)).numpy()
+        for i in range(0, len(x), 64):
+            batch = picks[i : i + 64]
+            _, grads = step(model, fb.asarray(x[batch]), fb.asarray(y[batch]))
+            opt.update(model, grads)
+    predicted = fb.argmax(model.eval()(fb.asarray(images(test))), axis=1).numpy()
+    assert (predicted == test.labels).mean() >= goal
+
+
+@pytest.mark.parametrize("name", fb.models.names())
+@pytest.mark.parametrize(("image", "channels", "classes"), [(8, 1, 10), (28, 1, 10), (32, 3, 5)])
+def test_models_are_built_for_their_images_and_classes(name: str, image: int, channels: int, classes: int) -> None:
+    model = fb.models.build(name, image, channels, classes)
+    assert model(fb.zeros((2, channels, image, image))).shape == (2, classes)
+
+
+def test_patches_are_squares_of_the_image_row_by_row() -> None:
+    model = fb.models.transformer(4, 2, dim=8, heads=1, layers=0)
+    x = fb.reshape(fb.arange(32), (1, 2, 4, 4)) if (model.channels == 2) else fb.reshape(fb.arange(16), (1, 1, 4, 4))
+    assert model._patches(x)[0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
+
+
+def test_a_forecaster_follows_the_level_and_scale_of_its_window() -> None:
+    model = fb.models.patch_transformer_forecaster(16, 4, patch=4, dim=8, heads=2, layers=1, dtype=fb.float64)
+    x = fb.random.Generator(0).normal((3, 16), dtype=fb.float64)
+    np.testing.assert_allclose(model(x * 100.0 + 7.0).numpy(), (model(x) * 100.0 + 7.0).numpy(), rtol=1e-3)
+
+
+def test_a_forecaster_learns_a_sine() -> None:
+    fb.random.seed(0)
+    model = fb.models.patch_transformer_forecaster(16, 4, patch=4, dim=16, heads=2, layers=1)
+    t = np.arange(20)[None] + np.random.default_rng(0).uniform(0, 40, (64, 1))
+    series = fb.asarray(np.sin(t * 0.4).astype(np.float32))
+    opt = fb.optim.Adam(model, lr=3e-3)
+    step = fb.value_and_grad(lambda m: fb.mse_loss(m(series[:, :16]), series[:, 16:]))
+    losses = []
+    for _ in range(80):
+        loss, grads = step(model)
+        opt.update(model, grads)
+        losses.append(loss.item())
+    assert losses[-1] < 0.02 < 0.5 < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: fb.models.build("resnet", 8), ConfigError, "a model is one of mlp, cnn, transformer\nReceived: 'resnet'"),
+        (lambda: fb.models.cnn(image=3), ConfigError, "cnn: image is a height and width of at least 4"),
+        (lambda: fb.models.transformer(8, 3), ConfigError, "transformer: patch divides image\nReceived: image = 8, patch = 3"),
+        (lambda: fb.models.transformer(8, 2)(fb.zeros((2, 1, 9, 9))), ShapeError, r"x is \[batch, 1, 8, 8\]"),
+        (lambda: fb.models.patch_transformer_forecaster(8, 2, 4)(fb.zeros((2, 9))), ShapeError, r"x is \[batch, 8\]"),
+    ],
+)
+def test_errors_say_what_was_expected_and_received(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()

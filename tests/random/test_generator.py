@@ -1,0 +1,199 @@
+"""Draws: equal on every engine, at any split of a batch, and after going back to a state."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.core.errors import ConfigError, DTypeError
+from firebrick.ops.bits import philox
+from firebrick.random import Generator
+
+ENGINES = ["numpy", "cpu", "torch:cpu"]
+
+
+@pytest.fixture(params=ENGINES[1:])
+def device(request: pytest.FixtureRequest) -> str:
+    if request.param.startswith("torch"):
+        pytest.importorskip("torch", reason="torch, for the engine torch:cpu")
+    return str(request.param)
+
+
+DRAWS = {
+    "uniform": lambda g, d: g.uniform((5, 3), device=d),
+    "uniform float64 in a range": lambda g, d: g.uniform((5, 3), -2.0, 7.0, dtype=fb.float64, device=d),
+    "bernoulli": lambda g, d: g.bernoulli((100,), 0.3, device=d),
+    "integers": lambda g, d: g.integers(-5, 1000, (101,), device=d),
+    "integers of a wide range": lambda g, d: g.integers(-(2**62), 2**62, (11,), dtype=fb.int64, device=d),
+    "permutation": lambda g, d: g.permutation(57, device=d),
+    "a key": lambda g, d: g.key(device=d),
+    "0-d": lambda g, d: g.uniform((), device=d),
+    "empty": lambda g, d: g.uniform((0, 4), device=d),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_seed_draws_the_same_bits_on_every_engine(name: str, device: str) -> None:
+    here, there = (DRAWS[name](Generator(11), d) for d in ("numpy", device))
+    assert there.device is fb.device(device)
+    assert here.dtype is there.dtype
+    assert here.numpy().tobytes() == there.numpy().tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_normals_agree_within_4_ulp_on_every_engine(dtype: str, device: str) -> None:
+    a, b = (Generator(3).normal((4000,), dtype=dtype, device=d).numpy() for d in ("numpy", device))
+    assert np.max(np.abs(a - b) / np.spacing(np.abs(a))) <= 4
+
+
+def test_two_draws_differ_and_two_seeds_differ() -> None:
+    g = Generator(0)
+    first, second, other = g.uniform((8,)).tolist(), g.uniform((8,)).tolist(), Generator(1).uniform((8,)).tolist()
+    assert len({tuple(first), tuple(second), tuple(other)}) == 3
+
+
+def test_a_draw_is_the_philox_stream_of_seed_and_counter() -> None:
+    g = Generator(5 | 7 << 32)
+    g.uniform((2,))
+    expected = (philox(np.array([5, 7, 1, 0], np.uint32), 0, 6) >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
+    assert g.uniform((6,), dtype=fb.float32).tolist() == expected.tolist()
+
+
+def test_moments_of_large_draws_are_those_of_their_distributions() -> None:
+    n, g = 40_000, Generator(2)
+    sigma = 4 / np.sqrt(n)  # four standard errors
+    u, z = g.uniform((n,), dtype=fb.float64).numpy(), g.normal((n,), 1.0, 2.0, dtype=fb.float64).numpy()
+    assert abs(u.mean() - 0.5) < sigma * np.sqrt(1 / 12)
+    assert u.min() >= 0.0
+    assert u.max() < 1.0
+    assert abs(z.mean() - 1.0) < sigma * 2
+    assert abs(z.std() - 2.0) < sigma * 2
+    assert abs(g.bernoulli((n,), 0.25).numpy().mean() - 0.25) < sigma * 0.5
+    counts = np.bincount(g.integers(0, 7, (n,)).numpy(), minlength=7)
+    assert np.sum((counts - n / 7) ** 2 / (n / 7)) < 22.5  # chi², 6 degrees of freedom, p = 0.001
+
+
+def test_integers_are_the_high_half_of_a_64_bit_product() -> None:
+    words = philox(np.array([9, 0, 0, 0], np.uint32), 0, 12).tolist()
+    for span in (1, 10, 2**31 - 1, 2**31, 2**31 + 1, 2**40):
+        expected = [((hi << 32 | lo) * span >> 64) - 3 for hi, lo in zip(words[::2], words[1::2], strict=True)]
+        assert Generator(9).integers(-3, span - 3, (6,), dtype=fb.int64).tolist() == expected
+
+
+def test_a_probability_of_0_is_never_and_of_1_is_always() -> None:
+    assert not Generator(0).bernoulli((1000,), 0.0).numpy().any()
+    assert Generator(0).bernoulli((1000,), 1.0).numpy().all()
+
+
+@pytest.mark.parametrize("draw", ["uniform", "normal", "bernoulli", "integers"])
+def test_a_share_of_a_batch_draws_what_the_whole_would_have_drawn(draw: str) -> None:
+    def make(rows: int) -> np.ndarray:
+        g = Generator(4)
+        shape = (rows, 3, 5)
+        return (g.integers(0, 99, shape) if draw == "integers" else getattr(g, draw)(shape)).numpy()
+
+    whole, parts, start = make(7), [], 0
+    for rows in (2, 1, 4):
+        with fb.random.row_offset(start):
+            parts.append(make(rows))
+        start += rows
+    assert np.array_equal(np.concatenate(parts), whole)
+    assert not np.array_equal(make(4), whole[3:])  # without the offset it would differ
+
+
+def test_a_state_brings_the_same_draws_back() -> None:
+    g = Generator(1)
+    g.normal((3,))
+    state = g.state()
+    assert {k: (v.dtype.name, v.shape) for k, v in state.items()} == {"seed": ("uint32", (2,)), "counter": ("uint32", (2,))}
+    first = g.uniform((4,)).tolist()
+    g.set_state(state)
+    assert g.uniform((4,)).tolist() == first
+    following = [twin.key().tolist() for twin in (copy.deepcopy(g), pickle.loads(pickle.dumps(g)), g)]
+    assert following == [[1, 0, 3, 0]] * 3
+
+
+def test_a_state_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r'a generator\'s state is \{"seed": uint32 \[2\], "counter": uint32 \[2\]\}'):
+        Generator(0).set_state({"seed": [1]})
+
+
+def test_forks_are_fixed_by_their_number_and_take_nothing_from_their_parent() -> None:
+    g = Generator(1)
+    a, b, again = g.fork(0), g.fork(1), g.fork(0)
+    draws = [x.uniform((4,)).tolist() for x in (a, b, again, Generator(1), g)]
+    assert draws[0] == draws[2]
+    assert draws[3] == draws[4]
+    assert draws[0] != draws[1]
+    assert draws[0] != draws[3]
+    assert g.fork().uniform((4,)).tolist() != g.fork().uniform((4,)).tolist()
+
+
+def test_a_checkpointed_function_repeats_its_draws() -> None:
+    g = Generator(0)
+
+    def noisy(x: fb.Tensor) -> fb.Tensor:
+        return fb.exp(x * g.uniform((3,)))
+
+    plain = fb.grad(lambda x: fb.sum(noisy(x)))(fb.ones(3)).tolist()
+    g.set_state(Generator(0).state())
+    assert fb.grad(lambda x: fb.sum(fb.checkpoint(noisy)(x)))(fb.ones(3)).tolist() == plain
+    assert g.state()["counter"].tolist() == [1, 0]  # drawing again did not count
+
+
+def test_narrow_floats_are_drawn_in_float32_and_rounded() -> None:
+    wide = Generator(0).normal((50,), dtype=fb.float32)
+    assert Generator(0).normal((50,), dtype=fb.bfloat16).tolist() == fb.astype(wide, fb.bfloat16).tolist()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda g: Generator(-1), ConfigError, r"a seed is an int in \[0, 2\^64\)\nReceived: -1\."),
+        (lambda g: g.uniform((2,), dtype=fb.int32), DTypeError, "uniform numbers have a floating dtype\nReceived: int32"),
+        (lambda g: g.bernoulli((2,), 1.5), ConfigError, r"a probability lies in \[0, 1\]\nReceived: p = 1.5"),
+        (lambda g: g.integers(3, 3, (2,)), ConfigError, r"with low < high\nReceived: \[3, 3\)"),
+        (lambda g: g.integers(0, 300, (2,), dtype=fb.int8), DTypeError, r"the range must fit int8\nReceived: \[0, 300\)"),
+        (lambda g: g.integers(0, 2, (2,), dtype=fb.float32), DTypeError, "integers are drawn in an integer dtype"),
+        (lambda g: g.permutation(-1), ConfigError, "a permutation has a length ≥ 0"),
+    ],
+)
+def test_errors_say_what_was_expected_and_received(call, error, text: str) -> None:
+    with pytest.raises(error, match=text):
+        call(Generator(0))
+
+
+def test_the_processs_seed_restarts_every_devices_default_generator() -> None:
+    fb.random.seed(8)
+    first = [fb.random.uniform((3,), device=d).tolist() for d in ("numpy", "cpu", "cpu:1")]
+    assert first[0] == first[1] == first[2]
+    assert fb.random.uniform((3,), device="cpu").tolist() != first[1]
+    fb.random.seed(8)
+    assert fb.random.uniform((3,), device="cpu").tolist() == first[1]
+
+
+def test_seeding_a_device_through_its_backend_restarts_that_device_alone() -> None:
+    fb.random.seed(8)
+    cpu = fb.device("cpu")
+    plain = fb.random.uniform((3,), device="cpu").tolist()
+    for _ in range(2):  # the same number twice restarts twice
+        cpu.backend.seed(cpu, 99)
+        assert fb.random.uniform((3,), device="cpu").tolist() == Generator(99).uniform((3,)).tolist()
+    assert fb.random.uniform((3,), device="numpy").tolist() == plain
+    cpu.backend.seed(cpu, 99)
+    fb.random.seed(8)  # the last one to speak wins
+    assert fb.random.uniform((3,), device="cpu").tolist() == plain
+
+
+def test_the_state_of_all_default_generators_comes_back() -> None:
+    fb.random.seed(1)
+    fb.random.normal((2,), device="cpu")
+    saved = pickle.loads(pickle.dumps(fb.random.state()))
+    first = (fb.random.uniform((3,), device="cpu").tolist(), fb.random.initial_generator().uniform((3,)).tolist())
+    fb.random.seed(2)
+    fb.random.set_state(saved)
+    assert (fb.random.uniform((3,), device="cpu").tolist(), fb.random.initial_generator().uniform((3,)).tolist()) == first
