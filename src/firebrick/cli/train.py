@@ -26,14 +26,23 @@ _LARGEST_BATCH = 256  # of validation and test, where no gradient needs memory
 
 @dataclass(frozen=True)
 class Defaults:
-    """What is used for a data set where nothing else is said: the model, and how many epochs."""
+    """What is used for a data set where nothing else is said: model, number of epochs and highest learning rate."""
 
     model: str
     epochs: int
+    lr: float
 
 
-_DEFAULTS = {"digits": Defaults("cnn", 30), "mnist": Defaults("cnn", 3), "fashion-mnist": Defaults("cnn", 5)}
+_DEFAULTS = {
+    "digits": Defaults("cnn", 30, 3e-3),
+    "mnist": Defaults("cnn", 3, 1e-3),
+    "fashion-mnist": Defaults("cnn", 5, 1e-3),
+}
 _FIXED = {"model": "--model", "batch_size": "--batch-size", "lr": "--lr", "seed": "--seed"}  # for the whole of a run
+
+
+def _each(setting: str) -> str:
+    return ", ".join(f"{getattr(d, setting):g} for {n}" for n, d in _DEFAULTS.items())
 
 
 @click.command()
@@ -43,10 +52,10 @@ _FIXED = {"model": "--model", "batch_size": "--batch-size", "lr": "--lr", "seed"
 @click.option(
     "--epochs",
     type=click.IntRange(1),
-    help=f"Epochs in all.  [default: {', '.join(f'{d.epochs} for {n}' for n, d in _DEFAULTS.items())}]",
+    help=f"Epochs in all.  [default: {_each('epochs')}]",
 )
 @click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Images a step.")
-@click.option("--lr", type=click.FloatRange(0, min_open=True), default=1e-3, show_default=True, help="Highest learning rate.")
+@click.option("--lr", type=click.FloatRange(0, min_open=True), help=f"Highest learning rate.  [default: {_each('lr')}]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides parameters, order and dropout.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files, as published.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/DATASET-MODEL]")
@@ -60,7 +69,7 @@ def train(
     device: str | None,
     epochs: int | None,
     batch_size: int,
-    lr: float,
+    lr: float | None,
     seed: int,
     data_dir: Path | None,
     out: Path | None,
@@ -73,16 +82,17 @@ def train(
     half a cosine.
 
     A run never overwrites another: if the run directory holds something, a number is added to its name (runs/digits-cnn-2).
-    --resume goes on with the newest of them. There, --epochs may be raised and --device changed; the other settings are
-    those of the run.
+    --resume goes on with the newest of them, or with the run in --out. There, --epochs may be raised and --device changed;
+    the other settings are those of the run.
     """
     find_device(device)  # an unknown one is said before anything is read
-    model_name = model_name or _DEFAULTS[dataset].model
-    out = out or Path("runs") / f"{dataset}-{model_name}"
+    defaults = _DEFAULTS[dataset]
+    model_name, lr = model_name or defaults.model, lr or defaults.lr
+    usual = Path("runs") / f"{dataset}-{model_name}"
     given = {"model": model_name, "batch_size": batch_size, "lr": lr, "seed": seed}
     named = {k for k in given if ctx.get_parameter_source("model_name" if k == "model" else k) is ParameterSource.COMMANDLINE}
     if resume:
-        out = newest(out)
+        out = out or newest(usual)
         before = load_checkpoint(out)
         config = {**known(before), "device": device or before.config.get("device")}
         _check_same(dataset, {k: given[k] for k in named}, config, out)
@@ -91,11 +101,12 @@ def train(
         config["epochs"] = epochs or config["epochs"]
     raw, test = load(dataset, "train", data_dir), load(dataset, "test", data_dir)
     if not resume:
-        free = free_name(out)
-        if free != out:
-            click.echo(f"{out} holds something already: this run goes to {free}")
-        out, rescheduled = free, False
-        settings = {"epochs": epochs or _DEFAULTS[dataset].epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
+        wanted = out or usual
+        out = free_name(wanted)
+        if out.resolve() != wanted.resolve():
+            click.echo(f"{wanted} holds something already: this run goes to {out}")
+        rescheduled = False
+        settings = {"epochs": epochs or defaults.epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
         where = {"device": device, "data_dir": str(data_dir.resolve()) if data_dir else None}
         config = run_config(raw, model_name, **settings, **where)
     learner, (training, validation, testing) = _prepare(config, raw, test, out)

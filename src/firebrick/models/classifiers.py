@@ -10,8 +10,10 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu
 from firebrick.functions.movement import reshape
-from firebrick.nn import Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential
+from firebrick.nn import Conv2d, Dropout, Flatten, Identity, Linear, MaxPool2d, Module, ReLU, Sequential
 from firebrick.random import Generator
+
+_SMALL = 16  # height and width from which an image is pooled twice
 
 
 def mlp(
@@ -45,7 +47,9 @@ def mlp(
 
 
 class CNN(Module):
-    """Two convolutions, each with ReLU and 2 x 2 pooling, then two dense layers; ``cnn`` builds it.
+    """Two convolutions with ReLU and 2 x 2 pooling, then two dense layers, each after dropout; ``cnn`` builds it.
+
+    Images smaller than 16 are pooled after the second convolution only: a digit of 8 x 8 has nothing to spare before.
 
     Args:
         channels: Channels of an image.
@@ -53,32 +57,41 @@ class CNN(Module):
         classes: Number of logits.
         width: Channels after the first convolution; twice as many after the second.
         features: Features between the dense layers.
-        how: ``generator``, ``dtype`` and ``device`` of the parameters.
+        dropout: Probability of dropping an input of a dense layer in training.
+        generator: Source of initial values.
+        how: ``dtype`` and ``device`` of the parameters.
     """
 
-    def __init__(self, channels: int, image: int, classes: int, width: int, features: int, **how: Any) -> None:
+    def __init__(
+        self, channels: int, image: int, classes: int, width: int, features: int, dropout: float,
+        generator: Generator | None, **how: Any,
+    ) -> None:  # fmt: skip
         if image < 4:
             raise ConfigError("cnn: image is a height and width of at least 4", f"image = {image!r}", "use models.mlp")
-        self.conv1 = Conv2d(channels, width, 3, padding=1, **how)
-        self.conv2 = Conv2d(width, 2 * width, 3, padding=1, **how)
-        self.pool = MaxPool2d(2)
-        self.linear1 = Linear(2 * width * (image // 4) ** 2, features, **how)
-        self.linear2 = Linear(features, classes, **how)
+        early = image >= _SMALL
+        side = image // 4 if early else image // 2
+        self.conv1 = Conv2d(channels, width, 3, padding=1, generator=generator, **how)
+        self.pool1 = MaxPool2d(2) if early else Identity()
+        self.conv2 = Conv2d(width, 2 * width, 3, padding=1, generator=generator, **how)
+        self.pool2 = MaxPool2d(2)
+        self.linear1 = Linear(2 * width * side * side, features, generator=generator, **how)
+        self.linear2 = Linear(features, classes, generator=generator, **how)
+        self.dropout = Dropout(dropout, generator=None if generator is None else generator.fork())
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images [batch, channels, image, image] to logits [batch, classes]."""
-        x = self.pool(relu(self.conv1(x)))
-        x = self.pool(relu(self.conv2(x)))
-        x = relu(self.linear1(reshape(x, (x.shape[0], -1))))
-        logits: Tensor = self.linear2(x)
+        x = self.pool1(relu(self.conv1(x)))
+        x = self.pool2(relu(self.conv2(x)))
+        x = relu(self.linear1(self.dropout(reshape(x, (x.shape[0], -1)))))
+        logits: Tensor = self.linear2(self.dropout(x))
         return logits
 
 
 def cnn(
-    channels: int = 1, image: int = 28, classes: int = 10, *, width: int = 16, features: int = 128,
+    channels: int = 1, image: int = 28, classes: int = 10, *, width: int = 16, features: int = 128, dropout: float = 0.25,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,
 ) -> CNN:  # fmt: skip
-    """A small convolutional network: conv, pool, conv, pool, dense, dense.
+    """A small convolutional network: conv, pool, conv, pool, dense, dense (below 16 x 16 pixels: without the first pool).
 
     Args:
         channels: Channels of an image.
@@ -86,6 +99,7 @@ def cnn(
         classes: Number of logits.
         width: Channels after the first convolution; twice as many after the second.
         features: Features between the dense layers.
+        dropout: Probability of dropping an input of a dense layer in training.
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
@@ -98,4 +112,4 @@ def cnn(
         >>> fb.models.cnn(image=8)(fb.zeros((2, 1, 8, 8))).shape
         (2, 10)
     """
-    return CNN(channels, image, classes, width, features, generator=generator, dtype=dtype, device=device)
+    return CNN(channels, image, classes, width, features, dropout, generator, dtype=dtype, device=device)

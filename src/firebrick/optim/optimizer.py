@@ -126,7 +126,7 @@ class Optimizer:
                 kind = ShapeError if g.shape != p.shape else DeviceMismatchError
                 raise kind(
                     f"{type(self).__name__}.update: a gradient has its parameter's shape and device",
-                    f"{describe(name, p.detach())} and {describe('gradient', g)}",
+                    f"{describe('parameter', p)} and {describe('gradient', g)}",
                     "reduce or move it before the update",
                 )
             found.append(g)
@@ -252,14 +252,15 @@ def _named(model: Any) -> list[tuple[str, Parameter]]:
         raise ConfigError("a module or a list of parameters is updated", type(model).__name__, "pass one of these")
     out: list[tuple[str, Parameter]] = []
     seen: set[int] = set()
-    labels = [getattr(p, "label", None) for p in model]
+    names: set[str] = set()
     for i, p in enumerate(model):
         if not isinstance(p, Parameter):
             raise ConfigError("parameters are updated", f"parameters[{i}]: {type(p).__name__}", "wrap it in nn.Parameter")
         if id(p) not in seen:
             seen.add(id(p))
-            label = labels[i]
-            out.append((label if label and labels.count(label) == 1 else f"parameters[{i}]", p))
+            name = p.label if p.label and p.label not in names else f"parameters[{i}]"
+            names.add(name)
+            out.append((name, p))
     return out
 
 

@@ -73,7 +73,8 @@ def rewrite(folder: Path, rows: list[Epoch]) -> None:
 
 def append(folder: Path, row: Epoch) -> None:
     """Add a row to both files."""
-    for name, text in ((CSV, _csv_row(row)), (JSONL, _json_row(row))):
+    header = "" if (folder / CSV).exists() else ",".join(NAMES) + "\r\n"
+    for name, text in ((CSV, header + _csv_row(row)), (JSONL, _json_row(row))):
         with (folder / name).open("a", encoding="utf-8", newline="") as stream:
             stream.write(text)
 

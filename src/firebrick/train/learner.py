@@ -387,7 +387,8 @@ class Learner:
                 )
             self.out.mkdir(parents=True, exist_ok=True)
             self._owns_out = True
-        history.rewrite(self.out, self.history)
+        if self.history:
+            history.rewrite(self.out, self.history)
 
     def _save_latest(self, cursor: dict[str, int] | None) -> None:
         if self.out is not None:

@@ -1,0 +1,171 @@
+"""Dtypes, and promotion against the tables of the Array API standard."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.core.dtypes import ALL
+
+# the standard's tables; rows and columns in this order
+SIGNED = (
+    "int8 int16 int32 int64",
+    ["int8 int16 int32 int64", "int16 int16 int32 int64", "int32 int32 int32 int64", "int64 int64 int64 int64"],
+)
+UNSIGNED = (
+    "uint8 uint16 uint32 uint64",
+    [
+        "uint8 uint16 uint32 uint64",
+        "uint16 uint16 uint32 uint64",
+        "uint32 uint32 uint32 uint64",
+        "uint64 uint64 uint64 uint64",
+    ],
+)
+MIXED = (
+    "uint8 uint16 uint32",
+    {
+        "int8": "int16 int32 int64",
+        "int16": "int16 int32 int64",
+        "int32": "int32 int32 int64",
+        "int64": "int64 int64 int64",
+    },
+)
+FLOATING = (
+    "float32 float64 complex64 complex128",
+    [
+        "float32 float64 complex64 complex128",
+        "float64 float64 complex128 complex128",
+        "complex64 complex128 complex64 complex128",
+        "complex128 complex128 complex128 complex128",
+    ],
+)
+
+
+def table() -> list[tuple[str, str, str]]:
+    out = [("bool", "bool", "bool")]
+    for header, rows in (SIGNED, UNSIGNED, FLOATING):
+        names = header.split()
+        out += [(a, b, c) for a, row in zip(names, rows, strict=True) for b, c in zip(names, row.split(), strict=True)]
+    for a, row in MIXED[1].items():
+        out += [(a, b, c) for b, c in zip(MIXED[0].split(), row.split(), strict=True)]
+    return out
+
+
+@pytest.mark.parametrize(("a", "b", "c"), table())
+def test_promotion_is_the_standards(a: str, b: str, c: str) -> None:
+    x, y = fb.ones((2,), dtype=a), fb.ones((2,), dtype=b)
+    assert fb.result_type(a, b) is fb.result_type(b, a) is fb.dtype(c)
+    if a != "bool":
+        assert (x + y).dtype.name == c
+        assert (y + x).dtype.name == c
+    assert fb.equal(x, y).dtype is fb.bool
+
+
+@pytest.mark.parametrize(("a", "b", "c"), [("float16", "bfloat16", "float32"), ("bfloat16", "float32", "float32"),
+                                           ("float16", "float64", "float64"), ("float16", "float16", "float16")])  # fmt: skip
+def test_the_half_precisions_promote_to_what_holds_both(a: str, b: str, c: str) -> None:
+    assert fb.result_type(a, b) is fb.result_type(b, a) is fb.dtype(c)
+
+
+def test_all_other_pairs_are_an_error_that_names_the_cast() -> None:
+    defined = {frozenset(t[:2]) for t in table()}
+    halves = {"float16", "bfloat16"}
+    names = [d.name for d in ALL if d.name not in halves]
+    for a in names:
+        for b in names:
+            if frozenset((a, b)) not in defined:
+                with pytest.raises(fb.DTypeError, match=r"astype"):
+                    fb.result_type(a, b)
+                if "bool" not in (a, b):
+                    with pytest.raises(fb.DTypeError, match=r"x[12]: .*\n.*fb.astype\(x2, fb\."):
+                        fb.ones(2, dtype=a) + fb.ones(2, dtype=b)
+
+
+def test_promotion_is_associative_where_it_is_defined() -> None:
+    names = "int8 int16 uint8 uint16 uint32 int64".split()
+    for a in names:
+        for b in names:
+            for c in names:
+                assert fb.result_type(fb.result_type(a, b), c) is fb.result_type(a, fb.result_type(b, c))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scalar", "ok"),
+    [("float32", 1, True), ("float32", 1.5, True), ("int32", 1, True), ("int32", 1.5, False), ("bool", True, True),
+     ("bool", 1, False), ("int8", True, False), ("float16", True, False), ("complex64", 1j, True), ("float64", 1j, False),
+     ("uint8", 300, False), ("int8", -128, True), ("int8", 128, False), ("uint64", -1, False)],
+)  # fmt: skip
+def test_python_scalars_are_weak_and_must_fit(dtype: str, scalar: object, ok: bool) -> None:
+    x = fb.ones(2, dtype=dtype)
+    if ok:
+        assert fb.equal(x, scalar).dtype is fb.bool
+        assert fb.where(fb.asarray([True, False]), x, scalar).dtype is fb.dtype(dtype)
+    else:
+        with pytest.raises(fb.DTypeError):
+            fb.equal(x, scalar)
+
+
+def test_numpy_scalars_and_arrays_do_not_mix_with_tensors() -> None:
+    x = fb.ones(2)
+    for other in (np.float64(1.0), np.ones(2), np.int32(1)):
+        for call in (lambda o=other: x + o, lambda o=other: o + x, lambda o=other: fb.multiply(x, o)):
+            with pytest.raises(fb.OperandError, match=r"fb\.asarray"):
+                call()
+
+
+def test_a_dtype_is_one_object_and_stays_it_through_pickling() -> None:
+    for d in ALL:
+        assert fb.dtype(d.name) is d
+        assert fb.dtype(d.np) is d
+        assert pickle.loads(pickle.dumps(d)) is d
+        assert repr(d) == f"firebrick.{d.name}"
+
+
+def test_python_types_are_no_dtypes() -> None:
+    with pytest.raises(fb.DTypeError, match=r"write fb\.float64"):
+        fb.zeros(2, dtype=float)
+    with pytest.raises(fb.DTypeError, match="must be one of bool, int8"):
+        fb.dtype("float31")
+
+
+@pytest.mark.parametrize("name", ["float16", "float32", "float64"])
+def test_limits_are_numpys(name: str) -> None:
+    ours, theirs = fb.finfo(name), np.finfo(name)
+    assert (ours.bits, ours.eps, ours.max, ours.min) == (theirs.bits, theirs.eps, theirs.max, theirs.min)
+    assert ours.smallest_normal == theirs.smallest_normal
+    assert fb.finfo(fb.zeros(2, dtype=name)).dtype is fb.dtype(name)
+
+
+def test_limits_of_integers_and_of_bfloat16() -> None:
+    assert (fb.iinfo("int16").min, fb.iinfo("int16").max, fb.iinfo("uint8").bits) == (-(2**15), 2**15 - 1, 8)
+    assert fb.finfo(fb.bfloat16).eps == 2.0**-7
+    assert fb.finfo(fb.complex64).bits == 32
+    with pytest.raises(fb.DTypeError):
+        fb.finfo("int8")
+    with pytest.raises(fb.DTypeError):
+        fb.iinfo("float32")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [("bool", "bool"), ("signed integer", "int8 int64"), ("unsigned integer", "uint8 uint64"), ("integral", "int8 uint8"),
+     ("real floating", "float32 bfloat16"), ("complex floating", "complex64"), ("numeric", "int8 float64 complex128")],
+)  # fmt: skip
+def test_isdtype_knows_the_standards_kinds(kind: str, names: str) -> None:
+    for name in names.split():
+        assert fb.isdtype(fb.dtype(name), kind)
+        assert fb.isdtype(fb.dtype(name), ("bool", kind))
+    assert not fb.isdtype(fb.bool, "numeric")
+    with pytest.raises(fb.DTypeError):
+        fb.isdtype(fb.bool, "integer")
+
+
+def test_creation_uses_the_devices_defaults(device: str) -> None:
+    home = fb.device(device)
+    assert fb.zeros(2, device=device).dtype.name == home.backend.default_float(home)
+    assert fb.asarray([1, 2], device=device).dtype.name == home.backend.default_int(home)
+    assert fb.asarray([1.0], device=device).dtype.name == home.backend.default_float(home)
+    assert fb.asarray(True, device=device).dtype is fb.bool

@@ -1,0 +1,204 @@
+"""Indexing and assignment against NumPy, on every engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+import firebrick as fb
+
+shapes = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+full_shapes = npst.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=4)
+
+
+def array_of(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return np.arange(float(np.prod(shape, dtype=int))).reshape(shape)
+
+
+def ours(key: Any, device: str) -> Any:
+    """A NumPy key with tensors in place of arrays."""
+    if isinstance(key, tuple):
+        return tuple(ours(k, device) for k in key)
+    return fb.asarray(key, device=device) if isinstance(key, np.ndarray) else key
+
+
+def check(x: np.ndarray[Any, Any], key: Any, device: str) -> None:
+    got, want = fb.asarray(x, device=device)[ours(key, device)], x[key]
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+def check_assignment(x: np.ndarray[Any, Any], key: Any, value: Any, device: str) -> None:
+    t = fb.asarray(x, device=device)
+    before, alias = t.numpy(), t.detach()
+    want = x.copy()
+    want[key] = value
+    t[ours(key, device)] = fb.asarray(value, device=device) if isinstance(value, np.ndarray) else value
+    np.testing.assert_array_equal(t.numpy(), want)
+    np.testing.assert_array_equal(before, x)
+    np.testing.assert_array_equal(alias.numpy(), x)
+
+
+@given(data=st.data())
+def test_basic_keys_mean_what_they_mean_in_numpy(device: str, data: st.DataObject) -> None:
+    shape = data.draw(shapes)
+    key = data.draw(npst.basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))
+    check(array_of(shape), key, device)
+    check_assignment(array_of(shape), key, -1.0, device)
+
+
+@given(data=st.data())
+def test_integer_arrays_mean_what_they_mean_in_numpy(device: str, data: st.DataObject) -> None:
+    shape = data.draw(full_shapes)
+    key = data.draw(npst.integer_array_indices(shape, result_shape=npst.array_shapes(max_dims=2, max_side=3)))
+    check(array_of(shape), key, device)
+    check(array_of(shape), key[0], device)
+    check_assignment(array_of(shape), key, -1.0, device)
+
+
+@given(data=st.data())
+def test_masks_mean_what_they_mean_in_numpy(device: str, data: st.DataObject) -> None:
+    shape = data.draw(full_shapes)
+    axes = data.draw(st.integers(1, len(shape)))
+    mask = data.draw(npst.arrays(np.bool_, shape[:axes]))
+    check(array_of(shape), mask, device)
+    check_assignment(array_of(shape), mask, -1.0, device)
+
+
+@given(data=st.data())
+def test_slices_ints_newaxis_and_arrays_mix_as_in_numpy(device: str, data: st.DataObject) -> None:
+    shape = data.draw(npst.array_shapes(min_dims=2, max_dims=4, min_side=1, max_side=4))
+    width = data.draw(st.integers(1, 3))
+    key: list[Any] = []
+    for size in shape:
+        kind = data.draw(st.sampled_from(["slice", "int", "array", "newaxis and slice"]))
+        if kind == "int":
+            key.append(data.draw(st.integers(-size, size - 1)))
+        elif kind == "array":
+            key.append(data.draw(npst.arrays(np.int64, width, elements=st.integers(-size, size - 1))))
+        else:
+            key += [None] * (kind != "slice") + [data.draw(st.slices(size))]
+    check(array_of(shape), tuple(key), device)
+    check_assignment(array_of(shape), tuple(key), -1.0, device)
+
+
+@given(data=st.data())
+def test_assigned_values_broadcast_as_in_numpy(device: str, data: st.DataObject) -> None:
+    shape = data.draw(full_shapes)
+    key = data.draw(npst.basic_indices(shape, allow_newaxis=True))
+    x = array_of(shape)
+    target = np.asarray(x[key]).shape
+    value_shape = tuple(1 if data.draw(st.booleans()) else d for d in target)[data.draw(st.integers(0, 4)) :]
+    check_assignment(x, key, np.asarray(-1.0 - array_of(value_shape)), device)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [(slice(None, None, -1),), (slice(None), slice(None, None, -2)), (Ellipsis, 0), (None, Ellipsis, None), (1, Ellipsis, -1),
+     (slice(3, 0, -2),), (slice(5, 2),), (slice(-100, 100),), (np.asarray([2, -1, 0, 2]),), (slice(None), np.asarray([0])),
+     (np.asarray([[0, 1], [2, 2]]), np.asarray([0, 3])), (np.asarray([], np.int64),), (0, np.asarray([1, 2])),
+     (np.asarray([True, False, True]), 1), (slice(None), np.asarray([True, False, True, False]))],
+    ids=repr,
+)  # fmt: skip
+def test_hard_keys_mean_what_they_mean_in_numpy(key: Any, device: str) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    check(x, key, device)
+    check_assignment(x, key, -5.0, device)
+
+
+@pytest.mark.parametrize("key", [True, False, np.asarray(True)], ids=repr)
+def test_a_bool_adds_an_axis_as_in_numpy(key: Any, device: str) -> None:
+    check(np.arange(3.0), key, device)
+
+
+def test_lists_index_like_arrays(device: str) -> None:
+    x = fb.arange(5, device=device)
+    assert x[[3, -1]].tolist() == [3, 4]
+    assert x[[]].tolist() == []
+    assert x[[True, False, True, False, False]].tolist() == [0, 2]
+
+
+def test_the_last_of_several_values_for_one_place_stays(device: str) -> None:
+    x = fb.zeros(4, device=device)
+    x[fb.asarray([1, 1, 3, 1], device=device)] = fb.asarray([1.0, 2.0, 3.0, 4.0], device=device)
+    assert x.tolist() == [0.0, 4.0, 0.0, 3.0]
+
+
+@pytest.mark.parametrize("key", [3, -4, (0, 4), (0, 0, 0), (slice(None), -5)], ids=repr)
+def test_an_int_outside_its_axis_is_an_index_error(key: Any, device: str) -> None:
+    x = fb.zeros((3, 4), device=device)
+    with pytest.raises(IndexError, match="Remedy"):
+        x[key]
+    with pytest.raises(IndexError):
+        x[key] = 1.0
+
+
+@pytest.mark.parametrize("at", [[0, 3], [-4]])
+def test_an_index_tensor_outside_its_axis_is_an_index_error(at: list[int], device: str) -> None:
+    x = fb.zeros((3, 4), device=device)
+    key = fb.asarray(at, device=device)
+    for call in (
+        lambda: x[key],
+        lambda: x[key, 0],
+        lambda: x.__setitem__(key, 1.0),
+        lambda: fb.take(x, key, axis=0),
+        lambda: fb.take_along_axis(x[:, 0], key, axis=0),
+        lambda: fb.scatter_add(x[:, 0], key, fb.ones(len(at), device=device), axis=0),
+    ):
+        with pytest.raises(IndexError, match=r"indices must lie"):
+            call()
+    assert fb.sum(x).item() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("key", "error"),
+    [(1.5, fb.OperandError), ("a", fb.OperandError), ((..., ...), fb.ShapeError), (slice(0, 3, 0), fb.OperandError),
+     ([1.5], fb.OperandError)],
+    ids=repr,
+)  # fmt: skip
+def test_what_is_no_index_says_what_is(key: Any, error: type[Exception], device: str) -> None:
+    with pytest.raises(error, match="Remedy"):
+        fb.zeros((3, 4), device=device)[key]
+
+
+def test_a_float_tensor_is_no_index(device: str) -> None:
+    x = fb.zeros(3, device=device)
+    with pytest.raises(TypeError, match="integer"):
+        x[fb.zeros(2, device=device)]
+
+
+def test_a_mask_of_another_shape_is_an_error(device: str) -> None:
+    with pytest.raises(IndexError, match="masks match"):
+        fb.zeros((3, 4), device=device)[fb.asarray([True, False], device=device)]
+
+
+def test_an_assigned_value_keeps_the_dtype_of_its_target(device: str) -> None:
+    x = fb.zeros(3, dtype=fb.int32, device=device)
+    x[0] = 7
+    x[1] = fb.asarray(5, dtype=fb.int16, device=device)
+    assert x.dtype is fb.int32
+    assert x.tolist() == [7, 5, 0]
+    with pytest.raises(fb.DTypeError):
+        x[0] = 1.5
+    with pytest.raises(fb.DTypeError):
+        x[0] = fb.asarray(1.5, device=device)
+    with pytest.raises(fb.ShapeError):
+        x[:2] = fb.ones(3, dtype=fb.int32, device=device)
+    with pytest.raises(fb.OperandError, match="value must be a Firebrick tensor"):
+        x[:2] = np.ones(2, np.int32)
+    assert x.tolist() == [7, 5, 0]
+
+
+def test_gradients_flow_through_indexing_and_assignment(device: str) -> None:
+    x = fb.asarray([1.0, 2.0, 3.0], device=device).require_grad()
+    v = fb.asarray([5.0, 6.0], device=device).require_grad()
+    y = x * 1.0
+    y[1:] = v * v
+    grads = fb.backward(fb.sum(y[::-1] * y))
+    assert grads[v].tolist() == [2 * 25 * 2 * 5.0, 2 * 1.0 * 2 * 6.0]
+    assert grads[x].tolist() == [2 * 36.0, 0.0, 0.0]
