@@ -27,8 +27,8 @@ DRAWS = {
     "uniform": lambda g, d: g.uniform((5, 3), device=d),
     "uniform float64 in a range": lambda g, d: g.uniform((5, 3), -2.0, 7.0, dtype=fb.float64, device=d),
     "bernoulli": lambda g, d: g.bernoulli((100,), 0.3, device=d),
-    "integers": lambda g, d: g.integers(-5, 1000, (101,), device=d),
-    "integers of a wide range": lambda g, d: g.integers(-(2**62), 2**62, (11,), dtype=fb.int64, device=d),
+    "integers": lambda g, d: g.integers((101,), -5, 1000, device=d),
+    "integers of a wide range": lambda g, d: g.integers((11,), -(2**62), 2**62, dtype=fb.int64, device=d),
     "permutation": lambda g, d: g.permutation(57, device=d),
     "a key": lambda g, d: g.key(device=d),
     "0-d": lambda g, d: g.uniform((), device=d),
@@ -73,7 +73,7 @@ def test_moments_of_large_draws_are_those_of_their_distributions() -> None:
     assert abs(z.mean() - 1.0) < sigma * 2
     assert abs(z.std() - 2.0) < sigma * 2
     assert abs(g.bernoulli((n,), 0.25).numpy().mean() - 0.25) < sigma * 0.5
-    counts = np.bincount(g.integers(0, 7, (n,)).numpy(), minlength=7)
+    counts = np.bincount(g.integers((n,), 0, 7).numpy(), minlength=7)
     assert np.sum((counts - n / 7) ** 2 / (n / 7)) < 22.5  # chi², 6 degrees of freedom, p = 0.001
 
 
@@ -81,7 +81,7 @@ def test_integers_are_the_high_half_of_a_64_bit_product() -> None:
     words = philox(np.array([9, 0, 0, 0], np.uint32), 0, 12).tolist()
     for span in (1, 10, 2**31 - 1, 2**31, 2**31 + 1, 2**40):
         expected = [((hi << 32 | lo) * span >> 64) - 3 for hi, lo in zip(words[::2], words[1::2], strict=True)]
-        assert Generator(9).integers(-3, span - 3, (6,), dtype=fb.int64).tolist() == expected
+        assert Generator(9).integers((6,), -3, span - 3, dtype=fb.int64).tolist() == expected
 
 
 def test_a_probability_of_0_is_never_and_of_1_is_always() -> None:
@@ -94,7 +94,7 @@ def test_a_share_of_a_batch_draws_what_the_whole_would_have_drawn(draw: str) -> 
     def make(rows: int) -> np.ndarray:
         g = Generator(4)
         shape = (rows, 3, 5)
-        return (g.integers(0, 99, shape) if draw == "integers" else getattr(g, draw)(shape)).numpy()
+        return (g.integers(shape, 0, 99) if draw == "integers" else getattr(g, draw)(shape)).numpy()
 
     whole, parts, start = make(7), [], 0
     for rows in (2, 1, 4):
@@ -156,9 +156,9 @@ def test_narrow_floats_are_drawn_in_float32_and_rounded() -> None:
         (lambda g: Generator(-1), ConfigError, r"a seed is an int in \[0, 2\^64\)\nReceived: -1\."),
         (lambda g: g.uniform((2,), dtype=fb.int32), DTypeError, "uniform numbers have a floating dtype\nReceived: int32"),
         (lambda g: g.bernoulli((2,), 1.5), ConfigError, r"a probability lies in \[0, 1\]\nReceived: p = 1.5"),
-        (lambda g: g.integers(3, 3, (2,)), ConfigError, r"with low < high\nReceived: \[3, 3\)"),
-        (lambda g: g.integers(0, 300, (2,), dtype=fb.int8), DTypeError, r"the range must fit int8\nReceived: \[0, 300\)"),
-        (lambda g: g.integers(0, 2, (2,), dtype=fb.float32), DTypeError, "integers are drawn in an integer dtype"),
+        (lambda g: g.integers((2,), 3, 3), ConfigError, r"with low < high\nReceived: \[3, 3\)"),
+        (lambda g: g.integers((2,), 0, 300, dtype=fb.int8), DTypeError, r"the range must fit int8\nReceived: \[0, 300\)"),
+        (lambda g: g.integers((2,), 0, 2, dtype=fb.float32), DTypeError, "integers are drawn in an integer dtype"),
         (lambda g: g.permutation(-1), ConfigError, "a permutation has a length ≥ 0"),
     ],
 )

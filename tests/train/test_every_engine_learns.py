@@ -38,7 +38,7 @@ def train(device: str, epochs: int = 10) -> list[float]:
     losses = []
     for _ in range(epochs):
         for at in range(0, 15, 5):
-            loss, grads = step(model, x[at : at + 5], y[at : at + 5])
+            _, grads = step(model, x[at : at + 5], y[at : at + 5])
             optimizer.update(model, grads)
         losses.append(fb.mse_loss(model(x), y).item())
     return losses

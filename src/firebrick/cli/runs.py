@@ -14,7 +14,7 @@ from firebrick.nn import Module
 from firebrick.train import Checkpoint, CheckpointError, load_checkpoint
 from firebrick.train.learner import BEST
 
-_NEEDED = ("dataset", "model", "image_size", "class_names", "pixel_max", "mean", "std", "batch_size")
+_NEEDED = ("dataset", "model", "image_size", "class_names", "pixel_max", "mean", "std", "epochs", "batch_size", "lr", "seed")
 
 
 def run_config(raw: RawDataset, model: str, **settings: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from firebrick import models, optim, random
 from firebrick.backends.registry import find_device
-from firebrick.cli.reporting import reported
+from firebrick.cli.reporting import INTERRUPTED, reported
 from firebrick.cli.runs import build_model, free_name, known, newest, pixels_of, run_config
 from firebrick.data import ArrayDataset, DataLoader, holdout
 from firebrick.data.datasets import RawDataset, load, names
@@ -38,6 +38,7 @@ _DEFAULTS = {
     "mnist": Defaults("cnn", 3, 1e-3),
     "fashion-mnist": Defaults("cnn", 5, 1e-3),
 }
+_PARAMETERS = {"model": "model_name"}  # settings that are not called as the command's parameter is
 _FIXED = {"model": "--model", "batch_size": "--batch-size", "lr": "--lr", "seed": "--seed"}  # for the whole of a run
 
 
@@ -87,45 +88,46 @@ def train(
     """
     find_device(device)  # an unknown one is said before anything is read
     defaults = _DEFAULTS[dataset]
-    model_name, lr = model_name or defaults.model, lr or defaults.lr
-    usual = Path("runs") / f"{dataset}-{model_name}"
-    given = {"model": model_name, "batch_size": batch_size, "lr": lr, "seed": seed}
-    named = {k for k in given if ctx.get_parameter_source("model_name" if k == "model" else k) is ParameterSource.COMMANDLINE}
+    settings: dict[str, Any] = {
+        "model": model_name or defaults.model,
+        "batch_size": batch_size,
+        "lr": lr or defaults.lr,
+        "seed": seed,
+        "epochs": epochs or defaults.epochs,
+        "device": device,
+        "data_dir": str(data_dir.resolve()) if data_dir else None,
+    }
+    usual = Path("runs") / f"{dataset}-{settings['model']}"
+    before: dict[str, Any] = {}
     if resume:
-        out = out or newest(usual)
-        before = load_checkpoint(out)
-        config = {**known(before), "device": device or before.config.get("device")}
-        _check_same(dataset, {k: given[k] for k in named}, config, out)
-        data_dir = data_dir or (Path(config["data_dir"]) if config.get("data_dir") else None)
-        rescheduled = epochs is not None and epochs != config["epochs"]
-        config["epochs"] = epochs or config["epochs"]
-    raw, test = load(dataset, "train", data_dir), load(dataset, "test", data_dir)
+        run = out or newest(usual)
+        before = known(load_checkpoint(run))
+        named = {k for k in settings if ctx.get_parameter_source(_PARAMETERS.get(k, k)) is ParameterSource.COMMANDLINE}
+        _check_same(dataset, {k: settings[k] for k in _FIXED if k in named}, before, run)
+        settings = {k: v if k in named else before.get(k) for k, v in settings.items()}
+    folder = settings["data_dir"]
+    raw, test = load(dataset, "train", folder), load(dataset, "test", folder)
     if not resume:
-        wanted = out or usual
-        out = free_name(wanted)
-        if out.resolve() != wanted.resolve():
-            click.echo(f"{wanted} holds something already: this run goes to {out}")
-        rescheduled = False
-        settings = {"epochs": epochs or defaults.epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
-        where = {"device": device, "data_dir": str(data_dir.resolve()) if data_dir else None}
-        config = run_config(raw, model_name, **settings, **where)
-    learner, (training, validation, testing) = _prepare(config, raw, test, out)
+        run = free_name(out or usual)
+        if run.resolve() != (out or usual).resolve():
+            click.echo(f"{out or usual} holds something already: this run goes to {run}")
+    learner, (training, validation, testing) = _prepare(run_config(raw, **settings), raw, test, run)
     if resume:
         learner.resume()
-        click.echo(f"resumed {out} after epoch {learner.epoch}, step {learner.step}")
-        if rescheduled:
-            learner.optimizer.learning_rate = _schedule(config, len(training))
+        click.echo(f"resumed {run} after epoch {learner.epoch}, step {learner.step}")
+        if settings["epochs"] != before["epochs"]:
+            learner.optimizer.learning_rate = _schedule(settings, len(training))
     try:
-        learner.fit(training, validation, epochs=config["epochs"], draw=False)
+        learner.fit(training, validation, epochs=settings["epochs"], draw=False)
     except TrainingInterrupted as e:
-        click.echo(f"{e}\ngo on with: firebrick train {dataset} --out {shlex.quote(str(out))} --resume", err=True)
-        ctx.exit(130)
-    _conclude(learner, learner.evaluate(testing), out)
+        click.echo(f"{e}\ngo on with: firebrick train {dataset} --out {shlex.quote(str(run))} --resume", err=True)
+        ctx.exit(INTERRUPTED)
+    _conclude(learner, learner.evaluate(testing), run)
 
 
 def _check_same(dataset: str, given: dict[str, Any], config: dict[str, Any], out: Path) -> None:
     wrong = [f"data set {dataset}, and it is of {config['dataset']}"] if dataset != config["dataset"] else []
-    wrong += [f"{_FIXED[k]} {v}, and it has {config[k]}" for k, v in given.items() if config.get(k) != v]
+    wrong += [f"{_FIXED[k]} {v}, and it has {config[k]}" for k, v in given.items() if config[k] != v]
     if wrong:
         raise CheckpointError(
             f"a run is resumed with the data set, model and settings it was started with ({out})",

@@ -34,6 +34,9 @@ watch: ContextVar[Callable[[Module, Any], None] | None] = ContextVar("firebrick_
 class Module:
     """Base of layers and models: assign parameters and parts as attributes, and write ``forward``.
 
+    Only a ``Parameter`` or ``Buffer`` is state: a plain tensor attribute is a constant, which neither ``state_dict`` nor ``to``
+    looks at. ``super().__init__()`` need not be called.
+
     Example:
         >>> import firebrick as fb
         >>> class Scale(fb.nn.Module):

@@ -120,7 +120,7 @@ class Optimizer:
                 "take them from fb.value_and_grad(fn)(model, …), whose first argument is the module",
             )
         found: list[Tensor | None] = []
-        for name, p in self._parameters:
+        for _, p in self._parameters:
             g = None if p.frozen else grads.get(p)
             if g is not None and (g.shape != p.shape or g.device is not p.device):
                 kind = ShapeError if g.shape != p.shape else DeviceMismatchError

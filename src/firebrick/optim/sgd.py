@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from firebrick.core.dtypes import DType
 from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_range
@@ -49,8 +50,8 @@ class SGD(Optimizer):
     def _scalars(self, t: Tensor, lr: Tensor) -> Scalars:
         return (lr,)
 
-    def _held(self, name: str, p: Tensor, dt: object) -> list[Tensor]:
-        return super()._held(name, p, dt) if self.momentum else []  # type: ignore[arg-type]
+    def _held(self, name: str, p: Tensor, dt: DType) -> list[Tensor]:
+        return super()._held(name, p, dt) if self.momentum else []
 
     def _new(self, p: Tensor, g: Tensor, moments: list[Tensor], scalars: Scalars) -> tuple[Tensor, list[Tensor]]:
         (lr,) = scalars

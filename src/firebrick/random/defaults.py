@@ -141,15 +141,15 @@ def bernoulli(shape: Any, p: float = 0.5, *, device: Any = None) -> Tensor:
     return default_generator(device).bernoulli(shape, p, device=device)
 
 
-def integers(low: int, high: int, shape: Any = (), *, dtype: Any = None, device: Any = None) -> Tensor:
+def integers(shape: Any, low: int, high: int, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Integers in [low, high) from the device's default generator; see ``Generator.integers``.
 
     Example:
         >>> import firebrick as fb
-        >>> fb.random.integers(5, 6, (3,)).tolist()
+        >>> fb.random.integers((3,), 5, 6).tolist()
         [5, 5, 5]
     """
-    return default_generator(device).integers(low, high, shape, dtype=dtype, device=device)
+    return default_generator(device).integers(shape, low, high, dtype=dtype, device=device)
 
 
 def permutation(n: int, *, device: Any = None) -> Tensor:

@@ -234,7 +234,7 @@ class Generator:
         goal = find_device(device)
         return less(self._uniform(normalize_shape(shape, "bernoulli"), float32, goal), float(p))
 
-    def integers(self, low: int, high: int, shape: Any = (), *, dtype: Any = None, device: Any = None) -> Tensor:
+    def integers(self, shape: Any, low: int, high: int, *, dtype: Any = None, device: Any = None) -> Tensor:
         """Integers in [low, high): low + ⌊w · (high - low) / 2^64⌋, with w a 64-bit word.
 
         No draw is rejected, so element i depends on nothing but its own word; a value's probability is off by less than
@@ -242,9 +242,9 @@ class Generator:
         ⌊(h · r + ⌊l · r / 2^32⌋) / 2^32⌋ for w = h · 2^32 + l; wider ones on the host.
 
         Args:
+            shape: Sizes.
             low: Least value.
             high: One more than the greatest value.
-            shape: Sizes.
             dtype: Integer dtype; the device's default by default.
             device: Device of the result.
 

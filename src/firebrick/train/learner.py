@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from firebrick import random
+from firebrick.backends.registry import find_device
+from firebrick.core.errors import DeviceError
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.functions.neural import cross_entropy
@@ -195,7 +197,7 @@ class Learner:
         found.load_into(self.model)
         self.optimizer.load_state_dict(found.optimizer)
         state = found.state
-        random.set_state(state["random"])
+        random.set_state(_here(state["random"]))
         for name, generator in self.model.generators().items():
             if name in state["generators"]:
                 generator.set_state(state["generators"][name])
@@ -400,3 +402,16 @@ class Learner:
     def _say(self, line: str) -> None:
         if self._log is not None:
             self._log(line)
+
+
+def _here(state: dict[str, Any]) -> dict[str, Any]:
+    """A state of ``fb.random`` without the devices that this machine lacks: a run may go on on another one."""
+
+    def there(name: str) -> bool:
+        try:
+            find_device(name)
+        except DeviceError:
+            return False
+        return True
+
+    return {**state, "devices": {n: s for n, s in state["devices"].items() if there(n)}}

@@ -66,17 +66,12 @@ class Lines:
 
 
 class Bar:
-    """A live bar below the lines of past epochs: epoch, batch, loss, accuracy, samples a second, time left.
+    """A live bar below the lines of past epochs: epoch, batch, loss, accuracy, samples a second, time left."""
 
-    Args:
-        log: Where the lines go; the bar lets them pass above.
-    """
-
-    def __init__(self, log: Callable[[str], Any]) -> None:
+    def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Live
 
-        self._log = log
         self._shown = 0.0
         self._live = Live(
             TextColumn("epoch {task.fields[epoch]}"),
@@ -113,8 +108,8 @@ class Bar:
         self._live.refresh()
 
     def end(self, row: Epoch, epochs: int) -> None:
-        """The epoch's line, above the bar."""
-        self._log(row.line(epochs))
+        """The epoch's line, above the bar; the terminal wraps it, should it be narrow."""
+        self._live.console.print(row.line(epochs), soft_wrap=True, markup=False, highlight=False)
 
     def close(self) -> None:
         """Take the bar away."""
@@ -123,4 +118,4 @@ class Bar:
 
 def progress_for(log: Callable[[str], Any] | None) -> Progress:
     """A bar where lines are printed to a terminal, else lines."""
-    return Bar(log) if log is print and sys.stdout.isatty() else Lines(log)
+    return Bar() if log is print and sys.stdout.isatty() else Lines(log)

@@ -1,0 +1,71 @@
+"""Settings: from the environment, from assignment, in a scope; unknown names and values are errors."""
+
+from __future__ import annotations
+
+import pytest
+
+import firebrick as fb
+from firebrick.core.config import SETTINGS, Config
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIREBRICK_DEVICE", "numpy:1")
+    monkeypatch.setenv("FIREBRICK_LOGICAL_DEVICES", "7")
+    monkeypatch.setenv("FIREBRICK_REQUIRE_ENGINES", "numpy, cpu,,torch")
+    found = Config()
+    assert found.device == "numpy:1"
+    assert found.logical_devices == 7
+    assert found.require_engines == ("numpy", "cpu", "torch")
+    assert "environment (FIREBRICK_DEVICE)" in found.show()
+
+
+def test_a_variable_that_names_no_setting_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIREBRICK_DEVISE", "cpu")
+    with pytest.warns(UserWarning, match=r"FIREBRICK_DEVISE names no setting.*FIREBRICK_DEVICE"):
+        Config()
+
+
+def test_a_value_that_cannot_be_is_an_error_that_says_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIREBRICK_FALLBACK", "maybe")
+    with pytest.raises(fb.ConfigError, match=r"fallback is one of warn, error, silent\nReceived: 'maybe'"):
+        Config()
+    for value in ("zero", 0, -1, None):
+        with pytest.raises(fb.ConfigError, match="logical_devices"):
+            fb.config.logical_devices = value
+    with pytest.raises(fb.ConfigError, match="fallback"):
+        fb.config.fallback = "no"
+
+
+def test_an_unknown_setting_is_an_error_that_lists_those_there_are() -> None:
+    with pytest.raises(fb.ConfigError, match=r"a setting is one of .*device.*\nReceived: devise"):
+        fb.config.devise = "cpu"
+    with pytest.raises(AttributeError, match="has no setting 'devise'"):
+        _ = fb.config.devise
+    with pytest.raises(fb.ConfigError), fb.config.scope(devise="cpu"):
+        pass
+
+
+def test_a_scope_ends_with_its_block_also_by_an_exception() -> None:
+    before = fb.config.fallback
+    with fb.config.scope(fallback="error", logical_devices=2):
+        assert fb.config.fallback == "error"
+        with fb.config.scope(fallback="silent"):
+            assert fb.config.fallback == "silent"
+        assert fb.config.fallback == "error"
+    with pytest.raises(RuntimeError, match="stop"), fb.config.scope(fallback="error"):
+        raise RuntimeError("stop")
+    assert fb.config.fallback == before
+    with pytest.raises(fb.ConfigError), fb.config.scope(fallback="error", logical_devices=0):
+        pass
+    assert fb.config.fallback == before
+
+
+def test_show_gives_every_setting_its_value_source_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    fb.config.fallback = "silent"
+    text = fb.config.show()
+    assert capsys.readouterr().out.strip() == text.strip()
+    for name, setting in SETTINGS.items():
+        row = next(line for line in text.splitlines() if line.startswith(name))
+        assert str(getattr(fb.config, name)) in row
+        assert setting.meaning in row
+    assert "program" in next(line for line in text.splitlines() if line.startswith("fallback"))

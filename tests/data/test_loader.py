@@ -1,0 +1,294 @@
+"""Batches in a seeded order that no device, slice or split changes, and always on the loader's device."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.data import ArrayDataset, DataLoader, LoaderError, Pixels, Subset, holdout, permutation
+
+N = 23
+
+
+def made(batch_size: int = 4, **options: Any) -> DataLoader:
+    numbers = np.arange(N)
+    return DataLoader(ArrayDataset(numbers.astype(np.float64), numbers.astype(np.uint8)), batch_size, **options)
+
+
+def labels(loader: DataLoader) -> list[list[int]]:
+    return [y.tolist() for _, y in loader]
+
+
+def flat(loader: DataLoader) -> list[int]:
+    return list(itertools.chain(*labels(loader)))
+
+
+def devices(loader: DataLoader) -> set[str]:
+    return {t.device.name for batch in loader for t in batch}
+
+
+# on the right device, whatever was done before
+
+
+def test_a_loader_built_on_numpy_and_moved_gives_batches_on_the_new_device() -> None:
+    assert devices(made(device="numpy").to("cpu:1")) == {"cpu:1"}
+
+
+def test_slice_then_to_and_to_then_slice_are_the_same() -> None:
+    one = made(device="numpy", shuffle=True).slice(3, 17).to("cpu:1")
+    other = made(device="numpy", shuffle=True).to("cpu:1").slice(3, 17)
+    assert devices(one) == devices(other) == {"cpu:1"}
+    assert labels(one) == labels(other)
+
+
+def test_a_split_over_one_device_moves_the_batches_there() -> None:
+    (shard,) = made(device="numpy", shuffle=True).split(["cpu:1"])
+    assert devices(shard) == {"cpu:1"}
+    assert labels(shard) == labels(made(shuffle=True))
+    assert shard.name == "train"
+
+
+def test_each_shard_of_a_split_is_on_its_own_device() -> None:
+    assert [devices(s) for s in made().split(["cpu:1", "numpy", "cpu:3"])] == [{"cpu:1"}, {"numpy:0"}, {"cpu:3"}]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_last_device_wins_with_one_shard_as_with_many(count: int) -> None:
+    for shard in made(device="numpy").split(["cpu:1"] * count):
+        assert devices(shard.to("cpu:2").slice(0, 4)) == {"cpu:2"}
+    for shard in made(device="numpy").to("cpu:2").split(["cpu:1"] * count):
+        assert devices(shard) == {"cpu:1"}
+
+
+def test_without_a_device_the_default_at_construction_is_used() -> None:
+    with fb.use_device("cpu:3"):
+        loader = made()
+    assert devices(loader) == {"cpu:3"}
+
+
+def test_an_unknown_device_is_refused_at_construction() -> None:
+    with pytest.raises(fb.DeviceError):
+        made(device="tpu")
+
+
+# the order
+
+
+def test_every_device_and_split_sees_the_same_order() -> None:
+    wanted = labels(made(shuffle=True, seed=7))
+    assert labels(made(shuffle=True, seed=7, device="numpy:1")) == wanted
+    for count in (1, 2, 3, 4):
+        shards = [labels(s) for s in made(shuffle=True, seed=7).split([f"cpu:{i}" for i in range(count)])]
+        joined = [list(itertools.chain(*pieces)) for pieces in itertools.zip_longest(*shards, fillvalue=[])]
+        assert joined == wanted
+
+
+def test_an_epoch_shows_each_sample_once_in_an_order_of_its_own() -> None:
+    loader = made(shuffle=True)
+    first, second = flat(loader), flat(loader)
+    assert sorted(first) == sorted(second) == list(range(N))
+    assert first != second
+    loader.set_epoch(0)
+    assert flat(loader) == first
+    assert flat(made(shuffle=True, seed=1)) != first
+    assert flat(made()) == list(range(N))
+
+
+def test_the_permutation_is_pinned_so_that_runs_can_be_repeated_years_later() -> None:
+    assert permutation(0, 0, 8).tolist() == PINNED
+    assert permutation(1 << 40, 3, 100).tolist() != permutation(0, 3, 100).tolist()
+
+
+PINNED = [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_permutation_is_fair() -> None:
+    counts = np.zeros((4, 4), np.int64)
+    for epoch in range(2000):
+        counts[np.arange(4), permutation(5, epoch, 4)] += 1
+    assert np.abs(counts - 500).max() < 100  # 5 standard deviations of a fair one are 97
+
+
+def test_slices_are_of_positions_after_the_shuffle_and_nest() -> None:
+    whole = flat(made(shuffle=True))
+    assert flat(made(shuffle=True).slice(5, 20)) == whole[5:20]
+    assert flat(made(shuffle=True).slice(5, 20).slice(2, 9)) == whole[7:14]
+    assert flat(made(shuffle=True).slice(5)) == whole[5:]
+
+
+def test_new_loaders_leave_the_old_one_as_it_was() -> None:
+    loader = made(shuffle=True)
+    wanted = flat(loader)
+    loader.set_epoch(0)
+    for other in (loader.slice(2, 9), loader.to("cpu:1"), *loader.split(["cpu:1", "cpu:2"])):
+        flat(other)
+    assert loader.cursor()["epoch"] == 0
+    assert flat(loader) == wanted
+    assert loader.device.name == "cpu:0"
+
+
+def test_drop_last_leaves_out_the_small_batch_in_every_shard() -> None:
+    loader = made(drop_last=True)
+    assert [len(b) for b in labels(loader)] == [4] * 5
+    assert len(loader) == 5
+    assert loader.samples == 20
+    assert sorted(itertools.chain(*(flat(s) for s in loader.split(["cpu:0", "cpu:1"])))) == list(range(20))
+
+
+# what a batch is
+
+
+def test_floats_come_as_float32_and_integers_as_the_devices_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = made().first()
+    assert (x.dtype, y.dtype) == (fb.float32, fb.int64)
+    assert made(dtype="float64").first()[0].dtype is fb.float64
+    device = fb.device("cpu:2")
+    monkeypatch.setattr(type(device.backend), "default_int", lambda self, device: "int32")
+    assert made(device=device).first()[1].dtype is fb.int32
+    huge = DataLoader(ArrayDataset(np.array([1 << 40])), 1, device=device)
+    with pytest.raises(LoaderError, match="range of int32"):
+        huge.first()
+
+
+def test_batches_carry_their_number_and_loader_for_error_messages() -> None:
+    assert [x.label for x, _ in made(10)] == [f'batch {i} of loader "train"' for i in range(3)]
+    assert made(name="test").split(["cpu:0", "cpu:1"])[1].first()[0].label == 'batch 0 of loader "test, shard 1 of 2"'
+
+
+def test_a_data_set_without_fetch_is_asked_sample_by_sample() -> None:
+    class Squares:
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: int) -> Any:
+            return np.float64(index * index)
+
+    (first, *_, last) = DataLoader(Squares(), 2)
+    assert first.tolist() == [0.0, 1.0]
+    assert last.tolist() == [16.0]
+
+
+def test_samples_of_unequal_shape_are_named() -> None:
+    class Ragged:
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> Any:
+            return (np.zeros(index + 1), 0)
+
+    with pytest.raises(LoaderError, match="samples 0, 1"):
+        DataLoader(Ragged(), 2).first()
+
+
+def test_a_transform_sees_host_arrays_and_its_result_is_placed() -> None:
+    loader = made(device="cpu:1", transform=lambda x, y: (x[:, None] * 2, y == 3))
+    x, y = loader.first()
+    assert x.tolist() == [[0.0], [2.0], [4.0], [6.0]]
+    assert y.tolist() == [False, False, False, True]
+    assert x.device is y.device is fb.device("cpu:1")
+
+
+def test_pixels_normalises_with_a_channel_axis() -> None:
+    images = np.array([[[0, 255], [51, 102]]], np.uint8)
+    out, _ = Pixels(255, 0.2, 0.4)(images, None)
+    assert out.shape == (1, 1, 2, 2)
+    np.testing.assert_allclose(out[0, 0], (images[0] / 255 - 0.2) / 0.4, rtol=1e-6)
+    with pytest.raises(LoaderError, match="uint8"):
+        Pixels(255, 0.2, 0.4)(images.astype(np.float32))
+
+
+# where it is
+
+
+def test_a_cursor_goes_on_to_the_sample_in_another_process_s_loader() -> None:
+    loader = made(shuffle=True)
+    flat(loader)
+    running = iter(loader)
+    seen = [next(running)[1].tolist() for _ in range(2)]
+    cursor = loader.cursor()
+    assert (cursor["epoch"], cursor["position"]) == (1, 8)
+    fresh = made(shuffle=True)
+    fresh.load_cursor(cursor)
+    rest = labels(fresh)
+    assert seen + rest == [y.tolist() for _, y in _epoch(1)]
+    assert fresh.cursor()["epoch"] == 2
+
+
+def _epoch(number: int) -> DataLoader:
+    loader = made(shuffle=True)
+    loader.set_epoch(number)
+    return loader
+
+
+def test_a_cursor_may_go_on_with_another_batch_size_and_keeps_batch_numbers() -> None:
+    loader = made(4)
+    running = iter(loader)
+    next(running)
+    other = made(2)
+    other.load_cursor(loader.cursor())
+    first = next(iter(other))
+    assert first[1].tolist() == [4, 5]
+    assert first[0].label == 'batch 2 of loader "train"'
+
+
+def test_looking_at_the_first_batch_moves_nothing() -> None:
+    loader = made(shuffle=True)
+    loader.load_cursor({"epoch": 1, "position": 8, "samples": N, "seed": 0})
+    loader.first()
+    assert loader.cursor()["position"] == 8
+    assert len(flat(loader)) == N - 8
+
+
+def test_an_epoch_left_early_starts_again() -> None:
+    loader = made(shuffle=True)
+    early = next(iter(loader))[1].tolist()
+    assert labels(loader)[0] == early
+
+
+@pytest.mark.parametrize(("change", "text"), [({"seed": 1}, "seed 1"), ({"samples": 9}, "samples 9"), ({"position": 99}, "99")])
+def test_a_foreign_cursor_is_refused(change: dict[str, int], text: str) -> None:
+    with pytest.raises(LoaderError, match=text):
+        made().load_cursor({**made().cursor(), **change})
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: made(0), "at least one sample"),
+        (lambda: made(-3), "batch_size -3"),
+        (lambda: made(2.5), "whole number"),
+        (lambda: DataLoader(ArrayDataset(np.zeros((0, 3))), 4), "empty data set"),
+        (lambda: made(30, drop_last=True), "full batch of 30"),
+        (lambda: made().slice(5, 5), "start 5, stop 5"),
+        (lambda: made().slice(-1, 5), "start -1"),
+        (lambda: made().slice(0, 24), "≤ 23"),
+        (lambda: made().slice(0, 2.0), "stop is a whole number"),
+        (lambda: made().split([]), "0 devices"),
+        (lambda: made().split(["cpu:0"] * 5), "5 devices"),
+        (lambda: made().split("cpu:0"), "list of devices"),
+        (lambda: made().set_epoch(-1), "from 0"),
+        (lambda: ArrayDataset(), "at least one array"),
+        (lambda: ArrayDataset(np.zeros(3), np.zeros(4)), r"arrays\[1\]: float64\[4\]"),
+        (lambda: ArrayDataset(fb.zeros(3)), "numpy()"),
+        (lambda: Subset(ArrayDataset(np.zeros(3)), [3]), r"\[0, 3\)"),
+        (lambda: holdout(ArrayDataset(np.zeros(3)), 1.5), "fraction 1.5"),
+        (lambda: DataLoader(ArrayDataset(np.array(["a"])), 1).first(), "holds numbers"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_reason(call: Any, text: str) -> None:
+    with pytest.raises(LoaderError, match=text) as caught:
+        call()
+    assert caught.value.remedy
+
+
+def test_a_holdout_is_fixed_by_its_seed_and_parts_everything() -> None:
+    data = ArrayDataset(np.arange(100))
+    kept, held = holdout(data, 0.1, seed=3)
+    assert sorted([*kept.indices, *held.indices]) == list(range(100))
+    assert held.indices.tolist() == holdout(data, 0.1, seed=3)[1].indices.tolist()
+    assert held.indices.tolist() != holdout(data, 0.1, seed=4)[1].indices.tolist()
