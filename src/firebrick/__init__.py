@@ -12,6 +12,7 @@ from typing import Any
 
 from firebrick.autodiff import (
     Gradients,
+    attach,
     backward,
     checkpoint,
     checkpointing,
@@ -229,6 +230,7 @@ __all__ = [
     "argsort",
     "asarray",
     "astype",
+    "attach",
     "avg_pool2d",
     "backward",
     "bfloat16",

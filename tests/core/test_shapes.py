@@ -16,8 +16,8 @@ def test_broadcasting_is_numpys(shapes: npst.BroadcastableShapes) -> None:
     assert fb.broadcast_shapes(*shapes.input_shapes) == shapes.result_shape
 
 
-def test_shapes_that_do_not_broadcast_are_shown_with_the_axis() -> None:
-    with pytest.raises(fb.ShapeError, match=r"\(2, 3\) and \(4, 3\), which differ in axis -2"):
+def test_shapes_that_do_not_broadcast_are_shown() -> None:
+    with pytest.raises(fb.ShapeError, match=r"\(2, 3\) and \(4, 3\)"):
         fb.broadcast_shapes((2, 3), (4, 3))
     with pytest.raises(fb.ShapeError, match=r"x1.*\n?.*"):
         fb.ones((2, 3)) + fb.ones((2, 4))

@@ -123,6 +123,20 @@ def test_tensors_without_axes_are_no_exception(name: str, zero_d: int, home: str
 
 
 @pairs
+@pytest.mark.parametrize("name", ["add", "multiply", "less", "maximum"])
+def test_the_fast_path_is_no_exception(name: str, home: str, away: str) -> None:
+    function = getattr(fb, name)
+    for device in (home, away):
+        x = fb.ones(3, device=device)
+        function(x, x)  # from here on, calls like this one go the fast path
+    x, y = fb.ones(3, device=home), fb.ones(3, device=away)
+    with pytest.raises(fb.DeviceMismatchError, match="x2: "):
+        function(x, y)
+    with pytest.raises(fb.DeviceMismatchError, match="x2: "):
+        function(y, x)
+
+
+@pairs
 def test_operators_and_updates_are_no_exception(home: str, away: str) -> None:
     x, y = fb.ones(3, device=home), fb.ones(3, device=away)
     mismatch(lambda: x + y, home, away, "x2")

@@ -84,6 +84,11 @@ def test_integers_are_the_high_half_of_a_64_bit_product() -> None:
         assert Generator(9).integers((6,), -3, span - 3, dtype=fb.int64).tolist() == expected
 
 
+def test_integers_reach_the_ends_of_uint64() -> None:
+    drawn = Generator(0).integers((50,), 2**64 - 3, 2**64, dtype=fb.uint64).tolist()
+    assert set(drawn) == {2**64 - 3, 2**64 - 2, 2**64 - 1}
+
+
 def test_a_probability_of_0_is_never_and_of_1_is_always() -> None:
     assert not Generator(0).bernoulli((1000,), 0.0).numpy().any()
     assert Generator(0).bernoulli((1000,), 1.0).numpy().all()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firebrick.autodiff.anomaly import check_backward
+from firebrick.autodiff.distributed import reduced
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, handle, make_leaf, region, strategy
 from firebrick.core.bind import bind, constant, describe, not_a_tensor
@@ -44,6 +45,21 @@ def require_grad(x: Tensor) -> Tensor:
             "use x.detach().require_grad() for a new leaf",
         )
     return x
+
+
+def attach(x: Tensor) -> Tensor:
+    """A tracked leaf with the values of ``x``, which stays as it is: the way back from ``x.detach()``.
+
+    Integer and bool tensors carry no gradient and are returned as they are.
+
+    Example:
+        >>> import firebrick as fb
+        >>> x = fb.asarray(3.0)
+        >>> y = fb.attach(x)
+        >>> y.tracked, x.tracked, fb.backward(y * y)[y].item()
+        (True, False, 6.0)
+    """
+    return x if x.dtype.kind in ("int", "uint", "bool") else require_grad(x.detach())
 
 
 def register_hook(x: Tensor, fn: Callable[[Tensor], Tensor | None]) -> None:
@@ -147,9 +163,7 @@ def check_cotangent(result: Tensor, cotangent: Any, names: tuple[str, str] = ("r
         raise not_a_tensor("autodiff", name, cotangent, result.device.name)
     received = f"{describe(of, result)} and {describe(name, cotangent)}"
     if cotangent.device is not result.device:
-        raise DeviceMismatchError(
-            f"{name} must lie on the device of {of}", received, f'move it: {name}.to("{result.device}")'
-        )
+        raise DeviceMismatchError(f"{name} must lie on the device of {of}", received, f'move it: {name}.to("{result.device}")')
     if cotangent.dtype is not result.dtype:
         raise DTypeError(f"{name} must have the dtype of {of}", received, f"cast it: fb.astype({name}, fb.{result.dtype})")
     if cotangent.shape != result.shape:
@@ -203,7 +217,7 @@ def _step(
         if node.parents and node.id not in stop:  # a leaf made on top of a tensor that an outer gradient tracks
             _add(cotangents, node.parents[0], gs[0])
         else:
-            found[node] = gs[0]
+            found[node] = reduced(node.handle(), gs[0])
         return
     whole = [
         g if g is not None or not a.dtype.is_inexact else _zeros(node, slot)

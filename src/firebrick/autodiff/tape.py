@@ -101,8 +101,9 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "closed", "device", "freed", "handle", "hooks", "id", "in_avals", "inputs", "leaf", "op", "out_avals", "outputs", "params",
-        "parents", "recipes", "where",
+        "__weakref__", "closed", "device", "freed", "handle", "hooks", "id", "in_avals",
+        "inputs", "leaf", "op", "out_avals", "outputs", "params", "parents", "recipes",
+        "where",
     )  # fmt: skip
 
     def __init__(self, op: Op | None, out_avals: tuple[Aval, ...], device: Device, where: str | None) -> None:

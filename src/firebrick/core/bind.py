@@ -75,9 +75,10 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
 def binary(op: Op, x1: Any, x2: Any) -> Any:
     """``bind(op, (x1, x2), {})``, with the fast path for an elementwise ``op``."""
     try:
-        kernel, dtype = op.fast[x1.device, x1.dtype, x2.dtype]
+        device = x1.device
+        kernel, dtype = op.fast[device, x1.dtype, x2.dtype]
         shape = x1.shape
-        if shape != x2.shape or not shape or x1.node is not None or x2.node is not None:
+        if x2.device is not device or shape != x2.shape or not shape or x1.node is not None or x2.node is not None:
             kernel = None
     except (KeyError, AttributeError, TypeError):
         kernel = None
@@ -85,7 +86,7 @@ def binary(op: Op, x1: Any, x2: Any) -> Any:
         return bind(op, (x1, x2), {})
     data = kernel(x1.storage.data, x2.storage.data)
     t = _new(Tensor)
-    t.device = device = x1.device
+    t.device = device
     t.storage = Storage(data, device._memory, data.nbytes)
     t.dtype = dtype
     t.shape = shape

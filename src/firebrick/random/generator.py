@@ -263,7 +263,7 @@ class Generator:
         if low < info.min or high - 1 > info.max:
             raise DTypeError(f"the range must fit {dt.name}", f"[{low}, {high})", "choose a wider dtype")
         pairs, place = (*sizes, 2), _first((*sizes, 2)) if sizes else 0
-        if span <= 1 << 31:
+        if span <= 1 << 31 and high <= 1 << 63:
             w = astype(random_bits(_sent(self._next(), goal), shape=pairs, offset=place), int64)
             r = w[..., 0] * span + floor_divide(w[..., 1] * span, _TWO_32)
             return astype(floor_divide(r, _TWO_32) + int(low), dt, copy=False)
