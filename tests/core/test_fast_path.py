@@ -14,6 +14,10 @@ UNARY = [n for n, op in OPS.items() if op.fusion == "map" and len(op.operands) =
 BINARY = [n for n, op in OPS.items() if op.fusion == "map" and op.operand_names(2) == ["x1", "x2"] and len(op.operands) == 2]
 
 
+def shows_nothing_behind(e: BaseException) -> bool:
+    return e.__cause__ is None and (e.__context__ is None or e.__suppress_context__)
+
+
 @pytest.mark.parametrize("name", UNARY + BINARY)
 def test_both_paths_give_the_same_bits(name: str, device: str) -> None:
     op = OPS[name]
@@ -42,10 +46,10 @@ def test_what_goes_the_fast_path_is_checked_as_well() -> None:
     ):
         with pytest.raises(kind) as caught:
             fb.add(x, other)
-        assert caught.value.__context__ is None, "an error of the fast path shows through"
+        assert shows_nothing_behind(caught.value), "an error of the fast path shows through"
         with pytest.raises(kind) as caught:
             fb.add(other, x)
-        assert caught.value.__context__ is None
+        assert shows_nothing_behind(caught.value)
 
 
 def test_an_operand_that_is_no_tensor_is_named_by_functions_of_one(device: str) -> None:
@@ -53,7 +57,7 @@ def test_an_operand_that_is_no_tensor_is_named_by_functions_of_one(device: str) 
     for other in (np.ones(3), 1.0, None, [1.0]):
         with pytest.raises(fb.OperandError) as caught:
             fb.exp(other)
-        assert caught.value.__context__ is None
+        assert shows_nothing_behind(caught.value)
 
 
 def test_tracked_operands_never_take_the_fast_path() -> None:

@@ -1,6 +1,7 @@
 """Batches in a seeded order that no device, slice or split changes, and always on the loader's device."""
 
 import itertools
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ def flat(loader: DataLoader) -> list[int]:
 
 
 def devices(loader: DataLoader) -> set[str]:
-    return {t.device.name for batch in loader for t in batch}
+    """Where all batches of an epoch lie; the loader's own cursor stays."""
+    return {t.device.name for batch in copy(loader) for t in batch}
 
 
 # on the right device, whatever was done before

@@ -1,0 +1,235 @@
+"""Public functions against NumPy: names, axes, keepdims, dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+
+X = np.asarray([[[0.5, -1.5, 2.0, 3.0], [4.0, -0.25, 1.0, 7.0], [2.5, 1.5, -3.0, 0.0]],
+                [[1.0, 2.0, 3.5, -4.0], [5.0, 6.0, -7.0, 8.0], [9.5, 0.75, 1.25, 2.0]]])  # fmt: skip
+AXES = [None, 0, 1, -1, (0, 2), (0, 1, 2), (-1, 0)]
+
+
+def close(got: fb.Tensor, want: Any) -> None:
+    want = np.asarray(want)
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", AXES, ids=str)
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "var", "std", "max", "min"])
+def test_reductions(name: str, axis: Any, keepdims: bool, device: str) -> None:
+    x = fb.asarray(X, device=device)
+    close(getattr(fb, name)(x, axis=axis, keepdims=keepdims), getattr(np, name)(X, axis=axis, keepdims=keepdims))
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", AXES, ids=str)
+@pytest.mark.parametrize("name", ["all", "any"])
+def test_all_and_any(name: str, axis: Any, keepdims: bool, device: str) -> None:
+    for a in (X > 0, X, (X * 0).astype(np.int32)):
+        got = getattr(fb, name)(fb.asarray(a, device=device), axis=axis, keepdims=keepdims)
+        assert got.dtype is fb.bool
+        close(got, getattr(np, name)(a, axis=axis, keepdims=keepdims))
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_places_of_extremes(name: str, axis: Any, keepdims: bool, device: str) -> None:
+    for a in (X, np.round(X / 4)):
+        got = getattr(fb, name)(fb.asarray(a, device=device), axis=axis, keepdims=keepdims)
+        assert got.dtype is fb.int64
+        close(got, getattr(np, name)(a, axis=axis, keepdims=keepdims))
+
+
+@pytest.mark.parametrize("correction", [0, 1, 1.5])
+def test_variance_with_a_correction(correction: float, device: str) -> None:
+    x = fb.asarray(X, device=device)
+    n = X.shape[1]
+    close(fb.var(x, axis=1, correction=correction), np.var(X, axis=1) * n / (n - correction))
+    close(fb.std(x, axis=1, correction=correction), np.sqrt(np.var(X, axis=1) * n / (n - correction)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "want"),
+    [("int8", "int64"), ("int32", "int64"), ("int64", "int64"), ("uint8", "uint64"), ("bool", "int64"), ("float16", "float16"),
+     ("float32", "float32"), ("bfloat16", "bfloat16"), ("complex64", "complex64")],
+)  # fmt: skip
+def test_sums_accumulate_in_the_dtype_of_the_standard(dtype: str, want: str, device: str) -> None:
+    x = fb.asarray(np.ones(100), dtype=dtype, device=device)
+    total = fb.sum(x)
+    assert total.dtype.name == want
+    assert complex(total) == 100
+    if dtype not in ("bool", "uint8"):
+        assert fb.sum(x, dtype="float64" if dtype != "complex64" else "complex128").dtype.itemsize >= 8
+
+
+def test_reductions_of_nothing(device: str) -> None:
+    x = fb.zeros((0, 3), device=device)
+    assert fb.sum(x, axis=0).tolist() == [0.0] * 3
+    assert fb.prod(x, axis=0).tolist() == [1.0] * 3
+    assert fb.all(x).item() is True
+    assert fb.any(x).item() is False
+    assert np.isnan(fb.mean(x, axis=0).numpy()).all()
+    assert fb.max(x, axis=1).shape == (0,)
+    for name in ("max", "min", "argmax", "argmin"):
+        with pytest.raises(fb.ShapeError, match="of no elements"):
+            getattr(fb, name)(x, axis=0)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_sorting(axis: int, descending: bool, device: str) -> None:
+    x = fb.asarray(X, device=device)
+    want = np.sort(X, axis=axis)
+    close(fb.sort(x, axis=axis, descending=descending), np.flip(want, axis) if descending else want)
+    places = fb.argsort(x, axis=axis, descending=descending)
+    close(fb.take_along_axis(x, places, axis=axis), np.flip(want, axis) if descending else want)
+
+
+def test_sorting_is_stable_and_puts_nan_where_the_standard_says(device: str) -> None:
+    x = fb.asarray([2.0, 1.0, 2.0, float("nan"), 1.0], device=device)
+    assert fb.argsort(x).tolist() == [1, 4, 0, 2, 3]
+    assert fb.argsort(x, descending=True).tolist() == [3, 0, 2, 1, 4]
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+def test_concat_and_stack(axis: Any, device: str) -> None:
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(6.0, 12.0).reshape(2, 3)
+    ours = [fb.asarray(v, device=device) for v in (a, b, a)]
+    close(fb.concat(ours, axis=axis), np.concatenate([a, b, a], axis=axis))
+    if axis is not None:
+        close(fb.stack(ours, axis=axis), np.stack([a, b, a], axis=axis))
+
+
+def test_concat_promotes(device: str) -> None:
+    parts = [fb.ones(2, dtype=d, device=device) for d in (fb.int8, fb.uint8, fb.int16)]
+    assert fb.concat(parts).dtype is fb.int16
+    assert fb.stack([fb.ones(2, dtype=fb.float32, device=device), fb.ones(2, dtype=fb.float64, device=device)]).dtype is fb.float64
+
+
+@pytest.mark.parametrize("k", [-4, -1, 0, 1, 5])
+def test_triangles(k: int, device: str) -> None:
+    for a in (X, X > 0, X.astype(np.int32)):
+        x = fb.asarray(a, device=device)
+        close(fb.tril(x, k=k), np.tril(a, k))
+        close(fb.triu(x, k=k), np.triu(a, k))
+        assert fb.tril(x).dtype is x.dtype
+
+
+@pytest.mark.parametrize("indexing", ["xy", "ij"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_grids(indexing: Any, n: int, device: str) -> None:
+    vectors = [np.arange(float(i + 2)) for i in range(n)]
+    got = fb.meshgrid(*(fb.asarray(v, device=device) for v in vectors), indexing=indexing)
+    for g, w in zip(got, np.meshgrid(*vectors, indexing=indexing), strict=True):
+        close(g, w)
+
+
+def test_moving_elements(device: str) -> None:
+    x = fb.asarray(X, device=device)
+    close(fb.permute_dims(x, (2, 0, 1)), X.transpose(2, 0, 1))
+    close(fb.matrix_transpose(x), X.swapaxes(-1, -2))
+    close(x.mT, X.swapaxes(-1, -2))
+    close(fb.moveaxis(x, 0, -1), np.moveaxis(X, 0, -1))
+    close(fb.moveaxis(x, (0, 1), (-1, 0)), np.moveaxis(X, (0, 1), (-1, 0)))
+    close(fb.flip(x), np.flip(X))
+    close(fb.flip(x, axis=(0, 2)), np.flip(X, (0, 2)))
+    close(fb.pad(x, ((1, 0), (0, 2), (0, 0)), value=9.0), np.pad(X, ((1, 0), (0, 2), (0, 0)), constant_values=9.0))
+    close(fb.expand_dims(x, axis=-1), X[..., None])
+    close(fb.squeeze(fb.expand_dims(x, axis=1), 1), X)
+    close(fb.broadcast_to(x[:1], (5, 3, 4)), np.broadcast_to(X[:1], (5, 3, 4)))
+    for g, w in zip(fb.broadcast_arrays(x, x[0], x[:, :1]), np.broadcast_arrays(X, X[0], X[:, :1]), strict=True):
+        close(g, w)
+    with pytest.raises(fb.ShapeError, match="squeeze drops axes of size 1"):
+        fb.squeeze(x, 0)
+
+
+def test_choosing_and_limiting(device: str) -> None:
+    x = fb.asarray(X, device=device)
+    close(fb.where(x > 1, x, -x), np.where(X > 1, X, -X))
+    close(fb.where(x > 1, x, 0.0), np.where(X > 1, X, 0.0))
+    close(fb.where(x > 1, 1.0, x), np.where(X > 1, 1.0, X))
+    close(fb.clip(x, -1, 2), np.clip(X, -1, 2))
+    close(fb.clip(x, max=0.5), np.clip(X, None, 0.5))
+    close(fb.clip(x, min=0.5), np.clip(X, 0.5, None))
+    close(fb.clip(x), X)
+    close(fb.clip(x, x[0], x[1]), np.clip(X, X[0], X[1]))
+    i = np.asarray([-128, 0, 127], np.int8)
+    assert fb.clip(fb.asarray(i, device=device), min=-5).tolist() == [-5, 0, 127]
+    with pytest.raises(fb.DTypeError):
+        fb.clip(fb.asarray(i, device=device), 0.5, 1.5)
+
+
+@pytest.mark.parametrize(("a", "b"), [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)),
+                                      ((5, 1, 2, 3), (6, 3, 2)), ((3,), (5, 3, 2)), ((5, 2, 3), (3,)), ((2, 0), (0, 3))])  # fmt: skip
+def test_products(a: tuple[int, ...], b: tuple[int, ...], device: str) -> None:
+    rng = np.random.default_rng(0)
+    p, q = rng.normal(size=a), rng.normal(size=b)
+    close(fb.matmul(fb.asarray(p, device=device), fb.asarray(q, device=device)), np.matmul(p, q))
+
+
+def test_contractions(device: str) -> None:
+    rng = np.random.default_rng(0)
+    p, q = rng.normal(size=(2, 3, 4)), rng.normal(size=(3, 4, 5))
+    x, y = fb.asarray(p, device=device), fb.asarray(q, device=device)
+    close(fb.tensordot(x, y), np.tensordot(p, q))
+    close(fb.tensordot(x, y, axes=0), np.tensordot(p, q, axes=0))
+    close(fb.tensordot(x, y, axes=([1, 2], [0, 1])), np.tensordot(p, q, axes=([1, 2], [0, 1])))
+    close(fb.tensordot(x, y, axes=([2, -2], [1, 0])), np.tensordot(p, q, axes=([2, -2], [1, 0])))
+    close(fb.vecdot(x, x), np.sum(p * p, -1))
+    close(fb.vecdot(x, x, axis=-2), np.sum(p * p, -2))
+
+
+def test_functions_of_neural_networks(device: str) -> None:
+    x = fb.asarray(X, device=device)
+    e = np.exp(X - X.max(-1, keepdims=True))
+    close(fb.softmax(x), e / e.sum(-1, keepdims=True))
+    close(fb.log_softmax(x, axis=0), X - np.log(np.exp(X).sum(0)))
+    close(fb.logsumexp(x, axis=1), np.log(np.exp(X).sum(1)))
+    assert fb.logsumexp(fb.asarray([-np.inf, -np.inf], device=device)).item() == -np.inf
+    assert fb.logsumexp(fb.asarray([np.inf, 0.0], device=device)).item() == np.inf
+    close(fb.silu(x), X / (1 + np.exp(-X)))
+    close(fb.square(x), X**2)
+    labels = np.asarray([1, 0, 3])
+    want = -(X[0] - np.log(np.exp(X[0]).sum(-1, keepdims=True)))[np.arange(3), labels]
+    for reduction, value in (("mean", want.mean()), ("sum", want.sum()), ("none", want)):
+        close(fb.cross_entropy(x[0], fb.asarray(labels, device=device), reduction=reduction), value)
+    close(fb.mse_loss(x, x + 1.0, reduction="sum"), X.size)
+    mask = np.tri(3, dtype=bool)
+    scores = X @ X.swapaxes(-1, -2) / 2.0
+    scores = np.where(mask, scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    close(fb.scaled_dot_product_attention(x, x, x, mask=fb.asarray(mask, device=device)), weights @ X)
+
+
+def test_operators_are_pythons(device: str) -> None:
+    a, b = np.asarray([7, -7, 5]), np.asarray([2, 2, -3])
+    x, y = fb.asarray(a, device=device), fb.asarray(b, device=device)
+    for got, want in (
+        (x + y, a + b), (x - y, a - b), (x * y, a * b), (x // y, a // b), (x % y, a % b), (-x, -a), (+x, a), (abs(x), abs(a)),
+        (x < y, a < b), (x <= y, a <= b), (x > y, a > b), (x >= y, a >= b), (x == y, a == b), (x != y, a != b),
+        (2 + x, 2 + a), (2 - x, 2 - a), (2 * x, 2 * a), (20 // x, 20 // a), (20 % x, 20 % a), (x**2, a**2),
+    ):  # fmt: skip
+        close(got, want)
+    p, q = x > 0, y > 0
+    for got, want in ((p & q, (a > 0) & (b > 0)), (p | q, (a > 0) | (b > 0)), (p ^ q, (a > 0) ^ (b > 0)), (~p, ~(a > 0))):
+        close(got, want)
+    f = fb.asarray(a / 4, device=device)
+    close(1.0 / f, 4 / a)
+    close(2.0**f, 2.0 ** (a / 4))
+    assert [v.item() for v in x] == [7, -7, 5]
+    assert len(x) == 3
+    assert int(x[0]) == 7
+    assert float(f[0]) == 1.75
+    assert bool(p[0])
+    assert [10, 11, 12, 13, 14, 15, 16, 17][x[0]] == 17
+    with pytest.raises(TypeError):
+        len(x[0])

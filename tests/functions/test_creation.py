@@ -1,0 +1,201 @@
+"""Creation, conversion and exchange: what is copied, what is borrowed, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.core.storage import BORROWED
+from firebrick.testing import engines
+
+DTYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 bfloat16 float16 float32 float64 complex64 complex128".split()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_can_be_created_read_and_filled(dtype: str, device: str) -> None:
+    host = np.asarray([[0, 1, 1], [1, 0, 1]]).astype(fb.dtype(dtype).np)
+    x = fb.asarray(host, device=device)
+    assert (x.dtype.name, x.shape, x.device) == (dtype, (2, 3), fb.device(device))
+    assert x.numpy().dtype == host.dtype
+    assert x.numpy().tobytes() == host.tobytes()
+    assert fb.ones((2,), dtype=dtype, device=device).numpy().astype(complex).tolist() == [1, 1]
+    assert fb.zeros_like(x).numpy().tobytes() == np.zeros_like(host).tobytes()
+    assert fb.full_like(x, 1).dtype.name == dtype
+    assert fb.empty_like(x).shape == (2, 3)
+
+
+@pytest.mark.parametrize("args", [(5,), (2, 9), (9, 2, -2), (0.0, 1.0, 0.3), (3, 3), (5, 2)], ids=str)
+def test_arange(args: tuple[float, ...], device: str) -> None:
+    got, want = fb.arange(*args, device=device), np.arange(*args)
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
+    assert got.dtype.kind == ("int" if want.dtype.kind == "i" else "float")
+    assert fb.arange(*args, dtype=fb.float64, device=device).dtype is fb.float64
+
+
+def test_linspace_eye_full_and_one_hot(device: str) -> None:
+    np.testing.assert_allclose(fb.linspace(0, 1, 5, device=device, dtype=fb.float64).numpy(), np.linspace(0, 1, 5))
+    np.testing.assert_allclose(fb.linspace(0, 1, 4, endpoint=False, device=device).numpy(), np.linspace(0, 1, 4, endpoint=False))
+    for args in ((3,), (2, 4), (4, 2)):
+        for k in (-1, 0, 2):
+            np.testing.assert_array_equal(fb.eye(*args, k=k, device=device).numpy(), np.eye(*args, k=k))
+    assert fb.full((2, 2), 7, device=device).dtype is fb.int64
+    assert fb.full((), True, device=device).item() is True
+    assert fb.full(3, 2.5, device=device).tolist() == [2.5] * 3
+    np.testing.assert_array_equal(fb.one_hot(fb.asarray([2, 0], device=device), 3).numpy(), np.eye(3)[[2, 0]])
+    with pytest.raises(IndexError):
+        fb.one_hot(fb.asarray([3], device=device), 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "dtype"),
+    [(1, (), "int64"), (1.5, (), "float32"), (True, (), "bool"), (1j, (), "complex64"), ([], (0,), "float32"),
+     ([[1, 2], [3, 4]], (2, 2), "int64"), ([1, 2.5], (2,), "float32"), ([[True], [False]], (2, 1), "bool"), ([[], []], (2, 0), "float32"),
+     ((1, 2), (2,), "int64"), (range(3), (3,), "int64")],
+    ids=repr,
+)  # fmt: skip
+def test_python_values_get_the_default_dtypes(value: Any, shape: tuple[int, ...], dtype: str, device: str) -> None:
+    x = fb.asarray(value, device=device)
+    assert (x.shape, x.dtype.name) == (shape, dtype)
+
+
+def test_a_numpy_array_keeps_its_dtype_and_is_copied(device: str) -> None:
+    for dtype in ("float64", "int16", "float16"):
+        a = np.ones(3, dtype)
+        x = fb.asarray(a, device=device)
+        a[:] = 0
+        assert (x.dtype.name, x.tolist()) == (dtype, [1, 1, 1])
+    assert fb.asarray(np.float64(2.0), device=device).dtype is fb.float64
+    assert fb.asarray(np.ones(3, ">f4"), device=device).tolist() == [1.0] * 3
+    assert fb.asarray(np.arange(6).reshape(2, 3).T[::-1], device=device).tolist() == [[2, 5], [1, 4], [0, 3]]
+
+
+def test_copy_false_borrows_or_raises(device: str) -> None:
+    a = np.arange(3.0)
+    x = fb.asarray(a, device=device, copy=False)
+    assert x.storage.kind == BORROWED
+    a[0] = 9.0
+    assert x.tolist() == [9.0, 1.0, 2.0], "borrowed memory is shared"
+    for bad in ([1.0], 1.0):
+        with pytest.raises(ValueError, match="copy=False forbids"):
+            fb.asarray(bad, device=device, copy=False)
+    with pytest.raises(ValueError, match="copy=False forbids"):
+        fb.asarray(a, dtype=fb.float32, device=device, copy=False)
+    t = fb.ones(3, device=device)
+    assert fb.asarray(t, copy=False) is t
+    with pytest.raises(ValueError, match="copy=False forbids"):
+        fb.asarray(t, dtype=fb.float64, copy=False)
+
+
+def test_borrowed_memory_is_never_written(device: str) -> None:
+    for borrow in (lambda a: fb.asarray(a, device=device, copy=False), lambda a: fb.from_dlpack(a, device=device)):
+        a = np.ones(4)
+        x = borrow(a)
+        assert not x.storage.unique()
+        x += 1.0
+        x[0] = 7.0
+        y = borrow(a)
+        fb.multiply(y, 3.0, out=y)
+        z = borrow(a)
+        fb.add(fb.ones(4, dtype=fb.float64, device=device), 1.0, out=z)
+        assert a.tolist() == [1.0] * 4
+        assert x.tolist() == [7.0, 2.0, 2.0, 2.0]
+        assert y.tolist() == [3.0] * 4
+        assert z.tolist() == [2.0] * 4
+
+
+def test_what_was_lent_by_dlpack_shares_memory_both_ways(device: str) -> None:
+    a = np.arange(4.0)
+    x = fb.from_dlpack(a, device=device)
+    a[0] = 5.0
+    assert x.tolist() == [5.0, 1.0, 2.0, 3.0]
+    back = np.from_dlpack(x)
+    assert back.tolist() == x.tolist()
+    assert fb.from_dlpack(a, device=device, copy=True).tolist() == [5.0, 1.0, 2.0, 3.0]
+    copied = fb.from_dlpack(a, device=device, copy=True)
+    a[0] = 0.0
+    assert copied.tolist()[0] == 5.0
+    with pytest.raises(fb.OperandError, match="__dlpack__"):
+        fb.from_dlpack([1.0])
+
+
+@pytest.mark.skipif("torch" in engines().missing, reason="engine torch cannot be used here")
+def test_torch_tensors_come_in_and_go_out() -> None:
+    import torch
+
+    for device in ("cpu", "numpy", "torch:cpu"):
+        t = torch.arange(4.0)
+        x = fb.from_dlpack(t, device=device)
+        t[0] = 9.0
+        assert x.tolist() == [9.0, 1.0, 2.0, 3.0]
+        fb.add(x, x, out=x)
+        assert t.tolist() == [9.0, 1.0, 2.0, 3.0]
+        back = torch.from_dlpack(x)
+        assert back.tolist() == x.tolist()
+        assert fb.asarray(t).shape == (4,)
+    half = torch.ones(3, dtype=torch.bfloat16)
+    assert fb.from_dlpack(half, device="torch:cpu").dtype is fb.bfloat16
+
+
+def test_tensors_pass_through_asarray(device: str) -> None:
+    x = fb.ones(3, device=device)
+    assert fb.asarray(x) is x
+    again = fb.asarray(x, copy=True)
+    assert again is not x
+    assert again.tolist() == x.tolist()
+    for dtype in ("bool", "int8", "complex64", "bfloat16"):
+        y = fb.ones(3, dtype=dtype, device=device)
+        assert fb.asarray(y, copy=True).dtype is y.dtype
+    assert fb.asarray(x, dtype=fb.float64).dtype is fb.float64
+    assert fb.asarray([x, x]).shape == (2, 3)
+    assert fb.asarray([[x[0], 2.0]], device=device).tolist() == [[1.0, 2.0]]
+    nan = fb.asarray(np.asarray([np.nan, -0.0]), device=device)
+    assert fb.asarray(nan, copy=True).numpy().tobytes() == nan.numpy().tobytes()
+
+
+SATURATES = [
+    ("float32", "int8", [1e9, -1e9, np.nan, np.inf, -np.inf, 1.9, -1.9, 127.5], [127, -128, 0, 127, -128, 1, -1, 127]),
+    ("float64", "uint8", [-1.0, 256.0, 255.9, -0.5, np.nan], [0, 255, 255, 0, 0]),
+    ("float64", "int64", [1e30, -1e30, np.nan, 2.0**62], [2**63 - 1, -(2**63), 0, 2**62]),
+    ("float32", "int32", [3e9, -3e9, 2147483520.0], [2**31 - 1, -(2**31), 2147483520]),
+    ("float16", "uint8", [300.0, -2.0, 254.5], [255, 0, 254]),
+    ("bfloat16", "int8", [300.0, -300.0, 3.9], [127, -128, 3]),
+]
+
+
+@pytest.mark.parametrize(("source", "goal", "values", "want"), SATURATES, ids=lambda v: v if isinstance(v, str) else "")
+def test_floats_saturate_when_cast_to_integers(source: str, goal: str, values: list[float], want: list[int], device: str) -> None:
+    x = fb.asarray(np.asarray(values).astype(fb.dtype(source).np), device=device)
+    assert fb.astype(x, goal).tolist() == want
+
+
+def test_casts_between_floats_round_to_nearest_even(device: str) -> None:
+    x = fb.asarray(np.asarray([1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8, 1e39, -1e39, np.nan]), device=device)
+    got = fb.astype(x, fb.bfloat16).numpy().astype(float)
+    assert got[:4].tolist() == [1.0, 1.0 + 2.0**-6, np.inf, -np.inf]
+    assert np.isnan(got[4])
+    assert fb.astype(x, fb.bfloat16).numpy().dtype == ml_dtypes.bfloat16
+    assert fb.astype(fb.asarray([0.0, 2.0, np.nan], device=device), fb.bool).tolist() == [False, True, True]
+    assert fb.astype(fb.asarray([300, -1], device=device), fb.uint8).tolist() == [44, 255], "integers wrap"
+    assert fb.astype(fb.asarray([True], device=device), fb.float32).tolist() == [1.0]
+
+
+def test_astype_gives_another_handle_unless_told_not_to(device: str) -> None:
+    x = fb.ones(3, device=device)
+    assert fb.astype(x, fb.float32, copy=False) is x
+    y = fb.astype(x, fb.float32)
+    y[0] = 5.0
+    assert x.tolist() == [1.0] * 3
+
+
+def test_the_namespace_is_found_from_a_tensor() -> None:
+    x = fb.ones(1)
+    assert x.__array_namespace__() is fb
+    info = fb.__array_namespace_info__()
+    assert info.default_device() is fb.default_device()
+    assert set(info.dtypes(kind="integral")) == {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
+    assert info.default_dtypes()["indexing"] is fb.int64
+    assert fb.device("cpu:0") in info.devices()

@@ -1,0 +1,77 @@
+"""Every sample counts once, whatever batch it came in."""
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.train import Accuracy, ConfusionMatrix, Loss, settle
+
+
+def test_the_mean_loss_of_uneven_batches_weighs_by_samples() -> None:
+    values = np.arange(10.0)
+    loss = Loss()
+    for low, high in ((0, 7), (7, 9), (9, 10)):
+        loss.update(fb.asarray(values[low:high].mean()), high - low)
+    assert loss.compute() == pytest.approx(4.5)
+    naive = np.mean([values[:7].mean(), values[7:9].mean(), 9.0])
+    assert naive != pytest.approx(4.5)  # the mistake this guards against
+
+
+def test_accuracy_over_uneven_batches_counts_samples() -> None:
+    accuracy = Accuracy()
+    accuracy.update(fb.asarray(np.eye(3)[[0, 1, 2, 0]]), fb.asarray([0, 1, 2, 1]))
+    accuracy.update(fb.asarray(np.eye(3)[[2]]), fb.asarray([0]))
+    assert accuracy.compute() == pytest.approx(3 / 5)
+
+
+def test_the_confusion_matrix_has_labels_in_rows() -> None:
+    confusion = ConfusionMatrix(3)
+    confusion.update(fb.asarray([0, 2, 2]), fb.asarray([0, 1, 2]))
+    confusion.update(fb.asarray([[0.0, 1.0, 0.0]]), fb.asarray([2]))
+    assert confusion.compute().tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 1]]
+
+
+def test_many_metrics_are_read_with_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = fb.device("cpu:0")
+    calls = []
+    read = type(device.backend).read
+    monkeypatch.setattr(type(device.backend), "read", lambda self, natives: calls.append(len(natives)) or read(self, natives))
+    loss, accuracy, confusion = Loss(), Accuracy(), ConfusionMatrix(2)
+    for _ in range(3):
+        loss.update(fb.asarray(1.0), 2)
+        accuracy.update(fb.asarray([0, 1]), fb.asarray([0, 0]))
+        confusion.update(fb.asarray([0, 1]), fb.asarray([0, 0]))
+    settle(loss, accuracy, confusion)
+    assert calls == [3 + 3 + 6]
+    assert loss.recent == [1.0, 1.0, 1.0]
+
+
+def test_a_metric_goes_on_from_its_state_and_forgets_on_reset() -> None:
+    loss, accuracy, confusion = Loss(), Accuracy(), ConfusionMatrix(2)
+    loss.update(fb.asarray(0.1), 3)
+    accuracy.update(fb.asarray([1]), fb.asarray([1]))
+    confusion.update(fb.asarray([1]), fb.asarray([1]))
+    again, hits, counts = Loss(), Accuracy(), ConfusionMatrix(2)
+    again.load_state(loss.state())
+    hits.load_state(accuracy.state())
+    counts.load_state(confusion.state())
+    assert again.compute() == loss.compute()
+    assert hits.compute() == accuracy.compute()
+    assert counts.compute().tolist() == confusion.compute().tolist()
+    again.reset()
+    hits.reset()
+    assert np.isnan(again.compute())
+    assert not hits.used
+
+
+def test_scores_that_do_not_fit_the_labels_are_refused() -> None:
+    with pytest.raises(fb.ShapeError, match="Accuracy"):
+        Accuracy().update(fb.zeros((3, 2)), fb.asarray([0, 1]))
+
+
+def test_pending_tensors_do_not_pile_up() -> None:
+    loss = Loss()
+    for _ in range(2000):
+        loss.update(fb.asarray(1.0), 1)
+    assert len(loss.pending()) <= 513
+    assert loss.compute() == 1.0
