@@ -19,7 +19,9 @@ from firebrick.testing import engines
 from firebrick.testing.engines import DEVICES
 
 # examples are the same in every run, and a slow machine is no failure
-settings.register_profile("firebrick", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "firebrick", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("firebrick")
 
 SEED = int(os.environ.get("CONFORMANCE_SEED", "0"))

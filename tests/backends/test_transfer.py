@@ -20,11 +20,25 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.skip(reason=f"engine {engine} cannot be used here")] if engine in MISSING else []
 
 
-PAIRS = [
-    pytest.param(a, b, id=f"{a}->{b}", marks=marks(a) or marks(b)) for a, b in itertools.permutations(NAMES, 2)
-]  # fmt: skip
+PAIRS = [pytest.param(a, b, id=f"{a}->{b}", marks=marks(a) or marks(b)) for a, b in itertools.permutations(NAMES, 2)]
 pairs = pytest.mark.parametrize(("source", "goal"), PAIRS)
-DTYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 bfloat16 float16 float32 float64 complex64 complex128".split()
+DTYPES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bfloat16",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 
 
 @pairs

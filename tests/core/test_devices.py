@@ -23,11 +23,21 @@ def test_a_device_is_one_object() -> None:
 
 @pytest.mark.parametrize(
     ("text", "part"),
-    [("gpu", "cpu, numpy, torch"), ("", "a device is a string"), (3, "a device is a string"), ("cpu:x", "engine[:platform]"),
-     ("cpu:-1", "engine[:platform]"), ("cpu:0:0", "engine[:platform]"), ("cpu:99", "has 4 device(s), cpu:0 to cpu:3"),
-     ("torch:tpu", "has the platforms cpu, cuda"), ("CPU", "begins with an engine"), ("cpu ", "begins with an engine"),
-     ("torch:cpu:7", "torch:cpu has 4 device(s)"), ("torch:cpu:0:1", "engine[:platform]")],
-)  # fmt: skip
+    [
+        ("gpu", "cpu, numpy, torch"),
+        ("", "a device is a string"),
+        (3, "a device is a string"),
+        ("cpu:x", "engine[:platform]"),
+        ("cpu:-1", "engine[:platform]"),
+        ("cpu:0:0", "engine[:platform]"),
+        ("cpu:99", "has 4 device(s), cpu:0 to cpu:3"),
+        ("torch:tpu", "has the platforms cpu, cuda"),
+        ("CPU", "begins with an engine"),
+        ("cpu ", "begins with an engine"),
+        ("torch:cpu:7", "torch:cpu has 4 device(s)"),
+        ("torch:cpu:0:1", "engine[:platform]"),
+    ],
+)
 def test_a_string_that_is_no_device_is_answered_with_what_is(text: object, part: str) -> None:
     if str(text).startswith("torch") and "torch" in engines().missing:
         pytest.skip("engine torch cannot be used here")
@@ -49,7 +59,7 @@ def test_the_number_of_logical_devices_is_a_setting() -> None:
         assert fb.zeros(2, device="cpu:5").device.name == "cpu:5"
     with pytest.raises(fb.DeviceError, match="has 4 device"):
         fb.zeros(2, device="cpu:5")
-    with fb.config.scope(logical_devices=1), pytest.raises(fb.DeviceError, match="raise fb.config.logical_devices"):
+    with fb.config.scope(logical_devices=1), pytest.raises(fb.DeviceError, match=r"raise fb\.config\.logical_devices"):
         fb.device("cpu:1")
 
 

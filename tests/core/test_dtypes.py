@@ -65,8 +65,15 @@ def test_promotion_is_the_standards(a: str, b: str, c: str) -> None:
     assert fb.equal(x, y).dtype is fb.bool
 
 
-@pytest.mark.parametrize(("a", "b", "c"), [("float16", "bfloat16", "float32"), ("bfloat16", "float32", "float32"),
-                                           ("float16", "float64", "float64"), ("float16", "float16", "float16")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("a", "b", "c"),
+    [
+        ("float16", "bfloat16", "float32"),
+        ("bfloat16", "float32", "float32"),
+        ("float16", "float64", "float64"),
+        ("float16", "float16", "float16"),
+    ],
+)
 def test_the_half_precisions_promote_to_what_holds_both(a: str, b: str, c: str) -> None:
     assert fb.result_type(a, b) is fb.result_type(b, a) is fb.dtype(c)
 
@@ -91,7 +98,7 @@ def test_all_other_pairs_are_an_error_that_names_the_cast() -> None:
 
 
 def test_promotion_is_associative_where_it_is_defined() -> None:
-    names = "int8 int16 uint8 uint16 uint32 int64".split()
+    names = ["int8", "int16", "uint8", "uint16", "uint32", "int64"]
     for a in names:
         for b in names:
             for c in names:
@@ -100,10 +107,23 @@ def test_promotion_is_associative_where_it_is_defined() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "scalar", "ok"),
-    [("float32", 1, True), ("float32", 1.5, True), ("int32", 1, True), ("int32", 1.5, False), ("bool", True, True),
-     ("bool", 1, False), ("int8", True, False), ("float16", True, False), ("complex64", 1j, True), ("float64", 1j, False),
-     ("uint8", 300, False), ("int8", -128, True), ("int8", 128, False), ("uint64", -1, False)],
-)  # fmt: skip
+    [
+        ("float32", 1, True),
+        ("float32", 1.5, True),
+        ("int32", 1, True),
+        ("int32", 1.5, False),
+        ("bool", True, True),
+        ("bool", 1, False),
+        ("int8", True, False),
+        ("float16", True, False),
+        ("complex64", 1j, True),
+        ("float64", 1j, False),
+        ("uint8", 300, False),
+        ("int8", -128, True),
+        ("int8", 128, False),
+        ("uint64", -1, False),
+    ],
+)
 def test_python_scalars_are_weak_and_must_fit(dtype: str, scalar: object, ok: bool) -> None:
     x = fb.ones(2, dtype=dtype)
     if ok:
@@ -157,9 +177,16 @@ def test_limits_of_integers_and_of_bfloat16() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "names"),
-    [("bool", "bool"), ("signed integer", "int8 int64"), ("unsigned integer", "uint8 uint64"), ("integral", "int8 uint8"),
-     ("real floating", "float32 bfloat16"), ("complex floating", "complex64"), ("numeric", "int8 float64 complex128")],
-)  # fmt: skip
+    [
+        ("bool", "bool"),
+        ("signed integer", "int8 int64"),
+        ("unsigned integer", "uint8 uint64"),
+        ("integral", "int8 uint8"),
+        ("real floating", "float32 bfloat16"),
+        ("complex floating", "complex64"),
+        ("numeric", "int8 float64 complex128"),
+    ],
+)
 def test_isdtype_knows_the_standards_kinds(kind: str, names: str) -> None:
     for name in names.split():
         assert fb.isdtype(fb.dtype(name), kind)

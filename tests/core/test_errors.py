@@ -14,9 +14,7 @@ import firebrick as fb
 from firebrick.backends.decorators import VerificationError
 from firebrick.core import errors
 
-KINDS = [
-    v for v in vars(errors).values() if inspect.isclass(v) and issubclass(v, errors.FirebrickError)
-]  # fmt: skip
+KINDS = [v for v in vars(errors).values() if inspect.isclass(v) and issubclass(v, errors.FirebrickError)]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, VerificationError], ids=lambda k: k.__name__)
@@ -31,13 +29,26 @@ def test_every_error_pickles_with_its_facts(kind: type[errors.FirebrickError]) -
 
 @pytest.mark.parametrize(
     ("kind", "builtin"),
-    [(fb.ShapeError, ValueError), (fb.DTypeError, TypeError), (fb.DeviceMismatchError, ValueError),
-     (fb.UnsupportedError, NotImplementedError), (fb.ExecutionError, RuntimeError), (fb.OutOfRangeError, IndexError),
-     (fb.OutOfMemoryError, MemoryError), (fb.OutOfMemoryError, fb.ExecutionError), (fb.KernelCompileError, fb.ExecutionError),
-     (fb.LaunchError, fb.ExecutionError), (fb.DeviceLostError, fb.ExecutionError),
-     (fb.CollectiveTimeoutError, fb.ExecutionError), (fb.OperandError, TypeError), (fb.GradientError, RuntimeError),
-     (fb.ConfigError, ValueError), (fb.DeviceError, ValueError), (fb.FallbackWarning, UserWarning)],
-)  # fmt: skip
+    [
+        (fb.ShapeError, ValueError),
+        (fb.DTypeError, TypeError),
+        (fb.DeviceMismatchError, ValueError),
+        (fb.UnsupportedError, NotImplementedError),
+        (fb.ExecutionError, RuntimeError),
+        (fb.OutOfRangeError, IndexError),
+        (fb.OutOfMemoryError, MemoryError),
+        (fb.OutOfMemoryError, fb.ExecutionError),
+        (fb.KernelCompileError, fb.ExecutionError),
+        (fb.LaunchError, fb.ExecutionError),
+        (fb.DeviceLostError, fb.ExecutionError),
+        (fb.CollectiveTimeoutError, fb.ExecutionError),
+        (fb.OperandError, TypeError),
+        (fb.GradientError, RuntimeError),
+        (fb.ConfigError, ValueError),
+        (fb.DeviceError, ValueError),
+        (fb.FallbackWarning, UserWarning),
+    ],
+)
 def test_errors_are_what_a_numpy_user_would_catch(kind: type[Exception], builtin: type[Exception]) -> None:
     assert issubclass(kind, builtin)
 
@@ -46,7 +57,11 @@ x, y = fb.ones((2, 3)), fb.ones((4, 3))
 x.label = "conv1.weight"
 MISTAKES: dict[str, tuple[type[Exception], Callable[[], Any], list[str]]] = {
     "shapes": (fb.ShapeError, lambda: x + y, ["(2, 3)", "(4, 3)"]),
-    "dtypes": (fb.DTypeError, lambda: x + fb.ones((2, 3), dtype=fb.int32), ["x1: float32[2,3] on cpu:0 (conv1.weight)", "int32"]),
+    "dtypes": (
+        fb.DTypeError,
+        lambda: x + fb.ones((2, 3), dtype=fb.int32),
+        ["x1: float32[2,3] on cpu:0 (conv1.weight)", "int32"],
+    ),
     "kind": (fb.DTypeError, lambda: fb.exp(fb.ones(2, dtype=fb.int32)), ["exp: x needs a floating dtype", "int32[2]"]),
     "numpy operand": (fb.OperandError, lambda: x + np.ones((2, 3)), ["x2", "NumPy array float64[2, 3]", 'device="cpu:0"']),
     "list operand": (fb.OperandError, lambda: fb.exp([1.0]), ["x must be a Firebrick tensor", "list"]),
@@ -72,7 +87,7 @@ MISTAKES: dict[str, tuple[type[Exception], Callable[[], Any], list[str]]] = {
     "empty list": (fb.OperandError, lambda: fb.concat([]), ["non-empty list"]),
     "gradient of an int": (fb.DTypeError, lambda: fb.ones(2, dtype=fb.int32).require_grad(), ["floating dtype", "int32[2]"]),
     "checkpointing": (fb.ConfigError, lambda: fb.checkpointing("all").__enter__(), ["none, balanced", "'all'"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)

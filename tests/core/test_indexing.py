@@ -99,12 +99,25 @@ def test_assigned_values_broadcast_as_in_numpy(device: str, data: st.DataObject)
 
 @pytest.mark.parametrize(
     "key",
-    [(slice(None, None, -1),), (slice(None), slice(None, None, -2)), (Ellipsis, 0), (None, Ellipsis, None), (1, Ellipsis, -1),
-     (slice(3, 0, -2),), (slice(5, 2),), (slice(-100, 100),), (np.asarray([2, -1, 0, 2]),), (slice(None), np.asarray([0])),
-     (np.asarray([[0, 1], [2, 2]]), np.asarray([0, 3])), (np.asarray([], np.int64),), (0, np.asarray([1, 2])),
-     (np.asarray([True, False, True]), 1), (slice(None), np.asarray([True, False, True, False]))],
+    [
+        (slice(None, None, -1),),
+        (slice(None), slice(None, None, -2)),
+        (Ellipsis, 0),
+        (None, Ellipsis, None),
+        (1, Ellipsis, -1),
+        (slice(3, 0, -2),),
+        (slice(5, 2),),
+        (slice(-100, 100),),
+        (np.asarray([2, -1, 0, 2]),),
+        (slice(None), np.asarray([0])),
+        (np.asarray([[0, 1], [2, 2]]), np.asarray([0, 3])),
+        (np.asarray([], np.int64),),
+        (0, np.asarray([1, 2])),
+        (np.asarray([True, False, True]), 1),
+        (slice(None), np.asarray([True, False, True, False])),
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_hard_keys_mean_what_they_mean_in_numpy(key: Any, device: str) -> None:
     x = np.arange(12.0).reshape(3, 4)
     check(x, key, device)
@@ -157,10 +170,15 @@ def test_an_index_tensor_outside_its_axis_is_an_index_error(at: list[int], devic
 
 @pytest.mark.parametrize(
     ("key", "error"),
-    [(1.5, fb.OperandError), ("a", fb.OperandError), ((..., ...), fb.ShapeError), (slice(0, 3, 0), fb.OperandError),
-     ([1.5], fb.OperandError)],
+    [
+        (1.5, fb.OperandError),
+        ("a", fb.OperandError),
+        ((..., ...), fb.ShapeError),
+        (slice(0, 3, 0), fb.OperandError),
+        ([1.5], fb.OperandError),
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_what_is_no_index_says_what_is(key: Any, error: type[Exception], device: str) -> None:
     with pytest.raises(error, match="Remedy"):
         fb.zeros((3, 4), device=device)[key]

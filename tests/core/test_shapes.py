@@ -52,8 +52,11 @@ def test_reshapes_that_do_not_fit_are_refused(shape: object, size: int) -> None:
         resolve_reshape(shape, size)
 
 
-@given(key=npst.array_shapes(min_dims=1, max_dims=1, min_side=0, max_side=9).flatmap(
-    lambda s: npst.basic_indices(s, max_dims=1, allow_ellipsis=False)))  # fmt: skip
+@given(
+    key=npst.array_shapes(min_dims=1, max_dims=1, min_side=0, max_side=9).flatmap(
+        lambda s: npst.basic_indices(s, max_dims=1, allow_ellipsis=False)
+    )
+)
 def test_the_length_of_a_slice_is_that_of_its_range(key: object) -> None:
     k = key[0] if isinstance(key, tuple) and key else key
     if isinstance(k, slice):

@@ -15,7 +15,25 @@ N = 3
 steps = st.lists(
     st.tuples(
         st.sampled_from(
-            "view flip transpose reshape detach iadd isub out add_out setitem setrow setmask numpy dlpack read drop move".split()
+            [
+                "view",
+                "flip",
+                "transpose",
+                "reshape",
+                "detach",
+                "iadd",
+                "isub",
+                "out",
+                "add_out",
+                "setitem",
+                "setrow",
+                "setmask",
+                "numpy",
+                "dlpack",
+                "read",
+                "drop",
+                "move",
+            ]
         ),
         st.integers(0, 7),
         st.integers(0, 7),

@@ -22,22 +22,76 @@ V = np.asarray([1.0, 2.0, 3.0], np.float32)
 IMAGE = np.arange(2 * 2 * 4 * 4, dtype=np.float32).reshape(2, 2, 4, 4)
 KERNEL = np.ones((3, 2, 2, 2), np.float32)
 
-_FLOAT_UNARY = (
-    "abs ceil cos erf exp expm1 floor gelu isfinite isinf isnan log_softmax logsumexp matrix_transpose max mean min "
-    "negative positive prod relu round sigmoid sign silu sin softmax sort argsort square std sum tanh var argmax argmin "
-    "flip tril triu zeros_like ones_like empty_like"
-).split()
-_FLOAT_BINARY = (
-    "add subtract multiply divide floor_divide remainder maximum minimum equal not_equal less less_equal greater "
-    "greater_equal vecdot mse_loss"
-).split()
+_FLOAT_UNARY = [
+    "abs",
+    "ceil",
+    "cos",
+    "erf",
+    "exp",
+    "expm1",
+    "floor",
+    "gelu",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "log_softmax",
+    "logsumexp",
+    "matrix_transpose",
+    "max",
+    "mean",
+    "min",
+    "negative",
+    "positive",
+    "prod",
+    "relu",
+    "round",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "softmax",
+    "sort",
+    "argsort",
+    "square",
+    "std",
+    "sum",
+    "tanh",
+    "var",
+    "argmax",
+    "argmin",
+    "flip",
+    "tril",
+    "triu",
+    "zeros_like",
+    "ones_like",
+    "empty_like",
+    "attach",
+]
+_FLOAT_BINARY = [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "floor_divide",
+    "remainder",
+    "maximum",
+    "minimum",
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "vecdot",
+    "mse_loss",
+]
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    **{name: (F,) for name in _FLOAT_UNARY},
-    **{name: (P,) for name in ("log", "log1p", "sqrt")},
-    **{name: (F, F) for name in _FLOAT_BINARY},
-    **{name: (B, B) for name in ("logical_and", "logical_or", "logical_xor")},
-    **{name: (B,) for name in ("logical_not", "all", "any")},
+    **dict.fromkeys(_FLOAT_UNARY, (F,)),
+    **dict.fromkeys(("log", "log1p", "sqrt"), (P,)),
+    **dict.fromkeys(_FLOAT_BINARY, (F, F)),
+    **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), (B, B)),
+    **dict.fromkeys(("logical_not", "all", "any"), (B,)),
     "pow": (P, F),
     "where": (B, F, F),
     "clip": (F, np.asarray(-1.0, np.float32), np.asarray(1.0, np.float32)),
@@ -59,7 +113,10 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "take_along_axis": (F, I),
     "scatter_add": (F, I, F),
     "matmul": (F, F.T.copy()),
-    "tensordot": (F, F.T.copy(), ),
+    "tensordot": (
+        F,
+        F.T.copy(),
+    ),
     "softmax": (F,),
     "layer_norm": (F, V, V),
     "conv2d": (IMAGE, KERNEL, V),
@@ -67,7 +124,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "avg_pool2d": (IMAGE, 2),
     "scaled_dot_product_attention": (F[None], F[None], F[None], np.ones((1, 2, 2), np.bool_)),
     "cross_entropy": (F, np.asarray([0, 2])),
-}  # fmt: skip
+}
 
 KEYWORDS: dict[str, dict[str, Any]] = {"tensordot": {"axes": 1}}
 # arguments given by keyword only

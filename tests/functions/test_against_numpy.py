@@ -9,8 +9,12 @@ import pytest
 
 import firebrick as fb
 
-X = np.asarray([[[0.5, -1.5, 2.0, 3.0], [4.0, -0.25, 1.0, 7.0], [2.5, 1.5, -3.0, 0.0]],
-                [[1.0, 2.0, 3.5, -4.0], [5.0, 6.0, -7.0, 8.0], [9.5, 0.75, 1.25, 2.0]]])  # fmt: skip
+X = np.asarray(
+    [
+        [[0.5, -1.5, 2.0, 3.0], [4.0, -0.25, 1.0, 7.0], [2.5, 1.5, -3.0, 0.0]],
+        [[1.0, 2.0, 3.5, -4.0], [5.0, 6.0, -7.0, 8.0], [9.5, 0.75, 1.25, 2.0]],
+    ]
+)
 AXES = [None, 0, 1, -1, (0, 2), (0, 1, 2), (-1, 0)]
 
 
@@ -58,9 +62,18 @@ def test_variance_with_a_correction(correction: float, device: str) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "want"),
-    [("int8", "int64"), ("int32", "int64"), ("int64", "int64"), ("uint8", "uint64"), ("bool", "int64"), ("float16", "float16"),
-     ("float32", "float32"), ("bfloat16", "bfloat16"), ("complex64", "complex64")],
-)  # fmt: skip
+    [
+        ("int8", "int64"),
+        ("int32", "int64"),
+        ("int64", "int64"),
+        ("uint8", "uint64"),
+        ("bool", "int64"),
+        ("float16", "float16"),
+        ("float32", "float32"),
+        ("bfloat16", "bfloat16"),
+        ("complex64", "complex64"),
+    ],
+)
 def test_sums_accumulate_in_the_dtype_of_the_standard(dtype: str, want: str, device: str) -> None:
     x = fb.asarray(np.ones(100), dtype=dtype, device=device)
     total = fb.sum(x)
@@ -111,7 +124,9 @@ def test_concat_and_stack(axis: Any, device: str) -> None:
 def test_concat_promotes(device: str) -> None:
     parts = [fb.ones(2, dtype=d, device=device) for d in (fb.int8, fb.uint8, fb.int16)]
     assert fb.concat(parts).dtype is fb.int16
-    assert fb.stack([fb.ones(2, dtype=fb.float32, device=device), fb.ones(2, dtype=fb.float64, device=device)]).dtype is fb.float64
+    assert (
+        fb.stack([fb.ones(2, dtype=fb.float32, device=device), fb.ones(2, dtype=fb.float64, device=device)]).dtype is fb.float64
+    )
 
 
 @pytest.mark.parametrize("k", [-4, -1, 0, 1, 5])
@@ -167,8 +182,20 @@ def test_choosing_and_limiting(device: str) -> None:
         fb.clip(fb.asarray(i, device=device), 0.5, 1.5)
 
 
-@pytest.mark.parametrize(("a", "b"), [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)),
-                                      ((5, 1, 2, 3), (6, 3, 2)), ((3,), (5, 3, 2)), ((5, 2, 3), (3,)), ((2, 0), (0, 3))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((3,), (3,)),
+        ((2, 3), (3,)),
+        ((3,), (3, 4)),
+        ((2, 3), (3, 4)),
+        ((5, 2, 3), (3, 4)),
+        ((5, 1, 2, 3), (6, 3, 2)),
+        ((3,), (5, 3, 2)),
+        ((5, 2, 3), (3,)),
+        ((2, 0), (0, 3)),
+    ],
+)
 def test_products(a: tuple[int, ...], b: tuple[int, ...], device: str) -> None:
     rng = np.random.default_rng(0)
     p, q = rng.normal(size=a), rng.normal(size=b)
@@ -214,10 +241,27 @@ def test_operators_are_pythons(device: str) -> None:
     a, b = np.asarray([7, -7, 5]), np.asarray([2, 2, -3])
     x, y = fb.asarray(a, device=device), fb.asarray(b, device=device)
     for got, want in (
-        (x + y, a + b), (x - y, a - b), (x * y, a * b), (x // y, a // b), (x % y, a % b), (-x, -a), (+x, a), (abs(x), abs(a)),
-        (x < y, a < b), (x <= y, a <= b), (x > y, a > b), (x >= y, a >= b), (x == y, a == b), (x != y, a != b),
-        (2 + x, 2 + a), (2 - x, 2 - a), (2 * x, 2 * a), (20 // x, 20 // a), (20 % x, 20 % a), (x**2, a**2),
-    ):  # fmt: skip
+        (x + y, a + b),
+        (x - y, a - b),
+        (x * y, a * b),
+        (x // y, a // b),
+        (x % y, a % b),
+        (-x, -a),
+        (+x, a),
+        (abs(x), abs(a)),
+        (x < y, a < b),
+        (x <= y, a <= b),
+        (x > y, a > b),
+        (x >= y, a >= b),
+        (x == y, a == b),
+        (x != y, a != b),
+        (2 + x, 2 + a),
+        (2 - x, 2 - a),
+        (2 * x, 2 * a),
+        (20 // x, 20 // a),
+        (20 % x, 20 % a),
+        (x**2, a**2),
+    ):
         close(got, want)
     p, q = x > 0, y > 0
     for got, want in ((p & q, (a > 0) & (b > 0)), (p | q, (a > 0) | (b > 0)), (p ^ q, (a > 0) ^ (b > 0)), (~p, ~(a > 0))):

@@ -12,7 +12,23 @@ import firebrick as fb
 from firebrick.core.storage import BORROWED
 from firebrick.testing import engines
 
-DTYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 bfloat16 float16 float32 float64 complex64 complex128".split()
+DTYPES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bfloat16",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -38,7 +54,9 @@ def test_arange(args: tuple[float, ...], device: str) -> None:
 
 def test_linspace_eye_full_and_one_hot(device: str) -> None:
     np.testing.assert_allclose(fb.linspace(0, 1, 5, device=device, dtype=fb.float64).numpy(), np.linspace(0, 1, 5))
-    np.testing.assert_allclose(fb.linspace(0, 1, 4, endpoint=False, device=device).numpy(), np.linspace(0, 1, 4, endpoint=False))
+    np.testing.assert_allclose(
+        fb.linspace(0, 1, 4, endpoint=False, device=device).numpy(), np.linspace(0, 1, 4, endpoint=False)
+    )
     for args in ((3,), (2, 4), (4, 2)):
         for k in (-1, 0, 2):
             np.testing.assert_array_equal(fb.eye(*args, k=k, device=device).numpy(), np.eye(*args, k=k))
@@ -52,11 +70,21 @@ def test_linspace_eye_full_and_one_hot(device: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shape", "dtype"),
-    [(1, (), "int64"), (1.5, (), "float32"), (True, (), "bool"), (1j, (), "complex64"), ([], (0,), "float32"),
-     ([[1, 2], [3, 4]], (2, 2), "int64"), ([1, 2.5], (2,), "float32"), ([[True], [False]], (2, 1), "bool"), ([[], []], (2, 0), "float32"),
-     ((1, 2), (2,), "int64"), (range(3), (3,), "int64")],
+    [
+        (1, (), "int64"),
+        (1.5, (), "float32"),
+        (True, (), "bool"),
+        (1j, (), "complex64"),
+        ([], (0,), "float32"),
+        ([[1, 2], [3, 4]], (2, 2), "int64"),
+        ([1, 2.5], (2,), "float32"),
+        ([[True], [False]], (2, 1), "bool"),
+        ([[], []], (2, 0), "float32"),
+        ((1, 2), (2,), "int64"),
+        (range(3), (3,), "int64"),
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_python_values_get_the_default_dtypes(value: Any, shape: tuple[int, ...], dtype: str, device: str) -> None:
     x = fb.asarray(value, device=device)
     assert (x.shape, x.dtype.name) == (shape, dtype)
@@ -167,7 +195,9 @@ SATURATES = [
 
 
 @pytest.mark.parametrize(("source", "goal", "values", "want"), SATURATES, ids=lambda v: v if isinstance(v, str) else "")
-def test_floats_saturate_when_cast_to_integers(source: str, goal: str, values: list[float], want: list[int], device: str) -> None:
+def test_floats_saturate_when_cast_to_integers(
+    source: str, goal: str, values: list[float], want: list[int], device: str
+) -> None:
     x = fb.asarray(np.asarray(values).astype(fb.dtype(source).np), device=device)
     assert fb.astype(x, goal).tolist() == want
 
@@ -189,6 +219,11 @@ def test_astype_gives_another_handle_unless_told_not_to(device: str) -> None:
     y = fb.astype(x, fb.float32)
     y[0] = 5.0
     assert x.tolist() == [1.0] * 3
+
+
+def test_plus_keeps_the_sign_of_zero(device: str) -> None:
+    x = fb.asarray(np.asarray([-0.0, 0.0, -np.inf, np.nan]), device=device)
+    assert (+x).numpy().tobytes() == x.numpy().tobytes()
 
 
 def test_the_namespace_is_found_from_a_tensor() -> None:

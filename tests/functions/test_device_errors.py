@@ -35,10 +35,12 @@ CALLS = arguments.calls()
 PAIRS = [
     pytest.param("cpu:0", "cpu:1", id="two devices of an engine"),
     pytest.param(
-        "numpy:0", "torch:cpu:0", id="two engines",
+        "numpy:0",
+        "torch:cpu:0",
+        id="two engines",
         marks=[pytest.mark.skip(reason=f"engine torch: {engines().missing['torch']}")] if "torch" in engines().missing else [],
     ),
-]  # fmt: skip
+]
 pairs = pytest.mark.parametrize(("home", "away"), PAIRS)
 
 

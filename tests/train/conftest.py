@@ -32,6 +32,12 @@ def points(count: int = 50, seed: int = 0) -> ArrayDataset:
 
 
 @pytest.fixture
+def net() -> type[Net]:
+    """The model's class: ``net(hidden=…, drop=…)``."""
+    return Net
+
+
+@pytest.fixture
 def loaders() -> tuple[DataLoader, DataLoader]:
     """50 points to train in batches of 8 (the last has 2), 20 to validate."""
     return DataLoader(points(), 8, shuffle=True, seed=3), DataLoader(points(20, 1), 16, name="valid")

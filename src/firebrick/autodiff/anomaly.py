@@ -61,7 +61,9 @@ def check_backward(node: Node, i: int, g: Any) -> None:
     if _has_nan(g):
         assert node.op is not None
         name = node.op.operand_names(len(node.parents))[i]
-        label = node.where or (node.parents[i] or (node,))[0].where
+        parent = (node.parents[i] or (node,))[0]
+        leaf = parent.handle() if parent.op is None else None  # its label may be younger than its tracking
+        label = node.where or parent.where or (leaf.label if leaf is not None else None)
         raise GradientError(
             f"the gradient of {node.op.name} made the first NaN of the backward pass",
             f"operand {name}: {node.in_avals[i]}" + (f" ({label})" if label else ""),

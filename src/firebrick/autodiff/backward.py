@@ -203,7 +203,7 @@ def _step(
         return
     for fn in node.hooks:
         if gs[0] is not None:
-            changed = fn(gs[0])
+            changed = fn(_own_handle(gs[0]))
             if changed is not None:
                 if changed.aval != gs[0].aval or changed.device is not gs[0].device:
                     raise GradientError(
@@ -217,7 +217,7 @@ def _step(
         if node.parents and node.id not in stop:  # a leaf made on top of a tensor that an outer gradient tracks
             _add(cotangents, node.parents[0], gs[0])
         else:
-            found[node] = reduced(node.handle(), gs[0])
+            found[node] = reduced(node.handle(), _own_handle(gs[0]))
         return
     whole = [
         g if g is not None or not a.dtype.is_inexact else _zeros(node, slot)
@@ -248,6 +248,13 @@ def _step(
                 "report this as a bug of the op's entry",
             )
         _add(cotangents, p, g)
+
+
+def _own_handle(g: Tensor) -> Tensor:
+    """Another handle on a cotangent for someone outside, who may rebind it: several leaves may have got the same one."""
+    t = g.detach()
+    t.node, t.slot = g.node, g.slot
+    return t
 
 
 def _add(cotangents: dict[tuple[int, int], Tensor], to: tuple[Node, int] | None, g: Tensor) -> None:

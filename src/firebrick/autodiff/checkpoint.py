@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
+from weakref import ref
 
-from firebrick.autodiff.tape import Node, Saved, Value, region, strategy
+from firebrick.autodiff.tape import Node, Saved, Value, grad_mode, new_id, region, strategy
+from firebrick.core import trees
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.errors import ConfigError, GradientError
+from firebrick.core.hooks import hooks
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
@@ -68,8 +71,11 @@ class Region:
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self.run = run
+        self.start = new_id()  # what is tracked by older nodes came from outside
         self.wanted: list[tuple[str, Aval, Storage | None]] = []
+        self.untracked: list[tuple[int, Callable[[], Storage | None]]] = []
         self.generators: dict[Any, Any] = {}
+        self.over = False
 
     def keep(self, node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
         """Number a node's residuals instead of keeping them."""
@@ -80,8 +86,19 @@ class Region:
             node.outputs = tuple(self._lose(node.op.name, t) for t in outputs)
 
     def _lose(self, op: str, t: Tensor) -> Value:
-        self.wanted.append((op, t.aval, _of_leaf(t)))
+        outside = t.node is not None and (t.node.op is None or t.node.id < self.start)
+        self.wanted.append((op, t.aval, t.storage if outside else None))
+        if t.node is None:
+            self.untracked.append((len(self.wanted) - 1, ref(t.storage)))
         return _Lost(self, len(self.wanted) - 1, t)
+
+    def close(self) -> None:
+        """The first run is over: of the untracked operands, those that still live are held, to be known again."""
+        for i, storage in self.untracked:
+            op, aval, _ = self.wanted[i]
+            self.wanted[i] = (op, aval, storage())
+        self.untracked.clear()
+        self.over = True
 
     def note_generator(self, generator: Any) -> None:
         """Remember a generator's state before its first draw in this region."""
@@ -90,10 +107,14 @@ class Region:
 
     def again(self) -> list[Storage]:
         """Run the function again and collect the storages of its residuals."""
+        if not self.over:
+            raise GradientError(
+                "a checkpointed function may take gradients of functions, but not run a backward pass of its own",
+                "fb.backward inside fb.checkpoint",
+                "use fb.grad or fb.value_and_grad there",
+            )
         rerun = _Rerun(self.wanted)
         now = {g: g.state() for g in self.generators}
-        from firebrick.autodiff.tape import grad_mode
-
         token, plain = region.set(rerun), strategy.set("none")
         try:
             for g, state in self.generators.items():
@@ -119,8 +140,7 @@ class _Rerun:
 
     def keep(self, node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
         assert node.op is not None
-        node.inputs = tuple(map(Saved, inputs)) if "inputs" in node.op.residuals else ()
-        node.outputs = tuple(map(Saved, outputs)) if "outputs" in node.op.residuals else ()
+        _save(node, inputs, outputs)
         wants = [
             *(inputs if "inputs" in node.op.residuals else ()),
             *(outputs if "outputs" in node.op.residuals else ()),
@@ -129,27 +149,54 @@ class _Rerun:
             i = len(self.kept)
             if i >= len(self.wanted):
                 raise _changed(f"{node.op.name} of {t.aval} where the first run had nothing more")
-            op, aval, leaf = self.wanted[i]
+            op, aval, known = self.wanted[i]
             if (op, aval) != (node.op.name, t.aval):
                 raise _changed(f"{node.op.name} of {t.aval} where the first run had {op} of {aval}")
-            if leaf is not None and leaf is not t.storage:
-                raise _changed(f"a leaf, {t.label or t.aval}, that was changed since the first run")
+            if known is not None and known is not t.storage and not (t.node is None and _equal(known, t)):
+                raise _changed(f"{node.op.name} of {t.label or t.aval}, whose values were changed since the first run")
             self.kept.append(t.storage)
 
     def note_generator(self, generator: Any) -> None:
         """States were restored by the region."""
 
 
-def _of_leaf(t: Tensor) -> Storage | None:
-    """The storage of a tensor that is a leaf (a parameter, say), which must still be there when its region runs again."""
-    return t.storage if t.node is not None and t.node.op is None else None
+class _AtOnce:
+    """Inside a region, around a function whose gradient is taken there: its residuals are wanted at once, so they are kept.
+    Draws are still the region's."""
+
+    def __init__(self, outer: Any) -> None:
+        self.note_generator = outer.note_generator
+        self.keep = _save
+
+
+@contextmanager
+def wanted_at_once() -> Iterator[None]:
+    """Keep the residuals of this block, also inside a checkpointed function."""
+    inside = region.get()
+    token = region.set(None if inside is None else _AtOnce(inside))
+    try:
+        yield
+    finally:
+        region.reset(token)
+
+
+def _save(node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+    assert node.op is not None
+    node.inputs = tuple(map(Saved, inputs)) if "inputs" in node.op.residuals else ()
+    node.outputs = tuple(map(Saved, outputs)) if "outputs" in node.op.residuals else ()
+
+
+def _equal(known: Storage, t: Tensor) -> bool:
+    """Whether a storage holds the very bits of a tensor."""
+    first, now = (hooks.to_host(Tensor(s, t.dtype, t.shape, t.device)) for s in (known, t.storage))
+    return bool(first.tobytes() == now.tobytes())
 
 
 def _changed(what: str) -> GradientError:
     return GradientError(
         "a checkpointed function must do the same operations when it runs again",
         what,
-        "keep its control flow free of changing Python state, or do not checkpoint it",
+        "pass what changes as arguments (a closure sees the last value of a variable), or do not checkpoint it",
     )
 
 
@@ -169,19 +216,25 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     def forgetful(*args: Any, **kwargs: Any) -> Any:
         if region.get() is not None:  # an outer region forgets this one too
             return fn(*args, **kwargs)
-        frozen_args = [_same(a) for a in args]
-        frozen_kwargs = {k: _same(v) for k, v in kwargs.items()}
-        token = region.set(Region(lambda: fn(*frozen_args, **frozen_kwargs)))
+        frozen_args, frozen_kwargs = _frozen(args), _frozen(kwargs)
+        # frozen anew for each run, which may rebind its arguments as it likes
+        home = Region(lambda: fn(*_frozen(frozen_args), **_frozen(frozen_kwargs)))
+        token = region.set(home)
         try:
             return fn(*args, **kwargs)
         finally:
             region.reset(token)
+            home.close()
 
     return forgetful
 
 
+def _frozen(values: Any) -> Any:
+    """The same tree with other handles of the same values and tracking, so that rebinding the caller's changes nothing here."""
+    return trees.tree_map(_same, values)
+
+
 def _same(a: Any) -> Any:
-    """Another handle with the same values and tracking, so that rebinding the caller's changes nothing here."""
     if type(a) is not Tensor:
         return a
     t = a.detach()

@@ -31,6 +31,11 @@ region: ContextVar[Any] = ContextVar("firebrick_checkpoint_region", default=None
 anomaly: ContextVar[bool] = ContextVar("firebrick_anomaly", default=False)
 
 
+def new_id() -> int:
+    """A position on the tape: what is recorded from here on has larger ids."""
+    return next(_ids)
+
+
 class Value(Protocol):
     """A residual: something that can give back a tensor's storage."""
 

@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any
 
 from firebrick.autodiff.backward import check_cotangent, filled, free, reachable, run
+from firebrick.autodiff.checkpoint import wanted_at_once
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, grad_mode, make_leaf
 from firebrick.core import trees
@@ -139,7 +140,7 @@ def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable
         leaves = _Leaves(argument)
         token = _owned.set(_owned.get() | leaves.ids)
         try:
-            with grad_mode(True):
+            with grad_mode(True), wanted_at_once():
                 result = fn(leaves.argument, *args, **kwargs)
             loss, aux = result if has_aux else (result, None)
             if not isinstance(loss, Tensor) or loss.size != 1:
@@ -204,21 +205,31 @@ def vjp(fn: Callable[..., Tensor], *primals: Tensor) -> tuple[Tensor, Callable[[
         >>> [t.tolist() for t in pull(fb.ones(1))]
         [[5.0], [2.0]]
     """
-    return _pulled(fn, _Leaves(list(primals)))
+    return _pulled(fn, _primals("vjp", primals))
+
+
+def _primals(name: str, primals: tuple[Any, ...]) -> _Leaves:
+    leaves = _Leaves(list(primals))
+    if leaves.modular:
+        leaves.restore()
+        raise OperandError(f"{name} takes tensors and trees of tensors", "a module", "use fb.value_and_grad for modules")
+    return leaves
 
 
 def _pulled(fn: Callable[..., Tensor], leaves: _Leaves) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
-    with grad_mode(True):
+    with grad_mode(True), wanted_at_once():
         out = fn(*leaves.argument)
+    if not isinstance(out, Tensor):
+        raise GradientError("a function to differentiate returns a tensor", type(out).__name__, "return one tensor")
     if out.node is None:
         raise GradientError("the result must depend on a primal", describe("result", out), "use the arguments of fn")
-    nodes = reachable(out.node, leaves.ids)
-    outer = leaves.within_another(nodes)
-    start = (out.node.id, out.slot)
+    root, slot, like = out.node, out.slot, out.detach()
+    outer = leaves.within_another(reachable(root, leaves.ids))
 
     def pullback(cotangent: Tensor) -> tuple[Tensor, ...]:
-        check_cotangent(out, cotangent)
-        found = run(nodes, {start: cotangent}, outer or cotangent.node is not None, leaves.ids)
+        check_cotangent(like, cotangent)
+        nodes = reachable(root, leaves.ids)  # again each time: somebody may have freed the graph
+        found = run(nodes, {(root.id, slot): cotangent}, outer or cotangent.node is not None, leaves.ids)
         return tuple(leaves.collect(found))
 
     return (out if outer else out.detach()), pullback
@@ -236,6 +247,7 @@ def jvp(fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[
     if len(primals) != len(tangents):
         raise GradientError("jvp needs one tangent for each primal", f"{len(primals)} and {len(tangents)}", "add one")
     for i, (p, t) in enumerate(zip(primals, tangents, strict=True)):
+        _check_floating(f"primals[{i}]", p)
         check_cotangent(p, t, (f"primals[{i}]", f"tangents[{i}]"))
     leaves = _Leaves(list(primals))
     out, pull = _pulled(fn, leaves)

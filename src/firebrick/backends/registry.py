@@ -110,7 +110,13 @@ def _forget_kernels(engine: str) -> None:
 
 
 def default_device() -> Device:
-    """The device of new tensors: the innermost ``use_device`` scope, else the setting ``device``."""
+    """The device of new tensors: the innermost ``use_device`` scope, else the setting ``device``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.default_device()
+        Device('cpu:0')
+    """
     scoped = _scope.get()
     return scoped if scoped is not None else find_device(config.device)
 
@@ -149,6 +155,11 @@ def find_device(spec: Any = None) -> Device:
     Raises:
         DeviceError: Unknown engine or platform, an engine that cannot be used here (and why), or an index that does not
             exist.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.device("cpu:1").index
+        1
     """
     if spec is None:
         return default_device()
@@ -181,7 +192,7 @@ def _resolve(spec: Any) -> Device:
             repr(spec),
             f"write {found.engine}:cpu",
         )
-    if len(rest) > 1 or (rest and not rest[0].isdigit()):
+    if len(rest) > 1 or (rest and not (rest[0].isascii() and rest[0].isdigit())):
         raise DeviceError("a device string is engine[:platform][:index]", repr(spec), f"write {parts[0]}:0")
     reason = found.unavailable(platform)
     if reason:
@@ -232,7 +243,13 @@ def devices() -> list[Device]:
 
 
 def unavailable() -> dict[str, str]:
-    """Engines and platforms that cannot be used here, each with the reason and what to do."""
+    """Engines and platforms that cannot be used here, each with the reason and what to do.
+
+    Example:
+        >>> import firebrick as fb
+        >>> "cpu" in fb.unavailable()
+        False
+    """
     out = {}
     for engine in engines():
         found = backend(engine)

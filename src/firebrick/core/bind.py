@@ -84,7 +84,10 @@ def binary(op: Op, x1: Any, x2: Any) -> Any:
         kernel = None
     if kernel is None:
         return bind(op, (x1, x2), {})
-    data = kernel(x1.storage.data, x2.storage.data)
+    try:
+        data = kernel(x1.storage.data, x2.storage.data)
+    except (MemoryError, RuntimeError):  # the general path says what happened
+        return bind(op, (x1, x2), {})
     t = _new(Tensor)
     t.device = device
     t.storage = Storage(data, device._memory, data.nbytes)
@@ -105,7 +108,10 @@ def unary(op: Op, x: Any) -> Any:
         kernel = None
     if kernel is None:
         return bind(op, (x,), {})
-    data = kernel(x.storage.data)
+    try:
+        data = kernel(x.storage.data)
+    except (MemoryError, RuntimeError):  # the general path says what happened
+        return bind(op, (x,), {})
     device = x.device
     return Tensor(Storage(data, device._memory, data.nbytes), dtype, x.shape, device)
 
@@ -154,13 +160,18 @@ def constant(value: Any, dtype: DType, device: Any) -> Tensor:
     """A 0-d tensor of a Python scalar."""
     if dtype.is_integer and not isinstance(value, bool):
         limits = np.iinfo(dtype.np)
-        if not limits.min <= int(value) <= limits.max:
+        if not limits.min <= value <= limits.max:  # False for NaN
             raise DTypeError(
                 f"a Python int beside {dtype.name} must lie in [{limits.min}, {limits.max}]",
                 repr(value),
                 "cast the tensor to a wider integer dtype first",
             )
-    tensor: Tensor = hooks.from_host(np.asarray(value, dtype.np), device)
+    try:
+        host = np.asarray(value, dtype.np)
+    except OverflowError:
+        received = f"an int of {value.bit_length()} bits"
+        raise DTypeError(f"a Python int beside {dtype.name} must fit into a float", received, "use a smaller one") from None
+    tensor: Tensor = hooks.from_host(host, device)
     return tensor
 
 

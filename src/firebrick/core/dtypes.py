@@ -99,7 +99,7 @@ def dtype(of: Any) -> DType:
             f"write fb.{python[of].name} or another width",
         )
     try:
-        return _BY_NP[np.dtype(of)]
+        return _BY_NP[np.dtype(of).newbyteorder("=")]
     except (TypeError, KeyError):
         known = ", ".join(_BY_NAME)
         raise DTypeError(f"a dtype must be one of {known}", repr(of), "use one of these") from None
@@ -237,7 +237,13 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether the lattice promotes ``from_`` (dtype or tensor) to ``to`` without loss of kind."""
+    """Whether the lattice promotes ``from_`` (dtype or tensor) to ``to`` without loss of kind.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.can_cast(fb.int8, fb.int16), fb.can_cast(fb.float32, fb.int32)
+        (True, False)
+    """
     return promote(_of(from_), dtype(to)) is dtype(to)
 
 

@@ -70,7 +70,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
             return astype(x, dtype)
         if copy is False and x is not obj:
             raise ValueError("a move needs a copy, and copy=False forbids it")
-        return x + 0 if copy and x is obj and x.dtype.kind != "bool" else x
+        return astype(x, x.dtype) if copy and x is obj else x
     goal = find_device(device)
     if isinstance(obj, (np.ndarray, np.generic)):
         return _from_numpy(np.asarray(obj), dtype, goal, copy)

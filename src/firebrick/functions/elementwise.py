@@ -144,7 +144,8 @@ def positive(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         >>> fb.positive(fb.asarray([1, -2])).tolist()
         [1, -2]
     """
-    return bind(OPS["add"], (x, 0), {}, out)  # type: ignore[no-any-return]
+    # x + 0 would lose the sign of -0.0
+    return bind(OPS["subtract"], (x, 0), {}, out)  # type: ignore[no-any-return]
 
 
 def square(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:

@@ -56,7 +56,7 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
         if name in OPS:
             problems.append("the name is taken")
         vjp = fields.get("vjp")
-        if vjp is not None and not callable(vjp) and not (isinstance(vjp, Nondifferentiable) and vjp.reason):
+        if "vjp" in fields and not callable(vjp) and not (isinstance(vjp, Nondifferentiable) and vjp.reason):
             problems.append("vjp must be a rule, or Nondifferentiable with a reason")
         for f, choices in _CHOICES.items():
             if f in fields and fields[f] not in choices and not (f == "scale" and callable(fields[f])):

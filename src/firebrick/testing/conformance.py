@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.dispatch import explain_fallbacks, read
+from firebrick.backends.registry import find_device
 from firebrick.core.aval import Aval
-from firebrick.core.bind import bind, binary, unary
+from firebrick.core.bind import binary, bind, unary
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, bfloat16
@@ -24,7 +25,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results, run_reference
 from firebrick.ops.declare import Array
-from firebrick.testing.cases import Case, avals_of, cases, find_device
+from firebrick.testing.cases import Case, avals_of, cases
 from firebrick.testing.gradients import compare, has_gradient
 from firebrick.testing.layouts import of_operand, place, values_in
 from firebrick.testing.report import Report, Verdict
@@ -153,9 +154,8 @@ def _check(case: Case) -> tuple[float, float]:
         _check_unchanged("the gradient: operand", operands, arrays)
 
     out = _destination(case, operands, avals)
-    before = earlier = None
-    if out is not None and case.destination == "viewed":
-        before, earlier = _filler(avals[0], case.device).numpy(), (out[...], out.detach())
+    before = _filler(avals[0], case.device).numpy()
+    earlier = (out[...], out.detach()) if out is not None and case.destination == "viewed" else ()
     results = run(op, operands, params, out)
 
     _require(len(results) == len(avals), f"{len(results)} results instead of {len(avals)}")
@@ -169,8 +169,7 @@ def _check(case: Case) -> tuple[float, float]:
 
     if out is not None:
         _require(results[0] is out, "out= must be the result")
-    if earlier is not None:
-        _check_unchanged("the destination's earlier view", earlier, (before, before))
+    _check_unchanged("the destination's earlier view", earlier, [before] * len(earlier))
     others = [i for i, t in enumerate(operands) if t is not out]
     _check_unchanged("operand", [operands[i] for i in others], [arrays[i] for i in others])
     if out is None:

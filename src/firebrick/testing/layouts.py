@@ -52,7 +52,8 @@ def place(layout: str, x: Array, device: Device) -> Tensor:
         return _on(x, device)
     if not x.shape:
         return reshape(place("offset" if layout == "broadcast" else layout, x.reshape(1), device), ())
-    return _BUILD[layout](x, device)
+    made: Tensor = _BUILD[layout](x, device)
+    return made
 
 
 def _on(x: Array, device: Device) -> Tensor:

@@ -77,8 +77,9 @@ def draw_curves(rows: Sequence[Epoch], path: Path, title: str = "") -> None:
             if ends and min(ends) > 0 and max(ends) / min(ends) > 20:
                 axes.set_yscale("log")
         elif ends:
-            axes.set_ylim(max(0.0, min(ends) - 0.05 * (1.02 - min(ends))), 1.005)
-        axes.legend(frameon=False, fontsize=9, title="last epoch in brackets", title_fontsize=8)
+            axes.set_ylim(max(0.0, min(ends) - 0.05 * (1.02 - min(ends))), 1.0 + 0.03 * (1.02 - min(ends)))
+        corner = "upper right" if what == "loss" else "lower right"
+        axes.legend(loc=corner, frameon=False, fontsize=9, title="last epoch in brackets", title_fontsize=8)
     figure.savefig(path)
 
 

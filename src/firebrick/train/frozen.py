@@ -18,6 +18,7 @@ from firebrick.functions.elementwise import not_equal
 from firebrick.functions.reductions import any as any_
 from firebrick.train.errors import FrozenTrainingWarning
 
+HOST_ENGINES = ("cpu", "numpy")  # whose results are there at once, so that reading them waits for nothing
 _PROBE = 64  # elements looked at before a whole gradient is
 
 
@@ -86,7 +87,7 @@ def _zeros(named: list[tuple[str, Tensor]]) -> list[str]:
     """The names whose gradient holds nothing but zeros."""
     if not named:
         return []
-    if named[0][1].device.engine in ("cpu", "numpy"):  # reading is free there; a look at the first elements mostly decides
+    if named[0][1].device.engine in HOST_ENGINES:  # reading is free there; a look at the first elements mostly decides
         hosts: list[Any] = read([g for _, g in named])
         return [n for (n, _), h in zip(named, hosts, strict=True) if not h.reshape(-1)[:_PROBE].any() and not h.any()]
     flags = read([any_(not_equal(g, 0)) for _, g in named])

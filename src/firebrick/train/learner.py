@@ -27,7 +27,7 @@ from firebrick.train import figures, history
 from firebrick.train.checkpoint import NAME, Checkpoint, load_checkpoint, save_checkpoint
 from firebrick.train.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
 from firebrick.train.evaluation import Evaluation, classifies, evaluate, evaluating
-from firebrick.train.frozen import FrozenWatch
+from firebrick.train.frozen import HOST_ENGINES, FrozenWatch
 from firebrick.train.history import Epoch
 from firebrick.train.interrupt import Interrupts
 from firebrick.train.metrics import Accuracy, Loss, settle
@@ -267,7 +267,7 @@ class Learner:
         batches = len(train)
         progress.begin(self.epoch + 1, epochs, batches, done)
         parameters = model.trainable_parameters()
-        read_every = 1 if strategy.devices[0].engine in ("cpu", "numpy") else _READ_EVERY
+        read_every = 1 if strategy.devices[0].engine in HOST_ENGINES else _READ_EVERY
         samples = 0
         model.train()
         started = saved = perf_counter()

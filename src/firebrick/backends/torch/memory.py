@@ -87,8 +87,23 @@ def to_dlpack(native: Any, **kwargs: Any) -> Any:
     return native.__dlpack__(stream=kwargs.get("stream"))
 
 
+def _runs_backwards(external: Any) -> bool:
+    """Whether host memory has a negative stride, at the sight of which PyTorch ends the process."""
+    lies_on = getattr(external, "__dlpack_device__", None)
+    if lies_on is None or int(lies_on()[0]) != 1:
+        return False
+    try:
+        return any(s < 0 for s in np.from_dlpack(external).strides)
+    except (BufferError, RuntimeError, TypeError, ValueError):  # a dtype that NumPy lacks, hence no NumPy array
+        return False
+
+
 def from_dlpack(external: Any, device: Device) -> Any:
     """A tensor that shares the memory of another library's array."""
+    if _runs_backwards(external):
+        raise UnsupportedError(
+            f"{device} can share only memory that runs forwards", "a negative stride", "copy it with fb.asarray"
+        )
     try:
         made = torch.from_dlpack(external)
     except (BufferError, RuntimeError, TypeError, ValueError) as e:

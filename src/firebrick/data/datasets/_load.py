@@ -107,6 +107,7 @@ def load(name: str, split: str, data_dir: str | os.PathLike[str] | None = None) 
         DataError: an unknown name or split, or a missing or damaged file.
 
     Example:
+        >>> from firebrick.data.datasets import load
         >>> digits = load("digits", "train")
         >>> digits.images.shape, digits.images.dtype, digits.pixel_max
         ((1438, 8, 8), dtype('uint8'), 16)

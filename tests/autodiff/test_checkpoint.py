@@ -1,0 +1,214 @@
+"""Checkpointing: less memory, the same gradients, and an error where the second run would differ."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+
+
+def f64(values: Any) -> fb.Tensor:
+    return fb.asarray(values, dtype=fb.float64)
+
+
+class Counter:
+    """Counts calls of a block."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn, self.calls = fn, 0
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        return self.fn(*args)
+
+
+def test_the_block_runs_again_once_in_the_backward_pass_and_gives_the_same_bits() -> None:
+    block = Counter(lambda x: fb.exp(fb.sin(x)) * x)
+    x = f64([0.1, 0.2, 0.3])
+    want = fb.grad(lambda v: fb.sum(block.fn(v)))(x)
+    got = fb.grad(lambda v: fb.sum(fb.checkpoint(block)(v)))(x)
+    assert got.numpy().tobytes() == want.numpy().tobytes()
+    assert block.calls == 2
+    fb.checkpoint(block)(x)
+    assert block.calls == 3
+
+
+def test_the_intermediate_values_are_forgotten() -> None:
+    def deep(x: fb.Tensor) -> fb.Tensor:
+        for _ in range(20):
+            x = fb.sin(x)
+        return x
+
+    def kept(fn: Callable[..., Any]) -> int:
+        memory = fb.device("cpu")._memory
+        x = fb.ones(10_000).require_grad()
+        gc.collect()
+        before = memory.live
+        y = fn(x)
+        gc.collect()
+        assert y.tracked
+        return memory.live - before
+
+    assert kept(deep) >= 19 * 40_000
+    assert kept(fb.checkpoint(deep)) <= 2 * 40_000
+
+
+def test_captured_tensors_get_their_gradients() -> None:
+    w = f64([2.0, 3.0]).require_grad()
+
+    class Layer:
+        def __init__(self) -> None:
+            self.weight = f64([5.0, 7.0]).require_grad()
+
+        def __call__(self, x: fb.Tensor) -> fb.Tensor:
+            return fb.exp(x * self.weight * 0.1) * w
+
+    layer = Layer()
+    x = f64([0.5, 0.25]).require_grad()
+    want = fb.backward(fb.sum(layer(x)))
+    got = fb.backward(fb.sum(fb.checkpoint(layer)(x)))
+    for t in (x, w, layer.weight):
+        assert got[t].numpy().tobytes() == want[t].numpy().tobytes()
+
+
+def test_blocks_follow_and_nest() -> None:
+    inner = Counter(lambda x: fb.tanh(x) * x)
+    outer = fb.checkpoint(lambda x: fb.checkpoint(inner)(fb.exp(x)))
+    x = f64([0.1, 0.4])
+    want = fb.grad(lambda v: fb.sum(inner.fn(fb.exp(inner.fn(fb.exp(v))))))(x)
+    got = fb.grad(lambda v: fb.sum(outer(outer(v))))(x)
+    np.testing.assert_array_equal(got.numpy(), want.numpy())
+    assert inner.calls == 4
+
+
+def test_higher_order_gradients_through_a_block() -> None:
+    block = fb.checkpoint(lambda x: fb.sin(x) * x)
+    x = f64(0.7)
+    want = 2 * np.cos(0.7) - 0.7 * np.sin(0.7)
+    assert abs(fb.grad(fb.grad(block))(x).item() - want) < 1e-12
+
+
+def test_a_block_whose_operations_change_raises_instead_of_using_other_values() -> None:
+    state = {"n": 0}
+
+    def moody(x: fb.Tensor) -> fb.Tensor:
+        state["n"] += 1
+        return fb.exp(x) * fb.sin(x) if state["n"] == 1 else fb.tanh(x) * fb.sin(x)
+
+    x = f64([0.1]).require_grad()
+    y = fb.sum(fb.checkpoint(moody)(x))
+    with pytest.raises(fb.GradientError, match="must do the same operations") as caught:
+        fb.backward(y)
+    assert "tanh" in str(caught.value)
+
+
+@pytest.mark.parametrize("shorter", [True, False])
+def test_a_block_that_does_less_or_more_raises_too(shorter: bool) -> None:
+    state = {"n": 0}
+
+    def moody(x: fb.Tensor) -> fb.Tensor:
+        state["n"] += 1
+        for _ in range(3 - state["n"] if shorter else state["n"]):
+            x = fb.exp(x)
+        return x
+
+    x = f64([0.1]).require_grad()
+    y = fb.sum(fb.checkpoint(moody)(x))
+    with pytest.raises(fb.GradientError, match="must do the same operations"):
+        fb.backward(y)
+
+
+def test_a_leaf_that_was_changed_in_between_raises() -> None:
+    w = f64([2.0]).require_grad()
+    w.label = "head.weight"
+    x = f64([0.5]).require_grad()
+    y = fb.sum(fb.checkpoint(lambda v: fb.exp(v * w))(x))
+    w += 1.0
+    with pytest.raises(fb.GradientError, match="must do the same operations"):
+        fb.backward(y)
+
+
+def test_an_argument_that_is_rebound_in_between_changes_nothing() -> None:
+    x = f64([0.5]).require_grad()
+    a = x * 2.0
+    y = fb.sum(fb.checkpoint(lambda v: fb.exp(v) * v)(a))
+    a += 5.0
+    want = fb.backward(fb.sum(fb.exp(x * 2.0) * (x * 2.0)))[x]
+    assert fb.backward(y)[x].numpy().tobytes() == want.numpy().tobytes()
+
+
+def test_a_block_without_tracked_tensors_records_nothing() -> None:
+    block = Counter(fb.exp)
+    assert not fb.checkpoint(block)(f64([1.0])).tracked
+    with fb.no_grad():
+        assert not fb.checkpoint(block)(f64([1.0]).require_grad()).tracked
+    assert block.calls == 2
+
+
+# balanced
+
+
+def net(x: fb.Tensor) -> fb.Tensor:
+    for _ in range(12):
+        x = fb.tanh(fb.exp(fb.sin(x)) * 0.3)
+    return fb.sum(x)
+
+
+def test_balanced_gives_the_same_bits_and_keeps_less() -> None:
+    def run(strategy: str) -> tuple[bytes, int]:
+        memory = fb.device("cpu")._memory
+        x = fb.asarray(np.linspace(-1, 1, 20_000), dtype=fb.float32).require_grad()
+        gc.collect()
+        before = memory.live
+        with fb.checkpointing(strategy):
+            y = net(x)
+        gc.collect()
+        kept = memory.live - before
+        return fb.backward(y)[x].numpy().tobytes(), kept
+
+    plain, plain_kept = run("none")
+    balanced, balanced_kept = run("balanced")
+    assert balanced == plain
+    assert plain_kept > 20 * 80_000
+    assert balanced_kept < plain_kept / 10
+
+
+def test_balanced_keeps_the_results_of_compute_bound_operations() -> None:
+    rng = np.random.default_rng(0)
+    x, w = f64(rng.normal(size=(4, 4))), f64(rng.normal(size=(4, 4)))
+
+    def f(w: fb.Tensor) -> fb.Tensor:
+        return fb.sum(fb.exp(fb.tanh(fb.exp(x @ w * 0.1) @ w)))
+
+    want = fb.grad(f)(w)
+    with fb.checkpointing("balanced"):
+        _, pull = fb.vjp(f, w)
+    with fb.profile("cpu") as report:
+        got = pull(fb.ones((), dtype=fb.float64))[0]
+    assert got.numpy().tobytes() == want.numpy().tobytes()
+    forward_products, gradient_products = 2, 3
+    assert report.rows["cpu", "matmul"].calls == gradient_products
+    assert report.rows["cpu", "matmul"].calls < forward_products + gradient_products
+    assert report.rows["cpu", "exp"].calls >= 2, "memory-bound operations run again"
+
+
+def test_balanced_works_with_checkpoint_and_to_second_order() -> None:
+    x = f64([0.3, 0.5])
+    want = fb.grad(lambda v: fb.sum(fb.grad(net)(v)))(x).numpy()
+    with fb.checkpointing("balanced"):
+        got = fb.grad(lambda v: fb.sum(fb.grad(lambda u: fb.checkpoint(net)(u) * 1.0)(v)))(x).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_a_strategy_is_scoped_and_unknown_ones_are_refused() -> None:
+    with pytest.raises(fb.ConfigError, match="none, balanced"), fb.checkpointing("everything"):
+        pass
+    with pytest.raises(RuntimeError), fb.checkpointing("balanced"):
+        raise RuntimeError
+    x = fb.ones(10).require_grad()
+    assert fb.exp(x).node.recipes == ()

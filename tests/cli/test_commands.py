@@ -1,0 +1,161 @@
+"""What the commands do when all is well."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+import firebrick as fb
+from firebrick.data.datasets import load
+from firebrick.train import load_checkpoint
+
+Run = Callable[..., Result]
+
+
+def last_accuracy(result: Result) -> float:
+    match = re.fullmatch(r"test accuracy (\d\.\d{4})", result.stdout.splitlines()[-1])
+    assert match, result.output
+    return float(match[1])
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert run("--version").output == f"firebrick {fb.__version__}\n"
+
+
+def test_devices_marks_the_default_and_gives_reasons(run: Run) -> None:
+    result = run("devices")
+    assert result.exit_code == 0
+    (default,) = [line for line in result.output.splitlines() if line.startswith("*")]
+    assert default.split()[1] == fb.default_device().name
+    for device in fb.devices():
+        assert device.name in result.output
+    for name, reason in fb.unavailable().items():
+        assert name in result.output
+        assert reason.split()[0] in result.output
+
+
+def test_training_ends_with_the_test_accuracy_and_says_where_everything_lies(run: Run) -> None:
+    result = run("train", "digits", "--model", "mlp", "--epochs", 6)
+    assert result.exit_code == 0, result.output
+    assert last_accuracy(result) > 0.85
+    for name in ("checkpoint", "best", "metrics.csv", "curves.png", "confusion.png"):
+        place = Path("runs/digits-mlp") / name
+        assert place.exists()
+        assert str(place) in result.output
+    assert (Path("runs/digits-mlp") / "metrics.jsonl").exists()
+    assert result.output.count("epoch ") >= 6
+
+
+def test_the_same_seed_gives_the_same_accuracy_and_parameters(run: Run, trained: Path) -> None:
+    result = run("train", "digits", "--model", "mlp", "--epochs", 4, "--out", "again", "--device", "numpy:1")
+    assert result.exit_code == 0
+    one, two = load_checkpoint(trained), load_checkpoint("again")
+    assert all((one.model[n] == two.model[n]).all() for n in one.model)
+    other = run("train", "digits", "--model", "mlp", "--epochs", 1, "--out", "other", "--seed", 1)
+    assert other.exit_code == 0
+    assert not (load_checkpoint("other").model["layers.1.weight"] == one.model["layers.1.weight"]).all()
+
+
+def test_evaluate_repeats_the_accuracy_that_training_ended_with(run: Run) -> None:
+    trained = run("train", "digits", "--model", "mlp", "--epochs", 2, "--out", "here")
+    result = run("evaluate", "here", "--device", "cpu:1")
+    assert result.exit_code == 0, result.output
+    assert last_accuracy(result) == last_accuracy(trained)
+    assert "359 test images" in result.output
+    assert run("evaluate", "here", "--best").exit_code == 0
+    assert last_accuracy(run("evaluate", "here/checkpoint")) == last_accuracy(trained)
+
+
+def test_a_second_run_gets_a_number_and_the_first_stays(run: Run, trained: Path) -> None:
+    before = {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()}
+    result = run("train", "digits", "--model", "mlp", "--epochs", 1)
+    assert result.exit_code == 0
+    assert "this run goes to runs/digits-mlp-2" in result.output
+    assert run("train", "digits", "--model", "mlp", "--epochs", 1).exit_code == 0
+    assert Path("runs/digits-mlp-3/checkpoint").is_dir()
+    assert {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()} == before
+    assert "resumed runs/digits-mlp-3" in run("train", "digits", "--model", "mlp", "--resume").output
+
+
+def test_resume_goes_on_to_more_epochs_with_the_runs_own_settings(run: Run, trained: Path) -> None:
+    result = run("train", "digits", "--model", "mlp", "--resume", "--epochs", 6)
+    assert result.exit_code == 0, result.output
+    assert "resumed runs/digits-mlp after epoch 4" in result.output
+    assert "epoch 5/6" in result.output
+    assert "epoch 4/6" not in result.output
+    assert load_checkpoint(trained).config["epochs"] == 6
+
+
+def test_a_finished_run_resumed_only_tests_again(run: Run, trained: Path) -> None:
+    result = run("train", "digits", "--resume", "--out", trained)
+    assert result.exit_code == 0, result.output
+    assert "epoch 5" not in result.output
+    assert last_accuracy(result) == last_accuracy(run("evaluate", trained))
+
+
+def picture(path: Path, dark_on_light: bool, size: int, mode: str = "L", index: int = 0) -> int:
+    Image = pytest.importorskip("PIL.Image")
+    test = load("digits", "test")
+    grey = (test.images[index].astype(np.int64) * 255 // 16).astype(np.uint8)
+    image = Image.fromarray(255 - grey if dark_on_light else grey).resize((size, size), Image.Resampling.NEAREST)
+    image.convert(mode).save(path)
+    return int(test.labels[index])
+
+
+def test_predict_reads_light_on_dark_dark_on_light_colour_and_any_size(run: Run, trained: Path) -> None:
+    label = picture(Path("a.png"), dark_on_light=False, size=8)
+    picture(Path("b.jpg"), dark_on_light=True, size=160, mode="RGB")
+    picture(Path("c.png"), dark_on_light=True, size=24, mode="RGBA")
+    result = run("predict", trained, "a.png", "b.jpg", "c.png")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert [line.split(":")[1].split()[0] for line in lines[0::2]] == [str(label)] * 3
+    probabilities = [float(p) for p in lines[1].split()[1::2]]
+    assert len(probabilities) == 10
+    assert sum(probabilities) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_transparent_and_oblong_picture_is_laid_on_white_and_padded(run: Run, trained: Path) -> None:
+    Image = pytest.importorskip("PIL.Image")
+    from firebrick.cli.images import read_image
+
+    image = Image.new("RGBA", (40, 80), (0, 0, 0, 0))
+    image.paste((0, 0, 0, 255), (10, 0, 30, 80))
+    image.save("tall.png")
+    found = read_image(Path("tall.png"), 8, 16)
+    assert found.shape == (8, 8)
+    assert found[:, 0].tolist() == found[:, -1].tolist() == [0] * 8
+    assert found[4].tolist() == [0, 0, 0, 16, 16, 0, 0, 0]
+    assert run("predict", trained, "tall.png").exit_code == 0
+
+
+def test_a_data_set_picture_comes_back_as_it_was(run: Run) -> None:
+    from firebrick.cli.images import read_image
+
+    picture(Path("a.png"), dark_on_light=True, size=64)
+    assert (read_image(Path("a.png"), 8, 16) == load("digits", "test").images[0]).all()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGINT to a child there")
+def test_ctrl_c_prints_the_resume_command_and_exits_with_130(run: Run) -> None:
+    command = [sys.executable, "-c", "from firebrick.cli.main import main; main()"]
+    child = subprocess.Popen(
+        [*command, "train", "digits", "--model", "mlp", "--epochs", "500", "--out", "my run"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert child.stdout is not None
+    while not child.stdout.readline().startswith("epoch 1/"):
+        assert child.poll() is None
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "firebrick train digits --out 'my run' --resume" in errors
+    assert "Traceback" not in errors
+    assert load_checkpoint("my run").state["step"] > 0

@@ -1,0 +1,204 @@
+"""The op table refuses incomplete entries, and the ruler that conformance measures with is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.core.op import KINDS, Nondifferentiable
+from firebrick.ops import OPS, IncompleteOpError, register
+from firebrick.ops.accuracy import check_results, deviation, run_reference
+from firebrick.ops.declare import per_result, same, unary_samples
+
+ENTRY: dict[str, Any] = {
+    "operands": "x:floating",
+    "infer": same,
+    "vjp": lambda g, r: (g,),
+    "residuals": (),
+    "samples": unary_samples(),
+    "cost": per_result(1),
+    "bound": "memory",
+    "fusion": "map",
+    "tolerance": 1,
+    "dtypes": ("float32",),
+}
+
+
+def declare(**changes: Any) -> Any:
+    fields = {k: v for k, v in {**ENTRY, **changes}.items() if v is not ...}
+
+    def twice_identity(x: Any) -> Any:
+        """x."""
+        return x
+
+    return register(**fields)(twice_identity)
+
+
+@pytest.mark.parametrize("name", ENTRY)
+def test_an_entry_that_lacks_a_field_is_refused(name: str) -> None:
+    with pytest.raises(IncompleteOpError, match=f"'twice_identity' cannot be registered: {name} is missing"):
+        declare(**{name: ...})
+    assert "twice_identity" not in OPS
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"fusion": "sideways"}, "fusion must be one of"),
+        ({"bound": "time"}, "bound must be one of"),
+        ({"scale": "big"}, "scale must be"),
+        ({"residuals": ("everything",)}, "residuals may hold"),
+        ({"tolerance": -1}, "tolerance must be"),
+        ({"dtypes": ()}, "no dtype"),
+        ({"vjp": None}, "Nondifferentiable with a reason"),
+        ({"vjp": Nondifferentiable("")}, "Nondifferentiable with a reason"),
+        ({"colour": "red"}, "colour is no field"),
+    ],
+)
+def test_an_entry_with_a_meaningless_field_is_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(IncompleteOpError, match=match):
+        declare(**changes)
+    assert "twice_identity" not in OPS
+
+
+def test_an_entry_without_docstring_or_with_a_taken_name_is_refused() -> None:
+    with pytest.raises(IncompleteOpError, match="no docstring"):
+        register(**ENTRY)(lambda x: x)
+
+    def add(x: Any) -> Any:
+        """x."""
+        return x
+
+    before = OPS["add"]
+    with pytest.raises(IncompleteOpError, match="taken"):
+        register(**ENTRY)(add)
+    assert OPS["add"] is before
+
+
+def test_a_complete_entry_is_a_working_op_with_a_gradient() -> None:
+    op = declare()
+    try:
+        x = fb.asarray([1.0, 2.0])
+        assert op(x).tolist() == [1.0, 2.0]
+        assert fb.grad(lambda v: fb.sum(op(v) * v))(x).tolist() == [2.0, 4.0]
+    finally:
+        del OPS["twice_identity"]
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_entries_say_the_same_in_all_their_fields(op: Any) -> None:
+    assert op.doc.endswith(".")
+    assert all(o.kind in KINDS for o in op.operands)
+    assert op.differentiable == callable(op.vjp)
+    rng = np.random.default_rng(0)
+    for dtype in op.dtypes:
+        for sample in op.samples(rng, dtype):
+            ins = [fb.core.aval.Aval(x.shape, fb.dtype(x.dtype)) for x in sample.inputs]
+            inferred = op.infer(*ins, **sample.params)
+            outs = inferred if isinstance(inferred, tuple) and not hasattr(inferred, "dtype") else (inferred,)
+            for x, i in zip(sample.inputs, range(len(ins)), strict=True):
+                assert fb.dtype(x.dtype).kind in KINDS[op.operand(i).kind]
+            if op.name != "to_device":
+                got = run_reference(op, sample.inputs, sample.params)
+                assert [g.shape for g in got] == [o.shape for o in outs]
+            cost = op.cost(ins, outs, sample.params)
+            assert cost.flops >= 0
+            assert cost.bytes >= 0
+
+
+# the ruler
+
+
+def test_deviation_is_measured_in_units_of_precision() -> None:
+    want = np.asarray([1.0, 2.0, 100.0])
+    got = want.astype(np.float32)
+    got[2] = np.nextafter(np.nextafter(np.float32(100), np.float32(200)), np.float32(200))
+    d = deviation(got, want, 1.0)
+    assert d.index == (2,)
+    assert 1.0 < d.units < 2.0
+    assert not d.ok
+    assert deviation(got, want, 2.0).ok
+    assert "got 100.00001" in str(d)
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "ok"),
+    [
+        ([np.nan], [np.nan], True),
+        ([np.nan], [1.0], False),
+        ([1.0], [np.nan], False),
+        ([np.inf], [np.inf], True),
+        ([-np.inf], [np.inf], False),
+        ([np.inf], [3e38], False),
+        ([np.inf], [1e39], True),
+        ([0.0], [-0.0], True),
+        ([0.0], [1e-40], False),
+        ([0.0], [1.0], False),
+        ([1e-46], [0.0], True),
+        ([1e-30], [0.0], False),
+    ],
+)
+def test_nan_infinity_and_zero_are_told_apart(got: list[float], want: list[float], ok: bool) -> None:
+    assert deviation(np.asarray(got, np.float32), np.asarray(want), 2.0).ok is ok
+
+
+def test_exact_dtypes_must_be_equal() -> None:
+    assert not deviation(np.asarray([1, 2]), np.asarray([1, 3]), 100.0).ok
+    assert not deviation(np.asarray([True]), np.asarray([False]), 100.0).ok
+    assert deviation(np.asarray([2**62 + 1]), np.asarray([2**62 + 1]), 0.0).ok
+    assert not deviation(np.asarray([2**62 + 1]), np.asarray([2**62]), 100.0).ok
+    assert not deviation(np.zeros((2, 1)), np.zeros((1, 2)), 1.0).ok
+
+
+def test_errors_of_sums_are_relative_to_what_was_summed() -> None:
+    op = OPS["sum"]
+    x = np.asarray([1e8, 1.0, -1e8], np.float32)
+    params = {"axes": (0,), "keepdims": False}
+    want = run_reference(op, (x,), params)
+    assert check_results(op, (x,), params, (np.asarray(0.0, np.float32),), want).ok, "cancellation is no error of the sum"
+    assert not check_results(op, (x,), params, (np.asarray(300.0, np.float32),), want).ok
+
+
+@pytest.mark.parametrize("shape", [(2**17, 3), (3, 2**17)])
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_long_sums_keep_their_precision_along_every_axis(name: str, shape: tuple[int, int], device: str) -> None:
+    x = np.full(shape, 0.1, np.float32)
+    axis = int(np.argmax(shape))
+    for t in (fb.asarray(x, device=device), fb.asarray(np.ascontiguousarray(x.T), device=device).T):
+        got = getattr(fb, name)(t, axis=axis).numpy()
+        want = getattr(np, name)(x.astype(np.float64), axis=axis)
+        np.testing.assert_allclose(got, want, rtol=8 * np.finfo(np.float32).eps)
+
+
+# edges are defined (DESIGN §4.9)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "want"),
+    [
+        ("floor_divide", [7, -7, 0, -128], [0, 0, 0, -1], [0, 0, 0, -128]),
+        ("remainder", [7, -7, 0], [0, 0, 0], [0, 0, 0]),
+        ("remainder", [7, -7, 7, -7], [3, 3, -3, -3], [1, 2, -2, -1]),
+        ("pow", [2, -2, 1, -1, 0, 5], [-1, -3, -5, -5, -1, 0], [0, 0, 1, -1, 0, 1]),
+        ("pow", [2, 3], [7, 5], [-128, -13]),
+    ],
+)
+def test_edges_of_integer_arithmetic_are_the_same_everywhere(
+    name: str, a: list[int], b: list[int], want: list[int], device: str
+) -> None:
+    x, y = (fb.asarray(np.asarray(v, np.int8), device=device) for v in (a, b))
+    assert getattr(fb, name)(x, y).tolist() == want
+
+
+def test_nan_goes_through_extremes(device: str) -> None:
+    x = fb.asarray([1.0, float("nan"), 3.0], device=device)
+    assert np.isnan(fb.max(x).item())
+    assert np.isnan(fb.min(x).item())
+    assert np.isnan(fb.maximum(x, 2.0).numpy()).tolist() == [False, True, False]
+    assert fb.argmax(x).item() == 1
+    assert fb.argmin(x).item() == 1
+    assert np.isnan(fb.clip(x, 0.0, 1.0).numpy()).tolist() == [False, True, False]
+    assert fb.sign(x).numpy()[[0, 2]].tolist() == [1.0, 1.0]

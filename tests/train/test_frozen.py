@@ -1,0 +1,87 @@
+"""Training that stands still is noticed, once, by name."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick import nn
+from firebrick.data import ArrayDataset, DataLoader
+from firebrick.train import FrozenTrainingWarning, Learner
+
+Make = Callable[..., Learner]
+
+
+class Branchy(nn.Module):
+    """One layer that is used, one that is not, one behind a factor of zero."""
+
+    def __init__(self, factor: float = 0.0) -> None:
+        self.used, self.idle, self.dead = nn.Linear(2, 3), nn.Linear(2, 3), nn.Linear(2, 3)
+        self.factor = factor
+
+    def forward(self, x: Any) -> Any:
+        return self.used(x) + self.dead(x) * self.factor
+
+
+def heard(learner: Learner, loader: DataLoader, epochs: int = 4) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        learner.fit(loader, epochs=epochs)
+    assert all(w.category is FrozenTrainingWarning for w in caught)
+    return [str(w.message) for w in caught]
+
+
+def loader(batch_size: int = 8) -> DataLoader:
+    rng = np.random.default_rng(0)
+    return DataLoader(ArrayDataset(rng.normal(size=(40, 2)), rng.integers(0, 3, 40)), batch_size, shuffle=True)
+
+
+def test_missing_and_zero_gradients_are_told_apart_and_named_once(make: Make) -> None:
+    lines = heard(make(model=Branchy(), lr=0.01), loader())
+    assert len(lines) == 2
+    missing, zero = sorted(lines, key=lambda line: "zero" in line)
+    assert "idle.weight, idle.bias has been missing for 10 steps" in missing
+    assert "dead.weight, dead.bias has been exactly zero for 10 steps" in zero
+    assert not any("used" in line.split(" has been")[0] for line in lines)
+
+
+def test_where_all_parameters_learn_nothing_is_said(make: Make) -> None:
+    model = Branchy(factor=1.0)
+    model.idle.freeze()
+    assert heard(make(model=model, lr=0.01), loader()) == []
+
+
+def test_engines_where_reading_waits_notice_the_same(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firebrick.train.frozen.HOST_ENGINES", ())
+    assert len(heard(make(model=Branchy(), lr=0.01), loader())) == 2
+
+
+def test_one_step_an_epoch_adds_up_over_epochs(make: Make) -> None:
+    assert heard(make(model=Branchy(), lr=0.01), loader(40), epochs=9) == []
+    assert len(heard(make(model=Branchy(), lr=0.01), loader(40), epochs=10)) == 2
+
+
+def test_a_gradient_that_moves_now_and_then_is_not_frozen(make: Make) -> None:
+    model = Branchy(factor=1.0)
+    model.idle.freeze()
+    learner = make(model=model, lr=0.01)
+
+    def every_fifth(output: Any, target: Any) -> Any:
+        model.factor = 1.0 if learner.step % 5 == 0 else 0.0
+        return fb.cross_entropy(output, target)
+
+    learner.loss = every_fifth
+    assert heard(learner, loader(), epochs=6) == []
+
+
+def test_a_loss_that_repeats_bit_for_bit_is_noticed(make: Make) -> None:
+    x, y = np.zeros((80, 2)), np.zeros(80, int)
+    model = Branchy(factor=1.0)
+    model.idle.freeze()
+    lines = heard(make(model=model, lr=1e-30), DataLoader(ArrayDataset(x, y), 8), epochs=3)
+    about_loss = [line for line in lines if line.startswith("the loss has been exactly")]
+    assert len(about_loss) == 1
+    assert "for 10 steps" in about_loss[0]
