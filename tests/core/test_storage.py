@@ -132,3 +132,14 @@ def test_live_bytes_are_counted_once_and_given_back(device: str) -> None:
     del x, y, views
     gc.collect()
     assert memory.live == before
+
+
+def test_a_reshape_that_had_to_copy_has_memory_of_its_own(device: str) -> None:
+    x = fb.asarray(np.arange(12.0).reshape(3, 4), device=device)
+    y = fb.reshape(fb.permute_dims(x, (1, 0)), (-1,))
+    gc.collect()
+    assert alone(y)
+    assert alone(x)
+    z = fb.reshape(x, (-1,))
+    assert not alone(x)
+    assert not alone(z)

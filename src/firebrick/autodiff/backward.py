@@ -147,6 +147,7 @@ def backward(
                 describe("result", result),
                 "reduce it with fb.sum or fb.mean, or pass cotangent=",
             )
+        check_real(result)
         cotangent = filled(1.0, result.detach())
     check_cotangent(result, cotangent)
     nodes = reachable(result.node)
@@ -154,6 +155,14 @@ def backward(
     if not (retain_graph or create_graph):
         free(nodes)
     return Gradients(found)
+
+
+def check_real(result: Tensor) -> None:
+    """Check that a scalar to differentiate is real: a complex one has no single gradient."""
+    if result.dtype.kind == "complex":
+        raise DTypeError(
+            "a gradient is that of a real scalar", describe("result", result), "pass a cotangent, or make the result real"
+        )
 
 
 def check_cotangent(result: Tensor, cotangent: Any, names: tuple[str, str] = ("result", "cotangent")) -> None:
@@ -205,6 +214,8 @@ def _step(
         if gs[0] is not None:
             changed = fn(_own_handle(gs[0]))
             if changed is not None:
+                if not isinstance(changed, Tensor):
+                    raise not_a_tensor("register_hook", "what the hook returns", changed, gs[0].device.name)
                 if changed.aval != gs[0].aval or changed.device is not gs[0].device:
                     raise GradientError(
                         "a hook returns None or a cotangent like the one it got",

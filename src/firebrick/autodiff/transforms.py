@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
-from firebrick.autodiff.backward import check_cotangent, filled, free, reachable, run
+from firebrick.autodiff.backward import check_cotangent, check_real, filled, free, reachable, run
 from firebrick.autodiff.checkpoint import wanted_at_once
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, grad_mode, make_leaf
@@ -95,7 +95,8 @@ class _Leaves:
         for n in self.nodes:
             n.closed = True
         for p, node, slot in reversed(self._restore):
-            if p.node is not None and p.node.id in self.ids:
+            # a parameter that the function rebound is as untracked afterwards as it was before
+            if p.node is not None and (node is None or p.node.id in self.ids):
                 p.node, p.slot = node, slot
 
     def within_another(self, nodes: list[Node]) -> bool:
@@ -149,6 +150,7 @@ def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable
                     describe("result", loss) if isinstance(loss, Tensor) else type(loss).__name__,
                     "reduce it with fb.mean or fb.sum",
                 )
+            check_real(loss)
             if loss.node is None:
                 raise GradientError(
                     "the result must depend on the first argument",

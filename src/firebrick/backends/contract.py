@@ -143,6 +143,10 @@ class Backend:
         """Shape and dtype of a native array as it really is."""
         raise NotImplementedError
 
+    def shares_memory(self, view: Any, whole: Any) -> bool:
+        """Whether ``view``, made by an op that may return memory of its operand ``whole``, does so. True if in doubt."""
+        return True
+
     def nbytes(self, native: Any) -> int:
         """Bytes of a native array."""
         return self.describe(native).nbytes

@@ -80,6 +80,8 @@ def execute(
                     "report this as a bug of the engine",
                     op=op.name,
                 )
+            if base is not None and not engine.shares_memory(native, natives[0]):  # a reshape that had to copy
+                base = None
             storage = Storage(native, memory, 0 if base else aval.nbytes, base=base)
             made.append(Tensor(storage, aval.dtype, aval.shape, device))
         if op.fusion == "map" and (device, *dtypes) not in op.fast:
@@ -144,7 +146,12 @@ def from_host(array: np.ndarray[Any, Any], device: Device) -> Tensor:
     """
     dt = as_dtype(array.dtype)
     check_storable(dt, device)
-    return wrap(device.backend.from_host(array, device), Aval(array.shape, dt), device)
+    aval = Aval(array.shape, dt)
+    try:
+        native = device.backend.from_host(array, device)
+    except MemoryError as e:
+        raise transfer.out_of_memory("a new tensor", (aval,), device) from e
+    return wrap(native, aval, device)
 
 
 def check_storable(dt: DType, device: Device) -> None:

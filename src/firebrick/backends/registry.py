@@ -19,7 +19,6 @@ from firebrick.core.device import Device
 from firebrick.core.errors import DeviceError
 from firebrick.core.hooks import hooks
 from firebrick.ops import OPS
-from firebrick.ops import OPS
 
 _OWN = {
     "cpu": "firebrick.backends.cpu:CpuBackend",

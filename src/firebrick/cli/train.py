@@ -35,8 +35,8 @@ class Defaults:
 
 _DEFAULTS = {
     "digits": Defaults("cnn", 30, 3e-3),
-    "mnist": Defaults("cnn", 3, 1e-3),
-    "fashion-mnist": Defaults("cnn", 5, 1e-3),
+    "mnist": Defaults("cnn", 3, 2e-3),
+    "fashion-mnist": Defaults("cnn", 5, 2e-3),
 }
 _PARAMETERS = {"model": "model_name"}  # settings that are not called as the command's parameter is
 _FIXED = {"model": "--model", "batch_size": "--batch-size", "lr": "--lr", "seed": "--seed"}  # for the whole of a run

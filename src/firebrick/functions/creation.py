@@ -11,7 +11,7 @@ from firebrick.backends.dispatch import check_storable, wrap
 from firebrick.backends.registry import default_device, find_device
 from firebrick.backends.registry import devices as all_devices
 from firebrick.core import dtypes
-from firebrick.core.bind import constant, describe
+from firebrick.core.bind import constant, describe, not_a_tensor
 from firebrick.core.device import Device
 from firebrick.core.dtypes import ALL, DType
 from firebrick.core.dtypes import dtype as as_dtype
@@ -89,7 +89,15 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
     dt = _dtype_for(host, dtype, goal)
     _check_range(host, dt)
-    return hooks.from_host(host.astype(dt.np), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(_cast_host(host, dt), goal)  # type: ignore[no-any-return]
+
+
+def _cast_host(host: np.ndarray[Any, Any], dt: DType) -> np.ndarray[Any, Any]:
+    """A host array as another dtype, by the rules of ``astype``."""
+    if host.dtype.kind == "c" and dt.kind != "complex":
+        raise DTypeError("complex numbers need a complex dtype", f"{host.dtype} as {dt.name}", "take the real part first")
+    with np.errstate(all="ignore"):
+        return np.asarray(OPS["cast"].reference(host, dtype=dt))
 
 
 def _check_range(host: np.ndarray[Any, Any], dt: DType) -> None:
@@ -121,8 +129,7 @@ def _from_numpy(host: np.ndarray[Any, Any], dtype: Any, device: Device, copy: bo
         x.storage = Storage(native, device._memory, 0, BORROWED)
         return x
     if goal is not own:
-        with np.errstate(all="ignore"):
-            host = OPS["cast"].reference(host, dtype=goal) if own.kind != "complex" else host.astype(goal.np)
+        host = _cast_host(host, goal)
     return hooks.from_host(np.asarray(host, goal.np), device)  # type: ignore[no-any-return]
 
 
@@ -195,7 +202,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     if isinstance(fill_value, (bool, int, float, complex)):
         fill_value = np.asarray(fill_value) if not dt.is_integer else constant(fill_value, dt, find_device("numpy")).numpy()
     # one element seen everywhere: the engine's own copy is the only one made
-    return hooks.from_host(np.broadcast_to(np.asarray(fill_value).astype(dt.np), sizes), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(np.broadcast_to(_cast_host(np.asarray(fill_value), dt), sizes), goal)  # type: ignore[no-any-return]
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -296,7 +303,8 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
         raise ShapeError("arange needs a step other than 0", "step 0", "pass 1 or -1")
     host = np.arange(low, high, step)
     dt = _dtype_for(host, dtype, goal)
-    return hooks.from_host(host.astype(dt.np), goal)  # type: ignore[no-any-return]
+    _check_range(host, dt)
+    return hooks.from_host(_cast_host(host, dt), goal)  # type: ignore[no-any-return]
 
 
 def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Tensor:
@@ -346,6 +354,14 @@ def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> T
     return found
 
 
+def _matrix(where: str, x: Any) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise not_a_tensor(where, "x", x, None)
+    if x.ndim < 2:
+        raise ShapeError(f"{where} needs at least two axes", describe("x", x), "add an axis")
+    return x
+
+
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
     """x with zeros above the k-th diagonal of its last two axes.
 
@@ -354,7 +370,7 @@ def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
         >>> fb.tril(fb.ones((2, 2))).tolist()
         [[1.0, 0.0], [1.0, 1.0]]
     """
-    x = _like(x)
+    x = _matrix("tril", x)
     keep = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k, dtype=np.bool_), x.device)
     return OPS["where"](keep, x, False if x.dtype.kind == "bool" else 0)  # type: ignore[no-any-return]
 
@@ -367,7 +383,7 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
         >>> fb.triu(fb.ones((2, 2))).tolist()
         [[1.0, 1.0], [0.0, 1.0]]
     """
-    x = _like(x)
+    x = _matrix("triu", x)
     drop = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k - 1, dtype=np.bool_), x.device)
     return OPS["where"](drop, False if x.dtype.kind == "bool" else 0, x)  # type: ignore[no-any-return]
 
@@ -383,6 +399,8 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     from firebrick.functions.movement import _list, permute_dims, reshape
 
     found = _list("meshgrid", arrays)
+    if indexing not in ("xy", "ij"):
+        raise ShapeError('meshgrid: indexing is "xy" or "ij"', repr(indexing), "use one of these")
     n = len(found)
     shape = tuple(a.size for a in found)
     out = [broadcast_to(reshape(a, tuple(-1 if i == j else 1 for j in range(n))), shape) for i, a in enumerate(found)]

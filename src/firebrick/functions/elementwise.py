@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from firebrick.core.bind import binary, bind, unary
+from firebrick.core.bind import binary, bind, not_a_tensor, unary
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.op import KIND_TEXT, Op
@@ -191,6 +191,8 @@ def clip(
         >>> fb.clip(fb.asarray([-1.0, 0.5, 3.0]), 0.0, 1.0).tolist()
         [0.0, 0.5, 1.0]
     """
+    if not isinstance(x, Tensor):
+        raise not_a_tensor("clip", "x", x, None)
     if min is None or max is None:
         lowest, highest = _limits(x.dtype)
         min = lowest if min is None else min
@@ -226,6 +228,8 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
     """
     from firebrick.core.errors import DTypeError
 
+    if not isinstance(x, Tensor):
+        raise not_a_tensor("astype", "x", x, None)
     goal = as_dtype(dtype)
     if device is not None:
         x = x.to(device)

@@ -8,6 +8,7 @@ from typing import Any
 from firebrick.core.bind import bind, check_devices, not_a_tensor
 from firebrick.core.dtypes import result_type
 from firebrick.core.errors import ShapeError
+from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import matrix_transpose, permute_dims, reshape
 from firebrick.functions.reductions import sum as sum_
@@ -46,6 +47,13 @@ def matmul(x1: Tensor, x2: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return reshape(y, shape, out=out)
 
 
+def _tensors(where: str, x1: Any, x2: Any) -> None:
+    for name, x in (("x1", x1), ("x2", x2)):
+        if not isinstance(x, Tensor):
+            raise not_a_tensor(where, name, x, None)
+    check_devices(where, x1=x1, x2=x2)
+
+
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """Sum of products along an axis, of real tensors.
 
@@ -54,7 +62,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         >>> fb.vecdot(fb.asarray([1.0, 2.0]), fb.asarray([3.0, 4.0])).item()
         11.0
     """
-    check_devices("vecdot", x1=x1, x2=x2)
+    _tensors("vecdot", x1, x2)
     if not -min(x1.ndim, x2.ndim) <= axis < 0 or x1.shape[axis] != x2.shape[axis]:
         raise ShapeError(
             "vecdot: both need the axis, counted from the last, in equal sizes", f"{x1.shape}, {x2.shape}", "check"
@@ -70,11 +78,13 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
         >>> fb.tensordot(fb.ones((2, 3)), fb.ones((3, 4)), axes=1).shape
         (2, 4)
     """
-    check_devices("tensordot", x1=x1, x2=x2)
+    _tensors("tensordot", x1, x2)
     if isinstance(axes, int):
+        if not 0 <= axes <= min(x1.ndim, x2.ndim):
+            raise ShapeError("tensordot: axes must be 0 to the smaller number of axes", f"axes {axes}", "check axes")
         left, right = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:
-        left, right = ([a % x.ndim for a in side] for side, x in zip(axes, (x1, x2), strict=True))
+        left, right = ([normalize_axis(a, x.ndim, "tensordot") for a in side] for side, x in zip(axes, (x1, x2), strict=True))
     if [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
         raise ShapeError(
             "tensordot: paired axes must have equal sizes",

@@ -122,7 +122,8 @@ def var(
     n = count(x.shape[a] for a in axes)
     centred = x - mean(x, axis=axes, keepdims=True)
     total = _reduce("sum", centred * centred, axes, keepdims, None)
-    return bind(OPS["divide"], (total, float(n - correction)), {}, out)  # type: ignore[no-any-return]
+    divisor = float(n - correction)
+    return bind(OPS["divide"], (total, divisor if divisor > 0.0 else 0.0), {}, out)  # type: ignore[no-any-return]
 
 
 def std(
@@ -171,7 +172,8 @@ def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
 def _holds(name: str, x: Tensor, axis: Axis, keepdims: bool, out: Tensor | None) -> Tensor:
     _operand(name, x)
     _check_out(name, x, axis, keepdims, bool_, out)
-    return _reduce(name, astype(x, bool_, copy=False), axis, keepdims, out)
+    true = bind(OPS["not_equal"], (x, 0), {}) if x.dtype.kind == "complex" else astype(x, bool_, copy=False)
+    return _reduce(name, true, axis, keepdims, out)
 
 
 def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:

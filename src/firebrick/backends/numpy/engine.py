@@ -67,6 +67,9 @@ class HostBackend(Backend):
     def describe(self, native: np.ndarray[Any, Any]) -> Aval:
         return Aval(native.shape, _BY_NP[native.dtype])
 
+    def shares_memory(self, view: np.ndarray[Any, Any], whole: np.ndarray[Any, Any]) -> bool:
+        return not view.size or bool(np.may_share_memory(view, whole))  # an empty view may be read-only
+
     def nbytes(self, native: np.ndarray[Any, Any]) -> int:
         return int(native.nbytes)
 

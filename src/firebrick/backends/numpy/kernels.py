@@ -64,7 +64,7 @@ def max_pool2d(x: Array, *, kernel: Any, stride: Any, padding: Any) -> tuple[Arr
 
 
 def _max_pool2d_unpadded(x: Array, kernel: Any, stride: Any) -> tuple[Array, Array]:
-    n, c, h, w = x.shape
+    h, w = x.shape[2:]
     oh, ow = (h - kernel[0]) // stride[0] + 1, (w - kernel[1]) // stride[1] + 1
     best = np.array(x[:, :, : stride[0] * (oh - 1) + 1 : stride[0], : stride[1] * (ow - 1) + 1 : stride[1]])
     which = np.zeros(best.shape, np.int64)  # place of the best element relative to the window's first

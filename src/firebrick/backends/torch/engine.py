@@ -159,6 +159,9 @@ class TorchBackend(Backend):
         found: Aval = self._memory.aval(native)
         return found
 
+    def shares_memory(self, view: Any, whole: Any) -> bool:
+        return bool(view.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr())
+
     def nbytes(self, native: Any) -> int:
         return int(native.nbytes)
 
