@@ -94,7 +94,8 @@ def reachable(root: Node, stop: frozenset[int] = frozenset()) -> list[Node]:
             raise GradientError(
                 "this graph was freed by an earlier backward pass",
                 f"a result of {node.op.name if node.op else 'a leaf'}, {node.out_avals[0]}",
-                "pass retain_graph=True to the earlier backward pass, or run the forward pass again",
+                "pass retain_graph=True to the earlier backward pass, run the forward pass again, or keep x.detach() of a "
+                "tensor that is to outlive its step",
             )
         out.append(node)
         if node.id in stop:

@@ -14,6 +14,7 @@ from threading import RLock
 from typing import Any
 
 from firebrick.backends.contract import Backend
+from firebrick.core.bind import forget_constants
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.errors import DeviceError
@@ -102,7 +103,8 @@ def unregister_backend(engine: str) -> None:
 
 
 def _forget_kernels(engine: str) -> None:
-    """Empty the fast paths of an engine's devices: who serves them has changed."""
+    """Empty the fast paths of an engine's devices and the constants kept there: who serves them has changed."""
+    forget_constants()
     for op in OPS.values():
         for key in [k for k in op.fast if k[0].engine == engine]:
             del op.fast[key]

@@ -10,6 +10,8 @@ general path before. ``Op.fast`` holds the engine's kernel for them; engines und
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import copysign
 from typing import Any
 
 import numpy as np
@@ -157,7 +159,24 @@ def _bool_dtype() -> DType:
 
 
 def constant(value: Any, dtype: DType, device: Any) -> Tensor:
-    """A 0-d tensor of a Python scalar."""
+    """A 0-d tensor of a Python scalar. Programs use few different ones, so their values are kept; the handle is new."""
+    kind = type(value).__name__
+    if kind == "float":
+        return _constant(kind, value, copysign(1.0, value), dtype, device).detach()  # 0.0 equals -0.0
+    return _constant(kind, value, 1.0, dtype, device).detach() if kind in ("int", "bool") else _make(value, dtype, device)
+
+
+@lru_cache(maxsize=512)
+def _constant(kind: str, value: Any, sign: float, dtype: DType, device: Any) -> Tensor:
+    made = _make(value, dtype, device)
+    made.storage.uncount()
+    return made
+
+
+forget_constants = _constant.cache_clear  # when another engine takes over a device
+
+
+def _make(value: Any, dtype: DType, device: Any) -> Tensor:
     if dtype.is_integer and not isinstance(value, bool):
         limits = np.iinfo(dtype.np)
         if not limits.min <= value <= limits.max:  # False for NaN
@@ -296,9 +315,10 @@ def _wrong_kind(op: Op, i: int, inputs: tuple[Any, ...]) -> DTypeError:
     name = op.operand_names(len(inputs))[i]
     kind = op.operand(i).kind
     goal = {"bool": "bool", "integer": "int64"}.get(kind, "float32")
+    no_complex = inputs[i].dtype.kind == "complex"
     return DTypeError(
         f"{op.name}: {name} needs {KIND_TEXT[kind]} dtype",
         describe(name, inputs[i]),
-        f"cast it: fb.astype({name}, fb.{goal})",
+        "this operation has no complex form: use a real tensor" if no_complex else f"cast it: fb.astype({name}, fb.{goal})",
         op=op.name,
     )

@@ -81,7 +81,10 @@ def normalize_shape(shape: Any, op: str) -> Shape:
 
 def resolve_reshape(shape: Any, size: int, op: str = "reshape") -> Shape:
     """``shape`` with at most one -1 replaced so that it holds ``size`` elements."""
-    dims = tuple(index(d) for d in shape) if isinstance(shape, (tuple, list)) else (index(shape),)
+    try:
+        dims = tuple(index(d) for d in shape) if isinstance(shape, (tuple, list)) else (index(shape),)
+    except TypeError:
+        raise ShapeError(f"{op}: a shape is an int or a tuple of ints", repr(shape), "pass e.g. (2, -1)") from None
     known = prod(d for d in dims if d != -1)
     free = dims.count(-1)
     bad = free > 1 or any(d < -1 for d in dims)

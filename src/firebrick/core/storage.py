@@ -40,6 +40,11 @@ class Storage:
     def __del__(self) -> None:
         self.memory.live -= self.nbytes
 
+    def uncount(self) -> None:
+        """Take its bytes out of the device's account: Firebrick keeps this memory, no program holds it."""
+        self.memory.live -= self.nbytes
+        self.nbytes = 0
+
     @property
     def root(self) -> Storage:
         """The storage that owns the memory this one shows."""

@@ -72,6 +72,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
             raise ValueError("a move needs a copy, and copy=False forbids it")
         return astype(x, x.dtype) if copy and x is obj else x
     goal = find_device(device)
+    if isinstance(obj, np.ma.MaskedArray):
+        raise OperandError("asarray takes arrays without a mask", "a NumPy masked array", "fill it first: x.filled(value)")
     if isinstance(obj, (np.ndarray, np.generic)):
         return _from_numpy(np.asarray(obj), dtype, goal, copy)
     if isinstance(obj, (list, tuple)) and _has_tensors(obj):
@@ -87,6 +89,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         raise OperandError("nested lists must be rectangular", str(e), "pad the rows to one length") from None
     if host.dtype.kind not in "biufc":
         raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
+    if dtype is None and _has_numpy(obj):
+        dtype = as_dtype(host.dtype)
     dt = _dtype_for(host, dtype, goal)
     _check_range(host, dt)
     return hooks.from_host(_cast_host(host, dt), goal)  # type: ignore[no-any-return]
@@ -106,6 +110,13 @@ def _check_range(host: np.ndarray[Any, Any], dt: DType) -> None:
         low, high = int(host.min()), int(host.max())
         if low < info.min or high > info.max:
             raise DTypeError(f"values must lie in the range of {dt.name}", f"{low} to {high}", "choose a wider dtype")
+
+
+def _has_numpy(obj: Any) -> bool:
+    """Whether a nested list holds NumPy values, which keep their dtype."""
+    if isinstance(obj, (list, tuple)):
+        return any(map(_has_numpy, obj))
+    return isinstance(obj, (np.ndarray, np.generic))
 
 
 def _has_tensors(obj: Any) -> bool:

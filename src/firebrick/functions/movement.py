@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,8 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
         (4, 2, 3)
     """
     _operand("permute_dims", x)
+    if not isinstance(axes, (tuple, list)):
+        raise ShapeError("permute_dims: axes is a tuple with each axis once", repr(axes), "pass e.g. (1, 0)")
     order = tuple(normalize_axis(a, x.ndim, "permute_dims") for a in axes)
     return bind(OPS["permute"], (x,), {"axes": order})  # type: ignore[no-any-return]
 
@@ -219,7 +222,10 @@ def pad(x: Tensor, /, widths: Any, *, value: float = 0) -> Tensor:
     _operand("pad", x)
     if not scalar_fits(value, x.dtype):
         raise scalar_misfit("pad", value, x.dtype)
-    pairs = tuple((int(a), int(b)) for a, b in widths)
+    try:
+        pairs = tuple((index(a), index(b)) for a, b in widths)
+    except (TypeError, ValueError):
+        raise ShapeError("pad: widths is ((before, after), …), one pair an axis", repr(widths), "pass ints") from None
     return bind(OPS["pad"], (x,), {"widths": pairs, "value": value})  # type: ignore[no-any-return]
 
 

@@ -118,6 +118,8 @@ def conv2d(
         _operand("conv2d", name, v)
     check_devices("conv2d", x=x, weight=weight, bias=bias)
     d = pair(dilation, "dilation")
+    if groups < 1:
+        raise ShapeError("conv2d: groups is an int ≥ 1", repr(groups), "use 1 for an ordinary convolution")
     if weight.ndim != 4:
         raise ShapeError("conv2d: weight is [out, channels / groups, kh, kw]", describe("weight", weight), "add the axes")
     params = {
@@ -189,6 +191,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, /, *
     check_devices("scaled_dot_product_attention", query=query, key=key, value=value, mask=mask)
     scores = query @ key.mT * (1.0 / math.sqrt(query.shape[-1]))
     if mask is not None:
+        if mask.dtype.kind != "bool":
+            raise DTypeError("attention: mask needs the bool dtype", describe("mask", mask), "compare it, for example mask > 0")
         scores = where(mask, scores, -math.inf)
     return softmax(scores) @ value
 

@@ -114,7 +114,9 @@ def _pow_vjp(g: Any, r: Any) -> Any:
     if not r.needs[1]:
         return g1, None
     safe = where(greater(x1, 0.0), x1, 1.0)
-    return g1, where(greater(x1, 0.0), g * pow_(safe, x2) * log(safe), 0.0)
+    # below 0 the power is complex for nearly every exponent: no derivative
+    edge = where(less(x1, 0.0), float("nan"), x1 * 0.0)
+    return g1, where(greater(x1, 0.0), g * pow_(safe, x2) * log(safe), edge)
 
 
 @_binary(_pow_vjp, kind="real", dtypes=REAL, samples=binary_samples(0.3, 2.0, -2.0, 3.0), flops=20, tolerance=4)
