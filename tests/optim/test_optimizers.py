@@ -329,3 +329,16 @@ def test_step_counter_and_rate_are_tensors_on_the_parameters_device() -> None:
     opt.update(bag, fb.grad(lambda b: _loss(b, 1))(bag))
     assert seen == [((), fb.float64, fb.device("cpu:1"))]  # once for all parameters of a device and dtype
     assert opt.state_dict()["step"].device is fb.device("cpu:1")
+
+
+def test_a_second_optimizer_counts_its_own_steps() -> None:
+    first, second = Bag(_values()), Bag(_values())
+    used = optim.Adam(first, lr=0.1)
+    used.update(first, fb.grad(lambda b: _loss(b, 1))(first))
+    assert (used.step, optim.Adam(second, lr=0.1).step) == (1, 0)
+
+
+def test_changing_what_a_schedule_returned_changes_no_schedule() -> None:
+    rate = optim.constant(0.5)(fb.asarray(3.0))
+    rate += 1.0
+    assert optim.constant(0.5)(fb.asarray(3.0)).item() == 0.5

@@ -183,3 +183,30 @@ def test_a_crash_between_the_renames_falls_back_on_the_one_before(tmp_path: Path
     assert not path.exists()
     assert load_checkpoint(path).model["weight"][0, 0] == 1.0
     assert load_checkpoint(tmp_path).model["weight"][0, 0] == 1.0
+
+
+@pytest.mark.parametrize("name", ["mine", "mine.old"])
+def test_what_is_no_checkpoint_is_never_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "thesis.txt").write_text("three years")
+    with pytest.raises(CheckpointError, match="nothing else"):
+        save(tmp_path / "mine")
+    assert (tmp_path / name / "thesis.txt").read_text() == "three years"
+
+
+def test_half_an_old_checkpoint_that_a_crash_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    path = save(tmp_path / "c", 1.0)
+    shutil.copytree(path, tmp_path / "c.old")
+    (tmp_path / "c.old" / "manifest.json").unlink()
+    save(path, 2.0)
+    assert sorted(e.name for e in tmp_path.iterdir()) == ["c"]
+
+
+@pytest.mark.parametrize("facts", [3, {}, {"bytes": 1}, None])
+def test_a_manifest_without_a_files_hash_is_said_to_be_damaged(tmp_path: Path, facts: Any) -> None:
+    path = save(tmp_path / "c")
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["files"]["state.json"] = facts
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match="no size and sha256"):
+        load_checkpoint(path)

@@ -93,6 +93,19 @@ def test_ctrl_c_finishes_the_step_saves_and_a_resumed_run_equals_the_whole_bit_f
     assert numbers(resumed) == numbers(whole)
 
 
+@pytest.mark.parametrize("at", [3, 10])
+def test_fitting_on_after_ctrl_c_equals_the_whole_bit_for_bit(make: Make, loaders: Loaders, at: int) -> None:
+    whole = make()
+    whole.fit(*loaders, epochs=3)
+    stopped = make()
+    stopped.loss = Stopper(stopped.model, at)
+    with pytest.raises(TrainingInterrupted):
+        stopped.fit(*loaders, epochs=3)
+    stopped.fit(*loaders, epochs=3)
+    assert bits(stopped) == bits(whole)
+    assert numbers(stopped) == numbers(whole)
+
+
 def test_a_long_epoch_is_saved_on_the_way(make: Make, loaders: Loaders, tmp_path: Path) -> None:
     learner = make(out=tmp_path / "run", checkpoint_seconds=0.0)
     saved: list[int] = []

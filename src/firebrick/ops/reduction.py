@@ -174,8 +174,14 @@ def _prod_vjp(g: Any, r: Any) -> Any:
     return (spread(g, r) * back(_exclusive_products(rows)),)
 
 
-@_reduction(_prod_vjp, residuals=("inputs",), kind="real", dtypes=REAL, samples=_samples(0.9, 1.1), tolerance=32,
-            scale="operands")  # fmt: skip
+def _prod_scale(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """|result| · (1 + √n): in whatever order, each of n factors is rounded in once, and roundings add like a random walk."""
+    n = size_of(x.shape[a] for a in axes)
+    return np.asarray(np.abs(np.prod(x, axis=axes, keepdims=keepdims)) * (1 + n**0.5))
+
+
+@_reduction(_prod_vjp, residuals=("inputs",), kind="real", dtypes=REAL, samples=_samples(0.99, 1.01), tolerance=2,
+            scale=_prod_scale)  # fmt: skip
 def prod(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Product over axes, in the operand's dtype; 1 for none."""
     return np.asarray(np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype))

@@ -57,7 +57,7 @@ class Optimizer:
         self._missed: dict[str, int] = {}
         self._constants: dict[tuple[float, DType, Device], Tensor] = {}
         home = self._parameters[0][1].device
-        self._step = constant(0, as_dtype(home.backend.default_int(home)), home).detach()  # a handle of its own, to rebind
+        self._step = constant(0, as_dtype(home.backend.default_int(home)), home)
 
     # what subclasses write
 
@@ -231,7 +231,7 @@ class Optimizer:
                 "build the model with the same settings. Nothing was loaded",
             )
         moments = {m: {n: _placed(t, own[n].device) for n, t in state["moments"].get(m, {}).items()} for m in self.moments}
-        step = constant(int(np.asarray(_host(state["step"]))), self._step.dtype, self._step.device).detach()
+        step = constant(int(np.asarray(_host(state["step"]))), self._step.dtype, self._step.device)
         for s in self.settings:
             value = state["settings"][s]
             setattr(self, s, tuple(value) if isinstance(value, list) else value)

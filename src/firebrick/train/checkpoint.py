@@ -114,7 +114,7 @@ def save_checkpoint(
         The directory.
 
     Raises:
-        CheckpointError: Something in it cannot be stored.
+        CheckpointError: Something in it cannot be stored, or what is there is no checkpoint.
         OSError: The disk is full or not writable.
 
     Example:
@@ -134,6 +134,8 @@ def save_checkpoint(
     from firebrick import __version__
 
     goal = Path(path)
+    for place in (goal, _old(goal)):
+        _check_replaceable(place)
     tensors: dict[str, Tensor] = {}
     tree = _packed(optimizer, "", tensors)
     names = list(model)
@@ -170,9 +172,26 @@ def save_checkpoint(
     return goal
 
 
+def _old(goal: Path) -> Path:
+    return goal.with_name(goal.name + ".old")
+
+
+def _check_replaceable(place: Path) -> None:
+    """Nothing but a checkpoint, or what a crash left of one, is ever taken away."""
+    if not place.exists() or (place / "manifest.json").is_file():
+        return
+    if place.is_dir() and all(e.name in _FILES for e in place.iterdir()):
+        return
+    raise CheckpointError(
+        "a checkpoint replaces a checkpoint, and nothing else",
+        f"{place}, which is " + ("a directory with other files" if place.is_dir() else "a file"),
+        "name another directory, or move what is there",
+    )
+
+
 def _swap(fresh: Path, goal: Path) -> None:
     """Put ``fresh`` in the place of ``goal``; at every moment one of ``goal`` and ``goal.old`` is complete."""
-    old = goal.with_name(goal.name + ".old")
+    old = _old(goal)
     if goal.exists():
         shutil.rmtree(old, ignore_errors=True)
         goal.rename(old)
@@ -320,12 +339,14 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _verified(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
     facts = manifest["files"].get(name)
+    if not isinstance(facts, dict) or not {"bytes", "sha256"} <= facts.keys():
+        raise _damaged(folder, "manifest.json", f"no size and sha256 of {name}")
     try:
         content = (folder / name).read_bytes()
     except FileNotFoundError:
         raise _damaged(folder, name, "no such file") from None
-    if facts is None or len(content) != facts["bytes"]:
-        raise _damaged(folder, name, f"{len(content)} bytes instead of {facts['bytes'] if facts else 'none'}")
+    if len(content) != facts["bytes"]:
+        raise _damaged(folder, name, f"{len(content)} bytes instead of {facts['bytes']}")
     if hashlib.sha256(content).hexdigest() != facts["sha256"]:
         raise _damaged(folder, name, "other bytes than were written (its sha256 differs)")
     return content

@@ -222,7 +222,7 @@ class Learner:
             "random": random.state(),
             "generators": {n: g.state() for n, g in self.model.generators().items()},
             "cursor": cursor,
-            "metrics": {"loss": self._loss.state(), "accuracy": self._accuracy.state()} if cursor else None,
+            "metrics": self._running() if cursor else None,
             "history": [asdict(row) for row in self.history],
             "best": None if self._best is None else asdict(self._best),
         }
@@ -230,6 +230,10 @@ class Learner:
         return save_checkpoint(
             path, model=self.model.state_dict(), optimizer=self.optimizer.state_dict(), state=state, config=config
         )
+
+    def _running(self) -> dict[str, Any]:
+        """The metrics of the running epoch, as plain numbers."""
+        return {"loss": self._loss.state(), "accuracy": self._accuracy.state()}
 
     def draw(self, evaluation: Evaluation | None = None, split: str = "validation") -> list[Path]:
         """Draw ``curves.png``, and ``confusion.png`` of an evaluation, in the run directory; returns what was drawn.
@@ -291,6 +295,7 @@ class Learner:
                 self._save_latest(train.cursor())
                 saved = perf_counter()
                 if interrupts.pending:
+                    self._cursor, self._metrics = train.cursor(), self._running()  # where another fit goes on
                     raise TrainingInterrupted(self._checkpoint_path(), self.epoch + 1, self.step)
         self._read()
         seconds = perf_counter() - started
@@ -361,9 +366,9 @@ class Learner:
             self._best = row
         if self.out is not None:
             train.set_epoch(self.epoch)
-            self._save_latest(None)
-            if best:
+            if best:  # first: after a crash in between, the epoch is run again, and its best is written again
                 self.save(self.out / BEST)
+            self._save_latest(None)
             history.append(self.out, row)
         return row
 
