@@ -373,3 +373,12 @@ def test_a_module_without_forward_says_so() -> None:
 def test_sequential_takes_modules_only() -> None:
     with pytest.raises(ConfigError, match=r"Sequential takes modules\nReceived: layers\[1\]: function"):
         nn.Sequential(nn.ReLU(), fb.relu)  # type: ignore[arg-type]
+
+
+def test_two_members_of_one_path_are_refused_before_state_is_lost() -> None:
+    class Colliding(nn.Module):
+        def __init__(self) -> None:
+            self.parts = {1: nn.Linear(2, 2), "1": nn.Linear(2, 2)}
+
+    with pytest.raises(nn.StateError, match=r"every member has a path of its own[\s\S]*parts.1"):
+        Colliding().state_dict()

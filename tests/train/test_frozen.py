@@ -85,3 +85,29 @@ def test_a_loss_that_repeats_bit_for_bit_is_noticed(make: Make) -> None:
     about_loss = [line for line in lines if line.startswith("the loss has been exactly")]
     assert len(about_loss) == 1
     assert "for 10 steps" in about_loss[0]
+
+
+def healthy(lr: float) -> Learner:
+    fb.random.seed(0)
+    model = nn.Linear(2, 3)
+    return Learner(model, fb.optim.SGD(model, lr=lr), log=None)
+
+
+def test_a_learning_rate_of_zero_is_noticed_though_shuffling_changes_the_loss() -> None:
+    lines = heard(healthy(0.0), loader(), epochs=4)
+    assert len(lines) == 1
+    assert lines[0].startswith("no parameter has changed in 10 updates")
+
+
+def test_healthy_training_says_nothing_of_its_parameters() -> None:
+    assert heard(healthy(0.1), loader(), epochs=4) == []
+
+
+def test_a_loss_that_reached_zero_has_learned_and_is_not_called_frozen() -> None:
+    from firebrick.train.frozen import FrozenWatch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FrozenWatch(3).losses([2.0, 0.5, *[0.0] * 20])
+    with pytest.warns(FrozenTrainingWarning, match=r"exactly 0.5 for 3 steps, after 2.0 at first"):
+        FrozenWatch(3).losses([2.0, *[0.5] * 5])

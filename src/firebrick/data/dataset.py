@@ -94,7 +94,14 @@ class Subset:
 
     def __init__(self, dataset: Dataset, indices: Sequence[int] | Array) -> None:
         self.dataset = dataset
-        self.indices = np.asarray(indices, np.int64)
+        given = np.asarray(indices)
+        if given.size and given.dtype.kind not in "iu":
+            raise LoaderError(
+                "a Subset takes the numbers of its samples, as integers",
+                f"dtype {given.dtype}",
+                "for a mask: np.flatnonzero(mask)",
+            )
+        self.indices = given.astype(np.int64)
         if self.indices.ndim != 1 or (self.indices.size and not (0 <= self.indices.min() <= self.indices.max() < len(dataset))):
             raise LoaderError(
                 f"a Subset takes a list of numbers in [0, {len(dataset)})",

@@ -348,6 +348,14 @@ def _walk(root: Module, ties: bool = False) -> list[tuple[str, Any]]:
                 visit(member, f"{name}.")
 
     visit(root, "")
+    paths = [name for name, _ in (*found, *further)]
+    if len(set(paths)) < len(paths):
+        double = next(p for p in paths if paths.count(p) > 1)
+        raise saved.StateError(
+            f"{type(root).__name__}: every member has a path of its own",
+            f"{double} twice",
+            'rename a key of a dict: 1 and "1", or "a.b" and "b" inside "a", give one path',
+        )
     return further if ties else found
 
 

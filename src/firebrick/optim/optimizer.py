@@ -217,6 +217,11 @@ class Optimizer:
             raise StateError(
                 f"{kind}: a state of the same kind of optimizer", str(state.get("optimizer")), f"make it of a {kind}"
             )
+        parts = ("moments", "step", "settings", "schedule", "missed")
+        if absent := [p for p in parts if p not in state]:
+            raise StateError(
+                f"{kind}: a state holds {', '.join(parts)}", f"no {', '.join(absent)}", "take it from state_dict()"
+            )
         wrong = []
         for m in self.moments:
             for n, t in state["moments"].get(m, {}).items():
@@ -224,6 +229,8 @@ class Optimizer:
                     wrong.append(f"{m} of {n}: there is no such parameter")
                 elif tuple(t.shape) != own[n].shape:
                     wrong.append(f"{m} of {n}: {list(t.shape)} for {list(own[n].shape)}")
+                elif not as_dtype(t.dtype).is_floating:
+                    wrong.append(f"{m} of {n}: {t.dtype}, which is no floating dtype")
         if wrong:
             raise StateError(
                 f"{kind}: moments have the names and shapes of the parameters",

@@ -19,6 +19,7 @@ from firebrick.functions.reductions import any as any_
 from firebrick.train.errors import FrozenTrainingWarning
 
 HOST_ENGINES = ("cpu", "numpy")  # whose results are there at once, so that reading them waits for nothing
+_LEARNED = 1e-6  # of the first loss: one that stands still below that has nothing left to learn
 _PROBE = 64  # elements looked at before a whole gradient is
 
 
@@ -35,20 +36,50 @@ class FrozenWatch:
         self._repeats = 0
         self._still: dict[str, int] = {}
         self._said: set[str] = set()
+        self._first: float | None = None
+        self._before: list[Tensor] = []
+        self._updates = 0
+        self._moved = False
 
     def losses(self, values: Iterable[float]) -> None:
         """Take in the losses of further steps."""
         for value in values:
             self._repeats = self._repeats + 1 if value == self._loss else 1
             self._loss = value
-            if self._repeats >= self.patience and "loss" not in self._said:
+            self._first = value if self._first is None else self._first
+            learned = abs(value) <= _LEARNED * abs(self._first)
+            if self._repeats >= self.patience and not learned and "loss" not in self._said:
                 self._said.add("loss")
+                fell = f", after {self._first!r} at first" if value < self._first else ""
                 warnings.warn(
-                    f"the loss has been exactly {value!r} for {self.patience} steps: nothing is being learned. Look whether "
-                    "the learning rate is 0, the parameters are trainable, and the loss depends on them",
+                    f"the loss has been exactly {value!r} for {self.patience} steps{fell}: nothing is being learned. Look "
+                    "whether the learning rate is 0, the parameters are trainable, and the loss depends on them",
                     FrozenTrainingWarning,
                     stacklevel=4,
                 )
+
+    def parameters(self, parameters: Iterable[tuple[str, Tensor]]) -> None:
+        """Look, before each update, whether the updates so far changed anything, until one did."""
+        if self._moved:
+            return
+        now = [p.detach() for _, p in parameters]
+        if not self._before:
+            self._before, self._updates = now, 0
+            return
+        self._updates += 1
+        if self._updates < self.patience:
+            return
+        hosts = read([*self._before, *now])
+        self._moved = any(a.tobytes() != b.tobytes() for a, b in zip(hosts[: len(now)], hosts[len(now) :], strict=True))
+        self._before = []
+        if not self._moved and "parameters" not in self._said:
+            self._said.add("parameters")
+            warnings.warn(
+                f"no parameter has changed in {self.patience} updates: nothing is being learned. Look whether the learning "
+                "rate is 0 and the gradients are not; if both are fine, the device loses what is written",
+                FrozenTrainingWarning,
+                stacklevel=4,
+            )
 
     def gradients(self, parameters: Iterable[tuple[str, Tensor]], gradients: Gradients) -> None:
         """Look at the gradients of a step."""

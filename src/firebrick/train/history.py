@@ -25,7 +25,7 @@ class Epoch:
         train_accuracy: Share of samples right while it trained; None where there are no classes.
         valid_loss: Mean loss a sample of the validation data after it; None without such data.
         valid_accuracy: Share of samples right of the validation data after it.
-        learning_rate: That of its last step.
+        learning_rate: That of the next step, when it ended.
         samples_per_second: Samples trained a second, without validation and checkpoint.
         seconds: Time spent training.
     """

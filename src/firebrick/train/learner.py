@@ -280,6 +280,7 @@ class Learner:
             gradients = strategy.reduce([s.gradients for s in shares], [s.samples for s in shares])
             if step_in_epoch <= watch.patience:
                 watch.gradients(parameters, gradients)
+            watch.parameters(parameters)
             strategy.update(optimizer, model, gradients)
             self.step += 1
             done += 1
