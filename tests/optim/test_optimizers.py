@@ -349,10 +349,10 @@ def test_a_state_with_a_part_missing_or_of_integers_is_refused_before_anything_c
     opt = optim.Adam(bag, lr=0.1)
     opt.update(bag, fb.grad(lambda b: _loss(b, 1))(bag))
     state = opt.state_dict()
-    with pytest.raises(StateError, match="no missed"):
+    with pytest.raises(nn.StateError, match="no missed"):
         opt.load_state_dict({k: v for k, v in state.items() if k != "missed"})
     moment = next(iter(state["moments"]))
     whole = {n: fb.astype(t, fb.int32) for n, t in state["moments"][moment].items()}
-    with pytest.raises(StateError, match="no floating dtype"):
+    with pytest.raises(nn.StateError, match="no floating dtype"):
         opt.load_state_dict({**state, "moments": {**state["moments"], moment: whole}})
     assert opt.step == 1
