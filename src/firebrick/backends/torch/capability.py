@@ -28,10 +28,10 @@ class Wheel:
 
     @property
     def install(self) -> str:
-        """The command that installs such a wheel."""
+        """How to install such a wheel."""
         bound = f",<={self.last}.99" if self.last else ""
         tag = "cu" + self.cuda.replace(".", "")
-        return f"pip install 'torch>={self.first}{bound}' --index-url https://download.pytorch.org/whl/{tag}"
+        return f"pip install 'torch>={self.first}{bound}' from PyTorch's {tag} wheels (pytorch.org, Get Started)"
 
 
 # Lowest capability of a generation → wheels. Builds for CUDA 12.8 lack Maxwell and Pascal (PyTorch 2.7 Volta too),
@@ -80,7 +80,7 @@ def missing_capability(
         >>> missing_capability((8, 9), ["sm_80", "sm_90"], "2.7.0", "12.8") is None
         True
         >>> print(missing_capability((12, 0), ["sm_80", "sm_90"], "2.8.0", "12.6").splitlines()[-1])
-        Install it: pip install 'torch>=2.7' --index-url https://download.pytorch.org/whl/cu128
+        Install it: pip install 'torch>=2.7' from PyTorch's cu128 wheels (pytorch.org, Get Started)
     """
     if any(_runs(arch, capability) for arch in arch_list):
         return None

@@ -209,8 +209,8 @@ def _no_cuda(torch: Any) -> str | None:
         return None if None in reasons or not reasons else reasons[0]
     if not (torch.version.cuda or torch.version.hip):
         return (
-            f"PyTorch {torch.__version__} was built without CUDA: install a wheel with it, for example "
-            "pip install torch --index-url https://download.pytorch.org/whl/cu128"
+            f"PyTorch {torch.__version__} was built without CUDA: install one of PyTorch's wheels with it, "
+            "for example of cu128 (pytorch.org, Get Started)"
         )
     detail = f" ({said[-1].message})" if said else ""
     return f"PyTorch {torch.__version__} finds no usable GPU{detail}: check that nvidia-smi (rocm-smi) sees one"
