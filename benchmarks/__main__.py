@@ -66,7 +66,7 @@ def general_path() -> Result:
 
 
 def main() -> None:
-    path = sys.argv[1] if len(sys.argv) > 1 else "benchmarks.json"
+    path = sys.argv[1] if len(sys.argv) > 1 else "benchmarks/results/latest.json"
     report([import_times(["firebrick", "numpy"]), eager_add(10, 20_000), eager_add(1_000_000, 50), general_path()], path)
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -91,6 +92,7 @@ def report(results: list[Result], path: str) -> None:
     print(HEAD)
     for r in results:
         print("\n".join(r.rows()) + (f"\n    target: {r.target}" if r.target else ""))
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:
         json.dump({"machine": facts, "results": [asdict(r) for r in results]}, f, indent=1)
     print(f"written to {path}")
