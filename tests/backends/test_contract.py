@@ -185,3 +185,11 @@ def test_running_out_of_memory_lists_the_largest_tensors(poor: str) -> None:
     x.label = "the big one"
     with pytest.raises(fb.OutOfMemoryError, match="the big one"):
         _ = x + x
+
+
+def test_a_hook_that_an_engine_forgot_is_named_with_what_to_write() -> None:
+    class Empty(Backend):
+        engine = "empty"
+
+    with pytest.raises(fb.UnsupportedError, match=r"Empty without device_count[\s\S]*write Empty\.device_count"):
+        Empty().device_count("empty")

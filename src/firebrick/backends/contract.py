@@ -42,6 +42,13 @@ class Backend:
     def __init__(self) -> None:
         self.seeds: dict[Device, int] = {}
 
+    def _unwritten(self, hook: str) -> UnsupportedError:
+        return UnsupportedError(
+            "an engine writes device_count, from_host, to_host, describe, supports and execute",
+            f"{type(self).__name__} without {hook}",
+            f"write {type(self).__name__}.{hook} as the contract's docstring says",
+        )
+
     # what there is
 
     def unavailable(self, platform: str) -> str | None:
@@ -50,7 +57,7 @@ class Backend:
 
     def device_count(self, platform: str) -> int:
         """How many devices a platform has now."""
-        raise NotImplementedError
+        raise self._unwritten("device_count")
 
     def name(self, device: Device) -> str:
         """What runs there, in words."""
@@ -129,11 +136,11 @@ class Backend:
 
     def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Any:
         """A native copy of a host array."""
-        raise NotImplementedError
+        raise self._unwritten("from_host")
 
     def to_host(self, native: Any) -> np.ndarray[Any, Any]:
         """The values as a NumPy array, after all work that makes them; it may share memory with ``native``."""
-        raise NotImplementedError
+        raise self._unwritten("to_host")
 
     def read(self, natives: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         """Many results with one wait."""
@@ -141,7 +148,7 @@ class Backend:
 
     def describe(self, native: Any) -> Aval:
         """Shape and dtype of a native array as it really is."""
-        raise NotImplementedError
+        raise self._unwritten("describe")
 
     def shares_memory(self, view: Any, whole: Any) -> bool:
         """Whether ``view``, made by an op that may return memory of its operand ``whole``, does so. True if in doubt."""
@@ -167,7 +174,7 @@ class Backend:
 
     def supports(self, op: Op, dtypes: tuple[DType, ...]) -> bool:
         """Whether ``execute`` can run an op on operands of these dtypes."""
-        raise NotImplementedError
+        raise self._unwritten("supports")
 
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
         """Run one op on native arrays; returns a native array, or a tuple of them for ops with several results.
@@ -179,7 +186,7 @@ class Backend:
             out: A native array of the (first) result's shape and dtype that nobody else sees: memory to write the result
                 into, if that helps. Only what is *returned* counts.
         """
-        raise NotImplementedError
+        raise self._unwritten("execute")
 
     def compile(self, graph: Graph) -> Executable:
         """A function of native arrays that runs a graph. Engines without a compiler interpret it, op by op.
