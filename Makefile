@@ -15,7 +15,7 @@ endif
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint format bench soak clean
+.PHONY: help demo test check lint format bench docs soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,11 +42,17 @@ format: $(STAMPS)/test ## rewrite the sources in the project's format
 bench: $(STAMPS)/bench ## compare with PyTorch and JAX on this machine
 	$(BIN)/python -m benchmarks
 
-soak: $(STAMPS)/test ## run the exhaustive tests (long)
+docs: $(STAMPS)/test ## build the documents into site/, generated pages included
+	$(BIN)/python -m firebrick.testing.optable docs/ops.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+soak: $(STAMPS)/test ## run the full conformance product and the exhaustive tests (long; goes on where it was stopped)
+	$(BIN)/python -m firebrick.testing.soak --write docs/accuracy.md
 	$(BIN)/python -m pytest -n auto -m soak
 
 clean: ## remove the environment, caches and build outputs (not runs/)
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # $(call install,WHAT): pip prints only errors; after one, say what a person can do about it.

@@ -1,27 +1,50 @@
-"""The examples of CONTRIBUTING.md and README.md run as they are written, each in a fresh interpreter."""
+"""The documents: every snippet runs as printed, both columns of "coming from PyTorch" agree, generated pages are current."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-EXAMPLES = dict(re.findall(r"## (Adding an \w+)\n.*?```python\n(.*?)```", TEXT, flags=re.S))
-EXAMPLES |= dict(
-    re.findall(
-        r"## (Quick start)\n```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text("utf-8"), flags=re.S
-    )
+import firebrick as fb
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+BLOCK = re.compile(r"```(python|pycon)\n(.*?)```", flags=re.S)
+ROW = re.compile(r"^\| `(.*)` \| `(.*)` \|$", flags=re.M)
+EXAMPLES = dict(
+    re.findall(r"## (Adding an \w+)\n.*?```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.S)
 )
 
+# runs the blocks of a page in one namespace, `pycon` blocks as doctests
+RUNNER = """
+import doctest, re, sys
+from pathlib import Path
+names, failed = {"__name__": "page"}, 0
+text = Path(sys.argv[1]).read_text("utf-8")
+for number, (kind, body) in enumerate(re.findall(r"```(python|pycon)\\n(.*?)```", text, flags=re.S)):
+    if kind == "python":
+        exec(compile(body, f"block {number}", "exec"), names)
+    else:
+        test = doctest.DocTestParser().get_doctest(body, names, f"block {number}", sys.argv[1], 0)
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        failed += runner.run(test, clear_globs=False).failed
+        names = test.globs
+sys.exit(1 if failed else 0)
+"""
 
-@pytest.mark.parametrize("title", ["Adding an op", "Adding an engine", "Quick start"])
-def test_the_example_runs_as_it_is_printed(title: str) -> None:
-    done = subprocess.run([sys.executable, "-c", EXAMPLES[title]], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text("utf-8"))], ids=lambda p: p.name)
+def test_the_snippets_of_a_page_run_as_they_are_printed(page: Path, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", RUNNER, str(page)], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "Warning" not in done.stderr
 
 
@@ -29,4 +52,73 @@ def test_an_op_example_without_one_field_is_refused_by_its_name() -> None:
     broken = re.sub(r"    tolerance=.*\n", "", EXAMPLES["Adding an op"])
     done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "op 'softplus' cannot be registered: tolerance is missing" in done.stderr
+    assert "cannot be registered: tolerance is missing" in done.stderr
+
+
+# coming from PyTorch
+
+ROWS = ROW.findall((DOCS / "from-pytorch.md").read_text("utf-8"))
+
+
+def _arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    b = rng.normal(size=(4, 4))
+    return {
+        "x": rng.normal(size=(3, 4)), "y": rng.normal(size=(3, 4)), "v": rng.normal(size=4), "a": b @ b.T + 4 * np.eye(4),
+        "i": np.asarray([2, 0]), "mask": rng.normal(size=(3, 4)) > 0, "images": rng.normal(size=(2, 3, 8, 8)),
+        "kernel": rng.normal(size=(4, 3, 3, 3)), "logits": rng.normal(size=(5, 3)), "labels": rng.integers(0, 3, 5),
+        "q": rng.normal(size=(2, 4, 6, 8)),
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> list[np.ndarray]:
+    if isinstance(value, (tuple, list)):
+        return [a for v in value for a in _plain(v)]
+    return [np.asarray(value.detach() if hasattr(value, "detach") else value)]
+
+
+def test_there_are_rows() -> None:
+    assert len(ROWS) > 60
+
+
+@pytest.mark.parametrize(("theirs", "ours"), ROWS, ids=[r[1] for r in ROWS])
+def test_both_columns_give_the_same_values(theirs: str, ours: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch, to compare with")
+    given = {"torch": torch, "F": torch.nn.functional, **{k: torch.asarray(a.copy()) for k, a in _arrays().items()}}
+    want = _plain(eval(theirs, given))
+    got = _plain(eval(ours, {"fb": fb, **{k: fb.asarray(a) for k, a in _arrays().items()}}))
+    assert len(got) == len(want)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape
+        assert g.dtype == w.dtype
+        np.testing.assert_allclose(g, w, rtol=1e-10 if w.dtype != np.float32 else 1e-6, atol=1e-12)
+
+
+# generated pages
+
+
+def test_the_page_of_ops_is_current() -> None:
+    from firebrick.testing.engines import engines
+    from firebrick.testing.optable import page
+
+    if engines().missing:
+        pytest.skip(f"the page shows engines that are missing here: {', '.join(engines().missing)}")
+    assert (DOCS / "ops.md").read_text("utf-8") == page(), "write it again with: make docs"
+
+
+def test_the_figures_of_accuracy_cover_every_op() -> None:
+    text = (DOCS / "accuracy.md").read_text("utf-8")
+    named = set(re.findall(r"^\| ([a-z_0-9]+) \| [\d.]+ \|", text, flags=re.M))
+    assert named == set(fb.ops.OPS) - set(fb.testing.EXCLUDED), "write them again with: make soak"
+    assert "**failed**" not in text
+
+
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs, to build the documents")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr
+    assert (tmp_path / "site" / "from-pytorch" / "index.html").exists()

@@ -212,3 +212,74 @@ def test_a_strategy_is_scoped_and_unknown_ones_are_refused() -> None:
         raise RuntimeError
     x = fb.ones(10).require_grad()
     assert fb.exp(x).node.recipes == ()
+
+
+# a budget
+
+
+@pytest.mark.parametrize("share", [1.5, 0.5, 0.2, 0.01])
+def test_a_budget_gives_the_same_bits_and_is_kept_to(share: float) -> None:
+    x = fb.asarray(np.linspace(-1, 1, 20_000), dtype=fb.float32)
+
+    def run(budget: int | None) -> tuple[bytes, int]:
+        fb.memory_cleanup("cpu")
+        before = fb.memory_stats("cpu")["live"]
+        with fb.checkpointing(budget=budget):
+            g = fb.grad(net)(x)
+        return g.numpy().tobytes(), fb.memory_stats("cpu")["peak"] - before
+
+    plain, whole = run(None)
+    got, peak = run(int(whole * share))
+    assert got == plain
+    working = 8 * x.nbytes  # operands, results and cotangents of the op that runs
+    assert peak <= max(share * whole, 0) + working
+
+
+def test_a_budget_works_to_second_order_and_when_the_graph_is_kept() -> None:
+    x = f64([0.3, 0.5])
+    want = fb.grad(lambda v: fb.sum(fb.grad(net)(v)))(x).numpy()
+    with fb.checkpointing(budget=100):
+        got = fb.grad(lambda v: fb.sum(fb.grad(net)(v)))(x).numpy()
+        leaf = f64([0.3, 0.5]).require_grad()
+        y = net(leaf)
+    np.testing.assert_array_equal(got, want)
+    first = fb.backward(y, retain_graph=True)[leaf].numpy()
+    np.testing.assert_array_equal(fb.backward(y)[leaf].numpy(), first)
+    np.testing.assert_array_equal(first, fb.grad(net)(x).numpy())
+
+
+def test_a_long_way_back_is_no_deep_recursion() -> None:
+    def deep(x: fb.Tensor) -> fb.Tensor:
+        for _ in range(3000):
+            x = fb.sin(x)
+        return fb.sum(x)
+
+    x = f64([0.5])
+    want = fb.grad(deep)(x).numpy()
+    for how in (fb.checkpointing("balanced"), fb.checkpointing(budget=4000)):
+        with how:
+            np.testing.assert_array_equal(fb.grad(deep)(x).numpy(), want)
+
+
+@pytest.mark.parametrize("budget", [0, -1, 1.5, True, "1MiB"])
+def test_a_budget_is_a_number_of_bytes(budget: Any) -> None:
+    with pytest.raises(fb.ConfigError, match="number of bytes"), fb.checkpointing(budget=budget):
+        pass
+    with pytest.raises(fb.ConfigError, match="without another strategy"), fb.checkpointing("balanced", budget=10):
+        pass
+
+
+def test_a_backward_pass_lets_go_of_what_it_has_used() -> None:
+    x = fb.ones(100_000, dtype=fb.float32).require_grad()
+    fb.memory_cleanup("cpu")
+    before = fb.memory_stats("cpu")["live"]
+    y = fb.sum(x)
+    for _ in range(20):
+        x = fb.sin(x)
+    y = fb.sum(x)
+    held = fb.memory_stats("cpu")["live"] - before
+    del x
+    fb.backward(y)
+    # a cotangent or two and what rules compute, beside what the forward pass held at its end
+    assert fb.memory_stats("cpu")["peak"] - before <= held + 4 * 400_000
+    assert fb.memory_stats("cpu")["live"] - before <= 400_000

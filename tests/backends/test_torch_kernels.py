@@ -116,9 +116,10 @@ def test_wide_unsigned_integers_are_right_or_said_to_be_unsupported(op: Op, name
         return
     for sample in op.samples(rng, "uint8"):
         inputs = tuple(
-            np.where(rng.random(a.shape) < 0.3, top - a.astype(name), a).astype(name) if a.dtype == np.uint8 else a
-            for a in map(np.asarray, sample.inputs)
-        )
+            a if a.dtype != np.uint8 else a.astype(name) if op.operand(i).name == "indices"
+            else np.where(rng.random(a.shape) < 0.3, top - a.astype(name), a).astype(name)
+            for i, a in enumerate(map(np.asarray, sample.inputs))
+        )  # fmt: skip
         agree(op, Sample(inputs, sample.params, False, sample.name), device)
 
 
@@ -131,13 +132,13 @@ def test_indices_may_have_any_integer_dtype(name: str, device: Any) -> None:
 
 
 @needs_torch
-@pytest.mark.parametrize("op", ["take", "gather", "scatter", "scatter_add", "index_add"])
+@pytest.mark.parametrize("op", ["take", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add"])
 @pytest.mark.parametrize("bad", [np.asarray([-5]), np.asarray([4]), np.asarray([2**64 - 1], np.uint64)])
 def test_an_index_out_of_range_raises_before_anything_runs(op: str, bad: Any, device: Any) -> None:
     x, u = np.zeros(4), np.ones(1)
     arrays = (x, bad) if op in ("take", "gather") else (x, bad, u)
     with pytest.raises(OutOfRangeError, match=rf"{op}: indices must lie in \[-4, 4\)"):
-        run(op, arrays, {"axis": 0}, device)
+        run(op, arrays, {"axis": 0, "mode": "max"} if op == "scatter_reduce" else {"axis": 0}, device)
 
 
 @needs_torch
@@ -186,12 +187,17 @@ def test_the_last_of_many_values_for_one_place_stays(device: Any) -> None:
 
 
 @needs_torch
-@pytest.mark.parametrize("op", ["scatter", "scatter_add", "index_add"])
+@pytest.mark.parametrize("op", ["scatter", "scatter_add", "scatter_reduce", "index_add"])
 def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
     from firebrick.backends.torch import structure
 
     entry, engine = OPS[op], device.backend
-    other = {"scatter": structure.set_last, "scatter_add": structure.add_at, "index_add": structure.add_rows}[op]
+    other: Any = {
+        "scatter": structure.set_last,
+        "scatter_add": structure.add_at,
+        "scatter_reduce": structure.fold_at,
+        "index_add": structure.add_rows,
+    }[op]
     for name in ("float64", "int16"):
         for sample in entry.samples(np.random.default_rng(4), name):
             axis = sample.params["axis"]
@@ -201,7 +207,7 @@ def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
                 u = u.reshape((*x.shape[:axis], at.numel(), *x.shape[axis + 1 :])).movedim(axis, 0)
                 got = engine.to_host(other(x.movedim(axis, 0), at.reshape(-1), u).movedim(0, axis))
             else:
-                got = engine.to_host(other(x, at, u, axis))
+                got = engine.to_host(other(x, at, u, **sample.params))
             assert check_results(
                 entry, sample.inputs, sample.params, (got,), run_reference(entry, sample.inputs, sample.params)
             ).ok
@@ -221,12 +227,12 @@ def test_the_accelerators_integer_product_wraps_like_the_reference(name: str, de
 @needs_torch
 @pytest.mark.parametrize("padding", [((0, 0), (0, 0)), ((1, 1), (1, 1)), ((2, 2), (2, 2)), ((0, 2), (1, 0))])
 def test_max_pool_finds_the_first_place_among_nan_and_infinities(padding: Any, device: Any) -> None:
-    params = {"kernel": (3, 3), "stride": (1, 2), "padding": padding}
+    params = {"kernel": (3, 3), "stride": (1, 2), "padding": padding, "dilation": (1, 1)}
     x = np.full((1, 3, 5, 7), -np.inf, np.float32)
     x[0, 1] = np.random.default_rng(0).choice([1.0, np.nan, -np.inf, np.inf], (5, 7))
     x[0, 2] = np.random.default_rng(1).integers(0, 3, (5, 7))
-    agree(OPS["max_pool2d"], Sample((x,), params), device)
-    agree(OPS["max_pool2d"], Sample((x[:, ::2],), params), device)
+    agree(OPS["max_pool"], Sample((x,), params), device)
+    agree(OPS["max_pool"], Sample((x[:, ::2],), params), device)
 
 
 @needs_torch

@@ -38,6 +38,8 @@ DTYPES = [
     "float64",
     "complex64",
     "complex128",
+    "float8_e4m3fn",
+    "float8_e5m2",
 ]
 
 

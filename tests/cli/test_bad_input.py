@@ -74,7 +74,7 @@ def test_labels_out_of_range_are_named(run: Run, monkeypatch: pytest.MonkeyPatch
         raw = load_dataset(name, split)
         return RawDataset(**{**vars(raw), "labels": np.where(raw.labels == 9, 200, raw.labels).astype(np.uint8)})
 
-    monkeypatch.setattr("firebrick.cli.train.load", spoilt)
+    monkeypatch.setattr("firebrick.cli.classification.load", spoilt)
     refused(run("train", "digits", "--model", "mlp"), "labels must lie in [0, 10)", "200")
 
 
@@ -152,16 +152,16 @@ def test_debug_shows_the_traceback_too(run: Run) -> None:
 
 def test_a_frozen_parameter_is_one_line_of_warning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import firebrick as fb
-    from firebrick.cli import runs
+    from firebrick.cli import classification
 
-    real = runs.build_model
+    real = classification.build_model
 
     def with_idle_layer(config: dict[str, object]) -> fb.nn.Module:
         model = real(config)
         model.idle = fb.nn.Linear(2, 2)
         return model
 
-    monkeypatch.setattr("firebrick.cli.train.build_model", with_idle_layer)
+    monkeypatch.setattr(classification, "build_model", with_idle_layer)
     result = run("train", "digits", "--model", "mlp", "--epochs", 1)
     assert result.exit_code == 0, result.output
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("warning:")]

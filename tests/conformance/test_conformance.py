@@ -24,13 +24,6 @@ def test_every_op_agrees_with_its_reference(device: str, family: str, seed: int)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", [n for n in OPS if n not in EXCLUDED])
-def test_the_whole_product_of_cases_agrees_with_the_reference(device: str, name: str, seed: int) -> None:
-    report = conformance(device, [name], subset="full", seed=seed)
-    assert report.ok, report
-
-
-@pytest.mark.soak
 @pytest.mark.parametrize("number", range(1, 21))
 def test_other_seeds_agree_as_well(device: str, number: int) -> None:
     report = conformance(device, seed=number)
@@ -73,10 +66,10 @@ def test_the_same_seed_gives_the_same_cases_and_another_one_others() -> None:
 
 
 def test_the_subset_uses_every_layout_and_destination_of_every_op(seed: int) -> None:
-    for name in ("add", "relu", "conv2d", "where"):
+    for name in ("add", "relu", "conv", "where"):
         found = list(cases("numpy", [name], seed=seed))
         assert {c.layout for c in found} == set(LAYOUTS)
-        assert {c.destination for c in found} == set(DESTINATIONS) or name == "conv2d"
+        assert {c.destination for c in found} == set(DESTINATIONS) or name == "conv"
 
 
 def test_what_has_no_cases_says_why() -> None:

@@ -81,7 +81,7 @@ def test_the_half_precisions_promote_to_what_holds_both(a: str, b: str, c: str) 
 def test_all_other_pairs_are_an_error_that_names_the_cast() -> None:
     defined = {frozenset(t[:2]) for t in table()}
     halves = {"float16", "bfloat16"}
-    names = [d.name for d in ALL if d.name not in halves]
+    names = [d.name for d in ALL if d.name not in halves and d.kind != "storage"]
     for a in names:
         for b in names:
             if frozenset((a, b)) not in defined:

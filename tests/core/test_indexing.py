@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -66,8 +67,11 @@ def test_masks_mean_what_they_mean_in_numpy(device: str, data: st.DataObject) ->
     shape = data.draw(full_shapes)
     axes = data.draw(st.integers(1, len(shape)))
     mask = data.draw(npst.arrays(np.bool_, shape[:axes]))
-    check(array_of(shape), mask, device)
-    check_assignment(array_of(shape), mask, -1.0, device)
+    x = array_of(shape)
+    check(x, mask, device)
+    check_assignment(x, mask, -1.0, device)
+    check_assignment(x, mask, np.asarray(-array_of(x[mask].shape) - 1.0), device)
+    check_assignment(x, mask, np.asarray(-array_of(shape[axes:]) - 1.0), device)
 
 
 @given(data=st.data())
@@ -85,6 +89,62 @@ def test_slices_ints_newaxis_and_arrays_mix_as_in_numpy(device: str, data: st.Da
             key += [None] * (kind != "slice") + [data.draw(st.slices(size))]
     check(array_of(shape), tuple(key), device)
     check_assignment(array_of(shape), tuple(key), -1.0, device)
+
+
+@st.composite
+def mixed_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Ints, slices of any step, newaxis, an ellipsis, index arrays that broadcast, masks of one or two axes, bools."""
+    lengths = draw(st.sampled_from([(2, 3), (3,), (1, 2), ()]))
+    key: list[Any] = []
+    rest, axis = list(shape), 0
+    stop = draw(st.integers(0, len(shape)))  # axes that the key names
+    masked = False
+    while axis < stop:
+        kind = draw(st.sampled_from(["slice", "int", "array", "array", "newaxis", "mask", "bool"]))
+        size = rest[axis]
+        if kind == "newaxis":
+            key.append(None)
+        elif kind == "bool":
+            key.append(draw(st.booleans()))
+            masked = masked or not key[-1]
+        elif kind == "slice":
+            key.append(draw(st.slices(size)))
+            axis += 1
+        elif kind == "mask" and not masked and lengths == ():
+            width = draw(st.integers(1, min(2, stop - axis)))
+            key.append(draw(npst.arrays(np.bool_, tuple(rest[axis : axis + width]))))
+            masked = True
+            axis += width
+        elif kind == "int":
+            key.append(draw(st.integers(-size, size - 1)))
+            axis += 1
+        elif kind in ("array", "mask"):
+            some = tuple(1 if draw(st.booleans()) else n for n in lengths)[draw(st.integers(0, len(lengths))) :]
+            key.append(draw(npst.arrays(np.int64, some, elements=st.integers(-size, size - 1))))
+            axis += 1
+    if draw(st.booleans()):
+        # what the rest of the axes stands for, or nothing at all
+        key.insert(len(key) if axis < len(shape) else draw(st.integers(0, len(key))), ...)
+    return tuple(key)
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_mixed_keys_read_and_write_what_they_do_in_numpy(device: str, data: st.DataObject) -> None:
+    shape = data.draw(npst.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=4))
+    key = data.draw(mixed_keys(shape))
+    x = array_of(shape)
+    try:
+        target = x[key].shape
+    except IndexError:  # several bools that do not broadcast
+        with pytest.raises((IndexError, ValueError), match="Remedy"):
+            fb.asarray(x, device=device)[ours(key, device)]
+        return
+    check(x, key, device)
+    check_assignment(x, key, -1.0, device)
+    # places that occur twice get one value, whichever comes last
+    value_shape = tuple(1 if data.draw(st.booleans()) else d for d in target)[data.draw(st.integers(0, 4)) :]
+    check_assignment(x, key, np.full(value_shape, -3.0), device)
 
 
 @given(data=st.data())
@@ -124,6 +184,87 @@ def test_hard_keys_mean_what_they_mean_in_numpy(key: Any, device: str) -> None:
     check_assignment(x, key, -5.0, device)
 
 
+_I, _J, _MASK = np.asarray([[0, 1], [1, 0]]), np.asarray([1, 0]), np.asarray([[True, False, True], [False, True, False]])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        (_I, ..., _J),
+        (_I, _J, ..., _J),
+        (0, slice(None), _J),
+        (slice(None), 0, _J),
+        (_J, 0, _J),
+        (_J, slice(None), 0),
+        (_J, None, _J),
+        (None, _J, _J),
+        (_J, _J, None),
+        (_I, slice(None, None, -1), _I),
+        (slice(None, None, -1), _J, slice(None, None, -2)),
+        (_MASK,),
+        (_MASK, slice(1, 3)),
+        (_MASK, None, 0),
+        (slice(None), _MASK[0], _J),
+        (0, _MASK[0], [0, 1]),
+        (True, _J),
+        (_J, True, _J),
+        (False, slice(None), _J[:1]),
+        (np.asarray(1), slice(None), _J),
+        (np.int64(1), _J),
+        (slice(5, 2), _J),
+        (_J[:0], slice(None), _J[:0]),
+    ],
+    ids=repr,
+)
+def test_the_block_of_index_tensors_stands_where_numpy_puts_it(key: Any, device: str) -> None:
+    x = np.arange(24.0).reshape(2, 3, 4)
+    check(x, key, device)
+    check_assignment(x, key, -5.0, device)
+    check_assignment(x, key, -array_of(x[key].shape) - 1.0, device)
+
+
+def test_index_tensors_may_have_any_integer_dtype_and_layout(device: str) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    for dtype in ("int8", "uint8", "int32", "uint16", "uint64"):
+        at = fb.asarray([[2, 0], [1, 1]], dtype=dtype, device=device)
+        np.testing.assert_array_equal(fb.asarray(x, device=device)[at.mT, at].numpy(), x[[[2, 1], [0, 1]], [[2, 0], [1, 1]]])
+
+
+def test_augmented_assignment_changes_the_places_of_its_key(device: str) -> None:
+    want = np.arange(24.0).reshape(4, 6)
+    x = fb.asarray(want, device=device)
+    alias = x.detach()
+    at = np.asarray([3, 1])
+    x[1:4:2, ::-1] += 1.0
+    want[1:4:2, ::-1] += 1.0
+    x[fb.asarray(at, device=device), ::2] *= fb.asarray([2.0, 3.0, 4.0], device=device)
+    want[at, ::2] *= [2.0, 3.0, 4.0]
+    x[x > 20.0] -= 5.0
+    want[want > 20.0] -= 5.0
+    x[...] /= 2.0
+    want[...] /= 2.0
+    np.testing.assert_allclose(x.numpy(), want, rtol=1e-6)
+    assert alias.tolist() == np.arange(24.0).reshape(4, 6).tolist()
+    y = fb.asarray(1.0, device=device)
+    y[()] = 3.0
+    y[...] += 1.0
+    assert y.item() == 4.0
+
+
+@pytest.mark.parametrize("engine", ["numpy", "cpu"])
+def test_a_key_costs_the_memory_of_its_result(engine: str) -> None:
+    x = fb.zeros((400, 50, 100), device=engine)  # 8 MB
+    r, c = (fb.asarray(np.arange(20) * 2, device=engine) for _ in range(2))
+    for key in ((r, slice(None), c), (r, c), (r, 0, c), (slice(None), c[:5], slice(0, 2)), (0, slice(None), c)):
+        tracemalloc.start()
+        try:
+            result = x[key]
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 16 * result.nbytes + 60_000
+
+
 @pytest.mark.parametrize("key", [True, False, np.asarray(True)], ids=repr)
 def test_a_bool_adds_an_axis_as_in_numpy(key: Any, device: str) -> None:
     check(np.arange(3.0), key, device)
@@ -149,6 +290,22 @@ def test_an_int_outside_its_axis_is_an_index_error(key: Any, device: str) -> Non
         x[key]
     with pytest.raises(IndexError):
         x[key] = 1.0
+
+
+def test_index_tensors_that_do_not_broadcast_are_a_shape_error(device: str) -> None:
+    x, two, three = fb.zeros((3, 4), device=device), fb.asarray([0, 1], device=device), fb.asarray([0, 1, 2], device=device)
+    with pytest.raises(fb.ShapeError, match="index tensors"):
+        x[two, three]
+    with pytest.raises(fb.OutOfRangeError, match="too many indices"):
+        x[two, two, two]
+    with pytest.raises(fb.OutOfRangeError, match="must lie in"):
+        x[two, 4]
+    with pytest.raises(fb.ShapeError):
+        x[two, two] = fb.ones(3, device=device)
+    with pytest.raises(fb.OutOfRangeError, match=r"\[-4, 4\)"):
+        x[two, three[:2] + 3]
+    with pytest.raises(fb.OutOfRangeError, match=r"\[-3, 3\)"):
+        x[three + 1, three]
 
 
 @pytest.mark.parametrize("at", [[0, 3], [-4]])

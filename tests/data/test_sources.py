@@ -67,10 +67,11 @@ def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urllib.request, "urlopen", refuse)
 
 
-def test_every_source_names_four_files_by_distinct_sha256_and_size() -> None:
+def test_every_source_names_its_files_by_distinct_sha256_and_size() -> None:
     checksums = []
-    for published in SOURCES.values():
-        assert {role: file.name for role, file in published.files.items()} == NAMES
+    for name, published in SOURCES.items():
+        expected = {"series": "ETTh1.csv"} if name == "ett" else NAMES
+        assert {role: file.name for role, file in published.files.items()} == expected
         assert published.mirrors
         assert all(url.startswith("http") and url.endswith("/") for url in published.mirrors)
         checksums += [file.sha256 for file in published.files.values()]
@@ -283,7 +284,7 @@ def test_an_unknown_name_or_split_is_refused_with_the_valid_ones() -> None:
         load("cifar", "train")
     with pytest.raises(DataError, match="unknown split of mnist: expected one of train, test; received 'val'"):
         load("mnist", "val")
-    with pytest.raises(DataError, match="expected one of mnist, fashion-mnist; received 'digits'"):
+    with pytest.raises(DataError, match="expected one of mnist, fashion-mnist, ett; received 'digits'"):
         resolve("digits")
     with pytest.raises(DataError, match="mnist has no split 'val'"):
         resolve("mnist", split="val")

@@ -66,8 +66,70 @@ _FLOAT_UNARY = [
     "ones_like",
     "empty_like",
     "attach",
+    "argwhere",
+    "corrcoef",
+    "count_nonzero",
+    "cov",
+    "flatnonzero",
+    "median",
+    "nanargmax",
+    "nanargmin",
+    "nanmax",
+    "nanmean",
+    "nanmedian",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "nonzero",
+    "ptp",
+    "unique",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+]
+_ACTIVATIONS = [
+    "celu",
+    "elu",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_sigmoid",
+    "mish",
+    "relu6",
+    "selu",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "tanhshrink",
+]
+_FLOAT_UNARY += [
+    *_ACTIVATIONS,
+    "angle",
+    "asinh",
+    "atan",
+    "conj",
+    "cosh",
+    "exp2",
+    "imag",
+    "real",
+    "reciprocal",
+    "signbit",
+    "sinh",
+    "tan",
+    "trunc",
 ]
 _FLOAT_BINARY = [
+    "atan2",
+    "complex",
+    "copysign",
+    "hypot",
+    "logaddexp",
+    "nextafter",
     "add",
     "subtract",
     "multiply",
@@ -84,11 +146,24 @@ _FLOAT_BINARY = [
     "greater_equal",
     "vecdot",
     "mse_loss",
+    "l1_loss",
+    "huber_loss",
+    "smooth_l1_loss",
+    "kl_div",
+    "poisson_nll_loss",
+    "cosine_similarity",
 ]
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(_FLOAT_UNARY, (F,)),
-    **dict.fromkeys(("log", "log1p", "sqrt"), (P,)),
+    **dict.fromkeys(("log", "log1p", "log2", "log10", "sqrt", "rsqrt"), (P,)),
+    **dict.fromkeys(("acos", "asin", "atanh"), (F / 4,)),
+    "acosh": (P + 1,),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"), (I, I)),
+    "bitwise_invert": (I,),
+    "threshold": (F, 0.5, 0.0),
+    "prelu": (F, V),
+    **dict.fromkeys(("glu", "swiglu"), (IMAGE,)),
     **dict.fromkeys(_FLOAT_BINARY, (F, F)),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), (B, B)),
     **dict.fromkeys(("logical_not", "all", "any"), (B,)),
@@ -98,6 +173,16 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "astype": (F, fb.float64),
     "full_like": (F, 2.0),
     "one_hot": (I, 2),
+    **dict.fromkeys(("cumulative_sum", "cumulative_prod", "cummax", "cummin"), (V,)),
+    **dict.fromkeys(("quantile", "nanquantile", "percentile"), (F, np.asarray([0.25, 0.5], np.float32))),
+    **dict.fromkeys(("bucketize", "digitize", "isin"), (F, V)),
+    "average": (F, None, P),
+    "bincount": (I[0], V),
+    "diff": (F, -1, 1, F, F),
+    "histogram": (F, V, None, P),
+    "searchsorted": (V, F, "left", I[0]),
+    "top_k": (F, 2),
+    "trapezoid": (F, F),
     "meshgrid": (V, V, V),
     "broadcast_arrays": (F, V),
     "broadcast_to": (V, (2, 3)),
@@ -109,9 +194,33 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "pad": (F, ((1, 0), (0, 2))),
     "concat": ([F, F, F],),
     "stack": ([F, F],),
+    "split": (F, (1, 1)),
     "take": (V, I),
     "take_along_axis": (F, I),
     "scatter_add": (F, I, F),
+    "scatter": (F, I, F),
+    "put_along_axis": (F, I, F),
+    "index_add": (F, np.asarray([1, 0]), F),
+    "index_copy": (F, np.asarray([1, 0]), F),
+    "masked_fill": (F, B, np.asarray(1.0, np.float32)),
+    "masked_select": (F, B),
+    "embedding": (I, F),
+    "einsum": ("ij,kj->ik", F, F),
+    "outer": (V, F),
+    "diag": (F,),
+    "diag_embed": (F,),
+    "diagonal": (F,),
+    "swapaxes": (F, 0, 1),
+    **dict.fromkeys(("atleast_1d", "atleast_2d", "atleast_3d", "flatten", "ravel", "rot90", "unstack"), (F,)),
+    **dict.fromkeys(("hstack", "vstack"), ([F, F],)),
+    "array_split": (F, 2),
+    "chunk": (F, 2),
+    "roll": (F, 1),
+    "tile": (F, 2),
+    "repeat": (V, np.asarray([1, 0, 2])),
+    "unfold": (F, 1, 2),
+    "unfold2d": (IMAGE, 2),
+    "fold2d": (np.ones((1, 4, 4), np.float32), (3, 3), 2),
     "matmul": (F, F.T.copy()),
     "tensordot": (
         F,
@@ -119,16 +228,47 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     ),
     "softmax": (F,),
     "layer_norm": (F, V, V),
+    "rms_norm": (F, V),
+    "local_response_norm": (IMAGE, 2),
+    "batch_norm": (F, V, V, V, V),
+    "instance_norm": (IMAGE, V[:2], V[:2]),
+    "group_norm": (F, 3, V, V),
+    "conv1d": (IMAGE[0], np.ones((3, 4, 2), np.float32), V),
     "conv2d": (IMAGE, KERNEL, V),
-    "max_pool2d": (IMAGE, 2),
-    "avg_pool2d": (IMAGE, 2),
-    "scaled_dot_product_attention": (F[None], F[None], F[None], np.ones((1, 2, 2), np.bool_)),
-    "cross_entropy": (F, np.asarray([0, 2])),
+    "conv3d": (IMAGE[None], np.ones((3, 2, 2, 2, 2), np.float32), V),
+    "conv_transpose1d": (IMAGE[0], np.ones((4, 3, 2), np.float32), V),
+    "conv_transpose2d": (IMAGE, KERNEL[:2], V[:2]),
+    "conv_transpose3d": (IMAGE[None], np.ones((2, 3, 2, 2, 2), np.float32), V),
+    **dict.fromkeys(("max_pool1d", "avg_pool1d", "adaptive_avg_pool1d", "adaptive_max_pool1d"), (IMAGE[0], 2)),
+    **dict.fromkeys(("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d"), (IMAGE, 2)),
+    **dict.fromkeys(("max_pool3d", "avg_pool3d", "adaptive_avg_pool3d", "adaptive_max_pool3d"), (IMAGE[None], 2)),
+    "max_unpool": (IMAGE, np.arange(64).reshape(2, 2, 4, 4) % 16, (4, 4)),
+    "interpolate": (IMAGE, 3),
+    "pixel_shuffle": (IMAGE.reshape(2, 8, 2, 2), 2),
+    "pixel_unshuffle": (IMAGE, 2),
+    "scaled_dot_product_attention": (F[None], F[None], F[None], np.ones((1, 2, 2), np.bool_), F[None, :, :2]),
+    "cross_entropy": (F, np.asarray([0, 2]), V),
+    "nll_loss": (F, np.asarray([0, 2]), V),
+    "binary_cross_entropy": (P, P, P),
+    "binary_cross_entropy_with_logits": (F, P, P, V),
+    "gaussian_nll_loss": (F, F, P),
+    "hinge_embedding_loss": (F, np.sign(F)),
+    "soft_margin_loss": (F, np.sign(F)),
+    "margin_ranking_loss": (F, F, np.sign(F)),
+    "cosine_embedding_loss": (F, F, np.asarray([1, -1])),
+    "triplet_margin_loss": (F, F, F),
+    "ctc_loss": (F[:, None], np.asarray([[1]]), np.asarray([2]), np.asarray([1])),
 }
 
 KEYWORDS: dict[str, dict[str, Any]] = {"tensordot": {"axes": 1}}
 # arguments given by keyword only
-BY_NAME = {"scaled_dot_product_attention": ("mask",)}
+BY_NAME = {
+    "scaled_dot_product_attention": ("mask", "bias"), "batch_norm": ("mean", "variance"),
+    "average": ("axis", "weights"),
+    "diff": ("axis", "n", "prepend", "append"),
+    "histogram": ("range", "weights"),
+    "searchsorted": ("side", "sorter"),
+}
 
 EXEMPT = {
     "read": "it reads tensors of any devices",
@@ -186,8 +326,9 @@ class Call:
                 grouped[base].append(value)
             else:
                 positional.append(value)
-        if self.name in ("meshgrid", "broadcast_arrays"):
-            positional = positional[0]
+        parameters = inspect.signature(self.function).parameters.values()
+        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            positional = [*positional[:-1], *positional[-1]]
         return self.function(*positional, **by_name, **KEYWORDS.get(self.name, {}), **keywords)
 
     @property
@@ -197,11 +338,11 @@ class Call:
 
 
 def _named(function: Callable[..., Any], name: str, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    names = list(inspect.signature(function).parameters)
-    if name in ("meshgrid", "broadcast_arrays"):
-        yield from ((f"arrays[{i}]", a) for i, a in enumerate(args))
-        return
-    for key, value in zip(names, args, strict=False):
+    parameters = list(inspect.signature(function).parameters.values())
+    several = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), len(args))
+    if several < len(args):
+        args = (*args[:several], list(args[several:]))
+    for key, value in zip((p.name for p in parameters), args, strict=False):
         if isinstance(value, list):
             yield from ((f"{key}[{i}]", a) for i, a in enumerate(value))
         else:

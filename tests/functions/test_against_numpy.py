@@ -121,6 +121,18 @@ def test_concat_and_stack(axis: Any, device: str) -> None:
         close(fb.stack(ours, axis=axis), np.stack([a, b, a], axis=axis))
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_split(axis: int, device: str) -> None:
+    x = np.arange(24.0).reshape(4, 6)
+    first = x.shape[axis] - 3
+    parts = fb.split(fb.asarray(x, device=device), (first, 0, 3), axis=axis)
+    for part, want in zip(parts, np.split(x, [first, first], axis=axis), strict=True):
+        close(part, want)
+    for sizes in ((1, 1), (-1, 7), (), 3.5):
+        with pytest.raises(fb.ShapeError, match="split"):
+            fb.split(fb.asarray(x, device=device), sizes, axis=axis)  # type: ignore[arg-type]
+
+
 def test_concat_promotes(device: str) -> None:
     parts = [fb.ones(2, dtype=d, device=device) for d in (fb.int8, fb.uint8, fb.int16)]
     assert fb.concat(parts).dtype is fb.int16
@@ -164,6 +176,33 @@ def test_moving_elements(device: str) -> None:
         close(g, w)
     with pytest.raises(fb.ShapeError, match="squeeze drops axes of size 1"):
         fb.squeeze(x, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp", "exp2", "expm1",
+     "log", "log2", "log10", "log1p", "sqrt", "square", "reciprocal", "trunc", "floor", "ceil", "signbit", "sign", "abs"],
+)  # fmt: skip
+def test_functions_of_one_number(name: str, device: str) -> None:
+    with np.errstate(all="ignore"):
+        x = X / 4 if name in ("asin", "acos", "atanh") else np.abs(X) + 1.0 if name == "acosh" or "log" in name else X
+        close(getattr(fb, name)(fb.asarray(x, device=device)), getattr(np, name)(x))
+
+
+@pytest.mark.parametrize("name", ["atan2", "hypot", "copysign", "logaddexp", "nextafter", "pow", "maximum", "minimum"])
+def test_functions_of_two_numbers(name: str, device: str) -> None:
+    x, y = np.abs(X) + 0.5, X[:, ::-1]
+    close(getattr(fb, name)(fb.asarray(x, device=device), fb.asarray(y, device=device)), getattr(np, name)(x, y))
+    close(getattr(fb, name)(fb.asarray(x, device=device), 1.5), getattr(np, name)(x, 1.5))
+
+
+@pytest.mark.parametrize(
+    "name", ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "bitwise_invert"]
+)
+def test_functions_of_bits(name: str, device: str) -> None:
+    x, y = np.arange(-6, 6).reshape(3, 4), np.arange(4)
+    operands = (x,) if name == "bitwise_invert" else (x, y)
+    close(getattr(fb, name)(*(fb.asarray(v, device=device) for v in operands)), getattr(np, name)(*operands))
 
 
 def test_choosing_and_limiting(device: str) -> None:

@@ -66,6 +66,69 @@ def test_linspace_eye_full_and_one_hot(device: str) -> None:
     np.testing.assert_array_equal(fb.one_hot(fb.asarray([2, 0], device=device), 3).numpy(), np.eye(3)[[2, 0]])
     with pytest.raises(IndexError):
         fb.one_hot(fb.asarray([3], device=device), 3)
+    with pytest.raises(IndexError, match="one_hot: indices must lie"):
+        fb.one_hot(fb.asarray([-1], device=device), 3)
+    with pytest.raises(fb.DTypeError, match="integer"):
+        fb.one_hot(fb.asarray([1.0], device=device), 3)
+    labels = fb.asarray(np.zeros((2, 3), np.uint8), device=device)
+    assert fb.one_hot(labels, 4, dtype=fb.bool).shape == (2, 3, 4)
+    assert fb.one_hot(labels[:0], 0).shape == (0, 3, 0)
+    # a row for each class of a large vocabulary is never made
+    assert fb.sum(fb.one_hot(fb.asarray([99_999, 7], device=device), 100_000)).item() == 2.0
+
+
+def test_numbers_spaced_by_powers(device: str) -> None:
+    for endpoint in (True, False):
+        given = {"endpoint": endpoint, "device": device, "dtype": fb.float64}
+        np.testing.assert_allclose(
+            fb.logspace(0, 3, 7, base=2.0, **given).numpy(), np.logspace(0, 3, 7, base=2.0, endpoint=endpoint)
+        )
+        np.testing.assert_allclose(fb.geomspace(1, 256, 5, **given).numpy(), np.geomspace(1, 256, 5, endpoint=endpoint))
+        np.testing.assert_allclose(fb.geomspace(-1, -8, 4, **given).numpy(), np.geomspace(-1, -8, 4, endpoint=endpoint))
+    assert fb.logspace(0, 2, 3, device=device).dtype is fb.float32
+    assert fb.linspace(0, 1j, 3, device=device).dtype is fb.complex64
+    assert fb.geomspace(1, 8, 4, dtype=fb.int32, device=device).dtype is fb.int32
+    assert fb.linspace(0, 1, 0, device=device).shape == (0,)
+    for call in (fb.linspace, fb.logspace, fb.geomspace):
+        for num in (-1, 2.5, (2, 3)):
+            with pytest.raises(fb.ShapeError):
+                call(1.0, 2.0, num, device=device)
+    with pytest.raises(fb.OutOfRangeError, match="must not be 0"):
+        fb.geomspace(0, 8, 4, device=device)
+    with pytest.raises(fb.ShapeError, match="≥ 0"):
+        fb.eye(-1, device=device)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda d: fb.full(2, "a", device=d),
+        lambda d: fb.full(2, [1, 2], device=d),
+        lambda d: fb.full(2, None, device=d),
+        lambda d: fb.arange("a", device=d),
+        lambda d: fb.arange(0, [3], device=d),
+        lambda d: fb.linspace(None, 1, 3, device=d),
+        lambda d: fb.logspace(0, "b", 3, device=d),
+        lambda d: fb.geomspace(0, np.ones(2), 3, device=d),
+    ],
+)
+def test_what_is_no_number_is_refused(call: Any, device: str) -> None:
+    with pytest.raises(fb.OperandError, match="is a number"):
+        call(device)
+
+
+@pytest.mark.parametrize("k", [-4, -1, 0, 2, 6])
+def test_places_of_triangles(k: int, device: str) -> None:
+    for rows, columns in ((3, 3), (2, 4), (4, 2), (0, 3)):
+        for ours, theirs in ((fb.tril_indices, np.tril_indices), (fb.triu_indices, np.triu_indices)):
+            found, want = ours(rows, columns, k=k, device=device), theirs(rows, k, columns)
+            for at, w in zip(found, want, strict=True):
+                assert at.dtype is fb.int64
+                np.testing.assert_array_equal(at.numpy(), w)
+            x = np.arange(float(rows * columns)).reshape(rows, columns)
+            np.testing.assert_array_equal(fb.asarray(x, device=device)[found].numpy(), x[want])
+    with pytest.raises(fb.ShapeError):
+        fb.tril_indices(-2, device=device)
 
 
 @pytest.mark.parametrize(

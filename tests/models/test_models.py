@@ -14,7 +14,8 @@ from firebrick.core.errors import ConfigError, ShapeError
 SMALL: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": (32,)},
     "cnn": {"width": 4, "features": 32},
-    "transformer": {"dim": 16, "heads": 2, "layers": 1},
+    "transformer-classifier": {"dim": 16, "heads": 2, "layers": 1},
+    "resnet18": {"width": 2},
 }
 
 
@@ -56,8 +57,8 @@ def test_agreement_in_float64_would_show_a_wrong_update() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "epochs", "goal"),
-    [("mlp", {}, 10, 0.95), ("cnn", {}, 8, 0.97), ("transformer", {"dim": 32}, 12, 0.90)],
-    ids=["mlp", "cnn", "transformer"],
+    [("mlp", {}, 10, 0.95), ("cnn", {}, 8, 0.97), ("transformer-classifier", {"dim": 32}, 12, 0.90)],
+    ids=["mlp", "cnn", "transformer-classifier"],
 )
 def test_models_learn_the_digits(name: str, settings: dict[str, Any], epochs: int, goal: float) -> None:
     train, test = fb.data.datasets.load("digits", "train"), fb.data.datasets.load("digits", "test")
@@ -80,10 +81,10 @@ def test_models_learn_the_digits(name: str, settings: dict[str, Any], epochs: in
     assert (predicted == test.labels).mean() >= goal
 
 
-@pytest.mark.parametrize("name", fb.models.names())
-@pytest.mark.parametrize(("image", "channels", "classes"), [(8, 1, 10), (28, 1, 10), (32, 3, 5)])
+@pytest.mark.parametrize("name", fb.models.names("classification"))
+@pytest.mark.parametrize(("image", "channels", "classes"), [(12, 1, 10), (28, 1, 10), (32, 3, 5)])
 def test_models_are_built_for_their_images_and_classes(name: str, image: int, channels: int, classes: int) -> None:
-    model = fb.models.build(name, image, channels, classes)
+    model = fb.models.build(name, image, channels, classes, **({"width": 4} if name == "resnet18" else {}))
     assert model(fb.zeros((2, channels, image, image))).shape == (2, classes)
 
 
@@ -118,7 +119,17 @@ def test_a_forecaster_learns_a_sine() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: fb.models.build("resnet", 8), ConfigError, "a model is one of mlp, cnn, transformer\nReceived: 'resnet'"),
+        (
+            lambda: fb.models.build("resnet", 8),
+            ConfigError,
+            "a model is one of mlp, cnn, lenet, resnet18, transformer-classifier, .*, patchtst\nReceived: 'resnet'",
+        ),
+        (lambda: fb.models.build("cnn"), ConfigError, "cnn takes images\nReceived: no image_size"),
+        (lambda: fb.models.build("patchtst", 8), ConfigError, "patchtst takes windows of series"),
+        (lambda: fb.models.build("cnn", 8, depth=3), ConfigError, "cnn has its own settings\nReceived: .*depth"),
+        (lambda: fb.models.names("vision"), ConfigError, "a task is one of classification, forecasting"),
+        (lambda: fb.models.lenet(image=8), ConfigError, "lenet: image is a height and width of at least 12"),
+        (lambda: fb.models.resnet18(width=0), ConfigError, "resnet: channels, classes, width and blocks are at least 1"),
         (lambda: fb.models.cnn(image=3), ConfigError, "cnn: image is a height and width of at least 4"),
         (lambda: fb.models.transformer(8, 3), ConfigError, "transformer: patch divides image\nReceived: image = 8, patch = 3"),
         (lambda: fb.models.transformer(8, 2)(fb.zeros((2, 1, 9, 9))), ShapeError, r"x is \[batch, 1, 8, 8\]"),
@@ -128,3 +139,18 @@ def test_a_forecaster_learns_a_sine() -> None:
 def test_errors_say_what_was_expected_and_received(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+def test_a_name_of_an_earlier_version_builds_the_same_model() -> None:
+    fb.random.seed(0)
+    one = fb.models.build("transformer", 8, dim=8)
+    fb.random.seed(0)
+    other = fb.models.build("transformer-classifier", 8, dim=8)
+    assert fb.models.canonical("transformer") == "transformer-classifier"
+    there = other.state_dict()
+    assert all(np.array_equal(t.numpy(), there[n].numpy()) for n, t in one.state_dict().items())
+
+
+def test_lenet_has_the_61706_parameters_of_lenet_5() -> None:
+    assert sum(p.size for p in fb.models.lenet(image=28).parameters()) == 61706
+    assert sum(p.size for p in fb.models.lenet(image=32).parameters()) > 61706  # the last map is 6 x 6 there

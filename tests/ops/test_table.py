@@ -153,6 +153,18 @@ def test_exact_dtypes_must_be_equal() -> None:
     assert not deviation(np.zeros((2, 1)), np.zeros((1, 2)), 1.0).ok
 
 
+def test_errors_of_complex_numbers_are_moduli_and_may_be_those_of_several_operations() -> None:
+    want = np.asarray([1e4 + 1e-4j])
+    step = np.finfo(np.float32).eps * 1e4
+    got = (want + 3j * step).astype(np.complex64)
+    assert 2.5 < deviation(got, want, 4.0).units < 3.5, "the small part's error is relative to the modulus"
+    op = OPS["divide"]
+    assert op.complex_tolerance == 4 * op.tolerance
+    z = (np.asarray([1e4 + 0j], np.complex64), np.asarray([1 + 0j], np.complex64))
+    assert check_results(op, z, {}, ((z[0] + np.complex64(3j * step)),), (z[0].astype(np.complex128),)).ok
+    assert not check_results(op, z, {}, ((z[0] + np.complex64(6j * step)),), (z[0].astype(np.complex128),)).ok
+
+
 def test_errors_of_sums_are_relative_to_what_was_summed() -> None:
     op = OPS["sum"]
     x = np.asarray([1e8, 1.0, -1e8], np.float32)

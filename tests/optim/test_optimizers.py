@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -43,24 +44,63 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {"lr": 0.1}),
     "sgd with momentum": ("SGD", {"lr": 0.1, "momentum": 0.9}),
     "sgd, nesterov, decay": ("SGD", {"lr": 0.05, "momentum": 0.8, "nesterov": True, "weight_decay": 0.1}),
+    "sgd, dampening": ("SGD", {"lr": 0.05, "momentum": 0.8, "dampening": 0.3}),
     "adam": ("Adam", {"lr": 0.01}),
     "adam, decay": ("Adam", {"lr": 0.02, "betas": (0.8, 0.99), "eps": 1e-4, "weight_decay": 0.1}),
     "adam without memory": ("Adam", {"lr": 0.02, "betas": (0.0, 0.9)}),
+    "adam, amsgrad": ("Adam", {"lr": 0.05, "betas": (0.9, 0.7), "amsgrad": True}),
     "adamw": ("AdamW", {"lr": 0.03}),
     "adamw, strong decay": ("AdamW", {"lr": 0.03, "weight_decay": 0.5}),
+    "adamw, amsgrad": ("AdamW", {"lr": 0.03, "betas": (0.9, 0.8), "amsgrad": True}),
+    "adamax": ("Adamax", {"lr": 0.02}),
+    "adamax, decay": ("Adamax", {"lr": 0.02, "betas": (0.7, 0.9), "eps": 1e-3, "weight_decay": 0.1}),
+    "nadam": ("NAdam", {"lr": 0.02}),
+    "nadam, decay": ("NAdam", {"lr": 0.02, "betas": (0.8, 0.95), "weight_decay": 0.1, "momentum_decay": 0.1}),
+    "nadam, decoupled": ("NAdam", {"lr": 0.02, "weight_decay": 0.2, "decoupled": True}),
+    "radam": ("RAdam", {"lr": 0.02}),
+    "radam, decay": ("RAdam", {"lr": 0.02, "betas": (0.8, 0.99), "weight_decay": 0.1}),
+    "radam that never adapts": ("RAdam", {"lr": 0.02, "betas": (0.9, 0.5)}),
+    "radam, decoupled": ("RAdam", {"lr": 0.02, "betas": (0.8, 0.9), "weight_decay": 0.2, "decoupled": True}),
+    "rmsprop": ("RMSprop", {"lr": 0.02}),
+    "rmsprop with momentum": ("RMSprop", {"lr": 0.02, "alpha": 0.9, "momentum": 0.7, "weight_decay": 0.1}),
+    "rmsprop, centered": ("RMSprop", {"lr": 0.02, "alpha": 0.8, "eps": 1e-3, "centered": True, "momentum": 0.5}),
+    "adagrad": ("Adagrad", {"lr": 0.1}),
+    "adagrad, decays": ("Adagrad", {"lr": 0.1, "lr_decay": 0.2, "weight_decay": 0.1, "initial": 0.5, "eps": 1e-3}),
+    "adadelta": ("Adadelta", {}),
+    "adadelta, decay": ("Adadelta", {"lr": 0.5, "rho": 0.7, "eps": 1e-3, "weight_decay": 0.1}),
+    "lamb": ("LAMB", {"lr": 0.02, "weight_decay": 0.1}),
+    "lamb without ratio": ("LAMB", {"lr": 0.02, "betas": (0.8, 0.9), "adapt": False}),
+    "lion": ("Lion", {"lr": 0.01}),
+    "lion, decay": ("Lion", {"lr": 0.01, "betas": (0.8, 0.9), "weight_decay": 0.3}),
+    "muon": ("Muon", {"lr": 0.02}),
+    "muon, plain": ("Muon", {"lr": 0.02, "nesterov": False, "momentum": 0.8, "adjust": "match_rms_adamw", "weight_decay": 0.0}),
+    "muon as adamw": ("Muon", {"lr": 0.02, "orthogonal": False}),
 }
+THEIRS = {"decoupled": "decoupled_weight_decay", "initial": "initial_accumulator_value"}  # torch's names, where they differ
+OWN_REFERENCE = ("LAMB", "Lion", "Muon")  # see test_against_papers.py
+
+
+@pytest.fixture
+def wide_torch() -> Iterator[Any]:
+    """torch with float64 for scalars: NAdam keeps its product of momenta in the default dtype."""
+    torch = pytest.importorskip("torch", reason="torch, to compare optimizers with")
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield torch
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("device", ["numpy", "cpu", "torch:cpu"])
-@pytest.mark.parametrize("case", CASES)
-def test_every_step_equals_torchs(case: str, device: str) -> None:
-    torch = pytest.importorskip("torch", reason="torch, to compare optimizers with")
+@pytest.mark.parametrize("case", [c for c, (name, _) in CASES.items() if name not in OWN_REFERENCE])
+def test_every_step_equals_torchs(case: str, device: str, wide_torch: Any) -> None:
+    torch = wide_torch
     name, settings = CASES[case]
     bag = Bag(_values(), device)
     ours = getattr(optim, name)(bag, **settings)
     params = [torch.tensor(v, requires_grad=True) for v in _values()]
-    theirs = getattr(torch.optim, name)(params, **settings)
-    for step in range(8):
+    theirs = getattr(torch.optim, name)(params, **{THEIRS.get(k, k): v for k, v in settings.items()})
+    for step in range(20):
         skip = (1,) if step in (0, 3) else ()  # a parameter without gradient is left as it is, and its step count with it
         theirs.zero_grad(set_to_none=True)
         total = sum(
@@ -72,7 +112,23 @@ def test_every_step_equals_torchs(case: str, device: str) -> None:
         theirs.step()
         ours.update(bag, fb.grad(lambda b, s=step, k=skip: _loss(b, s + 1, k))(bag))
         for p, q in zip(bag.p, params, strict=True):
-            np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_engine_takes_the_same_steps(case: str) -> None:
+    pytest.importorskip("torch", reason="torch, as an engine")
+    name, settings = CASES[case]
+    ends = []
+    for device in ("numpy", "cpu", "torch:cpu"):
+        bag = Bag(_values(), device)
+        opt = getattr(optim, name)(bag, **settings)
+        for step in range(20):
+            opt.update(bag, fb.grad(lambda b, s=step: _loss(b, s + 1, (1,) if s in (0, 3) else ()))(bag))
+        ends.append([p.numpy() for p in bag.p])
+    for other in ends[1:]:
+        for a, b in zip(ends[0], other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 
 def test_a_comparison_with_torch_can_fail() -> None:
@@ -179,7 +235,7 @@ def test_a_resumed_run_is_bit_identical(case: str, through: str) -> None:
     run(first, opt, range(4, 6))  # what happens later does not reach what was saved
     second = Bag(_values(7))
     second.load_state_dict(weights)
-    resumed = getattr(optim, name)(second, lr=123.0, **({"momentum": 0.1} if settings.get("momentum") else {}))
+    resumed = getattr(optim, name)(second, lr=123.0)  # the other settings come from the state too
     resumed.load_state_dict(saved)
     assert resumed.step == 4
     run(second, resumed, range(4, 9))
@@ -276,9 +332,21 @@ def test_a_list_of_parameters_is_updated_like_a_module() -> None:
         (lambda p: optim.SGD([p], lr="fast"), "a learning rate is a number or a schedule"),
         (lambda p: optim.SGD([p], lr=0.1, momentum=1.0), r"SGD: momentum lies in \[0, 1\)"),
         (lambda p: optim.SGD([p], lr=0.1, nesterov=True), "SGD: nesterov needs momentum"),
+        (lambda p: optim.SGD([p], lr=0.1, dampening=2.0), r"SGD: dampening lies in \[0, 1\]"),
+        (lambda p: optim.SGD([p], 0.1, 0.9, True, dampening=0.1), "SGD: nesterov has no dampening"),
+        (lambda p: optim.SGD([p], lr=optim.cosine), "a learning rate is a number or a schedule"),
+        (lambda p: optim.Adam([p], betas=0.9), "Adam: betas are two numbers"),
+        (lambda p: optim.Adamax([p], eps=0.0), "Adamax: eps is a finite number > 0"),
+        (lambda p: optim.RMSprop([p], alpha=1.0), r"RMSprop: alpha lies in \[0, 1\)"),
+        (lambda p: optim.Adagrad([p], initial=-1.0), "Adagrad: initial lies in"),
+        (lambda p: optim.Lion([p], betas=(1.0, 0.9)), r"Lion: betas\[0\] lies in"),
+        (lambda p: optim.Muon([p], adjust="none"), 'Muon: adjust is "original"'),
+        (lambda p: optim.Muon([p], steps=0), r"Muon: steps is an int in \[1, 100\)"),
+        (lambda p: optim.LBFGS([p], line_search="armijo"), 'LBFGS: line_search is "strong_wolfe" or None'),
+        (lambda p: optim.LBFGS([p], history=0), "LBFGS: history is an int ≥ 1"),
+        (lambda p: optim.EMA([p], decay=1.0), r"EMA: decay lies in \[0, 1\)"),
         (lambda p: optim.Adam([p], betas=(0.9, 1.0)), r"Adam: betas\[1\] lies in \[0, 1\)\nReceived: betas\[1\] = 1.0"),
         (lambda p: optim.AdamW([p], eps=-1.0), "AdamW: eps lies in"),
-        (lambda p: optim.cosine(0.1, 5, warmup=5), r"cosine: warmup lies in \[0, steps\)"),
     ],
 )
 def test_settings_without_meaning_are_refused(make: Any, text: str) -> None:
@@ -287,16 +355,6 @@ def test_settings_without_meaning_are_refused(make: Any, text: str) -> None:
 
 
 # schedules
-
-
-def test_cosine_rises_and_falls_by_its_formula() -> None:
-    rate = optim.cosine(0.5, steps=12, warmup=4, final=0.1)
-    for t in range(15):
-        u = min(max(t - 4, 0) / 8, 1.0)
-        expected = 0.5 * (t + 1) / 4 if t < 4 else 0.1 + 0.4 * (1 + np.cos(np.pi * u)) / 2
-        got = rate(fb.asarray(float(t), dtype=fb.float64))
-        assert got.shape == ()
-        np.testing.assert_allclose(got.item(), expected, rtol=1e-12)
 
 
 def test_a_schedule_is_read_at_the_number_of_updates_done() -> None:
@@ -336,12 +394,6 @@ def test_a_second_optimizer_counts_its_own_steps() -> None:
     used = optim.Adam(first, lr=0.1)
     used.update(first, fb.grad(lambda b: _loss(b, 1))(first))
     assert (used.step, optim.Adam(second, lr=0.1).step) == (1, 0)
-
-
-def test_changing_what_a_schedule_returned_changes_no_schedule() -> None:
-    rate = optim.constant(0.5)(fb.asarray(3.0))
-    rate += 1.0
-    assert optim.constant(0.5)(fb.asarray(3.0)).item() == 0.5
 
 
 def test_a_state_with_a_part_missing_or_of_integers_is_refused_before_anything_changes() -> None:

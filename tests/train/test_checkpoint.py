@@ -39,7 +39,22 @@ def test_what_is_saved_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert found.config == {"model": "tiny"}
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "bool",
+        "uint8",
+        "int32",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "complex64",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    ],
+)
 def test_every_dtype_that_safetensors_has_is_kept(tmp_path: Path, dtype: str) -> None:
     value = fb.astype(fb.asarray([0.0, 1.0, 3.0]), dtype)
     path = save_checkpoint(tmp_path / "c", model={"x": value, "empty": fb.zeros((0, 2)), "scalar": value[1]}, optimizer={},

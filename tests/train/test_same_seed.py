@@ -7,13 +7,24 @@ import pytest
 
 import firebrick as fb
 
+IMAGE, WINDOW = {"image_size": 12}, {"series": 2, "window": 24, "horizon": 4}
+SIZES = {
+    "mlp": IMAGE,
+    "cnn": IMAGE,
+    "lenet": IMAGE,
+    "resnet18": {**IMAGE, "width": 2},
+    "transformer-classifier": IMAGE,
+    "lstm-forecaster": WINDOW,
+    "patchtst": WINDOW,
+}
+
 
 def drawn(device: str, seed: int = 3) -> dict[str, bytes]:
     """Weights, batches and masks as one engine makes them."""
     fb.random.seed(seed)
     found = {}
     for name in fb.models.names():
-        model = fb.models.build(name, image_size=8).to(device)
+        model = fb.models.build(name, **SIZES[name]).to(device)
         found |= {f"{name} {path}": t.numpy().tobytes() for path, t in model.state_dict().items()}
     data = fb.data.ArrayDataset(np.arange(70, dtype=np.float32).reshape(35, 2), np.arange(35))
     loader = fb.data.DataLoader(data, 8, shuffle=True, seed=seed, device=device)

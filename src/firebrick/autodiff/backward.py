@@ -9,12 +9,12 @@ from typing import Any
 from firebrick.autodiff.anomaly import check_backward
 from firebrick.autodiff.distributed import reduced
 from firebrick.autodiff.gradients import Gradients
-from firebrick.autodiff.tape import Node, anomaly, grad_mode, handle, make_leaf, region, strategy
+from firebrick.autodiff.residuals import Memo, handle, last_uses, strategy
+from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, region
 from firebrick.core.bind import bind, constant, describe, not_a_tensor
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Vjp
-from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.ops.elementwise import add
 from firebrick.ops.movement import broadcast_to
@@ -31,11 +31,11 @@ def require_grad(x: Tensor) -> Tensor:
     """Track ``x`` as a leaf; returns it.
 
     Raises:
-        DTypeError: Only floating tensors have gradients.
+        DTypeError: Only floating and complex tensors have gradients.
         GradientError: It is the result of tracked operations already.
     """
-    if x.dtype.kind != "float":
-        raise DTypeError("gradients need a floating dtype", describe("x", x), "cast it: fb.astype(x, fb.float32)")
+    if not x.dtype.is_inexact:
+        raise DTypeError("gradients need a floating or complex dtype", describe("x", x), "cast it: fb.astype(x, fb.float32)")
     if x.node is None:
         make_leaf(x)
     elif x.node.op is not None:
@@ -59,6 +59,8 @@ def attach(x: Tensor) -> Tensor:
         >>> y.tracked, x.tracked, fb.backward(y * y)[y].item()
         (True, False, 6.0)
     """
+    if not isinstance(x, Tensor):
+        raise not_a_tensor("attach", "x", x, None)
     return x if x.dtype.kind in ("int", "uint", "bool") else require_grad(x.detach())
 
 
@@ -107,12 +109,11 @@ def reachable(root: Node, stop: frozenset[int] = frozenset()) -> list[Node]:
     return out
 
 
-def free(nodes: list[Node]) -> None:
-    """Let go of the residuals of nodes that no later backward pass may use."""
-    for node in nodes:
-        if node.op is not None:
-            node.freed = True
-            node.inputs = node.outputs = node.recipes = ()
+def _free(node: Node) -> None:
+    """Let go of the residuals of a node that no later backward pass may use."""
+    if node.op is not None:
+        node.freed = True
+        node.inputs = node.outputs = node.recipes = ()
 
 
 def backward(
@@ -152,10 +153,9 @@ def backward(
         cotangent = filled(1.0, result.detach())
     check_cotangent(result, cotangent)
     nodes = reachable(result.node)
-    found = run(nodes, {(result.node.id, result.slot): cotangent}, create_graph)
-    if not (retain_graph or create_graph):
-        free(nodes)
-    return Gradients(found)
+    return Gradients(
+        run(nodes, {(result.node.id, result.slot): cotangent}, create_graph, last=not (retain_graph or create_graph))
+    )
 
 
 def check_real(result: Tensor) -> None:
@@ -185,15 +185,23 @@ def run(
     cotangents: dict[tuple[int, int], Tensor],
     create_graph: bool,
     stop: frozenset[int] = frozenset(),
+    last: bool = False,
 ) -> dict[Node, Tensor]:
-    """Pass cotangents down the nodes (newest first), not past those of ``stop``; returns those of the leaves."""
+    """Pass cotangents down the nodes (newest first), not past those of ``stop``; returns those of the leaves.
+
+    In the ``last`` pass over these nodes, each lets go of its residuals as soon as its rule has run.
+    """
     found: dict[Node, Tensor] = {}
-    memo: dict[Any, Storage] = {}
+    memo = Memo()
+    over = last_uses(nodes)
     tokens = region.set(None), strategy.set("none")
     try:
         with grad_mode(create_graph):
-            for node in nodes:
+            for node, keys in zip(nodes, over, strict=True):
                 _step(node, cotangents, found, memo, create_graph, stop)
+                memo.forget(keys)
+                if last:
+                    _free(node)
     finally:
         region.reset(tokens[0])
         strategy.reset(tokens[1])
@@ -204,7 +212,7 @@ def _step(
     node: Node,
     cotangents: dict[tuple[int, int], Tensor],
     found: dict[Node, Tensor],
-    memo: dict[Any, Storage],
+    memo: Memo,
     create_graph: bool,
     stop: frozenset[int],
 ) -> None:
@@ -242,7 +250,7 @@ def _step(
         for v, p in zip(node.inputs, node.parents, strict=False)
     )
     outputs = tuple(handle(v, memo, node if track and v.aval.dtype.is_inexact else None, i) for i, v in enumerate(node.outputs))
-    rule = Vjp(inputs, outputs, node.in_avals, needs, node.params)
+    rule = Vjp(inputs, outputs, node.in_avals, needs, node.params, tuple(g is not None for g in gs))
     assert callable(node.op.vjp)
     results = node.op.vjp(whole[0] if len(whole) == 1 else tuple(whole), rule)
     for i, (g, p) in enumerate(zip(results, node.parents, strict=True)):

@@ -1,5 +1,6 @@
 """Trading time for memory: ``checkpoint(fn)`` forgets what happens inside ``fn`` and runs it again when needed;
-``checkpointing("balanced")`` forgets the results of memory-bound ops and computes them again one by one.
+``checkpointing("balanced")`` forgets the results of memory-bound ops and computes them again one by one, and
+``checkpointing(budget=…)`` whatever does not fit.
 
 The strategy belongs to the call or the context, never to tensors. What is run again must do the same operations; if it does
 not, the backward pass raises instead of using other values.
@@ -13,7 +14,8 @@ from functools import wraps
 from typing import Any
 from weakref import ref
 
-from firebrick.autodiff.tape import Node, Saved, Value, grad_mode, new_id, region, strategy
+from firebrick.autodiff.residuals import Budget, Memo, Value, save, strategy
+from firebrick.autodiff.tape import Node, grad_mode, new_id, region
 from firebrick.core import trees
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
@@ -26,12 +28,17 @@ STRATEGIES = ("none", "balanced")
 
 
 @contextmanager
-def checkpointing(name: str) -> Iterator[None]:
-    """Record with a checkpointing strategy inside a ``with`` block.
+def checkpointing(name: str = "none", *, budget: int | None = None) -> Iterator[None]:
+    """Record with a checkpointing strategy inside a ``with`` block; gradients have the same bits with each.
 
     Args:
         name: ``"none"`` keeps what gradient rules look at; ``"balanced"`` keeps results of compute-bound ops (matrix products,
             convolutions) and computes memory-bound ones again.
+        budget: In place of a name: at most so many bytes of results are kept for gradient rules. What is cheap to compute
+            again for its size is dropped first. Below about the size of one block's results, work grows without end.
+
+    Raises:
+        ConfigError: The name is unknown, the budget no positive number of bytes, or both are given.
 
     Example:
         >>> import firebrick as fb
@@ -39,10 +46,20 @@ def checkpointing(name: str) -> Iterator[None]:
         ...     g = fb.grad(lambda x: fb.sum(fb.exp(fb.sin(x))))(fb.zeros(2))
         >>> g.tolist()
         [1.0, 1.0]
+        >>> with fb.checkpointing(budget=64 * 2**20):
+        ...     g = fb.grad(lambda x: fb.sum(fb.exp(fb.sin(x))))(fb.zeros(2))
+        >>> g.tolist()
+        [1.0, 1.0]
     """
     if name not in STRATEGIES:
         raise ConfigError(f"a checkpointing strategy is one of {', '.join(STRATEGIES)}", repr(name), "use one of these")
-    token = strategy.set(name)
+    if budget is not None and (name != "none" or type(budget) is not int or budget < 1):
+        raise ConfigError(
+            "a checkpointing budget is a number of bytes ≥ 1, without another strategy",
+            f"{name!r}, budget = {budget!r}",
+            "pass e.g. fb.checkpointing(budget=512 * 2**20)",
+        )
+    token = strategy.set(name if budget is None else Budget(budget))
     try:
         yield
     finally:
@@ -59,11 +76,16 @@ class _Lost:
         self.aval: Aval = t.aval
         self.device: Device = t.device
 
-    def storage(self, memo: dict[Any, Storage]) -> Storage:
+    @property
+    def key(self) -> Region:
+        """What a memo calls the values of its region."""
+        return self.home
+
+    def storage(self, memo: Memo) -> Storage:
         kept = memo.get(self.home)
         if kept is None:
-            kept = memo[self.home] = self.home.again()  # type: ignore[assignment]
-        return kept[self.i]  # type: ignore[index, no-any-return]
+            kept = memo[self.home] = self.home.again()
+        return kept[self.i]
 
 
 class Region:
@@ -76,6 +98,7 @@ class Region:
         self.untracked: list[tuple[int, Callable[[], Storage | None]]] = []
         self.generators: dict[Any, Any] = {}
         self.over = False
+        self.repeats = False
 
     def keep(self, node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
         """Number a node's residuals instead of keeping them."""
@@ -136,11 +159,12 @@ class _Rerun:
 
     def __init__(self, wanted: list[tuple[str, Aval, Storage | None]]) -> None:
         self.wanted = wanted
+        self.repeats = True
         self.kept: list[Storage] = []
 
     def keep(self, node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
         assert node.op is not None
-        _save(node, inputs, outputs)
+        save(node, inputs, outputs)
         wants = [
             *(inputs if "inputs" in node.op.residuals else ()),
             *(outputs if "outputs" in node.op.residuals else ()),
@@ -166,7 +190,8 @@ class _AtOnce:
 
     def __init__(self, outer: Any) -> None:
         self.note_generator = outer.note_generator
-        self.keep = _save
+        self.repeats = outer.repeats
+        self.keep = save
 
 
 @contextmanager
@@ -178,12 +203,6 @@ def wanted_at_once() -> Iterator[None]:
         yield
     finally:
         region.reset(token)
-
-
-def _save(node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
-    assert node.op is not None
-    node.inputs = tuple(map(Saved, inputs)) if "inputs" in node.op.residuals else ()
-    node.outputs = tuple(map(Saved, outputs)) if "outputs" in node.op.residuals else ()
 
 
 def _equal(known: Storage, t: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""``gradcheck``: gradient rules against central differences, in float64."""
+"""``gradcheck``: gradient rules against central differences, in float64 and complex128."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from firebrick.autodiff.tape import grad_mode
 from firebrick.autodiff.transforms import vjp
+from firebrick.core.dtypes import complex_of, float64
 from firebrick.core.errors import DTypeError, GradientError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
@@ -23,13 +24,14 @@ def gradcheck(
     rtol: float = 1e-6,
     seed: int = 0,
 ) -> None:
-    """Check the gradient of ``fn`` by every floating input along random directions.
+    """Check the gradient of ``fn`` by every floating or complex input along random directions.
 
-    For a random cotangent u and direction v, ⟨pullback(u), v⟩ must equal the central difference of ⟨fn, u⟩ along v.
+    For a random cotangent u and direction v, ⟨pullback(u), v⟩ must equal the central difference of ⟨fn, u⟩ along v. Complex
+    numbers count as pairs of real ones: both parts are moved, and ⟨a, b⟩ is the real part of Σ conj(a) · b.
 
     Args:
         fn: Function of tensors that returns a tensor or a tuple of them; must be smooth at ``inputs``.
-        inputs: Tensors; the floating ones (float64) are checked.
+        inputs: Tensors; the floating ones (float64) and the complex ones (complex128) are checked.
         order: 2 checks the gradient of the gradient as well.
         step: Half the distance of the two points.
         rtol: Largest difference, relative to the size of the terms summed.
@@ -37,25 +39,31 @@ def gradcheck(
 
     Raises:
         GradientError: The gradient is wrong; the message gives both values.
-        DTypeError: A floating input is not float64.
+        DTypeError: A floating or complex input is not float64 or complex128.
 
     Example:
         >>> import firebrick as fb
         >>> fb.gradcheck(fb.sin, [fb.asarray([0.5, 1.0], dtype=fb.float64)])
     """
-    checked = [i for i, t in enumerate(inputs) if t.dtype.kind == "float"]
+    checked = [i for i, t in enumerate(inputs) if t.dtype.is_inexact]
     for i in checked:
-        if inputs[i].dtype.name != "float64":
-            raise DTypeError("gradcheck needs float64", f"input {i}: {inputs[i].aval}", "cast it: fb.astype(x, fb.float64)")
+        wide = complex_of(float64) if inputs[i].dtype.kind == "complex" else float64
+        if inputs[i].dtype is not wide:
+            raise DTypeError(
+                f"gradcheck needs {wide.name}", f"input {i}: {inputs[i].aval}", f"cast it: fb.astype(x, fb.{wide.name})"
+            )
     rng = np.random.default_rng(seed)
 
     def like(t: Tensor) -> Tensor:
-        made: Tensor = hooks.from_host(rng.uniform(-1, 1, t.shape), t.device)
+        drawn = rng.uniform(-1, 1, t.shape)
+        if t.dtype.kind == "complex":
+            drawn = drawn + 1j * rng.uniform(-1, 1, t.shape)
+        made: Tensor = hooks.from_host(drawn, t.device)
         return made
 
     def outputs_of(result: Any) -> list[Tensor]:
         items = result if isinstance(result, tuple) else (result,)
-        return [o for o in items if o.dtype.kind == "float"]
+        return [o for o in items if o.dtype.is_inexact]
 
     for k in range(len(outputs_of(fn(*inputs)))):
         _check_output(fn, list(inputs), checked, k, outputs_of, like, order, step, rtol)
@@ -70,7 +78,7 @@ def _linearised(fn: Callable[..., Tensor], primals: list[Tensor]) -> tuple[Tenso
     except GradientError as e:
         if "depend" not in str(e):
             raise
-        return plain, lambda u: tuple(hooks.from_host(np.zeros(p.shape), p.device) for p in primals)
+        return plain, lambda u: tuple(hooks.from_host(np.zeros(p.shape, p.dtype.np), p.device) for p in primals)
 
 
 def _check_output(
@@ -99,8 +107,8 @@ def _check_output(
                 return of_floats(*moved).numpy()
 
         host_u = u.numpy()
-        numeric_terms = host_u * (at(step) - at(-step)) / (2 * step)
-        analytic_terms = slopes[n].numpy() * host_v
+        numeric_terms = np.real(np.conj(host_u) * (at(step) - at(-step))) / (2 * step)
+        analytic_terms = np.real(np.conj(slopes[n].numpy()) * host_v)
         numeric, analytic = float(np.sum(numeric_terms)), float(np.sum(analytic_terms))
         size = float(np.sum(np.abs(numeric_terms)) + np.sum(np.abs(analytic_terms)))
         noise = 64 * np.finfo(np.float64).eps / step * float(np.sum(np.abs(host_u * at(0.0))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from firebrick.autodiff.tape import Node
@@ -94,6 +94,24 @@ class Gradients:
         if gradient.shape != leaf.shape:
             raise ShapeError("a gradient has its leaf's shape", received, "reshape or sum it")
         self._found[leaf.leaf] = gradient
+
+    def change(self, fn: Callable[[Tensor], Tensor]) -> None:
+        """Replace every gradient by ``fn`` of it.
+
+        Raises:
+            ShapeError, DeviceMismatchError, DTypeError: It is of another shape, device or dtype; nothing was changed.
+        """
+        changed = {leaf: fn(g) for leaf, g in self._found.items()}
+        for leaf, g in changed.items():
+            old = self._found[leaf]
+            if (g.shape, g.dtype, g.device) != (old.shape, old.dtype, old.device):
+                kind = ShapeError if g.shape != old.shape else DTypeError if g.dtype is not old.dtype else DeviceMismatchError
+                raise kind(
+                    "a changed gradient has the shape, dtype and device it had",
+                    f"{describe('gradient', old)} and {describe('changed', g)}",
+                    "reshape, cast or move it back",
+                )
+        self._found.update(changed)
 
     def items(self) -> list[tuple[int, Tensor]]:
         """(leaf id, gradient) pairs."""

@@ -3,8 +3,8 @@
 A node holds its op, the nodes of its operands and the values its gradient rule will look at; a tensor holds its node. So
 the graph lives exactly as long as something needs it. A *leaf* node has no op; its id is the tensor's leaf id.
 
-Values that a rule looks at are kept as ``Saved`` (the storage itself) or, under a checkpointing strategy, as ``Recipe``
-(how to compute it again). Cotangents are summed in the order of nodes, so gradients have the same bits every time.
+Values that a rule looks at are kept as ``residuals`` says. Cotangents are summed in the order of nodes, so gradients have
+the same bits every time.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 from weakref import ref
 
+from firebrick.autodiff.residuals import Value, keep
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
-from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
 _ids = count(1)
 _leaf_ids = count(1)
 _enabled: ContextVar[bool] = ContextVar("firebrick_grad", default=True)
-strategy: ContextVar[str] = ContextVar("firebrick_checkpointing", default="none")
 region: ContextVar[Any] = ContextVar("firebrick_checkpoint_region", default=None)
 anomaly: ContextVar[bool] = ContextVar("firebrick_anomaly", default=False)
 
@@ -34,55 +33,6 @@ anomaly: ContextVar[bool] = ContextVar("firebrick_anomaly", default=False)
 def new_id() -> int:
     """A position on the tape: what is recorded from here on has larger ids."""
     return next(_ids)
-
-
-class Value(Protocol):
-    """A residual: something that can give back a tensor's storage."""
-
-    aval: Aval
-    device: Device
-
-    def storage(self, memo: dict[Any, Storage]) -> Storage: ...
-
-
-class Saved:
-    """A residual that is kept."""
-
-    __slots__ = ("_storage", "aval", "device")
-
-    def __init__(self, t: Tensor) -> None:
-        self._storage, self.aval, self.device = t.storage, t.aval, t.device
-
-    def storage(self, memo: dict[Any, Storage]) -> Storage:
-        return self._storage
-
-
-class Recipe:
-    """A residual that is computed again when needed: a result of a memory-bound op, from its operands' residuals."""
-
-    __slots__ = ("aval", "device", "inputs", "key", "op", "params", "slot")
-
-    def __init__(self, op: Op, inputs: tuple[Value, ...], params: dict[str, Any], t: Tensor, slot: int, key: object) -> None:
-        self.op, self.inputs, self.params, self.slot, self.key = op, inputs, params, slot, key
-        self.aval, self.device = t.aval, t.device
-
-    def storage(self, memo: dict[Any, Storage]) -> Storage:
-        found = memo.get((self.key, self.slot))
-        if found is None:
-            handles = tuple(handle(v, memo) for v in self.inputs)
-            inferred = self.op.infer(*handles, **self.params)
-            avals = (inferred,) if type(inferred) is Aval else inferred
-            for i, t in enumerate(hooks.execute(self.op, handles, self.params, avals, None)):
-                memo[(self.key, i)] = t.storage
-            found = memo[(self.key, self.slot)]
-        return found
-
-
-def handle(v: Value, memo: dict[Any, Storage], node: Any = None, slot: int = 0) -> Tensor:
-    """A tensor on a residual; tracked by ``node`` if one is given."""
-    t = Tensor(v.storage(memo), v.aval.dtype, v.aval.shape, v.device)
-    t.node, t.slot = node, slot
-    return t
 
 
 def _nobody() -> None:
@@ -97,7 +47,7 @@ class Node:
         parents: For each operand: (node, slot), or None where untracked.
         in_avals, out_avals: Shapes and dtypes.
         inputs, outputs: Residuals that the rule looks at; emptied when the graph is freed.
-        recipes: Under ``balanced``: how to compute each result again, for the nodes that follow.
+        recipes: Under a checkpointing strategy: how to compute each result again, for the nodes that follow.
         hooks: Functions of the cotangent, for leaves and tensors with ``register_hook``.
         where: Label for messages.
         freed: Whether a backward pass let go of the residuals.
@@ -125,6 +75,12 @@ class Node:
         self.closed = False
         self.leaf = 0
         self.handle: Callable[[], Tensor | None] = _nobody
+
+
+def repeating() -> bool:
+    """Whether a checkpointed function runs again in this context: what it counts or averages has been counted then."""
+    inside = region.get()
+    return inside is not None and inside.repeats
 
 
 def grad_enabled() -> bool:
@@ -170,36 +126,11 @@ def record(op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], outputs: 
     inside = region.get()
     if inside is not None:
         inside.keep(node, inputs, outputs)
-    elif strategy.get() == "balanced":
-        _keep_balanced(node, inputs, outputs)
     else:
-        if "inputs" in op.residuals:
-            node.inputs = tuple(Saved(t) for t in inputs)
-        if "outputs" in op.residuals:
-            node.outputs = tuple(Saved(t) for t in outputs)
+        keep(node, inputs, outputs)
     for slot, t in enumerate(outputs):
         if t.dtype.is_inexact:
             t.node, t.slot = node, slot
-
-
-def _keep_balanced(node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
-    """Keep results of compute-bound ops; keep only recipes for those of memory-bound ones."""
-    op = node.op
-    assert op is not None
-    kept = tuple(
-        t.node.recipes[t.slot] if t.node is not None and t.node.recipes else Saved(t) for t in inputs
-    )  # fmt: skip
-    again = op.bound == "memory" and op.name != "to_device"
-    if again:
-        key = object()
-        results: tuple[Value, ...] = tuple(Recipe(op, kept, node.params, t, i, key) for i, t in enumerate(outputs))
-        node.recipes = results
-    else:
-        results = tuple(Saved(t) for t in outputs) if "outputs" in op.residuals else ()
-    if "inputs" in op.residuals:
-        node.inputs = kept
-    if "outputs" in op.residuals:
-        node.outputs = results
 
 
 def make_leaf(t: Tensor) -> Node:

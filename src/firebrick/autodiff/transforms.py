@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
-from firebrick.autodiff.backward import check_cotangent, check_real, filled, free, reachable, run
+from firebrick.autodiff.backward import check_cotangent, check_real, filled, reachable, run
 from firebrick.autodiff.checkpoint import wanted_at_once
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, grad_mode, make_leaf
@@ -20,6 +20,7 @@ from firebrick.core import trees
 from firebrick.core.bind import describe
 from firebrick.core.errors import DTypeError, GradientError, OperandError
 from firebrick.core.tensor import Tensor
+from firebrick.ops.casts import conjugate, real
 
 _owned: ContextVar[frozenset[int]] = ContextVar("firebrick_owned_leaves", default=frozenset())
 _active: set[int] = set()  # leaves of modules that some context is differentiating now
@@ -36,8 +37,8 @@ def _check_floating(name: str, t: Any) -> None:
             f"{name}: {type(t).__name__}",
             "pass other values as further arguments",
         )
-    if t.dtype.kind != "float":
-        raise DTypeError("gradients need a floating dtype", describe(name, t), "cast it: fb.astype(x, fb.float32)")
+    if not t.dtype.is_inexact:
+        raise DTypeError("gradients need a floating or complex dtype", describe(name, t), "cast it: fb.astype(x, fb.float32)")
 
 
 def _track(t: Tensor) -> Node:
@@ -166,9 +167,8 @@ def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable
                     "use the first argument in the function, not a captured copy of it",
                 )
             seed = {(loss.node.id, loss.slot): filled(1.0, loss.detach())}
-            found = run(nodes, seed, outer, leaves.ids)
+            found = run(nodes, seed, outer, leaves.ids, last=not outer)
             if not outer:
-                free(nodes)
                 loss, aux = loss.detach(), _untracked(aux)
             grads = leaves.collect(found)
         finally:
@@ -256,9 +256,10 @@ def jvp(fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[
     leaves.restore()
 
     def paired(u: Tensor) -> Tensor:
-        total = None
+        total: Tensor | None = None
         for g, t in zip(pull(u), tangents, strict=True):
-            part = (g * t).sum()
+            product = conjugate(g) * t
+            part: Tensor = (real(product) if product.dtype.kind == "complex" else product).sum()
             total = part if total is None else total + part
         assert total is not None
         return total

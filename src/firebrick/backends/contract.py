@@ -111,8 +111,10 @@ class Backend:
     # memory
 
     def memory_stats(self, device: Device) -> dict[str, int]:
-        """Bytes that live tensors own: ``live`` now and ``peak`` since the last ``memory_cleanup``; engines may add more."""
-        return {"live": device._memory.live, "peak": device._memory.peak}
+        """Bytes that live tensors own: ``live`` now, ``peak`` since the last ``memory_cleanup``, and ``persistent``, those of
+        the live ones that were allocated to stay; engines may add more."""
+        memory = device._memory
+        return {"live": memory.live, "peak": memory.peak, "persistent": memory.persistent}
 
     def memory_cleanup(self, device: Device) -> None:
         """Give unused memory back to the system, and restart the peak from what is live."""
@@ -120,9 +122,10 @@ class Backend:
 
     @contextmanager
     def memory_persistent_allocations(self, device: Device) -> Iterator[None]:
-        """Allocations in this block live long (parameters): an engine with pools keeps them apart. The mode ends with the
-        block, also by an exception. Engines without pools allocate as always."""
-        yield
+        """Allocations in this block live long (parameters): they are counted as ``persistent``, and an engine with pools
+        keeps them apart. The mode ends with the block, also by an exception."""
+        with device.persistent_allocations():
+            yield
 
     def staging(self, arrays: Sequence[np.ndarray[Any, Any]], device: Device) -> list[np.ndarray[Any, Any]]:
         """The arrays in memory that this device copies from fastest (pinned memory where there is any)."""

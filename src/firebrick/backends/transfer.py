@@ -6,15 +6,14 @@ since neither is ever written while the other lives. Otherwise a move goes throu
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import numpy as np
 
+from firebrick.backends.memory import largest_allocations
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.errors import OutOfMemoryError
-from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
 
@@ -56,23 +55,10 @@ def move(x: Tensor, device: Device) -> Tensor:
     return wrap(device.backend.from_host(staged, device), x.aval, device)
 
 
-def largest_allocations(device: Device, most: int = 5) -> list[tuple[int, str]]:
-    """The largest live tensors of a device, as (bytes, description)."""
-    rows = []
-    seen: set[int] = set()
-    for t in gc.get_objects():
-        if issubclass(type(t), Tensor) and t.device is device:  # isinstance would run others' __class__ properties
-            root: Storage = t.storage.root
-            if id(root) not in seen:
-                seen.add(id(root))
-                rows.append((root.nbytes, f"{t.aval} {t.label or ''}".strip()))
-    return sorted(rows, reverse=True)[:most]
-
-
 def out_of_memory(op: str, avals: tuple[Aval, ...], device: Device) -> OutOfMemoryError:
     """The error for a failed allocation, with the largest live tensors."""
     wanted = sum(a.nbytes for a in avals)
-    top = "; ".join(f"{n / 2**20:.1f} MiB {what}" for n, what in largest_allocations(device)) or "none"
+    top = "; ".join(map(str, largest_allocations(device, 5))) or "none"
     context: dict[str, Any] = {"op": op, "device": device.name, "bytes": wanted}
     return OutOfMemoryError(
         f"{op} on {device} needs {wanted / 2**20:.1f} MiB for its result",

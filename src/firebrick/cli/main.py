@@ -9,6 +9,7 @@ import click
 
 from firebrick import __version__
 from firebrick.cli.devices import devices
+from firebrick.cli.doctor import doctor
 from firebrick.cli.evaluate import evaluate
 from firebrick.cli.predict import predict
 from firebrick.cli.train import train
@@ -20,5 +21,5 @@ def main() -> None:
     """Firebrick: one tensor program, trained and run on any engine."""
 
 
-for command in (devices, train, evaluate, predict):
+for command in (devices, doctor, train, evaluate, predict):
     main.add_command(command)

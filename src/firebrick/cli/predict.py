@@ -1,40 +1,54 @@
-"""``firebrick predict``: what the model of a run sees in picture files."""
+"""``firebrick predict``: what the model of a run sees in picture files, or says will follow a time series."""
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 
 from firebrick.autodiff.tape import no_grad
+from firebrick.cli import classification, forecasting
 from firebrick.cli.images import ImageError, read_image
 from firebrick.cli.reporting import FAILED, reported, say_error
-from firebrick.cli.runs import load_run, pixels_of
+from firebrick.cli.runs import load_run, task_of
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.functions.neural import softmax
+from firebrick.data.datasets import DataError, read_series
+from firebrick.functions.normalisation import softmax
+from firebrick.nn import Module
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="IMAGE...")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--device", default=None, help="Device that computes; `firebrick devices` lists them.")
-@click.option("--best", is_flag=True, help="Take the epoch that did best on the validation images, not the last one.")
+@click.option("--best", is_flag=True, help="Take the epoch that did best on the validation data, not the last one.")
 @reported
-def predict(run: Path, images: tuple[Path, ...], device: str | None, best: bool) -> None:
-    """Say which class the model of RUN sees in each IMAGE, and the probability of every class.
+def predict(run: Path, files: tuple[Path, ...], device: str | None, best: bool) -> None:
+    """Say what the model of RUN makes of each FILE: the class of a picture, or the rows that follow a time series.
 
     A picture is made grey and scaled to the size the model was trained on. Dark on light is inverted (its border decides),
     since the data sets are light on dark; what is shown should fill the picture as it does there. A picture that cannot be
     read is reported, the others are classified all the same, and the exit code is then 1.
+
+    A time series is a CSV of the form that the model was trained on; its last rows are what the model sees. The forecast is
+    written as a CSV, in the units of the series, with the dates that follow.
     """
     model, found = load_run(run, best=best, device=device)
-    config = found.config
+    work = _forecast if task_of(found.config) is forecasting else _classify
+    if not work(model, found.config, files, device):
+        sys.exit(FAILED)
+
+
+def _classify(model: Module, config: dict[str, Any], files: tuple[Path, ...], device: str | None) -> bool:
+    """Print class and probabilities for each picture; False if one could not be read."""
     classes = config["class_names"]
     readable: list[Path] = []
     arrays = []
-    for path in images:
+    for path in files:
         try:
             arrays.append(read_image(path, config["image_size"], config["pixel_max"]))
             readable.append(path)
@@ -42,7 +56,7 @@ def predict(run: Path, images: tuple[Path, ...], device: str | None, best: bool)
             say_error(str(e))
     if arrays:
         loader = DataLoader(
-            ArrayDataset(np.stack(arrays)), 64, device=device, name="pictures", transform=pixels_of(config)
+            ArrayDataset(np.stack(arrays)), 64, device=device, name="pictures", transform=classification.pixels_of(config)
         )  # fmt: skip
         with no_grad():
             rows = np.concatenate([softmax(model(x)).numpy() for (x,) in loader])
@@ -50,5 +64,36 @@ def predict(run: Path, images: tuple[Path, ...], device: str | None, best: bool)
             top = int(row.argmax())
             click.echo(f"{path}: {classes[top]}  (probability {row[top]:.4f})")
             click.echo("  " + "  ".join(f"{name} {p:.4f}" for name, p in zip(classes, row, strict=True)))
-    if len(readable) < len(images):
-        sys.exit(FAILED)
+    return len(readable) == len(files)
+
+
+def _forecast(model: Module, config: dict[str, Any], files: tuple[Path, ...], device: str | None) -> bool:
+    """Print the forecast that follows each series as a CSV; False if one could not be read."""
+    good = True
+    for path in files:
+        try:
+            raw = read_series(path)
+            _check_series(raw.columns, len(raw), config, path)
+        except DataError as e:
+            say_error(str(e))
+            good = False
+            continue
+        window = forecasting.scaled(config, raw.values[-config["look_back"] :])
+        loader = DataLoader(ArrayDataset(window[None]), 1, device=device, name=path.name)
+        with no_grad():
+            rows = forecasting.unscaled(config, model(*loader.first()).numpy()[0])
+        table = csv.writer(sys.stdout, lineterminator="\n")
+        table.writerow(["date", *raw.columns])
+        for i, row in enumerate(rows):
+            table.writerow([raw.start + (len(raw) + i) * raw.step, *(f"{v:.6g}" for v in row)])
+    return good
+
+
+def _check_series(columns: tuple[str, ...], rows: int, config: dict[str, Any], path: Path) -> None:
+    if list(columns) != config["columns"]:
+        raise DataError(
+            f"{path}: expected the series the model was trained on, {', '.join(config['columns'])}, in this order; received "
+            f"{', '.join(columns)}."
+        )
+    if rows < config["look_back"]:
+        raise DataError(f"{path}: expected at least the {config['look_back']} rows that the model sees; received {rows}.")

@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from firebrick import models
 from firebrick.backends.registry import find_device
-from firebrick.data import Pixels
-from firebrick.data.datasets import RawDataset
+from firebrick.cli import classification, forecasting
+from firebrick.data.datasets import series_names
 from firebrick.nn import Module
 from firebrick.train import Checkpoint, CheckpointError, load_checkpoint
 from firebrick.train.learner import BEST
 
-_NEEDED = ("dataset", "model", "image_size", "class_names", "pixel_max", "mean", "std", "epochs", "batch_size", "lr", "seed")
+TASKS: dict[str, ModuleType] = {"classification": classification, "forecasting": forecasting}
 
 
-def run_config(raw: RawDataset, model: str, **settings: Any) -> dict[str, Any]:
+def task_name(dataset: str) -> str:
+    """What is done with a data set: the key of ``TASKS`` and of the models for it."""
+    return "forecasting" if dataset in series_names() else "classification"
+
+
+def task_of(config: dict[str, Any]) -> ModuleType:
+    """The module for the task of a run: its loaders, model, loss and report."""
+    return TASKS[task_name(config["dataset"])]
+
+
+def run_config(settings: dict[str, Any]) -> dict[str, Any]:
     """What a checkpoint keeps of a run: how to build the model and feed it, and the settings it was started with."""
-    return {
-        "title": f"{raw.name}, {model}",
-        "dataset": raw.name,
-        "model": model,
-        "image_size": raw.images.shape[1],
-        "class_names": list(raw.classes),
-        "pixel_max": raw.pixel_max,
-        "mean": raw.mean,
-        "std": raw.std,
-        **settings,
-    }
-
-
-def build_model(config: dict[str, Any]) -> Module:
-    """The model of a config, with fresh parameters."""
-    model: Module = models.build(
-        config["model"], image_size=config["image_size"], channels=1, classes=len(config["class_names"])
-    )
-    return model
-
-
-def pixels_of(config: dict[str, Any]) -> Pixels:
-    """The normalisation that a run's model was trained with."""
-    return Pixels(config["pixel_max"], config["mean"], config["std"])
+    title = f"{settings['dataset']}, {settings['model']}"
+    return {"title": title, **settings, **task_of(settings).facts(settings, settings["data_dir"])}
 
 
 def load_run(run: Path, *, best: bool = False, device: str | None = None) -> tuple[Module, Checkpoint]:
@@ -50,7 +39,7 @@ def load_run(run: Path, *, best: bool = False, device: str | None = None) -> tup
 
     Args:
         run: Run directory or checkpoint.
-        best: Whether to take the epoch that did best on the validation images, not the last one.
+        best: Whether to take the epoch that did best on the validation data, not the last one.
         device: Where; the default device if None.
 
     Raises:
@@ -59,11 +48,11 @@ def load_run(run: Path, *, best: bool = False, device: str | None = None) -> tup
     goal = find_device(device)
     found = load_checkpoint(run / BEST if best else run)
     config = known(found)
-    if config["model"] not in models.names():
+    if models.canonical(config["model"]) not in models.names():
         raise CheckpointError(
             f"the model of a run is one of {', '.join(models.names())}", repr(config["model"]), "use the version that wrote it"
         )
-    model = build_model(config)
+    model: Module = task_of(config).build_model(config)
     found.load_into(model)
     return model.to(goal).eval(), found
 
@@ -74,7 +63,8 @@ def known(found: Checkpoint) -> dict[str, Any]:
     Raises:
         CheckpointError: Something else wrote it.
     """
-    missing = [k for k in _NEEDED if k not in found.config]
+    missing = [k for k in ("dataset", "model") if k not in found.config]
+    missing = missing or [k for k in task_of(found.config).needed if k not in found.config]
     if missing:
         raise CheckpointError(
             "the command line loads checkpoints that `firebrick train` wrote",

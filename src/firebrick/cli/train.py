@@ -1,8 +1,10 @@
-"""``firebrick train``: a model on an image data set, from files to test accuracy."""
+"""``firebrick train``: a model on a data set, from files to its result on the test data."""
 
 from __future__ import annotations
 
+import json
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,106 +14,177 @@ from click.core import ParameterSource
 
 from firebrick import models, optim, random
 from firebrick.backends.registry import find_device
+from firebrick.cli.classification import AUGMENTATIONS
 from firebrick.cli.reporting import INTERRUPTED, reported
-from firebrick.cli.runs import build_model, free_name, known, newest, pixels_of, run_config
-from firebrick.data import ArrayDataset, DataLoader, holdout
-from firebrick.data.datasets import RawDataset, load, names
+from firebrick.cli.runs import free_name, known, newest, run_config, task_name, task_of
+from firebrick.data import DataLoader
+from firebrick.data.datasets import names, series_names
 from firebrick.nn import Module
 from firebrick.train import CheckpointError, Evaluation, Learner, SingleDevice, TrainingInterrupted, load_checkpoint
 from firebrick.train.history import CSV
-
-_HELD_OUT = 0.1  # share of the training images that validates
-_LARGEST_BATCH = 256  # of validation and test, where no gradient needs memory
+from firebrick.train.learner import BEST
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """What is used for a data set where nothing else is said: model, number of epochs and highest learning rate."""
+    """What is used for a data set where nothing else is said."""
 
     model: str
     epochs: int
     lr: float
+    batch_size: int = 64
+    schedule: str = "cosine"
 
 
 _DEFAULTS = {
     "digits": Defaults("cnn", 30, 3e-3),
     "mnist": Defaults("cnn", 3, 2e-3),
     "fashion-mnist": Defaults("cnn", 5, 2e-3),
+    "ett": Defaults("patchtst", 20, 1e-4, 128, "flat-cosine"),
 }
-_PARAMETERS = {"model": "model_name"}  # settings that are not called as the command's parameter is
-_FIXED = {"model": "--model", "batch_size": "--batch-size", "lr": "--lr", "seed": "--seed"}  # for the whole of a run
+_BEFORE: dict[str, Any] = {  # what runs of earlier versions were trained with, where their config does not say
+    "schedule": "cosine", "optimizer": "adam", "weight_decay": None, "label_smoothing": 0.0, "augment": [],
+    "model_settings": {}, "look_back": None, "horizon": None,
+}  # fmt: skip
+_PARAMETERS = {"model": "model_name", "model_settings": "assignments"}  # settings that their parameter is not called after
+_FIXED = {  # for the whole of a run
+    "model": "--model", "batch_size": "--batch-size", "lr": "--lr", "seed": "--seed", "schedule": "--schedule",
+    "optimizer": "--optimizer", "weight_decay": "--weight-decay", "label_smoothing": "--label-smoothing",
+    "augment": "--augment", "model_settings": "--set", "look_back": "--look-back", "horizon": "--horizon",
+}  # fmt: skip
+_IMAGES_ONLY, _SERIES_ONLY = ("label_smoothing", "augment"), ("look_back", "horizon")
+
+
+def _flat_cosine(lr: float, steps: int) -> optim.Schedule:
+    """The same rate for three fifths of the steps, then half a cosine down to 0."""
+    flat = max(1, steps * 3 // 5)
+    return optim.sequential((optim.constant(lr), optim.cosine(lr, max(1, steps - flat))), milestones=(flat,))
+
+
+_SCHEDULES: dict[str, Callable[[float, int], optim.Schedule]] = {
+    "cosine": lambda lr, steps: optim.cosine(lr, steps, warmup=steps // 20),
+    "one-cycle": lambda lr, steps: optim.one_cycle(lr, steps),
+    "flat-cosine": _flat_cosine,
+    "constant": lambda lr, steps: optim.constant(lr),
+}
+_OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {
+    "adam": lambda model, lr, decay: optim.Adam(model, lr, weight_decay=decay or 0.0),
+    "adamw": lambda model, lr, decay: optim.AdamW(model, lr, weight_decay=0.01 if decay is None else decay),
+    "sgd": lambda model, lr, decay: optim.SGD(model, lr, momentum=0.9, nesterov=True, weight_decay=decay or 0.0),
+}
 
 
 def _each(setting: str) -> str:
-    return ", ".join(f"{getattr(d, setting):g} for {n}" for n, d in _DEFAULTS.items())
+    return ", ".join(f"{n}: {getattr(d, setting)}" for n, d in _DEFAULTS.items())
+
+
+def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    """``NAME=VALUE`` pairs; a value that is JSON (a number, true, [64, 32]) is read as such, any other is text."""
+    out: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", ctx=ctx, param=parameter)
+        try:
+            out[name] = json.loads(value)
+        except ValueError:
+            out[name] = value
+    return out
 
 
 @click.command()
-@click.argument("dataset", type=click.Choice(names()))
-@click.option("--model", "model_name", type=click.Choice(models.names()), help="Kind of model.  [default: cnn]")
-@click.option("--device", default=None, help="Device that trains, such as cpu or torch:cuda:0; `firebrick devices` lists them.")
+@click.argument("dataset", type=click.Choice([*names(), *series_names()]))
 @click.option(
-    "--epochs",
-    type=click.IntRange(1),
-    help=f"Epochs in all.  [default: {_each('epochs')}]",
+    "--model",
+    "model_name",
+    type=click.Choice([*models.names(), *models.registry.ALIASES]),
+    help=f"Kind of model.  [default: {_each('model')}]",
 )
-@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Images a step.")
+@click.option("--set", "assignments", multiple=True, callback=_assignments, metavar="NAME=VALUE", help="A model's own setting.")
+@click.option("--device", default=None, help="Device that trains, such as cpu or torch:cuda:0; `firebrick devices` lists them.")
+@click.option("--epochs", type=click.IntRange(1), help=f"Epochs in all.  [default: {_each('epochs')}]")
+@click.option("--batch-size", type=click.IntRange(1), help=f"Samples a step.  [default: {_each('batch_size')}]")
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help=f"Highest learning rate.  [default: {_each('lr')}]")
+@click.option(
+    "--schedule",
+    type=click.Choice(list(_SCHEDULES)),
+    help=f"Course of the learning rate.  [default: {_each('schedule')}]",
+)
+@click.option("--optimizer", type=click.Choice(list(_OPTIMIZERS)), default="adam", show_default=True)
+@click.option("--weight-decay", type=click.FloatRange(0), help="Weight decay of the optimizer.  [default: 0; adamw: 0.01]")
+@click.option("--label-smoothing", type=click.FloatRange(0, 1), default=0.0, help="For images: share spread over all classes.")
+@click.option(
+    "--augment",
+    multiple=True,
+    type=click.Choice(list(AUGMENTATIONS)),
+    help="For images: a random change of each training image; may be given several times.",
+)
+@click.option("--look-back", type=click.IntRange(1), default=336, show_default=True, help="For series: rows that are seen.")
+@click.option("--horizon", type=click.IntRange(1), default=96, show_default=True, help="For series: rows that are predicted.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides parameters, order and dropout.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files, as published.")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files, as published; for ett also a CSV."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/DATASET-MODEL]")
 @click.option("--resume", is_flag=True, help="Go on with the run in the run directory, with the settings it was started with.")
 @click.pass_context
 @reported
 def train(
-    ctx: click.Context,
-    dataset: str,
-    model_name: str | None,
-    device: str | None,
-    epochs: int | None,
-    batch_size: int,
-    lr: float | None,
-    seed: int,
-    data_dir: Path | None,
-    out: Path | None,
-    resume: bool,
-) -> None:
-    """Train a model on DATASET and say how often it is right on the test images.
+    ctx: click.Context, dataset: str, model_name: str | None, assignments: dict[str, Any], device: str | None,
+    epochs: int | None, batch_size: int | None, lr: float | None, schedule: str | None, optimizer: str,
+    weight_decay: float | None, label_smoothing: float, augment: tuple[str, ...], look_back: int, horizon: int, seed: int,
+    data_dir: Path | None, out: Path | None, resume: bool,
+) -> None:  # fmt: skip
+    """Train a model on DATASET and say how it does on the test data.
 
-    A tenth of the training images, fixed by the seed, validates each epoch; the test images are used once, at the end, with
-    the parameters of the last epoch. The learning rate rises over the first twentieth of the steps and then falls to 0 along
-    half a cosine.
+    Of images, a tenth of the training set, fixed by the seed, validates each epoch; the test images are used once, at the
+    end, with the parameters of the last epoch. Of a time series, the first twelve months train, the next four validate, and
+    the four after that test the epoch that did best on the validation months.
+
+    With the schedule "cosine", the learning rate rises over the first twentieth of the steps and then falls to 0 along half
+    a cosine; with "flat-cosine", it stays for three fifths of them before it falls.
 
     A run never overwrites another: if the run directory holds something, a number is added to its name (runs/digits-cnn-2).
     --resume goes on with the newest of them, or with the run in --out. There, --epochs may be raised and --device changed;
     the other settings are those of the run.
     """
     find_device(device)  # an unknown one is said before anything is read
-    defaults = _DEFAULTS[dataset]
+    defaults, task = _DEFAULTS[dataset], task_name(dataset)
+    given = {p.name for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE}
+    _check_task(ctx, dataset, task, models.canonical(model_name or defaults.model), given)
     settings: dict[str, Any] = {
-        "model": model_name or defaults.model,
-        "batch_size": batch_size,
+        "dataset": dataset,
+        "model": models.canonical(model_name or defaults.model),
+        "model_settings": assignments,
+        "batch_size": batch_size or defaults.batch_size,
         "lr": lr or defaults.lr,
+        "schedule": schedule or defaults.schedule,
+        "optimizer": optimizer,
+        "weight_decay": weight_decay,
         "seed": seed,
         "epochs": epochs or defaults.epochs,
         "device": device,
         "data_dir": str(data_dir.resolve()) if data_dir else None,
     }
+    if task == "classification":
+        settings |= {"label_smoothing": label_smoothing, "augment": list(augment)}
+    else:
+        settings |= {"look_back": look_back, "horizon": horizon}
     usual = Path("runs") / f"{dataset}-{settings['model']}"
     before: dict[str, Any] = {}
     if resume:
         run = out or newest(usual)
-        before = known(load_checkpoint(run))
-        named = {k for k in settings if ctx.get_parameter_source(_PARAMETERS.get(k, k)) is ParameterSource.COMMANDLINE}
+        before = {**_BEFORE, **known(load_checkpoint(run))}
+        before["model"] = models.canonical(before["model"])
+        named = {k for k in settings if _PARAMETERS.get(k, k) in given}
         _check_same(dataset, {k: settings[k] for k in _FIXED if k in named}, before, run)
         settings = {k: v if k in named else before.get(k) for k, v in settings.items()}
-    folder = settings["data_dir"]
-    raw, test = load(dataset, "train", folder), load(dataset, "test", folder)
+    config = run_config(settings)
     if not resume:
         run = free_name(out or usual)
         if run.resolve() != (out or usual).resolve():
             click.echo(f"{out or usual} holds something already: this run goes to {run}")
-    learner, (training, validation, testing) = _prepare(run_config(raw, **settings), raw, test, run)
+    learner, (training, validation, testing) = _prepare(config, run)
     if resume:
         learner.resume()
         click.echo(f"resumed {run} after epoch {learner.epoch}, step {learner.step}")
@@ -122,7 +195,18 @@ def train(
     except TrainingInterrupted as e:
         click.echo(f"{e}\ngo on with: firebrick train {dataset} --out {shlex.quote(str(run))} --resume", err=True)
         ctx.exit(INTERRUPTED)
-    _conclude(learner, learner.evaluate(testing), run)
+    _conclude(learner, testing, config, run)
+
+
+def _check_task(ctx: click.Context, dataset: str, task: str, model: str, given: set[str]) -> None:
+    """Refuse a model or option that is for the other kind of data."""
+    if model not in models.names(task):
+        fitting = ", ".join(models.names(task))
+        raise click.BadParameter(f"{model} is not for {dataset}; choose one of {fitting}", ctx=ctx, param_hint="--model")
+    for name in _SERIES_ONLY if task == "classification" else _IMAGES_ONLY:
+        if name in given:
+            kind = "time series" if task == "classification" else "images"
+            raise click.BadParameter(f"it is for {kind}; leave it out for {dataset}", ctx=ctx, param_hint=_FIXED[name])
 
 
 def _check_same(dataset: str, given: dict[str, Any], config: dict[str, Any], out: Path) -> None:
@@ -137,51 +221,51 @@ def _check_same(dataset: str, given: dict[str, Any], config: dict[str, Any], out
 
 
 def _schedule(config: dict[str, Any], batches: int) -> optim.Schedule:
-    steps = config["epochs"] * batches
-    return optim.cosine(config["lr"], steps, warmup=steps // 20)
+    return _SCHEDULES[config["schedule"]](config["lr"], config["epochs"] * batches)
 
 
-def _prepare(config: dict[str, Any], raw: RawDataset, test: RawDataset, out: Path) -> tuple[Learner, tuple[DataLoader, ...]]:
+def _prepare(config: dict[str, Any], out: Path) -> tuple[Learner, tuple[DataLoader, ...]]:
     """The learner of a config, and the loaders that train, validate and test."""
-    device, seed, size = find_device(config["device"]), config["seed"], config["batch_size"]
-    pixels = pixels_of(config)
-    kept, held = holdout(ArrayDataset(raw.images, raw.labels), _HELD_OUT, seed=seed)
-    training = DataLoader(kept, size, shuffle=True, seed=seed, device=device, transform=pixels)
-    large = max(size, _LARGEST_BATCH)
-    validation = DataLoader(held, large, device=device, name="validation", transform=pixels)
-    testing = DataLoader(ArrayDataset(test.images, test.labels), large, device=device, name="test", transform=pixels)
-    random.seed(seed)
-    model: Module = build_model(config).to(device)
+    device, task, folder = find_device(config["device"]), task_of(config), config["data_dir"]
+    training, validation = task.training_loaders(config, folder, device)
+    testing = task.test_loader(config, folder, device)
+    random.seed(config["seed"])
+    model: Module = task.build_model(config).to(device)
     learner = Learner(
         model,
-        optim.Adam(model, lr=_schedule(config, len(training))),
+        _OPTIMIZERS[config["optimizer"]](model, _schedule(config, len(training)), config["weight_decay"]),
+        task.loss_of(config),
         strategy=SingleDevice(device),
         out=out,
-        seed=seed,
+        seed=config["seed"],
         log=print,
         config=config,
-        class_names=config["class_names"],
+        class_names=task.names_of(config),
     )
     count = sum(p.size for _, p in model.named_parameters())
     click.echo(
-        f"{config['dataset']}: {training.samples:,} images to train, {validation.samples:,} to validate, "
+        f"{config['dataset']}: {training.samples:,} {task.SAMPLES} to train, {validation.samples:,} to validate, "
         f"{testing.samples:,} to test; {config['model']} with {count:,} parameters on {device}"
     )
     return learner, (training, validation, testing)
 
 
-def _conclude(learner: Learner, found: Evaluation, out: Path) -> None:
-    """Draw the figures, and say where everything lies; the last line is the test accuracy."""
-    drawn = {path.name: path for path in learner.draw(found, "test images")}
+def _conclude(learner: Learner, testing: DataLoader, config: dict[str, Any], out: Path) -> None:
+    """Test, draw the figures, and say where everything lies; the last line is the result on the test data."""
+    task = task_of(config)
+    if task.TESTS_BEST:
+        load_checkpoint(out / BEST).load_into(learner.model)
+    found: Evaluation = learner.evaluate(testing)
+    drawn = {path.name: path for path in learner.draw(found, f"test {task.SAMPLES}")}
     places = {
         "checkpoint": out / "checkpoint",
-        "best epoch": out / "best",
+        "best epoch": out / BEST,
         "metrics": out / CSV,
         "curves": drawn.get("curves.png"),
         "confusion matrix": drawn.get("confusion.png"),
+        "forecast": drawn.get("forecast.png"),
     }
     for what, place in places.items():
         if place is not None:
             click.echo(f"{what:<18}{place}")
-    click.echo(f"test loss {found.loss:.4f}")
-    click.echo(f"test accuracy {found.accuracy:.4f}")
+    task.say_result(found)

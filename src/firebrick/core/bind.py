@@ -18,7 +18,7 @@ import numpy as np
 
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import DType, no_common_dtype, promote, scalar_fits, scalar_misfit
-from firebrick.core.errors import DeviceMismatchError, DTypeError, OperandError, ShapeError
+from firebrick.core.errors import DeviceMismatchError, DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import KIND_TEXT, KINDS, Op
 from firebrick.core.storage import Storage
@@ -72,6 +72,16 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
         out._rebind(outputs[0])
         return out
     return outputs[0] if single else outputs
+
+
+def bind_as(where: str, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """``bind`` for a public function of another name than the op's, which its errors are to bear."""
+    try:
+        return bind(op, inputs, params)
+    except (DTypeError, OutOfRangeError, ShapeError) as e:
+        if e.expected.startswith(op.name):
+            raise type(e)(where + e.expected[len(op.name) :], e.received, e.remedy, op=where) from None
+        raise
 
 
 def binary(op: Op, x1: Any, x2: Any) -> Any:
@@ -261,6 +271,21 @@ def check_devices(where: str, **operands: Any) -> None:
         raise device_mismatch(where, named)
 
 
+def check_operand(where: str, x: Any, kind: str = "any", name: str = "x") -> None:
+    """Check, at the entry of a public function, that an argument is a tensor of a kind of dtypes (see ``core.op.KINDS``)."""
+    if not isinstance(x, Tensor):
+        raise not_a_tensor(where, name, x, None)
+    if x.dtype.kind not in KINDS[kind]:
+        no_complex = x.dtype.kind == "complex"
+        goal = {"bool": "bool", "integer": "int64"}.get(kind, "float32")
+        raise DTypeError(
+            f"{where}: {name} needs {KIND_TEXT[kind]} dtype",
+            describe(name, x),
+            f"{where} has no complex form: use a real tensor" if no_complex else f"cast it: fb.astype({name}, fb.{goal})",
+            op=where,
+        )
+
+
 def check_out(where: str, out: Any, device: Any, aval: Aval) -> None:
     """Check that ``out`` is a tensor of the result's device, dtype and shape."""
     if not isinstance(out, Tensor):
@@ -314,7 +339,7 @@ def _misfit(op: Op, inputs: tuple[Any, ...], e: ShapeError) -> ShapeError:
 def _wrong_kind(op: Op, i: int, inputs: tuple[Any, ...]) -> DTypeError:
     name = op.operand_names(len(inputs))[i]
     kind = op.operand(i).kind
-    goal = {"bool": "bool", "integer": "int64"}.get(kind, "float32")
+    goal = {"bool": "bool", "integer": "int64", "bits": "int64", "complex": "complex64"}.get(kind, "float32")
     no_complex = inputs[i].dtype.kind == "complex"
     return DTypeError(
         f"{op.name}: {name} needs {KIND_TEXT[kind]} dtype",

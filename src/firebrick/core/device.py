@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
 
 class Memory:
-    """Bytes that live tensors of one device own: ``live`` now, ``peak`` since the start or the last reset."""
+    """Bytes that live tensors of one device own: ``live`` now, ``peak`` since the start or the last reset, and how many of
+    the live ones were allocated to stay (``persistent``)."""
 
-    __slots__ = ("live", "peak")
+    __slots__ = ("_blocks", "live", "peak", "persistent")
 
     def __init__(self) -> None:
-        self.live = self.peak = 0
+        self.live = self.peak = self.persistent = self._blocks = 0
+
+
+class PersistentMemory:
+    """The same account, for allocations that stay: they count as ``persistent`` too as long as they live."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Memory) -> None:
+        self.of = of
+
+    @property
+    def live(self) -> int:
+        """Bytes of all live tensors of the device."""
+        return self.of.live
+
+    @live.setter
+    def live(self, value: int) -> None:
+        self.of.persistent += value - self.of.live
+        self.of.live = value
+
+    @property
+    def peak(self) -> int:
+        """The device's peak."""
+        return self.of.peak
+
+    @peak.setter
+    def peak(self, value: int) -> None:
+        self.of.peak = value
+
+    @property
+    def persistent(self) -> int:
+        """Bytes of live tensors that were allocated to stay."""
+        return self.of.persistent
 
 
 class Device:
@@ -30,7 +66,7 @@ class Device:
     index: int
     name: str
     backend: Any
-    _memory: Memory
+    _memory: Memory | PersistentMemory
 
     def __new__(cls, engine: str, platform: str, index: int) -> Device:
         key = (engine, platform, index)
@@ -44,6 +80,23 @@ class Device:
                 made.backend, made._memory = None, Memory()
                 cls._made[key] = made
             return made
+
+    @contextmanager
+    def persistent_allocations(self) -> Iterator[None]:
+        """Count what is allocated here in this block as persistent; blocks nest, and end by exceptions too."""
+        memory = self._memory
+        account = memory if isinstance(memory, Memory) else memory.of
+        with Device._lock:
+            account._blocks += 1
+            if account._blocks == 1:
+                self._memory = PersistentMemory(account)
+        try:
+            yield
+        finally:
+            with Device._lock:
+                account._blocks -= 1
+                if not account._blocks:
+                    self._memory = account
 
     def __repr__(self) -> str:
         return f"Device({self.name!r})"

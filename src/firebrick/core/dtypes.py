@@ -3,6 +3,9 @@
 A ``DType`` is a singleton: compared and hashed by identity. ``result_type`` knows one rule: arrays promote within
 their kind (and signed with unsigned integers); mixing kinds is an error with the cast to write, since the standard
 leaves it undefined and every choice silently loses something. Python scalars are weak: they take the array's dtype.
+
+The 8-bit floats are a kind of their own, "storage": they can be kept, moved, compared bit by bit and cast, but have no
+arithmetic and promote with nothing, so that a computation in them is always written as a cast.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ Scalar = bool | int | float | complex
 
 
 class DType:
-    """One element type: its ``name``, ``kind`` (bool, int, uint, float, complex), ``itemsize`` in bytes and NumPy
+    """One element type: its ``name``, ``kind`` (bool, int, uint, float, complex, storage), ``itemsize`` in bytes and NumPy
     equivalent ``np``. Use the module's constants (``fb.float32``); instances are unique by name."""
 
     __slots__ = ("itemsize", "kind", "name", "np")
@@ -62,13 +65,30 @@ uint8, uint16, uint32, uint64 = (DType(f"uint{n}", "uint", f"uint{n}") for n in 
 bfloat16 = DType("bfloat16", "float", ml_dtypes.bfloat16)
 float16, float32, float64 = (DType(f"float{n}", "float", f"float{n}") for n in (16, 32, 64))
 complex64, complex128 = (DType(f"complex{n}", "complex", f"complex{n}") for n in (64, 128))
+# 4 bits of exponent and no infinity: overflow gives NaN; and 5 bits of exponent with infinities
+float8_e4m3fn = DType("float8_e4m3fn", "storage", ml_dtypes.float8_e4m3fn)
+float8_e5m2 = DType("float8_e5m2", "storage", ml_dtypes.float8_e5m2)
 
 ALL: tuple[DType, ...] = (
     bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
-    bfloat16, float16, float32, float64, complex64, complex128,
+    bfloat16, float16, float32, float64, complex64, complex128, float8_e4m3fn, float8_e5m2,
 )  # fmt: skip
 _BY_NAME = {d.name: d for d in ALL}
 _BY_NP = {d.np: d for d in ALL}
+
+
+_PARTS = {complex64: float32, complex128: float64}
+_WHOLES = {float64: complex128}
+
+
+def real_of(dt: DType) -> DType:
+    """The dtype of a complex dtype's parts; any other dtype itself."""
+    return _PARTS.get(dt, dt)
+
+
+def complex_of(dt: DType) -> DType:
+    """The complex dtype that holds a floating dtype; a complex dtype itself."""
+    return dt if dt.kind == "complex" else _WHOLES.get(dt, complex64)
 
 
 def limits(dt: DType) -> Any:
@@ -108,11 +128,21 @@ def dtype(of: Any) -> DType:
 as_dtype = dtype  # for functions with an argument of that name
 
 
+def dtype_argument(where: str, of: Any) -> DType:
+    """The ``dtype=`` that a public function was given; an error names the function."""
+    try:
+        return as_dtype(of)
+    except DTypeError as e:
+        raise DTypeError(f"{where}: dtype: {e.expected}", f"dtype={of!r:.60}", e.remedy, op=where) from None
+
+
 @cache
 def promote(a: DType, b: DType) -> DType | None:
     """The common dtype of two arrays by the Array API lattice, or None where the standard defines none."""
     if a is b:
         return a
+    if "storage" in (a.kind, b.kind):
+        return None
     if a.kind == b.kind:
         if a.itemsize == b.itemsize:  # float16 with bfloat16: neither holds the other
             return float32
@@ -129,8 +159,8 @@ def promote(a: DType, b: DType) -> DType | None:
 
 _SCALAR_KINDS = {
     bool: ("bool",),
-    int: ("int", "uint", "float", "complex"),
-    float: ("float", "complex"),
+    int: ("int", "uint", "float", "complex", "storage"),
+    float: ("float", "complex", "storage"),
     complex: ("complex",),
 }
 
@@ -178,9 +208,9 @@ def finfo(type: Any, /) -> FInfo:
         32
     """
     dt = _of(type)
-    if not dt.is_inexact:
+    if not dt.is_inexact and dt.kind != "storage":
         raise DTypeError("finfo needs a floating or complex dtype", dt.name, "use iinfo for integers")
-    real = {complex64: float32, complex128: float64}.get(dt, dt)
+    real = real_of(dt)
     info = limits(real)
     return FInfo(
         8 * real.itemsize,
@@ -279,6 +309,8 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 def no_common_dtype(op: str, operands: list[tuple[str, DType]]) -> DTypeError:
     (left, first), (right, second) = operands[0], operands[-1]
     goal, name = (first, right) if first.is_inexact or not second.is_inexact else (second, left)
+    if first.kind == second.kind == "storage":
+        goal = float32
     return DTypeError(
         f"{op}: operands need a common dtype, and the Array API standard has none for {first.name} and {second.name}",
         " and ".join(text for text, _ in operands),

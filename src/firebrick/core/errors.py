@@ -60,6 +60,10 @@ class OutOfRangeError(FirebrickError, IndexError):
     """An index or label lies outside its axis."""
 
 
+class LinAlgError(FirebrickError, ValueError):
+    """A matrix is singular, not positive definite or not finite where it must not be."""
+
+
 class UnsupportedError(FirebrickError, NotImplementedError):
     """The engine, or Firebrick itself, cannot do what was asked."""
 

@@ -1,12 +1,15 @@
 """The normal form of an index: what ``x[key]`` means, as slices, a final shape, or explicit positions.
 
-A *basic* key (ints, slices, ``...``, ``None``) becomes one stepped slice and one reshape. Any key with integer or bool
-arrays means what it means in NumPy, and becomes flat positions into the tensor, computed on the host.
+A *basic* key (ints, slices, ``...``, ``None``) becomes one stepped slice and one reshape. A key with integer or bool
+arrays means what it means in NumPy: its index tensors broadcast to one *block* of axes, which stands where they stood if
+they stood together, else in front. Only masks are read by the host, since the result's shape depends on their values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from operator import index
 from typing import Any
 
@@ -14,7 +17,8 @@ import numpy as np
 
 from firebrick.core.aval import Shape
 from firebrick.core.errors import OperandError, OutOfRangeError, ShapeError
-from firebrick.core.shapes import slice_length
+from firebrick.core.hooks import hooks
+from firebrick.core.shapes import broadcast_shapes, slice_length
 from firebrick.core.tensor import Tensor
 
 
@@ -42,18 +46,50 @@ def is_basic(key: Any) -> bool:
     return not any(_is_array(k) for k in (key if isinstance(key, tuple) else (key,)))
 
 
-def _expand(key: tuple[Any, ...], ndim: int, shape: Shape) -> list[Any]:
-    """``key`` with the ellipsis written out, one item an axis besides ``None``."""
-    if sum(k is Ellipsis for k in key) > 1:
+def _expand(key: Sequence[Any], shape: Shape, width: Callable[[Any], int]) -> list[Any]:
+    """``key`` with the ellipsis written out, so that its items stand for all axes; ``width`` says for how many."""
+    gaps = [i for i, k in enumerate(key) if k is Ellipsis]
+    if len(gaps) > 1:
         raise ShapeError("an index may hold one ellipsis", repr(key), "write the slices out")
-    used = sum(k is not None and k is not Ellipsis for k in key)
-    if used > ndim:
-        raise OutOfRangeError(f"too many indices: the tensor has {ndim} axes", f"{used} indices for shape {shape}", "drop some")
-    fill = [slice(None)] * (ndim - used)
-    if Ellipsis in [k if k is Ellipsis else None for k in key]:
-        at = next(i for i, k in enumerate(key) if k is Ellipsis)
-        return [*key[:at], *fill, *key[at + 1 :]]
-    return [*key, *fill]
+    used = sum(width(k) for k in key)
+    if used > len(shape):
+        raise OutOfRangeError(
+            f"too many indices: the tensor has {len(shape)} axes", f"{used} indices for shape {shape}", "drop some"
+        )
+    at = gaps[0] if gaps else len(key)
+    return [*key[:at], *[slice(None)] * (len(shape) - used), *key[at + 1 :]]
+
+
+def _one(k: Any) -> int:
+    """How many axes an item of a basic key stands for."""
+    return int(k is not None and k is not Ellipsis)
+
+
+def _slice_of(k: slice, size: int) -> tuple[int, int, int]:
+    """Start, stop and step of a slice of an axis."""
+    try:
+        start, stop, step = k.indices(size)
+    except (TypeError, ValueError) as e:
+        raise OperandError(f"a slice needs ints and a step other than 0: {e}", repr(k), "use ints") from None
+    return (start, stop, step) if slice_length(start, stop, step) else (0, 0, 1)
+
+
+def _int_of(k: Any, shape: Shape, axis: int) -> int:
+    """An int key, counted from the front of an axis."""
+    try:
+        i = index(k)
+    except TypeError:
+        raise OperandError(
+            "an index is an int, slice, ..., None, or an integer or bool tensor", repr(k), "use one of these"
+        ) from None
+    size = shape[axis]
+    if not -size <= i < size:
+        raise OutOfRangeError(
+            f"an index into axis {axis} of size {size} must lie in [{-size}, {size})",
+            f"index {i} for shape {shape}",
+            "use an index inside the axis",
+        )
+    return i % size
 
 
 def parse_basic(key: Any, shape: Shape) -> Basic:
@@ -63,39 +99,18 @@ def parse_basic(key: Any, shape: Shape) -> Basic:
         OutOfRangeError: An int outside its axis, or more indices than axes.
         OperandError: Something that is no index.
     """
-    items = _expand(key if isinstance(key, tuple) else (key,), len(shape), shape)
+    items = _expand(key if isinstance(key, tuple) else (key,), shape, _one)
     starts, stops, steps, final = [], [], [], []
     axis = 0
     for k in items:
         if k is None:
             final.append(1)
             continue
-        size = shape[axis]
         if isinstance(k, slice):
-            try:
-                start, stop, step = k.indices(size)
-            except (TypeError, ValueError) as e:
-                raise OperandError(f"a slice needs ints and a step other than 0: {e}", repr(k), "use ints") from None
-            n = slice_length(start, stop, step)
-            if n == 0:
-                start, stop, step = 0, 0, 1
-            final.append(n)
+            start, stop, step = _slice_of(k, shape[axis])
+            final.append(slice_length(start, stop, step))
         else:
-            try:
-                i = index(k)
-            except TypeError:
-                raise OperandError(
-                    "an index is an int, slice, ..., None, or an integer or bool tensor",
-                    repr(k),
-                    "use one of these",
-                ) from None
-            if not -size <= i < size:
-                raise OutOfRangeError(
-                    f"an index into axis {axis} of size {size} must lie in [{-size}, {size})",
-                    f"index {i} for shape {shape}",
-                    "use an index inside the axis",
-                )
-            start = i % size
+            start = _int_of(k, shape, axis)
             stop, step = start + 1, 1
         starts.append(start)
         stops.append(stop)
@@ -104,26 +119,129 @@ def parse_basic(key: Any, shape: Shape) -> Basic:
     return Basic(tuple(starts), tuple(stops), tuple(steps), tuple(final))
 
 
-def positions(key: Any, shape: Shape, where: str) -> np.ndarray[Any, Any]:
-    """Flat positions (row-major) of the elements that a key with arrays selects, as int64 of the result's shape."""
-    host = tuple(_to_host(k) for k in (key if isinstance(key, tuple) else (key,)))
-    n = int(np.prod(shape, dtype=np.int64))
-    try:
-        found = np.arange(n, dtype=np.int64).reshape(shape)[host]
-    except IndexError as e:
-        raise OutOfRangeError(
-            f"{where}: indices must lie inside the tensor's axes and masks match them",
-            f"{e} (shape {shape})",
-            "check the index tensors",
-        ) from None
-    return np.asarray(found)
+@dataclass(frozen=True)
+class Steps:
+    """A slice of one axis: ``length`` elements from ``start`` on."""
+
+    start: int
+    stop: int
+    step: int
+    length: int
 
 
-def _to_host(k: Any) -> Any:
-    if isinstance(k, Tensor):
-        k = k.numpy()
+Entry = Steps | int | Tensor
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """An index with index tensors.
+
+    Attributes:
+        shape: The indexed tensor's shape, with an axis of size 1 for each 0-d bool.
+        entries: For each of those axes a slice, an int or an index tensor.
+        block: The shape that the index tensors broadcast to.
+        before: How many sliced axes stand before the block in the result.
+        result: The result's shape, with the axes that ``None`` adds.
+    """
+
+    shape: Shape
+    entries: tuple[Entry, ...]
+    block: Shape
+    before: int
+    result: Shape
+
+    @property
+    def sliced(self) -> list[Steps]:
+        """The slices, in order."""
+        return [e for e in self.entries if isinstance(e, Steps)]
+
+
+def strides_of(shape: Sequence[int]) -> list[int]:
+    """How many elements apart neighbours along each axis are, row-major."""
+    return [prod(shape[k + 1 :]) for k in range(len(shape))]
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """A bool array as part of a key."""
+
+    host: np.ndarray[Any, Any]
+
+
+def _width(k: Any) -> int:
+    return k.host.ndim if isinstance(k, _Mask) else _one(k)
+
+
+def _array_of(k: Any, device: Any) -> Any:
+    """An item of a key with masks on the host and index tensors on a device."""
     if isinstance(k, list):
         k = np.asarray(k, dtype=np.int64 if not k else None)
-    if isinstance(k, np.ndarray) and k.dtype.kind not in "iub":
+    if isinstance(k, (bool, np.bool_)) or (isinstance(k, np.ndarray) and k.dtype.kind == "b"):
+        return _Mask(np.asarray(k))
+    if isinstance(k, Tensor) and k.dtype.kind == "bool":
+        return _Mask(k.numpy())
+    if isinstance(k, np.ndarray) and k.dtype.kind in "iu":
+        return hooks.from_host(k, device)
+    if isinstance(k, np.ndarray) or (isinstance(k, Tensor) and not k.dtype.is_integer):
         raise OperandError("an index tensor needs an integer or bool dtype", str(k.dtype), "cast it to int64")
     return k
+
+
+def _places_of(mask: _Mask, shape: Shape, axis: int, device: Any) -> list[Tensor]:
+    """The index tensors of a mask's true elements, one for each axis that it stands for (for a 0-d mask a new one)."""
+    if mask.host.ndim == 0:
+        return [hooks.from_host(np.zeros(int(mask.host), np.int64), device)]
+    if mask.host.shape != shape[axis : axis + mask.host.ndim]:
+        raise OutOfRangeError(
+            "x[key]: masks match the axes that they stand for",
+            f"a mask of shape {mask.host.shape} from axis {axis} of shape {shape} on",
+            "reshape the mask, or put a slice before it",
+        )
+    return [hooks.from_host(i, device) for i in np.nonzero(mask.host)]
+
+
+def parse_advanced(key: Any, shape: Shape, device: Any) -> Advanced:
+    """The normal form of a key with arrays.
+
+    Raises:
+        OutOfRangeError: An int or a mask that does not fit its axis, or more indices than axes.
+        ShapeError: Index tensors that do not broadcast together.
+        OperandError: Something that is no index.
+    """
+    given = key if isinstance(key, tuple) else (key,)
+    items = _expand([_array_of(k, device) for k in given], shape, _width)
+    entries: list[Entry] = []
+    sizes: list[int] = []
+    around: list[int] = []  # the result's axes but for the block
+    slices = axis = 0
+    place: tuple[int, int] | None = None  # of the block, among all and among sliced axes
+    apart = False
+    for k in items:
+        if k is None or isinstance(k, slice):
+            apart = apart or place is not None
+            if k is None:
+                around.append(1)
+                continue
+            start, stop, step = _slice_of(k, shape[axis])
+            n = slice_length(start, stop, step)
+            around.append(n)
+            slices += 1
+            found: list[Entry] = [Steps(start, stop, step, n)]
+        else:
+            if place is None:
+                place = len(around), slices
+            elif apart:
+                place = 0, 0
+            if isinstance(k, _Mask):
+                found = list(_places_of(k, shape, axis, device))
+            else:
+                found = [k if isinstance(k, Tensor) else _int_of(k, shape, axis)]
+        entries += found
+        if isinstance(k, _Mask) and not k.host.ndim:
+            sizes.append(1)
+        else:
+            sizes += shape[axis : axis + len(found)]
+            axis += len(found)
+    at, before = place or (0, 0)
+    block = broadcast_shapes(*(e.shape for e in entries if isinstance(e, Tensor)), op="x[key]: index tensors")
+    return Advanced(tuple(sizes), tuple(entries), block, before, (*around[:at], *block, *around[at:]))

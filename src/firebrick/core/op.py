@@ -12,21 +12,27 @@ from typing import Any
 from firebrick.core.aval import Aval
 
 KINDS: dict[str, frozenset[str]] = {
-    "any": frozenset({"bool", "int", "uint", "float", "complex"}),
+    "any": frozenset({"bool", "int", "uint", "float", "complex", "storage"}),
+    "comparable": frozenset({"bool", "int", "uint", "float", "complex"}),
     "numeric": frozenset({"int", "uint", "float", "complex"}),
     "real": frozenset({"int", "uint", "float"}),
     "inexact": frozenset({"float", "complex"}),
     "floating": frozenset({"float"}),
+    "complex": frozenset({"complex"}),
     "integer": frozenset({"int", "uint"}),
+    "bits": frozenset({"bool", "int", "uint"}),
     "bool": frozenset({"bool"}),
 }
 KIND_TEXT = {
     "any": "any",
+    "comparable": "a bool, integer, floating or complex",
     "numeric": "a numeric",
     "real": "a real-valued numeric",
     "inexact": "a floating or complex",
     "floating": "a floating",
+    "complex": "a complex",
     "integer": "an integer",
+    "bits": "an integer or the bool",
     "bool": "the bool",
 }
 
@@ -58,6 +64,7 @@ class Vjp:
         avals: Shape and dtype of each operand.
         needs: Which operands want a cotangent; rules may return None for the others.
         params: The operation's parameters.
+        given: Which results have a cotangent; those of the others are zeros.
     """
 
     inputs: tuple[Any, ...]
@@ -65,6 +72,7 @@ class Vjp:
     avals: tuple[Aval, ...]
     needs: tuple[bool, ...]
     params: dict[str, Any]
+    given: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -102,8 +110,11 @@ class Op:
         bound: ``"compute"`` or ``"memory"``.
         fusion: How a compiler may fuse it.
         tolerance: k in error ≤ k · eps(dtype) · scale.
+        complex_tolerance: k for complex operands, whose error is measured as a modulus; ``tolerance`` by default. An entry
+            gives its own where one complex operation is made of several real ones, each of which rounds.
         scale: ``"result"``: |result|; ``"operands"``: the same op on |operands|; ``"magnitude"``: the largest of the
-            operands' elements; or a function of arrays and parameters like ``reference``.
+            operands' elements; or a function of arrays and parameters like ``reference``, of several results as a tuple
+            if they differ in it.
         dtypes: Names of the dtypes that ``samples`` accepts for the first group.
         view: Whether an engine may return memory of its first operand.
         broadcasts: Whether operands broadcast (cotangents are then summed back by autodiff).
@@ -123,6 +134,7 @@ class Op:
     bound: str
     fusion: str
     tolerance: float
+    complex_tolerance: float = -1.0
     scale: str | Callable[..., Any] = "result"
     dtypes: tuple[str, ...] = ()
     view: bool = False
@@ -133,6 +145,8 @@ class Op:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "differentiable", not isinstance(self.vjp, Nondifferentiable))
+        if self.complex_tolerance < 0:
+            object.__setattr__(self, "complex_tolerance", self.tolerance)
 
     def __call__(self, *operands: Any, **params: Any) -> Any:
         from firebrick.core.bind import bind

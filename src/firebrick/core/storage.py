@@ -10,7 +10,7 @@ from __future__ import annotations
 from sys import getrefcount
 from typing import Any
 
-from firebrick.core.device import Memory
+from firebrick.core.device import Memory, PersistentMemory
 
 OWNED, BORROWED, EXPORTED = "owned", "borrowed", "exported"
 
@@ -27,7 +27,9 @@ class Storage:
 
     __slots__ = ("__weakref__", "base", "data", "kind", "memory", "nbytes")
 
-    def __init__(self, data: Any, memory: Memory, nbytes: int, kind: str = OWNED, base: Storage | None = None) -> None:
+    def __init__(
+        self, data: Any, memory: Memory | PersistentMemory, nbytes: int, kind: str = OWNED, base: Storage | None = None
+    ) -> None:  # fmt: skip
         self.data = data
         self.kind = kind
         self.base = base

@@ -89,6 +89,16 @@ class Tensor:
         """The transpose of the last two axes."""
         return _call["matrix_transpose"](self)  # type: ignore[no-any-return]
 
+    @property
+    def real(self) -> Tensor:
+        """The real part; a real tensor as it is."""
+        return _call["real"](self)  # type: ignore[no-any-return]
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part; zeros for a real tensor."""
+        return _call["imag"](self)  # type: ignore[no-any-return]
+
     # reading
 
     def numpy(self) -> np.ndarray[Any, Any]:
@@ -318,26 +328,59 @@ class Tensor:
     def __abs__(self) -> Tensor:
         return _call["abs"](self)  # type: ignore[no-any-return]
 
+    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return other // self, other % self
+
     def __invert__(self) -> Tensor:
-        return _call["logical_not"](self)  # type: ignore[no-any-return]
+        return _call["bitwise_invert"](self)  # type: ignore[no-any-return]
 
     def __and__(self, other: Any) -> Tensor:
-        return _call["logical_and"](self, other)  # type: ignore[no-any-return]
+        return _call["bitwise_and"](self, other)  # type: ignore[no-any-return]
 
     def __rand__(self, other: Any) -> Tensor:
-        return _call["logical_and"](other, self)  # type: ignore[no-any-return]
+        return _call["bitwise_and"](other, self)  # type: ignore[no-any-return]
+
+    def __iand__(self, other: Any) -> Tensor:
+        return self._assign("&=", _call["bitwise_and"](self, other))
 
     def __or__(self, other: Any) -> Tensor:
-        return _call["logical_or"](self, other)  # type: ignore[no-any-return]
+        return _call["bitwise_or"](self, other)  # type: ignore[no-any-return]
 
     def __ror__(self, other: Any) -> Tensor:
-        return _call["logical_or"](other, self)  # type: ignore[no-any-return]
+        return _call["bitwise_or"](other, self)  # type: ignore[no-any-return]
+
+    def __ior__(self, other: Any) -> Tensor:
+        return self._assign("|=", _call["bitwise_or"](self, other))
 
     def __xor__(self, other: Any) -> Tensor:
-        return _call["logical_xor"](self, other)  # type: ignore[no-any-return]
+        return _call["bitwise_xor"](self, other)  # type: ignore[no-any-return]
 
     def __rxor__(self, other: Any) -> Tensor:
-        return _call["logical_xor"](other, self)  # type: ignore[no-any-return]
+        return _call["bitwise_xor"](other, self)  # type: ignore[no-any-return]
+
+    def __ixor__(self, other: Any) -> Tensor:
+        return self._assign("^=", _call["bitwise_xor"](self, other))
+
+    def __lshift__(self, other: Any) -> Tensor:
+        return _call["bitwise_left_shift"](self, other)  # type: ignore[no-any-return]
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return _call["bitwise_left_shift"](other, self)  # type: ignore[no-any-return]
+
+    def __ilshift__(self, other: Any) -> Tensor:
+        return self._assign("<<=", _call["bitwise_left_shift"](self, other))
+
+    def __rshift__(self, other: Any) -> Tensor:
+        return _call["bitwise_right_shift"](self, other)  # type: ignore[no-any-return]
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return _call["bitwise_right_shift"](other, self)  # type: ignore[no-any-return]
+
+    def __irshift__(self, other: Any) -> Tensor:
+        return self._assign(">>=", _call["bitwise_right_shift"](self, other))
 
     def __lt__(self, other: Any) -> Tensor:
         return _call["less"](self, other)  # type: ignore[no-any-return]

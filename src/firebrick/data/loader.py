@@ -24,6 +24,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DTypeError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
+from firebrick.data.augment import Augmentation, augmentation_words
 from firebrick.data.dataset import Dataset, fetch
 from firebrick.data.errors import LoaderError
 from firebrick.data.order import permutation
@@ -50,6 +51,8 @@ class DataLoader:
         drop_last: Whether to leave out a smaller last batch.
         device: Where batches are placed; the default device at this moment if None.
         name: What error messages call the loader.
+        augment: A random change of the arrays, or a list of them that are applied in order, before ``transform``; which one a
+            sample gets depends on seed, epoch and place alone.
         transform: Called as ``transform(*arrays)`` with the batch as NumPy arrays; returns the arrays to place.
         dtype: Floating dtype of floating arrays.
 
@@ -78,6 +81,7 @@ class DataLoader:
         drop_last: bool = False,
         device: Device | str | None = None,
         name: str = "train",
+        augment: Augmentation | Sequence[Augmentation] = (),
         transform: Callable[..., Any] | None = None,
         dtype: Any = "float32",
     ) -> None:
@@ -97,6 +101,7 @@ class DataLoader:
         self.drop_last = bool(drop_last)
         self.device = find_device(device)
         self.name = name
+        self.augment: tuple[Augmentation, ...] = tuple(augment) if isinstance(augment, Sequence) else (augment,)
         self.transform = transform
         self.dtype: DType = as_dtype(dtype)
         if self.dtype.kind != "float":
@@ -125,27 +130,38 @@ class DataLoader:
         return self._run(self._epoch, start)
 
     def _run(self, epoch: int, start: int) -> Iterator[Any]:
-        indices = self._indices(epoch)
+        indices, words = self._indices(epoch), self._words(epoch)
         size, end = self.batch_size, self.samples
         for at in range(start, end, size):
             stop = min(at + size, end)
-            batch = self._place(indices[at:stop], at // size)
+            batch = self._place(indices[at:stop], at // size, words[at:stop])
             self._position = stop
             yield batch
         self._epoch, self._position = epoch + 1, 0
 
     def first(self) -> Any:
         """The first batch of the present epoch; the cursor stays where it is."""
-        return self._place(self._indices(self._epoch)[: self.batch_size], 0)
+        first = slice(self.batch_size)
+        return self._place(self._indices(self._epoch)[first], 0, self._words(self._epoch)[first])
 
     def _indices(self, epoch: int) -> Array:
         n = len(self.dataset)
         order = permutation(self.seed, epoch, n) if self.shuffle else np.arange(n)
         return order if self._positions is None else order[self._positions]
 
-    def _place(self, indices: Array, number: int) -> Any:
+    def _words(self, epoch: int) -> Array:
+        """The random words of the augmentations, one row for each sample this loader gives."""
+        per_sample = sum(a.per_sample for a in self.augment)
+        words = augmentation_words(self.seed, epoch, len(self.dataset), per_sample)
+        return words if self._positions is None else words[self._positions]
+
+    def _place(self, indices: Array, number: int, words: Array) -> Any:
         arrays = fetch(self.dataset, indices)
         single = not isinstance(arrays, (tuple, list))
+        at = 0
+        for change in self.augment:
+            changed = change(words[:, at : at + change.per_sample], *((arrays,) if single else arrays))
+            arrays, at = changed[0] if single else changed, at + change.per_sample
         if self.transform is not None:
             arrays = self.transform(arrays) if single else self.transform(*arrays)
             single = not isinstance(arrays, (tuple, list))

@@ -11,17 +11,18 @@ from firebrick.backends.dispatch import check_storable, wrap
 from firebrick.backends.registry import default_device, find_device
 from firebrick.backends.registry import devices as all_devices
 from firebrick.core import dtypes
-from firebrick.core.bind import constant, describe, not_a_tensor
+from firebrick.core.bind import check_operand, constant, describe, not_a_tensor
 from firebrick.core.device import Device
 from firebrick.core.dtypes import ALL, DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.storage import BORROWED, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
-from firebrick.functions.movement import broadcast_to, stack, to_device
+from firebrick.functions.movement import _list, broadcast_to, permute_dims, reshape, stack, to_device
 from firebrick.ops import OPS
 
 
@@ -198,6 +199,13 @@ def dlpack_device(x: Tensor) -> tuple[int, int]:
     return found
 
 
+def _check_numbers(where: str, **values: Any) -> None:
+    """Check that arguments are numbers, one each."""
+    for name, value in values.items():
+        if isinstance(value, (str, bytes)) or np.ndim(value) or np.asarray(value).dtype.kind in "USO":
+            raise OperandError(f"{where}: {name} is a number", f"{type(value).__name__} {value!r:.60}", "pass a Python scalar")
+
+
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of one value.
 
@@ -206,9 +214,14 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
         >>> fb.full(2, 7.0).tolist()
         [7.0, 7.0]
     """
+    return _filled("full", shape, fill_value, dtype, device)
+
+
+def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> Tensor:
     goal = find_device(device)
-    dt = _dtype_for(fill_value, dtype, goal)
-    sizes = normalize_shape(shape, "full")
+    sizes = normalize_shape(shape, where)
+    _check_numbers(where, fill_value=fill_value)
+    dt = _dtype_for(fill_value, None if dtype is None else dtypes.dtype_argument(where, dtype), goal)
     check_storable(dt, goal)
     if isinstance(fill_value, (bool, int, float, complex)):
         fill_value = np.asarray(fill_value) if not dt.is_integer else constant(fill_value, dt, find_device("numpy")).numpy()
@@ -224,7 +237,7 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         >>> fb.zeros((1, 2)).tolist()
         [[0.0, 0.0]]
     """
-    return full(shape, 0.0 if dtype is None else 0, dtype=dtype, device=device)
+    return _filled("zeros", shape, 0.0 if dtype is None else 0, dtype, device)
 
 
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -235,7 +248,7 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         >>> fb.ones(2).tolist()
         [1.0, 1.0]
     """
-    return full(shape, 1.0 if dtype is None else 1, dtype=dtype, device=device)
+    return _filled("ones", shape, 1.0 if dtype is None else 1, dtype, device)
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -246,13 +259,13 @@ def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         >>> fb.empty((2, 0)).shape
         (2, 0)
     """
-    return zeros(shape, dtype=dtype, device=device)
+    return _filled("empty", shape, 0.0 if dtype is None else 0, dtype, device)
 
 
-def _like(x: Any) -> Tensor:
-    if not isinstance(x, Tensor):
-        raise OperandError("the _like functions take a tensor", type(x).__name__, "use fb.zeros(shape) and friends")
-    return x
+def _like(where: str, x: Any, fill_value: Any, dtype: Any, device: Any) -> Tensor:
+    check_operand(where, x)
+    dtype = x.dtype if dtype is None else dtype
+    return _filled(where, x.shape, fill_value, dtype, x.device if device is None else device)
 
 
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -263,8 +276,7 @@ def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any =
         >>> fb.full_like(fb.zeros(2), 3.0).tolist()
         [3.0, 3.0]
     """
-    x = _like(x)
-    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
+    return _like("full_like", x, fill_value, dtype, device)
 
 
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -275,7 +287,7 @@ def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor
         >>> fb.zeros_like(fb.ones(2)).tolist()
         [0.0, 0.0]
     """
-    return full_like(x, 0, dtype=dtype, device=device)
+    return _like("zeros_like", x, 0, dtype, device)
 
 
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -286,7 +298,7 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
         >>> fb.ones_like(fb.zeros(2)).tolist()
         [1.0, 1.0]
     """
-    return full_like(x, 1, dtype=dtype, device=device)
+    return _like("ones_like", x, 1, dtype, device)
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -297,7 +309,7 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor
         >>> fb.empty_like(fb.ones((2, 3))).shape
         (2, 3)
     """
-    return zeros_like(x, dtype=dtype, device=device)
+    return _like("empty_like", x, 0, dtype, device)
 
 
 def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -310,6 +322,7 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     """
     goal = find_device(device)
     low, high = (0, start) if stop is None else (start, stop)
+    _check_numbers("arange", start=low, stop=high, step=step)
     if step == 0:
         raise ShapeError("arange needs a step other than 0", "step 0", "pass 1 or -1")
     host = np.arange(low, high, step)
@@ -318,7 +331,24 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     return hooks.from_host(_cast_host(host, dt), goal)  # type: ignore[no-any-return]
 
 
-def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Tensor:
+def _spaced(values: Any, dtype: Any, device: Any) -> Tensor:
+    """Numbers that the host spaced in float64 or complex128, in the dtype asked for or the device's default."""
+    goal = find_device(device)
+    return hooks.from_host(_cast_host(values, _dtype_for(values, dtype, goal)), goal)  # type: ignore[no-any-return]
+
+
+def _number(where: str, start: Any, stop: Any, num: Any) -> int:
+    """How many elements to space, after a look at the ends."""
+    _check_numbers(where, start=start, stop=stop)
+    (count,) = normalize_shape(num, f"{where}: num") if not isinstance(num, (tuple, list)) else (-1,)
+    if count < 0:
+        raise ShapeError(f"{where}: num is an int ≥ 0", repr(num), "pass how many numbers to make")
+    return count
+
+
+def linspace(
+    start: complex, stop: complex, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+) -> Tensor:
     """``num`` numbers evenly spaced from start to stop.
 
     Example:
@@ -326,9 +356,37 @@ def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, devic
         >>> fb.linspace(0.0, 1.0, 3).tolist()
         [0.0, 0.5, 1.0]
     """
-    goal = find_device(device)
-    dt = as_dtype(dtype) if dtype is not None else _default("float", goal)
-    return hooks.from_host(np.linspace(start, stop, num, endpoint=endpoint).astype(dt.np), goal)  # type: ignore[no-any-return]
+    return _spaced(np.linspace(start, stop, _number("linspace", start, stop, num), endpoint=endpoint), dtype, device)
+
+
+def logspace(
+    start: float, stop: float, /, num: int, *, base: float = 10.0, dtype: Any = None, device: Any = None, endpoint: bool = True
+) -> Tensor:
+    """``num`` powers of ``base`` whose exponents are evenly spaced from start to stop.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.logspace(0, 2, 3).tolist()
+        [1.0, 10.0, 100.0]
+    """
+    found = np.logspace(start, stop, _number("logspace", start, stop, num), base=base, endpoint=endpoint)
+    return _spaced(found, dtype, device)
+
+
+def geomspace(
+    start: complex, stop: complex, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+) -> Tensor:
+    """``num`` numbers from start to stop, each a constant multiple of the one before.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.geomspace(1.0, 8.0, 4).tolist()
+        [1.0, 2.0, 4.0, 8.0]
+    """
+    count = _number("geomspace", start, stop, num)
+    if start == 0 or stop == 0:
+        raise OutOfRangeError("geomspace: start and stop must not be 0", f"{start} to {stop}", "use fb.linspace")
+    return _spaced(np.geomspace(start, stop, count, endpoint=endpoint), dtype, device)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
@@ -341,7 +399,8 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     """
     goal = find_device(device)
     dt = as_dtype(dtype) if dtype is not None else _default("float", goal)
-    return hooks.from_host(np.eye(n_rows, n_cols, k).astype(dt.np), goal)  # type: ignore[no-any-return]
+    rows, columns = normalize_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
+    return hooks.from_host(np.eye(rows, columns, k).astype(dt.np), goal)  # type: ignore[no-any-return]
 
 
 def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> Tensor:
@@ -355,14 +414,49 @@ def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> T
         >>> fb.one_hot(fb.asarray([1]), 3).tolist()
         [[0.0, 1.0, 0.0]]
     """
-    x = _like(x)
-    if not x.dtype.is_integer:
-        raise DTypeError("one_hot needs an integer tensor", describe("x", x), "cast it to fb.int64")
-    if x.size and x.device.engine != "meta" and int(hooks.to_host(x).min()) < 0:
-        raise OutOfRangeError(f"one_hot: indices must lie in [0, {num_classes})", describe("x", x), "check the labels")
-    rows = eye(num_classes, dtype=dtype, device=x.device)
-    found: Tensor = OPS["take"](rows, x, axis=0)
-    return found
+    check_operand("one_hot", x, "integer")
+    classes = whole("one_hot", "num_classes", num_classes, 0)
+    goal = dtypes.dtype_argument("one_hot", dtype)
+    if x.size and x.device.engine != "meta":
+        host = hooks.to_host(x)
+        low, high = int(host.min()), int(host.max())
+        if low < 0 or high >= classes:
+            raise OutOfRangeError(
+                f"one_hot: indices must lie in [0, {classes})", f"{low} to {high} in {describe('x', x)}", "check the labels"
+            )
+    rows = astype(reshape(x, (*x.shape, 1)), dtypes.int64, copy=False)
+    return astype(OPS["equal"](rows, arange(classes, dtype=dtypes.int64, device=x.device)), goal)
+
+
+def tril_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the elements on and below the k-th diagonal, row by row: a key, ``x[fb.tril_indices(n)]``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> [at.tolist() for at in fb.tril_indices(2)]
+        [[0, 1, 1], [0, 0, 1]]
+    """
+    return _triangle("tril_indices", n_rows, n_cols, k, device, lower=True)
+
+
+def triu_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the elements on and above the k-th diagonal, row by row: a key, ``x[fb.triu_indices(n)]``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> [at.tolist() for at in fb.triu_indices(2)]
+        [[0, 0, 1], [0, 1, 1]]
+    """
+    return _triangle("triu_indices", n_rows, n_cols, k, device, lower=False)
+
+
+def _triangle(where: str, n_rows: int, n_cols: int | None, k: int, device: Any, *, lower: bool) -> tuple[Tensor, Tensor]:
+    goal = find_device(device)
+    rows, columns = normalize_shape((n_rows, n_rows if n_cols is None else n_cols), where)
+    k = whole(where, "k", k)
+    below = np.tri(rows, columns, k if lower else k - 1, dtype=np.bool_)
+    first, second = (hooks.from_host(at.astype(np.int64), goal) for at in np.nonzero(below if lower else ~below))
+    return first, second
 
 
 def _matrix(where: str, x: Any) -> Tensor:
@@ -381,7 +475,7 @@ def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
         >>> fb.tril(fb.ones((2, 2))).tolist()
         [[1.0, 0.0], [1.0, 1.0]]
     """
-    x = _matrix("tril", x)
+    x, k = _matrix("tril", x), whole("tril", "k", k)
     keep = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k, dtype=np.bool_), x.device)
     return OPS["where"](keep, x, False if x.dtype.kind == "bool" else 0)  # type: ignore[no-any-return]
 
@@ -394,7 +488,7 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
         >>> fb.triu(fb.ones((2, 2))).tolist()
         [[1.0, 1.0], [0.0, 1.0]]
     """
-    x = _matrix("triu", x)
+    x, k = _matrix("triu", x), whole("triu", "k", k)
     drop = hooks.from_host(np.tri(x.shape[-2], x.shape[-1], k - 1, dtype=np.bool_), x.device)
     return OPS["where"](drop, False if x.dtype.kind == "bool" else 0, x)  # type: ignore[no-any-return]
 
@@ -407,9 +501,10 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
         >>> [g.tolist() for g in fb.meshgrid(fb.asarray([1, 2]), fb.asarray([3]), indexing="ij")]
         [[[1], [2]], [[3], [3]]]
     """
-    from firebrick.functions.movement import _list, permute_dims, reshape
-
     found = _list("meshgrid", arrays)
+    for i, a in enumerate(found):
+        if a.ndim > 1:
+            raise ShapeError("meshgrid takes vectors", describe(f"arrays[{i}]", a), "flatten it: fb.ravel")
     if indexing not in ("xy", "ij"):
         raise ShapeError('meshgrid: indexing is "xy" or "ij"', repr(indexing), "use one of these")
     n = len(found)
@@ -447,7 +542,7 @@ class NamespaceInfo:
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
         """The standard's dtypes, or those of a kind."""
-        found = {d.name: d for d in ALL if d.name not in ("float16", "bfloat16")}
+        found = {d.name: d for d in ALL if d.name not in ("float16", "bfloat16") and d.kind != "storage"}
         return {n: d for n, d in found.items() if kind is None or dtypes.isdtype(d, kind)}
 
     def devices(self) -> Sequence[Device]:

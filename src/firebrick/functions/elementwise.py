@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from firebrick.core.bind import binary, bind, not_a_tensor, unary
-from firebrick.core.dtypes import DType
-from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.aval import Aval
+from firebrick.core.bind import binary, bind, check_operand, check_out, not_a_tensor, unary
+from firebrick.core.dtypes import DType, bool_, dtype_argument, promote
 from firebrick.core.op import KIND_TEXT, Op
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
@@ -38,6 +38,7 @@ class Binary(Protocol):
 def _document(fn: Callable[..., Any], op: Op, args: str, example: str) -> None:
     kind = KIND_TEXT[op.operands[0].kind]
     out = "bool" if op.name in _BOOL_RESULTS else "the operands' common dtype"
+    out = "the dtype of x, or that of its parts" if op.name == "abs" else out
     fn.__name__ = fn.__qualname__ = op.name
     fn.__module__ = __name__
     fn.__doc__ = f"""{op.doc}
@@ -109,6 +110,15 @@ less = _binary("less", _show(f"fb.less({_A}([1, 2]), 2)", "[True, False]"))
 less_equal = _binary("less_equal", _show(f"fb.less_equal({_A}([1, 2]), 1)", "[True, False]"))
 greater = _binary("greater", _show(f"fb.greater({_A}([1, 2]), 1)", "[False, True]"))
 greater_equal = _binary("greater_equal", _show(f"fb.greater_equal({_A}([1, 2]), 2)", "[False, True]"))
+hypot = _binary("hypot", _show(f"fb.hypot({_A}([3.0, 0.0]), 4.0)", "[5.0, 4.0]"))
+atan2 = _binary("atan2", _show(f"fb.atan2({_A}([0.0, -0.0]), 1.0)", "[0.0, -0.0]"))
+copysign = _binary("copysign", _show(f"fb.copysign({_A}([1.0, -2.0]), -0.0)", "[-1.0, -2.0]"))
+logaddexp = _binary("logaddexp", _show(f"fb.logaddexp({_A}([1000.0]), float('-inf'))", "[1000.0]"))
+bitwise_and = _binary("bitwise_and", _show(f"fb.bitwise_and({_A}([6, 7]), 3)", "[2, 3]"))
+bitwise_or = _binary("bitwise_or", _show(f"fb.bitwise_or({_A}([6, 8]), 3)", "[7, 11]"))
+bitwise_xor = _binary("bitwise_xor", _show(f"fb.bitwise_xor({_A}([6, 7]), 3)", "[5, 4]"))
+bitwise_left_shift = _binary("bitwise_left_shift", _show(f"fb.bitwise_left_shift({_A}([1, 3]), 2)", "[4, 12]"))
+bitwise_right_shift = _binary("bitwise_right_shift", _show(f"fb.bitwise_right_shift({_A}([12, -5]), 2)", "[3, -2]"))
 logical_and = _binary("logical_and", _show(f"fb.logical_and({_A}([True, False]), True)", "[True, False]"))
 logical_or = _binary("logical_or", _show(f"fb.logical_or({_A}([True, False]), False)", "[True, False]"))
 logical_xor = _binary("logical_xor", _show(f"fb.logical_xor({_A}([True, False]), True)", "[False, True]"))
@@ -116,24 +126,43 @@ logical_xor = _binary("logical_xor", _show(f"fb.logical_xor({_A}([True, False]),
 logical_not = _unary("logical_not", _show(f"fb.logical_not({_A}([True, False]))", "[False, True]"))
 negative = _unary("negative", _show(f"fb.negative({_A}([1.0, -2.0]))", "[-1.0, 2.0]"))
 abs = _unary("abs", _show(f"fb.abs({_A}([1.0, -2.0]))", "[1.0, 2.0]"))
-sign = _unary("sign", _show(f"fb.sign({_A}([3.0, -2.0]))", "[1.0, -1.0]"))
 exp = _unary("exp", _show(f"fb.exp({_A}([0.0]))", "[1.0]"))
 expm1 = _unary("expm1", _show(f"fb.expm1({_A}([0.0]))", "[0.0]"))
 log = _unary("log", _show(f"fb.log({_A}([1.0]))", "[0.0]"))
+log2 = _unary("log2", _show(f"fb.log2({_A}([8.0]))", "[3.0]"))
+log10 = _unary("log10", _show(f"fb.log10({_A}([1.0]))", "[0.0]"))
 log1p = _unary("log1p", _show(f"fb.log1p({_A}([0.0]))", "[0.0]"))
 sqrt = _unary("sqrt", _show(f"fb.sqrt({_A}([4.0]))", "[2.0]"))
 sin = _unary("sin", _show(f"fb.sin({_A}([0.0]))", "[0.0]"))
 cos = _unary("cos", _show(f"fb.cos({_A}([0.0]))", "[1.0]"))
+tan = _unary("tan", _show(f"fb.tan({_A}([0.0]))", "[0.0]"))
+asin = _unary("asin", _show(f"fb.asin({_A}([0.0]))", "[0.0]"))
+acos = _unary("acos", _show(f"fb.acos({_A}([1.0]))", "[0.0]"))
+atan = _unary("atan", _show(f"fb.atan({_A}([0.0]))", "[0.0]"))
+sinh = _unary("sinh", _show(f"fb.sinh({_A}([0.0]))", "[0.0]"))
+cosh = _unary("cosh", _show(f"fb.cosh({_A}([0.0]))", "[1.0]"))
+asinh = _unary("asinh", _show(f"fb.asinh({_A}([0.0]))", "[0.0]"))
+acosh = _unary("acosh", _show(f"fb.acosh({_A}([1.0]))", "[0.0]"))
+atanh = _unary("atanh", _show(f"fb.atanh({_A}([0.0]))", "[0.0]"))
+bitwise_invert = _unary("bitwise_invert", _show(f"fb.bitwise_invert({_A}([0, 5]))", "[-1, -6]"))
 tanh = _unary("tanh", _show(f"fb.tanh({_A}([0.0]))", "[0.0]"))
 sigmoid = _unary("sigmoid", _show(f"fb.sigmoid({_A}([0.0]))", "[0.5]"))
 erf = _unary("erf", _show(f"fb.erf({_A}([0.0]))", "[0.0]"))
 relu = _unary("relu", _show(f"fb.relu({_A}([-1.0, 2.0]))", "[0.0, 2.0]"))
 floor = _unary("floor", _show(f"fb.floor({_A}([1.5, -1.5]))", "[1.0, -2.0]"))
 ceil = _unary("ceil", _show(f"fb.ceil({_A}([1.5, -1.5]))", "[2.0, -1.0]"))
+trunc = _unary("trunc", _show(f"fb.trunc({_A}([1.5, -1.5]))", "[1.0, -1.0]"))
 round = _unary("round", _show(f"fb.round({_A}([0.5, 1.5]))", "[0.0, 2.0]"))
 isnan = _unary("isnan", _show(f"fb.isnan({_A}([1.0, float('nan')]))", "[False, True]"))
 isinf = _unary("isinf", _show(f"fb.isinf({_A}([1.0, float('inf')]))", "[False, True]"))
 isfinite = _unary("isfinite", _show(f"fb.isfinite({_A}([1.0, float('inf')]))", "[True, False]"))
+
+
+def _check(where_: str, x: Any, kind: str, out: Any, dtype: DType | None = None) -> None:
+    """Check the operand and the destination of a function that is made of others."""
+    check_operand(where_, x, kind)
+    if out is not None:
+        check_out(where_, out, x.device, Aval(x.shape, dtype or x.dtype))
 
 
 def positive(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
@@ -144,8 +173,106 @@ def positive(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         >>> fb.positive(fb.asarray([1, -2])).tolist()
         [1, -2]
     """
+    _check("positive", x, "numeric", out)
     # x + 0 would lose the sign of -0.0
     return bind(OPS["subtract"], (x, 0), {}, out)  # type: ignore[no-any-return]
+
+
+def sign(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+    """-1, 0 or 1; NaN for NaN. Of a complex x: x / |x|, and 0 at 0.
+
+    Args:
+        x: Tensor of any shape, of a numeric dtype.
+        out: Tensor to rebind to the result.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.sign(fb.asarray([3.0, -2.0])).tolist()
+        [1.0, -1.0]
+        >>> fb.sign(fb.asarray([2.0j])).tolist()
+        [1j]
+    """
+    given: Any = x
+    if not isinstance(given, Tensor) or given.dtype.kind != "complex":
+        return unary(_SIGN, x) if out is None else bind(_SIGN, (x,), {}, out)  # type: ignore[no-any-return]
+    _check("sign", x, "numeric", out)
+    size = abs(x)
+    return divide(x, astype(where(size == 0.0, 1.0, size), x.dtype), out=out)
+
+
+_SIGN = OPS["sign"]
+
+
+def signbit(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+    """Whether the sign bit of a floating x is set: True for negative numbers and -0.0.
+
+    Args:
+        x: Tensor of any shape, of a floating dtype.
+        out: Bool tensor to rebind to the result.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.signbit(fb.asarray([-0.0, 0.0, -3.0])).tolist()
+        [True, False, True]
+    """
+    _check("signbit", x, "floating", out, bool_)
+    return less(copysign(1.0, x), 0.0, out=out)
+
+
+def nextafter(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None = None) -> Tensor:
+    """The neighbour of x1 towards x2 among the numbers of their dtype; x2 where they are equal.
+
+    Args:
+        x1: Tensor of a floating dtype, or Python scalar beside one.
+        x2: Tensor of a shape that broadcasts with that of x1, or Python scalar.
+        out: Tensor to rebind to the result; may be an operand.
+
+    Example:
+        >>> import firebrick as fb
+        >>> (fb.nextafter(fb.asarray(1.0), 2.0) - 1.0).item() == fb.finfo(fb.float32).eps
+        True
+    """
+    tensors = [x.dtype for x in (x1, x2) if isinstance(x, Tensor)]
+    common = tensors[0] if tensors else None
+    for other in tensors[1:]:
+        common = promote(common, other) or common
+    return bind(OPS["nextafter"], (x1, x2), {"dtype": common}, out)  # type: ignore[no-any-return]
+
+
+def reciprocal(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+    """1 / x, of a floating or complex x.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.reciprocal(fb.asarray([2.0, 4.0])).tolist()
+        [0.5, 0.25]
+    """
+    _check("reciprocal", x, "inexact", out)
+    return divide(1.0, x, out=out)
+
+
+def rsqrt(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+    """1 / √x, of a floating or complex x.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.rsqrt(fb.asarray([4.0])).tolist()
+        [0.5]
+    """
+    _check("rsqrt", x, "inexact", out)
+    return divide(1.0, sqrt(x), out=out)
+
+
+def exp2(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+    """2 to the power x, of a floating or complex x.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.exp2(fb.asarray([3.0, -1.0])).tolist()
+        [8.0, 0.5]
+    """
+    _check("exp2", x, "inexact", out)
+    return pow(2.0, x, out=out)
 
 
 def square(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
@@ -156,6 +283,7 @@ def square(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         >>> fb.square(fb.asarray([3])).tolist()
         [9]
     """
+    _check("square", x, "numeric", out)
     return bind(OPS["multiply"], (x, x), {}, out)  # type: ignore[no-any-return]
 
 
@@ -230,16 +358,16 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
 
     if not isinstance(x, Tensor):
         raise not_a_tensor("astype", "x", x, None)
-    goal = as_dtype(dtype)
+    goal = dtype_argument("astype", dtype)
     if device is not None:
         x = x.to(device)
     if x.dtype is goal and not copy:
         return x
     if x.dtype.kind == "complex" and goal.kind != "complex":
         raise DTypeError(
-            "a complex tensor casts to complex dtypes only",
+            "astype: a complex tensor casts to complex dtypes only",
             f"{x.aval} to {goal.name}",
-            "take its real part first",
+            f"take its real part first: fb.astype(fb.real(x), fb.{goal.name})",
         )
     from firebrick.backends.dispatch import check_storable
 
@@ -255,43 +383,26 @@ def logsumexp(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tens
         >>> round(fb.logsumexp(fb.asarray([1000.0, 1000.0])).item(), 3)
         1000.693
     """
-    from firebrick.functions.reductions import max as max_
-    from firebrick.functions.reductions import sum as sum_
+    from firebrick.core.shapes import normalize_axes
+    from firebrick.functions.axes import nonempty
+    from firebrick.functions.statistical import max as max_
+    from firebrick.functions.statistical import sum as sum_
 
+    check_operand("logsumexp", x, "floating")
+    axis = normalize_axes(axis, x.ndim, "logsumexp")
+    nonempty("logsumexp", x, axis)
     top = max_(x, axis=axis, keepdims=True).detach()
     top = where(isfinite(top), top, 0.0)
     total = log(sum_(exp(x - top), axis=axis, keepdims=True)) + top
     return total if keepdims else sum_(total, axis=axis)
 
 
-def gelu(x: Tensor, /) -> Tensor:
-    """x · Φ(x), with Φ the normal distribution function: 0.5 · x · (1 + erf(x / √2)).
-
-    Source: Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv:1606.08415.
-
-    Example:
-        >>> import firebrick as fb
-        >>> fb.gelu(fb.asarray([0.0])).tolist()
-        [0.0]
-    """
-    return x * 0.5 * (erf(x * 0.7071067811865476) + 1.0)
-
-
-def silu(x: Tensor, /) -> Tensor:
-    """x · sigmoid(x).
-
-    Example:
-        >>> import firebrick as fb
-        >>> fb.silu(fb.asarray([0.0])).tolist()
-        [0.0]
-    """
-    return x * sigmoid(x)
-
-
 __all__ = [
-    "abs", "add", "astype", "ceil", "clip", "cos", "divide", "equal", "erf", "exp", "expm1", "floor", "floor_divide",
-    "gelu", "greater", "greater_equal", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log1p", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logsumexp", "maximum", "minimum", "multiply", "negative", "not_equal",
-    "positive", "pow", "relu", "remainder", "round", "sigmoid", "sign", "silu", "sin", "sqrt", "square", "subtract",
-    "tanh", "where",
+    "abs", "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "copysign", "cos", "cosh",
+    "divide", "equal", "erf", "exp", "exp2", "expm1", "floor", "floor_divide", "greater", "greater_equal", "hypot",
+    "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2", "log10", "logaddexp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logsumexp", "maximum", "minimum", "multiply", "negative", "nextafter",
+    "not_equal", "positive", "pow", "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "signbit", "sin",
+    "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
 ]  # fmt: skip

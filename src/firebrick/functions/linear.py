@@ -1,18 +1,24 @@
-"""Linear-algebra functions of the Array API standard that the op table carries."""
+"""Products of vectors and matrices: of the Array API standard, Kronecker's, and chains in the cheapest order."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from firebrick.core.bind import bind, check_devices, not_a_tensor
-from firebrick.core.dtypes import result_type
-from firebrick.core.errors import ShapeError
-from firebrick.core.shapes import normalize_axis
+import numpy as np
+
+from firebrick.core.bind import bind, check_devices, check_operand, describe, not_a_tensor
+from firebrick.core.dtypes import no_common_dtype, promote, result_type
+from firebrick.core.errors import OutOfRangeError, ShapeError
+from firebrick.core.hooks import hooks
+from firebrick.core.settings import whole
+from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import matrix_transpose, permute_dims, reshape
-from firebrick.functions.reductions import sum as sum_
+from firebrick.functions.statistical import sum as sum_
 from firebrick.ops import OPS
+from firebrick.ops.casts import conjugate
 
 
 def matmul(x1: Tensor, x2: Tensor, /, *, out: Tensor | None = None) -> Tensor:
@@ -49,13 +55,19 @@ def matmul(x1: Tensor, x2: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
 def _tensors(where: str, x1: Any, x2: Any) -> None:
     for name, x in (("x1", x1), ("x2", x2)):
-        if not isinstance(x, Tensor):
-            raise not_a_tensor(where, name, x, None)
+        check_operand(where, x, "numeric", name)
     check_devices(where, x1=x1, x2=x2)
+    if promote(x1.dtype, x2.dtype) is None:
+        raise no_common_dtype(where, [(describe("x1", x1), x1.dtype), (describe("x2", x2), x2.dtype)])
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Sum of products along an axis, of real tensors.
+    """Σ conj(x1) · x2 along an axis; the other axes broadcast.
+
+    Args:
+        x1: Tensor of a numeric dtype.
+        x2: Tensor with the size of x1 along ``axis``.
+        axis: Axis, counted from the last: it is negative.
 
     Example:
         >>> import firebrick as fb
@@ -63,11 +75,18 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         11.0
     """
     _tensors("vecdot", x1, x2)
-    if not -min(x1.ndim, x2.ndim) <= axis < 0 or x1.shape[axis] != x2.shape[axis]:
-        raise ShapeError(
-            "vecdot: both need the axis, counted from the last, in equal sizes", f"{x1.shape}, {x2.shape}", "check"
+    axis = whole("vecdot", "axis", axis)
+    if not -min(x1.ndim, x2.ndim) <= axis < 0:
+        raise OutOfRangeError(
+            "vecdot: axis is counted from the last, and both tensors have it",
+            f"axis {axis}, {describe('x1', x1)} and {describe('x2', x2)}",
+            "pass -1, or another negative axis",
         )
-    return sum_(x1 * x2, axis=axis, dtype=result_type(x1, x2))
+    if x1.shape[axis] != x2.shape[axis]:
+        shown = f"axis {axis}, {describe('x1', x1)} and {describe('x2', x2)}"
+        raise ShapeError("vecdot: x1 and x2 need equal sizes along the axis", shown, "reshape one of them")
+    broadcast_shapes(x1.shape, x2.shape, op="vecdot")
+    return sum_(conjugate(x1) * x2, axis=axis, dtype=result_type(x1, x2))
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
@@ -84,6 +103,9 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
             raise ShapeError("tensordot: axes must be 0 to the smaller number of axes", f"axes {axes}", "check axes")
         left, right = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:
+        if not isinstance(axes, (tuple, list)) or len(axes) != 2 or not all(isinstance(a, (tuple, list)) for a in axes):
+            want = "tensordot: axes is a number of axes, or two lists of axes to pair"
+            raise ShapeError(want, f"axes={axes!r:.60}", "pass e.g. 1 or ((0,), (1,))")
         left, right = ([normalize_axis(a, x.ndim, "tensordot") for a in side] for side, x in zip(axes, (x1, x2), strict=True))
     if [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
         raise ShapeError(
@@ -101,4 +123,95 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     return reshape(matmul(rows, columns), shape)
 
 
-__all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
+def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """Cross products of vectors of three elements along an axis; the other axes broadcast.
+
+    Args:
+        x1: Tensor with size 3 along ``axis``.
+        x2: Tensor with size 3 along ``axis``.
+        axis: Axis; it must be negative if the tensors have different numbers of axes.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.linalg.cross(fb.asarray([1, 0, 0]), fb.asarray([0, 1, 0])).tolist()
+        [0, 0, 1]
+    """
+    _tensors("cross", x1, x2)
+    if axis >= 0 and x1.ndim != x2.ndim:
+        raise ShapeError("cross: axis must be negative for tensors of different numbers of axes", f"axis {axis}", "use -1")
+    places = [normalize_axis(axis, x.ndim, "cross") for x in (x1, x2)]
+    if x1.shape[places[0]] != 3 or x2.shape[places[1]] != 3:
+        want = f"cross: both tensors need size 3 along axis {axis}"
+        raise ShapeError(want, f"{describe('x1', x1)} and {describe('x2', x2)}", "name the axis of the vectors")
+
+    def turned(x: Tensor, at: int, order: list[int]) -> Tensor:
+        return OPS["take"](x, hooks.from_host(np.asarray(order), x.device), axis=at)  # type: ignore[no-any-return]
+
+    first, second = [1, 2, 0], [2, 0, 1]
+    a, b = places
+    return turned(x1, a, first) * turned(x2, b, second) - turned(x1, a, second) * turned(x2, b, first)
+
+
+def kron(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """Kronecker products: along each axis, every element of x1 times the whole of x2. Missing axes are added in front.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.linalg.kron(fb.asarray([1, 10]), fb.asarray([1, 2])).tolist()
+        [1, 2, 10, 20]
+    """
+    _tensors("kron", x1, x2)
+    n = max(x1.ndim, x2.ndim)
+    a, b = ((1,) * (n - x.ndim) + x.shape for x in (x1, x2))
+    left = reshape(x1, tuple(d for s in a for d in (s, 1)))
+    right = reshape(x2, tuple(d for s in b for d in (1, s)))
+    product = bind(OPS["multiply"], (left, right), {})
+    return reshape(product, tuple(p * q for p, q in zip(a, b, strict=True)))
+
+
+def multi_dot(arrays: Sequence[Tensor], /) -> Tensor:
+    """The product of two or more matrices, in the order that needs the fewest multiplications.
+
+    Args:
+        arrays: Matrices; the first and the last may be vectors, a row and a column.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.linalg.multi_dot([fb.ones((2, 3)), fb.ones((3, 4)), fb.ones(4)]).tolist()
+        [12.0, 12.0]
+
+    Source: Cormen, Leiserson, Rivest, Stein, "Introduction to Algorithms", matrix-chain multiplication.
+    """
+    if isinstance(arrays, Tensor) or len(arrays) < 2:
+        raise ShapeError("multi_dot multiplies a list of two matrices or more", type(arrays).__name__, "pass a list")
+    last = len(arrays) - 1
+    for i, x in enumerate(arrays):
+        allowed = (1, 2) if i in (0, last) else (2,)
+        if not isinstance(x, Tensor):
+            raise not_a_tensor("multi_dot", f"arrays[{i}]", x, None)
+        if x.ndim not in allowed:
+            raise ShapeError("multi_dot: arrays are matrices, the first and the last vectors at most",
+                             describe(f"arrays[{i}]", x), "use fb.matmul for stacks")  # fmt: skip
+    check_devices("multi_dot", arrays=list(arrays))
+    sizes = [1 if arrays[0].ndim == 1 else arrays[0].shape[0], *(x.shape[0] for x in arrays[1:])]
+    sizes.append(1 if arrays[-1].ndim == 1 else arrays[-1].shape[1])
+    for i, x in enumerate(arrays[:-1]):
+        if x.shape[-1] != arrays[i + 1].shape[0]:
+            pair = f"{describe(f'arrays[{i}]', x)} and {describe(f'arrays[{i + 1}]', arrays[i + 1])}"
+            raise ShapeError("multi_dot: the inner sizes of neighbours must be equal", pair, "check the sizes")
+    n = len(arrays)
+    cost = {(i, i): 0 for i in range(n)}
+    cut: dict[tuple[int, int], int] = {}
+    for span in range(1, n):
+        for i in range(n - span):
+            j = i + span
+            ways = ((cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j))
+            cost[i, j], cut[i, j] = min(ways)
+
+    def product(i: int, j: int) -> Tensor:
+        return arrays[i] if i == j else matmul(product(i, cut[i, j]), product(cut[i, j] + 1, j))
+
+    return product(0, n - 1)
+
+
+__all__ = ["cross", "kron", "matmul", "matrix_transpose", "multi_dot", "tensordot", "vecdot"]

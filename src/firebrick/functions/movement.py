@@ -1,20 +1,15 @@
-"""Manipulation and indexing functions of the Array API standard, and what ``x[key]`` and ``x[key] = v`` call."""
+"""Manipulation functions of the Array API standard and their relatives: elements move, nothing is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from firebrick.backends.dispatch import check_storable
 from firebrick.backends.registry import find_device
-from firebrick.core.bind import bind, check_devices, constant, describe, not_a_tensor
-from firebrick.core.dtypes import no_common_dtype, promote, scalar_fits, scalar_misfit
+from firebrick.core.bind import bind, bind_as, check_devices, describe, not_a_tensor
 from firebrick.core.errors import OperandError, ShapeError
-from firebrick.core.hooks import hooks
-from firebrick.core.indexing import is_basic, parse_basic, positions
 from firebrick.core.shapes import (
     broadcast_shapes,
     normalize_axes,
@@ -23,7 +18,6 @@ from firebrick.core.shapes import (
     resolve_reshape,
 )
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import astype
 from firebrick.ops import OPS
 
 
@@ -71,7 +65,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     if not isinstance(axes, (tuple, list)):
         raise ShapeError("permute_dims: axes is a tuple with each axis once", repr(axes), "pass e.g. (1, 0)")
     order = tuple(normalize_axis(a, x.ndim, "permute_dims") for a in axes)
-    return bind(OPS["permute"], (x,), {"axes": order})  # type: ignore[no-any-return]
+    return bind_as("permute_dims", OPS["permute"], (x,), {"axes": order})  # type: ignore[no-any-return]
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
@@ -86,6 +80,21 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
     if x.ndim < 2:
         raise ShapeError("matrix_transpose needs at least two axes", describe("x", x), "add an axis")
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def swapaxes(x: Tensor, axis1: int, axis2: int, /) -> Tensor:
+    """Two axes exchanged.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.swapaxes(fb.zeros((2, 3, 4)), 0, -1).shape
+        (4, 3, 2)
+    """
+    _operand("swapaxes", x)
+    a, b = (normalize_axis(k, x.ndim, "swapaxes") for k in (axis1, axis2))
+    order = list(range(x.ndim))
+    order[a], order[b] = b, a
+    return permute_dims(x, order)
 
 
 def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
@@ -136,17 +145,21 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
     return [broadcast_to(a, shape) for a in found]
 
 
-def expand_dims(x: Tensor, /, axis: int = 0) -> Tensor:
-    """x with a new axis of size 1.
+def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
+    """x with a new axis of size 1, or several, at these places of the result.
 
     Example:
         >>> import firebrick as fb
-        >>> fb.expand_dims(fb.zeros(3), axis=-1).shape
-        (3, 1)
+        >>> fb.expand_dims(fb.zeros(3), axis=(0, -1)).shape
+        (1, 3, 1)
     """
     _operand("expand_dims", x)
-    at = normalize_axis(axis, x.ndim + 1, "expand_dims")
-    return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+    if isinstance(axis, (tuple, list)):
+        at = normalize_axes(axis, x.ndim + len(axis), "expand_dims")
+        sizes = iter(x.shape)
+        return reshape(x, tuple(1 if k in at else next(sizes) for k in range(x.ndim + len(at))))
+    place = normalize_axis(axis, x.ndim + 1, "expand_dims")
+    return reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
 
 
 def squeeze(x: Tensor, /, axis: Any) -> Tensor:
@@ -164,6 +177,71 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
     return reshape(x, tuple(d for i, d in enumerate(x.shape) if i not in axes))
 
 
+def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+    """Neighbouring axes, from ``start_axis`` to ``end_axis`` inclusive (all by default), as one.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.flatten(fb.zeros((2, 3, 4)), start_axis=1).shape
+        (2, 12)
+    """
+    _operand("flatten", x)
+    if not x.ndim:
+        return reshape(x, (1,))
+    first, last = (normalize_axis(k, x.ndim, "flatten") for k in (start_axis, end_axis))
+    if first > last:
+        raise ShapeError("flatten: start_axis must not come after end_axis", f"{start_axis}, {end_axis}", "exchange them")
+    return reshape(x, (*x.shape[:first], prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+
+
+def ravel(x: Tensor, /) -> Tensor:
+    """All elements in row-major order, as a vector.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.ravel(fb.asarray([[1, 2], [3, 4]])).tolist()
+        [1, 2, 3, 4]
+    """
+    _operand("ravel", x)
+    return reshape(x, (x.size,))
+
+
+def atleast_1d(x: Tensor, /) -> Tensor:
+    """x, with an axis of size 1 if it has none.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.atleast_1d(fb.asarray(3)).shape
+        (1,)
+    """
+    _operand("atleast_1d", x)
+    return reshape(x, x.shape or (1,))
+
+
+def atleast_2d(x: Tensor, /) -> Tensor:
+    """x, with axes of size 1 in front until it has two.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.atleast_2d(fb.zeros(3)).shape
+        (1, 3)
+    """
+    _operand("atleast_2d", x)
+    return reshape(x, x.shape if x.ndim > 1 else (1, x.size))
+
+
+def atleast_3d(x: Tensor, /) -> Tensor:
+    """x with at least three axes: a vector becomes [1, n, 1], a matrix [m, n, 1].
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.atleast_3d(fb.zeros((2, 3))).shape
+        (2, 3, 1)
+    """
+    _operand("atleast_3d", x)
+    return reshape(x, {0: (1, 1, 1), 1: (1, x.size, 1), 2: (*x.shape, 1)}.get(x.ndim, x.shape))
+
+
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     """Tensors joined along an axis (flattened first if ``axis`` is None).
 
@@ -175,8 +253,44 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     found = _list("concat", arrays)
     if axis is None:
         found, axis = [reshape(a, (-1,)) for a in found], 0
-    at = normalize_axis(axis, found[0].ndim, "concat")
-    return bind(OPS["concat"], tuple(found), {"axis": at})  # type: ignore[no-any-return]
+    return join("concat", found, normalize_axis(axis, found[0].ndim, "concat"))
+
+
+def join(where: str, arrays: list[Tensor], axis: int) -> Tensor:
+    """``concat`` for the function ``where``, which errors are to name."""
+    return bind_as(where, OPS["concat"], tuple(arrays), {"axis": axis})  # type: ignore[no-any-return]
+
+
+def split(x: Tensor, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Tensor]:
+    """Consecutive parts of x along an axis: what ``concat`` joins again.
+
+    Args:
+        x: Tensor.
+        sizes: Size of each part along the axis, which add up to that of x; or one size for all, the last part being
+            smaller where it does not divide.
+        axis: Axis that is cut.
+
+    Raises:
+        ShapeError: The sizes are no ints ≥ 0 that add up to the axis.
+
+    Example:
+        >>> import firebrick as fb
+        >>> [part.tolist() for part in fb.split(fb.asarray([1, 2, 3]), (1, 2))]
+        [[1], [2, 3]]
+        >>> [part.tolist() for part in fb.split(fb.asarray([1, 2, 3]), 2)]
+        [[1, 2], [3]]
+    """
+    _operand("split", x)
+    at = normalize_axis(axis, x.ndim, "split")
+    parts = normalize_shape(sizes, "split")
+    if not isinstance(sizes, (tuple, list)):
+        n, size = x.shape[at], parts[0]
+        if not size:
+            raise ShapeError("split: a size for all parts must be ≥ 1", repr(sizes), "pass the size of each part")
+        parts = (*[size] * (n // size), *([n % size] if n % size or not n else []))
+    if not parts:
+        raise ShapeError("split needs at least one size", repr(sizes), "pass the size of each part")
+    return list(bind(OPS["split"], (x,), {"sizes": parts, "axis": at}))
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
@@ -196,7 +310,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
                 "reshape or pad one of them",
             )
     at = normalize_axis(axis, found[0].ndim + 1, "stack")
-    return concat([expand_dims(a, axis=at) for a in found], axis=at)
+    return join("stack", [expand_dims(a, axis=at) for a in found], at)
 
 
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
@@ -211,73 +325,6 @@ def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
     return bind(OPS["flip"], (x,), {"axes": normalize_axes(axis, x.ndim, "flip")})  # type: ignore[no-any-return]
 
 
-def pad(x: Tensor, /, widths: Any, *, value: float = 0) -> Tensor:
-    """x with ``widths`` = ((before, after), …), one pair an axis, of constant elements around it.
-
-    Example:
-        >>> import firebrick as fb
-        >>> fb.pad(fb.asarray([1, 2]), ((1, 0),), value=9).tolist()
-        [9, 1, 2]
-    """
-    _operand("pad", x)
-    if not scalar_fits(value, x.dtype):
-        raise scalar_misfit("pad", value, x.dtype)
-    try:
-        pairs = tuple((index(a), index(b)) for a, b in widths)
-    except (TypeError, ValueError):
-        raise ShapeError("pad: widths is ((before, after), …), one pair an axis", repr(widths), "pass ints") from None
-    return bind(OPS["pad"], (x,), {"widths": pairs, "value": value})  # type: ignore[no-any-return]
-
-
-def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Slices of x along an axis, in the order of ``indices``.
-
-    Args:
-        x: Tensor.
-        indices: Integer tensor of any shape, values in [-n, n).
-        axis: Axis to index; may be left out for one axis.
-
-    Raises:
-        OutOfRangeError: An index lies outside the axis.
-
-    Example:
-        >>> import firebrick as fb
-        >>> fb.take(fb.asarray([10, 20, 30]), fb.asarray([2, 0])).tolist()
-        [30, 10]
-    """
-    _operand("take", x)
-    if axis is None:
-        if x.ndim != 1:
-            raise ShapeError("take needs axis= for a tensor of several axes", describe("x", x), "name the axis")
-        axis = 0
-    return bind(OPS["take"], (x, indices), {"axis": normalize_axis(axis, x.ndim, "take")})  # type: ignore[no-any-return]
-
-
-def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Elements of x along an axis, one for each index; other axes must agree.
-
-    Example:
-        >>> import firebrick as fb
-        >>> fb.take_along_axis(fb.asarray([[1, 2], [3, 4]]), fb.asarray([[1], [0]]), axis=1).tolist()
-        [[2], [3]]
-    """
-    _operand("take_along_axis", x)
-    return bind(OPS["gather"], (x, indices), {"axis": normalize_axis(axis, x.ndim, "take_along_axis")})  # type: ignore[no-any-return]
-
-
-def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = -1) -> Tensor:
-    """x with each update added to the element along an axis that its index names; repeats accumulate, in order.
-
-    Example:
-        >>> import firebrick as fb
-        >>> fb.scatter_add(fb.zeros(3), fb.asarray([0, 2, 2]), fb.ones(3)).tolist()
-        [1.0, 0.0, 2.0]
-    """
-    _operand("scatter_add", x)
-    params = {"axis": normalize_axis(axis, x.ndim, "scatter_add")}
-    return bind(OPS["scatter_add"], (x, indices, updates), params)  # type: ignore[no-any-return]
-
-
 def to_device(x: Tensor, device: Any, /) -> Tensor:
     """x on another device (x itself if it is there); gradients flow back through the move."""
     _operand("to", x)
@@ -288,62 +335,3 @@ def to_device(x: Tensor, device: Any, /) -> Tensor:
     moved: Tensor = bind(OPS["to_device"], (x,), {"device": goal, "source": x.device})
     moved.label = x.label
     return moved
-
-
-# x[key] and x[key] = v
-
-
-def getitem(x: Tensor, key: Any) -> Tensor:
-    """What ``x[key]`` means: slices and ints, or NumPy's rules for index and mask tensors."""
-    _check_key(x, key)
-    if is_basic(key):
-        b = parse_basic(key, x.shape)
-        y = bind(OPS["slice"], (x,), {"starts": b.starts, "stops": b.stops, "steps": b.steps})
-        return y if b.sliced == b.shape else bind(OPS["reshape"], (y,), {"shape": b.shape})  # type: ignore[no-any-return]
-    if isinstance(key, Tensor) and key.dtype.is_integer and x.ndim:
-        return take(x, key, axis=0)
-    at = positions(key, x.shape, "x[key]")
-    flat = reshape(x, (-1,))
-    return bind(OPS["take"], (flat, hooks.from_host(at, x.device)), {"axis": 0})  # type: ignore[no-any-return]
-
-
-def _check_key(x: Tensor, key: Any) -> None:
-    check_devices("x[key]", x=x, key=key)
-
-
-def setitem(x: Tensor, key: Any, value: Any) -> Tensor:
-    """The tensor that ``x`` shows after ``x[key] = value``; value broadcasts and keeps x's dtype."""
-    _check_key(x, key)
-    if isinstance(value, Tensor):
-        check_devices("x[key] = value", x=x, value=value)
-        if value.dtype is not x.dtype:
-            if promote(value.dtype, x.dtype) is not x.dtype:
-                raise no_common_dtype("x[key] = value", [(describe("value", value), value.dtype), (describe("x", x), x.dtype)])
-            value = astype(value, x.dtype)
-    elif isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-        if not scalar_fits(value, x.dtype):
-            raise scalar_misfit("x[key] = value", value, x.dtype)
-        value = constant(value, x.dtype, x.device)
-    else:
-        raise not_a_tensor("x[key] = value", "value", value, x.device.name)
-    if is_basic(key):
-        b = parse_basic(key, x.shape)
-        value = _fit(value, b.shape)
-        value = bind(OPS["reshape"], (value,), {"shape": b.sliced})
-        params = {"starts": b.starts, "stops": b.stops, "steps": b.steps}
-        return bind(OPS["slice_update"], (x, value), params)  # type: ignore[no-any-return]
-    if isinstance(key, Tensor) and key.dtype.kind == "bool" and key.shape == x.shape and value.ndim == 0:
-        return bind(OPS["where"], (key, value, x), {})  # type: ignore[no-any-return]
-    at = positions(key, x.shape, "x[key] = value")
-    value = reshape(_fit(value, at.shape), (-1,))
-    places = hooks.from_host(at.reshape(-1), x.device)
-    flat = bind(OPS["scatter"], (reshape(x, (-1,)), places, value), {"axis": 0})
-    return reshape(flat, x.shape)
-
-
-def _fit(value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """value broadcast to a shape, leading axes of size 1 dropped as in NumPy."""
-    extra = value.ndim - len(shape)
-    if extra > 0 and all(d == 1 for d in value.shape[:extra]):
-        value = reshape(value, value.shape[extra:])
-    return value if value.shape == shape else broadcast_to(value, shape)

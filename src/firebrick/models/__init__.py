@@ -1,17 +1,28 @@
 """Small models for images and time series, and the table by which they are built by name."""
 
-from firebrick.models.classifiers import CNN, cnn, mlp
-from firebrick.models.registry import build, names
+from firebrick.models.classifiers import CNN, cnn, lenet, mlp
+from firebrick.models.patchtst import PatchTST, patchtst
+from firebrick.models.recurrent import LSTMForecaster, lstm_forecaster
+from firebrick.models.registry import build, canonical, names
+from firebrick.models.resnet import ResNet, resnet18
 from firebrick.models.transformers import PatchForecaster, PatchTransformer, patch_transformer_forecaster, transformer
 
 __all__ = [
     "CNN",
+    "LSTMForecaster",
     "PatchForecaster",
+    "PatchTST",
     "PatchTransformer",
+    "ResNet",
     "build",
+    "canonical",
     "cnn",
+    "lenet",
+    "lstm_forecaster",
     "mlp",
     "names",
     "patch_transformer_forecaster",
+    "patchtst",
+    "resnet18",
     "transformer",
 ]

@@ -8,7 +8,7 @@ from firebrick.core.bind import describe
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import permute_dims, reshape
-from firebrick.functions.reductions import mean, var
+from firebrick.functions.statistical import mean, var
 from firebrick.nn import LayerNorm, Linear, Module, TransformerEncoderLayer, initial
 from firebrick.random import Generator
 

@@ -1,36 +1,124 @@
-"""Attention and the encoder block around it."""
+"""Multi-head attention, and the cache of keys and values that lets it decode one token at a time.
+
+``split_heads``, ``join_heads`` and ``causal_mask`` are the pieces that other attention layers are built from.
+"""
 
 from __future__ import annotations
 
-from math import inf, sqrt
+from math import sqrt
 from typing import Any
 
-from firebrick.core.bind import check_devices, describe
-from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.bind import check_devices, describe, not_a_tensor
+from firebrick.core.device import Device
+from firebrick.core.dtypes import finfo
+from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import gelu, where
+from firebrick.functions.attention import scaled_dot_product_attention
+from firebrick.functions.creation import arange
+from firebrick.functions.elementwise import less_equal, logical_and, where
+from firebrick.functions.indexing import take
 from firebrick.functions.linear import matmul
-from firebrick.functions.movement import expand_dims, matrix_transpose, permute_dims, reshape
-from firebrick.functions.neural import scaled_dot_product_attention, softmax
+from firebrick.functions.movement import concat, expand_dims, matrix_transpose, permute_dims, reshape, split
+from firebrick.functions.normalisation import softmax
+from firebrick.nn.checks import check_probability, check_shape, check_sizes
+from firebrick.nn.dropout import Dropout
 from firebrick.nn.linear import Linear
 from firebrick.nn.module import Module
-from firebrick.nn.normalisation import Dropout, LayerNorm
+from firebrick.nn.positions import RotaryPositions
 from firebrick.random import Generator
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """[batch, n, heads · d] as [batch, heads, n, d]."""
+    batch, n, features = x.shape
+    return permute_dims(reshape(x, (batch, n, heads, features // heads)), (0, 2, 1, 3))
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """[batch, heads, n, d] as [batch, n, heads · d]."""
+    batch, heads, n, size = x.shape
+    return reshape(permute_dims(x, (0, 2, 1, 3)), (batch, n, heads * size))
+
+
+def causal_mask(n: int, m: int, device: Device | str) -> Tensor:
+    """Bool [n, m]: the last n of m places in a row look at themselves and what came before."""
+    places = arange(m, device=device)
+    return less_equal(expand_dims(places, axis=0), expand_dims(places[m - n :], axis=1))
+
+
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """softmax over the places of the last axis where the mask is True; 0 elsewhere, also where it is True nowhere."""
+    lowest = float(finfo(scores.dtype).min)  # finite, so that a row without any place has gradients of 0 and not NaN
+    return where(mask, softmax(where(mask, scores, lowest)), 0.0)
+
+
+class KeyValueCache:
+    """The keys and values that attention has seen: in self-attention those of earlier calls, to which each call adds its own;
+    in attention to a memory those of the memory, computed once.
+
+    Attributes:
+        keys: Tensor [batch, heads, length, d], or None before the first call.
+        values: Tensor of the same shape but its last axis, or None.
+
+    Example:
+        >>> import firebrick as fb
+        >>> layer, cache = fb.nn.MultiheadAttention(8, 2), fb.nn.KeyValueCache()
+        >>> for _ in range(3):
+        ...     y = layer(fb.ones((1, 1, 8)), causal=True, cache=cache)
+        >>> y.shape, cache.length
+        ((1, 1, 8), 3)
+    """
+
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+        self._memory: tuple[Any, Any] | None = None  # storages that the keys and values of a memory were computed from
+
+    @property
+    def length(self) -> int:
+        """Number of places seen."""
+        return 0 if self.keys is None else self.keys.shape[2]
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add [batch, heads, n, d] at the end, and return all keys and values."""
+        if self.keys is not None and self.values is not None:
+            if self._memory is not None or keys.shape[0] != self.keys.shape[0]:
+                raise ShapeError(
+                    "a cache belongs to one attention layer and one batch",
+                    f"{describe('keys', keys)} after {describe('cache.keys', self.keys)}",
+                    "use a new cache for another layer or batch, or cache.select(rows)",
+                )
+            keys, values = concat([self.keys, keys], axis=2), concat([self.values, values], axis=2)
+        self.keys, self.values = keys, values
+        return keys, values
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order (integers; repeats allowed): what beam search does between steps."""
+        if self.keys is not None and self.values is not None:
+            self.keys, self.values = take(self.keys, rows, axis=0), take(self.values, rows, axis=0)
+
+    def __repr__(self) -> str:
+        return f"KeyValueCache(length={self.length})"
 
 
 class MultiheadAttention(Module):
     """softmax(Q Kᵀ / √d) V in several heads of size d, between learned projections.
 
     Args:
-        embed: Features of query, key, value and result; divisible by ``heads``.
+        embed: Features of query and result; divisible by ``heads``.
         heads: Number of heads.
         dropout: Probability of dropping an attention weight in training.
+        bias: Whether the projections have biases.
+        key_features: Features of the key; ``embed`` by default.
+        value_features: Features of the value; ``key_features`` by default.
+        rotary: Turns queries and keys by their places (``nn.RotaryPositions`` of ``embed // heads`` features).
         generator: Source of initial values; ``fb.random.initial_generator()`` by default.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
 
     Attributes:
-        qkv: Linear from ``embed`` to 3 · ``embed``: queries, keys, values.
+        qkv: Linear from ``embed`` to 3 · ``embed``: queries, keys, values. Absent where key or value have other features;
+            then ``q``, ``k`` and ``v`` are Linears to ``embed``.
         out: Linear from ``embed`` to ``embed``.
 
     Source: Vaswani et al., "Attention Is All You Need", arXiv:1706.03762.
@@ -42,113 +130,196 @@ class MultiheadAttention(Module):
     """
 
     def __init__(
-        self, embed: int, heads: int, dropout: float = 0.0, *, generator: Generator | None = None, dtype: Any = None,
-        device: Any = None,
+        self, embed: int, heads: int, dropout: float = 0.0, *, bias: bool = True, key_features: int | None = None,
+        value_features: int | None = None, rotary: RotaryPositions | None = None, generator: Generator | None = None,
+        dtype: Any = None, device: Any = None,
     ) -> None:  # fmt: skip
-        if heads < 1 or embed % heads:
+        check_sizes("MultiheadAttention", embed=embed, heads=heads)
+        if embed % heads:
             raise ConfigError(
                 "MultiheadAttention: heads divides embed", f"embed = {embed}, heads = {heads}", "change one of them"
             )
+        if rotary is not None and rotary.features != embed // heads:
+            raise ConfigError(
+                f"MultiheadAttention: rotary turns the {embed // heads} features of a head",
+                f"RotaryPositions({rotary.features})",
+                f"use nn.RotaryPositions({embed // heads})",
+            )
+        check_probability("MultiheadAttention", dropout=dropout)
         self.embed, self.heads = embed, heads
-        how: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}
-        self.qkv = Linear(embed, 3 * embed, **how)
+        self.key_features = embed if key_features is None else key_features
+        self.value_features = self.key_features if value_features is None else value_features
+        check_sizes("MultiheadAttention", key_features=self.key_features, value_features=self.value_features)
+        how: dict[str, Any] = {"bias": bias, "generator": generator, "dtype": dtype, "device": device}
+        if self.key_features == self.value_features == embed:
+            self.qkv: Linear | None = Linear(embed, 3 * embed, **how)
+        else:
+            self.qkv = None
+            self.q = Linear(embed, embed, **how)
+            self.k = Linear(self.key_features, embed, **how)
+            self.v = Linear(self.value_features, embed, **how)
         self.out = Linear(embed, embed, **how)
+        self.rotary = rotary
         self.dropout = Dropout(dropout, generator=None if generator is None else generator.fork()) if dropout else None
 
     def forward(
-        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *, mask: Tensor | None = None
-    ) -> Tensor:
-        """Attend from query [batch, n, embed] to key and value [batch, m, embed].
+        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *, mask: Tensor | None = None,
+        bias: Tensor | None = None, key_mask: Tensor | None = None, causal: bool = False, need_weights: bool = False,
+        cache: KeyValueCache | None = None,
+    ) -> Any:  # fmt: skip
+        """Attend from query [batch, n, embed] to key [batch, m, key_features] and value [batch, m, value_features].
+
+        A query that may look nowhere gets zeros from the heads (hence the bias of ``out``).
 
         Args:
             query: What looks.
-            key: What is looked at; the query by default.
+            key: What is looked at; the query by default (self-attention).
             value: What is taken from there; the key by default.
             mask: Bool [n, m], [batch, n, m] or [batch, heads, n, m] (axes of size 1 broadcast); True where a query may look.
+            bias: Floating tensor of the same shapes, added to the scores Q Kᵀ / √d.
+            key_mask: Bool [batch, m], True for keys that are no padding.
+            causal: Whether a query looks only at its own place and earlier ones; the last query is at the last key.
+            need_weights: Whether to return the attention weights, before dropout, as well.
+            cache: In self-attention: keys and values of earlier calls, which this call looks at and adds its own to; ``m``
+                counts them all. With ``key`` given: keeps the projected key and value, which later calls do not project again.
+
+        Returns:
+            Tensor [batch, n, embed]; with ``need_weights`` a pair with the weights [batch, heads, n, m].
+
+        Raises:
+            ShapeError: A shape does not fit.
+            DTypeError: A mask is not bool.
+            ConfigError: A cache of one memory was given with another.
         """
-        key = query if key is None else key
-        value = key if value is None else value
-        check_devices("MultiheadAttention", query=query, key=key, value=value, mask=mask, weight=self.qkv.weight)
-        for name, t in (("query", query), ("key", key), ("value", value)):
-            if t.ndim != 3 or t.shape[-1] != self.embed:
-                raise ShapeError(
-                    f"MultiheadAttention: {name} is [batch, length, {self.embed}]",
-                    describe(name, t),
-                    "add a batch axis, or build the layer with its number of features",
-                )
-        if key is query and value is query:
-            q, k, v = self._split(self.qkv(query), 3)
+        own = key is None or key is query
+        source = query if key is None else key
+        taken = source if value is None else value
+        check_devices(
+            "MultiheadAttention", query=query, key=source, value=taken, mask=mask, bias=bias, key_mask=key_mask,
+            cache=None if cache is None else cache.keys, weight=self.out.weight,
+        )  # fmt: skip
+        for name, t, size in (
+            ("query", query, self.embed), ("key", source, self.key_features), ("value", taken, self.value_features),
+        ):  # fmt: skip
+            check_shape("MultiheadAttention", name, t, f"batch, length, {size}", size, ndim=3)
+        if source.shape[0] != query.shape[0] or taken.shape[:2] != source.shape[:2]:
+            raise ShapeError(
+                "MultiheadAttention: query [batch, n, …], key [batch, m, …] and value [batch, m, …] have one batch",
+                ", ".join(describe(n, t) for n, t in (("query", query), ("key", source), ("value", taken))),
+                "give them the same number of rows, and key and value the same length",
+            )
+        if own and taken is query and self.qkv is not None:
+            q, k, v = (split_heads(t, self.heads) for t in split(self.qkv(query), (self.embed,) * 3, axis=2))
+            q, k, v = self._extend(q, k, v, cache)
+        elif own:
+            parts = [split_heads(self._part(i, t), self.heads) for i, t in enumerate((query, source, taken))]
+            q, k, v = self._extend(parts[0], parts[1], parts[2], cache)
         else:
-            (q,), (k,), (v,) = (self._split(self._part(i, t), 1) for i, t in enumerate((query, key, value)))
-        if mask is not None and mask.ndim == 3:
-            mask = expand_dims(mask, axis=1)
-        y = self._attend(q, k, v, mask)
-        batch, _, n, _ = y.shape
-        joined: Tensor = self.out(reshape(permute_dims(y, (0, 2, 1, 3)), (batch, n, self.embed)))
-        return joined
+            q = split_heads(self._part(0, query), self.heads)
+            k, v = self._remember(source, taken, cache)
+            if self.rotary is not None:
+                q = self.rotary(q)
+        y, weights = self._attend(q, k, v, self._mask(mask, key_mask, causal, q, k), self._bias(bias, q, k), need_weights)
+        joined: Tensor = self.out(join_heads(y))
+        return (joined, weights) if need_weights else joined
 
     def _part(self, i: int, x: Tensor) -> Tensor:
         """Queries, keys or values (i = 0, 1, 2) of x alone."""
+        if self.qkv is None:
+            y: Tensor = (self.q, self.k, self.v)[i](x)
+            return y
         rows = slice(i * self.embed, (i + 1) * self.embed)
-        assert self.qkv.bias is not None
-        return matmul(x, matrix_transpose(self.qkv.weight[rows])) + self.qkv.bias[rows]
+        y = matmul(x, matrix_transpose(self.qkv.weight[rows]))
+        return y if self.qkv.bias is None else y + self.qkv.bias[rows]
 
-    def _split(self, x: Tensor, parts: int) -> list[Tensor]:
-        """[batch, n, parts · embed] as ``parts`` tensors [batch, heads, n, embed / heads]."""
-        batch, n, _ = x.shape
-        heads = permute_dims(reshape(x, (batch, n, parts, self.heads, self.embed // self.heads)), (2, 0, 3, 1, 4))
-        return [heads[i] for i in range(parts)]
+    def _extend(self, q: Tensor, k: Tensor, v: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Self-attention's queries, and all its keys and values."""
+        if self.rotary is not None:
+            offset = 0 if cache is None else cache.length
+            q, k = self.rotary(q, offset=offset), self.rotary(k, offset=offset)
+        return (q, k, v) if cache is None else (q, *cache.append(k, v))
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        if self.dropout is None or not self.training:
-            return scaled_dot_product_attention(q, k, v, mask=mask)
-        scores = matmul(q, matrix_transpose(k)) * (1.0 / sqrt(q.shape[-1]))
+    def _remember(self, key: Tensor, value: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
+        """Keys and values of a memory, from the cache if it has them."""
+        if cache is not None and cache.keys is not None and cache.values is not None:
+            if cache._memory is None or cache._memory[0] is not key.storage or cache._memory[1] is not value.storage:
+                raise ConfigError(
+                    "MultiheadAttention: a cache holds the keys and values of the memory it was first used with",
+                    f"another {describe('key', key)}",
+                    "use a new cache for a new memory",
+                )
+            return cache.keys, cache.values
+        k, v = split_heads(self._part(1, key), self.heads), split_heads(self._part(2, value), self.heads)
+        if self.rotary is not None:
+            k = self.rotary(k)
+        if cache is not None:
+            cache.keys, cache.values, cache._memory = k, v, (key.storage, value.storage)
+        return k, v
+
+    def _mask(self, mask: Tensor | None, key_mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:
+        """All masks in one, as a bool tensor that broadcasts to [batch, heads, n, m]."""
+        batch, _, n, _ = q.shape
+        m = k.shape[2]
+        whole: Tensor | None = None
         if mask is not None:
-            scores = where(mask, scores, -inf)
-        return matmul(self.dropout(softmax(scores)), v)
+            whole = self._four(mask, "mask", (batch, self.heads, n, m))
+        if key_mask is not None:
+            if not isinstance(key_mask, Tensor):
+                raise not_a_tensor("MultiheadAttention", "key_mask", key_mask, q.device.name)
+            if key_mask.shape != (batch, m):
+                raise ShapeError(
+                    f"MultiheadAttention: key_mask is [batch, keys], here [{batch}, {m}]",
+                    describe("key_mask", key_mask),
+                    "pass True for each key that is no padding, those in the cache too",
+                )
+            real = self._four(reshape(key_mask, (batch, 1, 1, m)), "key_mask", (batch, self.heads, n, m))
+            whole = real if whole is None else logical_and(whole, real)
+        if causal and n > 1:
+            if n > m:
+                raise ShapeError(
+                    "MultiheadAttention: causal attention needs at least as many keys as queries",
+                    f"{n} queries and {m} keys",
+                    "leave causal=False where queries and keys are not of one sequence",
+                )
+            past = causal_mask(n, m, q.device)
+            whole = past if whole is None else logical_and(whole, past)
+        return whole
+
+    def _bias(self, bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+        return None if bias is None else self._four(bias, "bias", (q.shape[0], self.heads, q.shape[2], k.shape[2]))
+
+    def _four(self, t: Any, name: str, goal: tuple[int, ...]) -> Tensor:
+        """A mask or bias with four axes, or two."""
+        if not isinstance(t, Tensor):
+            raise not_a_tensor("MultiheadAttention", name, t, self.out.weight.device.name)
+        wanted = "float" if name == "bias" else "bool"
+        if t.dtype.kind != wanted:
+            remedy = "compare it, for example mask > 0; True is where a query may look" if wanted == "bool" else "cast it"
+            raise DTypeError(f"MultiheadAttention: {name} needs a {wanted} dtype", describe(name, t), remedy)
+        four = expand_dims(t, axis=1) if t.ndim == 3 else t
+        if four.ndim not in (2, 4) or any(a not in (1, b) for a, b in zip(four.shape, goal[-four.ndim :], strict=True)):
+            batch, heads, n, m = goal
+            raise ShapeError(
+                f"MultiheadAttention: {name} is [{n}, {m}], [{batch}, {n}, {m}] or [{batch}, {heads}, {n}, {m}]",
+                describe(name, t),
+                "axes of size 1 broadcast; reshape it",
+            )
+        return four
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        dropping = self.dropout if self.training else None
+        if not need_weights:
+            p, generator = (0.0, None) if dropping is None else (dropping.p, dropping.generator)
+            return scaled_dot_product_attention(q, k, v, mask=mask, bias=bias, dropout=p, generator=generator), None
+        scores = matmul(q * (1.0 / sqrt(q.shape[-1])), matrix_transpose(k))
+        if bias is not None:
+            scores = scores + bias
+        weights = softmax(scores) if mask is None else masked_softmax(scores, mask)
+        return matmul(weights if dropping is None else dropping(weights), v), weights
 
     def describe(self) -> str:
-        return f"{self.embed}, {self.heads}"
-
-
-class TransformerEncoderLayer(Module):
-    """x + attention(norm(x)), then x + dense(norm(x)) with a GELU between two dense layers (pre-norm).
-
-    Args:
-        embed: Features.
-        heads: Number of heads.
-        hidden: Features between the dense layers; 4 · ``embed`` by default.
-        dropout: Probability of dropping an element of attention weights and of both branches in training.
-        generator: Source of initial values; ``fb.random.initial_generator()`` by default.
-        dtype: Dtype of the parameters; the device's default float by default.
-        device: Device of the parameters.
-
-    Source: Xiong et al., "On Layer Normalization in the Transformer Architecture", arXiv:2002.04745.
-
-    Example:
-        >>> import firebrick as fb
-        >>> fb.nn.TransformerEncoderLayer(8, 2)(fb.ones((1, 5, 8))).shape
-        (1, 5, 8)
-    """
-
-    def __init__(
-        self, embed: int, heads: int, hidden: int | None = None, dropout: float = 0.0, *,
-        generator: Generator | None = None, dtype: Any = None, device: Any = None,
-    ) -> None:  # fmt: skip
-        where_: dict[str, Any] = {"dtype": dtype, "device": device}
-        how = {"generator": generator, **where_}
-        self.norm1 = LayerNorm(embed, **where_)
-        self.attention = MultiheadAttention(embed, heads, dropout, **how)
-        self.norm2 = LayerNorm(embed, **where_)
-        self.linear1 = Linear(embed, hidden or 4 * embed, **how)
-        self.linear2 = Linear(hidden or 4 * embed, embed, **how)
-        self.dropout = Dropout(dropout, generator=None if generator is None else generator.fork()) if dropout else None
-
-    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """Map x [batch, n, embed] to the same shape; ``mask`` as for ``MultiheadAttention``."""
-        x = x + self._drop(self.attention(self.norm1(x), mask=mask))
-        return x + self._drop(self.linear2(self._drop(gelu(self.linear1(self.norm2(x))))))
-
-    def _drop(self, x: Tensor) -> Tensor:
-        dropped: Tensor = x if self.dropout is None else self.dropout(x)
-        return dropped
+        more = [f"key_features={self.key_features}"] if self.key_features != self.embed else []
+        more += [f"value_features={self.value_features}"] if self.value_features != self.key_features else []
+        return ", ".join([f"{self.embed}, {self.heads}", *more])

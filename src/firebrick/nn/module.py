@@ -260,7 +260,7 @@ class Module:
         tensors = [t for _, t in self._tensors() if t.device is not goal]
         for t in tensors:
             check_storable(t.dtype, goal)
-        with no_grad():
+        with no_grad(), goal.backend.memory_persistent_allocations(goal):
             moved = [t.detach().to(goal) for t in tensors]
         for t, m in zip(tensors, moved, strict=True):
             t._rebind(m)

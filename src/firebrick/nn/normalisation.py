@@ -1,33 +1,336 @@
-"""Layers that keep activations in hand: normalisation and dropout."""
+"""Normalisation layers: batch, instance, group, layer and RMS norm."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from firebrick.autodiff.tape import no_grad, repeating
 from firebrick.core.bind import describe
+from firebrick.core.dtypes import int64
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import where
-from firebrick.functions.neural import layer_norm
+from firebrick.functions.creation import full
+from firebrick.functions.elementwise import astype
+from firebrick.functions.normalisation import (
+    batch_norm,
+    batch_norm_with_statistics,
+    group_norm,
+    instance_norm_with_statistics,
+    layer_norm,
+    local_response_norm,
+    rms_norm,
+)
+from firebrick.functions.statistical import mean as mean_of
 from firebrick.nn import initial
+from firebrick.nn.checks import check_sizes
 from firebrick.nn.module import Module
-from firebrick.random import Generator, initial_generator
+from firebrick.nn.parameter import Buffer
 
 
-class LayerNorm(Module):
-    """y = (x - mean) / √(variance + eps) · weight + bias over the last axis.
+class _ChannelNorm(Module):
+    """What batch and instance norm share: parameters a channel, and running statistics of what training saw.
+
+    The parameters start from ones (weight) and zeros (bias), the running mean from zeros and the running variance from ones.
+    """
+
+    _ranks: tuple[int, ...] = ()
+    _layout = ""
+
+    def __init__(
+        self, features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, *, dtype: Any = None, device: Any = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        check_sizes(name, 0, features=features)
+        if momentum is not None and not 0.0 <= momentum <= 1.0:
+            raise ConfigError(
+                f"{name}: momentum lies in [0, 1], or is None for the average over all batches", f"momentum = {momentum!r}",
+                "pass the weight of the newest batch, e.g. 0.1",
+            )  # fmt: skip
+        self.features, self.eps, self.momentum = features, eps, momentum
+        how: dict[str, Any] = {"dtype": dtype, "device": device}
+        self.weight = initial.constant((features,), 1.0, **how) if affine else None
+        self.bias = initial.constant((features,), 0.0, **how) if affine else None
+        self.running_mean: Tensor | None = None
+        self.running_var: Tensor | None = None
+        self.num_batches_tracked: Tensor | None = None
+        if track_running_stats:
+            self.running_mean = Buffer(initial.constant((features,), 0.0, **how).detach())
+            self.running_var = Buffer(initial.constant((features,), 1.0, **how).detach())
+            self.num_batches_tracked = Buffer(full((), 0, dtype=int64, device=device))
+
+    def _check(self, x: Tensor) -> None:
+        if x.ndim not in self._ranks or x.shape[1] != self.features:
+            held = "" if self.weight is None else f" and {describe('weight', self.weight)}"
+            raise ShapeError(
+                f"{type(self).__name__}: x is {self._layout.format(self.features)}", f"{describe('x', x)}{held}",
+                "reshape x, or build the layer with its number of channels",
+            )  # fmt: skip
+
+    def _track(self, mean: Tensor, var: Tensor, count: int) -> None:
+        """Move the running statistics towards a batch's mean and biased variance of ``count`` values each."""
+        if repeating():
+            return
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        with no_grad():
+            dt = self.running_mean.dtype
+            mean = astype(mean.detach(), dt, copy=False)
+            var = astype(var.detach(), dt, copy=False) * (count / (count - 1))
+            batches = self.num_batches_tracked + 1
+            newest = 1.0 / astype(batches, dt) if self.momentum is None else self.momentum
+            self.running_mean = self.running_mean + (mean - self.running_mean) * newest
+            self.running_var = self.running_var + (var - self.running_var) * newest
+            self.num_batches_tracked = batches
+
+    def describe(self) -> str:
+        more = [("eps", self.eps, 1e-5), ("momentum", self.momentum, 0.1), ("affine", self.weight is not None, True),
+                ("track_running_stats", self.running_mean is not None, True)]  # fmt: skip
+        return ", ".join([str(self.features), *(f"{n}={v!r}" for n, v, usual in more if v != usual)])
+
+
+class _BatchNorm(_ChannelNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x by the batch in training, by the running statistics in evaluation."""
+        self._check(x)
+        if not self.training and self.running_mean is not None:
+            return batch_norm(x, self.weight, self.bias, mean=self.running_mean, variance=self.running_var, eps=self.eps)
+        y, mean, var = batch_norm_with_statistics(x, self.weight, self.bias, self.eps, type(self).__name__)
+        if self.training and self.running_mean is not None and self.features:
+            self._track(mean, var, x.size // self.features)
+        return y
+
+
+class BatchNorm1d(_BatchNorm):
+    """y = (x - mean) / √(variance + eps) · weight + bias for each channel, over the batch (and length).
+
+    In training, mean and biased variance are those of the batch, and the running statistics move towards them, with the
+    unbiased variance: running ← (1 - momentum) · running + momentum · batch. In evaluation the running statistics are used.
+    Weight and running variance start from ones, bias and running mean from zeros.
+
+    Args:
+        features: Number of channels.
+        eps: Added to the variance.
+        momentum: Weight of the newest batch in the running statistics; None averages over all batches.
+        affine: Whether there are weight and bias.
+        track_running_stats: Whether there are running statistics; without them, evaluation uses the batch's as well.
+        dtype: Dtype of parameters and statistics; the device's default float by default.
+        device: Device of parameters and statistics.
+
+    Attributes:
+        weight: Parameter [features], or None.
+        bias: Parameter [features], or None.
+        running_mean: Buffer [features], or None.
+        running_var: Buffer [features], or None.
+        num_batches_tracked: Buffer [] of int64, or None.
+
+    Source: Ioffe, Szegedy, "Batch Normalization", arXiv:1502.03167.
+
+    Example:
+        >>> import firebrick as fb
+        >>> norm = fb.nn.BatchNorm1d(1, eps=0.0)
+        >>> norm(fb.asarray([[1.0], [3.0]])).tolist(), [round(v, 4) for v in norm.running_var.tolist()]
+        ([[-1.0], [1.0]], [1.1])
+    """
+
+    _ranks, _layout = (2, 3), "[batch, {0}] or [batch, {0}, length]"
+
+
+class BatchNorm2d(_BatchNorm):
+    """``BatchNorm1d`` for images [batch, features, height, width]; arguments and attributes as there.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.BatchNorm2d(3)(fb.ones((2, 3, 4, 4))).shape
+        (2, 3, 4, 4)
+    """
+
+    _ranks, _layout = (4,), "[batch, {0}, height, width]"
+
+
+class BatchNorm3d(_BatchNorm):
+    """``BatchNorm1d`` for volumes [batch, features, depth, height, width]; arguments and attributes as there.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.BatchNorm3d(3)(fb.ones((2, 3, 2, 4, 4))).shape
+        (2, 3, 2, 4, 4)
+    """
+
+    _ranks, _layout = (5,), "[batch, {0}, depth, height, width]"
+
+
+class _InstanceNorm(_ChannelNorm):
+    def __init__(
+        self, features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
+        track_running_stats: bool = False, *, dtype: Any = None, device: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(features, eps, momentum, affine, track_running_stats, dtype=dtype, device=device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise each channel of each sample; in evaluation by running statistics, if they are tracked."""
+        self._check(x)
+        if not self.training and self.running_mean is not None:
+            return batch_norm(x, self.weight, self.bias, mean=self.running_mean, variance=self.running_var, eps=self.eps)
+        y, mean, var = instance_norm_with_statistics(x, self.weight, self.bias, self.eps, type(self).__name__)
+        if self.training and self.running_mean is not None and mean.size:
+            with no_grad():
+                mean, var = mean_of(mean.detach(), axis=0), mean_of(var.detach(), axis=0)
+            self._track(mean, var, x.size // (x.shape[0] * self.features))
+        return y
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """y = (x - mean) / √(variance + eps) · weight + bias for each channel of each sample.
+
+    Args:
+        features: Number of channels.
+        eps: Added to the (biased) variance.
+        momentum: Weight of the newest batch in the running statistics; None averages over all batches.
+        affine: Whether there are weight and bias.
+        track_running_stats: Whether evaluation uses running statistics (the mean over samples of those of training).
+        dtype: Dtype of parameters and statistics; the device's default float by default.
+        device: Device of parameters and statistics.
+
+    Attributes:
+        weight: Parameter [features], or None.
+        bias: Parameter [features], or None.
+        running_mean: Buffer [features], or None.
+        running_var: Buffer [features], or None.
+        num_batches_tracked: Buffer [] of int64, or None.
+
+    Source: Ulyanov, Vedaldi, Lempitsky, "Instance Normalization", arXiv:1607.08022.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.InstanceNorm1d(1, eps=0.0)(fb.asarray([[[1.0, 3.0]], [[5.0, 9.0]]])).tolist()
+        [[[-1.0, 1.0]], [[-1.0, 1.0]]]
+    """
+
+    _ranks, _layout = (3,), "[batch, {0}, length]"
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """``InstanceNorm1d`` for images [batch, features, height, width]; arguments and attributes as there.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.InstanceNorm2d(3)(fb.ones((2, 3, 4, 4))).shape
+        (2, 3, 4, 4)
+    """
+
+    _ranks, _layout = (4,), "[batch, {0}, height, width]"
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """``InstanceNorm1d`` for volumes [batch, features, depth, height, width]; arguments and attributes as there.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.InstanceNorm3d(3)(fb.ones((2, 3, 2, 4, 4))).shape
+        (2, 3, 2, 4, 4)
+    """
+
+    _ranks, _layout = (5,), "[batch, {0}, depth, height, width]"
+
+
+class GroupNorm(Module):
+    """y = (x - mean) / √(variance + eps) · weight + bias over groups of channels of each sample.
 
     Weight starts from ones, bias from zeros.
 
     Args:
-        features: Size of the last axis.
+        groups: Number of groups; divides the channels.
+        features: Number of channels.
         eps: Added to the (biased) variance.
+        affine: Whether there are weight and bias.
         dtype: Dtype of the parameters; the device's default float by default.
         device: Device of the parameters.
 
     Attributes:
-        weight: Parameter [features].
-        bias: Parameter [features].
+        weight: Parameter [features], or None.
+        bias: Parameter [features], or None.
+
+    Source: Wu, He, "Group Normalization", arXiv:1803.08494.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.GroupNorm(2, 4)(fb.ones((1, 4, 3, 3))).shape
+        (1, 4, 3, 3)
+    """
+
+    def __init__(
+        self, groups: int, features: int, eps: float = 1e-5, affine: bool = True, *, dtype: Any = None, device: Any = None
+    ) -> None:
+        check_sizes("GroupNorm", groups=groups, features=features)
+        if features % groups:
+            raise ConfigError(
+                "GroupNorm: groups divides features", f"groups = {groups}, features = {features}", "choose a divisor"
+            )
+        self.groups, self.features, self.eps = groups, features, eps
+        self.weight = initial.constant((features,), 1.0, dtype=dtype, device=device) if affine else None
+        self.bias = initial.constant((features,), 0.0, dtype=dtype, device=device) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x [batch, features, ...]."""
+        if x.ndim < 2 or x.shape[1] != self.features:
+            raise ShapeError(
+                f"GroupNorm: x is [batch, {self.features}, ...]", describe("x", x),
+                "reshape x, or build the layer with its number of channels",
+            )  # fmt: skip
+        return group_norm(x, self.groups, self.weight, self.bias, eps=self.eps)
+
+    def describe(self) -> str:
+        return f"{self.groups}, {self.features}, eps={self.eps}" + ("" if self.weight is not None else ", affine=False")
+
+
+class LocalResponseNorm(Module):
+    """y = x / (k + alpha · mean of x² over neighbouring channels)^beta; see ``fb.local_response_norm``.
+
+    Args:
+        size: Number of neighbouring channels, itself among them.
+        alpha: Weight of the mean square.
+        beta: Exponent.
+        k: Added to the mean square.
+
+    Source: Krizhevsky, Sutskever, Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", 2012.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.LocalResponseNorm(5)(fb.ones((1, 8, 3, 3))).shape
+        (1, 8, 3, 3)
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        check_sizes("LocalResponseNorm", size=size)
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x [batch, channels, length, ...]."""
+        return local_response_norm(x, self.size, alpha=self.alpha, beta=self.beta, k=self.k)
+
+    def describe(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class LayerNorm(Module):
+    """y = (x - mean) / √(variance + eps) · weight + bias over the last axes.
+
+    Weight starts from ones, bias from zeros.
+
+    Args:
+        features: Size of the last axis, or sizes of the last axes.
+        eps: Added to the (biased) variance.
+        affine: Whether there are weight and bias.
+        bias: Whether there is a bias beside the weight.
+        dtype: Dtype of the parameters; the device's default float by default.
+        device: Device of the parameters.
+
+    Attributes:
+        weight: Parameter [*features], or None.
+        bias: Parameter [*features], or None.
 
     Source: Ba, Kiros, Hinton, "Layer Normalization", arXiv:1607.06450.
 
@@ -37,56 +340,75 @@ class LayerNorm(Module):
         [[-1.0, 1.0]]
     """
 
-    def __init__(self, features: int, eps: float = 1e-5, *, dtype: Any = None, device: Any = None) -> None:
+    def __init__(
+        self, features: int | tuple[int, ...], eps: float = 1e-5, affine: bool = True, bias: bool = True, *,
+        dtype: Any = None, device: Any = None,
+    ) -> None:  # fmt: skip
         self.features, self.eps = features, eps
-        self.weight = initial.constant((features,), 1.0, dtype=dtype, device=device)
-        self.bias = initial.constant((features,), 0.0, dtype=dtype, device=device)
+        shape = _sizes("LayerNorm", features)
+        self.weight = initial.constant(shape, 1.0, dtype=dtype, device=device) if affine else None
+        self.bias = initial.constant(shape, 0.0, dtype=dtype, device=device) if affine and bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x [..., features]."""
-        if x.ndim == 0 or x.shape[-1] != self.features:
-            raise ShapeError(
-                f"LayerNorm: x is [..., {self.features}]",
-                f"{describe('x', x)} and {describe('weight', self.weight)}",
-                "reshape x, or build the layer with its number of features",
-            )
-        return layer_norm(x, self.weight, self.bias, eps=self.eps)
+        """Normalise x [..., *features]."""
+        _check_last("LayerNorm", x, self.features, self.weight)
+        return layer_norm(x, self.weight, self.bias, shape=self.features, eps=self.eps)
 
     def describe(self) -> str:
-        return f"{self.features}, eps={self.eps}"
+        return f"{self.features}, eps={self.eps}" + ("" if self.weight is not None else ", affine=False")
 
 
-class Dropout(Module):
-    """In training, y = x / (1 - p) where a coin with probability 1 - p shows, else 0; in evaluation, y = x.
+class RMSNorm(Module):
+    """y = x / √(mean(x²) + eps) · weight over the last axes.
 
-    The layer has a generator of its own, so its masks are the same on every engine, whatever else draws there.
+    Weight starts from ones.
 
     Args:
-        p: Probability of dropping an element, in [0, 1).
-        seed: Seed of its generator.
-        generator: Its generator, in place of a seed; by default one derived from ``fb.random.initial_generator()``.
+        features: Size of the last axis, or sizes of the last axes.
+        eps: Added to the mean square; the smallest step from 1 of x's dtype by default.
+        affine: Whether there is a weight.
+        dtype: Dtype of the parameter; the device's default float by default.
+        device: Device of the parameter.
 
-    Source: Srivastava et al., "Dropout", JMLR 15, 2014.
+    Attributes:
+        weight: Parameter [*features], or None.
+
+    Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467.
 
     Example:
         >>> import firebrick as fb
-        >>> drop = fb.nn.Dropout(0.5, seed=1)
-        >>> sorted(set(drop(fb.ones(100)).tolist())), drop.eval()(fb.ones(2)).tolist()
-        ([0.0, 2.0], [1.0, 1.0])
+        >>> fb.nn.RMSNorm(2, eps=0.0)(fb.asarray([[3.0, -3.0]])).tolist()
+        [[1.0, -1.0]]
     """
 
-    def __init__(self, p: float = 0.5, *, seed: int | None = None, generator: Generator | None = None) -> None:
-        if not 0.0 <= p < 1.0:
-            raise ConfigError("Dropout: p lies in [0, 1)", f"p = {p!r}", "pass the share of elements to drop, e.g. 0.5")
-        self.p = p
-        self.generator = generator or (initial_generator().fork() if seed is None else Generator(seed))
+    def __init__(
+        self, features: int | tuple[int, ...], eps: float | None = None, affine: bool = True, *, dtype: Any = None,
+        device: Any = None,
+    ) -> None:  # fmt: skip
+        self.features, self.eps = features, eps
+        self.weight = initial.constant(_sizes("RMSNorm", features), 1.0, dtype=dtype, device=device) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop elements of a floating x of any shape."""
-        if not self.training or self.p == 0.0:
-            return x
-        kept = self.generator.bernoulli(x.shape, 1.0 - self.p, device=x.device)
-        return where(kept, x * (1.0 / (1.0 - self.p)), 0.0)
+        """Normalise x [..., *features]."""
+        _check_last("RMSNorm", x, self.features, self.weight)
+        return rms_norm(x, self.weight, shape=self.features, eps=self.eps)
 
     def describe(self) -> str:
-        return f"{self.p}"
+        return f"{self.features}, eps={self.eps}" + ("" if self.weight is not None else ", affine=False")
+
+
+def _sizes(name: str, features: Any) -> tuple[int, ...]:
+    shape = normalize_shape(features, name)
+    if not shape:
+        raise ConfigError(f"{name}: features names at least one axis", f"features = {features!r}", "pass an int or several")
+    return shape
+
+
+def _check_last(name: str, x: Tensor, features: int | tuple[int, ...], weight: Tensor | None) -> None:
+    shape = features if isinstance(features, (tuple, list)) else (features,)
+    if x.ndim < len(shape) or x.shape[x.ndim - len(shape) :] != tuple(shape):
+        held = "" if weight is None else f" and {describe('weight', weight)}"
+        raise ShapeError(
+            f"{name}: x is [..., {', '.join(map(str, shape))}]", f"{describe('x', x)}{held}",
+            "reshape x, or build the layer with its number of features",
+        )  # fmt: skip

@@ -1,20 +1,29 @@
 """The op table. Importing it registers every primitive op, one file a family."""
 
 from firebrick.ops import (
+    activation,
     bits,
+    bitwise,
+    casts,
     convolution,
+    decomposition,
     elementwise,
+    fft,
     indexing,
+    linalg,
     matmul,
     movement,
     normalisation,
     pooling,
     reduction,
+    scan,
     sorting,
+    trigonometry,
 )
 from firebrick.ops.table import OPS, IncompleteOpError, register
 
 __all__ = [
-    "OPS", "IncompleteOpError", "bits", "convolution", "elementwise", "indexing", "matmul", "movement",
-    "normalisation", "pooling", "reduction", "register", "sorting",
+    "OPS", "IncompleteOpError", "activation", "bits", "bitwise", "casts", "convolution", "decomposition", "elementwise", "fft",
+    "indexing", "linalg", "matmul", "movement", "normalisation", "pooling", "reduction", "register", "scan", "sorting",
+    "trigonometry",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """How far a result may be from the reference: the one place that turns an entry's tolerance into a verdict.
 
 The bound is k · eps(dtype) · scale, where k and the meaning of scale come from the op table. Exact dtypes must be equal;
-NaN equals NaN; infinities must have their sign.
+NaN equals NaN; infinities must have their sign. The error of a complex number is a modulus, relative to one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.dtypes import limits
+from firebrick.core.dtypes import float32, limits
 from firebrick.core.op import Op
 from firebrick.ops.declare import Array
 
@@ -60,6 +60,8 @@ def deviation(got: Array, want: Array, k: float, scale: Array | None = None) -> 
         scale: What errors are relative to, of ``want``'s shape; |want| by default.
     """
     dt = as_dtype(got.dtype)
+    if dt.kind == "storage":  # exact, but NaN equals NaN
+        got, want, k, dt = got.astype(np.float32), want.astype(np.float32), 0.0, float32
     with np.errstate(all="ignore"):
         rounded = want if dt.kind in ("bool", "int", "uint") else want.astype(got.dtype)
         if got.shape != rounded.shape:
@@ -83,13 +85,14 @@ def deviation(got: Array, want: Array, k: float, scale: Array | None = None) -> 
     return Deviation(float(units[at]), limit, at, got[at], rounded[at])
 
 
-def scale_of(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], want: Array) -> Array | None:
-    """What errors of ``op`` are relative to, by its entry."""
+def scale_of(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], want: Array, result: int = 0) -> Array | None:
+    """What errors of ``op``'s result number ``result`` are relative to, by its entry."""
     if op.scale == "result" or as_dtype(want.dtype).kind not in _WIDE:
         return None
     if callable(op.scale):
         with np.errstate(all="ignore"):
-            return np.asarray(op.scale(*(widen(a) for a in arrays), **params))
+            found = op.scale(*(widen(a) for a in arrays), **params)
+            return np.asarray(found[result] if type(found) is tuple else found)
     sizes = tuple(np.abs(widen(a)) if as_dtype(a.dtype).is_inexact else a for a in arrays)
     with np.errstate(all="ignore"):
         if op.scale == "operands":
@@ -97,6 +100,11 @@ def scale_of(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], want: Ar
             return np.asarray(out[0] if type(out) is tuple else out)
         top = max((float(np.nanmax(np.where(np.isfinite(s), s, 0.0))) for s in sizes if s.size), default=0.0)
         return np.full(want.shape, top)
+
+
+def tolerance_of(op: Op, arrays: tuple[Array, ...]) -> float:
+    """k of an op for these operands."""
+    return op.complex_tolerance if any(a.dtype.kind == "c" for a in arrays) else op.tolerance
 
 
 def check_results(
@@ -107,9 +115,10 @@ def check_results(
     want: tuple[Array, ...],
 ) -> Deviation:
     """The worst deviation of an op's results from the reference's, ``want``."""
-    worst = Deviation(0.0, op.tolerance, (), None, None)
-    for got, w in zip(results, want, strict=True):
-        d = deviation(got, w, op.tolerance, scale_of(op, arrays, params, w))
+    k = tolerance_of(op, arrays)
+    worst = Deviation(0.0, k, (), None, None)
+    for i, (got, w) in enumerate(zip(results, want, strict=True)):
+        d = deviation(got, w, k, scale_of(op, arrays, params, w, i))
         if d.units > worst.units or not d.ok:
             worst = d
             if not d.ok:

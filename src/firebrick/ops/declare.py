@@ -21,7 +21,9 @@ INTS = ("int64", "int32", "int16", "int8", "uint8")
 COMPLEX = ("complex64", "complex128")
 REAL = FLOATS + INTS
 NUMERIC = REAL + COMPLEX
-ALL = ("bool", *NUMERIC)
+COMPARABLE = ("bool", *NUMERIC)
+STORAGE8 = ("float8_e4m3fn", "float8_e5m2")
+ALL = (*COMPARABLE, *STORAGE8)
 
 # shape rules
 
@@ -76,6 +78,11 @@ def values(rng: np.random.Generator, name: str, shape: Any, low: float = -2.0, h
     return np.asarray(x, dt.np)
 
 
+def apart(x: Array) -> bool:
+    """Whether a gradient check, which moves every element a little, lets none overtake another."""
+    return bool((np.diff(np.sort(x.astype(np.float64), None)) > 1e-4).all())
+
+
 def specials(name: str) -> Array:
     """The values where mathematics and machines disagree."""
     dt = dtype(name)
@@ -90,16 +97,27 @@ def specials(name: str) -> Array:
     return np.asarray([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, top, -top, tiny, -tiny, 1e-3, 7.25], dt.np)
 
 
-def unary_samples(low: float = -2.0, high: float = 2.0, special: bool = True) -> Callable[..., list[Sample]]:
-    """Matrix, 0-d, empty, long and special-value cases for one operand drawn from [low, high]."""
+def unary_samples(
+    low: float = -2.0, high: float = 2.0, special: bool = True, analytic: bool = False
+) -> Callable[..., list[Sample]]:
+    """Matrix, 0-d, empty, long and special-value cases for one operand drawn from [low, high].
+
+    ``analytic`` says that the op continues a real function to complex numbers. Those are drawn from the square of radius 2
+    whatever the real function's domain. Special values are left out: engines' libraries differ in the sign of a zero on a
+    branch cut, and in which part of a result past overflow is NaN.
+    """
 
     def samples(rng: np.random.Generator, name: str) -> list[Sample]:
+        plane = analytic and name in COMPLEX
+        a, b = (-2.0, 2.0) if plane else (low, high)
         out = [
-            Sample((values(rng, name, shape, low, high),), name=label)
+            Sample((values(rng, name, shape, a, b),), name=label)
             for label, shape in (("matrix", (3, 4)), ("0-d", ()), ("empty", (0, 3)), ("cube", (2, 3, 5)))
         ]
-        out.append(Sample((values(rng, name, (1037,), low, high),), grad_safe=False, name="long"))
-        if special:
+        out.append(Sample((values(rng, name, (1037,), a, b),), grad_safe=False, name="long"))
+        if plane:
+            out.append(Sample((values(rng, name, (5, 5)) * dtype(name).np.type(1e-6),), grad_safe=False, name="near zero"))
+        if special and not plane:
             out.append(Sample((specials(name),), grad_safe=False, name="special values"))
         return out
 

@@ -1,7 +1,7 @@
-"""Elementwise ops: arithmetic, mathematics, comparison, logic, selection and casts.
+"""Elementwise ops: arithmetic, exponentials, rounding, comparison, logic and selection.
 
-Edges are defined once, here: integer division by zero gives 0, an integer to a negative power truncates towards 0, a
-float cast to an integer saturates and NaN becomes 0, NaN propagates through maximum and minimum.
+Edges are defined once, here: integer division by zero gives 0, an integer to a negative power truncates towards 0, NaN
+propagates through maximum and minimum. Gradient rules multiply by conjugates, which cost real operands nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.dtypes import real_of
 from firebrick.core.op import Nondifferentiable, Sample
+from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import (
     ALL,
+    COMPARABLE,
     COMPLEX,
     FLOATS,
     NUMERIC,
@@ -37,17 +39,32 @@ _STEPS = Nondifferentiable("piecewise constant: the derivative is 0 wherever it 
 _BOOL = Nondifferentiable("the result is bool")
 
 
-def _unary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "floating", dtypes: Any = FLOATS,
-           low: float = -2.0, high: float = 2.0, flops: float = 1, tolerance: float = 2, **more: Any) -> Declare:  # fmt: skip
+INEXACT = FLOATS + COMPLEX
+
+
+def unary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "floating", dtypes: Any = FLOATS, analytic: bool = False,
+          low: float = -2.0, high: float = 2.0, flops: float = 1, tolerance: float = 2, **more: Any) -> Declare:  # fmt: skip
+    """Declare an op of one operand. ``analytic``: see ``unary_samples``."""
+    more.setdefault("samples", unary_samples(low, high, analytic=analytic))
     more.setdefault("infer", same)
     return register(
-        operands=f"x:{kind}", vjp=vjp, residuals=residuals, samples=unary_samples(low, high), cost=per_result(flops),
-        bound="memory", fusion="map", tolerance=tolerance, dtypes=dtypes, **more,
+        operands=f"x:{kind}", vjp=vjp, residuals=residuals, cost=per_result(flops), bound="memory", fusion="map",
+        tolerance=tolerance, dtypes=dtypes, **more,
     )  # fmt: skip
 
 
-def _binary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "numeric", dtypes: Any = NUMERIC,
-            samples: Any = None, flops: float = 1, tolerance: float = 1, **more: Any) -> Declare:  # fmt: skip
+def analytic(vjp: Any, **more: Any) -> Declare:
+    """Declare a function of one real or complex number, with a derivative everywhere but at poles and branch points.
+
+    The function of a complex number is made of two or more real ones (exp, sin and cos; log and atan2), each of which rounds.
+    """
+    more.setdefault("complex_tolerance", 2 * more.get("tolerance", 2))
+    return unary(vjp, kind="inexact", dtypes=INEXACT, analytic=True, **more)
+
+
+def binary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "numeric", dtypes: Any = NUMERIC,
+           samples: Any = None, flops: float = 1, tolerance: float = 1, **more: Any) -> Declare:  # fmt: skip
+    """Declare an op of two operands that broadcast and promote."""
     more.setdefault("infer", broadcasted)
     return register(
         operands=f"x1:{kind}=T x2:{kind}=T", vjp=vjp, residuals=residuals, samples=samples or binary_samples(),
@@ -58,20 +75,20 @@ def _binary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "numeric", dt
 # arithmetic
 
 
-@_binary(lambda g, r: (g, g), residuals=())
+@binary(lambda g, r: (g, g), residuals=())
 def add(x1: Array, x2: Array) -> Array:
     """x1 + x2."""
     return np.add(x1, x2)
 
 
-@_binary(lambda g, r: (g, -g), residuals=())
+@binary(lambda g, r: (g, -g), residuals=())
 def subtract(x1: Array, x2: Array) -> Array:
     """x1 - x2."""
     return np.subtract(x1, x2)
 
 
-@_binary(
-    lambda g, r: (g * r.inputs[1] if r.needs[0] else None, g * r.inputs[0] if r.needs[1] else None),
+@binary(
+    lambda g, r: tuple(g * conjugate(r.inputs[1 - i]) if r.needs[i] else None for i in (0, 1)),
     tolerance=4,
 )
 def multiply(x1: Array, x2: Array) -> Array:
@@ -80,17 +97,20 @@ def multiply(x1: Array, x2: Array) -> Array:
 
 
 def _divide_vjp(g: Any, r: Any) -> Any:
-    x1, x2 = r.inputs
-    return g / x2, -(g * x1 / (x2 * x2)) if r.needs[1] else None
+    x1, x2 = map(conjugate, r.inputs)
+    g1 = g / x2
+    # not g · x1 / x2²: the square leaves float16 at 256, where the gradient is an ordinary number
+    return g1, -(g1 * (x1 / x2)) if r.needs[1] else None
 
 
-@_binary(_divide_vjp, kind="inexact", dtypes=FLOATS, samples=binary_samples(low2=0.5, high2=3.0))
+# a complex quotient: six products, three sums and two quotients of reals
+@binary(_divide_vjp, kind="inexact", dtypes=INEXACT, samples=binary_samples(low2=0.5, high2=3.0), complex_tolerance=4)
 def divide(x1: Array, x2: Array) -> Array:
     """x1 / x2."""
     return np.divide(x1, x2)
 
 
-@_binary(_STEPS, residuals=(), kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0))
+@binary(_STEPS, residuals=(), kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0))
 def floor_divide(x1: Array, x2: Array) -> Array:
     """x1 / x2 rounded towards -∞; 0 for an integer divided by 0."""
     return np.floor_divide(x1, x2)
@@ -101,7 +121,7 @@ def _remainder_vjp(g: Any, r: Any) -> Any:
     return g, -(g * floor_divide(x1, x2)) if r.needs[1] else None
 
 
-@_binary(_remainder_vjp, kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0), scale="magnitude")
+@binary(_remainder_vjp, kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0), scale="magnitude")
 def remainder(x1: Array, x2: Array) -> Array:
     """x1 - x2 · floor(x1 / x2), with the sign of x2; 0 for an integer modulo 0."""
     return np.remainder(x1, x2)
@@ -110,16 +130,31 @@ def remainder(x1: Array, x2: Array) -> Array:
 def _pow_vjp(g: Any, r: Any) -> Any:
     x1, x2 = r.inputs
     one = where(equal(x2, 0.0), 1.0, x2)
-    g1 = where(equal(x2, 0.0), 0.0, g * x2 * pow_(x1, one - 1.0)) if r.needs[0] else None
+    g1 = where(equal(x2, 0.0), 0.0, g * conjugate(x2 * pow_(x1, one - 1.0))) if r.needs[0] else None
     if not r.needs[1]:
         return g1, None
+    if x1.dtype.kind == "complex":
+        zero = equal(x1, 0.0)
+        safe = where(zero, 1.0, x1)
+        return g1, where(zero, 0.0, g * conjugate(pow_(safe, x2) * log(safe)))
     safe = where(greater(x1, 0.0), x1, 1.0)
     # below 0 the power is complex for nearly every exponent: no derivative
     edge = where(less(x1, 0.0), float("nan"), x1 * 0.0)
     return g1, where(greater(x1, 0.0), g * pow_(safe, x2) * log(safe), edge)
 
 
-@_binary(_pow_vjp, kind="real", dtypes=REAL, samples=binary_samples(0.3, 2.0, -2.0, 3.0), flops=20, tolerance=4)
+def _pow_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    # a complex zero or infinity to a complex power: the engines' libraries differ in which parts are NaN
+    return binary_samples(0.3, 2.0, -2.0, 3.0, special=name not in COMPLEX)(rng, name)
+
+
+def _pow_scale(x1: Array, x2: Array) -> Array:
+    """|result|; a complex power is exp(x2 · log x1), whose error grows with its argument."""
+    out = np.abs(np.asarray(pow_.reference(x1, x2)))
+    return np.asarray(out * (1 + np.abs(x2 * np.log(x1)))) if x1.dtype.kind == "c" else out
+
+
+@binary(_pow_vjp, dtypes=NUMERIC, samples=_pow_samples, flops=20, tolerance=4, scale=_pow_scale)
 def pow_(x1: Array, x2: Array) -> Array:
     """x1 to the power x2; integers wrap, and a negative integer exponent truncates towards 0."""
     if x1.dtype.kind in "iu":
@@ -145,13 +180,13 @@ def _pick_vjp(first: Any) -> Any:
     return vjp
 
 
-@_binary(_pick_vjp(_first_larger), kind="real", dtypes=REAL)
+@binary(_pick_vjp(_first_larger), kind="real", dtypes=REAL)
 def maximum(x1: Array, x2: Array) -> Array:
     """The larger of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.maximum(x1, x2)
 
 
-@_binary(_pick_vjp(_first_smaller), kind="real", dtypes=REAL)
+@binary(_pick_vjp(_first_smaller), kind="real", dtypes=REAL)
 def minimum(x1: Array, x2: Array) -> Array:
     """The smaller of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.minimum(x1, x2)
@@ -160,88 +195,98 @@ def minimum(x1: Array, x2: Array) -> Array:
 # one operand
 
 
-@_unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0)
+@unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0)
 def negative(x: Array) -> Array:
     """-x."""
     return np.negative(x)
 
 
+def direction(x: Any) -> Any:
+    """x / |x|, and 0 at 0: the sign of a real or complex tensor."""
+    if x.dtype.kind != "complex":
+        return sign(x)
+    size = abs_(x)
+    return x / where(equal(size, 0.0), 1.0, size)
+
+
 def _abs_vjp(g: Any, r: Any) -> Any:
-    return (g * sign(r.inputs[0]),)
+    return (g * direction(r.inputs[0]),)
 
 
-@_unary(_abs_vjp, kind="real", dtypes=REAL, tolerance=0)
+@unary(_abs_vjp, kind="numeric", dtypes=NUMERIC, tolerance=0, complex_tolerance=2,
+       infer=lambda x: Aval(x.shape, real_of(x.dtype)))  # fmt: skip
 def abs_(x: Array) -> Array:
-    """|x|, with gradient 0 at 0."""
+    """|x|, real also of a complex x; gradient 0 at 0."""
     return np.abs(x)
 
 
-@_unary(_STEPS, residuals=(), kind="real", dtypes=REAL, tolerance=0)
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, tolerance=0)
 def sign(x: Array) -> Array:
     """-1, 0 or 1; NaN for NaN."""
     return np.sign(x)
 
 
-@_unary(lambda g, r: (g * r.outputs[0],), residuals=("outputs",), flops=10)
+@analytic(lambda g, r: (g * conjugate(r.outputs[0]),), residuals=("outputs",), flops=10)
 def exp(x: Array) -> Array:
     """e to the power x."""
     return np.exp(x)
 
 
-@_unary(lambda g, r: (g * (r.outputs[0] + 1.0),), residuals=("outputs",), flops=12, tolerance=3)
+@analytic(lambda g, r: (g * (conjugate(r.outputs[0]) + 1.0),), residuals=("outputs",), flops=12, tolerance=3)
 def expm1(x: Array) -> Array:
     """exp(x) - 1, accurate near 0."""
     return np.expm1(x)
 
 
-@_unary(lambda g, r: (g / r.inputs[0],), low=0.2, high=5.0, flops=10)
+@analytic(lambda g, r: (g / conjugate(r.inputs[0]),), low=0.2, high=5.0, flops=10)
 def log(x: Array) -> Array:
     """Natural logarithm."""
     return np.log(x)
 
 
-@_unary(lambda g, r: (g / (r.inputs[0] + 1.0),), low=-0.6, high=4.0, flops=12)
+def _log_of(base: float) -> Any:
+    return lambda g, r: (g / (conjugate(r.inputs[0]) * math.log(base)),)
+
+
+@analytic(_log_of(2), low=0.2, high=5.0, flops=10)
+def log2(x: Array) -> Array:
+    """Logarithm to base 2."""
+    return np.log2(x)
+
+
+@analytic(_log_of(10), low=0.2, high=5.0, flops=10)
+def log10(x: Array) -> Array:
+    """Logarithm to base 10."""
+    return np.log10(x)
+
+
+@analytic(lambda g, r: (g / (conjugate(r.inputs[0]) + 1.0),), low=-0.6, high=4.0, flops=12)
 def log1p(x: Array) -> Array:
     """log(1 + x), accurate near 0."""
-    return np.log1p(x)
+    if x.dtype.kind != "c":
+        return np.log1p(x)
+    re, im = x.real, x.imag  # NumPy's own complex function loses every digit near 0
+    out = np.empty_like(x)
+    small = np.where(np.abs(x) < 0.5, re * (re + 2) + im * im, 0)
+    out.real = np.where(np.abs(x) < 0.5, np.log1p(small) / 2, np.log(np.hypot(re + 1, im)))
+    out.imag = np.arctan2(im, re + 1)
+    return out
 
 
-@_unary(lambda g, r: (g / (r.outputs[0] * 2.0),), residuals=("outputs",), low=0.2, high=5.0, flops=4)
+@analytic(lambda g, r: (g / (conjugate(r.outputs[0]) * 2.0),), residuals=("outputs",), low=0.2, high=5.0, flops=4)
 def sqrt(x: Array) -> Array:
     """Square root."""
     return np.sqrt(x)
 
 
-def _sin_vjp(g: Any, r: Any) -> Any:
-    return (g * cos(r.inputs[0]),)
-
-
-@_unary(_sin_vjp, flops=12)
-def sin(x: Array) -> Array:
-    """Sine of x in radians."""
-    return np.sin(x)
-
-
-@_unary(lambda g, r: (-(g * sin(r.inputs[0])),), flops=12)
-def cos(x: Array) -> Array:
-    """Cosine of x in radians."""
-    return np.cos(x)
-
-
-@_unary(lambda g, r: (g * (1.0 - r.outputs[0] * r.outputs[0]),), residuals=("outputs",), flops=12, tolerance=3)
-def tanh(x: Array) -> Array:
-    """Hyperbolic tangent."""
-    return np.tanh(x)
-
-
-@_unary(lambda g, r: (g * r.outputs[0] * (1.0 - r.outputs[0]),), residuals=("outputs",), flops=12, tolerance=4)
+@unary(lambda g, r: (g * r.outputs[0] * (1.0 - r.outputs[0]),), residuals=("outputs",), flops=12, tolerance=4)
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(x.dtype)
 
 
-@_unary(lambda g, r: (g * exp(-(r.inputs[0] * r.inputs[0])) * (2 / math.sqrt(math.pi)),), flops=16, tolerance=4)
+@unary(lambda g, r: (g * exp(-(r.inputs[0] * r.inputs[0])) * (2 / math.sqrt(math.pi)),), flops=16, tolerance=4)
 def erf(x: Array) -> Array:
     """The error function, 2/√π ∫₀ˣ exp(-t²) dt."""
     exact = np.frompyfunc(math.erf, 1, 1)
@@ -252,33 +297,39 @@ def _relu_vjp(g: Any, r: Any) -> Any:
     return (where(greater(r.outputs[0], 0.0), g, 0.0),)
 
 
-@_unary(_relu_vjp, residuals=("outputs",), kind="real", dtypes=REAL,
+@unary(_relu_vjp, residuals=("outputs",), kind="real", dtypes=REAL,
         tolerance=0)  # fmt: skip
 def relu(x: Array) -> Array:
     """max(x, 0), with gradient 0 at 0."""
     return np.maximum(x, np.zeros((), x.dtype))
 
 
-@_unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
 def floor(x: Array) -> Array:
     """The largest integer ≤ x."""
     return np.floor(x) if x.dtype.kind not in "iu" else np.array(x)
 
 
-@_unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
 def ceil(x: Array) -> Array:
     """The smallest integer ≥ x."""
     return np.ceil(x) if x.dtype.kind not in "iu" else np.array(x)
 
 
-@_unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
+def trunc(x: Array) -> Array:
+    """The nearest integer towards 0."""
+    return np.trunc(x) if x.dtype.kind not in "iu" else np.array(x)
+
+
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
 def round_(x: Array) -> Array:
     """The nearest integer; halves go to the even one."""
     return np.rint(x) if x.dtype.kind not in "iu" else np.array(x)
 
 
 def _test(**more: Any) -> Declare:
-    return _unary(_BOOL, residuals=(), kind="numeric", dtypes=REAL, tolerance=0, infer=predicate, **more)
+    return unary(_BOOL, residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, infer=predicate, **more)
 
 
 @_test()
@@ -303,16 +354,16 @@ def isfinite(x: Array) -> Array:
 
 
 def _compare(kind: str = "real", dtypes: Any = REAL) -> Declare:
-    return _binary(_BOOL, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, infer=predicate)
+    return binary(_BOOL, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, infer=predicate)
 
 
-@_compare("any", ALL)
+@_compare("comparable", COMPARABLE)
 def equal(x1: Array, x2: Array) -> Array:
     """x1 = x2."""
     return np.equal(x1, x2)
 
 
-@_compare("any", ALL)
+@_compare("comparable", COMPARABLE)
 def not_equal(x1: Array, x2: Array) -> Array:
     """x1 ≠ x2."""
     return np.not_equal(x1, x2)
@@ -360,7 +411,7 @@ def logical_xor(x1: Array, x2: Array) -> Array:
     return np.logical_xor(x1, x2)
 
 
-@_unary(_BOOL, residuals=(), kind="bool", dtypes=("bool",), tolerance=0)
+@unary(_BOOL, residuals=(), kind="bool", dtypes=("bool",), tolerance=0)
 def logical_not(x: Array) -> Array:
     """not x."""
     return np.logical_not(x)
@@ -383,7 +434,8 @@ def _where_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 
 
 def _where_vjp(g: Any, r: Any) -> Any:
-    return (None, where(r.inputs[0], g, 0.0), where(r.inputs[0], 0.0, g))
+    condition = r.inputs[0]
+    return (None, where(condition, g, 0.0) if r.needs[1] else None, where(condition, 0.0, g) if r.needs[2] else None)
 
 
 @register(
@@ -423,44 +475,3 @@ def _clip_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 def clip(x: Array, min_: Array, max_: Array) -> Array:
     """min(max(x, min), max); x at a bound passes its gradient."""
     return np.minimum(np.maximum(x, min_), max_)
-
-
-# casts
-
-
-def _cast_samples(rng: np.random.Generator, name: str) -> list[Sample]:
-    goals: tuple[str, ...] = ("float32", "float64", "float16", "bfloat16", "int32", "int8", "uint8", "int64", "bool")
-    if name in COMPLEX:
-        goals = COMPLEX
-    out = []
-    for goal in goals:
-        exact = name in FLOATS and goal in FLOATS
-        safe = exact and as_dtype(goal).itemsize >= as_dtype(name).itemsize
-        x = values(rng, name, (3, 4), -3, 3)
-        out.append(Sample((x,), {"dtype": as_dtype(goal)}, safe, f"to {goal}"))
-        out.append(Sample((specials(name),), {"dtype": as_dtype(goal)}, False, f"special values to {goal}"))
-    out.append(Sample((values(rng, name, ()),), {"dtype": as_dtype(goals[0])}, False, "0-d"))
-    out.append(Sample((values(rng, name, (0,)),), {"dtype": as_dtype(goals[0])}, False, "empty"))
-    return out
-
-
-def _cast_vjp(g: Any, r: Any) -> Any:
-    return (cast(g, dtype=r.avals[0].dtype),)
-
-
-@register(
-    operands="x:any", infer=lambda x, *, dtype: Aval(x.shape, dtype), residuals=(),
-    vjp=_cast_vjp, samples=_cast_samples, cost=per_result(1), bound="memory",
-    fusion="map", tolerance=1, dtypes=ALL,
-)  # fmt: skip
-def cast(x: Array, *, dtype: Any) -> Array:
-    """x as another dtype: floats round to nearest even, float → integer truncates and saturates, NaN becomes 0."""
-    to = dtype.np
-    if x.dtype.kind in "fV" and dtype.is_integer:
-        wide = x.astype(np.float64)
-        info = np.iinfo(to)
-        low, high = float(info.min), float(info.max) + (1.0 if info.bits < 64 else 0.0)
-        inside = (wide > low - 1) & (wide < high)
-        whole = np.trunc(np.where(inside, wide, 0.0)).astype(to)
-        return np.where(wide >= high, info.max, np.where(wide <= low, info.min, whole)).astype(to)
-    return x.astype(to)

@@ -1,7 +1,8 @@
 """Indexing ops: take, gather, scatter and slice-update. Indices run over [-n, n); outside is an error, on every engine.
 
 ``take`` picks whole slices along an axis; ``gather`` picks single elements, with an index tensor of the result's shape
-(``take_along_axis``). Sums into equal places are deterministic. Of several values set to one place the last stays.
+(``take_along_axis``). Sums and products into equal places are deterministic. Of several values set to one place the last
+stays. ``ravel_index`` turns several index tensors into positions, for keys such as ``x[rows, columns]``.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.aval import Aval
+from firebrick.core.dtypes import int64
 from firebrick.core.errors import OutOfRangeError, ShapeError
-from firebrick.core.op import Sample
-from firebrick.core.shapes import slice_length
-from firebrick.ops.declare import ALL, NUMERIC, Array, per_operand, per_result, size_of, values
+from firebrick.core.op import Nondifferentiable, Sample
+from firebrick.core.shapes import broadcast_shapes, slice_length
+from firebrick.ops.declare import ALL, INTS, NUMERIC, REAL, Array, per_operand, per_result, size_of, specials, values
 from firebrick.ops.movement import _SLICES, key_of, slice_
 from firebrick.ops.reduction import zeros_like
 from firebrick.ops.table import register
@@ -30,6 +32,13 @@ def check_indices(indices: Array, size: int, op: str) -> None:
             "check the index tensor (labels, tokens) against the axis it indexes",
             op=op,
         )
+
+
+def from_front(indices: Array, size: int, op: str) -> Array:
+    """Indices as int64 in [0, size), after ``check_indices``."""
+    check_indices(indices, size, op)
+    at = indices.astype(np.int64)
+    return np.where(at < 0, at + size, at) if at.size and at.min() < 0 else at
 
 
 def _infer_take(x: Any, indices: Any, *, axis: int) -> Aval:
@@ -101,11 +110,10 @@ def _index_add_vjp(g: Any, r: Any) -> Any:
 )  # fmt: skip
 def index_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with updates added to the slices along an axis that indices name; repeats accumulate."""
-    check_indices(indices, x.shape[axis], "index_add")
+    at = from_front(indices, x.shape[axis], "index_add").reshape(-1)
     out = np.moveaxis(np.array(x, order="C"), axis, 0)
     lead = np.moveaxis(updates, tuple(range(axis, axis + indices.ndim)), tuple(range(indices.ndim)))
     rows = lead.reshape(indices.size, *lead.shape[indices.ndim :])
-    at = np.where(indices < 0, indices + x.shape[axis], indices).reshape(-1)
     for place in np.unique(at):
         out[place] += total(rows[at == place])
     return np.ascontiguousarray(np.moveaxis(out, 0, axis))
@@ -256,6 +264,156 @@ def scatter(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     return out
 
 
+# scatter with mul, min and max
+
+
+_MODES = ("mul", "min", "max")
+
+
+def _infer_scatter_reduce(x: Any, indices: Any, updates: Any, *, axis: int, mode: str) -> Aval:
+    if mode not in _MODES:
+        raise ShapeError("scatter_reduce: mode must be mul, min or max", repr(mode), "use scatter or scatter_add for others")
+    return _infer_scatter("scatter_reduce")(x, indices, updates, axis=axis)  # type: ignore[no-any-return]
+
+
+def _scatter_reduce_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    out = []
+    for s in _along_samples(rng, name):
+        x, at = s.inputs
+        for mode in _MODES:
+            params = {**s.params, "mode": mode}
+            if mode == "mul":
+                v = values(rng, name, x.size + at.size)
+            else:  # far enough apart for a gradient check
+                v = np.asarray(rng.permutation(x.size + at.size) / 8 - 2).astype(x.dtype)
+            inputs = (v[: x.size].reshape(x.shape), at, v[x.size :].reshape(at.shape))
+            out.append(Sample(inputs, params, name=f"{s.name} {mode}"))
+    at = np.asarray([[0, 1, 1, 1, -1]])
+    zeros = (np.asarray([[2, 1, 0]]), at, np.asarray([[0, 0, 3, 2, 0]]))
+    out.append(Sample(tuple(a.astype(x.dtype) if a is not at else a for a in zeros), {"axis": 1, "mode": "mul"}, name="zeros"))
+    for mode in ("min", "max"):
+        ties = (np.asarray([[2, 1, 5]]), at, np.asarray([[2, 7, 7, 1, 5]]))
+        tied = tuple(a.astype(x.dtype) if a is not at else a for a in ties)
+        out.append(Sample(tied, {"axis": 1, "mode": mode}, grad_safe=False, name=f"ties {mode}"))
+        special = specials(name)
+        where_to = rng.integers(0, 4, special.shape)
+        out.append(Sample((special[:4], where_to, special), {"axis": 0, "mode": mode}, False, f"special values {mode}"))
+    return out
+
+
+def _product_scale(x: Array, indices: Array, updates: Array, *, axis: int, mode: str) -> Array:
+    """|result| · (1 + √n), as for ``prod``; the others are exact."""
+    found = np.abs(scatter_reduce.reference(x, indices, updates, axis=axis, mode=mode))
+    return np.asarray(found * (1 + indices.shape[axis] ** 0.5) if mode == "mul" else found)
+
+
+def flat_places(indices: Any, shape: tuple[int, ...], axis: int) -> Any:
+    """For indices along an axis of a tensor of ``shape``: the row-major place of each, as ops."""
+    from firebrick.core.hooks import hooks
+    from firebrick.ops.elementwise import add
+
+    strides = [size_of(shape[k + 1 :]) for k in range(len(shape))]
+    grid = sum(
+        (np.arange(n).reshape([-1 if j == k else 1 for j in range(len(shape))]) * strides[k]
+         for k, n in enumerate(indices.shape) if k != axis), np.zeros([1] * len(shape), np.int64),
+    )  # fmt: skip
+    along = ravel_index(indices, sizes=(shape[axis],), strides=(strides[axis],), offset=0)
+    return add(along, hooks.from_host(np.asarray(grid), indices.device))
+
+
+def _earlier_products(x: Any, places: Any, longest: int) -> Any:
+    """For sorted places: the product of the elements before each one in its run of equal places, by doubling steps."""
+    from firebrick.ops.elementwise import equal, where
+    from firebrick.ops.movement import pad
+
+    n = x.shape[0]
+
+    def shifted(v: Any, d: int, fill: Any) -> Any:
+        return pad(slice_(v, starts=(0,), stops=(n - d,), steps=(1,)), widths=((d, 0),), value=fill)
+
+    def inside(v: Any, d: int) -> Any:
+        return where(equal(shifted(places, d, -1), places), shifted(v, d, 1.0), 1.0)
+
+    if n < 2:
+        return x * 0.0 + 1.0
+    product, d = inside(x, 1), 1
+    while d < min(n, longest):
+        product = product * inside(product, d)
+        d *= 2
+    return product
+
+
+def _products_of_others(x: Any, places: Any, longest: int) -> Any:
+    """For each element the product of all others of its place: exact at zeros, and so are its own derivatives."""
+    from firebrick.ops.movement import flip
+    from firebrick.ops.sorting import sort
+
+    runs, order = sort(places, axis=0, descending=False)
+    back = sort(order, axis=0, descending=False)[1]
+    rows = take(x, order, axis=0)
+    before = _earlier_products(rows, runs, longest)
+    after = flip(_earlier_products(flip(rows, axes=(0,)), flip(runs, axes=(0,)), longest), axes=(0,))
+    return take(before * after, back, axis=0)
+
+
+def _product_vjp(g: Any, r: Any) -> Any:
+    from firebrick.core.hooks import hooks
+    from firebrick.ops.movement import concat, reshape
+
+    x, indices, updates = r.inputs
+    axis = r.params["axis"]
+    n, m = size_of(x.shape), size_of(updates.shape)
+    own = hooks.from_host(np.arange(n), x.device)
+    places = concat(own, reshape(flat_places(indices, x.shape, axis), shape=(m,)), axis=0)
+    elements = concat(reshape(x, shape=(n,)), reshape(updates, shape=(m,)), axis=0)
+    others = _products_of_others(elements, places, indices.shape[axis] + 1)
+    found = take(reshape(g, shape=(n,)), places, axis=0) * others
+    gx, gu = (slice_(found, starts=(a,), stops=(b,), steps=(1,)) for a, b in ((0, n), (n, n + m)))
+    return reshape(gx, shape=x.shape), None, reshape(gu, shape=updates.shape)
+
+
+def _extreme_vjp(g: Any, r: Any) -> Any:
+    """The first extreme element takes the gradient: x before the updates, and those in their order."""
+    from firebrick.core.bind import constant
+    from firebrick.core.dtypes import int64
+    from firebrick.core.hooks import hooks
+    from firebrick.ops.elementwise import equal, isnan, logical_and, logical_not, logical_or, where
+    from firebrick.ops.movement import broadcast_to
+
+    (x, indices, updates), (y,) = r.inputs, r.outputs
+    axis = r.params["axis"]
+
+    def same(a: Any, b: Any) -> Any:
+        return logical_or(equal(a, b), logical_and(isnan(a), isnan(b)))
+
+    kept = same(x, y)
+    n = indices.shape[axis]
+    shape = tuple(n if k == axis else 1 for k in range(len(x.shape)))
+    order = broadcast_to(hooks.from_host(np.arange(n).reshape(shape), g.device), shape=indices.shape)
+    extreme = logical_and(same(updates, gather(y, indices, axis=axis)), logical_not(gather(kept, indices, axis=axis)))
+    none = broadcast_to(constant(n, int64, g.device), shape=x.shape)
+    first = scatter_reduce(none, indices, where(extreme, order, n), axis=axis, mode="min")
+    wins = logical_and(extreme, equal(gather(first, indices, axis=axis), order))
+    return where(kept, g, 0.0), None, where(wins, gather(g, indices, axis=axis), 0.0)
+
+
+@register(
+    operands="x:real=T indices:integer updates:real=T", infer=_infer_scatter_reduce, residuals=("inputs", "outputs"),
+    vjp=lambda g, r: (_product_vjp if r.params["mode"] == "mul" else _extreme_vjp)(g, r),
+    samples=_scatter_reduce_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=2,
+    scale=_product_scale, dtypes=REAL,
+)  # fmt: skip
+def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, mode: str) -> Array:
+    """x with the element along an axis that each index names multiplied by its update, or its min or max with it."""
+    check_indices(indices, x.shape[axis], "scatter_reduce")
+    out = np.array(x, order="C")
+    flat = np.arange(out.size).reshape(out.shape)[_open_grid(indices, axis)].reshape(-1)
+    fold: Any = {"mul": np.multiply, "min": np.minimum, "max": np.maximum}[mode]
+    for place in np.unique(flat):
+        out.reshape(-1)[place] = fold(out.reshape(-1)[place], fold.reduce(updates.reshape(-1)[flat == place], dtype=x.dtype))
+    return out
+
+
 def _infer_slice_update(x: Any, updates: Any, *, starts: Any, stops: Any, steps: Any) -> Aval:
     want = tuple(map(slice_length, starts, stops, steps))
     if updates.shape != want:
@@ -288,4 +446,41 @@ def slice_update(x: Array, updates: Array, *, starts: Any, stops: Any, steps: An
     """x with the elements of a slice replaced by updates."""
     out = np.array(x)
     out[key_of(starts, stops, steps)] = updates
+    return out
+
+
+# positions
+
+
+def _infer_ravel_index(*indices: Any, sizes: Any, strides: Any, offset: int) -> Aval:
+    return Aval(broadcast_shapes(*(i.shape for i in indices), op="x[key]: index tensors"), int64)
+
+
+def _ravel_index_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    cases: list[tuple[Any, ...]] = [
+        (((4,), (4,)), (5, 3), (3, 1), 0),
+        (((2, 1), (3,)), (4, 6), (12, 1), 7),
+        (((),), (9,), (1,), 0),
+        (((0,), (1,)), (2, 3), (3, 1), 0),
+        (((3, 1), (1, 2), (3, 2)), (2, 3, 4), (12, 4, 1), 0),
+        (((700,),), (100,), (10,), 5),
+    ]
+    out = []
+    for shapes, sizes, strides, offset in cases:
+        low = 0 if name[0] == "u" else -1
+        at = tuple(np.asarray(rng.integers(low * n, n, s)).astype(name) for s, n in zip(shapes, sizes, strict=True))
+        out.append(Sample(at, {"sizes": sizes, "strides": strides, "offset": offset}, name=f"{shapes} in {sizes}"))
+    return out
+
+
+@register(
+    operands="*indices:integer", infer=_infer_ravel_index, vjp=Nondifferentiable("positions are integers"), residuals=(),
+    samples=_ravel_index_samples, cost=per_result(2), bound="memory", fusion="map", tolerance=0, dtypes=INTS,
+)  # fmt: skip
+def ravel_index(*indices: Array, sizes: Any, strides: Any, offset: int) -> Array:
+    """Flat positions offset + Σ strides[k] · indices[k], of index tensors that broadcast; negative ones count from the end."""
+    shape = np.broadcast_shapes(*(i.shape for i in indices))
+    out = np.full(shape, offset, np.int64)
+    for i, n, stride in zip(indices, sizes, strides, strict=True):
+        out += from_front(i, n, "x[key]") * stride
     return out

@@ -10,6 +10,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Cost, Sample
 from firebrick.core.shapes import broadcast_shapes
+from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import NUMERIC, Array, size_of, values
 from firebrick.ops.movement import permute, reshape
 from firebrick.ops.reduction import sum_to
@@ -33,16 +34,21 @@ def swap(x: Any) -> Any:
     return permute(x, axes=(*range(n - 2), n - 1, n - 2))
 
 
+def adjoint(x: Any) -> Any:
+    """The conjugate transpose of matrices: the transpose of real ones."""
+    return swap(conjugate(x))
+
+
 def _vjp(g: Any, r: Any) -> Any:
     x1, x2 = r.inputs
     if len(x2.shape) == 2 and len(x1.shape) > 2:  # a stack times one matrix: its rows are one tall matrix
-        g1 = matmul(g, swap(x2)) if r.needs[0] else None
+        g1 = matmul(g, adjoint(x2)) if r.needs[0] else None
         if not r.needs[1]:
             return g1, None
         rows, cotangents = (reshape(t, shape=(size_of(t.shape[:-1]), t.shape[-1])) for t in (x1, g))
-        return g1, matmul(swap(rows), cotangents)
-    g1 = sum_to(matmul(g, swap(x2)), x1.shape) if r.needs[0] else None
-    g2 = sum_to(matmul(swap(x1), g), x2.shape) if r.needs[1] else None
+        return g1, matmul(adjoint(rows), cotangents)
+    g1 = sum_to(matmul(g, adjoint(x2)), x1.shape) if r.needs[0] else None
+    g2 = sum_to(matmul(adjoint(x1), g), x2.shape) if r.needs[1] else None
     return g1, g2
 
 

@@ -14,7 +14,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import slice_length
-from firebrick.ops.declare import ALL, REAL, Array, Declare, per_result, same, size_of, values
+from firebrick.ops.declare import ALL, Array, Declare, per_result, same, size_of, values
 from firebrick.ops.reduction import sum_to
 from firebrick.ops.table import register
 
@@ -93,14 +93,17 @@ def key_of(starts: Any, stops: Any, steps: Any) -> tuple[slice, ...]:
     return tuple(slice(a, None if c < 0 and b < 0 else b, c) for a, b, c in zip(starts, stops, steps, strict=True))
 
 
-def _infer_slice(x: Any, *, starts: Any, stops: Any, steps: Any) -> Aval:
+def _infer_slice(x: Any, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> Aval:
     if not len(starts) == len(stops) == len(steps) == len(x.shape):
         raise ShapeError(
             "slice: one start, stop and step an axis",
             f"{len(starts)} for shape {x.shape}",
             "give each axis its own",
         )
-    return Aval(tuple(map(slice_length, starts, stops, steps)), x.dtype)
+    lengths = tuple(map(slice_length, starts, stops, steps))
+    if shape is not None and size_of(shape) != size_of(lengths):
+        raise ShapeError("slice: shape adds or drops axes of size 1 only", f"{lengths} to {shape}", "reshape the result")
+    return Aval(lengths if shape is None else shape, x.dtype)
 
 
 def _zeros(aval: Any, like: Any) -> Any:
@@ -112,7 +115,10 @@ def _zeros(aval: Any, like: Any) -> Any:
 def _slice_vjp(g: Any, r: Any) -> Any:
     from firebrick.ops.indexing import slice_update
 
-    return (slice_update(_zeros(r.avals[0], g), g, **r.params),)
+    where = {k: r.params[k] for k in ("starts", "stops", "steps")}
+    if r.params.get("shape") is not None:
+        g = reshape(g, shape=tuple(map(slice_length, *where.values())))
+    return (slice_update(_zeros(r.avals[0], g), g, **where),)
 
 
 _SLICES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -124,10 +130,18 @@ _SLICES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
-@_move(_slice_vjp, _infer_slice, _SLICES, view=True)
-def slice_(x: Array, *, starts: Any, stops: Any, steps: Any) -> Array:
-    """Elements starts, starts + steps, … before stops, along every axis."""
-    return x[key_of(starts, stops, steps)]
+_INDEXED: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((3, 4), {"starts": (1, 0), "stops": (2, 4), "steps": (1, 1), "shape": (4,)}),
+    ((3, 4), {"starts": (2, 3), "stops": (-1, 2), "steps": (-1, -1), "shape": (1, 3, 1)}),
+    ((3,), {"starts": (1,), "stops": (2,), "steps": (1,), "shape": ()}),
+]
+
+
+@_move(_slice_vjp, _infer_slice, _SLICES + _INDEXED, view=True)
+def slice_(x: Array, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> Array:
+    """Elements starts, starts + steps, … before stops, along every axis; ``shape`` drops and adds axes of size 1."""
+    found = x[key_of(starts, stops, steps)]
+    return found if shape is None else found.reshape(shape)
 
 
 def _infer_pad(x: Any, *, widths: Any, value: Any) -> Aval:
@@ -145,11 +159,12 @@ def _pad_vjp(g: Any, r: Any) -> Any:
 
 @_move(_pad_vjp, _infer_pad,
        [((3, 4), {"widths": ((1, 0), (2, 3)), "value": 1}), ((), {"widths": (), "value": 0}),
-        ((0, 2), {"widths": ((1, 1), (0, 0)), "value": 0}), ((2, 2), {"widths": ((0, 0), (0, 0)), "value": 0})],
-       dtypes=REAL)  # fmt: skip
+        ((0, 2), {"widths": ((1, 1), (0, 0)), "value": 0}), ((2, 2), {"widths": ((0, 0), (0, 0)), "value": 0})])  # fmt: skip
 def pad(x: Array, *, widths: Any, value: Any) -> Array:
     """x with ``widths`` elements of ``value`` before and after, along every axis."""
-    return np.pad(x, widths, constant_values=np.asarray(value).astype(x.dtype)) if widths else np.array(x)
+    out = np.full([a + d + b for d, (a, b) in zip(x.shape, widths, strict=True)], np.asarray(value).astype(x.dtype))
+    out[tuple(slice(a, a + d) for d, (a, _) in zip(x.shape, widths, strict=True))] = x
+    return out
 
 
 def _flip_vjp(g: Any, r: Any) -> Any:
@@ -178,14 +193,8 @@ def _infer_concat(*xs: Any, axis: int) -> Aval:
 
 
 def _concat_vjp(g: Any, r: Any) -> Any:
-    axis, at, out = r.params["axis"], 0, []
-    for aval in r.avals:
-        n = aval.shape[axis]
-        starts = tuple(at if i == axis else 0 for i in range(len(g.shape)))
-        stops = tuple(at + n if i == axis else d for i, d in enumerate(g.shape))
-        out.append(slice_(g, starts=starts, stops=stops, steps=(1,) * len(g.shape)))
-        at += n
-    return out
+    axis = r.params["axis"]
+    return split(g, sizes=tuple(aval.shape[axis] for aval in r.avals), axis=axis)
 
 
 def _concat_samples(rng: np.random.Generator, name: str) -> list[Sample]:
@@ -206,6 +215,28 @@ def _concat_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 def concat(*arrays: Array, axis: int) -> Array:
     """Tensors joined along an axis."""
     return np.concatenate(arrays, axis)
+
+
+def _infer_split(x: Any, *, sizes: tuple[int, ...], axis: int) -> tuple[Aval, ...]:
+    if any(n < 0 for n in sizes) or sum(sizes) != x.shape[axis]:
+        raise ShapeError(
+            f"split: sizes are ints ≥ 0 that add up to axis {axis}, of size {x.shape[axis]}",
+            f"sizes {sizes} for shape {x.shape}",
+            "change the sizes",
+        )
+    return tuple(Aval((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype) for n in sizes)
+
+
+@_move(lambda g, r: (concat(*g, axis=r.params["axis"]),), _infer_split,
+       [((6, 3), {"sizes": (2, 1, 3), "axis": 0}), ((2, 4, 3), {"sizes": (1, 3), "axis": 1}),
+        ((3,), {"sizes": (1, 2), "axis": 0}), ((2, 3), {"sizes": (0, 2, 1), "axis": 1}),
+        ((0, 2), {"sizes": (1, 1), "axis": 1})],
+       view=True)  # fmt: skip
+def split(x: Array, *, sizes: tuple[int, ...], axis: int) -> tuple[Array, ...]:
+    """Consecutive parts of x along an axis, of the given sizes: what ``concat`` joins again."""
+    ends = np.cumsum(sizes).tolist()
+    lead = (slice(None),) * axis
+    return tuple(x[(*lead, slice(end - n, end))] for n, end in zip(sizes, ends, strict=True))
 
 
 def _to_device_vjp(g: Any, r: Any) -> Any:

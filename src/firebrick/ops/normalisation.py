@@ -1,4 +1,5 @@
-"""Normalisations over one axis: softmax, log-softmax and layer norm. Each can be written with simpler ops."""
+"""Normalisations: softmax, log-softmax and layer norm over one axis, and ``standardize`` over any, which serves batch,
+group and instance norm. Each can be written with simpler ops."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
-from firebrick.ops.declare import FLOATS, Array, per_result, values
+from firebrick.core.shapes import broadcast_shapes
+from firebrick.ops.declare import FLOATS, Array, per_result, size_of, values
 from firebrick.ops.elementwise import exp, log, sqrt
 from firebrick.ops.reduction import max_, mean, sum_, sum_to
 from firebrick.ops.table import register
@@ -150,3 +152,221 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> Array:
     centred = x - np.mean(x, -1, keepdims=True, dtype=x.dtype)
     var = np.mean(centred * centred, -1, keepdims=True, dtype=x.dtype)
     return np.asarray(centred / np.sqrt(var + np.asarray(eps, x.dtype)) * weight + bias)
+
+
+def _stats(x: Any, axes: tuple[int, ...]) -> Aval:
+    return Aval(tuple(1 if i in axes else d for i, d in enumerate(x.shape)), x.dtype)
+
+
+def _check_standardize(op: str, x: Any, weight: Any, axes: tuple[int, ...]) -> None:
+    shape = x.shape
+    if len(weight.shape) > len(shape) or broadcast_shapes(weight.shape, shape, op=op) != shape:
+        raise ShapeError(f"{op}: weight must broadcast to x's shape", f"x {shape}, weight {weight.shape}", "reshape it")
+    if not axes or any(shape[a] == 0 for a in axes):
+        raise ShapeError(f"{op}: there must be values to take the mean of", f"axes {axes} of {shape}", "pass some")
+
+
+def _infer_standardize(x: Any, weight: Any, bias: Any, *, axes: tuple[int, ...], eps: float) -> tuple[Aval, Aval, Aval]:
+    _check_standardize("standardize", x, weight, axes)
+    if weight.shape != bias.shape:
+        raise ShapeError(
+            "standardize: weight and bias have one shape", f"weight {weight.shape}, bias {bias.shape}", "broadcast one of them"
+        )
+    return Aval(x.shape, x.dtype), _stats(x, axes), _stats(x, axes)
+
+
+_STANDARDIZE = [
+    ((4, 3, 5), (0, 2), (1, 3, 1)),
+    ((7, 2), (0,), (1, 2)),
+    ((3, 2, 3, 4), (0, 2, 3), (1, 2, 1, 1)),
+    ((2, 2, 3, 4), (2, 3), (1, 2, 3, 1)),
+    ((2, 4, 6), (2,), ()),
+    ((3, 0, 5), (0, 2), (1, 0, 1)),
+    ((9,), (0,), (9,)),
+    ((5, 2, 300), (0, 2), (1, 2, 1)),
+]
+
+
+def _standardize_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    out = []
+    for shape, axes, small in _STANDARDIZE:
+        args = (values(rng, name, shape), values(rng, name, small, 0.5, 1.5), values(rng, name, small))
+        out.append(Sample(args, {"axes": axes, "eps": 1e-5}, 300 not in shape, f"{shape} over {axes}, weight {small}"))
+    return out
+
+
+def _standardize_vjp(g: Any, r: Any) -> Any:
+    gy, g_mean, g_var = g
+    x, weight, _ = r.inputs
+    _, mu, var = r.outputs
+    gx, gw, gb = standardize_gradient(gy, x, weight, mu, var, **r.params)
+    share = 1.0 / size_of([r.avals[0].shape[a] for a in r.params["axes"]])
+    if r.given[1]:
+        gx = gx + g_mean * share
+    if r.given[2]:
+        gx = gx + (x - mu) * (g_var * (2.0 * share))
+    return gx, gw, gb
+
+
+def _standardize_simple(x: Any, weight: Any, bias: Any, *, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]:
+    mu = mean(x, axes=axes, keepdims=True)
+    centred = x - mu
+    var = mean(centred * centred, axes=axes, keepdims=True)
+    return centred / sqrt(var + eps) * weight + bias, mu, var
+
+
+def _standardize_scale(x: Array, weight: Array, bias: Array, *, axes: tuple[int, ...], eps: float) -> tuple[Array, ...]:
+    """As for layer norm: rounding x costs its error over the spread. Mean and variance are those of the largest value."""
+    top = np.max(np.abs(x), axes, keepdims=True, initial=0.0)
+    y = top / np.sqrt(np.var(x, axes, keepdims=True) + eps) * np.abs(weight) + np.abs(bias)
+    return np.broadcast_to(y, x.shape), top, top * top
+
+
+@register(
+    operands="x:floating=T weight:floating=T bias:floating=T", infer=_infer_standardize, vjp=_standardize_vjp,
+    residuals=("inputs", "outputs"), samples=_standardize_samples, cost=per_result(8), bound="memory", fusion="row",
+    tolerance=32, scale=_standardize_scale, dtypes=FLOATS, decompose=_standardize_simple,
+)  # fmt: skip
+def standardize(x: Array, weight: Array, bias: Array, *, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
+    """(x - mean) / √(variance + eps) · weight + bias over ``axes``, the mean, and the biased variance."""
+    mu = np.mean(x, axes, keepdims=True, dtype=x.dtype)
+    centred = x - mu
+    var = np.mean(centred * centred, axes, keepdims=True, dtype=x.dtype)
+    return centred / np.sqrt(var + np.asarray(eps, x.dtype)) * weight + bias, mu, var
+
+
+def _infer_standardize_gradient(
+    g: Any, x: Any, weight: Any, mean: Any, variance: Any, *, axes: tuple[int, ...], eps: float
+) -> tuple[Aval, Aval, Aval]:
+    _check_standardize("standardize_gradient", x, weight, axes)
+    if g.shape != x.shape or mean.shape != _stats(x, axes).shape or variance.shape != mean.shape:
+        raise ShapeError(
+            "standardize_gradient: g has x's shape, mean and variance that of standardize's",
+            f"g {g.shape}, x {x.shape}, mean {mean.shape}, variance {variance.shape}", "pass standardize's results",
+        )  # fmt: skip
+    small = Aval(weight.shape, x.dtype)
+    return Aval(x.shape, x.dtype), small, small
+
+
+def _standardize_gradient_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    out = []
+    for shape, axes, small in _STANDARDIZE:
+        stats = tuple(1 if i in axes else d for i, d in enumerate(shape))
+        args = (values(rng, name, shape), values(rng, name, shape), values(rng, name, small, 0.5, 1.5),
+                values(rng, name, stats), values(rng, name, stats, 0.5, 1.5))  # fmt: skip
+        out.append(Sample(args, {"axes": axes, "eps": 1e-5}, 300 not in shape, f"{shape} over {axes}, weight {small}"))
+    return out
+
+
+def _standardize_gradient_simple(
+    g: Any, x: Any, weight: Any, mu: Any, variance: Any, *, axes: tuple[int, ...], eps: float
+) -> tuple[Any, Any, Any]:
+    over: dict[str, Any] = {"axes": axes, "keepdims": True}
+    inverse = 1.0 / sqrt(variance + eps)
+    h = (x - mu) * inverse
+    u = g * weight
+    gx = (u - mean(u, **over) - h * mean(u * h, **over)) * inverse
+    return gx, sum_to(g * h, weight.shape), sum_to(g, weight.shape)
+
+
+def _standardize_gradient_vjp(cotangents: Any, r: Any) -> Any:
+    """With u = g · weight, c = x - mean and i = 1 / √(variance + eps), the results are gx = i·u - i·mean(u) - i³·mean(u·c)·c,
+    gw = Σ g·c·i and gb = Σ g. gx is linear in u, and its own adjoint there."""
+    a, b, d = cotangents
+    g, x, weight, mu, variance = r.inputs
+    over: dict[str, Any] = {"axes": r.params["axes"], "keepdims": True}
+    i = 1.0 / sqrt(variance + r.params["eps"])
+    cube = i * i * i
+    c, u = x - mu, g * weight
+    mean_a, mean_ac, mean_u, mean_uc = mean(a, **over), mean(a * c, **over), mean(u, **over), mean(u * c, **over)
+    to_u = (a - mean_a) * i - c * (cube * mean_ac)
+    to_c = g * (b * i) - a * (cube * mean_uc) - u * (cube * mean_ac)
+    by_i = a * u - a * mean_u - a * c * (3.0 * i * i * mean_uc) + b * g * c
+    to_i = sum_(by_i, **over)
+    return (
+        to_u * weight + c * (b * i) + d,
+        to_c,
+        sum_to(to_u * g, weight.shape),
+        -sum_(to_c, **over),
+        to_i * (-0.5 * cube),
+    )
+
+
+def _standardize_gradient_scale(
+    g: Array, x: Array, weight: Array, mu: Array, variance: Array, *, axes: tuple[int, ...], eps: float
+) -> tuple[Array, ...]:
+    """The sum of all terms' magnitudes."""
+    inverse = 1 / np.sqrt(variance + eps)
+    h = (np.abs(x) + np.abs(mu)) * inverse
+    u = np.abs(g * weight)
+    gx = (u + np.mean(u, axes, keepdims=True) + h * np.mean(u * h, axes, keepdims=True)) * inverse
+    return gx, _sum_to(np.abs(g) * h, weight.shape), _sum_to(np.abs(g), weight.shape)
+
+
+def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
+    lead = x.ndim - len(shape)
+    axes = tuple(i for i in range(x.ndim) if i < lead or (shape[i - lead] == 1 and x.shape[i] != 1))
+    return np.asarray(np.sum(x, axes, dtype=x.dtype)).reshape(shape)
+
+
+@register(
+    operands="g:floating=T x:floating=T weight:floating=T mean:floating=T variance:floating=T",
+    infer=_infer_standardize_gradient, vjp=_standardize_gradient_vjp, residuals=("inputs",),
+    samples=_standardize_gradient_samples, cost=per_result(12), bound="memory", fusion="row", tolerance=32,
+    scale=_standardize_gradient_scale, dtypes=FLOATS, decompose=_standardize_gradient_simple,
+)  # fmt: skip
+def standardize_gradient(
+    g: Array, x: Array, weight: Array, mean: Array, variance: Array, *, axes: tuple[int, ...], eps: float
+) -> tuple[Array, Array, Array]:
+    """What standardize sends a cotangent of its first result to: x, weight and bias, at its mean and variance."""
+    inverse = 1 / np.sqrt(variance + np.asarray(eps, x.dtype))
+    h = (x - mean) * inverse
+    u = g * weight
+    over: dict[str, Any] = {"axis": axes, "keepdims": True, "dtype": x.dtype}
+    gx = inverse * (u - np.mean(u, **over) - h * np.mean(u * h, **over))
+    return gx, _sum_to(g * h, weight.shape), _sum_to(g, weight.shape)
+
+
+def _infer_rms_norm(x: Any, weight: Any, *, eps: float) -> Aval:
+    if not x.shape or weight.shape not in ((), x.shape[-1:]):
+        raise ShapeError(
+            "rms_norm: weight must have the size of x's last axis, or be 0-d", f"x {x.shape}, weight {weight.shape}",
+            "check the layer's normalised size",
+        )  # fmt: skip
+    return Aval(x.shape, x.dtype)
+
+
+def _rms_norm_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    out = []
+    for shape in ((3, 4), (2, 3, 5), (7,), (0, 3), (4, 300), (2, 6)):
+        weight = values(rng, name, () if shape == (2, 6) else shape[-1:], 0.5, 1.5)
+        out.append(Sample((values(rng, name, shape), weight), {"eps": 1e-5}, shape != (4, 300), f"{shape}"))
+    out.append(Sample((np.full((2, 3), 1e3, out[0].inputs[0].dtype), out[5].inputs[1]), {"eps": 1e-5}, False, "large"))
+    return out
+
+
+def _rms_norm_vjp(g: Any, r: Any) -> Any:
+    x, weight = r.inputs
+    last = len(x.shape) - 1
+    inverse = 1.0 / sqrt(_along(mean, x * x, last) + r.params["eps"])
+    by_place = g * x
+    gx = None
+    if r.needs[0]:
+        s = _along(mean, by_place * weight, last)
+        gx = (g * weight - x * (s * inverse * inverse)) * inverse
+    return gx, sum_to(by_place * inverse, weight.shape) if r.needs[1] else None
+
+
+def _rms_norm_simple(x: Any, weight: Any, *, eps: float) -> Any:
+    return x / sqrt(_along(mean, x * x, len(x.shape) - 1) + eps) * weight
+
+
+@register(
+    operands="x:floating=T weight:floating=T", infer=_infer_rms_norm, vjp=_rms_norm_vjp, residuals=("inputs",),
+    samples=_rms_norm_samples, cost=per_result(5), bound="memory", fusion="row", tolerance=16, dtypes=FLOATS,
+    decompose=_rms_norm_simple,
+)  # fmt: skip
+def rms_norm(x: Array, weight: Array, *, eps: float) -> Array:
+    """x / √(mean(x²) + eps) · weight over the last axis."""
+    square = np.mean(x * x, -1, keepdims=True, dtype=x.dtype)
+    return np.asarray(x / np.sqrt(square + np.asarray(eps, x.dtype)) * weight)

@@ -16,7 +16,20 @@ from firebrick.core.dtypes import bool_, int64
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Nondifferentiable, Op, Sample
 from firebrick.core.shapes import reduced_shape
-from firebrick.ops.declare import FLOATS, INTS, NUMERIC, REAL, Array, Declare, per_operand, size_of, specials, values
+from firebrick.ops.casts import conjugate
+from firebrick.ops.declare import (
+    COMPLEX,
+    FLOATS,
+    INTS,
+    NUMERIC,
+    REAL,
+    Array,
+    Declare,
+    per_operand,
+    size_of,
+    specials,
+    values,
+)
 from firebrick.ops.table import OPS, register
 
 
@@ -119,12 +132,26 @@ def sum_to(g: Any, shape: tuple[int, ...]) -> Any:
     return reshape(sum_(g, axes=axes, keepdims=False), shape=shape)
 
 
+def near_one(samples: Callable[..., list[Sample]]) -> Callable[..., list[Sample]]:
+    """Samples of factors near 1, complex ones brought to that magnitude, so that long products stay finite."""
+
+    def scaled(rng: np.random.Generator, name: str) -> list[Sample]:
+        out = samples(rng, name)
+        for s in out:
+            x = s.inputs[0]
+            if x.dtype.kind == "c":
+                s.inputs = (x / np.asarray(2**0.5, x.dtype),)
+        return out
+
+    return scaled
+
+
 def _mean_vjp(g: Any, r: Any) -> Any:
     n = size_of(r.avals[0].shape[a] for a in r.params["axes"])
     return (spread(g, r) / float(max(n, 1)),)
 
 
-@_reduction(_mean_vjp, kind="floating", dtypes=FLOATS, samples=_samples(empty=False), tolerance=8, scale="operands")
+@_reduction(_mean_vjp, kind="inexact", dtypes=FLOATS + COMPLEX, samples=_samples(empty=False), tolerance=8, scale="operands")
 def mean(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Arithmetic mean over axes; NaN for none."""
     count = size_of(x.shape[a] for a in axes)
@@ -138,7 +165,7 @@ def _exclusive_products(x: Any) -> Any:
 
     n = x.shape[-1]
     if n <= 1:
-        return x * 0.0 + 1.0 if n else x
+        return zeros_like(x) + 1.0 if n else x
     lead = x.shape[:-1]
     if n % 2:
         x = pad(x, widths=((0, 0),) * len(lead) + ((0, 1),), value=1.0)
@@ -170,7 +197,7 @@ def _rows(x: Any, axes: tuple[int, ...]) -> tuple[Any, Callable[[Any], Any]]:
 
 
 def _prod_vjp(g: Any, r: Any) -> Any:
-    rows, back = _rows(r.inputs[0], r.params["axes"])
+    rows, back = _rows(conjugate(r.inputs[0]), r.params["axes"])
     return (spread(g, r) * back(_exclusive_products(rows)),)
 
 
@@ -180,8 +207,8 @@ def _prod_scale(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(np.abs(np.prod(x, axis=axes, keepdims=keepdims)) * (1 + n**0.5))
 
 
-@_reduction(_prod_vjp, residuals=("inputs",), kind="real", dtypes=REAL, samples=_samples(0.99, 1.01), tolerance=2,
-            scale=_prod_scale)  # fmt: skip
+@_reduction(_prod_vjp, residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=near_one(_samples(0.99, 1.01)),
+            tolerance=2, scale=_prod_scale)  # fmt: skip
 def prod(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Product over axes, in the operand's dtype; 1 for none."""
     return np.asarray(np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype))

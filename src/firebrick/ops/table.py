@@ -25,7 +25,7 @@ _REQUIRED = (
     "tolerance",
     "dtypes",
 )
-_OPTIONAL = ("scale", "view", "broadcasts", "decompose")
+_OPTIONAL = ("complex_tolerance", "scale", "view", "broadcasts", "decompose")
 _CHOICES = {
     "bound": ("compute", "memory"),
     "fusion": ("map", "row", "contract", "window", "scatter", "move", "opaque"),
@@ -63,7 +63,7 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
                 problems.append(f"{f} must be one of {', '.join(choices)}, not {fields[f]!r}")
         if not set(fields.get("residuals", ())) <= {"inputs", "outputs"}:
             problems.append('residuals may hold "inputs" and "outputs"')
-        if "tolerance" in fields and not fields["tolerance"] >= 0:
+        if any(f in fields and not fields[f] >= 0 for f in ("tolerance", "complex_tolerance")):
             problems.append("tolerance must be ≥ 0, in units of the dtype's precision")
         if "dtypes" in fields and not fields["dtypes"]:
             problems.append("dtypes names no dtype to test")

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from math import log
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import expm1, sqrt
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_range
+from firebrick.functions.elementwise import maximum, sqrt
+from firebrick.optim.groups import Rows
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_settings
 from firebrick.optim.schedule import Schedule
+
+Betas = tuple[float | Schedule, float]
+
+
+@dataclass(frozen=True)
+class AdamSettings:
+    """Settings of ``Adam`` and ``AdamW``, which document them."""
+
+    betas: Betas = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    amsgrad: bool = False
+
+
+def check_betas(kind: str, betas: Any) -> None:
+    """Raise ConfigError unless betas are two."""
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise ConfigError(f"{kind}: betas are two numbers", repr(betas), "pass e.g. (0.9, 0.999)")
 
 
 class Adam(Optimizer):
@@ -21,11 +40,14 @@ class Adam(Optimizer):
     Args:
         model: Module or list of parameters.
         lr: Learning rate: a number or a schedule.
-        betas: β₁ and β₂, in [0, 1).
+        betas: β₁ and β₂, in [0, 1); β₁ may be a schedule.
         eps: Added to √v̂.
         weight_decay: Weight of the penalty ‖p‖² / 2, whose gradient is added to g.
+        amsgrad: Whether v̂ is of the largest v so far.
+        groups: Parameters with settings of their own (see ``Optimizer``).
 
-    Source: Kingma, Ba, "Adam: A Method for Stochastic Optimization", arXiv:1412.6980.
+    Source: Kingma, Ba, "Adam: A Method for Stochastic Optimization", arXiv:1412.6980; Reddi et al., "On the Convergence of
+        Adam and Beyond", arXiv:1904.09237 (amsgrad).
 
     Example:
         >>> import firebrick as fb
@@ -37,43 +59,36 @@ class Adam(Optimizer):
         (1, 0.01)
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("betas", "eps", "weight_decay")
-    moments: ClassVar[tuple[str, ...]] = ("first", "second")
+    moments: ClassVar[tuple[str, ...]] = ("first", "second", "largest")
 
     def __init__(
-        self, model: Target, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        self, model: Target, lr: float | Schedule = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, amsgrad: bool = False, *, groups: Rows = (),
     ) -> None:  # fmt: skip
-        name = type(self).__name__
-        if len(betas) != 2:
-            raise ConfigError(f"{name}: betas are two numbers", repr(betas), "pass e.g. (0.9, 0.999)")
-        for i, beta in enumerate(betas):
-            check_range(name, f"betas[{i}]", beta, 0.0, 1.0)
-        check_range(name, "eps", eps, 0.0, float("inf"))
-        check_range(name, "weight_decay", weight_decay, 0.0, float("inf"))
-        super().__init__(model, lr)
-        self.betas = (float(betas[0]), float(betas[1]))
-        self.eps, self.weight_decay = eps, weight_decay
+        super().__init__(model, lr, AdamSettings(betas, eps, weight_decay, amsgrad), groups)
 
-    def _scalars(self, t: Tensor, lr: Tensor) -> Scalars:
-        one, two = (self._correction(beta, t) for beta in self.betas)
-        root = sqrt(two)
-        return lr * root / one, root * self._constant(self.eps, t)
+    @classmethod
+    def check(cls, s: Any) -> None:
+        check_betas(cls.__name__, s.betas)
+        check_settings(cls.__name__, s, shares=("betas",), sizes=("eps", "weight_decay"))
 
-    def _correction(self, beta: float, t: Tensor) -> Tensor:
-        """1 - βᵗ, without cancellation."""
-        return -expm1(t * self._constant(log(beta), t)) if beta else self._constant(1.0, t)
+    def _kept(self, p: Tensor, s: Any) -> tuple[str, ...]:
+        return self.moments if s.amsgrad else self.moments[:2]
 
-    def _new(self, p: Tensor, g: Tensor, moments: list[Tensor], scalars: Scalars) -> tuple[Tensor, list[Tensor]]:
-        if self.weight_decay:
-            g = g + p * self._constant(self.weight_decay, p)
-        return self._moved(p, g, moments, scalars)
+    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
+        root = sqrt(self._rest_of_power(s.betas[1], t, step))
+        length = lr * root / self._rest_of_power(s.betas[0], t, step)
+        return length, root * self._constant(s.eps, t), self._rest(s.betas[0], step)
 
-    def _moved(self, p: Tensor, g: Tensor, moments: list[Tensor], scalars: Scalars) -> tuple[Tensor, list[Tensor]]:
-        m, v = moments
-        m = m + (g - m) * self._constant(1.0 - self.betas[0], p)
-        v = v + (g * g - v) * self._constant(1.0 - self.betas[1], p)
-        return p - m / (sqrt(v) + scalars[1]) * scalars[0], [m, v]
+    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+        return self._moved(p, self._decayed(p, g, s.weight_decay), held, scalars, s)
+
+    def _moved(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+        m, v = held[:2]
+        m = m + (g - m) * scalars[2]
+        v = v + (g * g - v) * self._constant(1.0 - s.betas[1], p)
+        kept = [maximum(held[2], v)] if s.amsgrad else []
+        return p - m / (sqrt(kept[0] if kept else v) + scalars[1]) * scalars[0], [m, v, *kept]
 
 
 class AdamW(Adam):
@@ -82,26 +97,30 @@ class AdamW(Adam):
     Args:
         model: Module or list of parameters.
         lr: Learning rate: a number or a schedule.
-        betas: β₁ and β₂, in [0, 1).
+        betas: β₁ and β₂, in [0, 1); β₁ may be a schedule.
         eps: Added to √v̂.
         weight_decay: Share of a parameter that a step of length 1 takes away.
+        amsgrad: Whether v̂ is of the largest v so far.
+        groups: Parameters with settings of their own (see ``Optimizer``).
 
     Source: Loshchilov, Hutter, "Decoupled Weight Decay Regularization", arXiv:1711.05101.
 
     Example:
         >>> import firebrick as fb
-        >>> fb.optim.AdamW(fb.nn.Linear(2, 1)).weight_decay
-        0.01
+        >>> model = fb.models.mlp(4, (8,), 2)
+        >>> opt = fb.optim.AdamW(model, groups=[{"params": "*.bias", "weight_decay": 0.0}])
+        >>> [(len(g.names), g.settings.weight_decay) for g in opt.groups]
+        [(2, 0.01), (2, 0.0)]
     """
 
     def __init__(
-        self, model: Target, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2,
+        self, model: Target, lr: float | Schedule = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2, amsgrad: bool = False, *, groups: Rows = (),
     ) -> None:  # fmt: skip
-        super().__init__(model, lr, betas, eps, weight_decay)
+        super().__init__(model, lr, betas, eps, weight_decay, amsgrad, groups=groups)
 
-    def _scalars(self, t: Tensor, lr: Tensor) -> Scalars:
-        return (*super()._scalars(t, lr), 1.0 - lr * self._constant(self.weight_decay, t))
+    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
+        return (*super()._scalars(t, lr, step, s), 1.0 - lr * self._constant(s.weight_decay, t))
 
-    def _new(self, p: Tensor, g: Tensor, moments: list[Tensor], scalars: Scalars) -> tuple[Tensor, list[Tensor]]:
-        return self._moved(p * scalars[2], g, moments, scalars)
+    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+        return self._moved(p * scalars[3] if s.weight_decay else p, g, held, scalars, s)

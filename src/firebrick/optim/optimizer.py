@@ -1,14 +1,17 @@
-"""``Optimizer``: what every optimizer shares: its parameters, the step counter, the moments, and their state.
+"""``Optimizer``: what every optimizer shares: its parameters in groups, the step counter, the moments, and their state.
 
 ``update(model, grads)`` computes new values with untracked tensor operations and rebinds each parameter's handle. Step
-counter and learning rate are 0-d tensors; what depends on them alone is computed once for all parameters of a device and
-dtype, so a parameter costs only the few operations that touch its elements. Parameters narrower than float32 are updated in
-float32, in which their moments are kept, and rounded once.
+counter and learning rate are 0-d tensors; what depends on them alone is computed once for all parameters of a group, device
+and dtype, so a parameter costs only the few operations that touch its elements. Parameters narrower than float32 are updated
+in float32, in which their moments are kept, and rounded once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,37 +25,46 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DeviceMismatchError, GradientError, OperandError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import zeros
-from firebrick.functions.elementwise import astype
+from firebrick.functions.creation import full, zeros
+from firebrick.functions.elementwise import astype, expm1, log
 from firebrick.nn import Module, Parameter, StateError
-from firebrick.optim.schedule import Schedule, from_state, schedule, to_state
-from firebrick.optim.schedule import constant as constant_rate
+from firebrick.optim.groups import Rows, group_from_state, group_state, make_groups
+from firebrick.optim.rates import constant as constant_rate
+from firebrick.optim.schedule import Schedule, from_state, plateaus, reduce_on_plateau, schedule, to_state
 
 Target = Module | Sequence[Parameter]
 Scalars = tuple[Tensor, ...]
 
 
 class Optimizer:
-    """Base of optimizers. A subclass names its ``settings`` and ``moments`` and writes ``_scalars`` and ``_new``.
+    """Base of optimizers. A subclass names its ``moments``, checks its settings and writes ``_scalars`` and ``_new``.
 
     Args:
         model: The module, or the list of parameters, to update. Frozen parameters may be among them.
         lr: Learning rate: a number, or a schedule of the number of updates done.
+        settings: Its further settings, a dataclass.
+        groups: Dicts of parameters with settings of their own. ``params`` is a name pattern ("*.bias") or a list of them, a
+            module, a list of parameters, or a function of name and parameter; ``lr`` is a rate of their own, ``lr_scale`` a
+            factor on the optimizer's, and the other keys are settings. A parameter belongs to the first that takes it.
+
+    Attributes:
+        groups: The groups; the first holds the parameters that no dict takes.
 
     Raises:
         ConfigError: There is no parameter, or a setting has no meaning.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ()
     moments: ClassVar[tuple[str, ...]] = ()
+    scalar_moments: ClassVar[tuple[str, ...]] = ()  # those of the moments that are one number a parameter
 
-    def __init__(self, model: Target, lr: float | Schedule) -> None:
-        self._parameters = _named(model)
+    def __init__(self, model: Target, lr: float | Schedule, settings: Any, groups: Rows = ()) -> None:
+        self._parameters = named(model)
         if not self._parameters:
             raise ConfigError(
                 "an optimizer needs parameters", type(model).__name__, "pass a module or a list of its parameters"
             )
         self.schedule = schedule(lr)
+        self.groups = make_groups(type(self).__name__, self._parameters, settings, groups, self.check)
         self._moments: dict[str, dict[str, Tensor]] = {m: {} for m in self.moments}
         self._missed: dict[str, int] = {}
         self._constants: dict[tuple[float, DType, Device], Tensor] = {}
@@ -61,13 +73,47 @@ class Optimizer:
 
     # what subclasses write
 
-    def _scalars(self, t: Tensor, lr: Tensor) -> Scalars:
-        """0-d tensors that depend on nothing but t (the number of this update, from 1) and the learning rate."""
+    @classmethod
+    def check(cls, s: Any) -> None:
+        """Raise ConfigError for settings without meaning."""
         raise NotImplementedError
 
-    def _new(self, p: Tensor, g: Tensor, moments: list[Tensor], scalars: Scalars) -> tuple[Tensor, list[Tensor]]:
+    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
+        """0-d tensors that depend on nothing but t (the number of this update, from 1), the learning rate and the number of
+        updates done, which schedules among the settings are functions of."""
+        raise NotImplementedError
+
+    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
         """New values of a parameter and of its moments."""
         raise NotImplementedError
+
+    def _kept(self, p: Tensor, s: Any) -> tuple[str, ...]:
+        """The moments that a parameter has with these settings."""
+        return self.moments
+
+    def _start(self, moment: str, s: Any) -> float:
+        """What a moment starts from."""
+        return 0.0
+
+    # what they use
+
+    def _value(self, setting: float | Schedule, step: Tensor) -> Tensor:
+        """A setting that may be a schedule, as a 0-d tensor."""
+        return setting(step) if callable(setting) else self._constant(float(setting), step)
+
+    def _rest(self, setting: float | Schedule, step: Tensor) -> Tensor:
+        """1 minus such a setting."""
+        return 1.0 - setting(step) if callable(setting) else self._constant(1.0 - setting, step)
+
+    def _rest_of_power(self, setting: float | Schedule, t: Tensor, step: Tensor) -> Tensor:
+        """1 - settingᵗ, without cancellation."""
+        if callable(setting):
+            return -expm1(t * log(setting(step)))
+        return -expm1(t * self._constant(math.log(setting), t)) if setting else self._constant(1.0, t)
+
+    def _decayed(self, p: Tensor, g: Tensor, weight_decay: float) -> Tensor:
+        """g with the gradient of weight_decay · ‖p‖² / 2."""
+        return g + p * self._constant(weight_decay, p) if weight_decay else g
 
     def _constant(self, value: float, like: Tensor) -> Tensor:
         """A 0-d constant beside ``like``, made once."""
@@ -91,26 +137,12 @@ class Optimizer:
             GradientError: No parameter has a gradient, or one was rebound since the forward pass; nothing was changed.
             ShapeError, DeviceMismatchError: A gradient does not fit its parameter; nothing was changed.
         """
-        self._check_target(model)
+        check_target(f"{type(self).__name__}.update", model, self._parameters)
         found = self._gradients(grads)
-        with no_grad():
+        with no_grad(), ExitStack() as long_lived:
+            for device in {p.device for _, p in self._parameters}:
+                long_lived.enter_context(device.backend.memory_persistent_allocations(device))
             self._advance(found)
-
-    def _check_target(self, model: Target) -> None:
-        given = _named(model)
-        if len(given) == len(self._parameters) and all(a is b for (_, a), (_, b) in zip(given, self._parameters, strict=True)):
-            return
-        theirs, ours = {id(p) for _, p in given}, {id(p) for _, p in self._parameters}
-        new = [n for n, p in given if id(p) not in ours]
-        gone = [n for n, p in self._parameters if id(p) not in theirs]
-        if not new and not gone:
-            return
-        parts = [f"{what}: {', '.join(names)}" for what, names in (("unknown to it", new), ("not there", gone)) if names]
-        raise ConfigError(
-            f"{type(self).__name__}.update: the model holds the parameters that the optimizer was made for",
-            "; ".join(parts),
-            "make the optimizer after the model is complete, and pass the same model; a fork has parameters of its own",
-        )
 
     def _gradients(self, grads: Any) -> list[Tensor | None]:
         if not isinstance(grads, Gradients):
@@ -141,36 +173,45 @@ class Optimizer:
     def _advance(self, found: list[Tensor | None]) -> None:
         before = self._step
         after = before + self._constant(1, before)
-        shared: dict[tuple[Device, DType, int], Scalars] = {}
+        group_of = {n: i for i, group in enumerate(self.groups) for n in group.names}
+        shared: dict[tuple[int, Device, DType, int], Scalars] = {}
         for (name, p), g in zip(self._parameters, found, strict=True):
             missed = self._missed.get(name, 0)
             if g is None:
                 self._missed[name] = missed + 1
                 continue
             dt = p.dtype if p.dtype.itemsize >= 4 else float32
-            scalars = shared.get((p.device, dt, missed))
+            key = (group_of[name], p.device, dt, missed)
+            group = self.groups[key[0]]
+            scalars = shared.get(key)
             if scalars is None:
                 t = astype((after if not missed else after - missed).to(p.device), dt)
-                lr = self.schedule(astype(before.to(p.device), dt))
-                scalars = shared[p.device, dt, missed] = self._scalars(t, lr)
-            held = self._held(name, p, dt)
+                step = astype(before.to(p.device), dt)
+                lr = (group.schedule or self.schedule)(step)
+                if group.lr_scale != 1.0:
+                    lr = lr * self._constant(group.lr_scale, lr)
+                scalars = shared[key] = self._scalars(t, lr, step, group.settings)
+            held = self._held(name, p, dt, group.settings)
             if dt is p.dtype:
-                new, moments = self._new(p.detach(), g, held, scalars)
+                new, moments = self._new(p.detach(), g, held, scalars, group.settings)
             else:
-                new, moments = self._new(astype(p.detach(), dt), astype(g, dt), held, scalars)
+                new, moments = self._new(astype(p.detach(), dt), astype(g, dt), held, scalars, group.settings)
                 new = astype(new, p.dtype)
             p._rebind(new)
             for m, value in zip(held, moments, strict=True):
                 m._rebind(value)
         before._rebind(after)
 
-    def _held(self, name: str, p: Tensor, dt: DType) -> list[Tensor]:
-        """The moments of a parameter, on its device; zeros at first."""
+    def _held(self, name: str, p: Tensor, dt: DType, s: Any) -> list[Tensor]:
+        """The moments of a parameter, on its device."""
         out = []
-        for held in self._moments.values():
+        for moment in self._kept(p, s):
+            held = self._moments[moment]
             m = held.get(name)
             if m is None:
-                m = held[name] = zeros(p.shape, dtype=dt, device=p.device)
+                shape, start = () if moment in self.scalar_moments else p.shape, self._start(moment, s)
+                m = zeros(shape, dtype=dt, device=p.device) if not start else full(shape, start, dtype=dt, device=p.device)
+                held[name] = m
             elif m.device is not p.device or m.dtype is not dt:
                 m = held[name] = astype(m, dt, copy=False).to(p.device).detach()
             out.append(m)
@@ -195,11 +236,22 @@ class Optimizer:
     def learning_rate(self, lr: float | Schedule) -> None:
         self.schedule = schedule(lr)
 
+    @property
+    def settings(self) -> Any:
+        """The settings of the parameters that are in no group of their own."""
+        return self.groups[0].settings
+
+    def plateaus(self) -> list[reduce_on_plateau]:
+        """The schedules that wait for a metric, of all groups, each once."""
+        found = [p for rate in (self.schedule, *(g.schedule for g in self.groups)) if rate for p in plateaus(rate)]
+        return list({id(p): p for p in found}.values())
+
     def state_dict(self) -> dict[str, Any]:
-        """All that a run resumed from here needs, as a plain tree: settings, schedule, step and moments by parameter name."""
+        """All that a run resumed from here needs, as a plain tree: groups with their settings, schedule, step, and moments by
+        parameter name."""
         return {
             "optimizer": type(self).__name__,
-            "settings": {s: getattr(self, s) for s in self.settings},
+            "groups": [group_state(g) for g in self.groups],
             "schedule": to_state(self.schedule),
             "step": self._step.detach(),
             "missed": {n: k for n, k in self._missed.items() if k},
@@ -210,25 +262,33 @@ class Optimizer:
         """Take over a ``state_dict()`` (its tensors may be NumPy arrays): training goes on bit for bit.
 
         Raises:
-            StateError: It is of another kind of optimizer, or names or shapes differ; nothing was changed.
+            StateError: It is of another kind of optimizer, or groups, names or shapes differ; nothing was changed.
         """
         own, kind = dict(self._parameters), type(self).__name__
         if state.get("optimizer") != kind:
             raise StateError(
                 f"{kind}: a state of the same kind of optimizer", str(state.get("optimizer")), f"make it of a {kind}"
             )
-        parts = ("moments", "step", "settings", "schedule", "missed")
+        parts = ("moments", "step", "groups", "schedule", "missed")
         if absent := [p for p in parts if p not in state]:
             raise StateError(
                 f"{kind}: a state holds {', '.join(parts)}", f"no {', '.join(absent)}", "take it from state_dict()"
+            )
+        theirs, ours = [set(g["names"]) for g in state["groups"]], [set(g.names) for g in self.groups]
+        if theirs != ours:
+            moved = sorted({n for a, b in zip(theirs, ours, strict=False) for n in a ^ b})
+            raise StateError(
+                f"{kind}: a state of the same parameters in the same groups",
+                f"{len(theirs)} groups for {len(ours)}" + (f"; elsewhere: {', '.join(moved[:8])}" if moved else ""),
+                "build the model and the optimizer with the same settings. Nothing was loaded",
             )
         wrong = []
         for m in self.moments:
             for n, t in state["moments"].get(m, {}).items():
                 if n not in own:
                     wrong.append(f"{m} of {n}: there is no such parameter")
-                elif tuple(t.shape) != own[n].shape:
-                    wrong.append(f"{m} of {n}: {list(t.shape)} for {list(own[n].shape)}")
+                elif tuple(t.shape) != (expected := () if m in self.scalar_moments else own[n].shape):
+                    wrong.append(f"{m} of {n}: {list(t.shape)} for {list(expected)}")
                 elif not as_dtype(t.dtype).is_floating:
                     wrong.append(f"{m} of {n}: {t.dtype}, which is no floating dtype")
         if wrong:
@@ -237,21 +297,20 @@ class Optimizer:
                 "; ".join(wrong),
                 "build the model with the same settings. Nothing was loaded",
             )
-        moments = {m: {n: _placed(t, own[n].device) for n, t in state["moments"].get(m, {}).items()} for m in self.moments}
-        step = constant(int(np.asarray(_host(state["step"]))), self._step.dtype, self._step.device)
-        for s in self.settings:
-            value = state["settings"][s]
-            setattr(self, s, tuple(value) if isinstance(value, list) else value)
+        moments = {m: {n: placed(t, own[n].device) for n, t in state["moments"].get(m, {}).items()} for m in self.moments}
+        step = constant(int(np.asarray(host(state["step"]))), self._step.dtype, self._step.device)
+        self.groups = [group_from_state(g, own) for g, own in zip(state["groups"], self.groups, strict=True)]
         self.schedule = from_state(state["schedule"], self.schedule)
         self._missed = {n: int(k) for n, k in state["missed"].items()}
         self._moments, self._step = moments, step
 
     def __repr__(self) -> str:
-        shown = ", ".join([f"lr={self.schedule!r}", *(f"{s}={getattr(self, s)!r}" for s in self.settings)])
-        return f"{type(self).__name__}({shown}, {len(self._parameters)} parameters)"
+        shown = ", ".join(f"{f.name}={getattr(self.settings, f.name)!r}" for f in fields(self.settings))
+        groups = f" in {len(self.groups)} groups" if len(self.groups) > 1 else ""
+        return f"{type(self).__name__}(lr={self.schedule!r}, {shown}, {len(self._parameters)} parameters{groups})"
 
 
-def _named(model: Any) -> list[tuple[str, Parameter]]:
+def named(model: Any) -> list[tuple[str, Parameter]]:
     """Parameters with unique names, each once."""
     if isinstance(model, Module):
         return model.named_parameters()
@@ -271,15 +330,35 @@ def _named(model: Any) -> list[tuple[str, Parameter]]:
     return out
 
 
+def check_target(where: str, model: Any, parameters: Sequence[tuple[str, Parameter]]) -> None:
+    """Raise ConfigError unless a model holds just these parameters."""
+    given = named(model)
+    if len(given) == len(parameters) and all(a is b for (_, a), (_, b) in zip(given, parameters, strict=True)):
+        return
+    theirs, ours = {id(p) for _, p in given}, {id(p) for _, p in parameters}
+    new = [n for n, p in given if id(p) not in ours]
+    gone = [n for n, p in parameters if id(p) not in theirs]
+    if not new and not gone:
+        return
+    parts = [f"{what}: {', '.join(names)}" for what, names in (("unknown to it", new), ("not there", gone)) if names]
+    raise ConfigError(
+        f"{where}: the model holds the parameters that the optimizer was made for",
+        "; ".join(parts),
+        "make the optimizer after the model is complete, and pass the same model; a fork has parameters of its own",
+    )
+
+
 def _rate_dtype(p: Tensor) -> DType:
     return p.dtype if p.dtype.itemsize >= 4 else float32
 
 
-def _host(t: Any) -> Any:
+def host(t: Any) -> Any:
+    """A tensor as a NumPy array; anything else as it is."""
     return t.numpy() if isinstance(t, Tensor) else t
 
 
-def _placed(t: Any, device: Device) -> Tensor:
+def placed(t: Any, device: Device) -> Tensor:
+    """A tensor or array as a tensor on a device."""
     if isinstance(t, Tensor):
         return t.detach().to(device).detach()
     placed: Tensor = hooks.from_host(np.asarray(t), device)
@@ -288,7 +367,19 @@ def _placed(t: Any, device: Device) -> Tensor:
 
 def check_range(where: str, name: str, value: Any, low: float, high: float) -> None:
     """Raise ConfigError unless ``value`` is a number in [low, high)."""
-    if not (isinstance(value, (int, float)) and low <= value < high):
+    if not (isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value < high):
         raise ConfigError(
             f"{where}: {name} lies in [{low:g}, {high:g})", f"{name} = {value!r}", "see the class's documentation"
         )
+
+
+def check_settings(where: str, s: Any, *, shares: Sequence[str] = (), sizes: Sequence[str] = ()) -> None:
+    """Raise ConfigError unless the settings named lie in [0, 1) (``shares``, or schedules) and in [0, ∞) (``sizes``)."""
+    for name in shares:
+        value = getattr(s, name)
+        pairs = [(f"{name}[{i}]", v) for i, v in enumerate(value)] if isinstance(value, (tuple, list)) else [(name, value)]
+        for shown, v in pairs:
+            if not callable(v):
+                check_range(where, shown, v, 0.0, 1.0)
+    for name in sizes:
+        check_range(where, name, getattr(s, name), 0.0, float("inf"))

@@ -1,98 +1,230 @@
-"""Schedules: the learning rate as a function of the number of updates done, from a 0-d tensor to a 0-d tensor.
+"""Schedules made of others, the one that waits for a metric, and how all of them go into a checkpoint.
 
-They are written with tensor operations, in the dtype and on the device of the step they are given, so a compiled step takes
-the rate as data and never recompiles when it changes. As small dataclasses they print, compare and go into a checkpoint.
+A schedule is any function of the number of updates done, from a 0-d tensor to a 0-d tensor. Those of ``rates.py`` and of
+this file are rebuilt from a checkpoint; one of the caller's own (a function) is taken from the optimizer that loads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from math import pi
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import pairwise
 from typing import Any
 
 from firebrick.core.bind import constant as scalar
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
 from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import clip, cos, less, where
+from firebrick.functions.elementwise import clip, less, where
+from firebrick.optim import rates
+from firebrick.optim.rates import check_count, check_rates, constant
 
 Schedule = Callable[[Tensor], Tensor]
 
 
-def _check(where_: str, **rates: Any) -> None:
-    for name, v in rates.items():
-        if not (isinstance(v, (int, float)) and 0.0 <= v < float("inf")):
-            raise ConfigError(f"{where_}: {name} is a finite number ≥ 0", f"{name} = {v!r}", "pass e.g. 1e-3")
-
-
 @dataclass(frozen=True)
-class constant:
-    """The same rate at every step.
+class warmup:
+    """A linear rise from start · r to r over ``steps`` updates, with r the first rate of ``after``, which then begins.
 
     Attributes:
-        lr: Learning rate.
+        after: The schedule that follows, counted from the end of the rise; a number is a constant rate.
+        steps: Updates of the rise.
+        start: First factor.
 
     Example:
         >>> import firebrick as fb
-        >>> fb.optim.constant(0.5)(fb.asarray(3.0)).item()
+        >>> rate = fb.optim.warmup(fb.optim.exponential(1.0, 0.5), steps=4)
+        >>> [rate(fb.asarray(float(t))).item() for t in (0, 1, 4, 5)]
+        [0.0, 0.25, 1.0, 0.5]
+    """
+
+    after: Schedule
+    steps: int
+    start: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_count("warmup", "steps", self.steps)
+        check_rates("warmup", start=self.start)
+        object.__setattr__(self, "after", schedule(self.after))
+
+    def __call__(self, step: Tensor) -> Tensor:
+        rate = self.after(clip(step - float(self.steps), 0.0))
+        return rate * (clip(step / float(self.steps), 0.0, 1.0) * (1.0 - self.start) + float(self.start))
+
+
+@dataclass(frozen=True)
+class sequential:
+    """One schedule after another, each counted from where it begins.
+
+    Attributes:
+        schedules: The schedules; numbers are constant rates.
+        milestones: The update at which each but the first begins, increasing.
+
+    Example:
+        >>> import firebrick as fb
+        >>> rate = fb.optim.sequential((1.0, fb.optim.exponential(0.5, 0.5)), milestones=(2,))
+        >>> [rate(fb.asarray(float(t))).item() for t in (1, 2, 3)]
+        [1.0, 0.5, 0.25]
+    """
+
+    schedules: tuple[Schedule, ...]
+    milestones: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedules", tuple(schedule(s) for s in self.schedules))
+        object.__setattr__(self, "milestones", tuple(self.milestones))
+        for m in self.milestones:
+            check_count("sequential", "each milestone", m)
+        increasing = all(a < b for a, b in pairwise(self.milestones))
+        if len(self.milestones) != len(self.schedules) - 1 or not increasing:
+            raise ConfigError(
+                "sequential: milestones increase, and there is one less than schedules",
+                f"{len(self.schedules)} schedules, milestones {self.milestones}",
+                "say at which update each schedule but the first begins",
+            )
+
+    def __call__(self, step: Tensor) -> Tensor:
+        rate = self.schedules[0](step)
+        for begin, after in zip(self.milestones, self.schedules[1:], strict=True):
+            rate = where(less(step, float(begin)), rate, after(clip(step - float(begin), 0.0)))
+        return rate
+
+
+@dataclass(frozen=True)
+class product:
+    """The product of schedules: one gives the rate, the others factors of it.
+
+    Attributes:
+        schedules: The schedules; numbers are constant factors.
+
+    Example:
+        >>> import firebrick as fb
+        >>> rate = fb.optim.product((fb.optim.exponential(1.0, 0.5), fb.optim.linear(1.0, steps=2, start=0.5)))
+        >>> [rate(fb.asarray(float(t))).item() for t in (0, 1, 2)]
+        [0.5, 0.375, 0.25]
+    """
+
+    schedules: tuple[Schedule, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedules", tuple(schedule(s) for s in self.schedules))
+        if not self.schedules:
+            raise ConfigError("product: at least one schedule", "none", "pass e.g. (cosine(1e-3, 1000), 0.5)")
+
+    def __call__(self, step: Tensor) -> Tensor:
+        rate = self.schedules[0](step)
+        for other in self.schedules[1:]:
+            rate = rate * other(step)
+        return rate
+
+
+@dataclass(eq=False)
+class reduce_on_plateau:
+    """A rate that is multiplied by ``factor`` when a metric has not got better for more than ``patience`` observations.
+
+    ``observe(metric)`` feeds it: a ``Learner`` does so after each epoch, with the validation loss (the training loss without
+    validation), or with the accuracy for mode "max". It may be a factor of another schedule: ``product((cosine(…),
+    reduce_on_plateau(1.0)))``. The rate is a tensor that ``observe`` rebinds, so a compiled step sees each change.
+
+    Attributes:
+        lr: First rate.
+        factor: Of each reduction, in (0, 1).
+        patience: Observations without improvement that are waited for.
+        threshold: By how much a metric must be better to count.
+        threshold_mode: "rel": better than best · (1 ∓ threshold); "abs": better than best ∓ threshold.
+        cooldown: Observations after a reduction that are not counted.
+        least: Lowest rate.
+        eps: Reductions smaller than this are left out.
+        mode: "min" or "max": which metric is better.
+        rate: The rate now.
+        best: Best metric so far.
+        waited: Observations since.
+        cooling: Observations left of the cooldown.
+
+    Example:
+        >>> import firebrick as fb
+        >>> rate = fb.optim.reduce_on_plateau(1.0, factor=0.5, patience=1)
+        >>> [rate.observe(loss) for loss in (3.0, 2.0, 2.0, 2.0)]
+        [1.0, 1.0, 1.0, 0.5]
+        >>> rate(fb.asarray(7.0)).item()
         0.5
     """
 
     lr: float
+    factor: float = 0.1
+    patience: int = 10
+    threshold: float = 1e-4
+    threshold_mode: str = "rel"
+    cooldown: int = 0
+    least: float = 0.0
+    eps: float = 1e-8
+    mode: str = "min"
+    rate: float | None = None
+    best: float | None = None
+    waited: int = 0
+    cooling: int = 0
+    _shown: dict[tuple[DType, Device], Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check("constant", lr=self.lr)
+        name = "reduce_on_plateau"
+        check_rates(name, lr=self.lr, threshold=self.threshold, least=self.least, eps=self.eps)
+        check_count(name, "patience", self.patience, 0)
+        check_count(name, "cooldown", self.cooldown, 0)
+        if not 0.0 < self.factor < 1.0:
+            raise ConfigError(f"{name}: factor lies in (0, 1)", repr(self.factor), "pass e.g. 0.1")
+        for setting, known in (("mode", ("min", "max")), ("threshold_mode", ("rel", "abs"))):
+            if getattr(self, setting) not in known:
+                raise ConfigError(f'{name}: {setting} is "{known[0]}" or "{known[1]}"', repr(getattr(self, setting)), "use one")
+        self.rate = float(self.lr) if self.rate is None else self.rate
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, reduce_on_plateau) and _plain_fields(self) == _plain_fields(other)
 
     def __call__(self, step: Tensor) -> Tensor:
-        return scalar(float(self.lr), step.dtype, step.device)
+        key = (step.dtype, step.device)
+        shown = self._shown.get(key)
+        if shown is None:
+            assert self.rate is not None
+            shown = self._shown[key] = scalar(self.rate, step.dtype, step.device)
+        return shown * 1.0  # a handle of its own: what becomes of the result does not reach the rate
+
+    def observe(self, metric: float) -> float:
+        """Take the next value of the metric; returns the rate from now on. NaN is never better."""
+        assert self.rate is not None
+        if self._better(float(metric)):
+            self.best, self.waited = float(metric), 0
+        else:
+            self.waited += 1
+        if self.cooling:
+            self.cooling -= 1
+            self.waited = 0
+        if self.waited > self.patience:
+            self.cooling, self.waited = self.cooldown, 0
+            lower = max(self.rate * self.factor, self.least)
+            if self.rate - lower > self.eps:
+                self.rate = lower
+                for (dtype, device), shown in self._shown.items():
+                    shown._rebind(scalar(lower, dtype, device))
+        return self.rate
+
+    def _better(self, metric: float) -> bool:
+        if self.best is None:
+            return metric == metric
+        sign = -1.0 if self.mode == "min" else 1.0
+        wanted = (
+            self.best * (1.0 + sign * self.threshold) if self.threshold_mode == "rel" else self.best + sign * self.threshold
+        )
+        return metric < wanted if self.mode == "min" else metric > wanted
 
 
-@dataclass(frozen=True)
-class cosine:
-    """A linear rise over ``warmup`` updates, then half a cosine down to ``final``, where it stays.
-
-    lr · (t + 1) / warmup for t < warmup, then final + (lr - final) · (1 + cos(π · s)) / 2, with
-    s = min((t - warmup) / (steps - warmup), 1).
-
-    Attributes:
-        lr: Highest rate.
-        steps: Updates until ``final`` is reached, those of the rise included.
-        warmup: Updates of the rise.
-        final: Last rate.
-
-    Raises:
-        ConfigError: A rate is negative, or warmup is not within [0, steps).
-
-    Source: Loshchilov, Hutter, "SGDR", arXiv:1608.03983.
-
-    Example:
-        >>> import firebrick as fb
-        >>> rate = fb.optim.cosine(1.0, steps=10, warmup=2)
-        >>> [round(rate(fb.asarray(float(t))).item(), 3) for t in (0, 1, 2, 6, 10)]
-        [0.5, 1.0, 1.0, 0.5, 0.0]
-    """
-
-    lr: float
-    steps: int
-    warmup: int = 0
-    final: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check("cosine", lr=self.lr, final=self.final)
-        if not 0 <= self.warmup < self.steps:
-            raise ConfigError(
-                "cosine: warmup lies in [0, steps)", f"warmup = {self.warmup}, steps = {self.steps}", "count steps in updates"
-            )
-
-    def __call__(self, step: Tensor) -> Tensor:
-        done = clip((step - float(self.warmup)) * (1.0 / (self.steps - self.warmup)), 0.0, 1.0)
-        rate = (cos(done * pi) + 1.0) * (0.5 * (self.lr - self.final)) + float(self.final)
-        if not self.warmup:
-            return rate
-        return where(less(step, float(self.warmup)), (step + 1.0) * (self.lr / self.warmup), rate)
-
-
-KINDS: dict[str, Any] = {"constant": constant, "cosine": cosine}
+KINDS: dict[str, Any] = {
+    k.__name__: k
+    for k in (
+        constant, rates.step, rates.multi_step, rates.exponential, rates.linear, rates.polynomial, rates.cosine,
+        rates.cosine_restarts, rates.one_cycle, rates.one_cycle_momentum, warmup, sequential, product, reduce_on_plateau,
+    )
+}  # fmt: skip
 
 
 def schedule(lr: float | Schedule) -> Schedule:
@@ -103,20 +235,64 @@ def schedule(lr: float | Schedule) -> Schedule:
     """
     if isinstance(lr, (int, float)) and not isinstance(lr, bool):
         return constant(float(lr))
-    if not callable(lr):
+    if not callable(lr) or isinstance(lr, type):
         raise ConfigError("a learning rate is a number or a schedule", repr(lr), "pass e.g. 1e-3 or optim.cosine(1e-3, 1000)")
     return lr
 
 
+def plateaus(of: Schedule) -> list[reduce_on_plateau]:
+    """The schedules within this one that wait for a metric."""
+    if isinstance(of, reduce_on_plateau):
+        return [of]
+    if isinstance(of, warmup):
+        return plateaus(of.after)
+    return [p for s in of.schedules for p in plateaus(s)] if isinstance(of, (sequential, product)) else []
+
+
+# state
+
+
+def _plain_fields(of: Any) -> dict[str, Any]:
+    return {f.name: getattr(of, f.name) for f in fields(of) if f.init}
+
+
 def to_state(of: Schedule) -> dict[str, Any]:
-    """A schedule as plain values; one that is not from this module leaves only its type's name."""
+    """A schedule as plain values, those within it too; one that is not from this module leaves only its type's name."""
     kind = type(of).__name__
-    return {"kind": kind, **asdict(of)} if isinstance(of, tuple(KINDS.values())) else {"kind": f"custom:{kind}"}  # type: ignore[call-overload, unused-ignore]
+    if not is_dataclass(of) or KINDS.get(kind) is not type(of):
+        return {"kind": f"custom:{kind}"}
+    return {"kind": kind, **{k: _state(v) for k, v in _plain_fields(of).items()}}
 
 
-def from_state(state: dict[str, Any], current: Schedule) -> Schedule:
-    """The schedule of ``to_state``; ``current`` if that was one it cannot rebuild."""
+def _state(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_state(v) for v in value)
+    return to_state(value) if callable(value) else value
+
+
+def from_state(state: Mapping[str, Any], current: Schedule | None) -> Schedule:
+    """The schedule of ``to_state``; ``current``, or its part in the same place, for what it cannot rebuild.
+
+    Raises:
+        ConfigError: It holds a function of the caller's own, and ``current`` has none in its place.
+    """
     values = dict(state)
-    made = KINDS.get(values.pop("kind"))
-    found: Schedule = current if made is None else made(**values)
+    kind = values.pop("kind")
+    made = KINDS.get(kind)
+    if made is None:
+        if current is None:
+            raise ConfigError(
+                "a schedule that is a function of your own is given again when its state is loaded",
+                f"{kind.removeprefix('custom:')} in the state, none in its place",
+                "make the optimizer with the same schedules as before",
+            )
+        return current
+    found: Schedule = made(**{k: _from(v, getattr(current, k, None)) for k, v in values.items()})
     return found
+
+
+def _from(value: Any, current: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        beside = current if isinstance(current, tuple) and len(current) == len(value) else (None,) * len(value)
+        return tuple(_from(v, c) for v, c in zip(value, beside, strict=True))
+    return from_state(value, current if callable(current) else None) if isinstance(value, Mapping) else value

@@ -2,63 +2,86 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from firebrick.core.dtypes import DType
 from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_range
+from firebrick.functions.elementwise import equal, where
+from firebrick.optim.groups import Rows
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_settings
 from firebrick.optim.schedule import Schedule
 
 
+@dataclass(frozen=True)
+class SGDSettings:
+    """Settings of ``SGD``, which documents them."""
+
+    momentum: float | Schedule = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    dampening: float = 0.0
+
+
 class SGD(Optimizer):
-    """g ← g + weight_decay · p;  b ← momentum · b + g;  p ← p - lr · b  (nesterov: p ← p - lr · (g + momentum · b)).
+    """g ← g + weight_decay · p;  b ← momentum · b + (1 - dampening) · g;  p ← p - lr · b.
+
+    The first b is g itself. With nesterov, p ← p - lr · (g + momentum · b).
 
     Args:
         model: Module or list of parameters.
         lr: Learning rate: a number or a schedule.
-        momentum: In [0, 1).
-        nesterov: Whether to look ahead; needs momentum.
+        momentum: In [0, 1), or a schedule of it.
+        nesterov: Whether to look ahead; needs momentum, and no dampening.
         weight_decay: Weight of the penalty ‖p‖² / 2.
+        dampening: Share of the gradient left out of the momentum, in [0, 1].
+        groups: Parameters with settings of their own (see ``Optimizer``).
 
     Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013.
 
     Example:
         >>> import firebrick as fb
-        >>> p = fb.nn.Parameter(fb.asarray([1.0]))
         >>> model = fb.nn.Sequential(fb.nn.Linear(1, 1))
-        >>> opt = fb.optim.SGD(model, lr=0.1, momentum=0.9)
+        >>> opt = fb.optim.SGD(model, lr=0.1, momentum=0.9, groups=[{"params": "*.bias", "lr_scale": 2.0}])
         >>> grads = fb.grad(lambda m: fb.sum(m(fb.ones((1, 1)))))(model)
         >>> opt.update(model, grads)
         >>> opt.step
         1
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("momentum", "nesterov", "weight_decay")
     moments: ClassVar[tuple[str, ...]] = ("momentum",)
 
     def __init__(
-        self, model: Target, lr: float | Schedule, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0
+        self, model: Target, lr: float | Schedule, momentum: float | Schedule = 0.0, nesterov: bool = False,
+        weight_decay: float = 0.0, dampening: float = 0.0, *, groups: Rows = (),
     ) -> None:  # fmt: skip
-        check_range("SGD", "momentum", momentum, 0.0, 1.0)
-        check_range("SGD", "weight_decay", weight_decay, 0.0, float("inf"))
-        if nesterov and not momentum:
+        super().__init__(model, lr, SGDSettings(momentum, nesterov, weight_decay, dampening), groups)
+
+    @classmethod
+    def check(cls, s: Any) -> None:
+        check_settings("SGD", s, shares=("momentum",), sizes=("weight_decay",))
+        if not (isinstance(s.dampening, (int, float)) and 0.0 <= s.dampening <= 1.0):
+            raise ConfigError("SGD: dampening lies in [0, 1]", repr(s.dampening), "see the class's documentation")
+        if s.nesterov and not s.momentum:
             raise ConfigError("SGD: nesterov needs momentum", "momentum = 0", "pass e.g. momentum=0.9")
-        super().__init__(model, lr)
-        self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
+        if s.nesterov and s.dampening:
+            raise ConfigError("SGD: nesterov has no dampening", f"dampening = {s.dampening}", "leave one of them out")
 
-    def _scalars(self, t: Tensor, lr: Tensor) -> Scalars:
-        return (lr,)
+    def _kept(self, p: Tensor, s: Any) -> tuple[str, ...]:
+        return self.moments if s.momentum else ()
 
-    def _held(self, name: str, p: Tensor, dt: DType) -> list[Tensor]:
-        return super()._held(name, p, dt) if self.momentum else []
+    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
+        if not s.momentum:
+            return (lr,)
+        rate = self._value(s.momentum, step)
+        if not s.dampening:
+            return lr, rate
+        return lr, rate, where(equal(t, 1.0), 1.0, self._constant(1.0 - s.dampening, t))
 
-    def _new(self, p: Tensor, g: Tensor, moments: list[Tensor], scalars: Scalars) -> tuple[Tensor, list[Tensor]]:
-        (lr,) = scalars
-        if self.weight_decay:
-            g = g + p * self._constant(self.weight_decay, p)
-        if not moments:
-            return p - g * lr, []
-        rate = self._constant(self.momentum, p)
-        b = moments[0] * rate + g
-        return p - (g + b * rate if self.nesterov else b) * lr, [b]
+    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+        g = self._decayed(p, g, s.weight_decay)
+        if not held:
+            return p - g * scalars[0], []
+        rate = scalars[1]
+        b = held[0] * rate + (g * scalars[2] if s.dampening else g)
+        return p - (g + b * rate if s.nesterov else b) * scalars[0], [b]

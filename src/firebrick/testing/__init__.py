@@ -3,12 +3,14 @@
 from firebrick.testing import faults
 from firebrick.testing.cases import DESTINATIONS, EXCLUDED, Case, cases
 from firebrick.testing.conformance import conformance, run_case
+from firebrick.testing.doctor import Examination, Finding, examine
 from firebrick.testing.engines import engines
 from firebrick.testing.gradients import check_gradients
+from firebrick.testing.layer import LayerError, LayerReport, check_layer
 from firebrick.testing.layouts import LAYOUTS
 from firebrick.testing.report import Report, Verdict
 
 __all__ = [
-    "DESTINATIONS", "EXCLUDED", "LAYOUTS", "Case", "Report", "Verdict", "cases", "check_gradients", "conformance",
-    "engines", "faults", "run_case",
+    "DESTINATIONS", "EXCLUDED", "LAYOUTS", "Case", "Examination", "Finding", "LayerError", "LayerReport", "Report", "Verdict",
+    "cases", "check_gradients", "check_layer", "conformance", "engines", "examine", "faults", "run_case",
 ]  # fmt: skip

@@ -75,7 +75,7 @@ def _readable(way: str, t: Tensor) -> bool:
     if way == "item()":
         return t.size == 1 and t.dtype.kind != "complex"
     if way == "DLPack":
-        if t.dtype is bfloat16:  # NumPy knows no bfloat16 in DLPack
+        if t.dtype is bfloat16 or t.dtype.kind == "storage":  # NumPy knows none of these in DLPack
             return False
         try:
             return t.__dlpack_device__()[0] == 1
@@ -120,8 +120,10 @@ def _scalar(dt: DType) -> Any:
 def _overwrite(t: Tensor) -> None:
     """Make another op write into the memory of ``t`` if it is allowed to."""
     other = _filler(t.aval, t.device)
-    op = OPS["logical_xor" if t.dtype.kind == "bool" else "add"]
-    bind(op, (other, other), {}, t)
+    if t.dtype.kind == "storage":
+        bind(OPS["where"], (True, other, other), {}, t)
+    else:
+        bind(OPS["logical_xor" if t.dtype.kind == "bool" else "add"], (other, other), {}, t)
 
 
 def _check_unchanged(what: str, tensors: Iterable[Tensor], arrays: Iterable[Array]) -> None:

@@ -19,7 +19,8 @@ from firebrick.core.hooks import hooks
 from firebrick.core.op import Op, Sample
 from firebrick.core.tensor import Tensor
 from firebrick.ops.accuracy import Deviation, deviation, widen
-from firebrick.ops.declare import Array
+from firebrick.ops.accuracy import tolerance_of as tolerance_of_op
+from firebrick.ops.declare import Array, values
 from firebrick.testing.cases import Case, avals_of, chosen, samples_of
 from firebrick.testing.report import Report, Verdict
 
@@ -33,26 +34,26 @@ def has_gradient(op: Op, sample: Sample) -> bool:
     return (
         op.differentiable
         and sample.grad_safe
-        and any(a.dtype.kind == "float" for a in ins)
-        and any(a.dtype.kind == "float" for a in outs)
+        and any(a.dtype.is_inexact for a in ins)
+        and any(a.dtype.is_inexact for a in outs)
     )
 
 
-def tolerance_of(op: Op) -> float:
-    """k of an op's gradient."""
-    return GRADIENT_FACTOR * max(op.tolerance, 1.0)
+def tolerance_of(op: Op, arrays: tuple[Array, ...]) -> float:
+    """k of an op's gradient for these operands."""
+    return GRADIENT_FACTOR * max(tolerance_of_op(op, arrays), 1.0)
 
 
 def _pull(op: Op, operands: list[Tensor], params: dict[str, Any], cotangent: Tensor) -> tuple[Tensor, ...]:
-    """The cotangents of the floating operands, from that of the first floating result."""
-    places = [i for i, t in enumerate(operands) if t.dtype.kind == "float"]
+    """The cotangents of the inexact operands, from that of the first inexact result."""
+    places = [i for i, t in enumerate(operands) if t.dtype.is_inexact]
 
     def first(*floats: Tensor) -> Tensor:
         full = list(operands)
         for i, t in zip(places, floats, strict=True):
             full[i] = t
         out = op(*full, **params)
-        return next(o for o in out if o.dtype.kind == "float") if isinstance(out, tuple) else out  # type: ignore[no-any-return]
+        return next(o for o in out if o.dtype.is_inexact) if isinstance(out, tuple) else out  # type: ignore[no-any-return]
 
     return vjp(first, *(operands[i] for i in places))[1](cotangent)
 
@@ -70,23 +71,24 @@ def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> De
     """
     op, params = case.op, case.sample.params
     outs = avals_of(op, case.sample)[1]
-    out = next(a for a in outs if a.dtype.kind == "float")
+    out = next(a for a in outs if a.dtype.is_inexact)
     rng = np.random.default_rng(case.number)
-    u = rng.uniform(-1, 1, out.shape).astype(out.dtype.np)
+    u = values(rng, out.dtype.name, out.shape, -1, 1)
     got = _pull(op, operands, params, hooks.from_host(u, case.device))
     wide = _cotangent(op, arrays, params, u)
     home = find_device("numpy")
     want = [g.numpy() for g in _pull(op, _wide(arrays), params, hooks.from_host(wide, home))]
-    sizes = [_pull(op, _wide(arrays), params, hooks.from_host(np.abs(wide), home))]
+    sizes = [_pull(op, _wide(arrays), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home))]
     if op.scale == "operands":
-        magnitudes = tuple(np.abs(a) if a.dtype.kind not in "biu" else a for a in arrays)
-        sizes.append(_pull(op, _wide(magnitudes), params, hooks.from_host(np.abs(wide), home)))
+        magnitudes = tuple(np.abs(a).astype(a.dtype) if a.dtype.kind not in "biu" else a for a in arrays)
+        sizes.append(_pull(op, _wide(magnitudes), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home)))
     floor = max(map(_top, (*arrays, u))) if op.scale not in ("result", "operands") else 0.0
-    worst = Deviation(0.0, tolerance_of(op), (), None, None)
+    k = tolerance_of(op, arrays)
+    worst = Deviation(0.0, k, (), None, None)
     for i, (g, w) in enumerate(zip(got, want, strict=True)):
         host = g.numpy()
         scale = max(floor, _top(w), *(_top(s[i].numpy()) for s in sizes))
-        found = deviation(host, w, tolerance_of(op), np.full(w.shape, scale))
+        found = deviation(host, w, k, np.full(w.shape, scale))
         if not found.ok or found.units > worst.units:
             worst = found
             if not found.ok:
@@ -95,10 +97,10 @@ def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> De
 
 
 def _cotangent(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], u: Array) -> Array:
-    """``u`` in the dtype that the op's first floating result has for float64 operands."""
+    """``u`` in the dtype that the op's first inexact result has for operands at the reference's precision."""
     inferred = op.infer(*(t.aval for t in _wide(arrays)), **params)
     outs = (inferred,) if type(inferred) is Aval else inferred
-    return u.astype(next(a for a in outs if a.dtype.kind == "float").dtype.np)
+    return u.astype(next(a for a in outs if a.dtype.is_inexact).dtype.np)
 
 
 def _top(x: Array) -> float:
@@ -106,11 +108,11 @@ def _top(x: Array) -> float:
 
 
 def check_gradients(ops: Iterable[str] | None = None, *, order: int = 1, seed: int = 0) -> Report:
-    """Check the gradient rules of ops in float64 on ``numpy`` against central differences.
+    """Check the gradient rules of ops in float64 and complex128 on ``numpy`` against central differences.
 
     Args:
         ops: Names of ops; all by default.
-        order: 1 checks every ``grad_safe`` sample; 2 checks the gradient of the gradient as well, on one sample an op.
+        order: 1 checks every ``grad_safe`` sample; 2 checks the gradient of the gradient as well, on one sample of each dtype.
         seed: Of the samples.
 
     Example:
@@ -120,10 +122,8 @@ def check_gradients(ops: Iterable[str] | None = None, *, order: int = 1, seed: i
     """
     report = Report("numpy:0", seed)
     home = find_device("numpy")
-    for op in chosen(ops):
-        if "float64" not in op.dtypes:
-            continue
-        safe = [s for s in samples_of(op, "float64", seed) if has_gradient(op, s)]
+    for op, dtype in ((op, d) for op in chosen(ops) for d in ("float64", "complex128") if d in op.dtypes):
+        safe = [s for s in samples_of(op, dtype, seed) if has_gradient(op, s)]
         if order > 1:
             safe = [s for s in safe if all(x.size for x in s.inputs) and any(x.size > 1 for x in s.inputs)][:1]
         for sample in safe:
@@ -133,5 +133,5 @@ def check_gradients(ops: Iterable[str] | None = None, *, order: int = 1, seed: i
                 gradcheck(lambda *xs, op=op, sample=sample: op(*xs, **sample.params), operands, order=order, seed=seed)
             except FirebrickError as e:
                 message = f"{type(e).__name__}: {e}"
-            report.add(Verdict(not message, op.name, "float64", sample.name, f"gradient {order}", "none", 0.0, message))
+            report.add(Verdict(not message, op.name, dtype, sample.name, f"gradient {order}", "none", 0.0, message))
     return report

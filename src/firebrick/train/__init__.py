@@ -7,16 +7,36 @@ from firebrick.train.errors import (
     NonFiniteLossError,
     TrainingError,
     TrainingInterrupted,
+    UndefinedMetricWarning,
 )
 from firebrick.train.evaluation import Evaluation, evaluate
 from firebrick.train.figures import draw_confusion, draw_curves
 from firebrick.train.history import Epoch
 from firebrick.train.learner import Learner
-from firebrick.train.metrics import Accuracy, ConfusionMatrix, Loss, settle
+from firebrick.train.metrics import (
+    AUROC,
+    F1,
+    Accuracy,
+    AveragePrecision,
+    ConfusionMatrix,
+    Loss,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    Metric,
+    Perplexity,
+    Precision,
+    R2Score,
+    Recall,
+    TopKAccuracy,
+    settle,
+)
 from firebrick.train.strategy import Share, SingleDevice, Strategy
 
 __all__ = [
+    "AUROC",
+    "F1",
     "Accuracy",
+    "AveragePrecision",
     "Checkpoint",
     "CheckpointError",
     "ConfusionMatrix",
@@ -25,12 +45,21 @@ __all__ = [
     "FrozenTrainingWarning",
     "Learner",
     "Loss",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
+    "Metric",
     "NonFiniteLossError",
+    "Perplexity",
+    "Precision",
+    "R2Score",
+    "Recall",
     "Share",
     "SingleDevice",
     "Strategy",
+    "TopKAccuracy",
     "TrainingError",
     "TrainingInterrupted",
+    "UndefinedMetricWarning",
     "draw_confusion",
     "draw_curves",
     "evaluate",

@@ -40,7 +40,7 @@ _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 _DTYPES: dict[str, Any] = {
     "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "U16": np.uint16, "I16": np.int16, "U32": np.uint32, "I32": np.int32,
     "U64": np.uint64, "I64": np.int64, "F16": np.float16, "BF16": dtypes.bfloat16.np, "F32": np.float32, "F64": np.float64,
-    "C64": np.complex64,
+    "C64": np.complex64, "F8_E4M3": dtypes.float8_e4m3fn.np, "F8_E5M2": dtypes.float8_e5m2.np,
 }  # fmt: skip
 
 Array = np.ndarray[Any, Any]

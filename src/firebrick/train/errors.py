@@ -23,6 +23,10 @@ class FrozenTrainingWarning(UserWarning):
     """Something that should change with every step has stood still for several."""
 
 
+class UndefinedMetricWarning(UserWarning):
+    """A metric has no value for the samples it was given, and is NaN."""
+
+
 class TrainingInterrupted(KeyboardInterrupt):
     """Ctrl-C came; the step was finished and the run saved.
 

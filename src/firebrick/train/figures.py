@@ -1,4 +1,4 @@
-"""The pictures of a run: the curves of loss and accuracy, and the confusion matrix.
+"""The pictures of a run: the curves of loss and accuracy or error, the confusion matrix, a forecast.
 
 matplotlib is imported when a picture is drawn, and needs no display. Without it nothing is drawn, and a note says how to
 get it.
@@ -13,10 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.train.evaluation import Forecast
 from firebrick.train.history import Epoch
 
 NOTE = "no figures: matplotlib is not installed; get it with: pip install 'firebrick[train]'"
-_TRAIN, _VALID, _INK, _GRID = "#1f6feb", "#d9480f", "#24292f", "#d0d7de"
+_WHAT = {  # panels of the curves: title and axis
+    "loss": ("Loss", "mean loss per sample"),
+    "accuracy": ("Accuracy", "share of samples right"),
+    "mae": ("Mean absolute error", "mean over all elements"),
+}
+_MOST_SERIES = 8  # of a picture of a forecast
+_TRAIN, _VALID, _INK, _GRID, _SEEN = "#1f6feb", "#d9480f", "#24292f", "#d0d7de", "#6e7781"
 
 
 def can_draw() -> bool:
@@ -45,7 +52,7 @@ def _dress(axes: Any, title: str, x: str, y: str) -> None:
 
 
 def draw_curves(rows: Sequence[Epoch], path: Path, title: str = "") -> None:
-    """Loss and accuracy over the epochs, of training and validation, as a PNG.
+    """Loss, and accuracy or mean absolute error, over the epochs, of training and validation, as a PNG.
 
     Args:
         rows: The run's epochs, at least one.
@@ -54,12 +61,14 @@ def draw_curves(rows: Sequence[Epoch], path: Path, title: str = "") -> None:
     """
     from matplotlib.ticker import MaxNLocator
 
-    accurate = any(r.train_accuracy is not None or r.valid_accuracy is not None for r in rows)
-    figure = _figure(10 if accurate else 5.6, 4)
-    panels = figure.subplots(1, 2 if accurate else 1, squeeze=False)[0]
+    shown = [
+        w for w in _WHAT if w == "loss" or any(getattr(r, f"{s}_{w}") is not None for r in rows for s in ("train", "valid"))
+    ]
+    figure = _figure(10 if len(shown) > 1 else 5.6, 4)
+    panels = figure.subplots(1, len(shown), squeeze=False)[0]
     if title:
         figure.suptitle(title, fontsize=12, color=_INK)
-    for axes, what in zip(panels, ("loss", "accuracy"), strict=False):
+    for axes, what in zip(panels, shown, strict=True):
         ends: list[float] = []
         for split, color, style in (("train", _TRAIN, "-"), ("valid", _VALID, "--")):
             points = [(r.epoch, getattr(r, f"{split}_{what}")) for r in rows]
@@ -70,15 +79,15 @@ def draw_curves(rows: Sequence[Epoch], path: Path, title: str = "") -> None:
             label = f"{split} ({ys[-1]:.4f})"
             axes.plot(xs, ys, style, color=color, linewidth=1.8, label=label, marker="o" if len(xs) < 3 else None, markersize=4)
             ends += ys
-        _dress(axes, what.capitalize(), "epoch", "mean loss per sample" if what == "loss" else "share of samples right")
+        _dress(axes, _WHAT[what][0], "epoch", _WHAT[what][1])
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(True, color=_GRID, linewidth=0.6)
-        if what == "loss":
+        if what != "accuracy":
             if ends and min(ends) > 0 and max(ends) / min(ends) > 20:
                 axes.set_yscale("log")
         elif ends:
             axes.set_ylim(max(0.0, min(ends) - 0.05 * (1.02 - min(ends))), 1.0 + 0.03 * (1.02 - min(ends)))
-        corner = "upper right" if what == "loss" else "lower right"
+        corner = "lower right" if what == "accuracy" else "upper right"
         axes.legend(loc=corner, frameon=False, fontsize=9, title="last epoch in brackets", title_fontsize=8)
     figure.savefig(path)
 
@@ -122,4 +131,37 @@ def draw_confusion(counts: np.ndarray[Any, Any], path: Path, names: Sequence[str
     bar.set_label("share of the true class", color=_INK, fontsize=9)
     bar.outline.set_visible(False)
     bar.ax.tick_params(colors=_INK, labelsize=8, length=0)
+    figure.savefig(path)
+
+
+def draw_forecast(forecast: Forecast, path: Path, names: Sequence[str] | None = None, title: str = "") -> None:
+    """What a model saw of each series, what came next and what it said, as a PNG; of many series, the first eight.
+
+    Args:
+        forecast: The sample to show.
+        path: Where the picture goes.
+        names: The series' names; their numbers if None.
+        title: What stands above it.
+    """
+    count = min(forecast.seen.shape[1], _MOST_SERIES)
+    names = list(names) if names is not None else [f"series {i}" for i in range(count)]
+    rows, horizon = len(forecast.seen), len(forecast.target)
+    tail = min(rows, 2 * horizon)
+    before, after = np.arange(-tail + 1, 1), np.arange(1, horizon + 1)
+    columns = 2 if count > 1 else 1
+    figure = _figure(5.6 * columns, 2.3 * -(-count // columns) + 0.6)
+    panels = figure.subplots(-(-count // columns), columns, squeeze=False).reshape(-1)
+    if title:
+        figure.suptitle(title, fontsize=12, color=_INK)
+    for i, axes in enumerate(panels):
+        if i >= count:
+            axes.set_visible(False)
+            continue
+        axes.plot(before, forecast.seen[-tail:, i], color=_SEEN, linewidth=1.2, label="seen")
+        axes.plot(after, forecast.target[:, i], color=_TRAIN, linewidth=1.6, label="what came next")
+        axes.plot(after, forecast.predicted[:, i], "--", color=_VALID, linewidth=1.6, label="forecast")
+        axes.axvline(0.5, color=_GRID, linewidth=1)
+        error = float(np.mean((forecast.predicted[:, i] - forecast.target[:, i]) ** 2))
+        _dress(axes, f"{names[i]} (squared error {error:.3f})", "rows from the last one seen", "scaled value")
+    panels[0].legend(loc="best", frameon=False, fontsize=8)
     figure.savefig(path)

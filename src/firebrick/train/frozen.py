@@ -15,7 +15,7 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.backends.dispatch import read
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import not_equal
-from firebrick.functions.reductions import any as any_
+from firebrick.functions.utility import any as any_
 from firebrick.train.errors import FrozenTrainingWarning
 
 HOST_ENGINES = ("cpu", "numpy")  # whose results are there at once, so that reading them waits for nothing

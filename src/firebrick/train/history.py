@@ -7,7 +7,7 @@ import io
 import json
 import math
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ class Epoch:
         train_accuracy: Share of samples right while it trained; None where there are no classes.
         valid_loss: Mean loss a sample of the validation data after it; None without such data.
         valid_accuracy: Share of samples right of the validation data after it.
+        train_mse, train_mae: Mean squared and absolute error while it trained; None where no numbers are predicted.
+        valid_mse, valid_mae: The same of the validation data after it.
         learning_rate: That of the next step, when it ended.
         samples_per_second: Samples trained a second, without validation and checkpoint.
         seconds: Time spent training.
@@ -39,6 +41,10 @@ class Epoch:
     learning_rate: float
     samples_per_second: float
     seconds: float
+    train_mse: float | None = None
+    train_mae: float | None = None
+    valid_mse: float | None = None
+    valid_mae: float | None = None
 
     def line(self, epochs: int) -> str:
         """One line of text."""
@@ -49,6 +55,11 @@ class Epoch:
             parts.append(f"valid loss {self.valid_loss:.4f}")
         if self.valid_accuracy is not None:
             parts.append(f"valid accuracy {self.valid_accuracy:.4f}")
+        for what in ("train", "valid"):
+            for error in ("mse", "mae"):
+                value = getattr(self, f"{what}_{error}")
+                if value is not None and f"{value:.4f}" != f"{getattr(self, f'{what}_loss'):.4f}":  # which the loss may be
+                    parts.append(f"{'valid ' if what == 'valid' else ''}{error} {value:.4f}")
         parts += [f"{self.samples_per_second:.0f} samples/s", f"lr {self.learning_rate:.2e}"]
         return "  ".join(parts)
 
@@ -63,30 +74,46 @@ class Epoch:
 
 
 NAMES = tuple(f.name for f in fields(Epoch))
+_OF_CLASSES = ("train_accuracy", "valid_accuracy")
+_OF_NUMBERS = ("train_mse", "train_mae", "valid_mse", "valid_mae")
+
+
+def columns(row: Epoch) -> tuple[str, ...]:
+    """The columns of a run's files: those of classes, or those of predicted numbers."""
+    absent = _OF_CLASSES if row.train_mse is not None else _OF_NUMBERS
+    return tuple(n for n in NAMES if n not in absent)
 
 
 def rewrite(folder: Path, rows: list[Epoch]) -> None:
     """Make both files hold just these rows, each file whole at every moment."""
-    _replace(folder / CSV, ",".join(NAMES) + "\r\n" + "".join(_csv_row(r) for r in rows))
+    _replace(folder / CSV, _header(rows[0]) + "".join(_csv_row(r) for r in rows))
     _replace(folder / JSONL, "".join(_json_row(r) for r in rows))
 
 
 def append(folder: Path, row: Epoch) -> None:
     """Add a row to both files."""
-    header = "" if (folder / CSV).exists() else ",".join(NAMES) + "\r\n"
+    header = "" if (folder / CSV).exists() else _header(row)
     for name, text in ((CSV, header + _csv_row(row)), (JSONL, _json_row(row))):
         with (folder / name).open("a", encoding="utf-8", newline="") as stream:
             stream.write(text)
 
 
+def _header(row: Epoch) -> str:
+    return ",".join(columns(row)) + "\r\n"
+
+
+def _values(row: Epoch) -> dict[str, Any]:
+    return {n: getattr(row, n) for n in columns(row)}
+
+
 def _csv_row(row: Epoch) -> str:
     stream = io.StringIO()
-    csv.writer(stream).writerow(["" if v is None else v for v in asdict(row).values()])
+    csv.writer(stream).writerow(["" if v is None else v for v in _values(row).values()])
     return stream.getvalue()
 
 
 def _json_row(row: Epoch) -> str:
-    return json.dumps({k: _finite(v) for k, v in asdict(row).items()}) + "\n"
+    return json.dumps({k: _finite(v) for k, v in _values(row).items()}) + "\n"
 
 
 def _finite(value: Any) -> Any:

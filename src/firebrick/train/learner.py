@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,26 +18,28 @@ from typing import Any
 import numpy as np
 
 from firebrick import random
+from firebrick.backends.dispatch import read
 from firebrick.backends.registry import find_device
 from firebrick.core.errors import DeviceError
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
-from firebrick.functions.neural import cross_entropy
+from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
+from firebrick.optim import EMA
+from firebrick.optim import clip_norm as clip_gradients
 from firebrick.train import figures, history
 from firebrick.train.checkpoint import NAME, Checkpoint, load_checkpoint, save_checkpoint
 from firebrick.train.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
-from firebrick.train.evaluation import Evaluation, classifies, evaluate, evaluating
+from firebrick.train.evaluation import Evaluation, Measures, evaluate, evaluating
 from firebrick.train.frozen import HOST_ENGINES, FrozenWatch
 from firebrick.train.history import Epoch
 from firebrick.train.interrupt import Interrupts
-from firebrick.train.metrics import Accuracy, Loss, settle
 from firebrick.train.preflight import check_places, try_batch
 from firebrick.train.progress import progress_for
 from firebrick.train.strategy import Share, SingleDevice, Strategy
 
 BEST = "best"
-CURVES, CONFUSION = "curves.png", "confusion.png"
+CURVES, CONFUSION, FORECAST = "curves.png", "confusion.png", "forecast.png"
 _READ_EVERY = 16  # steps between readings of the loss on engines where reading waits
 
 
@@ -53,9 +56,14 @@ class Learner:
         seed: Restarts the generators of ``fb.random`` before the first epoch; None leaves them.
         log: Takes each line of output; ``print`` in a terminal shows a live bar too. None is silent.
         config: Plain values that say how to build the model again; kept in each checkpoint.
-        class_names: Names of the classes, for the confusion matrix.
+        class_names: Names of the classes, for the confusion matrix; of the series, where they are forecast.
         patience: Steps after which what stands still is warned of.
         checkpoint_seconds: Most seconds of training between two checkpoints within an epoch; each epoch ends with one.
+        clip_norm: Largest global norm of a step's gradients; None clips nothing.
+        ema: Averages of the parameters to evaluate and predict with: their decay, or an ``optim.EMA`` of the model.
+
+    Schedules that wait for a metric (``optim.reduce_on_plateau``) are given one after each epoch: the loss, or the accuracy
+    for mode "max", of the validation if there is one.
 
     Attributes:
         history: One ``Epoch`` for each finished epoch.
@@ -89,6 +97,8 @@ class Learner:
         class_names: Sequence[str] | None = None,
         patience: int = 10,
         checkpoint_seconds: float = 600.0,
+        clip_norm: float | None = None,
+        ema: EMA | float | None = None,
     ) -> None:
         parameters = model.named_parameters()
         if not parameters:
@@ -113,8 +123,13 @@ class Learner:
         self._owns_out = False
         self._checkpoint_seconds = checkpoint_seconds
         self._watch = FrozenWatch(patience)
-        self._loss, self._accuracy = Loss(), Accuracy()
+        self._measures = Measures()
         self._unread: list[tuple[int, str]] = []  # step and batch of each loss not read yet
+        if clip_norm is not None and not 0.0 < clip_norm < float("inf"):
+            raise TrainingError("clip_norm is a finite number > 0, or None", repr(clip_norm), "pass e.g. 1.0")
+        self.clip_norm = clip_norm
+        self.ema: EMA | None = EMA(model, ema) if isinstance(ema, (int, float)) else ema
+        self._norms: list[tuple[int, Tensor]] = []  # step and norm of gradients, not read yet
         self._validation: Evaluation | None = None
 
     # the public verbs
@@ -169,17 +184,22 @@ class Learner:
         return self.history
 
     def evaluate(self, loader: DataLoader) -> Evaluation:
-        """Mean loss, accuracy and confusion matrix over a loader, in evaluation mode.
+        """Mean loss, and accuracy and confusion matrix or errors, over a loader, in evaluation mode.
 
         Raises:
             TrainingError: The loader is on another device and no strategy was named.
         """
-        return evaluate(self.model, self._beside(loader), self.loss)
+        with self._averaged():
+            return evaluate(self.model, self._beside(loader), self.loss)
 
     def predict(self, *inputs: Tensor) -> Any:
         """The model's output for one batch, in evaluation mode and untracked."""
-        with evaluating(self.model):
+        with evaluating(self.model), self._averaged():
             return self.model(*inputs)
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """The model with its averages for parameters, where there are any."""
+        return nullcontext() if self.ema is None else self.ema.applied()
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> Checkpoint:
         """Take over everything a checkpoint holds; ``fit`` then goes on where it was made.
@@ -194,8 +214,17 @@ class Learner:
         if goal is None:
             raise TrainingError("resume needs a checkpoint", "no path, and a learner without run directory", "pass the path")
         found = load_checkpoint(goal)
+        averages = found.optimizer.get("ema")
+        if averages is not None and self.ema is None:
+            raise TrainingError(
+                "a run that keeps averages of its parameters goes on with them",
+                f"averages in {found.path}, and a learner without",
+                f"make it with ema={averages['decay']}",
+            )
         found.load_into(self.model)
         self.optimizer.load_state_dict(found.optimizer)
+        if self.ema is not None:
+            self.ema.reset() if averages is None else self.ema.load_state_dict(averages)
         state = found.state
         random.set_state(_here(state["random"]))
         for name, generator in self.model.generators().items():
@@ -227,19 +256,20 @@ class Learner:
             "best": None if self._best is None else asdict(self._best),
         }
         config = {"model_class": type(self.model).__name__, **self.config}
-        return save_checkpoint(
-            path, model=self.model.state_dict(), optimizer=self.optimizer.state_dict(), state=state, config=config
-        )
+        optimizer = self.optimizer.state_dict()
+        if self.ema is not None:
+            optimizer["ema"] = self.ema.state_dict()
+        return save_checkpoint(path, model=self.model.state_dict(), optimizer=optimizer, state=state, config=config)
 
     def _running(self) -> dict[str, Any]:
         """The metrics of the running epoch, as plain numbers."""
-        return {"loss": self._loss.state(), "accuracy": self._accuracy.state()}
+        return self._measures.state()
 
     def draw(self, evaluation: Evaluation | None = None, split: str = "validation") -> list[Path]:
-        """Draw ``curves.png``, and ``confusion.png`` of an evaluation, in the run directory; returns what was drawn.
+        """Draw ``curves.png``, and ``confusion.png`` or ``forecast.png`` of an evaluation; returns what was drawn.
 
         Args:
-            evaluation: Whose confusion matrix to draw.
+            evaluation: Whose confusion matrix or forecast to draw.
             split: What the title calls its samples.
         """
         if self.out is None or not self.history:
@@ -252,7 +282,10 @@ class Learner:
         figures.draw_curves(self.history, drawn[0], str(title))
         if evaluation is not None and evaluation.confusion is not None:
             drawn.append(self.out / CONFUSION)
-            figures.draw_confusion(evaluation.confusion, drawn[1], self.class_names, f"{title}, {split}")
+            figures.draw_confusion(evaluation.confusion, drawn[-1], self.class_names, f"{title}, {split}")
+        if evaluation is not None and evaluation.forecast is not None:
+            drawn.append(self.out / FORECAST)
+            figures.draw_forecast(evaluation.forecast, drawn[-1], self.class_names, f"{title}, {split}")
         return drawn
 
     # one epoch
@@ -263,9 +296,8 @@ class Learner:
 
     def _train_epoch(self, train: DataLoader, epochs: int, progress: Any, interrupts: Interrupts) -> Epoch:
         model, optimizer, strategy = self.model, self.optimizer, self.strategy
-        loss, accuracy, watch = self._loss, self._accuracy, self._watch
-        loss.reset()
-        accuracy.reset()
+        measures, watch = self._measures, self._watch
+        measures.reset()
         self._unread = []
         done = self._enter(train)
         batches = len(train)
@@ -281,7 +313,11 @@ class Learner:
             if step_in_epoch <= watch.patience:
                 watch.gradients(parameters, gradients)
             watch.parameters(parameters)
+            if self.clip_norm is not None:
+                self._norms.append((self.step + 1, clip_gradients(gradients, self.clip_norm)))
             strategy.update(optimizer, model, gradients)
+            if self.ema is not None:
+                self.ema.update()
             self.step += 1
             done += 1
             samples += self._count(shares, batch)
@@ -290,7 +326,7 @@ class Learner:
             if progress.due():
                 self._read()
                 speed = samples / (perf_counter() - started)
-                progress.step(done, loss.compute(), accuracy.compute() if accuracy.used else None, speed)
+                progress.step(done, measures.values(), speed)
             if done < batches and (interrupts.pending or perf_counter() - saved > self._checkpoint_seconds):
                 self._read()
                 self._save_latest(train.cursor())
@@ -300,16 +336,19 @@ class Learner:
                     raise TrainingInterrupted(self._checkpoint_path(), self.epoch + 1, self.step)
         self._read()
         seconds = perf_counter() - started
+        values = measures.values("train_")
         return Epoch(
             epoch=self.epoch + 1,
             step=self.step,
-            train_loss=loss.compute(),
-            train_accuracy=accuracy.compute() if accuracy.used else None,
+            train_loss=values["train_loss"] or 0.0,
+            train_accuracy=values["train_accuracy"],
             valid_loss=None,
             valid_accuracy=None,
             learning_rate=float(optimizer.learning_rate),
             samples_per_second=samples / seconds if seconds else 0.0,
             seconds=seconds,
+            train_mse=values["train_mse"],
+            train_mae=values["train_mae"],
         )
 
     def _enter(self, train: DataLoader) -> int:
@@ -320,8 +359,7 @@ class Learner:
             return 0
         train.load_cursor(cursor)
         if metrics is not None:
-            self._loss.load_state(metrics["loss"])
-            self._accuracy.load_state(metrics["accuracy"])
+            self._measures.load_state(metrics)
         return cursor["position"] // train.batch_size
 
     def _count(self, shares: list[Share], batch: Any) -> int:
@@ -330,19 +368,16 @@ class Learner:
         label = batch[-1].label or "a batch"
         for share in shares:
             total += share.samples
-            self._loss.update(share.loss, share.samples)
+            self._measures.update(share.loss, share.output, share.target, share.samples)
             self._unread.append((self.step, label))
-            if classifies(share.output, share.target):
-                self._accuracy.update(share.output, share.target)
         return total
 
     def _read(self) -> None:
         """Read the losses of the last steps; stop if one is NaN or infinite."""
-        settle(self._loss, self._accuracy)
+        values = self._measures.read()
         unread, self._unread = self._unread, []
         if not unread:
             return
-        values = self._loss.recent
         for value, (step, label) in zip(values, unread, strict=True):
             if not np.isfinite(value):
                 kept = f"; the last good epoch is in {self._checkpoint_path()}" if self.out and self.history else ""
@@ -355,11 +390,35 @@ class Learner:
                     epoch=self.epoch + 1,
                 )
         self._watch.losses(values)
+        norms, self._norms = self._norms, []
+        for (step, _), norm in zip(norms, read([n for _, n in norms]) if norms else [], strict=True):
+            if not np.isfinite(norm):
+                raise NonFiniteLossError(
+                    "the norm of the gradients must stay finite",
+                    f"{norm} at step {step} (epoch {self.epoch + 1}), learning rate {self.optimizer.learning_rate:g}",
+                    "lower the learning rate or check the data; fb.detect_anomaly() names the operation of the first NaN",
+                    step=step,
+                    epoch=self.epoch + 1,
+                )
+
+    def _step_plateaus(self, row: Epoch) -> None:
+        """Give the schedules that wait for a metric the one of this epoch."""
+        validated = row.valid_loss is not None
+        loss, accuracy = (row.valid_loss, row.valid_accuracy) if validated else (row.train_loss, row.train_accuracy)
+        for plateau in self.optimizer.plateaus() if hasattr(self.optimizer, "plateaus") else []:
+            metric = loss if plateau.mode == "min" else accuracy
+            if metric is None:
+                raise TrainingError(
+                    'reduce_on_plateau(mode="max") follows the accuracy', "targets that are no classes", 'use mode="min"'
+                )
+            plateau.observe(metric)
 
     def _finish_epoch(self, row: Epoch, train: DataLoader, valid: DataLoader | None) -> Epoch:
         if valid is not None:
             self._validation = found = self.evaluate(valid)
-            row = Epoch(**{**asdict(row), "valid_loss": found.loss, "valid_accuracy": found.accuracy})
+            values = {f"valid_{n}": getattr(found, n) for n in ("loss", "accuracy", "mse", "mae")}
+            row = replace(row, **values)
+        self._step_plateaus(row)
         self.epoch += 1
         self.history.append(row)
         best = row.better_than(self._best)

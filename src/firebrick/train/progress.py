@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -23,8 +23,8 @@ class Progress(Protocol):
         """Whether ``step`` would show something now; asked after each step, so that numbers nobody sees are not computed."""
         ...
 
-    def step(self, batch: int, loss: float, accuracy: float | None, samples_per_second: float) -> None:
-        """``batch`` batches are done."""
+    def step(self, batch: int, values: Mapping[str, float | None], samples_per_second: float) -> None:
+        """``batch`` batches are done; ``values`` are the loss and what else is counted, None where it is not."""
         ...
 
     def end(self, row: Epoch, epochs: int) -> None:
@@ -53,7 +53,7 @@ class Lines:
         """Never: only whole epochs are shown."""
         return False
 
-    def step(self, batch: int, loss: float, accuracy: float | None, samples_per_second: float) -> None:
+    def step(self, batch: int, values: Mapping[str, float | None], samples_per_second: float) -> None:
         """Nothing to show."""
 
     def end(self, row: Epoch, epochs: int) -> None:
@@ -66,7 +66,7 @@ class Lines:
 
 
 class Bar:
-    """A live bar below the lines of past epochs: epoch, batch, loss, accuracy, samples a second, time left."""
+    """A live bar below the lines of past epochs: epoch, batch, loss, accuracy or errors, samples a second, time left."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -77,20 +77,20 @@ class Bar:
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TextColumn("[bold]loss {task.fields[loss]}[/]{task.fields[accuracy]}"),
+            TextColumn("[bold]loss {task.fields[loss]}[/]{task.fields[others]}"),
             TextColumn("[dim]{task.fields[speed]}[/]"),
             TimeRemainingColumn(),
             transient=True,
             expand=True,
             auto_refresh=False,
         )
-        self._task = self._live.add_task("", total=None, epoch="", loss="–", accuracy="", speed="")
+        self._task = self._live.add_task("", total=None, epoch="", loss="–", others="", speed="")
 
     def begin(self, epoch: int, epochs: int, batches: int, done: int) -> None:
         """A fresh bar."""
         self._live.start()
         self._live.reset(
-            self._task, total=batches, completed=done, epoch=f"{epoch}/{epochs}", loss="–", accuracy="", speed=""
+            self._task, total=batches, completed=done, epoch=f"{epoch}/{epochs}", loss="–", others="", speed=""
         )  # fmt: skip
         self._live.refresh()
 
@@ -98,12 +98,13 @@ class Bar:
         """Ten times a second."""
         return perf_counter() - self._shown >= _REFRESH_S
 
-    def step(self, batch: int, loss: float, accuracy: float | None, samples_per_second: float) -> None:
+    def step(self, batch: int, values: Mapping[str, float | None], samples_per_second: float) -> None:
         """Move the bar."""
         self._shown = perf_counter()
-        shown = "" if accuracy is None else f"  accuracy {accuracy:.4f}"
+        loss = values["loss"]
+        others = "".join(f"  {n} {v:.4f}" for n, v in values.items() if v is not None and n != "loss")
         self._live.update(
-            self._task, completed=batch, loss=f"{loss:.4f}", accuracy=shown, speed=f"{samples_per_second:,.0f} samples/s"
+            self._task, completed=batch, loss=f"{loss:.4f}", others=others, speed=f"{samples_per_second:,.0f} samples/s"
         )  # fmt: skip
         self._live.refresh()
 

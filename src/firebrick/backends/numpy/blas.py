@@ -7,6 +7,7 @@ size where a second thread can save more than about half a millisecond, products
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -29,19 +30,24 @@ def _library() -> Any:
     return found[0] if len(found) == 1 else None
 
 
+def alone(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
+    """What ``call`` returns, with the BLAS on the calling thread only."""
+    library = _library()
+    if library is None:
+        return call(*args, **params)
+    with _lock:  # the number of threads belongs to the library, not to the caller
+        threads = library.num_threads
+        library.set_num_threads(1)
+        try:
+            return call(*args, **params)
+        finally:
+            library.set_num_threads(threads)
+
+
 def matmul(x1: Array, x2: Array) -> Array:
     """NumPy's matmul of stacks of matrices; a stack times one matrix is one product."""
     if x2.ndim == 2 and x1.ndim > 2 and x1.size:
         return matmul(x1.reshape(-1, x1.shape[-1]), x2).reshape(*x1.shape[:-1], x2.shape[-1])
     if x1.dtype.kind not in "fc" or x1.shape[-2] * x1.shape[-1] * x2.shape[-1] > _SMALL:
         return np.asarray(np.matmul(x1, x2))
-    library = _library()
-    if library is None:
-        return np.asarray(np.matmul(x1, x2))
-    with _lock:  # the number of threads belongs to the library, not to the caller
-        threads = library.num_threads
-        library.set_num_threads(1)
-        try:
-            return np.asarray(np.matmul(x1, x2))
-        finally:
-            library.set_num_threads(threads)
+    return np.asarray(alone(np.matmul, x1, x2))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.contract import ARITHMETIC, STORAGE, Backend
-from firebrick.backends.numpy.kernels import KERNELS
+from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
@@ -25,7 +25,7 @@ _STORED = {float16.np: float32.np, bfloat16.np: float32.np}
 # ops that only move, select or compare, and are exact on stored dtypes as they are
 _MOVES = frozenset({
     "where", "take", "gather", "scatter", "slice_update", "reshape", "permute", "broadcast_to", "slice", "pad", "flip",
-    "concat", "cast", "negative", "abs", "random_bits", "random_uniform",
+    "concat", "split", "cast", "negative", "abs", "random_bits", "random_uniform",
 })  # fmt: skip
 
 
@@ -53,10 +53,10 @@ class HostBackend(Backend):
         return True
 
     def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
-        return frozenset({STORAGE} if dtype.np in _STORED else {STORAGE, ARITHMETIC})
+        return frozenset({STORAGE} if dtype.np in _STORED or dtype.kind == "storage" else {STORAGE, ARITHMETIC})
 
     def compute_dtype(self, device: Device, dtype: DType) -> DType:
-        return float32 if dtype.np in _STORED else dtype
+        return float32 if dtype.np in _STORED or dtype.kind == "storage" else dtype
 
     def from_host(self, array: np.ndarray[Any, Any], device: Device) -> np.ndarray[Any, Any]:
         return np.array(array, order="C")
@@ -74,6 +74,12 @@ class HostBackend(Backend):
         return int(native.nbytes)
 
     def to_dlpack(self, native: np.ndarray[Any, Any], **kwargs: Any) -> Any:
+        if native.dtype.num >= 256:  # one of ml_dtypes'
+            name = _BY_NP[native.dtype].name
+            raise BufferError(
+                f"NumPy's DLPack has no {name}: cast it first, fb.astype(x, fb.float32), or move it where DLPack has it, "
+                'x.to("torch:cpu")'
+            )
         # PyTorch ends the process at the sight of a negative stride
         shares = native.flags.writeable and all(s >= 0 for s in native.strides)
         shown = native.view() if shares else native.copy()
@@ -100,6 +106,8 @@ class HostBackend(Backend):
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         kernel = KERNELS.get(op.name)
+        if kernel is None and not any(d.kind == "complex" for d in dtypes):
+            kernel = REAL_UFUNCS.get(op.name)
         if isinstance(kernel, np.ufunc) and not any(d.np in _STORED for d in dtypes):
             return _quiet(kernel)
         return None

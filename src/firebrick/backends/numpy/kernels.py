@@ -7,112 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.backends.numpy import linalg
 from firebrick.backends.numpy.blas import matmul
-from firebrick.backends.numpy.convolution import conv2d, conv2d_input, conv2d_weight
-from firebrick.backends.numpy.special import erf
+from firebrick.backends.numpy.convolution import conv, conv_input, conv_weight
+from firebrick.backends.numpy.indexing import index_add, scatter, scatter_add, scatter_reduce
+from firebrick.backends.numpy.pooling import max_pool
+from firebrick.backends.numpy.sorting import top_k
+from firebrick.backends.numpy.special import erf, gelu, gelu_gradient
 from firebrick.ops.declare import Array
-from firebrick.ops.indexing import check_indices
 from firebrick.ops.normalisation import layer_norm, log_softmax, softmax
-from firebrick.ops.pooling import windows
+from firebrick.ops.normalisation import standardize_gradient as gradient_of_standardize
 
 
 def _relu(x: Array) -> Array:
     return np.maximum(x, np.zeros((), x.dtype))
-
-
-def index_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
-    """Sorted segment sum: equal indices are brought together and summed in order, once for each place."""
-    check_indices(indices, x.shape[axis], "index_add")
-    out = np.moveaxis(np.array(x), axis, 0)
-    lead = np.moveaxis(updates, tuple(range(axis, axis + indices.ndim)), tuple(range(indices.ndim)))
-    flat = np.where(indices < 0, indices + x.shape[axis], indices).reshape(-1)
-    if flat.size:
-        rows = lead.reshape(flat.size, *lead.shape[indices.ndim :])
-        order = np.argsort(flat, kind="stable")
-        places, starts = np.unique(flat[order], return_index=True)
-        out[places] += np.add.reduceat(rows[order], starts, axis=0)
-    return np.ascontiguousarray(np.moveaxis(out, 0, axis))
-
-
-def max_pool2d(x: Array, *, kernel: Any, stride: Any, padding: Any) -> tuple[Array, Array]:
-    """One pass over the kernel's elements, each a strided slice of the image."""
-    if not any(map(any, padding)):
-        return _max_pool2d_unpadded(x, kernel, stride)
-    (top, _), (left, _) = padding
-    h, w = x.shape[2:]
-    low = np.asarray(-np.inf, x.dtype)
-    padded = np.pad(x, ((0, 0), (0, 0), *padding), constant_values=low) if any(map(any, padding)) else x
-    shape = windows(padded, kernel, stride).shape[:4]
-    rows = np.arange(shape[2])[:, None] * stride[0] - top
-    cols = np.arange(shape[3])[None, :] * stride[1] - left
-    best = np.full(shape, low, x.dtype)
-    place = np.full(shape, -1, np.int64)
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            part = padded[
-                :,
-                :,
-                i : i + stride[0] * (shape[2] - 1) + 1 : stride[0],
-                j : j + stride[1] * (shape[3] - 1) + 1 : stride[1],
-            ]
-            inside = (rows + i >= 0) & (rows + i < h) & (cols + j >= 0) & (cols + j < w)
-            # later elements win only by being larger (or the first NaN), so the first maximum stays
-            wins = ((part > best) | (place < 0) | (np.isnan(part) & ~np.isnan(best))) & inside
-            best = np.where(wins, part, best)
-            place = np.where(wins, (rows + i) * w + (cols + j), place)
-    return best, place
-
-
-def _max_pool2d_unpadded(x: Array, kernel: Any, stride: Any) -> tuple[Array, Array]:
-    h, w = x.shape[2:]
-    oh, ow = (h - kernel[0]) // stride[0] + 1, (w - kernel[1]) // stride[1] + 1
-    best = np.array(x[:, :, : stride[0] * (oh - 1) + 1 : stride[0], : stride[1] * (ow - 1) + 1 : stride[1]])
-    which = np.zeros(best.shape, np.int64)  # place of the best element relative to the window's first
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            if i or j:
-                part = x[:, :, i : i + stride[0] * (oh - 1) + 1 : stride[0], j : j + stride[1] * (ow - 1) + 1 : stride[1]]
-                # larger, or the first NaN: an equal element that comes later never wins
-                np.copyto(which, i * w + j, where=~(part <= best) & (best == best))
-                np.maximum(best, part, out=best)
-    which += np.arange(oh)[:, None] * (stride[0] * w) + np.arange(ow) * stride[1]
-    return best, which
-
-
-def avg_pool2d(x: Array, *, kernel: Any, stride: Any, padding: Any) -> Array:
-    """Sum of one strided slice for each element of the kernel."""
-    padded = np.pad(x, ((0, 0), (0, 0), *padding)) if any(map(any, padding)) else x
-    shape = windows(padded, kernel, stride).shape[:4]
-    total = np.zeros(shape, x.dtype)
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            total += padded[
-                :,
-                :,
-                i : i + stride[0] * (shape[2] - 1) + 1 : stride[0],
-                j : j + stride[1] * (shape[3] - 1) + 1 : stride[1],
-            ]
-    return np.asarray(total / np.asarray(kernel[0] * kernel[1], x.dtype))
-
-
-def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
-    """Summation in the order of the updates, on flat places."""
-    check_indices(indices, x.shape[axis], "scatter_add")
-    out = np.array(x, order="C")
-    if not indices.size:
-        return out
-    at = np.where(indices < 0, indices + x.shape[axis], indices)
-    stride = [int(np.prod(x.shape[i + 1 :], dtype=np.int64)) for i in range(x.ndim)]
-    flat = at * stride[axis]
-    for i, n in enumerate(indices.shape):
-        if i != axis:
-            flat = flat + (np.arange(n) * stride[i]).reshape([-1 if k == i else 1 for k in range(x.ndim)])
-    if x.dtype.kind == "f" and x.dtype.itemsize >= 4:
-        # bincount adds in float64, in order
-        out += np.bincount(flat.reshape(-1), updates.reshape(-1), out.size).reshape(out.shape).astype(x.dtype)
-    else:
-        np.add.at(out.reshape(-1), flat.reshape(-1), updates.reshape(-1))
-    return out
 
 
 def _last(reference: Callable[..., Array]) -> Callable[..., Array]:
@@ -130,15 +38,61 @@ def _layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> Array:
     return found
 
 
+def standardize(x: Array, weight: Array, bias: Array, *, axes: Any, eps: float) -> tuple[Array, Array, Array]:
+    """The reference in fewer passes, on contiguous memory, where NumPy adds pairwise."""
+    x = np.ascontiguousarray(x)
+    mean = np.mean(x, axes, keepdims=True, dtype=x.dtype)
+    y = x - mean
+    var = np.mean(y * y, axes, keepdims=True, dtype=x.dtype)
+    y *= weight / np.sqrt(var + np.asarray(eps, x.dtype))
+    y += bias
+    return y, mean, var
+
+
+def standardize_gradient(
+    g: Array, x: Array, weight: Array, mean: Array, variance: Array, *, axes: Any, eps: float
+) -> tuple[Array, Array, Array]:
+    """The reference in fewer passes where weight and bias are the same for all values that share a mean."""
+    lead = x.ndim - weight.ndim
+    if any(a >= lead and weight.shape[a - lead] > 1 for a in axes):
+        found: tuple[Array, Array, Array] = gradient_of_standardize.reference(g, x, weight, mean, variance, axes=axes, eps=eps)
+        return found
+    over: dict[str, Any] = {"axis": axes, "keepdims": True, "dtype": x.dtype}
+    inverse = 1 / np.sqrt(variance + np.asarray(eps, x.dtype))
+    c = x - mean
+    by_place = g * c
+    total, along = np.sum(g, **over), np.sum(by_place, **over) * inverse
+    scale = weight * inverse
+    share = np.asarray(1 / (x.size / total.size), x.dtype) if total.size else x.dtype.type(0)
+    gx = np.multiply(g, scale, out=by_place)
+    c *= along * inverse * scale * share
+    gx -= c
+    gx -= scale * total * share
+    axes = tuple(i for i in range(x.ndim) if i < lead or weight.shape[i - lead] == 1)
+    small = (np.sum(s, axes, dtype=x.dtype).reshape(weight.shape) for s in (along, total))
+    return gx, *small
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "maximum": np.maximum,
     "minimum": np.minimum, "negative": np.negative, "abs": np.abs, "exp": np.exp, "expm1": np.expm1, "log": np.log,
-    "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "sign": np.sign,
+    "log2": np.log2, "log10": np.log10, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
+    "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "hypot": np.hypot,
+    "logaddexp": np.logaddexp, "copysign": np.copysign, "sign": np.sign, "conj": np.conjugate,
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    "bitwise_invert": np.bitwise_invert, "bitwise_left_shift": np.left_shift, "bitwise_right_shift": np.right_shift,
+    "gelu": gelu, "gelu_gradient": gelu_gradient,
     "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal, "greater": np.greater,
     "greater_equal": np.greater_equal, "logical_and": np.logical_and, "logical_or": np.logical_or,
     "logical_xor": np.logical_xor, "logical_not": np.logical_not,
-    "relu": _relu, "erf": erf, "matmul": matmul, "conv2d": conv2d, "conv2d_input": conv2d_input, "conv2d_weight": conv2d_weight,
-    "index_add": index_add, "scatter_add": scatter_add, "max_pool2d": max_pool2d, "avg_pool2d": avg_pool2d,
+    "relu": _relu, "erf": erf, "matmul": matmul, "conv": conv, "conv_input": conv_input, "conv_weight": conv_weight,
+    "index_add": index_add, "scatter": scatter, "scatter_add": scatter_add, "scatter_reduce": scatter_reduce,
+    "max_pool": max_pool,
     "softmax": _last(softmax.reference), "log_softmax": _last(log_softmax.reference),
-    "layer_norm": _layer_norm,
+    "top_k": top_k, "layer_norm": _layer_norm, "standardize": standardize,
+    "standardize_gradient": standardize_gradient, **linalg.KERNELS,
 }  # fmt: skip
+
+REAL_UFUNCS: dict[str, np.ufunc] = {"log1p": np.log1p}
+"""What an op's reference runs on real operands, for references that treat complex ones otherwise: their fast kernels."""

@@ -7,6 +7,9 @@ Sources: in float64, W. J. Cody, "Rational Chebyshev approximations for the erro
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
 from firebrick.ops.declare import Array
@@ -72,6 +75,29 @@ def _middle(y: Array) -> Array:
     return np.asarray(np.exp(-head * head) * np.exp(-tail) * (num + _C[7]) / (den + _D[7]))
 
 
+_BLOCK = 1 << 14
+"""Elements computed at a time, so that the many intermediate arrays stay in the processor's caches."""
+
+
+def _in_blocks(kernel: Callable[..., Array]) -> Callable[..., Array]:
+    """An elementwise kernel of operands of one shape and dtype, run on one block after the other."""
+
+    def run(*operands: Array) -> Array:
+        x = operands[0]
+        if x.size <= _BLOCK:
+            return kernel(*operands)
+        rows = [np.ascontiguousarray(v).reshape(-1) for v in operands]
+        out = np.empty(x.shape, x.dtype)
+        flat = out.reshape(-1)
+        for start in range(0, x.size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            flat[part] = kernel(*(row[part] for row in rows))
+        return out
+
+    return run
+
+
+@_in_blocks
 def erf(x: Array) -> Array:
     """The error function."""
     if x.dtype == np.float32:
@@ -81,3 +107,22 @@ def erf(x: Array) -> Array:
     small = _small(np.clip(wide, -0.46875, 0.46875))
     large = np.copysign(1.0 - _middle(np.clip(y, 0.46875, 6.0)), wide)
     return np.where(np.isnan(wide), wide, np.where(y <= 0.46875, small, large)).astype(x.dtype)
+
+
+def _distribution(x: Array) -> Array:
+    """Φ(x), the normal distribution function, in x's dtype."""
+    half = x.dtype.type(0.5)
+    return np.asarray(half + half * erf(x * x.dtype.type(math.sqrt(0.5))))
+
+
+@_in_blocks
+def gelu(x: Array) -> Array:
+    """x · Φ(x)."""
+    return np.asarray(x * _distribution(x))
+
+
+@_in_blocks
+def gelu_gradient(g: Array, x: Array) -> Array:
+    """g · (Φ(x) + x · φ(x))."""
+    density = np.exp(x * x * x.dtype.type(-0.5)) * x.dtype.type(1 / math.sqrt(2 * math.pi))
+    return np.asarray(g * (_distribution(x) + x * density))

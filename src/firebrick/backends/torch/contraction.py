@@ -1,4 +1,4 @@
-"""Matrix products and 2-D convolution with its two adjoints.
+"""Matrix products, and convolution with its two adjoints.
 
 float32 stays float32: TF32, which cuDNN would use by default, has 10 bits of fraction. Asymmetric padding, which
 PyTorch's convolutions lack, is written out before and cut off after.
@@ -60,38 +60,42 @@ def _symmetric(padding: Any) -> bool:
 
 
 def _padded(x: Any, padding: Any) -> Any:
-    (top, bottom), (left, right) = padding
-    return functional.pad(x, (left, right, top, bottom))
+    return functional.pad(x, [a for pair in reversed(padding) for a in pair])
+
+
+_CONV = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+_INPUT = {1: grad.conv1d_input, 2: grad.conv2d_input, 3: grad.conv3d_input}
+_WEIGHT = {1: grad.conv1d_weight, 2: grad.conv2d_weight, 3: grad.conv3d_weight}
 
 
 @in_float32_on_cpu
-def conv2d(x: Any, weight: Any, *, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+def conv(x: Any, weight: Any, *, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     """Cross-correlation of images with kernels."""
     even = _symmetric(padding)
     image = x if even else _padded(x, padding)
     pads = tuple(a for a, _ in padding) if even else 0
     with _exact(x):
-        return functional.conv2d(image, weight, None, stride, pads, dilation, groups)
+        return _CONV[len(stride)](image, weight, None, stride, pads, dilation, groups)
 
 
 @in_float32_on_cpu
-def conv2d_input(g: Any, weight: Any, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+def conv_input(g: Any, weight: Any, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     """The adjoint in the images."""
     shape = (g.shape[0], weight.shape[1] * groups)
     if not g.numel() or not weight.numel():
         return g.new_zeros((*shape, *size))
+    even = _symmetric(padding)
+    whole = (*shape, *(n if even else n + a + b for n, (a, b) in zip(size, padding, strict=True)))
+    pads = tuple(a for a, _ in padding) if even else 0
     with _exact(g):
-        if _symmetric(padding):
-            pads = tuple(a for a, _ in padding)
-            return grad.conv2d_input((*shape, *size), weight, g, stride, pads, dilation, groups)
-        (top, bottom), (left, right) = padding
-        whole = (*shape, size[0] + top + bottom, size[1] + left + right)
-        spread = grad.conv2d_input(whole, weight, g, stride, 0, dilation, groups)
-    return spread[:, :, top : top + size[0], left : left + size[1]].contiguous()
+        spread = _INPUT[len(stride)](whole, weight, g, stride, pads, dilation, groups)
+    if even:
+        return spread
+    return spread[(..., *(slice(a, a + n) for n, (a, _) in zip(size, padding, strict=True)))].contiguous()
 
 
 @in_float32_on_cpu
-def conv2d_weight(x: Any, g: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+def conv_weight(x: Any, g: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     """The adjoint in the weight."""
     shape = (g.shape[1], x.shape[1] // groups, *kernel)
     if not g.numel() or not x.numel():
@@ -100,9 +104,7 @@ def conv2d_weight(x: Any, g: Any, *, kernel: Any, stride: Any, padding: Any, dil
     image = x if even else _padded(x, padding)
     pads = tuple(a for a, _ in padding) if even else 0
     with _exact(x):
-        return grad.conv2d_weight(image, shape, g, stride, pads, dilation, groups)
+        return _WEIGHT[len(stride)](image, shape, g, stride, pads, dilation, groups)
 
 
-KERNELS: dict[str, Kernel] = {
-    "matmul": matmul, "conv2d": conv2d, "conv2d_input": conv2d_input, "conv2d_weight": conv2d_weight,
-}  # fmt: skip
+KERNELS: dict[str, Kernel] = {"matmul": matmul, "conv": conv, "conv_input": conv_input, "conv_weight": conv_weight}

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from firebrick.backends.torch.memory import TORCH
 from firebrick.backends.torch.precision import HALVES, Kernel, in_float32
-from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import DType, float8_e4m3fn, float8_e5m2
 
 
 def _safe_divisor(x2: Any) -> tuple[Any, Any]:
@@ -29,6 +30,17 @@ def _in_float64(kernel: Kernel, x1: Any, x2: Any) -> Any:
     if x1.dtype is torch.float32 and x1.device.type != "mps":
         return kernel(x1.double(), x2.double()).float()
     return kernel(x1, x2)
+
+
+def _in_float64_on_cpu(kernel: Kernel) -> Kernel:
+    """For functions whose vectorised float32 kernel halves an exponential that has overflowed already."""
+
+    def run(x: Any) -> Any:
+        if x.dtype is torch.float32 and x.device.type == "cpu":
+            return kernel(x.double()).float()
+        return kernel(x)
+
+    return run
 
 
 @in_float32
@@ -87,6 +99,61 @@ def erf(x: Any) -> Any:
     return torch.erf(x)
 
 
+def gelu(x: Any) -> Any:
+    """PyTorch's own, whose float32 kernel squares x: where that might overflow, the result is x itself."""
+    out = functional.gelu(x)
+    # one cheap pass finds that there is nothing to mend (False for NaN too); elsewhere it would wait for the device
+    if x.device.type == "cpu" and (not x.numel() or bool(x.amax() <= 1e4)):
+        return out
+    return torch.where(x > 1e4, x, out)
+
+
+def gelu_gradient(g: Any, x: Any) -> Any:
+    """PyTorch's own kernel of gelu's backward pass."""
+    return torch.ops.aten.gelu_backward(g, x, approximate="none")
+
+
+def _shift(kernel: Any, out_of_width: Any) -> Kernel:
+    """A shift under which amounts that are negative or too large, undefined in C, shift everything out."""
+
+    def run(x1: Any, x2: Any) -> Any:
+        width = 8 * x1.element_size()
+        beyond = (x2 < 0) | (x2 >= width)
+        shifted = kernel(x1, torch.where(beyond, 0, x2))
+        return torch.where(beyond, out_of_width(x1), shifted)
+
+    return run
+
+
+def nextafter(x1: Any, x2: Any, *, dtype: DType) -> Any:
+    """Half precision by its bits, in which neighbours of one sign are neighbouring integers."""
+    if x1.dtype not in HALVES:
+        return torch.nextafter(x1, x2)
+    x1, x2 = torch.broadcast_tensors(x1, x2)
+    bits = x1.contiguous().view(torch.int16)
+    away = (x1 < x2) == (x1 > 0)
+    stepped = torch.where(away, bits + 1, bits - 1).view(x1.dtype)
+    least = torch.where(x2 > 0, 1, -32767).to(torch.int16).view(x1.dtype)
+    moved = torch.where(x1 == 0, least, stepped)
+    nan = torch.isnan(x1) | torch.isnan(x2)
+    return torch.where(nan, float("nan"), torch.where(x1 == x2, x2, moved))
+
+
+def _complex(re: Any, im: Any) -> Any:
+    return torch.complex(re.float(), im.float()) if re.dtype in HALVES else torch.complex(re, im)
+
+
+def _in_complex128(kernel: Kernel) -> Kernel:
+    """complex64 rounded once, where PyTorch's own complex64 kernel loses digits; MPS has no complex128."""
+
+    def run(*operands: Any) -> Any:
+        if operands[0].dtype is torch.complex64 and operands[0].device.type != "mps":
+            return kernel(*(x.to(torch.complex128) for x in operands)).to(torch.complex64)
+        return kernel(*operands)
+
+    return run
+
+
 def clip(x: Any, low: Any, high: Any) -> Any:
     """min(max(x, low), high), NaN where any of the three is."""
     return torch.minimum(torch.maximum(x, low), high)
@@ -117,6 +184,21 @@ def _float_to_int(x: Any, dtype: DType) -> Any:
     return whole.to(TORCH[dtype])
 
 
+_BYTES = frozenset({TORCH[float8_e4m3fn], TORCH[float8_e5m2]})
+_E4M3_TOP = 464.0  # numbers past this, half a step above the largest, have no e4m3fn
+
+
+def _to_bytes(x: Any, dtype: DType) -> Any:
+    """An 8-bit float, by way of float32. PyTorch's e4m3fn saturates; the table's overflows to NaN."""
+    wide = x.float()
+    out = wide.to(TORCH[dtype])
+    if dtype is float8_e4m3fn:
+        bits = out.view(torch.uint8)
+        lost = torch.where(torch.signbit(wide), 0xFF, 0x7F).to(torch.uint8)
+        out = torch.where(wide.abs() > _E4M3_TOP, lost, bits).view(out.dtype)
+    return out
+
+
 def cast(x: Any, *, dtype: DType) -> Any:
     """A copy as another dtype."""
     to = TORCH[dtype]
@@ -124,19 +206,54 @@ def cast(x: Any, *, dtype: DType) -> Any:
         return x.clone()
     if dtype.kind == "bool":
         return x.to(torch.bool)
-    if x.is_complex() and dtype.kind != "complex":
-        x = x.real
+    if dtype.is_integer and x.dtype in _BYTES:
+        x = x.float()
     if x.is_floating_point() and dtype.is_integer:
         return _float_to_int(x, dtype)
+    if dtype.kind == "storage":
+        return _to_bytes(x, dtype)
+    if x.dtype in _BYTES:
+        x = x.float()
     return x.to(to, copy=True)
+
+
+_BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
+
+
+def where(condition: Any, x1: Any, x2: Any) -> Any:
+    """x1 where condition holds, else x2.
+
+    PyTorch's own kernel branches at each element on the CPU, which a random mask makes five times as slow as a product; a
+    choice against 0 (dropout, its gradient, that of relu) is therefore made by a mask of bits there, to the same bits.
+    """
+    if x1.device.type == "cpu" and x1.dtype in _BITS:
+        if x2.ndim == 0 and x1.shape == condition.shape and _is_zero(x2):
+            return _masked(x1, condition)
+        if x1.ndim == 0 and x2.shape == condition.shape and _is_zero(x1):
+            return _masked(x2, ~condition)
+    return torch.where(condition, x1, x2)
+
+
+def _is_zero(x: Any) -> bool:
+    """Whether a 0-d tensor is +0, whose bits are all 0."""
+    value = x.item()
+    return value == 0 and not np.signbit(value)
+
+
+def _masked(x: Any, keep: Any) -> Any:
+    bits = _BITS[x.dtype]
+    return keep.to(bits).neg_().bitwise_and_(x.view(bits)).view(x.dtype)
 
 
 # kernels that are PyTorch's own functions; those of INTO also write into ``out=``
 INTO: dict[str, Kernel] = {
     "add": torch.add, "subtract": torch.subtract, "multiply": torch.multiply, "divide": torch.divide,
     "maximum": torch.maximum, "minimum": torch.minimum, "negative": torch.negative, "exp": torch.exp,
-    "log": torch.log, "log1p": torch.log1p, "sqrt": torch.sqrt, "sin": torch.sin, "cos": torch.cos,
-    "tanh": torch.tanh,
+    "log": torch.log, "log1p": torch.log1p, "log2": torch.log2, "log10": torch.log10, "sqrt": torch.sqrt, "sin": torch.sin,
+    "cos": torch.cos, "tan": torch.tan, "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "atan2": torch.atan2,
+    "tanh": torch.tanh, "asinh": torch.asinh, "acosh": torch.acosh,
+    "atanh": torch.atanh, "copysign": torch.copysign, "bitwise_and": torch.bitwise_and, "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor, "bitwise_invert": torch.bitwise_not,
     "equal": torch.eq, "not_equal": torch.ne, "less": torch.lt, "less_equal": torch.le, "greater": torch.gt,
     "greater_equal": torch.ge, "logical_and": torch.logical_and, "logical_or": torch.logical_or,
     "logical_xor": torch.logical_xor, "logical_not": torch.logical_not,
@@ -146,8 +263,14 @@ PLAIN: dict[str, Kernel] = {
     **INTO,
     "floor_divide": floor_divide, "remainder": remainder, "pow": torch.pow, "abs": torch.abs, "sign": sign,
     "expm1": torch.expm1, "sigmoid": sigmoid, "erf": erf, "relu": torch.relu, "floor": _whole(torch.floor),
-    "ceil": _whole(torch.ceil), "round": _whole(torch.round), "isnan": torch.isnan, "isinf": torch.isinf,
-    "isfinite": torch.isfinite, "where": torch.where, "clip": clip,
+    "ceil": _whole(torch.ceil), "trunc": _whole(torch.trunc), "hypot": in_float32(torch.hypot),
+    "sinh": in_float32(_in_float64_on_cpu(torch.sinh)), "cosh": in_float32(_in_float64_on_cpu(torch.cosh)),
+    "logaddexp": in_float32(torch.logaddexp), "gelu": in_float32(gelu), "gelu_gradient": in_float32(gelu_gradient),
+    "bitwise_left_shift": _shift(torch.bitwise_left_shift, torch.zeros_like),
+    "bitwise_right_shift": _shift(torch.bitwise_right_shift, lambda x: torch.where(x < 0, -1, 0).to(x.dtype)),
+    "real": lambda x: x.real.clone(), "imag": lambda x: x.imag.clone(), "conj": torch.conj_physical, "complex": _complex,
+    "round": _whole(torch.round), "isnan": torch.isnan, "isinf": torch.isinf,
+    "isfinite": torch.isfinite, "where": where, "clip": clip,
 }  # fmt: skip
 
-KERNELS: dict[str, Kernel] = {**PLAIN, "cast": cast}
+KERNELS: dict[str, Kernel] = {**PLAIN, "cast": cast, "nextafter": nextafter}

@@ -22,7 +22,7 @@ from firebrick.backends.torch.capability import missing_capability
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
-from firebrick.core.dtypes import DType, bfloat16, complex128, float16, float64, int64, uint16, uint32, uint64
+from firebrick.core.dtypes import DType, bfloat16, complex128, float16, float32, float64, int64, uint16, uint32, uint64
 from firebrick.core.errors import ExecutionError
 from firebrick.core.op import Op
 
@@ -89,9 +89,9 @@ class TorchBackend(Backend):
         return {"name": host_platform.processor() or host_platform.machine(), "driver": driver}
 
     def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
-        if device.platform == "mps" and dtype in (float64, complex128):
+        if device.platform == "mps" and (dtype in (float64, complex128) or dtype.kind == "storage"):
             return frozenset()
-        if dtype in _STORED_ONLY:
+        if dtype in _STORED_ONLY or dtype.kind == "storage":
             return frozenset({STORAGE})
         if device.platform == "cuda" and dtype in _MATRIX_UNITS:
             capability = self._torch.cuda.get_device_capability(device.index)
@@ -100,6 +100,8 @@ class TorchBackend(Backend):
         return frozenset({STORAGE, ARITHMETIC})
 
     def compute_dtype(self, device: Device, dtype: DType) -> DType:
+        if dtype.kind == "storage":
+            return float32
         return int64 if dtype in (uint16, uint32) else dtype
 
     # state and time

@@ -1,7 +1,8 @@
-"""The table of kernels, and how uint16, uint32 and uint64, for which PyTorch has few, run on those of signed types.
+"""The table of kernels, and how uint16, uint32, uint64 and the 8-bit floats, for which PyTorch has few, run on those of others.
 
 Moving and comparing bits does not depend on the sign, and sums and products wrap alike. The rest of uint16 and
-uint32 arithmetic fits into int64 and is cut back to size. The rest of uint64 is not supported.
+uint32 arithmetic fits into int64 and is cut back to size. The rest of uint64 is not supported. The 8-bit floats are moved
+only, as bytes, or cast.
 """
 
 from __future__ import annotations
@@ -11,24 +12,26 @@ from typing import Any
 import numpy as np
 import torch
 
-from firebrick.backends.torch import contraction, elementwise, pooling, random, reduction, structure
+from firebrick.backends.torch import contraction, elementwise, linalg, pooling, random, reduction, structure
 from firebrick.backends.torch.memory import FIREBRICK, TORCH, aval
 from firebrick.backends.torch.precision import Kernel
-from firebrick.core.dtypes import DType, uint16, uint32, uint64
+from firebrick.core.dtypes import DType, float8_e4m3fn, float8_e5m2, uint16, uint32, uint64
 from firebrick.core.op import Op
 
 KERNELS: dict[str, Kernel] = {
     **elementwise.KERNELS, **reduction.KERNELS, **structure.KERNELS, **contraction.KERNELS, **pooling.KERNELS,
-    **random.KERNELS,
+    **random.KERNELS, **linalg.KERNELS,
 }  # fmt: skip
 
 UNSIGNED = frozenset({uint16, uint32, uint64})
-_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+_BYTES = {TORCH[d]: torch.uint8 for d in (float8_e4m3fn, float8_e5m2)}
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64, **_BYTES}
 _OWN = frozenset({"cast", "random_bits", "random_uniform"})
 _BITWISE = frozenset({
-    "reshape", "permute", "broadcast_to", "slice", "flip", "to_device", "pad", "concat", "take", "gather", "scatter",
+    "reshape", "permute", "broadcast_to", "slice", "flip", "split", "to_device", "pad", "concat", "take", "gather", "scatter",
     "slice_update", "where", "equal", "not_equal", "add", "subtract", "multiply", "negative", "sum", "prod",
-    "matmul", "index_add", "scatter_add",
+    "matmul", "index_add", "scatter_add", "cumulative_sum", "cumulative_prod", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "bitwise_invert", "bitwise_left_shift",
 })  # fmt: skip
 
 
@@ -59,9 +62,10 @@ def _run_unsigned(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> An
     unsigned = next((d for d in _values(op, tuple(x.dtype for x in inputs)) if d in _SIGNED), None)
     if unsigned is None or op.name in _OWN:
         return kernel(*inputs, **params)
-    moves = op.name in _BITWISE
+    moves = op.name in _BITWISE or unsigned in _BYTES
     if op.name == "pad":
-        params = {**params, "value": np.asarray(params["value"]).astype(FIREBRICK[unsigned].np).astype(np.int64)}
+        value = np.asarray(params["value"]).astype(FIREBRICK[unsigned].np)
+        params = {**params, "value": value.view(np.uint8) if unsigned in _BYTES else value.astype(np.int64)}
     held = tuple(
         x if x.dtype is not unsigned or op.operand(i).name == "indices"
         else x.view(_SIGNED[unsigned]) if moves else x.to(torch.int64)
@@ -69,6 +73,8 @@ def _run_unsigned(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> An
     )  # fmt: skip
     result = kernel(*held, **params)
     if moves:
+        if isinstance(result, tuple):
+            return tuple(r.view(unsigned) for r in result)
         return result if result.dtype is torch.bool else result.view(unsigned)
     inferred = op.infer(*(aval(x) for x in inputs), **params)
     if not isinstance(result, tuple):

@@ -1,6 +1,6 @@
 """Torch tensors and host arrays: dtypes of both, copies between them, DLPack, and what an allocator's error looks like.
 
-bfloat16 has no NumPy of its own, so it travels as the bits of int16.
+bfloat16 and the 8-bit floats have no NumPy of their own, so they travel as the bits of integers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 
@@ -23,8 +22,13 @@ Array = np.ndarray[Any, Any]
 TORCH: dict[DType, Any] = {d: getattr(torch, d.name) for d in dtypes.ALL}
 FIREBRICK: dict[Any, DType] = {t: d for d, t in TORCH.items()}
 
-_BITS = np.dtype(np.int16)
-_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+# NumPy dtype → integer of its size, for the dtypes that NumPy itself lacks; and the same for PyTorch's
+_BITS: dict[Any, Any] = {
+    dtypes.bfloat16.np: np.dtype(np.int16),
+    dtypes.float8_e4m3fn.np: np.dtype(np.uint8),
+    dtypes.float8_e5m2.np: np.dtype(np.uint8),
+}
+_TORCH_BITS = {TORCH[dtypes.dtype(own)]: getattr(torch, bits.name) for own, bits in _BITS.items()}
 # below this, pinning costs more than the slower copy
 _PIN_FROM = 1 << 20
 
@@ -47,19 +51,20 @@ def from_host(array: Array, device: Device) -> Any:
     host = np.asarray(array, order="C")
     if device.platform == "cpu" or not host.flags.writeable:
         host = np.array(array, order="C")
-    bits = host.view(_BITS) if host.dtype == _BFLOAT16 else host
-    made = torch.from_numpy(bits)
-    if bits is not host:
-        made = made.view(torch.bfloat16)
+    bits: Any = _BITS.get(host.dtype)
+    made = torch.from_numpy(host if bits is None else host.view(bits))
+    if bits is not None:
+        made = made.view(TORCH[dtypes.dtype(host.dtype)])
     return made if device.platform == "cpu" else made.to(place(device))
 
 
 def to_host(native: Any) -> Array:
     """The values as a NumPy array: the same memory on the CPU, a copy from elsewhere."""
     here = native.cpu().resolve_conj().resolve_neg()
-    if here.dtype is torch.bfloat16:
-        bits: Array = here.view(torch.int16).numpy()
-        return bits.view(_BFLOAT16)
+    as_bits = _TORCH_BITS.get(here.dtype)
+    if as_bits is not None:
+        bits: Array = here.view(as_bits).numpy()
+        return bits.view(FIREBRICK[here.dtype].np)
     array: Array = here.numpy()
     return array
 
@@ -71,7 +76,8 @@ def pinned(arrays: Sequence[Array]) -> list[Array]:
         if a.nbytes < _PIN_FROM:
             out.append(a)
             continue
-        bits = torch.int16 if a.dtype == _BFLOAT16 else TORCH[dtypes.dtype(a.dtype)]
+        own = TORCH[dtypes.dtype(a.dtype)]
+        bits = _TORCH_BITS.get(own, own)
         staged: Array = torch.empty(a.shape, dtype=bits, pin_memory=True).numpy().view(a.dtype)
         staged[...] = a
         out.append(staged)

@@ -1,16 +1,20 @@
-"""2-D pooling. PyTorch's kernels serve where the padding is even and small; NaN and odd paddings take a loop over
-the window's elements, each a strided slice of the image."""
+"""Pooling. PyTorch's kernels serve where the padding is even and small; NaN and odd paddings take a loop over the window's
+elements, each a strided slice of the images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.nn import functional
 
 from firebrick.backends.torch.precision import Kernel, in_float32
-from firebrick.ops.convolution import out_size
+from firebrick.ops.convolution import elements
+from firebrick.ops.declare import size_of
+from firebrick.ops.pooling import image_places
+
+_MAX = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
+_AVG = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
 
 def _native(kernel: Any, padding: Any) -> bool:
@@ -19,68 +23,57 @@ def _native(kernel: Any, padding: Any) -> bool:
 
 
 def _padded(x: Any, padding: Any, value: float) -> Any:
-    (top, bottom), (left, right) = padding
-    return functional.pad(x, (left, right, top, bottom), value=value)
+    return functional.pad(x, [a for pair in reversed(padding) for a in pair], value=value)
 
 
-def _elements(x: Any, hw: Any, kernel: Any, stride: Any) -> Iterator[tuple[int, int, Any]]:
-    """For each element (i, j) of the window: the part of padded images that it meets."""
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            rows = slice(i, i + stride[0] * (hw[0] - 1) + 1, stride[0])
-            yield i, j, x[:, :, rows, j : j + stride[1] * (hw[1] - 1) + 1 : stride[1]]
-
-
-def max_pool2d_by_element(x: Any, *, kernel: Any, stride: Any, padding: Any) -> tuple[Any, Any]:
+def max_pool_by_element(x: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any]:
     """Any padding; the first maximum stays, or the first NaN."""
-    (top, _), (left, _) = padding
-    h, w = x.shape[2:]
-    hw = [out_size(x.shape[i + 2], kernel[i], stride[i], padding[i], 1) for i in (0, 1)]
-    rows = torch.arange(hw[0], device=x.device)[:, None] * stride[0] - top
-    cols = torch.arange(hw[1], device=x.device)[None, :] * stride[1] - left
-    low = -float("inf")
-    best = x.new_full((*x.shape[:2], *hw), low)
-    place = torch.full(best.shape, -1, dtype=torch.int64, device=x.device)
-    for i, j, part in _elements(_padded(x, padding, low), hw, kernel, stride):
-        r, c = rows + i, cols + j
-        wins = (part > best) | (place < 0) | (torch.isnan(part) & ~torch.isnan(best))
-        wins = wins & (r >= 0) & (r < h) & (c >= 0) & (c < w)
-        best = torch.where(wins, part, best)
-        place = torch.where(wins, r * w + c, place)
+    xp = _padded(x, padding, -float("inf"))
+    best: Any = None
+    place: Any = None
+    for part, inside, where in image_places(x.shape[2:], kernel, stride, padding, dilation):
+        each = xp[part]
+        if best is None:
+            best = torch.full_like(each, -float("inf"))
+            place = torch.full(each.shape, -1, dtype=torch.int64, device=x.device)
+        wins = (each > best) | (place < 0) | (torch.isnan(each) & ~torch.isnan(best))
+        wins = wins & torch.asarray(inside, device=x.device)
+        best = torch.where(wins, each, best)
+        place = torch.where(wins, torch.asarray(where, device=x.device), place)
     return best, place
 
 
-def max_pool2d(x: Any, *, kernel: Any, stride: Any, padding: Any) -> tuple[Any, Any]:
+def max_pool(x: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any]:
     """PyTorch's kernel keeps the last NaN of a window; the table says the first."""
-    if _native(kernel, padding):
+    if _native(kernel, padding) and x.numel():
         pads = tuple(a for a, _ in padding)
-        values, at = functional.max_pool2d(x, kernel, stride, pads, return_indices=True)
+        values, at = _MAX[len(kernel)](x, kernel, stride, pads, dilation, return_indices=True)
         if not bool(torch.isnan(values).any()):
             return values, at
-    return max_pool2d_by_element(x, kernel=kernel, stride=stride, padding=padding)
+    return max_pool_by_element(x, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
 
 
 @in_float32
-def avg_pool2d(x: Any, *, kernel: Any, stride: Any, padding: Any) -> Any:
+def avg_pool(x: Any, *, kernel: Any, stride: Any, padding: Any) -> Any:
     """Padding counts as zeros."""
+    pool = _AVG[len(kernel)]
+    if not x.numel():
+        return pool(_padded(x.new_zeros((1, 1, *x.shape[2:])), padding, 0.0), kernel, stride).expand(
+            *x.shape[:2], *[-1] * len(kernel)
+        )
     if _native(kernel, padding):
-        return functional.avg_pool2d(x, kernel, stride, tuple(a for a, _ in padding), False, True)
-    return functional.avg_pool2d(_padded(x, padding, 0.0), kernel, stride)
+        return pool(x, kernel, stride, tuple(a for a, _ in padding), False, True)
+    return pool(_padded(x, padding, 0.0), kernel, stride)
 
 
 @in_float32
-def avg_pool2d_input(g: Any, *, size: Any, kernel: Any, stride: Any, padding: Any) -> Any:
+def avg_pool_input(g: Any, *, size: Any, kernel: Any, stride: Any, padding: Any) -> Any:
     """Each window's share, added to the elements it came from."""
-    (top, bottom), (left, right) = padding
-    out = g.new_zeros((*g.shape[:2], size[0] + top + bottom, size[1] + left + right))
-    share = g / (kernel[0] * kernel[1])
-    for _, _, part in _elements(out, g.shape[2:], kernel, stride):
-        part.add_(share)
-    return out[:, :, top : top + size[0], left : left + size[1]].contiguous()
+    out = g.new_zeros((*g.shape[:2], *(n + a + b for n, (a, b) in zip(size, padding, strict=True))))
+    share = g / size_of(kernel)
+    for _, part in elements(kernel, g.shape[2:], stride, (1,) * len(kernel)):
+        out[part].add_(share)
+    return out[(..., *(slice(a, a + n) for n, (a, _) in zip(size, padding, strict=True)))].contiguous()
 
 
-KERNELS: dict[str, Kernel] = {
-    "max_pool2d": max_pool2d,
-    "avg_pool2d": avg_pool2d,
-    "avg_pool2d_input": avg_pool2d_input,
-}
+KERNELS: dict[str, Kernel] = {"max_pool": max_pool, "avg_pool": avg_pool, "avg_pool_input": avg_pool_input}

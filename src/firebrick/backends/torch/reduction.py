@@ -1,4 +1,4 @@
-"""Kernels along axes: reductions, places of extrema, sorting, softmax and layer norm.
+"""Kernels along axes: reductions, scans, places of extrema, sorting, searching, softmax and layer norm.
 
 PyTorch reads an empty tuple of axes as "all of them", the op table as "none": each kernel then copies.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from firebrick.backends.torch.precision import HALVES, Kernel, in_float32_on_cpu
+from firebrick.backends.torch.precision import HALVES, Kernel, in_float32, in_float32_on_cpu
 
 Axes = tuple[int, ...]
 
@@ -71,6 +71,75 @@ def sort(x: Any, *, axis: int, descending: bool) -> tuple[Any, Any]:
     return values, at
 
 
+def top_k(x: Any, *, k: int, axis: int, largest: bool) -> tuple[Any, Any]:
+    """PyTorch's, which leaves open which of the k-th value's equals come along, and in what order equals come."""
+    n = x.shape[axis]
+    if not 0 < k <= n // 8 or not x.numel():
+        values, at = sort(x, axis=axis, descending=largest)
+        return values.narrow(axis, 0, k).clone(), at.narrow(axis, 0, k).clone()
+    rows = x.movedim(axis, -1)
+    values, at = torch.topk(rows, k, -1, largest=largest, sorted=True)
+    edge = values[..., -1:]
+    if bool((((rows == edge).sum(-1) > (values == edge).sum(-1)) | edge.isnan().squeeze(-1)).any()):
+        at = _first_k(rows, edge, k, largest)
+    at = torch.sort(at, -1).values
+    values, order = sort(rows.gather(-1, at), axis=-1, descending=largest)
+    return values.movedim(-1, axis), at.gather(-1, order).movedim(-1, axis)
+
+
+def _first_k(rows: Any, edge: Any, k: int, largest: bool) -> Any:
+    """The places of all elements beyond the k-th value, and of the first of its equals, NaN being one of them."""
+    odd, odd_edge = rows != rows, edge != edge
+    beyond = (rows > edge) | (odd & ~odd_edge) if largest else (rows < edge) | (~odd & odd_edge)
+    level = (rows == edge) | (odd & odd_edge)
+    room = k - beyond.sum(-1, keepdim=True)
+    chosen = beyond | (level & (level.cumsum(-1) <= room))
+    return chosen.nonzero()[:, -1].reshape(*rows.shape[:-1], k)
+
+
+def searchsorted(x1: Any, x2: Any, *, right: bool) -> Any:
+    """PyTorch's search, for which NaN is in no order, told that it is the largest."""
+    x1, x2 = x1.contiguous(), x2.contiguous()
+    if not x1.is_floating_point():
+        return torch.searchsorted(x1, x2, right=right)
+    odd = x1.isnan()
+    numbers = x1.numel() - odd.sum()
+    at = torch.searchsorted(x1.masked_fill(odd, torch.inf), x2, right=right).minimum(numbers)
+    return torch.where(x2.isnan(), x1.numel() if right else numbers, at)
+
+
+def _scan(kernel: Kernel) -> Kernel:
+    """A scan of PyTorch's, in the operand's dtype, from the first element or the last."""
+
+    def run(x: Any, *, axis: int, reverse: bool) -> Any:
+        if reverse:
+            return kernel(x.flip(axis), axis, dtype=x.dtype).flip(axis)
+        return kernel(x, axis, dtype=x.dtype)
+
+    return run
+
+
+def _running(kernel: Kernel) -> Kernel:
+    """A running extreme of PyTorch's, and the place it was met at first (PyTorch tells the last)."""
+
+    def run(x: Any, *, axis: int, reverse: bool) -> tuple[Any, Any]:
+        if reverse:
+            values, at = run(x.flip(axis), axis=axis, reverse=False)
+            return values.flip(axis), x.shape[axis] - 1 - at.flip(axis)
+        n = x.shape[axis]
+        if not x.numel():
+            return x.clone(), torch.zeros(x.shape, dtype=torch.int64, device=x.device)
+        best = kernel(x, axis).values
+        now, past = best.narrow(axis, 1, n - 1), best.narrow(axis, 0, n - 1)
+        new = torch.zeros(x.shape, dtype=torch.bool, device=x.device)
+        new.narrow(axis, 1, n - 1).copy_((now != past) & ~((now != now) & (past != past)))
+        here = torch.arange(n, device=x.device).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+        at = torch.cummax(torch.where(new, here, 0), axis).values
+        return x.gather(axis, at), at
+
+    return run
+
+
 def _normalised(kernel: Any) -> Kernel:
     """Softmax or its logarithm. Along another axis than the last, PyTorch adds up one term after the other, so long
     axes are moved there."""
@@ -89,8 +158,63 @@ def layer_norm(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
     return functional.layer_norm(x, x.shape[-1:], weight, bias, eps) if x.numel() else x.clone()
 
 
+def _flat(x: Any) -> Any:
+    """A vector whose elements follow each other in memory: PyTorch's batch norm reads past those that do not."""
+    return x.reshape(-1).contiguous()
+
+
+def standardize(x: Any, weight: Any, bias: Any, *, axes: Any, eps: float) -> tuple[Any, Any, Any]:
+    """PyTorch's batch norm where the axes are its own, else means over the axes."""
+    if x.dtype in HALVES and x.device.type == "cpu":
+        wide = standardize(x.float(), weight.float(), bias.float(), axes=axes, eps=eps)
+        return wide[0].to(x.dtype), wide[1].to(x.dtype), wide[2].to(x.dtype)
+    by_channel = (1, *x.shape[1:2], *[1] * (x.ndim - 2))
+    n = x.numel() // max(1, x.shape[1]) if x.ndim > 1 else 0
+    if axes == (0, *range(2, x.ndim)) and weight.shape == bias.shape == by_channel and n > 1 and x.dtype not in HALVES:
+        mean, var = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+        # with momentum 1 the running statistics become those of the batch
+        y = torch.native_batch_norm(x.contiguous(), _flat(weight), _flat(bias), mean, var, True, 1.0, eps)[0]
+        return y, mean.reshape(by_channel), var.mul_((n - 1) / n).reshape(by_channel)
+    mean = x.mean(axes, keepdim=True)
+    centred = x - mean
+    var = centred.square().mean(axes, keepdim=True)
+    return torch.addcmul(bias, centred, weight / torch.sqrt(var + eps)), mean, var
+
+
+def standardize_gradient(
+    g: Any, x: Any, weight: Any, mean: Any, variance: Any, *, axes: Any, eps: float
+) -> tuple[Any, Any, Any]:
+    """PyTorch's backward pass of batch norm where the axes are its own, else means over the axes."""
+    if x.dtype in HALVES:
+        wide = standardize_gradient(*(t.float() for t in (g, x, weight, mean, variance)), axes=axes, eps=eps)
+        return wide[0].to(x.dtype), wide[1].to(x.dtype), wide[2].to(x.dtype)
+    by_channel = (1, *x.shape[1:2], *[1] * (x.ndim - 2))
+    inverse = torch.rsqrt(variance + eps)
+    if axes == (0, *range(2, x.ndim)) and weight.shape == by_channel and x.numel():
+        flat = (_flat(weight), None, None, _flat(mean), _flat(inverse))
+        found = torch.ops.aten.native_batch_norm_backward(
+            g.contiguous(), x.contiguous(), *flat, True, eps, [True, True, True]
+        )  # fmt: skip
+        return found[0], found[1].reshape(by_channel), found[2].reshape(by_channel)
+    h = (x - mean) * inverse
+    u = g * weight
+    by_place = torch.mean(u * h, axes, keepdim=True)
+    gx = (u - torch.mean(u, axes, keepdim=True)).addcmul_(h, by_place, value=-1).mul_(inverse)
+    return gx, (g * h).sum_to_size(weight.shape), g.sum_to_size(weight.shape).clone()
+
+
+@in_float32
+def rms_norm(x: Any, weight: Any, *, eps: float) -> Any:
+    """Half precision in float32, as the sum of squares may overflow where the mean does not."""
+    return x * (torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight)
+
+
 KERNELS: dict[str, Kernel] = {
+    "standardize": standardize, "standardize_gradient": standardize_gradient, "rms_norm": rms_norm,
     "sum": sum_, "mean": mean, "prod": prod, "max": _over(torch.amax), "min": _over(torch.amin),
     "all": _over(torch.all), "any": _over(torch.any), "argmax": argmax, "argmin": argmin, "sort": sort,
+    "top_k": top_k, "searchsorted": searchsorted, "cumulative_sum": _scan(torch.cumsum),
+    "cumulative_prod": _scan(torch.cumprod), "cumulative_max": _running(torch.cummax),
+    "cumulative_min": _running(torch.cummin),
     "softmax": _normalised(torch.softmax), "log_softmax": _normalised(torch.log_softmax), "layer_norm": layer_norm,
 }  # fmt: skip

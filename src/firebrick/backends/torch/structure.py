@@ -1,6 +1,6 @@
 """Kernels that move elements: reshapes, slices, padding, joining, and indexing with tensors.
 
-Only ``reshape``, ``permute``, ``broadcast_to``, ``slice`` and ``flip`` may return the operand's memory. Sums into
+Only ``reshape``, ``permute``, ``broadcast_to``, ``slice``, ``split`` and ``flip`` may return the operand's memory. Sums into
 equal places, and which of several values stays in one place, do not depend on the order in which threads run.
 """
 
@@ -33,10 +33,11 @@ def _window(x: Any, starts: Any, stops: Any, steps: Any) -> tuple[Any, list[int]
     return x[tuple(key)], flipped
 
 
-def slice_(x: Any, *, starts: Any, stops: Any, steps: Any) -> Any:
+def slice_(x: Any, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> Any:
     """A view, or a copy where a step is negative."""
     view, flipped = _window(x, starts, stops, steps)
-    return view.flip(flipped) if flipped else view
+    found = view.flip(flipped) if flipped else view
+    return found if shape is None else found.reshape(shape)
 
 
 def slice_update(x: Any, updates: Any, *, starts: Any, stops: Any, steps: Any) -> Any:
@@ -102,8 +103,8 @@ def flat_places(at: Any, shape: Any, axis: int) -> Any:
     return flat
 
 
-def segment_sums(at: Any, rows: Any) -> tuple[Any, Any]:
-    """Distinct places, and for each the sum of its rows by pairs of neighbours: errors grow with the logarithm."""
+def segments(at: Any, rows: Any, fold: Kernel) -> tuple[Any, Any]:
+    """Distinct places, and for each its rows folded by pairs of neighbours: errors grow with the logarithm."""
     at, order = torch.sort(at, stable=True)
     rows = rows.index_select(0, order)
     while at.numel() > 1:
@@ -115,17 +116,17 @@ def segment_sums(at: Any, rows: Any) -> tuple[Any, Any]:
         rank = here - torch.where(first, here, 0).cummax(0).values
         left = (rank % 2 == 0).nonzero().reshape(-1)
         right = (rank % 2 == 1).nonzero().reshape(-1)
-        sums = rows.index_select(0, left)
+        folded = rows.index_select(0, left)
         # the left neighbour of each element of odd rank, as a position among the left ones
         pair = (rank % 2 == 0).cumsum(0)[right] - 1
-        sums[pair] += rows.index_select(0, right)
-        at, rows = at.index_select(0, left), sums
+        folded[pair] = fold(folded[pair], rows.index_select(0, right))
+        at, rows = at.index_select(0, left), folded
     return at, rows
 
 
 def add_rows(x: Any, at: Any, rows: Any) -> Any:
     """``index_add`` along the first axis, the same on every device, whatever runs first."""
-    places_, sums = segment_sums(at, rows)
+    places_, sums = segments(at, rows, torch.add)
     out = x.clone(memory_format=torch.contiguous_format)
     out[places_] += sums
     return out
@@ -203,16 +204,46 @@ def scatter(x: Any, indices: Any, updates: Any, *, axis: int) -> Any:
     return x.scatter(axis, at, updates) if x.device.type == "cpu" else set_last(x, at, updates, axis)
 
 
+_FOLDS = {"mul": ("prod", torch.mul), "min": ("amin", torch.minimum), "max": ("amax", torch.maximum)}
+
+
+def fold_at(x: Any, at: Any, updates: Any, axis: int, mode: str) -> Any:
+    """``scatter_reduce`` for accelerators, whose own kernel multiplies in whatever order threads run."""
+    fold = _FOLDS[mode][1]
+    flat, folded = segments(flat_places(at, x.shape, axis).reshape(-1), updates.reshape(-1), fold)
+    out = x.reshape(-1).clone()
+    out[flat] = fold(out[flat], folded)
+    return out.reshape(x.shape)
+
+
+def scatter_reduce(x: Any, indices: Any, updates: Any, *, axis: int, mode: str) -> Any:
+    """Products in the order of the updates, half precision in float32; extremes do not depend on the order."""
+    at = places(indices, x.shape[axis], "scatter_reduce")
+    wide = torch.float32 if x.dtype in HALVES else x.dtype
+    held, terms = x.to(wide), updates.to(wide)
+    if mode == "mul" and x.device.type != "cpu":
+        return fold_at(held, at, terms, axis, mode).to(x.dtype)
+    return held.scatter_reduce(axis, at, terms, _FOLDS[mode][0]).to(x.dtype)
+
+
+def ravel_index(*indices: Any, sizes: Any, strides: Any, offset: int) -> Any:
+    """Flat positions, each index checked and counted from the front first."""
+    flat = sum(places(i, n, "x[key]") * stride for i, n, stride in zip(indices, sizes, strides, strict=True))
+    return flat + offset
+
+
 VIEWS: dict[str, Kernel] = {
     "reshape": lambda x, *, shape: x.reshape(shape),
     "permute": lambda x, *, axes: x.permute(axes),
     "broadcast_to": lambda x, *, shape: x.expand(shape),
     "slice": slice_,
     "flip": lambda x, *, axes: x.flip(axes) if axes else x,
+    "split": lambda x, *, sizes, axis: x.split(sizes, axis),
 }
 KERNELS: dict[str, Kernel] = {
     **VIEWS,
     "to_device": lambda x, *, device, source: x.clone(), "pad": pad, "concat": concat, "take": take,
     "gather": gather, "scatter": scatter, "scatter_add": scatter_add, "index_add": index_add,
+    "scatter_reduce": scatter_reduce, "ravel_index": ravel_index,
     "slice_update": slice_update,
 }  # fmt: skip

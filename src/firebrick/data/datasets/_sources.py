@@ -97,6 +97,16 @@ SOURCES: dict[str, Source] = {
         },
         mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
     ),
+    "ett": Source(
+        files={
+            "series": SourceFile(
+                "ETTh1.csv",
+                "f18de3ad269cef59bb07b5438d79bb3042d3be49bdeecf01c1cd6d29695ee066",
+                2_589_657,
+            ),
+        },
+        mirrors=("https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small/",),
+    ),
 }
 
 
@@ -112,7 +122,7 @@ def resolve(name: str, data_dir: str | os.PathLike[str] | None = None, *, split:
         split: `"train"` or `"test"` to resolve only the files of that split.
 
     Returns:
-        The paths by role: `train-images`, `train-labels`, `test-images`, `test-labels`.
+        The paths by role: `train-images`, `train-labels`, `test-images`, `test-labels`; `series` for a time series.
 
     Raises:
         DataError: a folder or file is missing, a checksum differs, or no mirror could be read.

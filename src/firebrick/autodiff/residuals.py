@@ -1,0 +1,316 @@
+"""Residuals: the values that gradient rules look at, and the strategies that decide which of them are kept.
+
+``none`` keeps them all. ``balanced`` computes results of memory-bound ops again where that needs nothing kept that would not
+be kept anyway. A budget keeps as many bytes as it is given, and drops first what is cheap to compute again for its size and
+has not been looked at for long (Kirisame et al., "Dynamic Tensor Rematerialization", arXiv:2006.09616). What is computed
+again repeats the same op on the same bits, so gradients keep their bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextvars import ContextVar
+from typing import Any, Protocol
+from weakref import WeakSet, ref
+
+from firebrick.core.aval import Aval
+from firebrick.core.device import Device
+from firebrick.core.hooks import hooks
+from firebrick.core.op import Op
+from firebrick.core.storage import Storage
+from firebrick.core.tensor import Tensor
+
+
+class Memo(dict[Any, Any]):
+    """What a backward pass has computed again: for each key the storages, until their last use.
+
+    Attributes:
+        brief: Keys that are held for one node only: of values that a budget keeps as long as it can.
+    """
+
+    def __init__(self) -> None:
+        self.brief: set[Any] = set()
+
+    def forget(self, keys: Iterable[Any]) -> None:
+        """A node's rule has run: let go of these, and of what was for this node only."""
+        for key in (*keys, *self.brief):
+            self.pop(key, None)
+        self.brief.clear()
+
+
+_DEEPEST = 16  # ops in a row that `balanced` computes again for one value
+_FLOPS, _BYTES = 2e10, 5e9  # a second's work of a small processor: it only weighs one kind of op against the other
+_SLACK = 0.9  # share of a budget that is kept when something has to be dropped
+
+
+class Value(Protocol):
+    """A residual: something that can give back a tensor's storage."""
+
+    aval: Aval
+    device: Device
+
+    def storage(self, memo: Memo) -> Storage: ...
+
+
+class Saved:
+    """A residual that is kept."""
+
+    __slots__ = ("_storage", "aval", "device")
+
+    def __init__(self, t: Tensor) -> None:
+        self._storage, self.aval, self.device = t.storage, t.aval, t.device
+
+    def storage(self, memo: Memo) -> Storage:
+        return self._storage
+
+
+class Recipe:
+    """A residual that can be computed again from its operands' residuals.
+
+    Attributes:
+        key: The same for all results of one run of the op.
+        depth: Ops in a row that may have to run for it.
+        seconds: What running its op costs, roughly.
+    """
+
+    __slots__ = (
+        "__weakref__", "_kept", "_seen", "aval", "budget", "depth", "device", "inputs", "key", "nbytes", "op", "params",
+        "seconds", "slot", "touched", "wanted",
+    )  # fmt: skip
+
+    def __init__(self, op: Op, inputs: tuple[Value, ...], params: dict[str, Any], t: Tensor, slot: int, key: object) -> None:
+        self.op, self.inputs, self.params, self.slot, self.key = op, inputs, params, slot, key
+        self.aval, self.device = t.aval, t.device
+        self.depth: int = 1 + max((v.depth for v in inputs if isinstance(v, Recipe)), default=0)
+        self.budget: Budget | None = None
+        self._kept: Storage | None = None
+        self._seen: Any = None
+        self.wanted = False
+        self.touched, self.nbytes, self.seconds = 0, 0, 0.0
+
+    def storage(self, memo: Memo) -> Storage:
+        stack = [self]
+        while stack:
+            v = stack[-1]
+            if v.at_hand(memo) is None:
+                missing = [i for i in v.inputs if isinstance(i, Recipe) and i.at_hand(memo) is None]
+                if missing:
+                    stack += missing
+                    continue
+                v._run(memo)
+            stack.pop()
+        found = self.at_hand(memo)
+        assert found is not None
+        return found
+
+    def at_hand(self, memo: Memo) -> Storage | None:
+        """Its storage, if it needs no computing."""
+        if self._kept is not None:
+            if self.budget is not None:
+                self.touched = self.budget.clock
+            return self._kept
+        again = memo.get(self.key)
+        if again is not None:
+            return again[self.slot]  # type: ignore[no-any-return]
+        return self._seen() if self._seen is not None else None
+
+    def _run(self, memo: Memo) -> None:
+        handles = tuple(handle(v, memo) for v in self.inputs)
+        inferred = self.op.infer(*handles, **self.params)
+        avals = (inferred,) if type(inferred) is Aval else inferred
+        results = tuple(t.storage for t in hooks.execute(self.op, handles, self.params, avals, None))
+        memo[self.key] = results
+        if self.budget is not None:
+            memo.brief.add(self.key)
+            for v in self.inputs:  # they have served: a long way back holds no more than the budget keeps
+                if isinstance(v, Recipe):
+                    memo.pop(v.key, None)
+            if self.wanted:
+                self._kept = results[self.slot]
+                self.budget.add(self)
+
+    # under a budget
+
+    def watch(self, budget: Budget, t: Tensor, seconds: float) -> None:
+        """Belong to a budget: the storage is known while something else holds it, and kept once a rule wants it."""
+        self.budget, self._seen, self.seconds = budget, ref(t.storage), seconds
+        self.nbytes = min(t.nbytes, t.storage.root.nbytes or t.nbytes)
+
+    def keep(self) -> None:
+        """A gradient rule will look at it."""
+        self.wanted = True
+        if self.budget is not None and self._kept is None:
+            self._kept = self._seen()
+            if self._kept is not None:
+                self.budget.add(self)
+
+    def drop(self) -> None:
+        """Compute it again when it is wanted."""
+        self._kept = None
+
+    @property
+    def kept(self) -> bool:
+        return self._kept is not None
+
+    def __del__(self) -> None:
+        if self.budget is not None and self._kept is not None:
+            self.budget.total -= self.nbytes
+
+
+class Budget:
+    """Bytes of results that the tape may keep for gradient rules; operands from outside are not among them.
+
+    Attributes:
+        limit: Bytes.
+        total: Bytes kept now.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.total, self.clock = limit, 0, 0
+        self._kept: WeakSet[Recipe] = WeakSet()
+
+    def add(self, v: Recipe) -> None:
+        """Count a value that is kept from now on, and make room."""
+        self.clock += 1
+        v.touched = self.clock
+        self.total += v.nbytes
+        self._kept.add(v)
+        if self.total > self.limit:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        rows = [(v.seconds + _lost(v.inputs), v) for v in self._kept if v.nbytes]
+        rows.sort(key=lambda row: (row[0] / (row[1].nbytes * (1 + self.clock - row[1].touched)), -row[1].touched))
+        goal = self.limit * _SLACK
+        for _, v in rows:
+            if self.total <= goal:
+                break
+            self._kept.discard(v)
+            v.drop()
+            self.total -= v.nbytes
+
+
+def _lost(values: Iterable[Value]) -> float:
+    """Seconds to compute again what of these, and of what they come from, is not kept."""
+    stack = [v for v in values if isinstance(v, Recipe) and not v.kept]
+    seen: set[int] = set()
+    total = 0.0
+    while stack:
+        v = stack.pop()
+        if id(v) in seen:
+            continue
+        seen.add(id(v))
+        total += v.seconds
+        stack += [i for i in v.inputs if isinstance(i, Recipe) and not i.kept]
+    return total
+
+
+strategy: ContextVar[str | Budget] = ContextVar("firebrick_checkpointing", default="none")
+_held: WeakSet[Storage] = WeakSet()  # memory that the tape keeps under `balanced`
+
+
+def handle(v: Value, memo: Memo, node: Any = None, slot: int = 0) -> Tensor:
+    """A tensor on a residual; tracked by ``node`` if one is given."""
+    t = Tensor(v.storage(memo), v.aval.dtype, v.aval.shape, v.device)
+    t.node, t.slot = node, slot
+    return t
+
+
+def save(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+    """Keep all that the node's rule looks at."""
+    if "inputs" in node.op.residuals:
+        node.inputs = tuple(map(Saved, inputs))
+    if "outputs" in node.op.residuals:
+        node.outputs = tuple(map(Saved, outputs))
+
+
+def keep(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+    """Give a node its residuals as the strategy of this context says."""
+    how = strategy.get()
+    if how == "none":
+        save(node, inputs, outputs)
+    elif isinstance(how, Budget):
+        _within(how, node, inputs, outputs)
+    else:
+        _balanced(node, inputs, outputs)
+
+
+def _value(t: Tensor) -> Value:
+    return t.node.recipes[t.slot] if t.node is not None and t.node.recipes else Saved(t)
+
+
+def _balanced(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+    """Recipes for a memory-bound op's results, unless they would keep as much memory alive as the results have."""
+    op: Op = node.op
+    values = tuple(map(_value, inputs))
+    rule_keeps = "inputs" in op.residuals
+    again = op.bound == "memory" and op.name != "to_device"
+    if again:
+        only_for_this = sum(
+            t.nbytes
+            for t, v in zip(inputs, values, strict=True)
+            if not (
+                rule_keeps or isinstance(v, Recipe) or (t.node is not None and t.node.op is None) or t.storage.root in _held
+            )
+        )
+        depth = max((v.depth for v in values if isinstance(v, Recipe)), default=0)
+        again = only_for_this < sum(t.nbytes for t in outputs) and depth < _DEEPEST
+    results: tuple[Value, ...] = ()
+    if again:
+        key = object()
+        results = tuple(Recipe(op, values, node.params, t, i, key) for i, t in enumerate(outputs))
+        node.recipes = results
+        _held.update(t.storage.root for t, v in zip(inputs, values, strict=True) if isinstance(v, Saved))
+    elif "outputs" in op.residuals:
+        results = tuple(map(Saved, outputs))
+        _held.update(t.storage.root for t in outputs)
+    if rule_keeps:
+        node.inputs = values
+        _held.update(t.storage.root for t, v in zip(inputs, values, strict=True) if isinstance(v, Saved))
+    if "outputs" in op.residuals:
+        node.outputs = results
+
+
+def _within(budget: Budget, node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+    """Recipes for all results, those that rules want with their storage as long as the budget lasts."""
+    op: Op = node.op
+    values = tuple(map(_value, inputs))
+    results: tuple[Value, ...] = ()
+    if op.name != "to_device":
+        key = object()
+        work = op.cost(node.in_avals, node.out_avals, node.params)
+        seconds = max(work.flops / _FLOPS, work.bytes / _BYTES)
+        recipes = tuple(Recipe(op, values, node.params, t, i, key) for i, t in enumerate(outputs))
+        for r, t in zip(recipes, outputs, strict=True):
+            r.watch(budget, t, seconds)
+        node.recipes = results = recipes
+    elif "outputs" in op.residuals:
+        results = tuple(map(Saved, outputs))
+    if "inputs" in op.residuals:
+        node.inputs = values
+    if "outputs" in op.residuals:
+        node.outputs = results
+    for v in (*node.inputs, *node.outputs):
+        if isinstance(v, Recipe):
+            v.keep()
+
+
+def last_uses(nodes: list[Any]) -> list[list[Any]]:
+    """For each node of a backward pass, newest first: the keys of a memo that nothing wants after it."""
+    last: dict[Any, int] = {}
+    known: set[Any] = set()
+    for i, node in enumerate(nodes):
+        stack = [*node.inputs, *node.outputs]
+        while stack:
+            v = stack.pop()
+            key = getattr(v, "key", None)
+            if key is None or getattr(v, "budget", None) is not None:
+                continue
+            last[key] = i
+            if key not in known:
+                known.add(key)
+                stack += getattr(v, "inputs", ())
+    out: list[list[Any]] = [[] for _ in nodes]
+    for key, i in last.items():
+        out[i].append(key)
+    return out

@@ -1,0 +1,124 @@
+"""ResNet-18 for small images (CIFAR form): a 3 x 3 stem without pooling, then four stages of two residual blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firebrick.core.errors import ConfigError
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import relu
+from firebrick.functions.statistical import mean
+from firebrick.nn import BatchNorm2d, Conv2d, Identity, Linear, Module, Sequential, initial
+from firebrick.random import Generator
+
+_STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))  # width in multiples of the first, and stride of its first block
+
+
+def _conv(inputs: int, outputs: int, kernel: int, stride: int, **how: Any) -> Conv2d:
+    """A convolution without bias, its weight from N(0, 2 / (outputs · kernel²))."""
+    layer = Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False, **how)
+    std = (2.0 / (outputs * kernel * kernel)) ** 0.5
+    layer.weight = initial.normal((outputs, inputs, kernel, kernel), std, **how)
+    return layer
+
+
+class ResidualBlock(Module):
+    """relu(x' + norm(conv(relu(norm(conv(x)))))), with x' = x, or norm(conv1x1(x)) where the shape changes.
+
+    Args:
+        inputs: Channels of x.
+        outputs: Channels of the result.
+        stride: Step of the first convolution.
+        zero_init: Whether the second norm's weight starts from zeros, so that the block starts as the identity.
+        how: ``generator``, ``dtype`` and ``device`` of the parameters.
+
+    Source: He et al., "Deep Residual Learning for Image Recognition", arXiv:1512.03385.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, zero_init: bool, **how: Any) -> None:
+        place = {"dtype": how["dtype"], "device": how["device"]}
+        self.conv1 = _conv(inputs, outputs, 3, stride, **how)
+        self.norm1 = BatchNorm2d(outputs, **place)
+        self.conv2 = _conv(outputs, outputs, 3, 1, **how)
+        self.norm2 = BatchNorm2d(outputs, **place)
+        if zero_init:
+            self.norm2.weight = initial.constant((outputs,), 0.0, **place)
+        same = stride == 1 and inputs == outputs
+        self.shortcut: Module = (
+            Identity() if same else Sequential(_conv(inputs, outputs, 1, stride, **how), BatchNorm2d(outputs, **place))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [batch, inputs, h, w] to [batch, outputs, ⌈h / stride⌉, ⌈w / stride⌉]."""
+        y = self.norm2(self.conv2(relu(self.norm1(self.conv1(x)))))
+        return relu(y + self.shortcut(x))
+
+
+class ResNet(Module):
+    """Stem, stages of residual blocks, mean over the image, dense layer; ``resnet18`` builds it.
+
+    Args:
+        channels: Channels of an image.
+        classes: Number of logits.
+        width: Channels of the stem and the first stage; each later stage has twice as many.
+        blocks: Blocks of each stage.
+        zero_init: Whether each block starts as the identity.
+        how: ``generator``, ``dtype`` and ``device`` of the parameters.
+    """
+
+    def __init__(self, channels: int, classes: int, width: int, blocks: int, zero_init: bool, **how: Any) -> None:
+        if min(channels, classes, width, blocks) < 1:
+            raise ConfigError(
+                "resnet: channels, classes, width and blocks are at least 1",
+                f"channels = {channels}, classes = {classes}, width = {width}, blocks = {blocks}",
+                "change the one that is not",
+            )
+        self.conv = _conv(channels, width, 3, 1, **how)
+        self.norm = BatchNorm2d(width, dtype=how["dtype"], device=how["device"])
+        stages, inputs = [], width
+        for factor, stride in _STAGES:
+            outputs = factor * width
+            made: list[Module] = []
+            for i in range(blocks):
+                made.append(ResidualBlock(inputs, outputs, stride if i == 0 else 1, zero_init, **how))
+                inputs = outputs
+            stages.append(Sequential(*made))
+        self.stages = stages
+        self.head = Linear(inputs, classes, **how)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images [batch, channels, h, w] to logits [batch, classes]."""
+        x = relu(self.norm(self.conv(x)))
+        for stage in self.stages:
+            x = stage(x)
+        logits: Tensor = self.head(mean(x, axis=(2, 3)))
+        return logits
+
+
+def resnet18(
+    channels: int = 3, classes: int = 10, *, width: int = 64, zero_init: bool = False, generator: Generator | None = None,
+    dtype: Any = None, device: Any = None,
+) -> ResNet:  # fmt: skip
+    """ResNet-18 in its form for small images: four stages of two blocks, 11 173 962 parameters for 3 channels and 10 classes.
+
+    Args:
+        channels: Channels of an image.
+        classes: Number of logits.
+        width: Channels of the first stage; 64, 128, 256, 512 by default.
+        zero_init: Whether the last norm of each block starts from zeros, so that the block starts as the identity.
+        generator: Source of initial values; ``fb.random.initial_generator()`` by default.
+        dtype: Dtype of the parameters; the device's default float by default.
+        device: Device of the parameters.
+
+    Returns:
+        Module from [batch, channels, h, w] to logits [batch, classes].
+
+    Source: He et al., "Deep Residual Learning for Image Recognition", arXiv:1512.03385; zero_init: Goyal et al., "Accurate,
+    Large Minibatch SGD", arXiv:1706.02677.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.models.resnet18(1, width=4)(fb.zeros((2, 1, 8, 8))).shape
+        (2, 10)
+    """
+    return ResNet(channels, classes, width, 2, zero_init, generator=generator, dtype=dtype, device=device)

@@ -1,0 +1,184 @@
+"""Positions of a sequence: sinusoidal, learned, and rotary.
+
+Tables of sines are functions of the place alone: they are computed in float64 on the host, kept for the process, and are
+no part of a module's state.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from firebrick.backends.registry import find_device
+from firebrick.core.bind import describe
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
+from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.hooks import hooks
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import astype
+from firebrick.functions.movement import concat, reshape, split, stack
+from firebrick.nn import initial
+from firebrick.nn.checks import check_shape, check_sizes
+from firebrick.nn.module import Module
+from firebrick.random import Generator
+
+_LEAST = 128  # rows of the smallest table
+
+
+@lru_cache(maxsize=32)
+def _table(
+    length: int, features: int, base: float, dtype: DType, device: Device, engine: Any
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Sines and cosines of place · base^(-2i / features), each [length, features / 2]; of the engine behind the device now."""
+    angles = np.arange(length)[:, None] * base ** (-np.arange(0, features, 2) / features)
+    made = []
+    for values in (np.sin(angles), np.cos(angles)):
+        table: Tensor = astype(hooks.from_host(values, find_device("numpy")), dtype, copy=False).to(device)
+        table.storage.uncount()
+        made.append(table)
+    return made[0], made[1]
+
+
+def _rows(where: str, n: int, offset: int, features: int, base: float, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Sines and cosines for places offset … offset + n - 1, in x's dtype, on its device."""
+    check_sizes(where, 0, offset=offset)
+    capacity = _LEAST
+    while capacity < offset + n:
+        capacity *= 2
+    sines, cosines = _table(capacity, features, base, x.dtype, x.device, x.device.backend)
+    return sines[offset : offset + n], cosines[offset : offset + n]
+
+
+def _check_even(where: str, features: int, base: float) -> None:
+    check_sizes(where, features=features)
+    if features % 2:
+        raise ConfigError(f"{where}: features is even, a sine and a cosine each", f"features = {features}", "add one")
+    if not base > 0:
+        raise ConfigError(f"{where}: base is > 0", f"base = {base!r}", "the papers use 10000.0")
+
+
+class SinusoidalPositions(Module):
+    """x + p, where p of place t is sin(t · base^(-2i / features)) at feature 2i and the cosine at feature 2i + 1.
+
+    Args:
+        features: Size of the last axis of x, even.
+        base: Ratio of the longest wavelength to the shortest.
+
+    Source: Vaswani et al., "Attention Is All You Need", arXiv:1706.03762.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.SinusoidalPositions(4)(fb.zeros((1, 1, 4))).tolist()
+        [[[0.0, 1.0, 0.0, 1.0]]]
+    """
+
+    def __init__(self, features: int, base: float = 10000.0) -> None:
+        _check_even("SinusoidalPositions", features, base)
+        self.features, self.base = features, base
+
+    def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
+        """Add the positions of places offset, offset + 1, … to x [..., n, features]."""
+        n = _places("SinusoidalPositions", x, self.features)
+        sines, cosines = _rows("SinusoidalPositions", n, offset, self.features, self.base, x)
+        return x + reshape(stack([sines, cosines], axis=2), (n, self.features))
+
+    def describe(self) -> str:
+        return f"{self.features}"
+
+
+class LearnedPositions(Module):
+    """x + p, with a learned p for each place.
+
+    The table starts from N(0, std²).
+
+    Args:
+        length: Number of places.
+        features: Size of the last axis of x.
+        std: Standard deviation of the first values.
+        generator: Source of initial values; ``fb.random.initial_generator()`` by default.
+        dtype: Dtype of the table; the device's default float by default.
+        device: Device of the table.
+
+    Attributes:
+        weight: Parameter [length, features].
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.LearnedPositions(16, 4)(fb.zeros((2, 10, 4))).shape
+        (2, 10, 4)
+    """
+
+    def __init__(
+        self, length: int, features: int, std: float = 0.02, *, generator: Generator | None = None, dtype: Any = None,
+        device: Any = None,
+    ) -> None:  # fmt: skip
+        check_sizes("LearnedPositions", length=length, features=features)
+        self.length, self.features = length, features
+        self.weight = initial.normal((length, features), std, generator=generator, dtype=dtype, device=device)
+
+    def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
+        """Add the positions of places offset, offset + 1, … to x [..., n, features]."""
+        n = _places("LearnedPositions", x, self.features)
+        check_sizes("LearnedPositions", 0, offset=offset)
+        if offset + n > self.length:
+            raise ShapeError(
+                f"LearnedPositions: x lies within {self.length} places",
+                f"{describe('x', x)} from place {offset}",
+                "shorten x, or build the layer with more places",
+            )
+        return x + self.weight[offset : offset + n]
+
+    def describe(self) -> str:
+        return f"{self.length}, {self.features}"
+
+
+class RotaryPositions(Module):
+    """Turns pairs of features (a, b) of place t by the angle t · base^(-2i / features), so that products of queries and keys
+    depend on their distance only.
+
+    Args:
+        features: Size of the last axis of x (of a head), even.
+        base: Ratio of the longest wavelength to the shortest.
+        interleaved: Whether pair i is features 2i and 2i + 1 (as in the paper); else i and i + features / 2 (as most
+            language models have it).
+
+    Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", arXiv:2104.09864.
+
+    Example:
+        >>> import firebrick as fb
+        >>> turn = fb.nn.RotaryPositions(4)
+        >>> x = fb.ones((1, 2, 4))
+        >>> turn(x)[0, 0].tolist(), fb.nn.MultiheadAttention(8, 2, rotary=turn)(fb.ones((1, 3, 8))).shape
+        ([1.0, 1.0, 1.0, 1.0], (1, 3, 8))
+    """
+
+    def __init__(self, features: int, base: float = 10000.0, *, interleaved: bool = False) -> None:
+        _check_even("RotaryPositions", features, base)
+        self.features, self.base, self.interleaved = features, base, interleaved
+
+    def forward(self, x: Tensor, *, offset: int = 0) -> Tensor:
+        """Turn x [..., n, features] at places offset, offset + 1, …"""
+        n = _places("RotaryPositions", x, self.features)
+        sines, cosines = _rows("RotaryPositions", n, offset, self.features, self.base, x)
+        half = self.features // 2
+        if self.interleaved:
+            pairs = reshape(x, (*x.shape[:-1], half, 2))
+            a, b = (reshape(t, (*x.shape[:-1], half)) for t in split(pairs, (1, 1), axis=-1))
+            turned = stack([a * cosines - b * sines, a * sines + b * cosines], axis=-1)
+            return reshape(turned, x.shape)
+        a, b = split(x, (half, half), axis=-1)
+        return concat([a * cosines - b * sines, a * sines + b * cosines], axis=-1)
+
+    def describe(self) -> str:
+        return f"{self.features}" + (", interleaved=True" if self.interleaved else "")
+
+
+def _places(where: str, x: Any, features: int) -> int:
+    """The number of places of x [..., n, features]."""
+    check_shape(where, "x", x, f"..., length, {features}", features)
+    if x.ndim < 2:
+        raise ShapeError(f"{where}: x is [..., length, {features}]", describe("x", x), "add an axis for places")
+    return int(x.shape[-2])

@@ -1,0 +1,91 @@
+"""Weight normalisation: a layer's weight as a magnitude times a direction, which training changes apart from each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firebrick.autodiff.tape import no_grad
+from firebrick.core.bind import describe
+from firebrick.core.errors import ConfigError
+from firebrick.core.shapes import normalize_axis
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import sqrt
+from firebrick.functions.statistical import sum as sum_of
+from firebrick.nn.module import Module
+from firebrick.nn.parameter import Parameter
+
+
+class WeightNorm(Module):
+    """A layer whose weight is magnitude · direction / ‖direction‖, the norm taken for each index of one axis.
+
+    The magnitude starts from the weight's norm and the direction from the weight itself, so the layer first computes what it
+    did. The wrapped layer's weight is no parameter any more, but shows the values of the latest call; another module that
+    shared it keeps the parameter to itself.
+
+    Args:
+        layer: Module with a parameter of that name.
+        name: Name of the parameter.
+        axis: Axis whose indices have a magnitude each, 0 being the outputs; None for one magnitude in all.
+
+    Attributes:
+        layer: The module.
+        magnitude: Parameter of the weight's shape with 1 for every axis but ``axis``.
+        direction: Parameter of the weight's shape.
+
+    Raises:
+        ConfigError: The layer has no such parameter.
+
+    Source: Salimans, Kingma, "Weight Normalization", arXiv:1602.07868.
+
+    Example:
+        >>> import firebrick as fb
+        >>> layer = fb.nn.WeightNorm(fb.nn.Linear(3, 2))
+        >>> [name for name, _ in layer.named_parameters()], layer.magnitude.shape
+        (['layer.bias', 'magnitude', 'direction'], (2, 1))
+    """
+
+    def __init__(self, layer: Module, name: str = "weight", axis: int | None = 0) -> None:
+        weight = getattr(layer, name, None)
+        if not isinstance(weight, Parameter):
+            shown = describe(name, weight) if isinstance(weight, Tensor) else repr(weight)
+            raise ConfigError(
+                f"WeightNorm: {type(layer).__name__} has a parameter {name}", shown, "name one of its own parameters"
+            )
+        self.layer, self.name = layer, name
+        self.axis = None if axis is None else normalize_axis(axis, weight.ndim, "WeightNorm")
+        with no_grad():
+            self.magnitude = Parameter(_norm(weight.detach(), self.axis), frozen=weight.frozen)
+        self.direction = Parameter(weight.detach(), frozen=weight.frozen)
+        object.__delattr__(layer, name)
+        self._show(weight.detach())
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the layer computes with the weight that magnitude and direction give."""
+        weight = self.direction * (self.magnitude / _norm(self.direction, self.axis))
+        self._show(weight)
+        try:
+            return self.layer(*args, **kwargs)
+        finally:
+            self._show(weight.detach())
+
+    def _show(self, weight: Tensor) -> None:
+        object.__setattr__(self.layer, self.name, weight)
+
+    def describe(self) -> str:
+        return f"{self.name}, axis={self.axis}"
+
+
+def weight_norm(layer: Module, name: str = "weight", axis: int | None = 0) -> WeightNorm:
+    """``WeightNorm(layer, name, axis)``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nn.weight_norm(fb.nn.Conv2d(1, 4, 3)).magnitude.shape
+        (4, 1, 1, 1)
+    """
+    return WeightNorm(layer, name, axis)
+
+
+def _norm(weight: Tensor, axis: int | None) -> Tensor:
+    others = tuple(i for i in range(weight.ndim) if i != axis)
+    return sqrt(sum_of(weight * weight, axis=others, keepdims=True))

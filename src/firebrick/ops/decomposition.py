@@ -1,0 +1,276 @@
+"""QR, eigenvalue and singular value decompositions of stacks of matrices, made unique, hence equal on every engine.
+
+R of ``qr`` has a non-negative real diagonal. Each eigenvector, and each left singular vector, has its leading component real
+and positive, which is the first one of at least 0.55 times the largest magnitude (a tie of two components, common in matrices
+with symmetries, is then far from decisive).
+
+Where eigenvalues (or singular values) are equal, the gradient of their vectors does not exist; the part that mixes them is
+taken as 0, which is right for functions of the subspace only. Second derivatives there are not defined.
+
+Source of the rules: Walter, Lehmann, Lamour, "On evaluating higher-order derivatives of the QR decomposition", 2012; Giles,
+"Collected matrix derivative results for forward and reverse mode algorithmic differentiation", 2008; those of complex vectors
+follow from the choice of their leading component.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import int32, real_of
+from firebrick.core.errors import GradientError
+from firebrick.core.hooks import hooks
+from firebrick.core.op import Sample
+from firebrick.ops.casts import cast, conjugate, real
+from firebrick.ops.declare import Array
+from firebrick.ops.elementwise import equal, greater_equal, where
+from firebrick.ops.linalg import (
+    ANY,
+    LARGE,
+    as_column,
+    as_row,
+    check_finite,
+    check_matrix,
+    condition,
+    diagonal_part,
+    herm,
+    hermitian,
+    matrix_op,
+    singular_values,
+    size_of_matrix,
+    solve_triangular,
+    square_samples,
+    upper_part,
+    with_values,
+)
+from firebrick.ops.matmul import adjoint, matmul
+from firebrick.ops.movement import concat, slice_
+from firebrick.ops.reduction import argmax, max_, sum_
+
+LEADING = 0.55
+
+
+# what rules are written with
+
+
+def _skew(x: Any) -> Any:
+    return (x - adjoint(x)) * 0.5
+
+
+def _inverse_differences(s: Any, squares: bool) -> Any:
+    """1 / (s_j - s_i), or of their squares, for each i and j; 0 where they are equal."""
+    gap = as_row(s) - as_column(s)
+    if squares:
+        gap = gap * (as_row(s) + as_column(s))
+    none = equal(gap, 0.0)
+    return where(none, 0.0, 1.0 / where(none, 1.0, gap))
+
+
+def _inner(a: Any, b: Any) -> Any:
+    """For each column, Σ conj(a) · b."""
+    return sum_(conjugate(a) * b, axes=(len(a.shape) - 2,), keepdims=True)
+
+
+def _phase_free(g: Any, v: Any, turned: Any) -> Any:
+    """The cotangent of complex vectors before their leading components were turned real; ``turned``: Σ conj(g) · v.
+
+    Turning v makes dv - i v · Im(dv_k) / v_k of dv, k being the leading component.
+    """
+    size = real(v * conjugate(v))
+    rows = len(v.shape) - 2
+    big = greater_equal(size, max_(size, axes=(rows,), keepdims=True) * LEADING**2)
+    at = argmax(cast(big, dtype=int32), axis=rows, keepdims=True)
+    chosen = equal(at, hooks.from_host(np.arange(v.shape[-2], dtype=at.dtype.np)[:, None], v.device))
+    lead = sum_(where(chosen, v, 0.0), axes=(rows,), keepdims=True)
+    return g + where(chosen, (turned - conjugate(turned)) * 0.5 / lead, 0.0)
+
+
+# what references are written with
+
+
+def turns(v: Array) -> Array:
+    """For each column, the unit number whose product with it makes the leading component real and positive."""
+    if not v.size:
+        return np.ones((*v.shape[:-2], 1, v.shape[-1]), v.dtype)
+    size = np.abs(v)
+    at = np.argmax(size >= LEADING * np.max(size, -2, keepdims=True), -2)[..., None, :]
+    return unit_conjugates(np.take_along_axis(v, at, -2))
+
+
+def unit_conjugates(z: Array) -> Array:
+    """conj(z) / |z|; 1 where z is 0."""
+    size = np.abs(z)
+    return np.asarray(np.where(size == 0, 1, np.conj(z) / np.where(size == 0, 1, size)).astype(z.dtype))
+
+
+# QR
+
+
+def _infer_qr(x: Any, *, complete: bool) -> tuple[Aval, Aval]:
+    check_matrix("qr", x)
+    *lead, m, n = x.shape
+    k = m if complete else min(m, n)
+    return Aval((*lead, m, k), x.dtype), Aval((*lead, k, n), x.dtype)
+
+
+def _qr_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    out = []
+    for s in (*ANY, LARGE):
+        x = with_values(rng, name, s, 1.0 + np.arange(max(s)))
+        for complete in (False, True):
+            safe = s != LARGE and (not complete or s[-2] <= s[-1])
+            out.append(Sample((x,), {"complete": complete}, safe, f"{s} complete={complete}"))
+    return out
+
+
+def _part(x: Any, first: int, last: int) -> Any:
+    """Columns first to last of matrices."""
+    lead = (0,) * (len(x.shape) - 1)
+    return slice_(x, starts=(*lead, first), stops=(*x.shape[:-1], last), steps=(1,) * len(x.shape))
+
+
+def _qr_vjp(gs: Any, r: Any) -> Any:
+    """With M = g_R Rᴴ - Qᴴ g_Q: (g_Q + Q · (triu(M, 1) + triu(M, 1)ᴴ + Re diag M)) R⁻ᴴ, from the square part of R."""
+    (gq, gr), (q, upper) = gs, r.outputs
+    m, n = r.avals[0].shape[-2:]
+    if r.params["complete"] and m > n:
+        raise GradientError(
+            "qr: a gradient needs as many columns of Q as are determined by x",
+            f'mode="complete" of {m} × {n} matrices, whose last {m - n} columns of Q are arbitrary',
+            'use mode="reduced"',
+        )
+    rest = None
+    if m < n:  # x = [x₁ x₂], and the right part of R is Qᴴ x₂
+        right = _part(gr, m, n)
+        rest = matmul(q, right)
+        gq = gq + matmul(matmul(q, _part(upper, m, n)), adjoint(right))
+        gr, upper = _part(gr, 0, m), _part(upper, 0, m)
+    inner = matmul(gr, adjoint(upper)) - matmul(adjoint(q), gq)
+    above = upper_part(inner, 1)
+    both = above + adjoint(above) + diagonal_part(hermitian(inner))
+    g = adjoint(solve_triangular(upper, adjoint(gq + matmul(q, both)), upper=True))
+    return (g if rest is None else concat(g, rest, axis=len(g.shape) - 1),)
+
+
+def _qr_scale(x: Array, *, complete: bool) -> tuple[Array, Array]:
+    c = condition(x[..., :, : x.shape[-2]])
+    return c, np.asarray(c * size_of_matrix(x))
+
+
+@matrix_op(_qr_vjp, _infer_qr, _qr_samples, flops=4, scale=_qr_scale, tolerance=6, residuals=("outputs",))
+def qr(x: Array, *, complete: bool) -> tuple[Array, Array]:
+    """Q with orthonormal columns and upper triangular R, its diagonal real and ≥ 0, with Q R = x.
+
+    ``complete`` makes Q square; its further columns are those of the product of Householder's reflections.
+    """
+    q, upper = np.linalg.qr(x, "complete" if complete else "reduced")
+    turn = unit_conjugates(np.diagonal(upper, axis1=-2, axis2=-1))
+    k = turn.shape[-1]
+    q[..., :k] *= np.conj(turn)[..., None, :]
+    upper[..., :k, :] *= turn[..., None]
+    return q, np.triu(upper)  # without -0 below the diagonal
+
+
+# eigenvalues
+
+
+def _infer_eigh(x: Any) -> tuple[Aval, Aval]:
+    check_matrix("eigh", x, square=True)
+    return Aval(x.shape[:-1], real_of(x.dtype)), Aval(x.shape, x.dtype)
+
+
+def _eigh_vjp(gs: Any, r: Any) -> Any:
+    """V (diag g_w + F ∘ Vᴴ g_V) Vᴴ, made Hermitian, with F_ij = 1 / (w_j - w_i)."""
+    (gw, gv), (w, v) = gs, r.outputs
+    if v.dtype.kind == "complex" and v.size:
+        gv = _phase_free(gv, v, _inner(gv, v))
+    inner = _inverse_differences(w, False) * matmul(adjoint(v), gv)
+    return (hermitian(matmul(matmul(v, inner) + v * as_row(gw), adjoint(v))),)
+
+
+def _gaps(s: Array) -> Array:
+    """The smallest distance of two of the values of each matrix, with two axes more to broadcast."""
+    if s.shape[-1] < 2:
+        return np.full((*s.shape[:-1], 1, 1), np.inf)
+    return np.asarray(np.min(np.abs(np.diff(np.sort(s, -1))), -1))[..., None, None]
+
+
+def _eigh_scale(x: Array) -> tuple[Array, Array]:
+    """Values move by as much as the matrix; vectors by that over the distance of two values."""
+    w = np.linalg.eigvalsh(herm(x))
+    top = np.max(np.abs(w), -1, initial=0.0)
+    return np.asarray(top)[..., None], np.asarray(np.maximum(1.0, top[..., None, None] / _gaps(w)))
+
+
+@matrix_op(_eigh_vjp, _infer_eigh, square_samples(-1.3, 1.0, True), flops=9, scale=_eigh_scale, tolerance=16,
+           residuals=("outputs",))  # fmt: skip
+def eigh(x: Array) -> tuple[Array, Array]:
+    """Eigenvalues of a Hermitian matrix in ascending order, and its orthonormal eigenvectors as columns."""
+    check_finite("eigh", x)
+    w, v = np.linalg.eigh(herm(x))
+    return np.asarray(w), np.asarray(v * turns(v))
+
+
+# singular values
+
+
+def _infer_svd(x: Any) -> tuple[Aval, Aval, Aval]:
+    check_matrix("svd", x)
+    *lead, m, n = x.shape
+    k = min(m, n)
+    return Aval((*lead, m, k), x.dtype), Aval((*lead, k), real_of(x.dtype)), Aval((*lead, k, n), x.dtype)
+
+
+def _svd_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    shapes = (*ANY, LARGE)
+    return [Sample((with_values(rng, name, s, 1.0 + np.arange(max(s))),), {}, s != LARGE, f"{s}") for s in shapes]
+
+
+def _svd_vjp(gs: Any, r: Any) -> Any:
+    """U (diag g_S + (X + Xᴴ) S + S (Y + Yᴴ)) Vᴴ and the parts outside of U and V, X = F ∘ Uᴴ g_U and Y = F ∘ Vᴴ g_V.
+
+    F_ij = 1 / (s_j² - s_i²). Complex vectors add i Im diag(Uᴴ g_U) / S.
+    """
+    (gu, g, gvh), (u, s, vh) = gs, r.outputs
+    m, n = r.avals[0].shape[-2:]
+    k = s.shape[-1]
+    gv, v = adjoint(gvh), adjoint(vh)
+    none = equal(s, 0.0)
+    inverse = as_row(where(none, 0.0, 1.0 / where(none, 1.0, s)))
+    turning = u.dtype.kind == "complex" and u.size > 0
+    if turning:
+        gu = _phase_free(gu, u, _inner(gu, u) + _inner(gv, v))
+    f = _inverse_differences(s, True)
+    uu, vv = matmul(adjoint(u), gu), matmul(adjoint(v), gv)
+    x, y = f * uu, f * vv
+    core = (x + adjoint(x)) * as_row(s) + as_column(s) * (y + adjoint(y))
+    if turning:
+        core = core + diagonal_part(_skew(uu)) * inverse
+    left = matmul(u, core) + u * as_row(g)
+    if m > k:
+        left = left + (gu - matmul(u, uu)) * inverse
+    out = matmul(left, vh)
+    if n > k:
+        out = out + matmul(u * inverse, adjoint(gv - matmul(v, vv)))
+    return (out,)
+
+
+def _svd_scale(x: Array) -> tuple[Array, Array, Array]:
+    s = singular_values(x)
+    top = np.max(s, -1, initial=0.0)
+    m, n = x.shape[-2:]
+    # of two sides one has directions of singular value 0 as well
+    gap = _gaps(s if m == n else np.concatenate([s, np.zeros_like(s[..., :1])], -1))
+    vectors = np.asarray(np.maximum(1.0, top[..., None, None] / gap))
+    return vectors, np.asarray(top)[..., None], vectors
+
+
+@matrix_op(_svd_vjp, _infer_svd, _svd_samples, flops=20, scale=_svd_scale, tolerance=16, residuals=("outputs",))
+def svd(x: Array) -> tuple[Array, Array, Array]:
+    """U, S and Vᴴ with U diag(S) Vᴴ = x: orthonormal columns of U and rows of Vᴴ, S ≥ 0 in descending order."""
+    check_finite("svd", x)
+    u, s, vh = np.linalg.svd(x, full_matrices=False)
+    turn = turns(u)
+    return np.asarray(u * turn), np.asarray(s), np.asarray(np.conj(np.swapaxes(turn, -1, -2)) * vh)

@@ -1,0 +1,149 @@
+"""Averages of parameters along training, which often do better than the parameters themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from firebrick.autodiff.tape import no_grad
+from firebrick.core.bind import constant
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType, float32
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import astype, minimum
+from firebrick.nn import StateError
+from firebrick.optim.optimizer import Target, check_range, host, named, placed
+
+
+class EMA:
+    """Exponential moving averages of a model's parameters: a ← d · a + (1 - d) · p after each update.
+
+    They start from the parameters as they are, and are kept in float32 for narrower ones. Buffers are not averaged.
+
+    Args:
+        model: Module or list of parameters.
+        decay: d, in [0, 1).
+        warmup: Whether d is min(decay, (1 + t) / (10 + t)) at update t (from 0), so that the first values are soon forgotten.
+
+    Source: Polyak, Juditsky, "Acceleration of Stochastic Approximation by Averaging", SIAM Journal on Control and
+        Optimization 30, 1992.
+
+    Example:
+        >>> import firebrick as fb
+        >>> model = fb.nn.Linear(1, 1, bias=False)
+        >>> ema = fb.optim.EMA(model, decay=0.5)
+        >>> before = model.weight.item()
+        >>> model.load_state_dict({"weight": fb.asarray([[before + 1.0]])}) and None
+        >>> ema.update()
+        >>> with ema.applied():
+        ...     averaged = model.weight.item()
+        >>> round(averaged - before, 3), round(model.weight.item() - before, 3)
+        (0.5, 1.0)
+    """
+
+    def __init__(self, model: Target, decay: float = 0.999, *, warmup: bool = False) -> None:
+        check_range("EMA", "decay", decay, 0.0, 1.0)
+        self.decay, self.warmup = float(decay), warmup
+        self._parameters = named(model)
+        self._averages: dict[str, Tensor] = {}
+        self._step: Tensor | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew from the parameters as they are."""
+        self._averages = {n: astype(p.detach(), _wide(p.dtype), copy=False).detach() for n, p in self._parameters}
+        if self._parameters:
+            home = self._parameters[0][1].device
+            self._step = constant(0, as_dtype(home.backend.default_int(home)), home)
+
+    @property
+    def step(self) -> int:
+        """Number of updates done."""
+        return 0 if self._step is None else int(self._step)
+
+    @property
+    def averages(self) -> dict[str, Tensor]:
+        """The averages by parameter name."""
+        return {n: a.detach() for n, a in self._averages.items()}
+
+    def update(self) -> None:
+        """Take the parameters' values into the averages."""
+        if self._step is None:
+            return
+        with no_grad():
+            rests: dict[tuple[DType, Device], Tensor] = {}
+            for name, p in self._parameters:
+                dt = _wide(p.dtype)
+                rest = rests.get((dt, p.device))
+                if rest is None:
+                    rest = rests[dt, p.device] = self._rest(dt, p.device)
+                a = self._beside(name, p)
+                self._averages[name] = a + (astype(p.detach(), dt, copy=False) - a) * rest
+            self._step = self._step + constant(1, self._step.dtype, self._step.device)
+
+    def _rest(self, dt: DType, device: Device) -> Tensor:
+        """1 - d."""
+        rest = constant(1.0 - self.decay, dt, device)
+        if not self.warmup:
+            return rest
+        assert self._step is not None
+        t = astype(self._step.to(device), dt)
+        return 1.0 - minimum(constant(self.decay, dt, device), (t + 1.0) / (t + 10.0))
+
+    def _beside(self, name: str, p: Tensor) -> Tensor:
+        a = self._averages[name]
+        dt = _wide(p.dtype)
+        return a if a.device is p.device and a.dtype is dt else astype(a, dt, copy=False).to(p.device).detach()
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """For a ``with`` block the model has the averages for parameters; after it its own again."""
+        with no_grad():
+            own = [(p, p.detach()) for _, p in self._parameters]
+            try:
+                for name, p in self._parameters:
+                    p._rebind(astype(self._beside(name, p), p.dtype))
+                yield
+            finally:
+                for p, value in own:
+                    p._rebind(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Averages, the number of updates and the settings, as a plain tree."""
+        return {"decay": self.decay, "warmup": self.warmup, "step": self.step, "averages": self.averages}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a ``state_dict()`` (its tensors may be NumPy arrays).
+
+        Raises:
+            StateError: Names or shapes differ; nothing was changed.
+        """
+        own, theirs = dict(self._parameters), state.get("averages", {})
+        wrong = [f"{n}: not there" for n in own if n not in theirs]
+        wrong += [f"{n}: there is no such parameter" for n in theirs if n not in own]
+        wrong += [
+            f"{n}: {list(t.shape)} for {list(own[n].shape)}"
+            for n, t in theirs.items()
+            if n in own and tuple(t.shape) != own[n].shape
+        ]
+        if wrong:
+            raise StateError(
+                "EMA: averages have the names and shapes of the parameters",
+                "; ".join(wrong),
+                "build the model with the same settings. Nothing was loaded",
+            )
+        self._averages = {n: astype(placed(t, own[n].device), _wide(own[n].dtype), copy=False) for n, t in theirs.items()}
+        self.decay, self.warmup = float(state["decay"]), bool(state["warmup"])
+        if self._step is not None:
+            self._step = constant(int(np.asarray(host(state["step"]))), self._step.dtype, self._step.device)
+
+    def __repr__(self) -> str:
+        return f"EMA(decay={self.decay}, warmup={self.warmup}, {len(self._parameters)} parameters)"
+
+
+def _wide(dtype: DType) -> DType:
+    return dtype if dtype.itemsize >= 4 else float32

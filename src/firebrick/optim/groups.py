@@ -1,0 +1,154 @@
+"""Parameter groups: parts of a model that are updated with settings of their own.
+
+A group is written as a dict: ``params`` says which parameters it takes, the other keys what is different for them. Every
+parameter belongs to the first group that takes it, and to the optimizer's own settings if none does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from firebrick.core.errors import ConfigError
+from firebrick.nn import Module, Parameter
+from firebrick.optim.schedule import Schedule, from_state, schedule, to_state
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass
+class Group:
+    """Parameters that are updated with the same settings.
+
+    Attributes:
+        names: Names of the parameters.
+        settings: The optimizer's settings for them.
+        schedule: Their learning rate; None follows the optimizer's.
+        lr_scale: Factor on the optimizer's learning rate.
+    """
+
+    names: tuple[str, ...]
+    settings: Any
+    schedule: Schedule | None = None
+    lr_scale: float = 1.0
+
+
+def make_groups(
+    kind: str, parameters: Sequence[tuple[str, Parameter]], settings: Any, rows: Any, check: Callable[[Any], None]
+) -> list[Group]:
+    """The groups of an optimizer; the first holds the parameters that no row takes.
+
+    Args:
+        kind: The optimizer's name, for errors.
+        parameters: All of its parameters, by name.
+        settings: Its own settings, a dataclass.
+        rows: Dicts with ``params`` and any of ``lr``, ``lr_scale`` and the settings' names.
+        check: Raises for settings without meaning.
+
+    Raises:
+        ConfigError: A row is no such dict, or takes no parameter.
+    """
+    if isinstance(rows, Mapping) or not isinstance(rows, Sequence):
+        raise ConfigError(
+            f"{kind}: groups is a list of dicts", type(rows).__name__, 'pass e.g. [{"params": "*.bias", "lr": 0.1}]'
+        )
+    check(settings)
+    left = list(parameters)
+    made: list[Group] = []
+    known = [f.name for f in fields(settings)]
+    for i, row in enumerate(rows):
+        where = f"{kind}: groups[{i}]"
+        if not isinstance(row, Mapping) or "params" not in row:
+            received = f"no params among {', '.join(row)}" if isinstance(row, Mapping) else type(row).__name__
+            raise ConfigError(
+                f"{where} is a dict with params", received, 'add e.g. "params": "*.bias", a module, or a list of parameters'
+            )
+        own = {k: v for k, v in row.items() if k not in ("params", "lr", "lr_scale")}
+        if unknown := [k for k in own if k not in known]:
+            raise ConfigError(
+                f"{where} holds params, lr, lr_scale, {', '.join(known)}", f"unknown: {', '.join(unknown)}", "correct the name"
+            )
+        scale = row.get("lr_scale", 1.0)
+        if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0.0 <= scale < float("inf"):
+            raise ConfigError(f"{where}: lr_scale is a finite number ≥ 0", repr(scale), "pass e.g. 0.1")
+        if "lr" in row and "lr_scale" in row:
+            raise ConfigError(f"{where} has a rate of its own or scales the optimizer's", "lr and lr_scale", "give one of them")
+        takes = _selection(where, row["params"])
+        taken = [(n, p) for n, p in left if takes(n, p)]
+        if not taken:
+            raise ConfigError(
+                f"{where} takes at least one parameter that no group before it took",
+                f"params={row['params']!r:.80}; left are {', '.join(n for n, _ in left[:8]) or 'none'}",
+                "correct params, or leave the group out",
+            )
+        left = [(n, p) for n, p in left if not takes(n, p)]
+        changed = replace(settings, **own)
+        check(changed)
+        rate = schedule(row["lr"]) if "lr" in row else None
+        made.append(Group(tuple(n for n, _ in taken), changed, rate, float(scale)))
+    return [Group(tuple(n for n, _ in left), settings), *made]
+
+
+def _selection(where: str, given: Any) -> Callable[[str, Parameter], bool]:
+    """What ``params`` of a group takes, as a function of name and parameter."""
+    if isinstance(given, str):
+        given = [given]
+    if isinstance(given, Module):
+        given = given.parameters()
+    if isinstance(given, Parameter):
+        given = [given]
+    if isinstance(given, (list, tuple)) and given:
+        if all(isinstance(g, str) for g in given):
+            patterns = list(given)
+            return lambda name, p: any(fnmatchcase(name, pattern) for pattern in patterns)
+        if all(isinstance(g, Parameter) for g in given):
+            ids = {id(g) for g in given}
+            return lambda name, p: id(p) in ids
+    elif callable(given):
+        return lambda name, p: bool(given(name, p))
+    raise ConfigError(
+        f"{where}: params is a name pattern or several, a module, a list of parameters, or a function of name and parameter",
+        f"{given!r:.80}",
+        'pass e.g. ["*.bias", "norm*"] or lambda name, p: p.ndim < 2',
+    )
+
+
+# state
+
+
+def group_state(group: Group) -> dict[str, Any]:
+    """A group as plain values."""
+    assert is_dataclass(group.settings)
+    return {
+        "names": list(group.names),
+        "settings": {f.name: _plain(getattr(group.settings, f.name)) for f in fields(group.settings)},
+        "schedule": None if group.schedule is None else to_state(group.schedule),
+        "lr_scale": group.lr_scale,
+    }
+
+
+def group_from_state(state: Mapping[str, Any], current: Group) -> Group:
+    """The group of ``group_state``; ``current`` gives schedules that cannot be rebuilt."""
+    settings = {k: _rebuilt(v, getattr(current.settings, k, None)) for k, v in state["settings"].items()}
+    rate = state["schedule"]
+    return Group(
+        tuple(state["names"]),
+        replace(current.settings, **settings),
+        None if rate is None else from_state(rate, current.schedule),
+        float(state["lr_scale"]),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(_plain(v) for v in value)
+    return to_state(value) if callable(value) else value
+
+
+def _rebuilt(value: Any, current: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        beside = current if isinstance(current, (tuple, list)) and len(current) == len(value) else [None] * len(value)
+        return tuple(_rebuilt(v, c) for v, c in zip(value, beside, strict=True))
+    return from_state(value, current if callable(current) else None) if isinstance(value, Mapping) else value

@@ -1,0 +1,130 @@
+"""LAMB, whose steps are as long as the parameters allow, and Lion, whose steps are signs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import greater, logical_and, sign, sqrt, where
+from firebrick.functions.statistical import sum as sum_
+from firebrick.optim.adam import check_betas
+from firebrick.optim.groups import Rows
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_settings
+from firebrick.optim.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class LAMBSettings:
+    """Settings of ``LAMB``, which documents them."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-6
+    weight_decay: float = 0.0
+    adapt: bool = True
+
+
+class LAMB(Optimizer):
+    """u = m̂ / (√v̂ + eps) + weight_decay · p;  p ← p - lr · ‖p‖ / ‖u‖ · u, with Adam's m̂ and v̂.
+
+    The ratio of norms, one a parameter, is 1 where either norm is 0.
+
+    Args:
+        model: Module or list of parameters.
+        lr: Learning rate: a number or a schedule.
+        betas: β₁ and β₂, in [0, 1).
+        eps: Added to √v̂.
+        weight_decay: Weight of the parameter in its update.
+        adapt: Whether steps scale with the ratio of norms; groups of biases and norms often do without.
+        groups: Parameters with settings of their own (see ``Optimizer``).
+
+    Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", arXiv:1904.00962.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.optim.LAMB(fb.nn.Linear(2, 1), groups=[{"params": "bias", "adapt": False}]).groups[1].names
+        ('bias',)
+    """
+
+    moments: ClassVar[tuple[str, ...]] = ("first", "second")
+
+    def __init__(
+        self, model: Target, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
+        weight_decay: float = 0.0, adapt: bool = True, *, groups: Rows = (),
+    ) -> None:  # fmt: skip
+        super().__init__(model, lr, LAMBSettings(betas, eps, weight_decay, adapt), groups)
+
+    @classmethod
+    def check(cls, s: Any) -> None:
+        check_betas("LAMB", s.betas)
+        check_settings("LAMB", s, shares=("betas",), sizes=("eps", "weight_decay"))
+
+    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
+        root = sqrt(self._rest_of_power(s.betas[1], t, step))
+        return lr, root / self._rest_of_power(s.betas[0], t, step), root * self._constant(s.eps, t)
+
+    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+        m, v = held
+        lr, ratio, eps = scalars
+        m = m + (g - m) * self._constant(1.0 - s.betas[0], p)
+        v = v + (g * g - v) * self._constant(1.0 - s.betas[1], p)
+        u = self._decayed(p, m / (sqrt(v) + eps) * ratio, s.weight_decay)
+        return p - u * (lr * _ratio(p, u) if s.adapt else lr), [m, v]
+
+
+def _ratio(p: Tensor, u: Tensor) -> Tensor:
+    """‖p‖ / ‖u‖; 1 where either is 0."""
+    a, b = sqrt(sum_(p * p)), sqrt(sum_(u * u))
+    both = logical_and(greater(a, 0.0), greater(b, 0.0))
+    return where(both, a / where(both, b, 1.0), 1.0)
+
+
+@dataclass(frozen=True)
+class LionSettings:
+    """Settings of ``Lion``, which documents them."""
+
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.0
+
+
+class Lion(Optimizer):
+    """p ← p · (1 - lr · weight_decay) - lr · sign(β₁ · m + (1 - β₁) · g);  m ← β₂ · m + (1 - β₂) · g.
+
+    Args:
+        model: Module or list of parameters.
+        lr: Learning rate: a number or a schedule; about a tenth of AdamW's.
+        betas: β₁ and β₂, in [0, 1).
+        weight_decay: Share of a parameter that a step of length 1 takes away; about ten times AdamW's.
+        groups: Parameters with settings of their own (see ``Optimizer``).
+
+    Source: Chen et al., "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.optim.Lion(fb.nn.Linear(2, 1)).learning_rate
+        0.0001
+    """
+
+    moments: ClassVar[tuple[str, ...]] = ("momentum",)
+
+    def __init__(
+        self, model: Target, lr: float | Schedule = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
+        *, groups: Rows = (),
+    ) -> None:  # fmt: skip
+        super().__init__(model, lr, LionSettings(betas, weight_decay), groups)
+
+    @classmethod
+    def check(cls, s: Any) -> None:
+        check_betas("Lion", s.betas)
+        check_settings("Lion", s, shares=("betas",), sizes=("weight_decay",))
+
+    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
+        return lr, 1.0 - lr * self._constant(s.weight_decay, t)
+
+    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+        lr, kept = scalars
+        (m,) = held
+        change = g - m
+        direction = sign(m + change * self._constant(1.0 - s.betas[0], p))
+        p = p * kept if s.weight_decay else p
+        return p - direction * lr, [m + change * self._constant(1.0 - s.betas[1], p)]

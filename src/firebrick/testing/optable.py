@@ -1,0 +1,77 @@
+"""The page of all ops, written from the op table: what each is, its gradient, and how each engine runs it.
+
+``python -m firebrick.testing.optable FILE`` writes it; the tests hold the file against the table.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from firebrick.backends.contract import ARITHMETIC, STORAGE
+from firebrick.backends.registry import find_device
+from firebrick.core.device import Device
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.op import Nondifferentiable, Op
+from firebrick.ops import OPS
+from firebrick.testing.cases import avals_of, samples_of
+from firebrick.testing.engines import engines
+
+_HEAD = """# Ops and engines
+
+<!-- Written by `make docs`; do not edit. -->
+
+All primitive operations. Every other function is a composition of these. Each is one entry: a reference in NumPy, a rule
+for shapes and dtypes, a gradient rule or the reason for none, test samples, a cost and a tolerance.
+[Accuracy](accuracy.md) has the errors measured.
+
+In an engine's column: **all**, it has a kernel for every dtype that the op takes and the engine stores; *dtypes*, for these
+it computes in a wider dtype and rounds once; **decomposed**, it runs as other ops; **host**, it runs on the host, with a
+warning.
+"""
+
+
+def _operands(op: Op) -> str:
+    return ", ".join(f"{'*' if o.variadic else ''}{o.name}: {o.kind}" for o in op.operands)
+
+
+def support(op: Op, device: Device) -> str:
+    """How a device runs an op, by the first sample of each dtype."""
+    engine = device.backend
+    missing, wider = [], []
+    for name in op.dtypes:
+        dt = as_dtype(name)
+        if STORAGE not in engine.dtype_usage(device, dt):
+            continue
+        avals = avals_of(op, samples_of(op, name, 0)[0])[0]
+        if not engine.supports(op, tuple(a.dtype for a in avals)):
+            missing.append(name)
+        elif ARITHMETIC not in engine.dtype_usage(device, dt) and dt.is_inexact:
+            wider.append(name)
+    if missing:
+        return f"{'decomposed' if op.decompose else 'host'}: {', '.join(missing)}"
+    return "all" + (f"; *{', '.join(wider)}*" if wider else "")
+
+
+def page() -> str:
+    """The page as Markdown."""
+    homes = {name: find_device(name) for name in engines().usable}
+    lines = [_HEAD]
+    families = dict.fromkeys(op.reference.__module__ for op in OPS.values())
+    lines.append(f"{len(OPS)} ops in {len(families)} families.\n")
+    for module in families:
+        rows = [op for op in OPS.values() if op.reference.__module__ == module]
+        lines += [f"## {module.rsplit('.', 1)[-1].capitalize()}", ""]
+        lines.append("| op | what it computes | operands | gradient | bound | " + " | ".join(f"`{n}`" for n in homes) + " |")
+        lines.append("|---" * (5 + len(homes)) + "|")
+        for op in rows:
+            gradient = f"none: {op.vjp.reason}" if isinstance(op.vjp, Nondifferentiable) else "yes"
+            what = " ".join(op.doc.split("\n\n")[0].split()).replace("|", "\\|")
+            cells = [f"`{op.name}`", what, _operands(op), gradient, op.bound, *(support(op, d) for d in homes.values())]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

@@ -1,0 +1,252 @@
+"""Metrics of classes: accuracy, top-k, the confusion matrix, and what follows from it: precision, recall, F1."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from firebrick.core.bind import describe
+from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
+from firebrick.core.tensor import Tensor
+from firebrick.functions.creation import arange
+from firebrick.functions.elementwise import equal, greater, less, logical_and, logical_or
+from firebrick.functions.indexing import take_along_axis
+from firebrick.functions.movement import expand_dims
+from firebrick.functions.statistical import sum as sum_
+from firebrick.train.metrics.metric import Array, Metric, classes_of, settle
+
+_AVERAGES = ("micro", "macro", "weighted", None)
+
+
+class _Share(Metric):
+    """Hits over samples."""
+
+    def _zero(self) -> dict[str, Any]:
+        return {"hits": 0, "samples": 0}
+
+    def _add(self, values: Sequence[Array], samples: int) -> None:
+        self._totals["hits"] += int(values[0])
+        self._totals["samples"] += samples
+
+    @property
+    def used(self) -> bool:
+        """Whether any batch was added."""
+        return bool(self._totals["samples"] or self._held)
+
+    def compute(self) -> float:
+        """The share so far; NaN before the first batch."""
+        settle(self)
+        samples = self._totals["samples"]
+        return float(self._totals["hits"] / samples) if samples else math.nan
+
+
+class Accuracy(_Share):
+    """Share of samples whose class of largest score is their label.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import Accuracy
+        >>> accuracy = Accuracy()
+        >>> accuracy.update(fb.asarray([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]]), fb.asarray([1, 0, 0]))
+        >>> accuracy.update(fb.asarray([1]), fb.asarray([1]))
+        >>> accuracy.compute()
+        0.75
+    """
+
+    def update(self, predicted: Tensor, labels: Tensor) -> None:
+        """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch]."""
+        self._hold(labels.shape[0], sum_(equal(classes_of("Accuracy", predicted, labels), labels)))
+
+
+class TopKAccuracy(_Share):
+    """Share of samples whose label is among the k classes of largest score; of equal scores, the lower class ranks first.
+
+    Args:
+        k: How many classes count, at least 1.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import TopKAccuracy
+        >>> top2 = TopKAccuracy(2)
+        >>> top2.update(fb.asarray([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]]), fb.asarray([1, 2]))
+        >>> top2.compute()
+        0.5
+    """
+
+    def __init__(self, k: int) -> None:
+        if isinstance(k, bool) or operator.index(k) < 1:
+            raise ConfigError("TopKAccuracy: k is a whole number of at least 1", repr(k), "pass e.g. 5")
+        self.k = operator.index(k)
+        super().__init__()
+
+    def update(self, scores: Tensor, labels: Tensor) -> None:
+        """Add a batch: scores [batch, classes] and labels [batch].
+
+        Raises:
+            ShapeError: The shapes do not fit, or there are fewer classes than k.
+            OutOfRangeError: A label lies outside [0, classes).
+        """
+        if scores.ndim != 2 or labels.ndim != 1 or scores.shape[0] != labels.shape[0] or scores.shape[1] < self.k:
+            raise ShapeError(
+                f"TopKAccuracy takes scores [batch, classes] of at least {self.k} classes, and labels [batch]",
+                f"{describe('scores', scores)} and {describe('labels', labels)}",
+                "reshape them, or lower k",
+            )
+        own = take_along_axis(scores, expand_dims(labels, axis=1), axis=1)
+        classes = arange(scores.shape[1], dtype=labels.dtype, device=scores.device)
+        before = less(expand_dims(classes, axis=0), expand_dims(labels, axis=1))
+        ahead = logical_or(greater(scores, own), logical_and(equal(scores, own), before))
+        self._hold(labels.shape[0], sum_(less(sum_(ahead, axis=1), self.k)))
+
+
+class ConfusionMatrix(Metric):
+    """How often each class (row) was taken for each class (column).
+
+    Args:
+        classes: How many there are.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import ConfusionMatrix
+        >>> confusion = ConfusionMatrix(2)
+        >>> confusion.update(fb.asarray([1, 0, 1]), fb.asarray([1, 0, 0]))
+        >>> confusion.compute().tolist()
+        [[1, 1], [0, 1]]
+    """
+
+    def __init__(self, classes: int) -> None:
+        if isinstance(classes, bool) or operator.index(classes) < 1:
+            raise ConfigError(
+                f"{type(self).__name__}: classes is a whole number of at least 1", repr(classes), "pass how many there are"
+            )
+        self.classes = operator.index(classes)
+        super().__init__()
+
+    def _zero(self) -> dict[str, Any]:
+        return {"counts": np.zeros((self.classes, self.classes), np.int64)}
+
+    def update(self, predicted: Tensor, labels: Tensor) -> None:
+        """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch]."""
+        self._hold(labels.shape[0], classes_of(type(self).__name__, predicted, labels), labels)
+
+    def _add(self, values: Sequence[Array], samples: int) -> None:
+        n = self.classes
+        for name, numbers in zip(("predicted", "labels"), values, strict=True):
+            if numbers.size and not 0 <= numbers.min() <= numbers.max() < n:
+                raise OutOfRangeError(
+                    f"{type(self).__name__}: {name} are class numbers in [0, {n})",
+                    f"{int(numbers.min())} to {int(numbers.max())}",
+                    "make the metric with the number of classes",
+                )
+        predicted, labels = values
+        cells = labels.astype(np.int64) * n + predicted.astype(np.int64)
+        self._totals["counts"] += np.bincount(cells, minlength=n * n).reshape(n, n)
+
+    def matrix(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """int64 [classes, classes]: rows are labels, columns predictions."""
+        settle(self)
+        counts: np.ndarray[Any, np.dtype[np.int64]] = self._totals["counts"].copy()
+        return counts
+
+    def compute(self) -> Any:
+        """int64 [classes, classes]: rows are labels, columns predictions."""
+        return self.matrix()
+
+
+class _FromCounts(ConfusionMatrix):
+    """A share of right answers by class, averaged.
+
+    Of a class, ``right`` are the samples of it that were called so, ``called`` those called so, ``seen`` those of it.
+    """
+
+    against: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, classes: int, average: str | None = "macro") -> None:
+        if average not in _AVERAGES:
+            raise ConfigError(
+                f"{type(self).__name__}: average is micro, macro, weighted or None", repr(average), "choose one of them"
+            )
+        self.average = average
+        super().__init__(classes)
+
+    def compute(self) -> Any:
+        """The average as a float, or float64 [classes] for ``average=None``; NaN where nothing defines it.
+
+        A class that was called though never seen, or seen though never called, scores 0. One that was neither is NaN, and
+        left out of the averages.
+        """
+        counts = self.matrix()
+        right, called, seen = np.diag(counts), counts.sum(0), counts.sum(1)
+        whole = np.mean([{"called": called, "seen": seen}[name] for name in self.against], axis=0)
+        if self.average == "micro":
+            return float(right.sum() / whole.sum()) if whole.sum() else math.nan
+        scores = np.where(whole > 0, right / np.maximum(whole, 0.5), 0.0)
+        there = called + seen > 0
+        if self.average is None:
+            return np.where(there, scores, math.nan)
+        weights = (there if self.average == "macro" else seen).astype(np.float64)
+        return float((scores * weights).sum() / weights.sum()) if weights.sum() else math.nan
+
+
+class Precision(_FromCounts):
+    """Of the samples called a class, the share that are: right / called.
+
+    Args:
+        classes: How many there are.
+        average: "macro" (mean over classes), "micro" (over samples), "weighted" (classes by how often they were seen), or
+            None for each class.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import Precision
+        >>> precision = Precision(2, average=None)
+        >>> precision.update(fb.asarray([1, 0, 1]), fb.asarray([1, 0, 0]))
+        >>> precision.compute().tolist()
+        [1.0, 0.5]
+    """
+
+    against = ("called",)
+
+
+class Recall(_FromCounts):
+    """Of the samples of a class, the share that were called so: right / seen.
+
+    Args:
+        classes: How many there are.
+        average: As for ``Precision``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import Recall
+        >>> recall = Recall(2, average=None)
+        >>> recall.update(fb.asarray([1, 0, 1]), fb.asarray([1, 0, 0]))
+        >>> recall.compute().tolist()
+        [0.5, 1.0]
+    """
+
+    against = ("seen",)
+
+
+class F1(_FromCounts):
+    """The harmonic mean of precision and recall of each class: right / ((called + seen) / 2).
+
+    Args:
+        classes: How many there are.
+        average: As for ``Precision``; "macro" is the mean of the classes' F1.
+
+    Source: van Rijsbergen, "Information Retrieval", 1979.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import F1
+        >>> f1 = F1(2)
+        >>> f1.update(fb.asarray([1, 0, 1]), fb.asarray([1, 0, 0]))
+        >>> round(f1.compute(), 4)
+        0.6667
+    """
+
+    against = ("called", "seen")

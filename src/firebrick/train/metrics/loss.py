@@ -1,0 +1,119 @@
+"""The mean loss a sample, and perplexity, the exponential of the mean loss a token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from firebrick.core.bind import describe
+from firebrick.core.errors import ShapeError
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import not_equal
+from firebrick.functions.losses import cross_entropy
+from firebrick.functions.movement import reshape
+from firebrick.functions.statistical import sum as sum_
+from firebrick.train.metrics.metric import Array, Metric, settle
+
+
+class Loss(Metric):
+    """Mean loss a sample: Σ samples · loss / Σ samples over batches whose loss is a mean.
+
+    Attributes:
+        recent: The losses that the last ``settle`` read, one a batch in order.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import Loss
+        >>> loss = Loss()
+        >>> loss.update(fb.asarray(1.0), 30)
+        >>> loss.update(fb.asarray(5.0), 10)
+        >>> loss.compute()
+        2.0
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recent: list[float] = []
+
+    def _zero(self) -> dict[str, Any]:
+        return {"total": 0.0, "samples": 0}
+
+    def update(self, loss: Tensor, samples: int) -> None:
+        """Add a batch: its mean loss (a scalar tensor) and how many samples it has."""
+        self._hold(samples, loss)
+
+    def absorb(self, values: Sequence[Array]) -> None:
+        """Take in the values of ``pending()``."""
+        self.recent = [float(v) for v in values]
+        super().absorb(values)
+
+    def _add(self, values: Sequence[Array], samples: int) -> None:
+        self._totals["total"] += float(values[0]) * samples
+        self._totals["samples"] += samples
+
+    def compute(self) -> float:
+        """The mean so far; NaN before the first batch."""
+        settle(self)
+        samples = self._totals["samples"]
+        return float(self._totals["total"] / samples) if samples else math.nan
+
+
+class Perplexity(Metric):
+    """exp(mean over tokens of -log softmax(logits)[label]): how many tokens a model hesitates between.
+
+    Args:
+        ignore_index: Label of tokens that do not count, such as padding; None counts all.
+
+    Source: Jelinek et al., "Perplexity: a measure of the difficulty of speech recognition tasks", 1977.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import Perplexity
+        >>> perplexity = Perplexity(ignore_index=-1)
+        >>> perplexity.update(fb.zeros((1, 3, 8)), fb.asarray([[5, 2, -1]]))
+        >>> round(perplexity.compute(), 4)
+        8.0
+    """
+
+    def __init__(self, ignore_index: int | None = None) -> None:
+        self.ignore_index = ignore_index
+        super().__init__()
+
+    def _zero(self) -> dict[str, Any]:
+        return {"total": 0.0, "tokens": 0}
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Add a batch: logits [..., classes] and integer labels [...].
+
+        Raises:
+            ShapeError: The shapes do not fit.
+            OutOfRangeError: A label lies outside [0, classes) and is not the ignored one.
+        """
+        if logits.ndim < 1 or logits.shape[:-1] != labels.shape:
+            raise ShapeError(
+                "Perplexity takes logits [..., classes] and labels [...]",
+                f"{describe('logits', logits)} and {describe('labels', labels)}",
+                "put the classes on the last axis",
+            )
+        rows = reshape(logits, (labels.size, logits.shape[-1]))
+        total = cross_entropy(rows, reshape(labels, (-1,)), ignore_index=self.ignore_index, reduction="sum")
+        if self.ignore_index is None:
+            self._hold(labels.size, total)
+        else:
+            self._hold(0, total, sum_(not_equal(labels, self.ignore_index)))
+
+    def _add(self, values: Sequence[Array], samples: int) -> None:
+        self._totals["total"] += float(values[0])
+        self._totals["tokens"] += samples if len(values) == 1 else int(values[1])
+
+    def compute(self) -> float:
+        """The perplexity so far; NaN before the first token, infinite where its logarithm is beyond 709."""
+        settle(self)
+        total, tokens = self._totals["total"], self._totals["tokens"]
+        if not tokens:
+            return math.nan
+        try:
+            return math.exp(total / tokens)
+        except OverflowError:
+            return math.inf

@@ -1,0 +1,114 @@
+"""``Metric``: what every metric shares: tensors held back, read many at once, and totals that go into a checkpoint.
+
+``update`` keeps tensors where they are; ``settle`` reads what many metrics hold with one wait for the engine. A metric adds
+each batch's numbers to its totals, so every sample counts once, whatever batch it came in. ``state`` is plain numbers, and a
+metric loaded from it goes on as if never interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from firebrick.backends.dispatch import read
+from firebrick.core.bind import describe
+from firebrick.core.errors import ShapeError
+from firebrick.core.tensor import Tensor
+from firebrick.functions.searching import argmax
+
+Array = np.ndarray[Any, Any]
+_MOST_PENDING = 512  # tensors kept before a metric reads them by itself
+
+
+class Metric:
+    """Base of metrics: a subclass writes ``update``, ``compute``, ``_zero`` (totals before the first batch) and ``_add``."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[tuple[Tensor, ...], int]] = []
+        self._pending = 0
+        self._totals: dict[str, Any] = self._zero()
+
+    def compute(self) -> Any:
+        """The metric over everything so far."""
+        raise NotImplementedError
+
+    def _zero(self) -> dict[str, Any]:
+        """The totals of nothing: numbers and arrays by name."""
+        raise NotImplementedError
+
+    def _add(self, values: Sequence[Array], samples: int) -> None:
+        """Add to the totals what ``_hold`` kept of one batch."""
+        raise NotImplementedError
+
+    def _hold(self, samples: int, *tensors: Tensor) -> None:
+        """Keep the tensors of a batch until they are read."""
+        self._held.append((tuple(t.detach() for t in tensors), samples))
+        self._pending += len(tensors)
+        if self._pending > _MOST_PENDING:
+            settle(self)
+
+    @property
+    def used(self) -> bool:
+        """Whether any batch was added."""
+        settle(self)
+        fresh = self._zero()
+        return any(not np.array_equal(v, fresh[k]) for k, v in self._totals.items())
+
+    def pending(self) -> list[Tensor]:
+        """Tensors not yet read."""
+        return [t for tensors, _ in self._held for t in tensors]
+
+    def absorb(self, values: Sequence[Array]) -> None:
+        """Take in the values of ``pending()``."""
+        held, self._held, self._pending = self._held, [], 0
+        at = 0
+        for tensors, samples in held:
+            self._add(values[at : at + len(tensors)], samples)
+            at += len(tensors)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._held, self._pending = [], 0
+        self._totals = self._zero()
+
+    def state(self) -> dict[str, Any]:
+        """What ``load_state`` takes: plain numbers."""
+        settle(self)
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in self._totals.items()}
+
+    def load_state(self, state: dict[str, Any]) -> Self:
+        """Go on from ``state()``; returns the metric."""
+        self.reset()
+        for name, fresh in self._totals.items():
+            value = state[name]
+            self._totals[name] = np.asarray(value, fresh.dtype) if isinstance(fresh, np.ndarray) else type(fresh)(value)
+        return self
+
+
+def settle(*metrics: Metric) -> None:
+    """Read what these metrics hold back, all with one wait."""
+    held = [m.pending() for m in metrics]
+    if not any(held):
+        return
+    values = read([t for tensors in held for t in tensors])
+    at = 0
+    for metric, tensors in zip(metrics, held, strict=True):
+        metric.absorb(values[at : at + len(tensors)])
+        at += len(tensors)
+
+
+def classes_of(where: str, predicted: Tensor, labels: Tensor) -> Tensor:
+    """Class numbers [batch] of scores [batch, classes] or of class numbers; checked against the labels' shape.
+
+    Raises:
+        ShapeError: The shapes do not fit.
+    """
+    if labels.ndim != 1 or predicted.ndim not in (1, 2) or predicted.shape[0] != labels.shape[0]:
+        raise ShapeError(
+            f"{where} takes scores [batch, classes] or class numbers [batch], and labels [batch]",
+            f"{describe('predicted', predicted)} and {describe('labels', labels)}",
+            "reshape them",
+        )
+    return argmax(predicted, axis=1) if predicted.ndim == 2 else predicted

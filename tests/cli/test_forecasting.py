@@ -1,0 +1,147 @@
+"""Forecasting from the command line: a series of the published length with a tiny model, and what its run leaves."""
+
+import csv
+import io
+import re
+import shutil
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from firebrick.cli.main import main
+from firebrick.train import load_checkpoint
+
+Run = Callable[..., Result]
+TINY = ("--look-back", 16, "--horizon", 4, "--batch-size", 1024, "--lr", 0.01, "--set", "patch=8", "--set", "dim=4",
+        "--set", "heads=1", "--set", "hidden=4", "--set", "layers=1", "--set", "dropout=0.1")  # fmt: skip
+
+
+def write_series(path: Path, rows: int = 14400, names: str = "load,oil") -> Path:
+    hours = np.arange(rows)
+    noise = np.random.default_rng(0).normal(size=(rows, 2)) * 0.1
+    values = np.stack([np.sin(hours * 0.4), 30 + 5 * np.cos(hours * 0.25)], 1) + noise
+    start = datetime(2016, 7, 1)
+    lines = [f"{start + timedelta(hours=int(i))},{a:.5f},{b:.5f}" for i, (a, b) in enumerate(values)]
+    path.write_text("\n".join([f"date,{names}", *lines]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_series(tmp_path_factory.mktemp("series") / "series.csv")
+
+
+@pytest.fixture(scope="session")
+def finished(series: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("forecasting") / "run"
+    arguments = ["train", "ett", "--model", "patchtst", "--data-dir", series, "--epochs", 3, "--out", out, *TINY]
+    result = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    return out, result.output
+
+
+@pytest.fixture
+def trained(finished: tuple[Path, str], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished[0], tmp_path / "run"))
+
+
+def results(output: str) -> list[str]:
+    return [line for line in output.splitlines() if re.match(r"test (MSE|MAE) \d", line)]
+
+
+def test_training_ends_with_the_errors_of_the_best_epoch(finished: tuple[Path, str], trained: Path, run: Run) -> None:
+    output = finished[1]
+    assert "8,621 windows to train, 2,877 to validate, 2,877 to test; patchtst with" in output
+    assert re.fullmatch(r"test MSE \d\.\d{4}", output.splitlines()[-1])
+    for name in ("checkpoint", "best", "metrics.csv", "curves.png", "forecast.png"):
+        assert (trained / name).exists()
+        assert name in output
+    assert not (trained / "confusion.png").exists()
+    best = run("evaluate", trained, "--best")
+    assert best.exit_code == 0, best.output
+    assert results(best.output) == results(output)
+    assert "2,877 test windows" in best.output
+
+
+def test_metrics_are_errors_and_no_accuracy(trained: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO((trained / "metrics.csv").read_text())))
+    assert [r["epoch"] for r in rows] == ["1", "2", "3"]
+    assert {"train_mse", "train_mae", "valid_mse", "valid_mae"} <= rows[0].keys()
+    assert not {"train_accuracy", "valid_accuracy"} & rows[0].keys()
+    losses = [float(r["valid_loss"]) for r in rows]
+    assert losses[-1] < losses[0]
+    assert float(rows[0]["valid_mse"]) == pytest.approx(losses[0], rel=1e-5)
+    best = load_checkpoint(trained / "best")
+    assert best.state["epoch"] == 1 + losses.index(min(losses))
+
+
+def test_a_resumed_run_is_bit_identical_to_one_that_was_not_stopped(
+    series: Path, trained: Path, run: Run, tmp_path: Path
+) -> None:
+    arguments = ("train", "ett", "--model", "patchtst", "--data-dir", series, *TINY, "--schedule", "constant")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert run(*arguments, "--epochs", 2, "--out", whole).exit_code == 0
+    assert run(*arguments, "--epochs", 1, "--out", parts).exit_code == 0
+    resumed = run("train", "ett", "--out", parts, "--resume", "--epochs", 2)
+    assert resumed.exit_code == 0, resumed.output
+    one, other = load_checkpoint(whole), load_checkpoint(parts)
+    assert all(np.array_equal(one.model[n], other.model[n]) for n in one.model)
+    refused = run("train", "ett", "--out", parts, "--resume", "--horizon", 8, "--set", "dim=8")
+    assert refused.exit_code == 1
+    assert "--horizon 8, and it has 4" in refused.output
+
+
+def test_predict_writes_the_rows_that_follow_in_the_units_of_the_series(trained: Path, run: Run, tmp_path: Path) -> None:
+    recent = write_series(tmp_path / "recent.csv", rows=40)
+    result = run("predict", trained, recent, "--best")
+    assert result.exit_code == 0, result.output
+    rows = list(csv.reader(io.StringIO(result.stdout)))
+    assert rows[0] == ["date", "load", "oil"]
+    assert [r[0] for r in rows[1:]] == [str(datetime(2016, 7, 1) + timedelta(hours=40 + i)) for i in range(4)]
+    oil = np.array([float(r[2]) for r in rows[1:]])
+    assert np.all(np.abs(oil - 30) < 10)
+
+
+def test_a_series_that_does_not_fit_the_model_is_refused(trained: Path, run: Run, tmp_path: Path) -> None:
+    short = run("predict", trained, write_series(tmp_path / "short.csv", rows=10))
+    assert short.exit_code == 1
+    assert "expected at least the 16 rows" in short.output
+    other = run("predict", trained, write_series(tmp_path / "other.csv", rows=40, names="oil,load"))
+    assert other.exit_code == 1
+    assert "load, oil, in this order" in other.output
+
+
+def test_the_recurrent_forecaster_trains_too(series: Path, run: Run) -> None:
+    result = run("train", "ett", "--model", "lstm-forecaster", "--data-dir", series, "--epochs", 1, "--look-back", 8,
+                 "--horizon", 2, "--batch-size", 2048, "--set", "hidden=4", "--out", "lstm")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert results(result.output)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("ett", "--model", "cnn"), "cnn is not for ett; choose one of lstm-forecaster, patchtst"),
+        (("digits", "--model", "patchtst"), "patchtst is not for digits"),
+        (("ett", "--augment", "flip"), "it is for images; leave it out for ett"),
+        (("digits", "--horizon", 3), "it is for time series; leave it out for digits"),
+        (("digits", "--set", "dim"), "is not NAME=VALUE"),
+    ],
+)
+def test_options_for_the_other_kind_of_data_are_refused(run: Run, arguments: tuple[object, ...], text: str) -> None:
+    result = run("train", *arguments)
+    assert result.exit_code == 2
+    assert text in re.sub(r"\s+", " ", result.output)
+
+
+def test_a_setting_the_model_does_not_have_and_a_missing_file_are_said(run: Run, series: Path, tmp_path: Path) -> None:
+    result = run("train", "ett", "--data-dir", series, "--set", "depth=2")
+    assert result.exit_code == 1
+    assert "patchtst has its own settings" in result.output
+    gone = run("train", "ett", "--data-dir", tmp_path / "gone")
+    assert gone.exit_code == 1
+    assert "ETTh1.csv" in gone.output

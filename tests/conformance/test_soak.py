@@ -1,0 +1,98 @@
+"""The full product: cut into units that can be stopped, shared and gone on with, and never mixed with other code's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from firebrick.ops import OPS
+from firebrick.testing import faults, soak
+from firebrick.testing.soak import Unit, main, units
+
+ARGS = ["--device", "numpy", "--op", "exp", "--op", "cast", "--jobs", "1"]
+
+
+def soaked(tmp_path: Path, *more: str) -> Any:
+    return CliRunner().invoke(main, [*ARGS, "--state", str(tmp_path / "state"), *more])
+
+
+def test_units_cover_every_op_and_dtype_once() -> None:
+    found = units(["numpy", "cpu"])
+    assert len(found) == len(set(found))
+    assert {(u.op, u.dtype) for u in found} == {(n, d) for n, op in OPS.items() for d in op.dtypes if n != "to_device"}
+    assert {u.device for u in found} == {"numpy", "cpu"}
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Unit] = []
+    right = soak.run_unit
+
+    def some(unit: Unit, seed: int, folder: str) -> Any:
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(unit)
+        return right(unit, seed, folder)
+
+    monkeypatch.setattr(soak, "run_unit", some)
+    assert soaked(tmp_path).exit_code != 0
+    monkeypatch.setattr(soak, "run_unit", right)
+    every = len(units(["numpy"], ["exp", "cast"]))
+    result = soaked(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert f"3 done before, {every - 3} to do" in result.output
+    assert f"{every} done before, 0 to do" in soaked(tmp_path).output
+
+
+def test_shards_share_the_work_and_the_last_one_writes_the_figures(tmp_path: Path) -> None:
+    goal = tmp_path / "accuracy.md"
+    first = soaked(tmp_path, "--shard", "1/2", "--write", str(goal))
+    assert "left to other shards" in first.output
+    assert not goal.exists()
+    assert soaked(tmp_path, "--shard", "2/2", "--write", str(goal)).exit_code == 0
+    text = goal.read_text()
+    assert "| exp | " in text
+    assert "| `numpy` |" in text
+    cases = int(next(line for line in text.splitlines() if line.startswith("| `numpy`")).split("|")[2].replace(",", ""))
+    assert cases == soaked_cases("exp") + soaked_cases("cast")
+
+
+def soaked_cases(op: str) -> int:
+    from firebrick.testing import cases
+
+    return sum(1 for _ in cases("numpy", [op], subset="full"))
+
+
+def test_outcomes_of_other_code_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert soaked(tmp_path).exit_code == 0
+    monkeypatch.setattr(soak, "fingerprint", lambda seed: "other")
+    assert " 0 done before" in soaked(tmp_path).output
+    assert soak.fingerprint(0) == "other"
+    monkeypatch.undo()
+    assert soak.fingerprint(0) != soak.fingerprint(1)
+
+
+def test_a_damaged_outcome_is_done_again(tmp_path: Path) -> None:
+    soaked(tmp_path)
+    (folder,) = (tmp_path / "state").iterdir()
+    next(folder.iterdir()).write_text("{")
+    assert "1 to do" in soaked(tmp_path).output
+
+
+def test_failures_are_shown_and_fail_the_run(tmp_path: Path) -> None:
+    goal = tmp_path / "accuracy.md"
+    with faults.planted(faults.reads_zero("exp")):
+        arguments = ["--device", faults.ENGINE, "--op", "exp", "--jobs", "1", "--state", str(tmp_path), "--write", str(goal)]
+        result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert f"FAILED {faults.ENGINE} exp float32" in result.output
+    assert "**failed**" in goal.read_text()
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "x", "1"])
+def test_a_shard_is_i_of_n(tmp_path: Path, shard: str) -> None:
+    result = soaked(tmp_path, "--shard", shard)
+    assert result.exit_code == 2
+    assert "such as 2/4" in result.output

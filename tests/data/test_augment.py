@@ -1,0 +1,92 @@
+"""Augmentation: each image changed as its seed, epoch and place say, whatever the split, the device or the place of entry."""
+
+import numpy as np
+import pytest
+
+from firebrick.data import ArrayDataset, DataLoader, LoaderError, RandomCrop, RandomHorizontalFlip
+from firebrick.data.augment import augmentation_words
+
+IMAGES = np.random.default_rng(0).integers(0, 255, (10, 5, 4), dtype=np.uint8)
+CHANGES = [RandomHorizontalFlip(), RandomCrop(2, fill=7)]
+
+
+def loader(**options: object) -> DataLoader:
+    settings = {"shuffle": True, "seed": 4, "augment": CHANGES, **options}
+    return DataLoader(ArrayDataset(IMAGES, np.arange(10)), 3, **settings)  # type: ignore[arg-type]
+
+
+def epoch(of: DataLoader) -> list[tuple[bytes, list[int]]]:
+    return [(x.numpy().tobytes(), y.tolist()) for x, y in of]
+
+
+def test_every_crop_and_flip_equals_one_written_out_image_by_image() -> None:
+    words = augmentation_words(4, 0, 10, 3)
+    (flipped, labels) = CHANGES[0](words[:, :1], IMAGES, np.arange(10))
+    (moved,) = CHANGES[1](words[:, 1:], flipped)
+    assert labels.tolist() == list(range(10))
+    for i, image in enumerate(IMAGES):
+        turned = image[:, ::-1] if words[i, 0] / 2**32 < 0.5 else image
+        big = np.full((9, 8), 7, np.uint8)
+        big[2:7, 2:6] = turned
+        top, left = (int(w) * 5 // 2**32 for w in words[i, 1:])
+        assert moved[i].tolist() == big[top : top + 5, left : left + 4].tolist()
+    assert len({w // (2**32 // 5 + 1) for w in words[:, 1].tolist()}) > 1
+
+
+def test_images_with_channels_keep_them() -> None:
+    colour = np.stack([IMAGES, 255 - IMAGES], -1)
+    words = augmentation_words(0, 0, 10, 2)
+    (moved,) = RandomCrop(1)(words, colour)
+    (grey,) = RandomCrop(1)(words, IMAGES)
+    assert moved.shape == colour.shape
+    assert moved[..., 0].tolist() == grey.tolist()
+
+
+def test_epochs_differ_and_the_same_epoch_repeats() -> None:
+    one = loader()
+    first, second = epoch(one), epoch(one)
+    assert first != second
+    again = loader()
+    assert epoch(again) == first
+    again.set_epoch(1)
+    assert epoch(again) == second
+    assert epoch(loader(augment=())) != first
+
+
+def test_an_epoch_entered_in_the_middle_goes_on_as_the_whole_one() -> None:
+    whole = epoch(loader())
+    stopped = loader()
+    for _ in zip(range(2), stopped, strict=False):
+        pass
+    resumed = loader()
+    resumed.load_cursor({**stopped.cursor(), "position": 6})
+    assert epoch(resumed) == whole[2:]
+
+
+def test_shards_change_each_image_as_the_whole_loader_does() -> None:
+    whole = {int(n): row.tobytes() for x, y in loader() for row, n in zip(x.numpy(), y.numpy(), strict=True)}
+    shards = loader().split(["cpu:0", "numpy:1"])
+    parts = {int(n): row.tobytes() for s in shards for x, y in s for row, n in zip(x.numpy(), y.numpy(), strict=True)}
+    assert parts == whole
+
+
+def test_the_first_batch_is_the_one_that_iteration_gives() -> None:
+    one = loader()
+    x, _ = one.first()
+    assert x.numpy().tobytes() == epoch(one)[0][0]
+
+
+def test_a_probability_of_0_or_1_is_never_and_always() -> None:
+    words = augmentation_words(0, 0, 10, 1)
+    assert RandomHorizontalFlip(0.0)(words, IMAGES)[0].tolist() == IMAGES.tolist()
+    assert RandomHorizontalFlip(1.0)(words, IMAGES)[0].tolist() == IMAGES[:, :, ::-1].tolist()
+
+
+def test_bad_settings_and_arrays_are_refused() -> None:
+    with pytest.raises(LoaderError, match=r"a probability lies in \[0, 1\]"):
+        RandomHorizontalFlip(1.5)
+    with pytest.raises(LoaderError, match="padding of a random crop"):
+        RandomCrop(0)
+    for change in CHANGES:
+        with pytest.raises(LoaderError, match="takes images"):
+            change(augmentation_words(0, 0, 3, 2), np.zeros((3, 2)))

@@ -1,0 +1,507 @@
+"""``fb.linalg`` against NumPy's, its gradients against torch's, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+
+KINDS = ["float64", "complex128"]
+
+
+def random(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
+    rng = np.random.default_rng([seed, *shape])
+    x = rng.normal(size=shape)
+    return x + 1j * rng.normal(size=shape) if dtype.startswith("c") else x
+
+
+def adjoint(x: Any) -> Any:
+    return np.conj(np.swapaxes(x, -1, -2))
+
+
+def hermitian(shape: tuple[int, ...], dtype: str) -> Any:
+    x = random(shape, dtype)
+    return x + adjoint(x)
+
+
+def positive(shape: tuple[int, ...], dtype: str) -> Any:
+    x = random(shape, dtype)
+    return x @ adjoint(x) + np.eye(shape[-1])
+
+
+def close(got: fb.Tensor, want: Any, tolerance: float = 1e-10) -> None:
+    want = np.asarray(want)
+    assert got.shape == want.shape
+    assert got.dtype.name == want.dtype.name
+    np.testing.assert_allclose(got.numpy(), want, rtol=tolerance, atol=tolerance)
+
+
+def check_orthonormal(v: Any) -> None:
+    """Check that the columns of each matrix are orthonormal."""
+    np.testing.assert_allclose(
+        adjoint(v) @ v, np.broadcast_to(np.eye(v.shape[-1]), (*v.shape[:-2], *v.shape[-1:] * 2)), atol=1e-12
+    )
+
+
+def on(device: str, *arrays: Any) -> list[fb.Tensor]:
+    return [fb.asarray(a, device=device) for a in arrays]
+
+
+SQUARE = [(3, 3), (2, 3, 3), (2, 1, 4, 4), (1, 1), (0, 0), (2, 0, 0), (0, 3, 3)]
+ANY = [*SQUARE, (4, 2), (2, 4), (2, 5, 3), (3, 2, 5), (2, 3, 0), (0, 3)]
+
+kinds = pytest.mark.parametrize("dtype", KINDS)
+
+
+EXTENSIONS = {
+    "linalg": "cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank matrix_transpose "
+    "outer pinv qr slogdet solve svd svdvals tensordot trace vecdot vector_norm",
+    "fft": "fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift ifftshift",
+}
+
+
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_the_extensions_of_the_standard_are_complete(name: str) -> None:
+    assert set(EXTENSIONS[name].split()) <= set(getattr(fb, name).__all__)
+
+
+def test_the_extensions_are_imported_when_first_used() -> None:
+    text = "import sys, firebrick as fb; a = 'firebrick.functions.linalg' in sys.modules; fb.linalg.inv; fb.fft.fft; print(a)"
+    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
+@kinds
+@pytest.mark.parametrize("name", ["det", "inv", "cholesky", "eigvalsh", "matrix_rank", "pinv"])
+def test_functions_of_square_matrices(name: str, dtype: str, device: str) -> None:
+    for shape in SQUARE:
+        a = positive(shape, dtype)
+        if name == "matrix_rank" and not shape[-1]:
+            continue  # NumPy has no rank of empty matrices
+        (x,) = on(device, a)
+        want = getattr(np.linalg, name)(a)
+        close(getattr(fb.linalg, name)(x), want)
+
+
+@kinds
+def test_logarithms_of_determinants(dtype: str, device: str) -> None:
+    for shape in SQUARE:
+        a = random(shape, dtype)
+        got, want = fb.linalg.slogdet(*on(device, a)), np.linalg.slogdet(a)
+        close(got.sign, want.sign)
+        close(got.logabsdet, want.logabsdet)
+
+
+def test_a_singular_matrix_has_determinant_0(device: str) -> None:
+    (x,) = on(device, np.asarray([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 2.0], [3.0, 4.0]]]))
+    sign, logabs = fb.linalg.slogdet(x)
+    assert (sign.tolist(), logabs.tolist()[0]) == ([0.0, -1.0], -np.inf)
+    np.testing.assert_allclose(fb.linalg.det(x).numpy(), [0.0, -2.0])
+
+
+@kinds
+@pytest.mark.parametrize("mode", ["reduced", "complete"])
+def test_qr_gives_back_the_matrix(mode: str, dtype: str, device: str) -> None:
+    for shape in ANY:
+        a = random(shape, dtype)
+        q, r = fb.linalg.qr(*on(device, a), mode=mode)
+        want_q, want_r = np.linalg.qr(a, mode)
+        assert (q.shape, r.shape) == (want_q.shape, want_r.shape)
+        close(fb.matmul(q, r), a)
+        check_orthonormal(q.numpy())
+        close(fb.linalg.diagonal(r), np.abs(np.diagonal(want_r, axis1=-2, axis2=-1)).astype(dtype))
+        close(fb.tril(r, k=-1), np.zeros(r.shape, dtype))
+
+
+@kinds
+@pytest.mark.parametrize("full", [False, True])
+def test_singular_value_decompositions_give_back_the_matrix(full: bool, dtype: str, device: str) -> None:
+    for shape in ANY:
+        a = random(shape, dtype)
+        u, s, vh = fb.linalg.svd(*on(device, a), full_matrices=full)
+        want_u, want_s, want_vh = np.linalg.svd(a, full_matrices=full)
+        assert (u.shape, vh.shape) == (want_u.shape, want_vh.shape)
+        close(s, want_s)
+        close(fb.linalg.svdvals(*on(device, a)), want_s)
+        k = s.shape[-1]
+        close(fb.matmul(u[..., :k] * fb.astype(s, u.dtype)[..., None, :], vh[..., :k, :]), a)
+        check_orthonormal(u.numpy())
+        check_orthonormal(adjoint(vh.numpy()))
+
+
+@kinds
+def test_eigenvectors_are_vectors_of_their_values(dtype: str, device: str) -> None:
+    for shape in SQUARE:
+        a = hermitian(shape, dtype)
+        w, v = fb.linalg.eigh(*on(device, a))
+        close(w, np.linalg.eigvalsh(a))
+        close(fb.matmul(fb.asarray(a, device=device), v), v.numpy() * w.numpy()[..., None, :])
+
+
+@kinds
+def test_vectors_have_a_leading_component_that_is_real_and_positive(dtype: str, device: str) -> None:
+    a = hermitian((5, 6, 6), dtype)
+    for v in (fb.linalg.eigh(*on(device, a)).eigenvectors.numpy(), fb.linalg.svd(*on(device, a)).U.numpy()):
+        size = np.abs(v)
+        first = np.argmax(size >= 0.55 * size.max(-2, keepdims=True), -2)[:, None]
+        lead = np.take_along_axis(v, first, -2)
+        assert (lead.real > 0).all()
+        np.testing.assert_allclose(np.imag(lead), 0, atol=1e-15)
+
+
+def test_a_symmetric_matrix_of_equal_components_has_the_same_vectors_everywhere(device: str) -> None:
+    (x,) = on(device, np.asarray([[2.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 2.0]]))
+    r = 0.5**0.5
+    want = [[0.5, r, 0.5], [r, 0.0, -r], [0.5, -r, 0.5]]
+    np.testing.assert_allclose(fb.linalg.eigh(x).eigenvectors.numpy(), want, atol=1e-12)
+
+
+@kinds
+def test_cholesky_of_the_upper_kind(dtype: str, device: str) -> None:
+    a = positive((2, 3, 3), dtype)
+    close(fb.linalg.cholesky(*on(device, a), upper=True), adjoint(np.linalg.cholesky(a)))
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((3, 3), (3,)), ((3, 3), (3, 2)), ((2, 3, 3), (3,)), ((2, 3, 3), (3, 4)), ((3, 3), (5, 3, 1)), ((2, 1, 3, 3), (4, 3, 2)),
+     ((2, 2, 2), (2, 2, 2)), ((0, 0), (0, 2)), ((2, 3, 3), (3, 0))],
+    ids=str,
+)  # fmt: skip
+def test_linear_equations(a: tuple[int, ...], b: tuple[int, ...], dtype: str, device: str) -> None:
+    m, v = random(a, dtype) + 3 * np.eye(a[-1]), random(b, dtype)
+    close(fb.linalg.solve(*on(device, m, v)), np.linalg.solve(m, v))
+    for upper in (False, True):
+        t = np.triu(m) if upper else np.tril(m)
+        close(fb.linalg.solve_triangular(*on(device, m, v), upper=upper), np.linalg.solve(t, v))
+        unit = t - t * np.eye(a[-1]) + np.eye(a[-1])
+        close(fb.linalg.solve_triangular(*on(device, m, v), upper=upper, unitriangular=True), np.linalg.solve(unit, v))
+        if len(b) > 1:
+            w = np.swapaxes(v, -1, -2)
+            want = np.swapaxes(np.linalg.solve(np.swapaxes(t, -1, -2), v), -1, -2)
+            close(fb.linalg.solve_triangular(*on(device, m, w), upper=upper, left=False), want)
+
+
+@kinds
+@pytest.mark.parametrize(("m", "n"), [(5, 3), (3, 5), (4, 4)])
+def test_least_squares(m: int, n: int, dtype: str, device: str) -> None:
+    a, b = random((m, n), dtype), random((m, 2), dtype, 1)
+    got = fb.linalg.lstsq(*on(device, a, b))
+    want, residuals, rank, s = np.linalg.lstsq(a, b, rcond=None)
+    close(got.solution, want)
+    close(got.singular_values, s)
+    assert got.rank.item() == rank
+    np.testing.assert_allclose(got.residuals.numpy(), residuals if m > n else np.zeros(2), atol=1e-12)
+    one = fb.linalg.lstsq(*on(device, np.stack([a, 2 * a]), b[:, 0]))
+    close(one.solution, np.stack([want[:, 0], want[:, 0] / 2]))
+    assert (one.residuals.shape, one.rank.shape, one.singular_values.shape) == ((2,), (2,), (2, min(m, n)))
+
+
+def test_least_squares_of_a_matrix_without_full_rank_gives_the_shortest_solution(device: str) -> None:
+    a, b = random((5, 2), "float64") @ random((2, 3), "float64"), random((5,), "float64")
+    got = fb.linalg.lstsq(*on(device, a, b))
+    close(got.solution, np.linalg.lstsq(a, b, rcond=None)[0])
+    assert got.rank.item() == 2
+
+
+def test_ranks_and_pseudoinverses_with_a_cutoff_for_each_matrix(device: str) -> None:
+    a = np.stack([np.diag([1.0, 0.1, 1e-3])] * 2)
+    (x, cut) = on(device, a, np.asarray([1e-2, 0.5]))
+    assert fb.linalg.matrix_rank(x, rtol=cut).tolist() == [2, 1]
+    assert fb.linalg.matrix_rank(x, rtol=1e-4).tolist() == [3, 3]
+    close(fb.linalg.pinv(x, rtol=cut), np.stack([np.diag([1.0, 10.0, 0.0]), np.diag([1.0, 0.0, 0.0])]))
+    assert fb.linalg.matrix_rank(fb.zeros((2, 0, 3), device=device)).tolist() == [0, 0]
+
+
+@kinds
+def test_powers(dtype: str, device: str) -> None:
+    a = positive((2, 3, 3), dtype) / 3
+    for n in (-3, -1, 0, 1, 2, 5, 8):
+        close(fb.linalg.matrix_power(*on(device, a), n), np.linalg.matrix_power(a, n), 1e-9)
+
+
+def test_a_first_power_is_another_handle(device: str) -> None:
+    x = fb.eye(2, device=device)
+    y = fb.linalg.matrix_power(x, 1)
+    y += 1.0
+    assert x.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+@kinds
+@pytest.mark.parametrize("size", [0.0, 0.5, 20.0])
+def test_exponentials(size: float, dtype: str, device: str) -> None:
+    a = hermitian((2, 4, 4), dtype) * size / 8
+    w, v = np.linalg.eigh(a)
+    close(fb.linalg.expm(*on(device, a)), (v * np.exp(w)[..., None, :]) @ adjoint(v), 1e-9)
+
+
+@kinds
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 0.5, -1, -2, np.inf, -np.inf])
+def test_norms_of_vectors(order: float, dtype: str, device: str) -> None:
+    a = random((2, 3, 4), dtype)
+    for axis in (None, 0, -1, (0, 2)):
+        for keepdims in (False, True):
+            got = fb.linalg.vector_norm(*on(device, a), axis=axis, keepdims=keepdims, ord=order)
+            close(got, np.linalg.vector_norm(a, axis=axis, keepdims=keepdims, ord=order))
+
+
+@kinds
+@pytest.mark.parametrize("order", ["fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf])
+def test_norms_of_matrices(order: Any, dtype: str, device: str) -> None:
+    a = random((2, 3, 4), dtype)
+    (x,) = on(device, a)
+    for keepdims in (False, True):
+        close(fb.linalg.matrix_norm(x, keepdims=keepdims, ord=order), np.linalg.matrix_norm(a, keepdims=keepdims, ord=order))
+        for axes in ((1, 2), (2, 0), (-1, 1)):
+            close(fb.linalg.norm(x, order, axis=axes, keepdims=keepdims), np.linalg.norm(a, order, axes, keepdims))
+
+
+def test_norms_by_the_number_of_axes(device: str) -> None:
+    a = random((2, 3), "float64")
+    (x,) = on(device, a)
+    close(fb.linalg.norm(x), np.linalg.norm(a))
+    close(fb.linalg.norm(x, 1), np.linalg.norm(a, 1))
+    close(fb.linalg.norm(x[0], 1), np.linalg.norm(a[0], 1))
+    close(fb.linalg.norm(x, axis=1), np.linalg.norm(a, axis=1))
+    close(fb.linalg.norm(x, 3, axis=1, keepdims=True), np.linalg.norm(a, 3, axis=1, keepdims=True))
+
+
+@kinds
+def test_condition_numbers(dtype: str, device: str) -> None:
+    a = positive((2, 3, 3), dtype)
+    for p in (None, 2, -2, 1, -1, "fro", "nuc", np.inf, -np.inf):
+        close(fb.linalg.cond(*on(device, a), p=p), np.linalg.cond(a, p))
+
+
+def test_products(device: str) -> None:
+    a, b, c, v = (random(s, "float64") for s in ((3, 4), (4, 5), (5, 2), (2,)))
+    close(fb.linalg.multi_dot(on(device, a, b, c, v)), np.linalg.multi_dot([a, b, c, v]))
+    close(fb.linalg.multi_dot(on(device, a[0], b, c)), np.linalg.multi_dot([a[0], b, c]))
+    close(fb.linalg.multi_dot(on(device, v, v)), v @ v)
+    close(fb.linalg.kron(*on(device, a, c)), np.kron(a, c))
+    close(fb.linalg.kron(*on(device, v, a)), np.kron(v, a))
+    close(fb.linalg.outer(*on(device, a[0], b[0])), np.outer(a[0], b[0]))
+    x, y = random((2, 1, 3), "complex128"), random((4, 3), "complex128")
+    close(fb.linalg.cross(*on(device, x, y)), np.cross(x, y))
+    close(fb.linalg.cross(*on(device, x.T, x.T), axis=0), np.cross(x.T, x.T, axis=0))
+    close(fb.linalg.vecdot(*on(device, x, y)), np.vecdot(x, y))
+    for name in ("matmul", "tensordot", "vecdot"):
+        assert getattr(fb.linalg, name) is getattr(fb, name)
+
+
+@pytest.mark.parametrize("offset", [-3, -2, 0, 1, 4])
+def test_diagonals(offset: int, device: str) -> None:
+    a = random((2, 3, 4), "float64")
+    (x,) = on(device, a)
+    close(fb.linalg.diagonal(x, offset=offset), np.linalg.diagonal(a, offset=offset))
+    close(fb.linalg.trace(x, offset=offset), np.linalg.trace(a, offset=offset))
+    assert fb.linalg.trace(fb.ones((3, 3), dtype=fb.int8, device=device)).dtype is fb.int64
+
+
+# gradients
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
+    "inv": (lambda la, x: la.inv(x), (2, 3, 3)),
+    "det": (lambda la, x: la.det(x), (2, 3, 3)),
+    "slogdet": (lambda la, x: la.slogdet(x)[1], (2, 3, 3)),
+    "slogdet and its sign": (lambda la, x: la.slogdet(x)[0] * la.slogdet(x)[1], (2, 3, 3)),
+    "cholesky": (lambda la, x: la.cholesky(x @ _h(x)), (2, 3, 3)),
+    "cholesky upper": (lambda la, x: la.cholesky(x @ _h(x), upper=True), (2, 3, 3)),
+    "solve": (lambda la, x: la.solve(x, x[..., :2] * x[..., :2]), (2, 3, 3)),
+    "solve of a vector": (lambda la, x: la.solve(x, x[0]), (3, 3)),
+    "solve_triangular": (lambda la, x: la.solve_triangular(x, x * x, upper=True), (2, 3, 3)),
+    "from the right": (lambda la, x: la.solve_triangular(x, x * x, upper=False, left=False), (2, 3, 3)),
+    "unitriangular": (lambda la, x: la.solve_triangular(x, x * x, upper=False, unitriangular=True), (2, 3, 3)),
+    "qr Q": (lambda la, x: _squared(la.qr(x)[0]), (2, 4, 3)),
+    "qr R": (lambda la, x: _squared(la.qr(x)[1]), (2, 4, 3)),
+    "qr of a wide matrix": (lambda la, x: _squared(la.qr(x)[0]) @ _squared(la.qr(x)[1]), (2, 3, 5)),
+    "eigvalsh": (lambda la, x: la.eigvalsh(x + _h(x)), (2, 4, 4)),
+    "eigh": (lambda la, x: _squared(la.eigh(x + _h(x))[1]), (2, 4, 4)),
+    "svdvals": (lambda la, x: la.svdvals(x), (2, 4, 3)),
+    "svd U": (lambda la, x: _squared(la.svd(x, full_matrices=False)[0]), (2, 4, 3)),
+    "svd Vh": (lambda la, x: _squared(la.svd(x, full_matrices=False)[2]), (2, 3, 4)),
+    "svd": (lambda la, x: (lambda u, s, vh: u @ vh)(*la.svd(x)), (2, 3, 3)),
+    "pinv": (lambda la, x: la.pinv(x), (2, 4, 3)),
+    "pinv of a wide matrix": (lambda la, x: la.pinv(x), (2, 3, 4)),
+    "expm": (lambda la, x: la.expm(x) if la is fb.linalg else la.matrix_exp(x), (2, 3, 3)),
+    "matrix_power": (lambda la, x: la.matrix_power(x, -3), (2, 3, 3)),
+    "lstsq": (lambda la, x: la.lstsq(x, x[..., :2] * x[..., 1:]).solution, (4, 3)),
+    "fro": (lambda la, x: la.matrix_norm(x), (2, 3, 4)),
+    "nuc": (lambda la, x: la.matrix_norm(x, ord="nuc"), (2, 3, 4)),
+    "matrix 2": (lambda la, x: la.matrix_norm(x, ord=2), (2, 3, 4)),
+    "matrix 1": (lambda la, x: la.matrix_norm(x, ord=1), (2, 3, 4)),
+    "vector 3": (lambda la, x: la.vector_norm(x, ord=3), (3, 4)),
+    "vector 0.5": (lambda la, x: la.vector_norm(x, ord=0.5), (3, 4)),
+    "vector inf": (lambda la, x: la.vector_norm(x, ord=np.inf), (3, 4)),
+    "cond": (lambda la, x: la.cond(x), (2, 3, 3)),
+    "multi_dot": (lambda la, x: la.multi_dot([x, _h(x), x]), (2, 3)),
+    "cross": (lambda la, x: la.cross(x, x * x), (2, 3)),
+    "vecdot": (lambda la, x: la.vecdot(x, x * x), (2, 3)),
+    "diagonal": (lambda la, x: la.diagonal(x, offset=1) if la is fb.linalg else x.diagonal(1, -2, -1), (2, 3, 4)),
+}  # fmt: skip
+
+
+def _h(x: Any) -> Any:
+    return x.mT.conj() if not isinstance(x, fb.Tensor) else fb.conj(x.mT)
+
+
+def _squared(x: Any) -> Any:
+    """|x|², which the phases of vectors do not change."""
+    return (x * x.conj()).real if not isinstance(x, fb.Tensor) else fb.real(x * fb.conj(x))
+
+
+@kinds
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_are_those_of_torch(name: str, dtype: str, device: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch, to compare with")
+    function, shape = FUNCTIONS[name]
+    a = random(shape, dtype, 3) + 2 * np.eye(*shape[-2:])
+
+    def loss(lib: Any, x: Any) -> Any:
+        y = function(lib.linalg, x)
+        weights = np.cos(np.arange(float(np.prod(y.shape)))).reshape(y.shape)
+        w = weights + 1j * np.sin(3 * weights) if "complex" in str(y.dtype) else weights
+        if lib is fb:
+            return fb.sum(fb.real(y * fb.asarray(w, device=device)))
+        z = y * torch.from_numpy(np.asarray(w))
+        return (z.real if z.is_complex() else z).sum()
+
+    theirs = torch.from_numpy(a).requires_grad_()
+    value = loss(torch, theirs)
+    value.backward()
+    ours, got = fb.value_and_grad(lambda x: loss(fb, x))(fb.asarray(a, device=device))
+    np.testing.assert_allclose(ours.item(), value.item(), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(got.numpy(), theirs.grad.numpy(), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "name", ["inv", "det", "qr R", "eigvalsh", "svdvals", "pinv", "expm", "fro", "nuc", "vector 3", "cholesky", "solve"]
+)
+def test_second_derivatives_by_central_differences(name: str) -> None:
+    function, shape = FUNCTIONS[name]
+    x = fb.asarray(random(shape, "float64", 3) + 2 * np.eye(*shape[-2:]), device="numpy")
+    fb.gradcheck(lambda x: function(fb.linalg, x), [x], order=2)
+
+
+@kinds
+def test_the_gradient_of_norms_at_0_is_0(dtype: str, device: str) -> None:
+    x = fb.zeros((3, 3), dtype=getattr(fb, dtype), device=device)
+    for order in (1, 2, 3, 0.5, np.inf):
+        got = fb.grad(lambda x, p=order: fb.linalg.vector_norm(x, ord=p))(x).numpy()
+        assert not got.any(), order
+    for kind in ("fro", "nuc", 2, 1):
+        got = fb.grad(lambda x, p=kind: fb.linalg.matrix_norm(x, ord=p))(x).numpy()
+        assert not got.any(), kind
+    some = fb.asarray(np.asarray([0.0, 3.0, 4.0]), device=device)
+    np.testing.assert_allclose(fb.grad(lambda x: fb.linalg.vector_norm(x))(some).numpy(), [0, 0.6, 0.8])
+
+
+def test_a_function_of_equal_eigenvalues_has_a_gradient(device: str) -> None:
+    x = fb.eye(3, dtype=fb.float64, device=device)
+    np.testing.assert_allclose(fb.grad(lambda x: fb.sum(fb.linalg.eigvalsh(x) ** 2.0))(x).numpy(), 2 * np.eye(3))
+    np.testing.assert_allclose(fb.grad(lambda x: fb.linalg.matrix_norm(x, ord="nuc"))(x).numpy(), np.eye(3), atol=1e-15)
+    np.testing.assert_allclose(fb.grad(lambda x: fb.sum(fb.linalg.pinv(x)))(x).numpy(), -np.ones((3, 3)), atol=1e-15)
+
+    def same(x: fb.Tensor) -> fb.Tensor:  # V f(w) Vᵀ, which does not depend on the choice of vectors
+        w, v = fb.linalg.eigh(x)
+        return fb.sum(fb.matmul(v * w[None, :], v.mT) * fb.asarray(np.diag([1.0, 2.0, 3.0]), device=device))
+
+    np.testing.assert_allclose(fb.grad(same)(x).numpy(), np.diag([1.0, 2.0, 3.0]), atol=1e-14)
+
+
+def test_vectors_that_the_matrix_does_not_determine_have_no_gradient(device: str) -> None:
+    x = fb.asarray(random((4, 2), "float64"), device=device)
+    with pytest.raises(fb.GradientError, match="last 2 columns of Q are arbitrary"):
+        fb.grad(lambda x: fb.sum(fb.linalg.qr(x, mode="complete").Q))(x)
+    with pytest.raises(fb.GradientError, match="arbitrary"):
+        fb.grad(lambda x: fb.sum(fb.linalg.svd(x).U))(x)
+    assert fb.grad(lambda x: fb.sum(fb.linalg.svd(x).S))(x).shape == (4, 2)
+
+
+# bad input
+
+
+@pytest.mark.parametrize("name", ["inv", "solve", "matrix_power", "cond"])
+def test_a_singular_matrix_is_refused_by_its_place(name: str, device: str) -> None:
+    x = fb.asarray(np.stack([np.eye(2), np.zeros((2, 2)), np.eye(2)]), device=device)
+    call = {
+        "inv": lambda: fb.linalg.inv(x), "solve": lambda: fb.linalg.solve(x, x),
+        "matrix_power": lambda: fb.linalg.matrix_power(x, -1), "cond": lambda: fb.linalg.cond(x, p=1),
+    }[name]  # fmt: skip
+    with pytest.raises(fb.LinAlgError, match=rf"{name}: every matrix must be invertible\n.*matrix \(1,\) of a stack"):
+        call()
+
+
+def test_matrices_without_an_answer_are_refused(device: str) -> None:
+    x = fb.asarray(np.diag([1.0, 0.0]), device=device)
+    with pytest.raises(fb.LinAlgError, match="solve_triangular: every matrix must be invertible"):
+        fb.linalg.solve_triangular(x, x, upper=True)
+    with pytest.raises(fb.LinAlgError, match="cholesky: every matrix must be positive definite\nReceived: the matrix is not"):
+        fb.linalg.cholesky(-x)
+    with pytest.raises(fb.LinAlgError, match=r"matrix \(0, 1\) of a stack of shape \(1, 2\) is not"):
+        fb.linalg.cholesky(fb.asarray(np.stack([np.eye(2), -np.eye(2)])[None], device=device))
+    nan = fb.asarray(np.asarray([[np.nan, 0.0], [0.0, 1.0]]), device=device)
+    for name in ("eigh", "eigvalsh", "svd", "svdvals", "pinv", "expm", "matrix_rank", "cond"):
+        with pytest.raises(fb.LinAlgError, match=f"^{name}: every matrix must be finite"):
+            getattr(fb.linalg, name)(nan)
+    with pytest.raises(fb.LinAlgError, match=r"^matrix_norm: every matrix must be finite"):
+        fb.linalg.matrix_norm(nan, ord=2)
+    assert issubclass(fb.LinAlgError, ValueError)
+
+
+@pytest.mark.parametrize("name", ["cholesky", "det", "eigh", "eigvalsh", "expm", "inv", "slogdet"])
+def test_shapes_and_dtypes_of_square_matrices_are_checked(name: str, device: str) -> None:
+    function = getattr(fb.linalg, name)
+    with pytest.raises(fb.ShapeError, match=f"{name}: x must have square matrices"):
+        function(fb.ones((2, 3), device=device))
+    with pytest.raises(fb.ShapeError, match=f"{name}: x must have"):
+        function(fb.ones(3, device=device))
+    with pytest.raises(fb.DTypeError, match=f"{name}: x needs a floating or complex dtype"):
+        function(fb.ones((3, 3), dtype=fb.int32, device=device))
+    with pytest.raises(fb.DTypeError, match=f"{name} computes in float32, float64"):
+        function(fb.ones((3, 3), dtype=fb.float16, device=device))
+    with pytest.raises(fb.OperandError, match=f"{name}: x must be a Firebrick tensor"):
+        function(np.eye(3))
+
+
+def test_other_arguments_are_checked(device: str) -> None:
+    x, v = fb.ones((2, 3), device=device), fb.ones(3, device=device)
+    linalg = fb.linalg
+    for error, text, call in (
+        (fb.ConfigError, "mode is", lambda: linalg.qr(x, mode="full")),
+        (fb.ConfigError, "ord is one of", lambda: linalg.matrix_norm(x, ord=3)),
+        (fb.ConfigError, "ord is a number", lambda: linalg.vector_norm(x, ord="fro")),
+        (fb.ShapeError, "one axis or two", lambda: linalg.norm(fb.ones((2, 2, 2), device=device), 1)),
+        (fb.ShapeError, "x2 must have as many rows", lambda: linalg.solve(x[:, :2], v[:, None])),
+        (fb.ShapeError, "as many elements as x1 has rows", lambda: linalg.solve(x[:, :2], v)),
+        (fb.ShapeError, "lstsq: x2 must have as many rows", lambda: linalg.lstsq(x, v)),
+        (fb.ShapeError, "size 3 along axis 0", lambda: linalg.cross(x, x, axis=0)),
+        (fb.ShapeError, "axis must be negative", lambda: linalg.cross(x, v, axis=0)),
+        (fb.ShapeError, "two matrices or more", lambda: linalg.multi_dot([x])),
+        (fb.ShapeError, "inner sizes of neighbours", lambda: linalg.multi_dot([x, x])),
+        (fb.ShapeError, "arrays are matrices", lambda: linalg.multi_dot([x, v, x])),
+        (fb.ShapeError, "one number for all matrices", lambda: linalg.pinv(x, rtol=fb.ones(3, device=device))),
+        (fb.ShapeError, "no condition number", lambda: linalg.cond(fb.ones((0, 0), device=device))),
+    ):
+        with pytest.raises(error, match=text):
+            call()
+
+
+@pytest.mark.parametrize("name", ["solve", "lstsq", "outer", "cross", "kron", "multi_dot", "vecdot", "tensordot", "pinv"])
+def test_every_tensor_argument_must_be_on_the_device_of_the_others(name: str) -> None:
+    x = np.eye(3) if name in ("solve", "lstsq", "kron", "multi_dot", "tensordot", "pinv") else np.ones(3)
+    a, b = fb.asarray(x, device="cpu:0"), fb.asarray(x, device="cpu:1")
+    call = {
+        "multi_dot": lambda: fb.linalg.multi_dot([a, b]),
+        "pinv": lambda: fb.linalg.pinv(a, rtol=fb.asarray(0.1, device="cpu:1")),
+    }.get(name, lambda: getattr(fb.linalg, name)(a, b))
+    with pytest.raises(fb.DeviceMismatchError, match=rf"{name}: all tensors(.|\n)*Remedy:"):
+        call()

@@ -1,0 +1,185 @@
+"""Parameter groups: who is in which, what differs there, and their state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick import nn, optim
+from firebrick.core.errors import ConfigError
+
+
+class Net(nn.Module):
+    """Two dense layers and a norm."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.body = nn.Linear(3, 4, dtype=fb.float64)
+        self.norm = nn.LayerNorm(4, dtype=fb.float64)
+        self.head = nn.Linear(4, 2, dtype=fb.float64)
+        for _, p in self.named_parameters():
+            p[...] = fb.asarray(rng.normal(size=p.shape))
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return self.head(self.norm(self.body(x)))
+
+
+def train(net: Net, opt: Any, steps: int = 20) -> None:
+    for step in range(steps):
+        x = fb.asarray(np.random.default_rng(step).normal(size=(5, 3)))
+        opt.update(net, fb.grad(lambda m, x=x: fb.mean(m(x) ** 2.0))(net))
+
+
+NO_DECAY = {"params": ["*.bias", "norm.*"], "weight_decay": 0.0}
+
+
+def test_groups_are_chosen_by_pattern_module_list_or_function_and_the_first_that_names_one_has_it() -> None:
+    net = Net()
+    rows = [
+        {"params": "*.bias", "weight_decay": 0.0},
+        {"params": net.norm, "weight_decay": 0.1},
+        {"params": [net.head.weight, net.head.bias], "lr_scale": 0.5},
+        {"params": lambda name, p: p.ndim == 2, "lr": 0.3},
+    ]
+    opt = optim.AdamW(net, groups=rows)
+    assert [g.names for g in opt.groups] == [
+        (), ("body.bias", "norm.bias", "head.bias"), ("norm.weight",), ("head.weight",), ("body.weight",),
+    ]  # fmt: skip
+    assert [g.settings.weight_decay for g in opt.groups] == [0.01, 0.0, 0.1, 0.01, 0.01]
+    assert "6 parameters in 5 groups" in repr(opt)
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "RMSprop"])
+def test_groups_equal_torchs(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch, to compare groups with")
+    net = Net()
+    theirs = {n: torch.tensor(p.numpy().copy(), requires_grad=True) for n, p in net.named_parameters()}
+    plain = [n for n in theirs if n.endswith("bias") or n.startswith("norm")]
+    ours = getattr(optim, name)(
+        net, lr=0.05, weight_decay=0.2, groups=[NO_DECAY, {"params": net.head, "lr": optim.step(0.5, 4, 0.5)}]
+    )
+    other = getattr(torch.optim, name)(
+        [
+            {"params": [theirs["body.weight"]]},
+            {"params": [theirs[n] for n in plain], "weight_decay": 0.0},
+            {"params": [theirs["head.weight"]], "lr": 0.5},
+        ],
+        lr=0.05,
+        weight_decay=0.2,
+    )
+    for step in range(20):
+        x = np.random.default_rng(step).normal(size=(5, 3))
+        ours.update(net, fb.grad(lambda m, x=x: fb.mean(m(fb.asarray(x)) ** 2.0))(net))
+        other.zero_grad()
+        hidden = torch.nn.functional.linear(torch.asarray(x), theirs["body.weight"], theirs["body.bias"])
+        hidden = torch.nn.functional.layer_norm(hidden, (4,), theirs["norm.weight"], theirs["norm.bias"])
+        (torch.nn.functional.linear(hidden, theirs["head.weight"], theirs["head.bias"]) ** 2).mean().backward()
+        other.param_groups[2]["lr"] = 0.5 * 0.5 ** (step // 4)
+        other.step()
+        for n, p in net.named_parameters():
+            np.testing.assert_allclose(p.numpy(), theirs[n].detach().numpy(), rtol=1e-10, atol=1e-10)
+
+
+def test_a_scaled_rate_follows_the_optimizers_schedule() -> None:
+    nets = Net(), Net()
+    rate = optim.exponential(0.2, 0.9)
+    train(nets[0], optim.SGD(nets[0], lr=rate, groups=[{"params": "body.*", "lr_scale": 0.25}]))
+    train(nets[1], optim.SGD(nets[1], lr=rate, groups=[{"params": "body.*", "lr": optim.exponential(0.05, 0.9)}]))
+    for a, b in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-13)
+
+
+def test_the_first_layer_stands_still_at_rate_0() -> None:
+    net = Net()
+    before = net.body.weight.tolist()
+    train(net, optim.Adam(net, lr=0.1, groups=[{"params": net.body, "lr_scale": 0}]), 3)
+    assert net.body.weight.tolist() == before
+
+
+def make(net: Net) -> optim.Optimizer:
+    rows = [
+        NO_DECAY,
+        {"params": "head.*", "lr": optim.reduce_on_plateau(0.1, patience=0), "betas": (0.5, 0.9), "amsgrad": True},
+    ]
+    return optim.AdamW(net, lr=optim.cosine(0.1, 30, warmup=4), weight_decay=0.3, groups=rows)
+
+
+def test_groups_resume_bit_for_bit_with_their_settings_and_schedules() -> None:
+    whole, first, second = Net(), Net(), Net()
+    opts = [make(n) for n in (whole, first)]
+    for net, opt in zip((whole, first), opts, strict=True):
+        train(net, opt, 5)
+        for metric in (1.0, 1.0):
+            opt.plateaus()[0].observe(metric)
+    second.load_state_dict(first.state_dict())
+    rows = [{"params": ["*.bias", "norm.*"]}, {"params": "head.*"}]  # all else comes from the state
+    resumed = optim.AdamW(second, groups=rows)
+    resumed.load_state_dict(opts[1].state_dict())
+    assert resumed.groups == opts[0].groups
+    for net, opt in ((whole, opts[0]), (second, resumed)):
+        train(net, opt, 7)
+        opt.plateaus()[0].observe(1.0)
+        train(net, opt, 2)
+    assert [p.numpy().tobytes() for p in second.parameters()] == [p.numpy().tobytes() for p in whole.parameters()]
+
+
+def test_settings_that_are_schedules_come_back_too() -> None:
+    cycle = optim.one_cycle(0.1, 40)
+    nets = Net(), Net(), Net()
+    opts = [optim.Adam(n, lr=cycle, betas=(cycle.momentum(), 0.9)) for n in nets[:2]]
+    for net, opt in zip(nets, opts, strict=False):
+        train(net, opt, 5)
+    nets[2].load_state_dict(nets[1].state_dict())
+    resumed = optim.Adam(nets[2])
+    resumed.load_state_dict(opts[1].state_dict())
+    assert resumed.settings == opts[1].settings
+    for net, opt in ((nets[0], opts[0]), (nets[2], resumed)):
+        train(net, opt, 5)
+    assert [p.numpy().tobytes() for p in nets[2].parameters()] == [p.numpy().tobytes() for p in nets[0].parameters()]
+
+
+def test_a_state_of_other_groups_is_refused() -> None:
+    net = Net()
+    state = make(net).state_dict()
+    with pytest.raises(nn.StateError, match="3 groups for 1"):
+        optim.AdamW(net).load_state_dict(state)
+    with pytest.raises(nn.StateError, match=r"elsewhere: .*norm\.weight"):
+        optim.AdamW(net, groups=[{"params": "*.bias"}, {"params": "head.*"}]).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ({"params": "*"}, "SGD: groups is a list of dicts"),
+        (["*.bias"], r"groups\[0\] is a dict with params\nReceived: str"),
+        ([{"lr": 0.1}], r"groups\[0\] is a dict with params\nReceived: no params among lr"),
+        ([{"params": "*.bias", "decay": 0.1}], r"unknown: decay"),
+        ([{"params": "*.bais"}], r"groups\[0\] takes at least one parameter.*\nReceived: params='\*\.bais'; left are body\.w"),
+        ([{"params": "*"}, {"params": "*.bias"}], r"groups\[1\] takes at least one parameter(.|\n)*left are none"),
+        ([{"params": 3}], r"params is a name pattern or several"),
+        ([{"params": []}], r"params is a name pattern or several"),
+        ([{"params": "*", "lr": 0.1, "lr_scale": 0.5}], "lr and lr_scale"),
+        ([{"params": "*", "lr_scale": -1.0}], "lr_scale is a finite number ≥ 0"),
+        ([{"params": "*", "momentum": 2.0}], r"SGD: momentum lies in \[0, 1\)"),
+        ([{"params": "*", "lr": "fast"}], "a learning rate is a number or a schedule"),
+    ],
+)
+def test_groups_without_meaning_are_refused(rows: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        optim.SGD(Net(), lr=0.1, groups=rows)
+
+
+@pytest.mark.parametrize("fault", [lambda s: s.update(weight_decay=0.5), lambda s: s.update(betas=(0.8, 0.999))])
+def test_a_comparison_of_resumed_groups_can_fail(fault: Callable[[dict[str, Any]], None]) -> None:
+    nets = Net(), Net()
+    opts = [make(n) for n in nets]
+    state = opts[0].state_dict()
+    fault(state["groups"][0]["settings"])
+    opts[1].load_state_dict(state)
+    for net, opt in zip(nets, opts, strict=True):
+        train(net, opt, 3)
+    assert nets[0].body.weight.tolist() != nets[1].body.weight.tolist()

@@ -1,0 +1,84 @@
+"""Errors, R² and perplexity over uneven batches, held against NumPy over all samples at once."""
+
+import json
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.train import MeanAbsoluteError, MeanSquaredError, Perplexity, R2Score, UndefinedMetricWarning
+
+CUTS = (0, 1, 9, 40)
+
+
+@pytest.fixture
+def numbers() -> tuple[np.ndarray, np.ndarray]:
+    """Predictions and targets [40, 2, 3] far from 0, where sums of squares would cancel."""
+    rng = np.random.default_rng(0)
+    target = rng.normal(size=(40, 2, 3)) + 1e4
+    return target + 0.3 * rng.normal(size=target.shape), target
+
+
+def fed(metric: Any, predicted: np.ndarray, target: np.ndarray, cuts: tuple[int, ...] = CUTS) -> Any:
+    for low, high in pairwise(cuts):
+        metric.update(fb.asarray(predicted[low:high]), fb.asarray(target[low:high]))
+    return metric
+
+
+def test_errors_count_every_element_once(numbers: Any) -> None:
+    predicted, target = numbers
+    off = predicted - target
+    assert fed(MeanSquaredError(), predicted, target).compute() == pytest.approx(np.mean(off**2), rel=1e-13)
+    assert fed(MeanAbsoluteError(), predicted, target).compute() == pytest.approx(np.mean(np.abs(off)), rel=1e-13)
+
+
+def test_r2_is_the_mean_over_outputs_without_cancellation(numbers: Any) -> None:
+    predicted, target = (a.reshape(40, 6) for a in numbers)
+    expected = np.mean(1 - ((predicted - target) ** 2).sum(0) / ((target - target.mean(0)) ** 2).sum(0))
+    assert fed(R2Score(outputs=6), *numbers).compute() == pytest.approx(expected, rel=1e-9)
+
+
+def test_r2_of_a_constant_target_is_one_if_exact_and_else_zero() -> None:
+    constant = np.full(4, 2.0)
+    assert fed(R2Score(), constant, constant, (0, 1, 4)).compute() == 1.0
+    assert fed(R2Score(), constant + 1, constant, (0, 1, 4)).compute() == 0.0
+
+
+def test_r2_needs_two_samples() -> None:
+    with pytest.warns(UndefinedMetricWarning, match="has 1"):
+        assert math.isnan(fed(R2Score(), np.ones(1), np.ones(1), (0, 1)).compute())
+
+
+def test_perplexity_leaves_ignored_tokens_out() -> None:
+    rng = np.random.default_rng(1)
+    logits, labels = rng.normal(size=(6, 4, 9)), rng.integers(0, 9, (6, 4))
+    labels[2:, 1:] = -1
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    kept = [log_p[i, j, labels[i, j]] for i, j in np.ndindex(6, 4) if labels[i, j] != -1]
+    found = fed(Perplexity(ignore_index=-1), logits, labels, (0, 1, 6)).compute()
+    assert found == pytest.approx(math.exp(-np.mean(kept)), rel=1e-12)
+    assert math.isnan(Perplexity().compute())
+
+
+@pytest.mark.parametrize("make", [MeanSquaredError, MeanAbsoluteError, lambda: R2Score(6)])
+def test_a_metric_of_numbers_goes_on_from_its_state(make: Any, numbers: Any) -> None:
+    half = fed(make(), *numbers, CUTS[:3])
+    again = make().load_state(json.loads(json.dumps(half.state())))
+    assert fed(again, *numbers, CUTS[2:]).compute() == fed(make(), *numbers).compute()
+    assert again.used
+    again.reset()
+    assert not again.used
+
+
+def test_shapes_and_kinds_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(fb.ShapeError, match="of one shape"):
+        MeanSquaredError().update(fb.zeros((3, 2)), fb.zeros(3))
+    with pytest.raises(fb.DTypeError, match="floating"):
+        MeanAbsoluteError().update(fb.zeros(3), fb.asarray([1, 2, 3]))
+    with pytest.raises(fb.ShapeError, match="made for 1 outputs"):
+        R2Score().update(fb.zeros((3, 2)), fb.zeros((3, 2)))
+    with pytest.raises(fb.ShapeError, match="classes on the last axis"):
+        Perplexity().update(fb.zeros((2, 3)), fb.asarray([[1], [2]]))
