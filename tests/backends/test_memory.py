@@ -43,6 +43,16 @@ def test_the_largest_allocations_come_first_and_with_their_labels(device: str) -
     assert "live" in text
 
 
+def test_objects_that_another_thread_is_building_do_not_disturb_the_search(device: str) -> None:
+    half = object.__new__(fb.Tensor)
+    half.device = fb.device(device)
+    bare = object.__new__(fb.Tensor)
+    big = fb.ones((700, 1000), dtype=fb.float64, device=device) + 1.0
+    assert fb.largest_allocations(device, most=1)[0].nbytes >= big.nbytes
+    assert str(big.aval) in fb.memory_summary(device)
+    del half, bare
+
+
 def test_memory_that_only_the_tape_holds_is_among_them(device: str) -> None:
     x = fb.asarray(np.ones((700, 1000)), dtype=fb.float64, device=device).require_grad()
     y = fb.sum(fb.exp(fb.sin(x)))

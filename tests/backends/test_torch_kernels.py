@@ -120,6 +120,8 @@ def test_wide_unsigned_integers_are_right_or_said_to_be_unsupported(op: Op, name
             else np.where(rng.random(a.shape) < 0.3, top - a.astype(name), a).astype(name)
             for i, a in enumerate(map(np.asarray, sample.inputs))
         )  # fmt: skip
+        if op.name == "searchsorted":  # in what is sorted
+            inputs = (np.sort(inputs[0]), inputs[1])
         agree(op, Sample(inputs, sample.params, False, sample.name), device)
 
 

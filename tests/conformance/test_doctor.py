@@ -19,7 +19,7 @@ def test_a_sound_engine_is_well(device: str) -> None:
     found = examine([device], ["add", "matmul", "relu"])
     assert found.ok, found.text()
     assert {f.check for f in found.findings} == {
-        "conformance", "gradient rules", "transfers", "destinations", "random bits", "training",
+        "conformance", "gradient rules", "large tensors", "transfers", "destinations", "random bits", "training",
     }  # fmt: skip
     assert not found.failures
 
@@ -92,6 +92,55 @@ def test_it_finds_wrong_random_bits_and_lost_transfers() -> None:
     assert [f.subject for f in found.failures if f.check == "transfers"] == ["float64"]
 
 
+def spoiled(name, when):  # type: ignore[no-untyped-def]
+    """A fault: the op is off by one where ``when(inputs, params)`` holds."""
+
+    def fault(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
+        result = right(op, inputs, params, out)
+        return result + result.dtype.type(1) if op.name == name and when(inputs, params) else result
+
+    return fault
+
+
+@pytest.mark.parametrize("name", ["add", "take", "sum", "permute"])
+def test_it_finds_what_is_wrong_on_large_tensors_only(name: str) -> None:
+    with faults.planted(spoiled(name, lambda inputs, params: inputs[0].size > 1 << 16)) as device:
+        found = examine([device], [name])
+    named = [f for f in found.failures if f.check == "large tensors"]
+    assert [f.subject for f in named] == [name], found.text()
+    assert "calls" in named[0].off
+    assert "large tensors" in named[0].advice
+
+
+def test_it_finds_draws_that_are_wrong_far_into_a_batch() -> None:
+    with faults.planted(spoiled("random_uniform", lambda inputs, params: params["offset"] > 1 << 32)) as device:
+        found = examine([device], ["add"])
+    assert [f.subject for f in found.failures if f.check == "random bits"] == ["uniform, far into a batch"]
+
+
+def test_it_finds_a_transfer_that_changes_what_a_nan_carries() -> None:
+    class Tidy(faults.FaultyBackend):
+        def from_host(self, array, device):  # type: ignore[no-untyped-def]
+            kept = super().from_host(array, device)
+            return np.where(np.isnan(kept), np.float32(np.nan), kept) if kept.dtype == "float32" else kept
+
+    from firebrick.backends.registry import register_backend, unregister_backend
+
+    register_backend(Tidy(faults.sound()))
+    try:
+        found = examine([faults.ENGINE], ["add"])
+    finally:
+        unregister_backend(faults.ENGINE)
+    assert [f.subject for f in found.failures if f.check == "transfers"] == ["float32"], found.text()
+
+
+def test_a_device_named_twice_is_examined_once_and_one_without_values_not_at_all() -> None:
+    checks = [f.check for f in examine(["cpu", "cpu:0"], ["add"]).findings]
+    assert checks.count("destinations") == 1
+    with pytest.raises(fb.DeviceError, match="knows shapes only"):
+        examine(["cpu", "meta"], ["add"])
+
+
 def test_an_engine_that_raises_is_a_finding_and_not_the_end() -> None:
     def raises(right, op, inputs, params, out):  # type: ignore[no-untyped-def]
         if op.name == "matmul":
@@ -127,7 +176,16 @@ def test_the_command_fails_where_something_does_and_prints_what_to_paste() -> No
     assert "use another" in result.output
 
 
-@pytest.mark.parametrize("arguments", [["--device", "cuda:99"], ["--device", "cpu", "--op", "frobnicate"]])
+def test_the_command_refuses_a_report_that_it_could_not_write_before_it_works(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["doctor", "--device", "cpu", "--report", str(tmp_path / "none" / "report.txt")])
+    assert result.exit_code == 1
+    assert "No such file" in result.output
+    assert "checking" not in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--device", "cuda:99"], ["--device", "cpu", "--op", "frobnicate"], ["--device", "meta", "--op", "add"]]
+)
 def test_the_command_says_what_it_does_not_know(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, ["doctor", *arguments])
     assert result.exit_code == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,24 @@ def test_outcomes_of_other_code_do_not_count(tmp_path: Path, monkeypatch: pytest
     assert soak.fingerprint(0) == "other"
     monkeypatch.undo()
     assert soak.fingerprint(0) != soak.fingerprint(1)
+
+
+@pytest.mark.parametrize("change", [{"failed": None}, {"cases": "12"}, {"op": "cast"}, {"failures": None}])
+def test_an_outcome_that_holds_something_else_is_done_again(tmp_path: Path, change: dict[str, Any]) -> None:
+    soaked(tmp_path)
+    (folder,) = (tmp_path / "state").iterdir()
+    file = folder / "numpy.exp.float32.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    result = soaked(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "1 to do" in result.output
+
+
+def test_a_file_for_the_figures_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    result = soaked(tmp_path, "--write", str(tmp_path / "none" / "accuracy.md"))
+    assert result.exit_code == 2
+    assert "must exist" in result.output
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_damaged_outcome_is_done_again(tmp_path: Path) -> None:

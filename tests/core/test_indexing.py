@@ -333,6 +333,7 @@ def test_an_index_tensor_outside_its_axis_is_an_index_error(at: list[int], devic
         ((..., ...), fb.ShapeError),
         (slice(0, 3, 0), fb.OperandError),
         ([1.5], fb.OperandError),
+        ([[0, 1], [1]], fb.OperandError),
     ],
     ids=repr,
 )

@@ -249,7 +249,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "scaled_dot_product_attention": (F[None], F[None], F[None], np.ones((1, 2, 2), np.bool_), F[None, :, :2]),
     "cross_entropy": (F, np.asarray([0, 2]), V),
     "nll_loss": (F, np.asarray([0, 2]), V),
-    "binary_cross_entropy": (P, P, P),
+    "binary_cross_entropy": (P / 4, P / 4, P),
     "binary_cross_entropy_with_logits": (F, P, P, V),
     "gaussian_nll_loss": (F, F, P),
     "hinge_embedding_loss": (F, np.sign(F)),

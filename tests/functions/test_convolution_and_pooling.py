@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,28 @@ def test_transposed_convolutions_equal_torchs(rank: int, settings: dict[str, Any
     alike(lambda *a: getattr(fb, name)(*a, **settings), lambda *a: theirs(*a, **settings), *arrays, device=device)
 
 
+def test_convolution_holds_the_columns_of_few_images_at_once() -> None:
+    x, w = fb.ones((64, 4, 32, 32), device="numpy"), fb.ones((4, 4, 5, 5), device="numpy")
+    columns = x.size * 25 * 4
+    tracemalloc.start()
+    try:
+        y, pull = fb.vjp(lambda x, w: fb.conv2d(x, w, padding=2), x, w)
+        gx, gw = pull(fb.ones_like(y))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < columns / 2
+    # many parts, and the last of them smaller, make one whole
+    assert y.numpy()[:, :, 2:-2, 2:-2].min() == y.numpy().max() == gx.numpy().max() == 100
+    assert gw.numpy().max() == 64 * 32 * 32
+
+
+def test_bias_and_stride_have_torchs_places() -> None:
+    x, w, b = (fb.asarray(_drawn(*shape)) for shape in ((1, 2, 4, 4), (3, 2, 2, 2), (3,)))
+    assert fb.conv2d(x, w, bias=b).tolist() == fb.conv2d(x, w, b).tolist()
+    assert fb.max_pool2d(x, 3, 1).tolist() == fb.max_pool2d(x, 3, stride=1).tolist()
+
+
 def test_padding_differs_by_side() -> None:
     torch = _torch()
     x, w = _drawn(1, 2, 5, 6), _drawn(3, 2, 2, 2, seed=1)
@@ -148,6 +171,20 @@ def test_adaptive_pools_equal_torchs(rank: int, size: Any, device: str) -> None:
     np.testing.assert_array_equal(places.numpy(), theirs(_torch().asarray(x), size, return_indices=True)[1].numpy())
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
+def test_an_infinity_stays_in_the_windows_that_cover_it(size: int, device: str) -> None:
+    x = np.asarray([[[1.0, np.inf, 3.0, 4.0, np.inf, 6.0, 7.0]]])
+    got = fb.adaptive_avg_pool1d(fb.asarray(x, device=device), size).numpy()
+    np.testing.assert_array_equal(got, _torch().nn.functional.adaptive_avg_pool1d(_torch().asarray(x), size).numpy())
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_adaptive_pools_of_no_images_are_empty(size: int, device: str) -> None:
+    x = fb.ones((0, 2, 5, 5), device=device)
+    values, places = fb.adaptive_max_pool2d(x, size, return_indices=True)
+    assert fb.adaptive_avg_pool2d(x, size).shape == values.shape == places.shape == (0, 2, size, size)
+
+
 def test_the_first_maximum_takes_the_gradient() -> None:
     x = fb.ones((1, 1, 5, 5))
     for pool in (lambda x: fb.max_pool2d(x, 2, ceil_mode=True), lambda x: fb.adaptive_max_pool2d(x, 3)):
@@ -192,10 +229,12 @@ def test_interpolation_equals_torchs(rank: int, mode: str, device: str) -> None:
                   lambda x, factor=factor, other=other: theirs(x, scale_factor=factor, **other), x, device=device)  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new"), [(a, b) for a in (3, 7, 49, 100) for b in (5, 21, 98, 147, 999)])
+@pytest.mark.parametrize(("old", "new"), [(a, b) for a in (3, 7, 49, 100) for b in (5, 21, 98, 147, 999)] + [(2, 49)])
 def test_nearest_neighbours_are_exact(old: int, new: int) -> None:
     got = fb.interpolate(fb.arange(old, dtype=fb.float64).reshape(1, 1, old), new).numpy().reshape(-1)
     np.testing.assert_array_equal(got, np.arange(new) * old // new)
+    got = fb.interpolate(fb.arange(old, dtype=fb.float64).reshape(1, 1, old), new, mode="nearest-exact").numpy().reshape(-1)
+    np.testing.assert_array_equal(got, (2 * np.arange(new) + 1) * old // (2 * new))
 
 
 def test_pixels_move_as_torchs(device: str) -> None:
@@ -257,6 +296,29 @@ def test_a_query_that_may_look_nowhere_gets_zero_and_no_nan_gradient(how: str, d
     grads = [g.numpy() for g in pull(y)]
     assert all(np.isfinite(g).all() for g in grads)
     assert not grads[0][:, :, 2].any()
+
+
+def test_what_causal_order_hides_weighs_nothing_beside_the_lowest_bias(device: str) -> None:
+    lowest = np.finfo(np.float32).min
+    bias = np.where(np.arange(4) < 2, lowest, 0.0).astype(np.float32)  # queries 0 and 1 have only such keys before them
+    q, k, v = (fb.asarray(_drawn(1, 4, 3, seed=s).astype(np.float32), device=device) for s in range(3))
+    y = fb.scaled_dot_product_attention(q, k, v, bias=fb.asarray(bias, device=device), causal=True).numpy()
+    np.testing.assert_allclose(y[:, 0], v.numpy()[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(y[:, 1], v.numpy()[:, :2].mean(1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("size", [3.0, 300.0])
+def test_large_scores_in_half_precision_keep_their_order(dtype: str, size: float, device: str) -> None:
+    narrow = [fb.astype(fb.asarray(_drawn(2, 5, 16, seed=s) * size, device=device), getattr(fb, dtype)) for s in range(4)]
+    attend = fb.scaled_dot_product_attention
+    y, pull = fb.vjp(attend, *narrow[:3])
+    wide = [fb.astype(t, fb.float64) for t in narrow]
+    want, pull64 = fb.vjp(attend, *wide[:3])
+    assert y.dtype is narrow[0].dtype
+    for mine, theirs in zip((y, *pull(narrow[3])), (want, *pull64(wide[3])), strict=True):
+        error = np.abs(fb.astype(mine, fb.float64).numpy() - theirs.numpy()).max()
+        assert error <= y.dtype.eps * max(1.0, np.abs(theirs.numpy()).max())
 
 
 def test_dropout_of_attention_draws_from_its_generator() -> None:
@@ -329,7 +391,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: fb.adaptive_avg_pool2d(IMAGE, 0), ShapeError, "adaptive_avg_pool2d: size is an int ≥ 1"),
     (lambda: fb.adaptive_avg_pool2d(IMAGE, (1, 2, 3)), ShapeError, "adaptive_avg_pool2d: size is an int"),
     (lambda: fb.adaptive_max_pool2d(fb.ones((1, 1, 0, 3)), 1), ShapeError, "images have elements"),
-    (lambda: fb.max_unpool(SIGNAL, fb.ones((1, 4, 5), dtype=fb.int64) * 9, 5), OutOfRangeError, "scatter"),
+    (lambda: fb.max_unpool(SIGNAL, fb.ones((1, 4, 5), dtype=fb.int64) * 9, 5), OutOfRangeError, "max_unpool: indices"),
     (lambda: fb.max_unpool(SIGNAL, SIGNAL, 5), DTypeError, "indices need an integer dtype"),
     (lambda: fb.max_unpool(SIGNAL, fb.ones((1, 4, 4), dtype=fb.int64), 5), ShapeError, "indices have its shape"),
     (lambda: fb.interpolate(IMAGE), ShapeError, "either size or scale_factor is given"),

@@ -297,3 +297,48 @@ def test_the_namespace_is_found_from_a_tensor() -> None:
     assert set(info.dtypes(kind="integral")) == {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
     assert info.default_dtypes()["indexing"] is fb.int64
     assert fb.device("cpu:0") in info.devices()
+
+
+@pytest.mark.parametrize("value", [300, -129, 2**70, 1e9, float("nan")])
+def test_full_never_wraps_or_saturates_a_value_that_an_integer_dtype_cannot_hold(value: float, device: str) -> None:
+    with pytest.raises(fb.DTypeError, match=r"full: fill_value must lie in the range of int8, \[-128, 127\]"):
+        fb.full(2, value, dtype=fb.int8, device=device)
+    assert fb.full(1, 2**64 - 1, dtype=fb.uint64, device=device).tolist() == [2**64 - 1]
+    assert fb.full(1, 2**70, dtype=fb.float64, device=device).tolist() == [2.0**70]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "step"),
+    [(2**63, 2**63 + 5, 2), (2**64 - 3, 2**64, 1), (2**63 + 4, 2**63 - 4, -3), (2**53, 2**53 + 3, 1), (2**63 - 3, 2**63, 1)],
+)
+def test_arange_counts_large_integers_exactly(start: int, stop: int, step: int) -> None:
+    assert fb.arange(start, stop, step, dtype=fb.uint64).tolist() == list(range(start, stop, step))
+    if stop > 2**63:
+        with pytest.raises(fb.DTypeError, match="range of int64"):
+            fb.arange(start, stop, step)
+
+
+def test_arange_takes_real_numbers_that_are_not_in_a_tensor() -> None:
+    with pytest.raises(fb.OperandError, match=r"arange: stop is a Python number[^$]*stop.item\(\)"):
+        fb.arange(fb.asarray(3))
+    with pytest.raises(fb.OperandError, match="real numbers"):
+        fb.arange(3j)
+    with pytest.raises(fb.DTypeError, match="fit 64 bits"):
+        fb.arange(2**64, 2**64 + 2)
+
+
+def test_what_no_memory_holds_is_said_to_be_out_of_memory() -> None:
+    for make in (
+        lambda: fb.zeros((2**40, 2**40)),
+        lambda: fb.full(2**61, 1.0),
+        lambda: fb.arange(0, 1e30),
+        lambda: fb.arange(10**30),
+    ):
+        with pytest.raises(fb.OutOfMemoryError, match="for its result"):
+            make()
+
+
+def test_a_geometric_sequence_does_not_change_its_sign() -> None:
+    with pytest.raises(fb.OutOfRangeError, match="one sign"):
+        fb.geomspace(-1.0, 8.0, 4)
+    assert fb.geomspace(-1.0, -8.0, 4).tolist() == [-1.0, -2.0, -4.0, -8.0]

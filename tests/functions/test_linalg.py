@@ -263,6 +263,22 @@ def test_norms_of_matrices(order: Any, dtype: str, device: str) -> None:
             close(fb.linalg.norm(x, order, axis=axes, keepdims=keepdims), np.linalg.norm(a, order, axes, keepdims))
 
 
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 3), (3, 0), (0, 3, 3)])
+def test_a_norm_of_nothing_is_0(shape: tuple[int, ...], device: str) -> None:
+    host = np.zeros(shape)
+    x = fb.asarray(host, device=device)
+    for order in (1, 2, np.inf, "fro", "nuc"):
+        want = np.asarray(np.linalg.norm(host, order, axis=(-2, -1)))
+        for keepdims in (False, True):
+            got = fb.linalg.matrix_norm(x, ord=order, keepdims=keepdims).numpy()
+            assert got.shape == ((*want.shape, 1, 1) if keepdims else want.shape)
+            assert not got.any()
+    for order in (0, 1, 2, 3, np.inf):
+        got = fb.linalg.vector_norm(x, ord=order, axis=-1).numpy()
+        assert got.shape == shape[:-1]
+        assert not got.any()
+
+
 def test_norms_by_the_number_of_axes(device: str) -> None:
     a = random((2, 3), "float64")
     (x,) = on(device, a)
@@ -278,6 +294,19 @@ def test_condition_numbers(dtype: str, device: str) -> None:
     a = positive((2, 3, 3), dtype)
     for p in (None, 2, -2, 1, -1, "fro", "nuc", np.inf, -np.inf):
         close(fb.linalg.cond(*on(device, a), p=p), np.linalg.cond(a, p))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("sizes", [(7, 10_000, 3), (128, 4096, 10), (1, 10_000, 300), (300, 10_000, 1), (1, 300_000, 1)])
+def test_errors_of_products_do_not_grow_with_the_length_of_the_sum(sizes: tuple[int, ...], dtype: str, device: str) -> None:
+    m, k, n = sizes
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(0, 2, s).astype(dtype) for s in ((2, m, k), (k, n)))
+    got = fb.matmul(fb.asarray(a, device=device), fb.asarray(b, device=device)).numpy()
+    want = a.astype("complex128") @ b.astype("complex128")
+    assert got.shape == want.shape
+    assert got.dtype == dtype
+    assert np.max(np.abs(got - want) / np.abs(want)) < fb.ops.OPS["matmul"].tolerance * np.finfo(np.float32).eps
 
 
 def test_products(device: str) -> None:
@@ -438,6 +467,15 @@ def test_a_singular_matrix_is_refused_by_its_place(name: str, device: str) -> No
     }[name]  # fmt: skip
     with pytest.raises(fb.LinAlgError, match=rf"{name}: every matrix must be invertible\n.*matrix \(1,\) of a stack"):
         call()
+
+
+@pytest.mark.parametrize("name", ["cholesky", "eigh", "eigvalsh", "svd", "svdvals", "pinv", "expm"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_matrices_that_are_not_finite_are_refused_by_their_place(name: str, bad: float, device: str) -> None:
+    x = np.stack([np.eye(3), 2 * np.eye(3)])
+    x[1, 0, 0] = bad
+    with pytest.raises(fb.LinAlgError, match=r"finite\nReceived: matrix \(1,\)"):
+        getattr(fb.linalg, name)(fb.asarray(x, device=device))
 
 
 def test_matrices_without_an_answer_are_refused(device: str) -> None:

@@ -166,8 +166,10 @@ def test_certain_probabilities_cost_at_most_100_and_have_finite_gradients(device
     np.testing.assert_array_equal(ours.numpy(), F.binary_cross_entropy(*map(torch.asarray, (p, y)), reduction="none").numpy())
     gradient = fb.grad(lambda p: fb.binary_cross_entropy(p, fb.asarray(y, device=device)))(fb.asarray(p, device=device))
     assert np.isfinite(gradient.numpy()).all()
-    outside = fb.binary_cross_entropy(fb.asarray([-0.1, 1.1], device=device), fb.zeros(2, device=device), reduction="none")
-    assert np.isnan(outside.numpy()).sum() >= 1
+    for outside in (-0.1, 1.1, np.inf):
+        with pytest.raises(fb.OutOfRangeError, match=r"the values of probability must be in \[0, 1\]"):
+            fb.binary_cross_entropy(fb.asarray([0.5, outside], device=device), fb.zeros(2, device=device))
+    assert np.isnan(fb.binary_cross_entropy(fb.asarray([np.nan], device=device), fb.zeros(1, device=device)).item())
 
 
 @pytest.mark.filterwarnings("ignore:reduction:UserWarning")
@@ -493,6 +495,85 @@ def test_loss_layers_hand_their_settings_on(name: str) -> None:
     assert name in repr(ours)
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_model_trains_with_each_loss_as_with_torchs(name: str, train_alike: Callable[..., None]) -> None:
+    ours, theirs, (like, *rest) = LAYERS[name]
+    before = {"NLLLoss": "log_softmax", "CTCLoss": "log_softmax", "BCELoss": "sigmoid"}.get(name)
+
+    def call(m: nn.Module, x: fb.Tensor) -> fb.Tensor:
+        y = m(x) if before is None else getattr(fb, before)(m(x), **({} if before == "sigmoid" else {"axis": -1}))
+        return ours(y, *(fb.asarray(a) for a in rest))
+
+    def their_call(m: Any, x: Any) -> Any:
+        y = m(x) if before is None else getattr(torch, before)(m(x), **({} if before == "sigmoid" else {"dim": -1}))
+        return theirs(y, *(torch.asarray(a) for a in rest))
+
+    n = like.shape[-1]
+    train_alike(
+        nn.Linear(2, n, dtype=fb.float64), torch.nn.Linear(2, n, dtype=torch.float64),
+        lambda rng: [rng.normal(size=(*like.shape[:-1], 2))], ours_call=call, theirs_call=their_call, lr=0.1,
+    )  # fmt: skip
+
+
+def test_at_its_kink_a_loss_of_margins_passes_its_gradient_as_torchs_does(device: str) -> None:
+    a, sign = np.asarray([1.0, 1.0, 2.0, 0.5]), np.asarray([1, -1, -1, -1])
+    mine, its = fb.asarray(sign, device=device), torch.asarray(sign)
+    alike(
+        lambda x, y: fb.margin_ranking_loss(x, y, mine), lambda x, y: F.margin_ranking_loss(x, y, its), [a, a], device, (0, 1)
+    )
+    alike(lambda x: fb.hinge_embedding_loss(x, mine), lambda x: F.hinge_embedding_loss(x, its), [a], device)
+    e = np.eye(2)[:1]
+    alike(
+        lambda x, y: fb.cosine_embedding_loss(x, y, mine[1:2]), lambda x, y: F.cosine_embedding_loss(x, y, its[1:2]),
+        [e, e[:, ::-1].copy()], device, (0, 1),
+    )  # fmt: skip
+    triplet = [np.zeros((1, 2)), np.asarray([[3.0, 4.0]]), np.asarray([[6.0, 0.0]])]
+    alike(
+        lambda *t: fb.triplet_margin_loss(*t, eps=0.0), lambda *t: F.triplet_margin_loss(*t, eps=0.0), triplet, device,
+        (0, 1, 2),
+    )  # fmt: skip
+
+
+def test_smoothing_over_labels_of_no_weight_costs_nothing(device: str) -> None:
+    x = fb.asarray(_rng().normal(size=(2, 3)), device=device)
+    labels, weight = fb.asarray([1, 1], device=device), fb.asarray([1.0, 0.0, 1.0], dtype=fb.float64, device=device)
+    value, gradient = fb.value_and_grad(lambda x: fb.cross_entropy(x, labels, weight, label_smoothing=0.1))(x)
+    assert value.item() == 0.0
+    assert not gradient.numpy().any()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_means_over_many_samples_or_classes_do_not_overflow(dtype: str, device: str) -> None:
+    x, labels = fb.zeros((70000, 3), dtype=dtype, device=device), fb.zeros(70000, dtype=fb.int64, device=device)
+    weight = fb.ones(3, dtype=dtype, device=device)
+    for options in ({"ignore_index": 1}, {"weight": weight}, {"label_smoothing": 0.1, "ignore_index": 1}):
+        assert fb.cross_entropy(x, labels, **options).item() == pytest.approx(math.log(3), rel=1e-2)
+    many = fb.cross_entropy(fb.zeros((2, 30000), dtype=dtype, device=device), labels[:2], label_smoothing=0.1)
+    assert many.item() == pytest.approx(math.log(30000), rel=1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_labels_and_lengths_of_a_narrow_dtype(dtype: str, device: str) -> None:
+    """What they are compared with need not fit into it."""
+    x = fb.asarray(_rng().normal(size=(2, 300)), device=device)
+    wide, narrow = fb.asarray([1, 2], device=device), fb.asarray(np.asarray([1, 2], dtype), device=device)
+    for ignored in (-100, 1, 299):
+        options = {"ignore_index": ignored, "label_smoothing": 0.1}
+        assert fb.cross_entropy(x, narrow, **options).item() == fb.cross_entropy(x, wide, **options).item()
+        assert fb.nll_loss(x, narrow, ignore_index=ignored).item() == fb.nll_loss(x, wide, ignore_index=ignored).item()
+    scores = fb.log_softmax(fb.asarray(_rng().normal(size=(300, 1, 300)), device=device))
+    targets, lengths = np.tile([1, 2], (1, 55)), ([127], [100])
+    want = fb.ctc_loss(scores, fb.asarray(targets, device=device), *lengths, blank=299).item()
+    given = [fb.asarray(np.asarray(a, dtype), device=device) for a in (targets, *lengths)]
+    assert fb.ctc_loss(scores, *given, blank=299).item() == want
+
+
+def test_ctc_hides_no_nan(device: str) -> None:
+    x = fb.full((3, 1, 2), math.nan, dtype=fb.float64, device=device)
+    for zero in (False, True):
+        assert math.isnan(fb.ctc_loss(x, fb.asarray([[1]], device=device), [3], [1], zero_infinity=zero).item())
+
+
 def test_a_class_weight_is_saved_and_moves_with_the_layer() -> None:
     loss = nn.CrossEntropyLoss(weight=fb.asarray([1.0, 3.0]))
     assert list(loss.state_dict()) == ["weight"]
@@ -512,7 +593,7 @@ BAD: dict[str, tuple[type[Exception], Callable[[], Any], str]] = {
     "torch's default is no default here": (IndexError, lambda: fb.cross_entropy(V, fb.asarray([-100, 1])), "ignore_index"),
     "labels of another shape": (fb.ShapeError, lambda: fb.cross_entropy(V, fb.asarray([0])), r"\[batch, classes, …\]"),
     "float labels": (fb.DTypeError, lambda: fb.nll_loss(V, fb.ones(2)), "labels need an integer dtype"),
-    "integer logits": (fb.DTypeError, lambda: fb.cross_entropy(fb.asarray([[1, 2]]), fb.asarray([0])), "logits need a float"),
+    "integer logits": (fb.DTypeError, lambda: fb.cross_entropy(fb.asarray([[1, 2]]), fb.asarray([0])), "logits needs a float"),
     "weights of another length": (
         fb.ShapeError, lambda: fb.cross_entropy(V, fb.asarray([0, 1]), fb.ones(2)), r"weight is \[3\]",
     ),
@@ -577,3 +658,16 @@ def test_losses_of_the_meta_device_have_shapes_only() -> None:
     x, labels = fb.zeros((4, 3), device="meta"), fb.zeros((4,), dtype=fb.int64, device="meta")
     assert fb.cross_entropy(x, labels, ignore_index=1).shape == ()
     assert fb.ctc_loss(x[:, None], fb.zeros((1, 2), dtype=fb.int64, device="meta"), [4], [2], reduction="none").shape == (1,)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 200.0])
+def test_cosines_of_half_precision_survive_squares_that_it_cannot_hold(scale: float, device: str) -> None:
+    a = np.random.default_rng(0).uniform(0.5, 1.0, (2, 60)) * scale
+    x, y = (fb.asarray(v.astype(np.float16), device=device) for v in (a, a[::-1].copy()))
+    want = (a[0] @ a[1]) / np.linalg.norm(a[0]) / np.linalg.norm(a[1])
+    found = fb.cosine_similarity(x, y)
+    assert found.dtype is fb.float16
+    assert found.tolist() == pytest.approx([want, want], rel=2e-3)
+    loss = fb.cosine_embedding_loss(x, y, fb.asarray([1, 1], device=device))
+    assert loss.item() == pytest.approx(1.0 - want, abs=2e-3)
+    assert np.isfinite(fb.grad(lambda v: fb.sum(fb.cosine_similarity(v, y)))(x).numpy()).all()

@@ -133,7 +133,7 @@ def test_differences_with_ends(device: str) -> None:
     a, ends = np.asarray([3, 1, 4, 1]), np.asarray([9, 8])
     x, e = fb.asarray(a, device=device), fb.asarray(ends, device=device)
     close(fb.diff(x, prepend=e, append=e[:1]), np.diff(a, prepend=ends, append=ends[:1]))
-    with pytest.raises(fb.ConfigError, match="diff: n must be ≥ 0"):
+    with pytest.raises(fb.ConfigError, match="diff: n is an int ≥ 0"):
         fb.diff(x, n=-1)
     with pytest.raises(fb.ShapeError, match="diff needs at least one axis"):
         fb.diff(x[0])
@@ -190,3 +190,44 @@ def test_statistics_are_differentiable() -> None:
 def test_integers_must_be_cast_by_the_name_of_the_function(name: str, device: str) -> None:
     with pytest.raises(fb.DTypeError, match=f"{name}: . needs a floating dtype"):
         getattr(fb, name)(fb.ones((2, 3), dtype="int32", device=device))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["std", "nanstd"])
+@pytest.mark.parametrize("scale", [1e-3, 400.0])
+def test_the_deviation_of_half_precision_survives_squares_that_it_cannot_hold(
+    name: str, dtype: str, scale: float, device: str
+) -> None:
+    x = fb.astype(fb.asarray(np.linspace(-scale, scale, 64), device=device), dtype)
+    want = np.std(np.asarray(x.numpy(), np.float64))
+    assert getattr(fb, name)(x).item() == pytest.approx(want, rel=1e-2)
+    gradient = fb.grad(getattr(fb, name))(x)
+    assert gradient.dtype is x.dtype
+    assert np.abs(np.asarray(gradient.numpy(), np.float64)).max() == pytest.approx(scale / 64 / want, rel=2e-2)
+
+
+def test_one_outlier_does_not_overflow_the_variance_of_half_precision(device: str) -> None:
+    x = fb.asarray(np.asarray([300.0] + [0.0] * 63, np.float16), device=device)
+    assert fb.var(x).item() == pytest.approx(300.0**2 / 64 * 63 / 64, rel=1e-3)
+    out = fb.zeros((), dtype=fb.float16, device=device)
+    assert fb.var(x, out=out) is out
+    assert out.item() == fb.var(x).item()
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, yes: fb.sort(x, descending=yes), lambda x, yes: fb.sum(x, axis=0, keepdims=yes),
+    lambda x, yes: fb.argmax(x, axis=0, keepdims=yes), lambda x, yes: fb.top_k(x, 2, largest=yes).values,
+    lambda x, yes: fb.cumulative_sum(x, axis=0, reverse=yes),
+])  # fmt: skip
+def test_a_flag_may_be_any_true_or_false_value_on_every_engine(call: Any, device: str) -> None:
+    x = fb.asarray(X[0], device=device)
+    for given in (0, 1, np.True_):
+        assert call(x, given).tolist() == call(x, bool(given)).tolist()
+
+
+@pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin", "median"])
+def test_an_extreme_along_an_empty_axis_is_refused_whatever_the_other_axes(name: str, device: str) -> None:
+    for shape, axis in (((0, 0), 0), ((0, 3), 0), ((2, 0), 1), ((0,), 0)):
+        with pytest.raises(fb.ShapeError, match=f"{name}"):
+            getattr(fb, name)(fb.zeros(shape, device=device), axis=axis)
+    assert getattr(fb, name)(fb.zeros((0, 3), device=device), axis=1).shape == (0,)

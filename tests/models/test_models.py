@@ -15,7 +15,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": (32,)},
     "cnn": {"width": 4, "features": 32},
     "transformer-classifier": {"dim": 16, "heads": 2, "layers": 1},
-    "resnet18": {"width": 2},
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,3 +66,26 @@ def test_a_block_trains_as_torchs(train_alike: Callable[..., None], inputs: int,
     ours = ResidualBlock(inputs, outputs, stride, False, generator=None, dtype="float64", device=None)
     names = {n: n.replace("shortcut.layers.", "shortcut.") for n in ours.state_dict()}
     train_alike(ours, theirs, lambda rng: [rng.normal(size=(4, inputs, 6, 6))], names=names)
+
+
+@cache
+def _losses(device: str) -> np.ndarray:
+    fb.random.seed(0)
+    model = fb.models.resnet18(1, width=2, dtype="float64", device=device)
+    rng = np.random.default_rng(0)
+    x = fb.asarray(rng.normal(size=(8, 1, 8, 8)), device=device)
+    y = fb.asarray(rng.integers(0, 10, 8), device=device)
+    opt = fb.optim.SGD(model, lr=0.05, momentum=0.9)
+    step = fb.value_and_grad(lambda m: fb.cross_entropy(m(x), y))
+    losses = []
+    for _ in range(12):
+        loss, grads = step(model)
+        opt.update(model, grads)
+        losses.append(loss.item())
+    return np.asarray(losses)
+
+
+def test_a_short_training_is_alike_on_every_engine(device: str) -> None:
+    reference = _losses("numpy")
+    np.testing.assert_allclose(_losses(device), reference, rtol=1e-9)
+    assert reference[-1] < 0.7 * reference[0]

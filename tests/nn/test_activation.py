@@ -171,7 +171,8 @@ def test_lists_and_dicts_of_layers_are_parts() -> None:
         (lambda: nn.Linear(-1, 2), ConfigError, "Linear: in_features is an int ≥ 0"),
         (lambda: nn.Embedding(5, 3, 5), OutOfRangeError, r"Embedding: padding_index lies in \[-5, 5\)"),
         (lambda: nn.EmbeddingBag(5, 3, "max"), ConfigError, 'EmbeddingBag: mode is "mean" or "sum"'),
-        (lambda: nn.EmbeddingBag(5, 3)(fb.asarray([5])), IndexError, "take"),
+        (lambda: nn.EmbeddingBag(5, 3)(fb.asarray([5])), IndexError, r"EmbeddingBag: indices lie in \[0, 5\)"),
+        (lambda: nn.Embedding(5, 3, -1)(fb.asarray([2, -1])), IndexError, r"Embedding: indices lie in (.|\n)*from -1 to 2"),
         (lambda: nn.EmbeddingBag(5, 3)(fb.asarray([1]), fb.ones(1)), ShapeError, 'in mode "sum"'),
         (lambda: nn.Bilinear(3, 2, 1)(fb.ones((4, 3)), fb.ones((5, 2))), ShapeError, "x1 and x2 have equal axes but the last"),
         (lambda: nn.Bilinear(3, 2, 1)(fb.ones((4, 2)), fb.ones((4, 2))), ShapeError, r"x1 is \[\.\.\., 3\]"),
@@ -180,3 +181,10 @@ def test_lists_and_dicts_of_layers_are_parts() -> None:
 def test_errors_say_what_was_expected_and_received(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+def test_indices_of_a_narrow_dtype_serve_larger_tables(device: str) -> None:
+    layer = nn.Embedding(300, 2, padding_index=299).to(device)
+    indices = np.asarray([1, 200], np.uint8)
+    want = layer(fb.asarray(indices.astype(np.int64), device=device)).numpy()
+    np.testing.assert_array_equal(layer(fb.asarray(indices, device=device)).numpy(), want)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -223,6 +225,16 @@ def test_attention_weights_sum_to_one_and_do_not_change_the_result() -> None:
     assert not np.triu(weights.numpy(), 1).any()
 
 
+def test_large_scores_in_half_precision_stay_finite_with_and_without_weights() -> None:
+    layer = fb.nn.MultiheadAttention(8, 2, dtype=fb.float16)
+    x = fb.astype(fb.asarray(np.random.default_rng(0).normal(size=(2, 5, 8)) * 3000.0), fb.float16)
+    y, weights = layer(x, x, x, need_weights=True)
+    assert y.dtype is weights.dtype is fb.float16
+    assert np.isfinite(y.numpy()).all()
+    np.testing.assert_array_equal(y.numpy(), layer(x, x, x).numpy())
+    np.testing.assert_allclose(weights.numpy().sum(-1), 1.0, atol=2e-3)
+
+
 def test_masks_are_dropped_alike_with_and_without_weights() -> None:
     layer = nn.MultiheadAttention(8, 2, dropout=0.5, **F64)
     twin, x = layer.fork(), fb.random.Generator(0).normal((2, 5, 8), dtype=fb.float64)
@@ -309,3 +321,47 @@ X = fb.ones((2, 4, 8))
 def test_errors_say_what_was_expected_and_received(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
+def test_decoding_goes_on_from_a_copy_of_the_cache(copied: Callable[[Any], Any]) -> None:
+    model = nn.TransformerDecoder(8, 2, 2, rotary=nn.RotaryPositions(4), dtype="float64").eval()
+    x, memory = (fb.random.Generator(i).normal((2, n, 8), dtype=fb.float64) for i, n in enumerate((6, 5)))
+    padding = fb.asarray([[True, True, True, False, False], [True] * 5])
+    whole = model(x, memory, memory_key_mask=padding).numpy()
+    cache = model.new_cache()
+    model(x[:, :2], memory, memory_key_mask=padding, cache=cache)
+    for taken in (copied(cache), copied(cache)):  # and a copy takes nothing from another
+        rest = [model(x[:, t : t + 2], memory, memory_key_mask=padding, cache=taken).numpy() for t in (2, 4)]
+        np.testing.assert_allclose(np.concatenate(rest, 1), whole[:, 2:], rtol=1e-12, atol=1e-12)
+
+
+def test_beams_choose_rows_of_both_caches_and_of_the_memory() -> None:
+    model = nn.TransformerDecoder(8, 2, 2, dtype="float64").eval()
+    x, memory = (fb.random.Generator(i).normal((2, n, 8), dtype=fb.float64) for i, n in enumerate((4, 5)))
+    cache, rows = model.new_cache(), fb.asarray([1, 0, 1])
+    model(x[:, :2], memory, cache=cache)
+    for own, other in cache:
+        own.select(rows), other.select(rows)
+    x, memory = fb.take(x, rows, axis=0), fb.take(memory, rows, axis=0)
+    later = [model(x[:, t : t + 1], memory, cache=cache).numpy() for t in (2, 3)]
+    np.testing.assert_allclose(np.concatenate(later, 1), model(x, memory).numpy()[:, 2:], rtol=1e-12, atol=1e-12)
+    with pytest.raises(ConfigError, match="memory it was first used with"):
+        model(x[:, :1], memory + 0.0, cache=cache)
+
+
+def test_a_bias_of_minus_infinity_everywhere_is_a_mask_with_weights_and_without() -> None:
+    layer = nn.MultiheadAttention(8, 2, dtype="float64")
+    x = fb.random.Generator(0).normal((2, 3, 8), dtype=fb.float64)
+    bias = fb.asarray(np.where(np.asarray([[1], [0], [1]]), 0.0, np.full((3, 3), -np.inf)))
+    y, weights = layer(x, bias=bias, need_weights=True)
+    np.testing.assert_allclose(y.numpy(), layer(x, bias=bias).numpy(), rtol=1e-12, atol=1e-12)
+    assert not weights.numpy()[:, :, 1].any()
+    grads = fb.grad(lambda m: fb.sum(m(x, bias=bias, need_weights=True)[0] ** 2))(layer)
+    assert all(np.isfinite(grads[p].numpy()).all() for p in layer.parameters())
+
+
+def test_rotary_and_the_cache_of_a_memory_do_not_go_together() -> None:
+    layer = nn.MultiheadAttention(8, 2, rotary=nn.RotaryPositions(4))
+    with pytest.raises(ConfigError, match="a query has a place, which the cache of a memory does not count"):
+        layer(fb.ones((1, 1, 8)), fb.ones((1, 3, 8)), cache=nn.KeyValueCache())

@@ -234,6 +234,64 @@ class DoesNotPickle(Good):
         self.function = lambda x: x
 
 
+class Counts(Good):
+    """A Python counter, which no state holds and no copy resets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        self.calls += 1
+        return super().forward(x)
+
+
+class KeepsItsLastInput(Good):
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        self.kept = {"x": x.detach()}
+        return super().forward(x)
+
+
+class _Outside:
+    """Where a layer may hide what it keeps."""
+
+    def __init__(self) -> None:
+        self.rows: int | None = None
+
+
+class FixesTheBatch(Good):
+    """The first batch's size, kept where no attribute shows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside = _Outside()
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        self.outside.rows = self.outside.rows or x.shape[0]
+        return fb.reshape(super().forward(x), (self.outside.rows, 3))
+
+
+class ForgetsAGradient(Good):
+    """In training only, by one parameter of two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.initial.normal((3,))
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return super().forward(x) + (self.bias.detach() if self.training else self.bias)
+
+
+class ComputesInFloat32(Good):
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return fb.astype(super().forward(fb.astype(fb.astype(x, fb.float32), x.dtype)), x.dtype)
+
+
+class Promotes(Good):
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return super().forward(x) + fb.zeros(3, dtype=fb.float64, device=x.device)
+
+
 class Anonymous(Good):
     def __repr__(self) -> str:
         return "a layer"
@@ -262,6 +320,12 @@ def test_a_layer_without_a_fault_passes() -> None:
         (GuessesShapes, "outputs", r"the meta engine infers \[\(\(4, 3\)"),
         (LoadsAnything, "state", "an unknown path loads without an error"),
         (DoesNotPickle, "pickle", "pickle"),
+        (Counts, "calls", "a call in train mode changes calls: what a call keeps is a Buffer"),
+        (KeepsItsLastInput, "calls", "a call in train mode changes kept"),
+        (FixesTheBatch, "calls", "after a call, one with twice the batch raises ShapeError"),
+        (ForgetsAGradient, "gradient", "in train mode: the gradient by bias must equal the slope of output 0"),
+        (ComputesInFloat32, "gradient", "must equal the slope of output 0"),
+        (Promotes, "outputs", "output 0 is float64 for inputs and parameters of float32"),
         (Anonymous, "repr", "does not name it"),
     ],
 )
@@ -278,4 +342,4 @@ def test_a_wrong_output_shape_is_found() -> None:
 def test_checks_can_be_left_out_by_name() -> None:
     report = check_layer(Detaches, (4, 3), skip=("gradient",))
     assert "gradient" not in report.checked
-    assert str(report) == "Detaches: 8 checks, 0 failed"
+    assert str(report) == "Detaches: 9 checks, 0 failed"

@@ -117,6 +117,37 @@ def test_images_change_as_torchs(ours: Any, theirs: Any, shape: tuple[int, ...],
     np.testing.assert_allclose(got, theirs(torch)(torch.asarray(x)).numpy(), rtol=1e-10, atol=1e-12)
 
 
+WITHOUT_PARAMETERS = [
+    *(row for row in POOLS),
+    ("Upsample", (), {"scale_factor": 2}),
+    ("Upsample", ((5, 12),), {"mode": "bicubic"}),
+    ("Upsample", ((9, 4),), {"mode": "bilinear", "align_corners": True}),
+    ("PixelShuffle", (2,), {}),
+    ("PixelUnshuffle", (2,), {}),
+    ("Unfold", ((2, 3),), {"padding": 1, "stride": 2}),
+    ("Fold", ((4, 5), (2, 2)), {}),
+    ("LocalResponseNorm", (3,), {"alpha": 0.1, "k": 2.0}),
+    ("Flatten", (), {}),
+    ("Unflatten", (1, (2, 2)), {}),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "settings"), WITHOUT_PARAMETERS, ids=str)
+def test_layers_without_parameters_train_in_a_model_as_torchs(
+    name: str, args: Any, settings: dict[str, Any], train_alike: Callable[..., None]
+) -> None:
+    torch = _torch()
+    shapes = {"PixelUnshuffle": (2, 3, 4, 6), "Fold": (2, 12, 12)}
+    shape = SHAPES[int(name[-2])] if name[-2].isdigit() else shapes.get(name, SHAPES[2])
+    n = shape[-1]
+    ours = nn.Sequential(nn.Linear(n, n, **F64), getattr(nn, name)(*args, **settings))
+    theirs = torch.nn.Sequential(
+        torch.nn.Linear(n, n, dtype=torch.float64), getattr(torch.nn, name)(*args, **settings)
+    )  # fmt: skip
+    names = {f"layers.0.{leaf}": f"0.{leaf}" for leaf in ("weight", "bias")}
+    train_alike(ours, theirs, lambda rng: [rng.normal(size=shape)], names=names, lr=0.5)
+
+
 # dropout
 
 

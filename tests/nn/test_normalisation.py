@@ -149,6 +149,29 @@ def test_norms_agree_on_every_engine_in_narrow_dtypes(
     np.testing.assert_allclose(y.numpy().astype(np.float64), wide, atol=300 * fb.finfo(y.dtype).eps, rtol=0)
 
 
+@pytest.mark.parametrize(
+    "norm",
+    [fb.layer_norm, fb.rms_norm, fb.batch_norm, lambda x: fb.group_norm(x, 2), fb.instance_norm,
+     lambda x: fb.local_response_norm(x, 3),
+     lambda x: fb.layer_norm(x, fb.ones(16, dtype=x.dtype, device=x.device), fb.zeros(16, dtype=x.dtype, device=x.device))],
+    ids=["layer", "rms", "batch", "group", "instance", "local response", "affine layer"],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("centre", "spread"), [(0.0, 1000.0), (200.0, 1.0)], ids=["squares overflow", "means round"])
+def test_half_precision_is_rounded_once(
+    norm: Callable[..., fb.Tensor], dtype: str, centre: float, spread: float, device: str
+) -> None:
+    rng = np.random.default_rng(0)
+    x, g = (fb.astype(fb.asarray(a, device=device), getattr(fb, dtype)) for a in (
+        rng.normal(centre, spread, size=(4, 6, 16)), rng.normal(size=(4, 6, 16))))  # fmt: skip
+    y, pull = fb.vjp(norm, x)
+    y64, pull64 = fb.vjp(norm, fb.astype(x, fb.float64))
+    for narrow, exact in ((y, y64), (pull(g)[0], pull64(fb.astype(g, fb.float64))[0])):
+        assert narrow.dtype is x.dtype
+        error = np.abs(fb.astype(narrow, fb.float64).numpy() - exact.numpy()).max()
+        assert error <= 2 * x.dtype.eps * np.abs(exact.numpy()).max()
+
+
 def test_batch_norm_differentiates_to_second_order_through_its_statistics() -> None:
     rng = np.random.default_rng(0)
     x, w, b = (fb.asarray(rng.normal(size=s), device="numpy") for s in ((4, 2, 3), (1, 2, 1), (1, 2, 1)))
@@ -218,6 +241,9 @@ def test_statistics_are_state_and_move_with_the_module() -> None:
         (lambda: fb.layer_norm(fb.ones((2, 3)), fb.ones(2), fb.ones(3)), ShapeError, "layer_norm: the last axes of x"),
         (lambda: fb.layer_norm(fb.ones(3), shape=(2, 3)), ShapeError, "layer_norm: the last axes of x"),
         (lambda: fb.layer_norm(fb.ones(())), ShapeError, "layer_norm: the last axes of x"),
+        (lambda: fb.layer_norm(fb.ones((2, 0))), ShapeError, "layer_norm: there must be values to take the mean of"),
+        (lambda: fb.rms_norm(fb.ones((2, 0)), fb.ones(0)), ShapeError, "rms_norm: there must be values"),
+        (lambda: fb.group_norm(fb.ones((2, 4, 0)), 2), ShapeError, "group_norm: there must be values"),
         (lambda: fb.local_response_norm(fb.ones((2, 3)), 2), ShapeError, "local_response_norm: x is"),
         (lambda: fb.local_response_norm(fb.ones((2, 3, 4)), 0), ShapeError, "local_response_norm: size is an int ≥ 1"),
         (lambda: nn.RMSNorm(3)(fb.ones((3, 4))), ShapeError, r"RMSNorm: x is \[..., 3\]"),

@@ -243,3 +243,28 @@ def test_repr_shows_the_settings() -> None:
     assert repr(nn.RNN(3, 8, nonlinearity="relu")) == "RNN(3, 8, nonlinearity='relu')"
     kinds: Sequence[type[nn.Module]] = (nn.RNNCell, nn.LSTMCell, nn.GRUCell)
     assert [repr(k(1, 2)) for k in kinds] == ["RNNCell(1, 2)", "LSTMCell(1, 2)", "GRUCell(1, 2)"]
+
+
+@pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU"])
+def test_what_follows_a_rows_end_may_be_nan(name: str, device: str) -> None:
+    """It is not looked at: outputs, gradients of weights and of x are those of zeros in its place."""
+    layer = getattr(nn, name)(3, 4, 2, bidirectional=True, dtype="float64").to(device)
+    x = np.random.default_rng(0).normal(size=(2, 5, 3))
+    found = []
+    for filling in (0.0, np.nan, np.inf):
+        x[1, 2:] = filling
+        given = fb.asarray(x, device=device)
+        value, grads = fb.value_and_grad(lambda m, x=given: fb.sum(m(x, lengths=[5, 2])[0] ** 2))(layer)
+        by_x = fb.grad(lambda x: fb.sum(layer(x, lengths=[5, 2])[0] ** 2))(given)
+        found.append([value.numpy(), by_x.numpy(), *(grads[p].numpy() for p in layer.parameters())])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_lengths_of_a_narrow_dtype_serve_longer_sequences(device: str) -> None:
+    layer = nn.GRU(1, 2).to(device)
+    x = fb.random.Generator(0).normal((2, 300, 1)).to(device)
+    narrow = fb.asarray(np.asarray([200, 10], np.uint8), device=device)
+    for a, b in zip(layer(x, lengths=narrow), layer(x, lengths=[200, 10]), strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())

@@ -100,3 +100,26 @@ def test_the_gradient_at_the_origin_is_zero(fn: Any, device: str) -> None:
 def test_gelu_of_the_largest_numbers_is_themselves(device: str) -> None:
     x = fb.asarray([3e38, 1e20, float("inf"), -3e38, 1.0], dtype=fb.float32, device=device)
     assert fb.gelu(x).numpy() == pytest.approx(np.asarray([3e38, 1e20, np.inf, 0, 0.8413447]))
+
+
+@pytest.mark.parametrize(("dtype", "values"), [
+    ("float16", [1e-3, 300.0, 2e4]), ("bfloat16", [1e-25, 300.0, 1e25]), ("float32", [1e-30, 1.0, 1e25]),
+    ("float64", [1e-200, 1.0, 1e200]),
+])  # fmt: skip
+def test_the_gradient_of_a_quotient_survives_a_square_that_its_dtype_cannot_hold(
+    dtype: str, values: list[float], device: str
+) -> None:
+    x = fb.asarray(values, dtype=dtype, device=device)
+    numerator, denominator = fb.grad(lambda p: fb.sum(p[0] / p[1]))((x, fb.asarray(x, copy=True)))
+    exact = 1.0 / np.asarray(x.numpy(), np.float64)
+    np.testing.assert_allclose(np.asarray(numerator.numpy(), np.float64), exact, rtol=2e-2)
+    np.testing.assert_allclose(np.asarray(denominator.numpy(), np.float64), -exact, rtol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_remainder_of_zero_has_the_sign_of_the_divisor(dtype: str, device: str) -> None:
+    x = fb.asarray([0.0, -0.0, 6.0, -6.0, 6.0], dtype=dtype, device=device)
+    y = fb.asarray([-1.0, 1.0, -2.0, 2.0, 4.0], dtype=dtype, device=device)
+    found = np.asarray(fb.remainder(x, y).numpy(), np.float64)
+    assert found.tolist() == [0.0, 0.0, 0.0, 0.0, 2.0]
+    assert np.signbit(found).tolist() == [True, False, True, False, False]

@@ -234,3 +234,15 @@ def test_averages_of_another_model_are_refused() -> None:
     state = optim.EMA(nn.Linear(2, 3)).state_dict()
     with pytest.raises(nn.StateError, match=r"p\.0: not there(.|\n)*weight: there is no such parameter"):
         ema.load_state_dict(state)
+
+
+@pytest.mark.parametrize("change", [lambda s: s.pop("decay"), lambda s: s.update(decay=2.0)])
+def test_an_incomplete_state_of_averages_changes_nothing(change: Any) -> None:
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    ema, state = optim.EMA(model, 0.5), optim.EMA(other, 0.9).state_dict()
+    change(state)
+    before = {n: a.numpy() for n, a in ema.averages.items()}
+    with pytest.raises((nn.StateError, ConfigError), match="EMA: "):
+        ema.load_state_dict(state)
+    for n, a in ema.averages.items():
+        np.testing.assert_array_equal(a.numpy(), before[n])

@@ -158,7 +158,7 @@ def test_a_state_of_other_groups_is_refused() -> None:
         (["*.bias"], r"groups\[0\] is a dict with params\nReceived: str"),
         ([{"lr": 0.1}], r"groups\[0\] is a dict with params\nReceived: no params among lr"),
         ([{"params": "*.bias", "decay": 0.1}], r"unknown: decay"),
-        ([{"params": "*.bais"}], r"groups\[0\] takes at least one parameter.*\nReceived: params='\*\.bais'; left are body\.w"),
+        ([{"params": "*.bais"}], r"groups\[0\]: each name pattern(.|\n)*'\*\.bais'; the parameters are body\.w"),
         ([{"params": "*"}, {"params": "*.bias"}], r"groups\[1\] takes at least one parameter(.|\n)*left are none"),
         ([{"params": 3}], r"params is a name pattern or several"),
         ([{"params": []}], r"params is a name pattern or several"),
@@ -183,3 +183,53 @@ def test_a_comparison_of_resumed_groups_can_fail(fault: Callable[[dict[str, Any]
     for net, opt in zip(nets, opts, strict=True):
         train(net, opt, 3)
     assert nets[0].body.weight.tolist() != nets[1].body.weight.tolist()
+
+
+def _before_groups(state: dict[str, Any]) -> None:
+    """What an optimizer's state was before there were groups."""
+    state["settings"] = state.pop("groups")[0]["settings"]
+    state.pop("missed")
+
+
+def _of_a_later_version(state: dict[str, Any]) -> None:
+    state["groups"][1]["settings"]["cautious"] = True
+
+
+def _of_a_later_schedule(state: dict[str, Any]) -> None:
+    state["schedule"] = {**state["schedule"], "floor": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (_before_groups, "no groups, missed, as in a checkpoint of a version before(.|\n)*with a new optimizer"),
+        (_of_a_later_version, "a state of AdamSettings holds betas(.|\n)*unknown: cautious"),
+        (_of_a_later_schedule, "a state of constant holds lr(.|\n)*unknown: floor"),
+    ],
+)
+def test_a_state_of_another_version_is_refused_and_nothing_is_changed(change: Callable[[Any], None], text: str) -> None:
+    rows = [{"params": "*.bias", "lr": 0.5}]
+    state = optim.Adam(Net(), lr=0.3, betas=(0.5, 0.6), groups=rows).state_dict()
+    change(state)
+    opt = optim.Adam(Net(), lr=0.1, groups=rows)
+    with pytest.raises(nn.StateError, match=text):
+        opt.load_state_dict(state)
+    assert (opt.learning_rate, opt.settings.betas, opt.step) == (0.1, (0.9, 0.999), 0)
+
+
+def test_a_state_with_a_function_that_is_not_given_again_changes_nothing() -> None:
+    state = optim.SGD(Net(), lr=optim.product((lambda t: t * 0.0 + 0.1, 0.5)), momentum=0.9).state_dict()
+    opt = optim.SGD(Net(), lr=0.1, momentum=0.5)
+    with pytest.raises(ConfigError, match="given again when its state is loaded"):
+        opt.load_state_dict(state)
+    assert opt.settings.momentum == 0.5
+
+
+def test_what_a_group_names_is_there() -> None:
+    net = Net()
+    with pytest.raises(ConfigError, match=r"groups\[0\]: each name pattern fits a parameter(.|\n)*'bodi\.\*'"):
+        optim.SGD(net, lr=0.1, groups=[{"params": ["*.bias", "bodi.*"], "lr": 0.2}])
+    with pytest.raises(ConfigError, match="1 of 2 are not"):
+        optim.SGD(net, lr=0.1, groups=[{"params": [net.body.bias, Net().body.bias], "lr": 0.2}])
+    with pytest.raises(ConfigError, match="2 of 2 are not"):
+        optim.SGD(net, lr=0.1, groups=[{"params": Net().body, "lr": 0.2}])

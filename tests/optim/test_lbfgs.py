@@ -165,3 +165,22 @@ def test_what_does_not_fit_is_refused() -> None:
     model.b = nn.Parameter(model.b.to("cpu:1"))
     with pytest.raises(fb.ConfigError, match="all parameters are on one device"):
         optim.LBFGS(model).step(model, lambda m: fb.sum(m.a))
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_a_loss_without_end_or_of_nan_neither_raises_nor_spoils_parameters(search: str | None) -> None:
+    model = Point(START["quadratic"])
+    optim.LBFGS(model, line_search=search).step(model, lambda m: fb.sum(m.a) + fb.sum(m.b))  # falls along a line for ever
+    assert np.isfinite(model.a.numpy()).all()
+    kept = model.a.numpy().copy()
+    loss = optim.LBFGS(model, line_search=search).step(model, lambda m: fb.sum(m.a) * float("nan"))
+    assert np.isnan(loss.item())
+    np.testing.assert_array_equal(model.a.numpy(), kept)
+
+
+def test_a_search_may_shrink_to_a_point() -> None:
+    from firebrick.optim.line_search import Point as Trial
+    from firebrick.optim.line_search import cubic_minimum
+
+    assert cubic_minimum(Trial(1.0, 2.0, 3.0), Trial(1.0, 2.0, 3.0)) == 1.0
+    assert cubic_minimum(Trial(0.0, 0.0, -1.0), Trial(1.0, -1.0, -1.0), 1.0, 3.0) == 2.0  # a line has no minimum

@@ -177,6 +177,18 @@ def test_a_plateau_may_scale_another_schedule_and_is_found_within_it() -> None:
     assert at(rate, 3) == 0.25
 
 
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_an_infinite_first_metric_is_no_improvement(mode: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch, to compare with")
+    worst = math.inf if mode == "min" else -math.inf
+    given = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(given, mode, patience=1)
+    ours = optim.reduce_on_plateau(1.0, patience=1, mode=mode)
+    for metric in (worst, worst, worst, 1.0, 1.0):
+        theirs.step(metric)
+        assert ours.observe(metric) == pytest.approx(given.param_groups[0]["lr"])
+
+
 def test_nan_is_never_better() -> None:
     rate = optim.reduce_on_plateau(1.0, factor=0.5, patience=0)
     assert [rate.observe(v) for v in (math.nan, 2.0, math.nan)] == [0.5, 0.5, 0.25]
@@ -234,6 +246,11 @@ def test_a_plateaus_state_goes_with_its_optimizer() -> None:
         (lambda: optim.step(0.1, every=2.5), "step: every is an int ≥ 1"),
         (lambda: optim.multi_step(0.1, 5), "multi_step: milestones are ints"),
         (lambda: optim.exponential(0.1, math.nan), "gamma is a finite number"),
+        (lambda: optim.cosine(0.1, 5.5), "cosine: steps is an int ≥ 1"),
+        (lambda: optim.one_cycle(0.1, 100, pct_start="half"), "pct_start is a finite number"),
+        (lambda: optim.sequential(0.1, (5,)), "sequential: schedules is a tuple of schedules"),
+        (lambda: optim.sequential((0.1, 0.2), 5), "sequential: milestones are ints"),
+        (lambda: optim.product(0.1), "product: schedules is a tuple of schedules"),
         (lambda: optim.cosine(0.1, 5, warmup=5), r"cosine: warmup lies in \[0, steps\)"),
         (lambda: optim.cosine_restarts(0.1, 5, 1.5), "factor is an int ≥ 1"),
         (lambda: optim.one_cycle(0.1, 100, pct_start=1.0), r"pct_start lies in \(0, 1\)"),

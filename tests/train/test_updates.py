@@ -10,7 +10,7 @@ import pytest
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import DataLoader
-from firebrick.train import Learner, NonFiniteLossError, TrainingError, load_checkpoint
+from firebrick.train import Learner, NonFiniteLossError, TrainingError, load_checkpoint, save_checkpoint
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -114,6 +114,17 @@ def test_gradients_that_overflow_stop_a_run_even_if_the_loss_does_not(make: Make
     assert caught.value.context["step"] == 1
 
 
+def test_a_run_that_stopped_at_nan_leaves_no_norms_to_the_next(make: Make, loaders: Loaders) -> None:
+    learner = make(clip_norm=1.0)
+    good = {n: t.numpy().copy() for n, t in learner.model.state_dict().items()}
+    learner.model.load_state_dict({**good, "dense1.bias": good["dense1.bias"] * np.nan})
+    with pytest.raises(NonFiniteLossError, match="the loss must stay finite"):
+        learner.fit(loaders[0], epochs=1)
+    learner.model.load_state_dict(good)
+    learner.optimizer = optim.SGD(learner.model, lr=0.01)
+    assert len(learner.fit(loaders[0], epochs=1)) == 1
+
+
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_a_plateau_is_given_the_metric_of_each_epoch(make: Make, loaders: Loaders, mode: str) -> None:
     for valid in (loaders[1], None):
@@ -153,3 +164,28 @@ def test_averages_may_begin_in_a_run_that_had_none(make: Make, loaders: Loaders,
     assert resumed.ema.averages["dense1.weight"].tolist() == resumed.model.dense1.weight.tolist()
     resumed.fit(*loaders, epochs=2, draw=False)
     assert resumed.ema.step == len(loaders[0])
+
+
+def test_a_checkpoint_of_a_version_before_groups_is_refused_and_leaves_the_learner_as_it_was(
+    make: Make, loaders: Loaders, tmp_path: Path
+) -> None:
+    first = make(out=tmp_path / "run")
+    first.fit(*loaders, epochs=1, draw=False)
+    found = load_checkpoint(tmp_path / "run")
+    optimizer = dict(found.optimizer)
+    optimizer["settings"] = optimizer.pop("groups")[0]["settings"]
+    optimizer.pop("missed")
+    old = save_checkpoint(
+        tmp_path / "old", model=first.model.state_dict(), optimizer=optimizer, state=found.state, config=found.config
+    )
+    fb.random.seed(5)
+    learner = make()
+    before = {n: t.numpy().copy() for n, t in learner.model.state_dict().items()}
+    with pytest.raises(nn.StateError, match=r"no groups, missed(.|\n)*with a new optimizer"):
+        learner.resume(old)
+    assert learner.epoch == learner.optimizer.step == 0
+    for n, t in learner.model.state_dict().items():
+        np.testing.assert_array_equal(t.numpy(), before[n])
+    load_checkpoint(old).load_into(learner.model)  # what the error advises
+    for n, t in learner.model.state_dict().items():
+        np.testing.assert_array_equal(t.numpy(), first.model.state_dict()[n].numpy())

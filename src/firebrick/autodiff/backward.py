@@ -11,7 +11,7 @@ from firebrick.autodiff.distributed import reduced
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.residuals import Memo, handle, last_uses, strategy
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, region
-from firebrick.core.bind import bind, constant, describe, not_a_tensor
+from firebrick.core.bind import bind, check_operand, constant, describe, not_a_tensor
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Vjp
@@ -59,9 +59,11 @@ def attach(x: Tensor) -> Tensor:
         >>> y.tracked, x.tracked, fb.backward(y * y)[y].item()
         (True, False, 6.0)
     """
-    if not isinstance(x, Tensor):
-        raise not_a_tensor("attach", "x", x, None)
-    return x if x.dtype.kind in ("int", "uint", "bool") else require_grad(x.detach())
+    check_operand("attach", x)
+    if x.dtype.kind in ("int", "uint", "bool"):
+        return x
+    check_operand("attach", x, "inexact")
+    return require_grad(x.detach())
 
 
 def register_hook(x: Tensor, fn: Callable[[Tensor], Tensor | None]) -> None:

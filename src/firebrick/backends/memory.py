@@ -47,10 +47,11 @@ def _live(device: Device) -> list[tuple[Storage, Tensor | None]]:
     shown: list[Tensor] = []
     for o in gc.get_objects():
         kind = type(o)  # isinstance would run others' __class__ properties
+        # other threads may be about to fill in the attributes
         if issubclass(kind, Tensor):
-            if getattr(o, "device", None) is device:
+            if getattr(o, "device", None) is device and hasattr(o, "leaf") and hasattr(o, "label"):
                 shown.append(o)
-        elif issubclass(kind, Storage) and o.nbytes:
+        elif issubclass(kind, Storage) and hasattr(o, "nbytes") and o.nbytes:
             theirs = o.memory
             if theirs is account or getattr(theirs, "of", None) is account:
                 owners[id(o)] = (o, None)
@@ -153,7 +154,7 @@ def memory_summary(device: Any = None, most: int = 10) -> str:
     Example:
         >>> import firebrick as fb
         >>> w = fb.nn.Linear(512, 512)
-        >>> print(fb.memory_summary(most=1).splitlines()[0].split(":")[0])
+        >>> print(fb.memory_summary(most=1).splitlines()[0].split(": ")[0])
         cpu:0
     """
     home = find_device(device)

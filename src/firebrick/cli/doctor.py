@@ -24,9 +24,9 @@ from firebrick.cli.reporting import FAILED, reported
 def doctor(ctx: click.Context, names: tuple[str, ...], ops: tuple[str, ...], seed: int, report: Path | None) -> None:
     """Check that devices compute what they should.
 
-    Every op is held against the reference, forward and gradient, in each dtype and memory layout; then transfers,
-    destinations, random bits and a short training. It takes about a minute a device. The exit code is 1 if something failed;
-    the text between the lines is what a bug report needs.
+    Every op is held against the reference, forward and gradient, in each dtype and memory layout; then large tensors,
+    transfers, destinations, random bits and a short training. It takes about a minute a device. The exit code is 1 if something
+    failed; the text between the lines is what a bug report needs.
     """
     from rich.console import Console
     from rich.table import Table
@@ -34,6 +34,8 @@ def doctor(ctx: click.Context, names: tuple[str, ...], ops: tuple[str, ...], see
 
     from firebrick.testing.doctor import examine
 
+    if report is not None:
+        report.touch()  # a path that cannot be written is said now, not after the work
     console = Console(width=None if sys.stdout.isatty() else 160)
     with console.status("") as status:
 

@@ -158,7 +158,10 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
                 dt = promote(dt, o.dtype) or dt
             if not scalar_fits(t, dt):
                 raise scalar_misfit(op.name, t, dt)
-        out.append(constant(t, dt, tensors[0].device))
+        try:
+            out.append(constant(t, dt, tensors[0].device))
+        except DTypeError as e:
+            raise DTypeError(f"{op.name}: {e.expected}", f"{names[i]}={e.received}", e.remedy, op=op.name) from None
     return tuple(out)
 
 

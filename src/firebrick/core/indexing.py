@@ -50,11 +50,11 @@ def _expand(key: Sequence[Any], shape: Shape, width: Callable[[Any], int]) -> li
     """``key`` with the ellipsis written out, so that its items stand for all axes; ``width`` says for how many."""
     gaps = [i for i, k in enumerate(key) if k is Ellipsis]
     if len(gaps) > 1:
-        raise ShapeError("an index may hold one ellipsis", repr(key), "write the slices out")
+        raise ShapeError("x[key]: an index may hold one ellipsis", repr(key), "write the slices out")
     used = sum(width(k) for k in key)
     if used > len(shape):
         raise OutOfRangeError(
-            f"too many indices: the tensor has {len(shape)} axes", f"{used} indices for shape {shape}", "drop some"
+            f"x[key]: too many indices: the tensor has {len(shape)} axes", f"{used} indices for shape {shape}", "drop some"
         )
     at = gaps[0] if gaps else len(key)
     return [*key[:at], *[slice(None)] * (len(shape) - used), *key[at + 1 :]]
@@ -70,7 +70,7 @@ def _slice_of(k: slice, size: int) -> tuple[int, int, int]:
     try:
         start, stop, step = k.indices(size)
     except (TypeError, ValueError) as e:
-        raise OperandError(f"a slice needs ints and a step other than 0: {e}", repr(k), "use ints") from None
+        raise OperandError(f"x[key]: a slice needs ints and a step other than 0: {e}", repr(k), "use ints") from None
     return (start, stop, step) if slice_length(start, stop, step) else (0, 0, 1)
 
 
@@ -80,12 +80,12 @@ def _int_of(k: Any, shape: Shape, axis: int) -> int:
         i = index(k)
     except TypeError:
         raise OperandError(
-            "an index is an int, slice, ..., None, or an integer or bool tensor", repr(k), "use one of these"
+            "x[key]: an index is an int, slice, ..., None, or an integer or bool tensor", repr(k), "use one of these"
         ) from None
     size = shape[axis]
     if not -size <= i < size:
         raise OutOfRangeError(
-            f"an index into axis {axis} of size {size} must lie in [{-size}, {size})",
+            f"x[key]: an index into axis {axis} of size {size} must lie in [{-size}, {size})",
             f"index {i} for shape {shape}",
             "use an index inside the axis",
         )
@@ -175,7 +175,11 @@ def _width(k: Any) -> int:
 def _array_of(k: Any, device: Any) -> Any:
     """An item of a key with masks on the host and index tensors on a device."""
     if isinstance(k, list):
-        k = np.asarray(k, dtype=np.int64 if not k else None)
+        try:
+            k = np.asarray(k, dtype=np.int64 if not k else None)
+        except ValueError:
+            want = "x[key]: a list holds integers or bools, in rows of one length"
+            raise OperandError(want, repr(k)[:80], "pad it") from None
     if isinstance(k, (bool, np.bool_)) or (isinstance(k, np.ndarray) and k.dtype.kind == "b"):
         return _Mask(np.asarray(k))
     if isinstance(k, Tensor) and k.dtype.kind == "bool":
@@ -183,7 +187,7 @@ def _array_of(k: Any, device: Any) -> Any:
     if isinstance(k, np.ndarray) and k.dtype.kind in "iu":
         return hooks.from_host(k, device)
     if isinstance(k, np.ndarray) or (isinstance(k, Tensor) and not k.dtype.is_integer):
-        raise OperandError("an index tensor needs an integer or bool dtype", str(k.dtype), "cast it to int64")
+        raise OperandError("x[key]: an index tensor needs an integer or bool dtype", str(k.dtype), "cast it to int64")
     return k
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from firebrick.core.bind import check_devices, describe, not_a_tensor
-from firebrick.core.dtypes import finfo
+from firebrick.core.bind import check_devices, constant, describe, not_a_tensor
+from firebrick.core.dtypes import result_type
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
+from firebrick.core.settings import number
 from firebrick.core.shapes import broadcast_shapes
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import arange
-from firebrick.functions.elementwise import less_equal, logical_and, not_equal, where
+from firebrick.functions.elementwise import astype, less_equal, logical_and, not_equal, where
 from firebrick.functions.movement import broadcast_to, expand_dims
-from firebrick.functions.normalisation import softmax
+from firebrick.functions.normalisation import softmax, widened
+from firebrick.functions.utility import any as any_of
 
 
 class Bernoulli(Protocol):
@@ -29,7 +31,7 @@ def scaled_dot_product_attention(
 ) -> Tensor:  # fmt: skip
     """dropout(softmax(scale · query keyᵀ + bias)) value, over the keys that a query may look at.
 
-    A query that may look at no key gets 0.
+    A query that may look at no key gets 0. Half precision is computed in float32, and the result rounded once.
 
     Args:
         query: Floating tensor [..., n, d]; with four axes or more, [..., heads, n, d].
@@ -67,8 +69,12 @@ def scaled_dot_product_attention(
         number(_NAME, "scale", scale)
     if not 0.0 <= number(_NAME, "dropout", dropout) < 1.0:
         raise ConfigError(f"{_NAME}: dropout lies in [0, 1)", f"dropout = {dropout!r}", "pass a probability, e.g. 0.1")
-    if dropout and generator is None:
-        raise ConfigError(f"{_NAME}: dropout needs a generator", "none", "pass generator=fb.random.Generator(seed)")
+    if dropout and not hasattr(generator, "bernoulli"):
+        shown = f"generator={generator!r:.60}"
+        raise ConfigError(f"{_NAME}: dropout needs a generator", shown, "pass generator=fb.random.Generator(seed)")
+    goal = result_type(*(t for t in (query, key, value, bias) if t is not None))
+    # scores overflow float16, and rounding large ones costs their softmax all its digits
+    query, key, value = map(widened, (query, key, value))
     if query.ndim > 3 and key.shape[-3] not in (1, query.shape[-3]):
         times = query.shape[-3] // key.shape[-3]
         key, value = _repeated(key, times), _repeated(value, times)
@@ -82,15 +88,19 @@ def scaled_dot_product_attention(
         n, m = weights[-2:]
         rows, columns = (arange(size, device=query.device) for size in (n, m))
         allowed = _both(allowed, less_equal(columns, expand_dims(rows, axis=1)))
-    if allowed is None:
-        attention = softmax(scores)
-    else:
-        lowest = float(finfo(scores.dtype).min)  # finite, so that a row without any key has gradients of 0 and not NaN
-        attention = where(allowed, softmax(where(allowed, scores, lowest)), 0.0)
+    attention = softmax(scores) if allowed is None else masked_softmax(scores, allowed)
     if dropout and generator is not None:
         kept = generator.bernoulli(attention.shape, 1.0 - dropout, device=query.device)
         attention = where(kept, attention * (1.0 / (1.0 - dropout)), 0.0)
-    return attention @ value
+    return astype(attention @ value, goal, copy=False)
+
+
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """softmax over the places of the last axis where the mask is True; 0 elsewhere, also where it is True nowhere."""
+    some = any_of(mask, axis=-1, keepdims=True) if mask.ndim else mask
+    # finite in a row without any place, so that its gradients are 0 and not NaN
+    hidden = where(some, constant(-math.inf, scores.dtype, scores.device), 0.0)
+    return where(mask, softmax(where(mask, scores, hidden)), 0.0)
 
 
 _NAME = "scaled_dot_product_attention"

@@ -24,8 +24,8 @@ operand = check_operand
 
 
 def nonempty(where: str, x: Tensor, axes: tuple[int, ...]) -> None:
-    """Check that a reduction has something to look at, unless its result is empty too."""
-    if 0 in x.shape and 0 not in reduced_shape(x.shape, axes, False):
+    """Check that no axis which a reduction looks along is empty."""
+    if any(x.shape[a] == 0 for a in axes):
         raise ShapeError(f"{where} of no elements is undefined", describe("x", x), "check for emptiness first", op=where)
 
 
@@ -41,7 +41,7 @@ def one_axis(where: str, x: Tensor, axis: int | None) -> int:
 def reduce(name: str, x: Tensor, axis: Axis, keepdims: bool, out: Tensor | None = None) -> Tensor:
     """A reduction of the op table."""
     operand(name, x)
-    params = {"axes": normalize_axes(axis, x.ndim, name), "keepdims": keepdims}
+    params = {"axes": normalize_axes(axis, x.ndim, name), "keepdims": bool(keepdims)}
     return bind(OPS[name], (x,), params, out)  # type: ignore[no-any-return]
 
 

@@ -25,7 +25,7 @@ _LAYOUTS = (
 
 
 def conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, /, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1,
+    x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Convolution (cross-correlation) over one axis; arguments as for ``fb.conv2d``.
@@ -51,7 +51,7 @@ def conv1d(
 
 
 def conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, /, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1,
+    x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Convolution (cross-correlation) over two axes.
@@ -81,7 +81,7 @@ def conv2d(
 
 
 def conv3d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, /, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1,
+    x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0, dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Convolution (cross-correlation) over three axes; arguments as for ``fb.conv2d``.
@@ -107,7 +107,7 @@ def conv3d(
 
 
 def conv_transpose1d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, /, *, stride: Sizes = 1, padding: Any = 0,
+    x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0,
     output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution over one axis; arguments as for ``fb.conv_transpose2d``.
@@ -134,7 +134,7 @@ def conv_transpose1d(
 
 
 def conv_transpose2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, /, *, stride: Sizes = 1, padding: Any = 0,
+    x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0,
     output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution over two axes: what ``fb.conv2d`` with these settings sends cotangents through.
@@ -164,7 +164,7 @@ def conv_transpose2d(
 
 
 def conv_transpose3d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, /, *, stride: Sizes = 1, padding: Any = 0,
+    x: Tensor, weight: Tensor, /, bias: Tensor | None = None, *, stride: Sizes = 1, padding: Any = 0,
     output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution over three axes; arguments as for ``fb.conv_transpose2d``.

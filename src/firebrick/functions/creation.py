@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ import numpy as np
 from firebrick.backends.dispatch import check_storable, wrap
 from firebrick.backends.registry import default_device, find_device
 from firebrick.backends.registry import devices as all_devices
+from firebrick.backends.transfer import out_of_memory
 from firebrick.core import dtypes
-from firebrick.core.bind import check_operand, constant, describe, not_a_tensor
+from firebrick.core.aval import Aval
+from firebrick.core.bind import check_operand, describe, not_a_tensor
 from firebrick.core.device import Device
 from firebrick.core.dtypes import ALL, DType
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import DTypeError, OperandError, OutOfRangeError, ShapeError
+from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
@@ -67,10 +70,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         x = obj if device is None else to_device(obj, device)
         if dtype is not None and as_dtype(dtype) is not x.dtype:
             if copy is False:
-                raise ValueError("a cast needs a copy, and copy=False forbids it")
+                raise ConfigError(
+                    "asarray: a cast needs a copy, and copy=False forbids it", "copy=False", "leave copy out, or keep the dtype"
+                )
             return astype(x, dtype)
         if copy is False and x is not obj:
-            raise ValueError("a move needs a copy, and copy=False forbids it")
+            raise ConfigError("asarray: a move needs a copy, and copy=False forbids it", "copy=False", "leave copy out")
         return astype(x, x.dtype) if copy and x is obj else x
     goal = find_device(device)
     if isinstance(obj, np.ma.MaskedArray):
@@ -83,34 +88,38 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         x = from_dlpack(obj, device=device, copy=copy)
         return x if dtype is None else astype(x, dtype, copy=False)
     if copy is False:
-        raise ValueError("Python objects are always copied, and copy=False forbids it")
+        raise ConfigError(
+            "asarray: Python objects are always copied, and copy=False forbids it", "copy=False", "leave copy out"
+        )
     try:
         host = np.asarray(obj)
     except ValueError as e:
-        raise OperandError("nested lists must be rectangular", str(e), "pad the rows to one length") from None
+        raise OperandError("asarray: nested lists must be rectangular", str(e), "pad the rows to one length") from None
     if host.dtype.kind not in "biufc":
         raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
     if dtype is None and _has_numpy(obj):
         dtype = as_dtype(host.dtype)
     dt = _dtype_for(host, dtype, goal)
-    _check_range(host, dt)
-    return hooks.from_host(_cast_host(host, dt), goal)  # type: ignore[no-any-return]
+    _check_range("asarray", host, dt)
+    return hooks.from_host(_cast_host("asarray", host, dt), goal)  # type: ignore[no-any-return]
 
 
-def _cast_host(host: np.ndarray[Any, Any], dt: DType) -> np.ndarray[Any, Any]:
+def _cast_host(where: str, host: np.ndarray[Any, Any], dt: DType) -> np.ndarray[Any, Any]:
     """A host array as another dtype, by the rules of ``astype``."""
     if host.dtype.kind == "c" and dt.kind != "complex":
-        raise DTypeError("complex numbers need a complex dtype", f"{host.dtype} as {dt.name}", "take the real part first")
+        given = f"{host.dtype} as {dt.name}"
+        raise DTypeError(f"{where}: complex numbers need a complex dtype", given, "take the real part first")
     with np.errstate(all="ignore"):
         return np.asarray(OPS["cast"].reference(host, dtype=dt))
 
 
-def _check_range(host: np.ndarray[Any, Any], dt: DType) -> None:
+def _check_range(where: str, host: np.ndarray[Any, Any], dt: DType) -> None:
     if dt.is_integer and host.dtype.kind in "iu" and host.size:
         info = dtypes.iinfo(dt)
         low, high = int(host.min()), int(host.max())
         if low < info.min or high > info.max:
-            raise DTypeError(f"values must lie in the range of {dt.name}", f"{low} to {high}", "choose a wider dtype")
+            want = f"{where}: values must lie in the range of {dt.name}, [{info.min}, {info.max}]"
+            raise DTypeError(want, f"{low} to {high}", "choose a wider dtype")
 
 
 def _has_numpy(obj: Any) -> bool:
@@ -126,22 +135,27 @@ def _has_tensors(obj: Any) -> bool:
 
 def _stack(obj: Any, dtype: Any, device: Device | None) -> Tensor:
     parts = [o if isinstance(o, Tensor) else asarray(o, dtype=dtype, device=device) for o in obj]
+    if any(p.shape != parts[0].shape for p in parts):
+        shapes = ", ".join(str(p.shape) for p in parts)
+        raise ShapeError("asarray: tensors in a list need equal shapes", shapes[:80], "reshape or pad them")
     return asarray(stack(parts), dtype=dtype, device=device)
 
 
 def _from_numpy(host: np.ndarray[Any, Any], dtype: Any, device: Device, copy: bool | None) -> Tensor:
-    own = as_dtype(host.dtype)
-    goal = own if dtype is None else as_dtype(dtype)
+    own = dtypes.dtype_argument("asarray", host.dtype)
+    goal = own if dtype is None else dtypes.dtype_argument("asarray", dtype)
     if copy is False:
         if goal is not own or not host.dtype.isnative:
-            raise ValueError("a cast needs a copy, and copy=False forbids it")
+            raise ConfigError(
+                "asarray: a cast needs a copy, and copy=False forbids it", "copy=False", "leave copy out, or keep the dtype"
+            )
         check_storable(own, device)
         native = device.backend.from_dlpack(host, device)
         x = wrap(native, device.backend.describe(native), device)
         x.storage = Storage(native, device._memory, 0, BORROWED)
         return x
     if goal is not own:
-        host = _cast_host(host, goal)
+        host = _cast_host("asarray", host, goal)
     return hooks.from_host(np.asarray(host, goal.np), device)  # type: ignore[no-any-return]
 
 
@@ -202,8 +216,18 @@ def dlpack_device(x: Tensor) -> tuple[int, int]:
 def _check_numbers(where: str, **values: Any) -> None:
     """Check that arguments are numbers, one each."""
     for name, value in values.items():
+        if isinstance(value, int):  # of any size
+            continue
         if isinstance(value, (str, bytes)) or np.ndim(value) or np.asarray(value).dtype.kind in "USO":
             raise OperandError(f"{where}: {name} is a number", f"{type(value).__name__} {value!r:.60}", "pass a Python scalar")
+
+
+def _check_plain(where: str, **values: Any) -> None:
+    """Check that arguments are Python's (or NumPy's) numbers, which the host counts with."""
+    _check_numbers(where, **values)
+    for name, value in values.items():
+        if isinstance(value, Tensor):
+            raise OperandError(f"{where}: {name} is a Python number", describe(name, value), f"read it: {name}.item()")
 
 
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -220,13 +244,30 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> Tensor:
     goal = find_device(device)
     sizes = normalize_shape(shape, where)
-    _check_numbers(where, fill_value=fill_value)
+    if not isinstance(fill_value, int):  # which may be of any size
+        _check_numbers(where, fill_value=fill_value)
     dt = _dtype_for(fill_value, None if dtype is None else dtypes.dtype_argument(where, dtype), goal)
     check_storable(dt, goal)
     if isinstance(fill_value, (bool, int, float, complex)):
-        fill_value = np.asarray(fill_value) if not dt.is_integer else constant(fill_value, dt, find_device("numpy")).numpy()
+        fill_value = _host_scalar(where, fill_value, dt)
+    _check_room(where, sizes, dt, goal)
     # one element seen everywhere: the engine's own copy is the only one made
-    return hooks.from_host(np.broadcast_to(_cast_host(np.asarray(fill_value), dt), sizes), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(np.broadcast_to(_cast_host(where, np.asarray(fill_value), dt), sizes), goal)  # type: ignore[no-any-return]
+
+
+def _host_scalar(where: str, value: Any, dt: DType) -> np.ndarray[Any, Any]:
+    """A Python scalar for the host, if it lies in the range of the dtype that it is to have."""
+    if dt.is_integer and not isinstance(value, complex):
+        info = dtypes.iinfo(dt)
+        if not info.min <= value <= info.max:  # False for NaN
+            want = f"{where}: fill_value must lie in the range of {dt.name}, [{info.min}, {info.max}]"
+            raise DTypeError(want, f"fill_value={value!r:.60}", "choose a wider dtype")
+        return np.asarray(value, dt.np)
+    try:
+        return np.asarray(float(value) if type(value) is int else value)
+    except OverflowError:
+        want = f"{where}: fill_value must fit into a float"
+        raise DTypeError(want, f"an int of {value.bit_length()} bits", "use a smaller one") from None
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -322,24 +363,55 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     """
     goal = find_device(device)
     low, high = (0, start) if stop is None else (start, stop)
-    _check_numbers("arange", start=low, stop=high, step=step)
+    _check_plain("arange", start=low, stop=high, step=step)
+    if any(isinstance(v, (complex, np.complexfloating)) for v in (low, high, step)):
+        raise OperandError("arange: start, stop and step are real numbers", f"{low}, {high} and {step}", "use fb.linspace")
     if step == 0:
         raise ShapeError("arange needs a step other than 0", "step 0", "pass 1 or -1")
-    host = np.arange(low, high, step)
-    dt = _dtype_for(host, dtype, goal)
-    _check_range(host, dt)
-    return hooks.from_host(_cast_host(host, dt), goal)  # type: ignore[no-any-return]
+    if not all(-np.inf < v < np.inf for v in (low, high, step)):
+        raise ConfigError("arange: start, stop and step are finite", f"{low}, {high} and {step}", "pass finite numbers")
+    host = _range(low, high, step, goal)
+    dt = _dtype_for(host, None if dtype is None else dtypes.dtype_argument("arange", dtype), goal)
+    _check_range("arange", host, dt)
+    return hooks.from_host(_cast_host("arange", host, dt), goal)  # type: ignore[no-any-return]
 
 
-def _spaced(values: Any, dtype: Any, device: Any) -> Tensor:
+def _range(low: Any, high: Any, step: Any, device: Device) -> np.ndarray[Any, Any]:
+    """What ``arange`` counts on the host: integers exactly, in uint64 where int64 does not hold them."""
+    whole_numbers = all(isinstance(v, (int, np.integer)) for v in (low, high, step))
+    if whole_numbers:
+        low, high, step = int(low), int(high), int(step)
+        count = max(0, -((low - high) // step))
+    else:
+        count = int(max(0, np.ceil((high - low) / step)))
+    _check_room("arange", (count,), dtypes.int64, device)
+    try:
+        if whole_numbers and count:
+            ends = sorted((low, low + (count - 1) * step))  # counting wraps, which these do not
+            if ends[0] < -(1 << 63) or ends[1] >= 1 << (64 if ends[0] >= 0 else 63):
+                raise DTypeError("arange: integers must fit 64 bits", f"{ends[0]} to {ends[1]}", "pass floats")
+            bits = np.arange(count, dtype=np.uint64) * np.uint64(step % (1 << 64)) + np.uint64(low % (1 << 64))
+            return bits.view(np.uint64 if ends[1] >= 1 << 63 else np.int64)
+        return np.arange(low, high, step)
+    except MemoryError:
+        raise out_of_memory("arange", (Aval((count,), dtypes.int64),), device) from None
+
+
+def _check_room(where: str, sizes: tuple[int, ...], dt: DType, device: Device) -> None:
+    """Check that an address space can hold a tensor."""
+    if prod(sizes) * dt.itemsize >= 1 << 63:
+        raise out_of_memory(where, (Aval(sizes, dt),), device)
+
+
+def _spaced(where: str, values: Any, dtype: Any, device: Any) -> Tensor:
     """Numbers that the host spaced in float64 or complex128, in the dtype asked for or the device's default."""
     goal = find_device(device)
-    return hooks.from_host(_cast_host(values, _dtype_for(values, dtype, goal)), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(_cast_host(where, values, _dtype_for(values, dtype, goal)), goal)  # type: ignore[no-any-return]
 
 
 def _number(where: str, start: Any, stop: Any, num: Any) -> int:
     """How many elements to space, after a look at the ends."""
-    _check_numbers(where, start=start, stop=stop)
+    _check_plain(where, start=start, stop=stop)
     (count,) = normalize_shape(num, f"{where}: num") if not isinstance(num, (tuple, list)) else (-1,)
     if count < 0:
         raise ShapeError(f"{where}: num is an int ≥ 0", repr(num), "pass how many numbers to make")
@@ -356,7 +428,9 @@ def linspace(
         >>> fb.linspace(0.0, 1.0, 3).tolist()
         [0.0, 0.5, 1.0]
     """
-    return _spaced(np.linspace(start, stop, _number("linspace", start, stop, num), endpoint=endpoint), dtype, device)
+    return _spaced(
+        "linspace", np.linspace(start, stop, _number("linspace", start, stop, num), endpoint=endpoint), dtype, device
+    )
 
 
 def logspace(
@@ -370,7 +444,7 @@ def logspace(
         [1.0, 10.0, 100.0]
     """
     found = np.logspace(start, stop, _number("logspace", start, stop, num), base=base, endpoint=endpoint)
-    return _spaced(found, dtype, device)
+    return _spaced("logspace", found, dtype, device)
 
 
 def geomspace(
@@ -386,7 +460,9 @@ def geomspace(
     count = _number("geomspace", start, stop, num)
     if start == 0 or stop == 0:
         raise OutOfRangeError("geomspace: start and stop must not be 0", f"{start} to {stop}", "use fb.linspace")
-    return _spaced(np.geomspace(start, stop, count, endpoint=endpoint), dtype, device)
+    if not isinstance(start, complex) and not isinstance(stop, complex) and (start < 0) != (stop < 0):
+        raise OutOfRangeError("geomspace: start and stop must have one sign", f"{start} to {stop}", "use fb.linspace")
+    return _spaced("geomspace", np.geomspace(start, stop, count, endpoint=endpoint), dtype, device)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
@@ -400,6 +476,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     goal = find_device(device)
     dt = as_dtype(dtype) if dtype is not None else _default("float", goal)
     rows, columns = normalize_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
+    k = whole("eye", "k", k)
     return hooks.from_host(np.eye(rows, columns, k).astype(dt.np), goal)  # type: ignore[no-any-return]
 
 

@@ -20,7 +20,7 @@ from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, Shap
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, clip, exp, less, log, logical_and, maximum, not_equal, where
-from firebrick.functions.indexing import take, take_along_axis
+from firebrick.functions.indexing import in_default_int, take, take_along_axis
 from firebrick.functions.losses import check_range_of, check_reduction, operands, reduce_loss
 from firebrick.functions.movement import broadcast_to, expand_dims, reshape, squeeze
 from firebrick.functions.statistical import mean
@@ -77,6 +77,7 @@ def ctc_loss(
     longest = targets.shape[1]
     _check_counts(name, "input_lengths", input_counts, time)
     _check_counts(name, "target_lengths", target_counts, longest)
+    inputs, outputs, targets = in_default_int(inputs), in_default_int(outputs), in_default_int(targets)
     counted = less(_positions(longest, targets), expand_dims(outputs, axis=1))
     targets = where(counted, targets, 1 if blank == 0 else 0)  # what pads them is never looked at
     if classes > 1:  # with the blank alone, no target holds anything
@@ -85,8 +86,8 @@ def ctc_loss(
 
     scores = log_probabilities if log_probabilities.dtype.itemsize >= 4 else astype(log_probabilities, float32)
     likelihood = _log_likelihood(scores, targets, inputs, outputs, blank)
-    possible = likelihood > 0.5 * _NEVER
-    losses = where(possible, -likelihood, 0.0 if zero_infinity else float("inf"))
+    impossible = less(likelihood, 0.5 * _NEVER)  # which NaN is not: it stays
+    losses = where(impossible, 0.0 if zero_infinity else float("inf"), -likelihood)
     losses = astype(losses, log_probabilities.dtype, copy=False)
     if reduction == "mean":
         return mean(losses / clip(astype(outputs, losses.dtype), 1.0))

@@ -19,6 +19,7 @@ from firebrick.core.dtypes import complex_of
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
@@ -65,6 +66,10 @@ def _axis(name: str, axis: Any, x: Tensor) -> int:
 
 def _axes(name: str, s: Any, axes: Any, x: Tensor) -> tuple[tuple[int, ...], list[Any]]:
     """Axes, in the order given, and the length that each is to have (None: its own)."""
+    if s is not None and not isinstance(s, (tuple, list)):
+        raise ShapeError(f"{name}: s is a list with the length of each axis", f"s={s!r:.60}", "pass e.g. (4, 4)")
+    if axes is None and s is not None and len(s) > x.ndim:
+        raise ShapeError(f"{name}: s has one length for each axis", f"s={s}, {describe('x', x)}", "leave some out")
     if axes is None:
         found = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
     else:
@@ -315,6 +320,8 @@ def _frequencies(name: str, make: Callable[..., Any], n: int, d: float, dtype: A
     home = full((), 0.0, dtype=dtype, device=device)
     if home.dtype.kind != "float":
         raise DTypeError(f"{name} needs a real floating dtype", as_dtype(dtype).name, "use fb.float32 or fb.float64")
+    if not number(name, "d", d):
+        raise ConfigError(f"{name}: d is the distance of samples, not 0", f"d={d!r}", "pass e.g. 1.0")
     found: Tensor = hooks.from_host(make(_length(name, n, n), d).astype(home.dtype.np), home.device)
     return found
 

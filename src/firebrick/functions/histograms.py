@@ -17,7 +17,7 @@ from firebrick.core.bind import bind, check_devices, describe
 from firebrick.core.dtypes import int64, no_common_dtype, promote
 from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
-from firebrick.core.settings import whole
+from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand, widest
 from firebrick.functions.creation import asarray, ones, zeros
@@ -246,7 +246,7 @@ def _edges(x: Tensor, bins: Any, limits: Any) -> Tensor:
         check_devices("histogram", x=x, bins=bins)
         edges = bins.detach()
     elif isinstance(bins, (list, tuple)):
-        edges = asarray(list(bins), dtype=goal, device=x.device)
+        edges = asarray([number("histogram", f"bins[{i}]", v) for i, v in enumerate(bins)], dtype=goal, device=x.device)
     else:
         return _equal_widths(x, bins, limits, goal)
     _check_edges("histogram", "bins", edges, 2)
@@ -263,7 +263,9 @@ def _equal_widths(x: Tensor, bins: Any, limits: Any, goal: Any) -> Tensor:
     if count < 1 or isinstance(bins, bool):
         raise ConfigError("histogram: bins is a number ≥ 1, or the edges of the bins", repr(bins), "pass e.g. 10")
     if limits is not None:
-        low, high = (float(v) for v in limits)
+        if not isinstance(limits, (tuple, list)) or len(limits) != 2:
+            raise ConfigError("histogram: range is a pair of numbers", f"range={limits!r:.60}", "pass range=(low, high)")
+        low, high = (float(number("histogram", f"range[{i}]", v)) for i, v in enumerate(limits))
     elif x.size:
         low, high = (float(v) for v in read([min_(x), max_(x)]))
     else:

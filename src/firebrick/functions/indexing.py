@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.bind import bind, bind_as, check_devices, constant, describe, not_a_tensor
+from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.dtypes import int64, no_common_dtype, promote, scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
@@ -112,6 +113,12 @@ def embedding(indices: Tensor, weight: Tensor, /, *, padding_index: int | None =
     # a row that nothing flows back to
     padded = (at == pad) | (at == pad - weight.shape[0])
     return where(expand_dims(padded, axis=-1), rows.detach(), rows)
+
+
+def in_default_int(labels: Tensor) -> Tensor:
+    """Integers in a dtype that holds any class, length and index: the device's default one, unless theirs is as wide."""
+    wide = as_dtype(labels.device.backend.default_int(labels.device))
+    return labels if labels.dtype.kind == "int" and labels.dtype.itemsize >= wide.itemsize else astype(labels, wide)
 
 
 def _row_of(padding_index: Any, rows: int) -> int:
@@ -241,7 +248,10 @@ def put_along_axis(x: Tensor, indices: Tensor, values: Tensor | Scalar, /, *, ax
     if x.ndim == indices.ndim:
         want = (*x.shape[:at], indices.shape[at], *x.shape[at + 1 :])
         indices = _broadcast("put_along_axis", "indices", indices, want, f"x's shape, except along axis {at},")
-    return _scatter("put_along_axis", x, indices, _as_tensor("put_along_axis", "values", values, x), at, "set")
+    values = _as_tensor("put_along_axis", "values", values, x)
+    if values.shape != indices.shape:
+        values = _broadcast("put_along_axis", "values", values, indices.shape, "the indices' shape")
+    return _scatter("put_along_axis", x, indices, values, at, "set")
 
 
 def index_add(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0) -> Tensor:
@@ -335,11 +345,11 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         return bind(OPS["slice"], (x,), params)  # type: ignore[no-any-return]
     check_devices("x[key]", x=x, key=key)
     if isinstance(key, Tensor) and key.dtype.is_integer and x.ndim:
-        return take(x, key, axis=0)
+        return bind_as("x[key]", OPS["take"], (x, key), {"axis": 0})  # type: ignore[no-any-return]
     a = parse_advanced(key, x.shape, x.device)
     y = _take_run(x, a)
     if y is None:
-        y = take(reshape(x, (-1,)), _positions(a, x.device), axis=0)
+        y = bind_as("x[key]", OPS["take"], (reshape(x, (-1,)), _positions(a, x.device)), {"axis": 0})
     return _shaped(y, a.result)
 
 
@@ -363,7 +373,7 @@ def _take_run(x: Tensor, a: Advanced) -> Tensor | None:
     left, right = ([e.length for e in side if isinstance(e, Steps)] for side in (a.entries[:first], a.entries[end:]))
     merged = prod(a.shape[first:end])
     index = run[0] if len(run) == 1 else _ravel(run, a.shape[first:end])
-    y = take(_shaped(x, (*left, merged, *right)), index, axis=len(left))  # type: ignore[arg-type]
+    y: Tensor = bind_as("x[key]", OPS["take"], (_shaped(x, (*left, merged, *right)), index), {"axis": len(left)})
     if len(left) == a.before:
         return y
     block = range(len(left), len(left) + len(a.block))

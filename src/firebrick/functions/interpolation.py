@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.bind import describe, not_a_tensor
-from firebrick.core.dtypes import float32
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
@@ -20,6 +19,7 @@ from firebrick.functions.convolution import per_axis
 from firebrick.functions.elementwise import astype
 from firebrick.functions.indexing import take
 from firebrick.functions.movement import permute_dims
+from firebrick.functions.normalisation import widened
 from firebrick.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from firebrick.ops.declare import Array
 
@@ -83,20 +83,21 @@ def interpolate(
     if mode == "area":
         return _AREA[rank](x, new)
     if mode.startswith("nearest"):
-        shift = 0.5 if mode == "nearest-exact" else 0.0
+        shift = 1 if mode == "nearest-exact" else 0  # half elements
         for axis, (n, m, step) in enumerate(zip(old, new, steps, strict=True), 2):
-            whole = np.arange(m) * n // m if size is not None and not shift else np.floor((np.arange(m) + shift) * step)
-            x = _taken(x, np.minimum(whole.astype(np.int64), n - 1), axis)
+            at: Array = 2 * np.arange(m) + shift
+            whole = at * n // (2 * m) if size is not None else np.floor(at * (step / 2.0)).astype(np.int64)
+            x = _taken(x, np.minimum(whole, n - 1), axis)
         return x
     taps = _cubic_taps if mode == "bicubic" else _linear_taps
     # taps of one axis would be rounded before the next axis: half precision computes in float32
-    y = astype(x, float32) if x.dtype.eps > float32.eps else x
+    y = widened(x)
     for axis, (n, m, step) in enumerate(zip(old, new, steps, strict=True), 2):
         if n == m and step == 1.0:
             continue
         corners = np.arange(m) * ((n - 1) / (m - 1) if m > 1 else 0.0)
-        at = corners if align_corners else (np.arange(m) + 0.5) * step - 0.5
-        y = _weighted(y, taps(at, n), axis)
+        centres = corners if align_corners else (np.arange(m) + 0.5) * step - 0.5
+        y = _weighted(y, taps(centres, n), axis)
     return astype(y, x.dtype, copy=False)
 
 
@@ -108,7 +109,7 @@ def _check(x: Any, mode: str, align_corners: bool) -> int:
     rank = x.ndim - 2
     if not 1 <= rank <= 3:
         raise ShapeError("interpolate: x is [batch, channels, *image], with 1 to 3 axes", describe("x", x), "reshape x")
-    if rank not in _RANKS.get(mode, ()):
+    if mode not in list(_RANKS) or rank not in _RANKS[mode]:  # a list compares, where a dict would hash
         known = ", ".join(f'"{m}"' for m, ranks in _RANKS.items() if rank in ranks)
         raise ConfigError(f"interpolate: mode is one of {known} for {rank} axes of the image", repr(mode), "choose one")
     if align_corners and mode in ("nearest", "nearest-exact", "area"):

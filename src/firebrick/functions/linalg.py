@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from firebrick.core.bind import check_operand, describe
+from firebrick.core.errors import ShapeError
+from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions import diagonals
 from firebrick.functions.contraction import outer
@@ -64,6 +67,10 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
         >>> fb.linalg.trace(fb.asarray([[1, 2], [3, 4]])).item()
         5
     """
+    check_operand("trace", x)
+    offset = whole("trace", "offset", offset)
+    if x.ndim < 2:
+        raise ShapeError("trace takes matrices [..., m, n]", describe("x", x), "add an axis")
     return sum_(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 

@@ -107,6 +107,8 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
             want = "tensordot: axes is a number of axes, or two lists of axes to pair"
             raise ShapeError(want, f"axes={axes!r:.60}", "pass e.g. 1 or ((0,), (1,))")
         left, right = ([normalize_axis(a, x.ndim, "tensordot") for a in side] for side, x in zip(axes, (x1, x2), strict=True))
+    if len(set(left)) != len(left) or len(set(right)) != len(right):
+        raise ShapeError("tensordot: axes must be distinct on either side", f"axes={axes}", "name each axis once")
     if [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
         raise ShapeError(
             "tensordot: paired axes must have equal sizes",
@@ -182,7 +184,7 @@ def multi_dot(arrays: Sequence[Tensor], /) -> Tensor:
 
     Source: Cormen, Leiserson, Rivest, Stein, "Introduction to Algorithms", matrix-chain multiplication.
     """
-    if isinstance(arrays, Tensor) or len(arrays) < 2:
+    if not isinstance(arrays, (list, tuple)) or len(arrays) < 2:
         raise ShapeError("multi_dot multiplies a list of two matrices or more", type(arrays).__name__, "pass a list")
     last = len(arrays) - 1
     for i, x in enumerate(arrays):

@@ -10,17 +10,33 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from firebrick.core.bind import check_devices, describe, not_a_tensor
+from firebrick.core.bind import check_devices, check_operand, describe
+from firebrick.core.dtypes import float32
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import abs as abs_
-from firebrick.functions.elementwise import astype, clip, equal, exp, log, log1p, logaddexp, not_equal, where
-from firebrick.functions.indexing import take, take_along_axis
+from firebrick.functions.elementwise import (
+    astype,
+    clip,
+    equal,
+    exp,
+    greater,
+    less,
+    log,
+    log1p,
+    logaddexp,
+    logical_or,
+    not_equal,
+    where,
+)
+from firebrick.functions.indexing import in_default_int, take, take_along_axis
 from firebrick.functions.movement import expand_dims, reshape, squeeze
 from firebrick.functions.normalisation import log_softmax
 from firebrick.functions.statistical import mean
 from firebrick.functions.statistical import sum as sum_
+from firebrick.functions.utility import any as any_
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -62,10 +78,9 @@ def cross_entropy(
     """
     name = "cross_entropy"
     check_reduction(name, reduction)
-    if not 0.0 <= label_smoothing <= 1.0:
+    if not 0.0 <= number(name, "label_smoothing", label_smoothing) <= 1.0:
         raise ConfigError(f"{name}: label_smoothing lies in [0, 1]", repr(label_smoothing), "pass e.g. 0.1")
     operands(name, logits=logits, labels=labels, weight=weight)
-    _floating(name, "logits", logits)
     if labels.dtype.kind == "float" and labels.shape == logits.shape and logits.ndim:
         if ignore_index is not None:
             raise ConfigError(
@@ -75,23 +90,20 @@ def cross_entropy(
             )
         return _cross_entropy_of_probabilities(logits, labels, weight, label_smoothing, reduction)
     axis = _check_labels(name, "logits", logits, labels, weight, ignore_index)
+    labels = in_default_int(labels)
     scores = log_softmax(logits, axis=axis)
     loss = _negative_log_likelihood(scores, labels, weight, ignore_index, reduction, axis)
     if not label_smoothing:
         return loss
-    share = label_smoothing / logits.shape[axis]
-    spread = -sum_(scores if weight is None else scores * _along(weight, axis, logits.ndim), axis=axis)
+    spread = -mean(scores if weight is None else scores * _along(weight, axis, logits.ndim), axis=axis)
     kept = None if ignore_index is None else not_equal(labels, ignore_index)
     if kept is not None:
         spread = where(kept, spread, 0.0)
     if reduction == "mean":
-        if weight is None and kept is None:
-            spread = mean(spread)
-        else:
-            spread = _divided(sum_(spread), _total_weight(labels, weight, kept, scores))
+        spread = mean(spread) if weight is None and kept is None else _weighted_mean(spread, labels, weight, kept)
     elif reduction == "sum":
         spread = sum_(spread)
-    return loss * (1.0 - label_smoothing) + spread * share
+    return loss * (1.0 - label_smoothing) + spread * label_smoothing
 
 
 def _cross_entropy_of_probabilities(
@@ -132,8 +144,8 @@ def nll_loss(
     name = "nll_loss"
     check_reduction(name, reduction)
     operands(name, log_probabilities=log_probabilities, labels=labels, weight=weight)
-    _floating(name, "log_probabilities", log_probabilities)
     axis = _check_labels(name, "log_probabilities", log_probabilities, labels, weight, ignore_index)
+    labels = in_default_int(labels)
     return _negative_log_likelihood(log_probabilities, labels, weight, ignore_index, reduction, axis)
 
 
@@ -148,23 +160,27 @@ def _negative_log_likelihood(
     if kept is not None:
         losses = where(kept, losses, 0.0)
     if reduction == "mean" and (weight is not None or kept is not None):
-        return _divided(sum_(losses), _total_weight(safe, weight, kept, losses))
+        return _weighted_mean(losses, safe, weight, kept)
     return reduce_loss(losses, reduction)
 
 
-def _total_weight(labels: Tensor, weight: Tensor | None, kept: Tensor | None, like: Tensor) -> Tensor:
-    """Σ weight[label] over the labels that count."""
+def _weighted_mean(losses: Tensor, labels: Tensor, weight: Tensor | None, kept: Tensor | None) -> Tensor:
+    """Σ losses / Σ weight[label] over the labels that count; in float32 for narrower losses, whose sums overflow."""
+    wide = losses.dtype if losses.dtype.itemsize >= 4 else float32
     if weight is None:
         assert kept is not None
-        return sum_(astype(kept, like.dtype))
-    safe = labels if kept is None else where(kept, labels, 0)
-    weights = reshape(take(weight, reshape(safe, (-1,))), labels.shape)
-    return sum_(weights if kept is None else where(kept, weights, 0.0))
+        weights = astype(kept, wide)
+    else:
+        safe = labels if kept is None else where(kept, labels, 0)
+        weights = astype(reshape(take(weight, reshape(safe, (-1,))), labels.shape), wide, copy=False)
+        weights = weights if kept is None else where(kept, weights, 0.0)
+    return astype(_divided(sum_(astype(losses, wide, copy=False)), sum_(weights)), losses.dtype, copy=False)
 
 
 def _divided(total: Tensor, weights: Tensor) -> Tensor:
     """total / weights; 0 where nothing weighed anything."""
-    return total / where(equal(weights, 0.0), 1.0, weights)
+    none = equal(weights, 0.0)
+    return where(none, 0.0, total) / where(none, 1.0, weights)
 
 
 def binary_cross_entropy_with_logits(
@@ -202,13 +218,16 @@ def binary_cross_entropy(
 ) -> Tensor:
     """-(y · log p + (1 - y) · log(1 - p)), with logarithms no smaller than -100, averaged over elements.
 
-    From logits, ``binary_cross_entropy_with_logits`` is exact where this is not. A probability outside [0, 1] gives NaN.
+    From logits, ``binary_cross_entropy_with_logits`` is exact where this is not. NaN gives NaN.
 
     Args:
         probability: Floating tensor p, values in [0, 1].
         target: Floating tensor y of the same shape, values in [0, 1].
         weight: Floating tensor that broadcasts to the shape: how much each element counts.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        OutOfRangeError: A probability lies outside [0, 1].
 
     Example:
         >>> import firebrick as fb
@@ -220,6 +239,7 @@ def binary_cross_entropy(
     operands(name, probability=probability, target=target, weight=weight)
     _same_shape(name, probability=probability, target=target)
     _broadcasts(name, probability, weight=weight)
+    check_values(name, "probability", probability, 0.0, 1.0, "pass probabilities, or logits to the loss with logits")
     none, all_ = equal(probability, 0.0), equal(probability, 1.0)
     yes = where(none, -100.0, clip(log(where(none, 1.0, probability)), -100.0))
     no = where(all_, -100.0, clip(log1p(-where(all_, 0.0, probability)), -100.0))
@@ -391,6 +411,9 @@ def gaussian_nll_loss(
         eps: Least variance, > 0.
         reduction: "mean", "sum" or "none".
 
+    Raises:
+        OutOfRangeError: A variance is negative.
+
     Source: Nix, Weigend, "Estimating the mean and variance of the target probability distribution", ICNN 1994.
 
     Example:
@@ -404,6 +427,7 @@ def gaussian_nll_loss(
     operands(name, prediction=prediction, target=target, variance=variance)
     _same_shape(name, prediction=prediction, target=target)
     _broadcasts(name, prediction, variance=variance)
+    check_values(name, "variance", variance, 0.0, math.inf, "pass variances ≥ 0, e.g. by fb.softplus")
     v = clip(variance, float(eps))
     losses = (log(v) + (prediction - target) * (prediction - target) / v) * 0.5
     return reduce_loss(losses + 0.5 * math.log(2.0 * math.pi) if full else losses, reduction)
@@ -433,13 +457,28 @@ def check_positive(name: str, setting: str, value: Any, *, zero: bool = False) -
         raise ConfigError(f"{name}: {setting} is a finite number {'≥' if zero else '>'} 0", repr(value), "pass e.g. 1.0")
 
 
+_KINDS = {"labels": "any", "sign": "real", "targets": "integer", "input_lengths": "integer", "target_lengths": "integer"}
+
+
 def operands(name: str, **given: Any) -> None:
-    """Check that a loss's arguments are tensors on one device; None stands for one left out if its name says so."""
+    """Check that a loss's arguments are tensors on one device, floating but for labels, signs and lengths.
+
+    None stands for one left out if its name says so.
+    """
     optional = ("weight", "pos_weight")
     for key, value in given.items():
-        if not isinstance(value, Tensor) and not (value is None and key in optional):
-            raise not_a_tensor(name, key, value, None)
+        if not (value is None and key in optional):
+            check_operand(name, value, _KINDS.get(key, "floating"), key)
     check_devices(name, **given)
+
+
+def check_values(name: str, key: str, x: Tensor, low: float, high: float, remedy: str) -> None:
+    """Read whether the values of a tensor lie in [low, high]; NaN passes, and shows in the loss."""
+    if x.device.engine == "meta":
+        return
+    if bool(any_(logical_or(less(x.detach(), low), greater(x.detach(), high)))):
+        bounds = f"≥ {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
+        raise OutOfRangeError(f"{name}: the values of {key} must be {bounds}", describe(key, x), remedy, op=name)
 
 
 def _difference(name: str, prediction: Tensor, target: Tensor, reduction: str) -> Tensor:
@@ -467,11 +506,6 @@ def _broadcasts(name: str, to: Tensor, **others: Tensor | None) -> None:
                 raise ShapeError(
                     f"{name}: {key} broadcasts to the loss's shape, {to.shape}", describe(key, t), "reshape or slice it"
                 )
-
-
-def _floating(name: str, key: str, x: Tensor) -> None:
-    if x.dtype.kind != "float":
-        raise DTypeError(f"{name}: {key} need a floating dtype", describe(key, x), f"cast them: fb.astype({key}, fb.float32)")
 
 
 def _along(weight: Tensor, axis: int, ndim: int) -> Tensor:

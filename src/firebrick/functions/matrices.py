@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from firebrick.core.bind import bind, check_devices, describe, not_a_tensor
 from firebrick.core.dtypes import bool_, real_of
 from firebrick.core.errors import ConfigError, DTypeError, LinAlgError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import tril, triu
 from firebrick.functions.elementwise import astype, exp
@@ -136,7 +136,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
         Tensor [..., n, n], triangular, with a positive diagonal.
 
     Raises:
-        LinAlgError: A matrix is not positive definite; the message says which.
+        LinAlgError: A matrix is not positive definite, or has NaN or infinite elements; the message says which.
 
     Example:
         >>> import firebrick as fb
@@ -366,7 +366,7 @@ def _rtol(where_: str, x: Tensor, rtol: Any) -> Tensor:
             raise DTypeError(f"{where_}: rtol needs a floating dtype", describe("rtol", rtol), "cast it")
         check_devices(where_, x=x, rtol=rtol)
         return astype(rtol, real, copy=False)
-    return _on(x, np.asarray(float(rtol), real.np))
+    return _on(x, np.asarray(number(where_, "rtol", rtol), real.np))
 
 
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
@@ -469,7 +469,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
         [[1.0, 5.0], [0.0, 1.0]]
     """
     check_matrix("matrix_power", x, square=True)
-    n = index(n)
+    n = whole("matrix_power", "n", n)
     if n < 0:
         check_lapack("matrix_power", x, square=True)
         with named("matrix_power", "inv"):

@@ -8,12 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.core.bind import bind, check_devices, constant, describe, not_a_tensor
-from firebrick.core.errors import ConfigError, DTypeError, ShapeError
+from firebrick.core.dtypes import float32
+from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axis, normalize_shape
 from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import broadcast_to
 from firebrick.ops import OPS
+from firebrick.ops.declare import size_of
 
 
 def softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -41,7 +44,7 @@ def log_softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def layer_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, /, *, shape: Any = None, eps: float = 1e-5
+    x: Tensor, /, weight: Tensor | None = None, bias: Tensor | None = None, *, shape: Any = None, eps: float = 1e-5
 ) -> Tensor:
     """(x - mean) / √(variance + eps) · weight + bias over the last axes.
 
@@ -73,7 +76,7 @@ def layer_norm(
     return _standardized(x, weight, bias, tuple(range(x.ndim - len(over), x.ndim)), eps)[0]
 
 
-def rms_norm(x: Tensor, weight: Tensor | None = None, /, *, shape: Any = None, eps: float | None = None) -> Tensor:
+def rms_norm(x: Tensor, /, weight: Tensor | None = None, *, shape: Any = None, eps: float | None = None) -> Tensor:
     """x / √(mean(x²) + eps) · weight over the last axes.
 
     Args:
@@ -100,7 +103,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, /, *, shape: Any = None, e
 
 
 def batch_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, /, *, mean: Tensor | None = None,
+    x: Tensor, /, weight: Tensor | None = None, bias: Tensor | None = None, *, mean: Tensor | None = None,
     variance: Tensor | None = None, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """(x - mean) / √(variance + eps) · weight + bias for each channel.
@@ -153,7 +156,7 @@ def batch_norm_with_statistics(
 
 
 def instance_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, /, *, eps: float = 1e-5
+    x: Tensor, /, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> Tensor:  # fmt: skip
     """(x - mean) / √(variance + eps) · weight + bias for each channel of each sample.
 
@@ -191,7 +194,7 @@ def instance_norm_with_statistics(
 
 
 def group_norm(
-    x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, /, *, eps: float = 1e-5
+    x: Tensor, /, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> Tensor:  # fmt: skip
     """(x - mean) / √(variance + eps) · weight + bias, over groups of channels of each sample.
 
@@ -216,6 +219,7 @@ def group_norm(
         raise ShapeError(
             f"group_norm: groups is an int ≥ 1 that divides the {c} channels", f"groups = {groups!r}", "choose a divisor"
         )  # fmt: skip
+    _values("group_norm", x, size_of(x.shape[1:]))
     split = x.reshape(n, groups, c // groups, *x.shape[2:])
     ones = [1] * (x.ndim - 2)
     w, b = (None if p is None else p.reshape(1, groups, c // groups, *ones) for p in (weight, bias))
@@ -245,15 +249,21 @@ def local_response_norm(
     if x.ndim < 3:
         raise ShapeError("local_response_norm: x is [batch, channels, length, ...]", describe("x", x), "add the missing axes")
     if type(size) is not int or size < 1:
-        raise ConfigError("local_response_norm: size is an int ≥ 1", repr(size), "pass a number of channels, e.g. 5")
+        raise ShapeError("local_response_norm: size is an int ≥ 1", repr(size), "pass a number of channels, e.g. 5")
     for name, value in (("alpha", alpha), ("beta", beta), ("k", k)):
         number("local_response_norm", name, value)
     if not x.size:
         return x.reshape(x.shape)
-    rows = (x * x).reshape(x.shape[0], 1, x.shape[1], -1)
+    wide = widened(x)  # squares overflow float16
+    rows = (wide * wide).reshape(x.shape[0], 1, x.shape[1], -1)
     params = {"kernel": (size, 1), "stride": (1, 1), "padding": ((size // 2, (size - 1) // 2), (0, 0))}
     around: Tensor = bind(OPS["avg_pool"], (rows,), params)
-    return x / (around.reshape(x.shape) * alpha + k) ** beta
+    return astype(wide / (around.reshape(x.shape) * alpha + k) ** beta, x.dtype, copy=False)
+
+
+def widened(x: Tensor) -> Tensor:
+    """Half precision as float32; other dtypes as they are."""
+    return astype(x, float32) if x.dtype.eps > float32.eps else x
 
 
 def by_channel(p: Tensor, x: Tensor) -> Tensor:
@@ -302,17 +312,18 @@ def _trailing(where: str, x: Tensor, shape: Any, **params: Tensor | None) -> tup
             f"{where}: the last axes of x, and {' and '.join(params)}, have the sizes to normalise over",
             f"{shown}, shape {over}", "check the layer's normalised shape",
         )  # fmt: skip
+    _values(where, x, size_of(over))
     return over
+
+
+def _values(where: str, x: Tensor, count: int) -> None:
+    if not count:
+        raise ShapeError(f"{where}: there must be values to take the mean of", describe("x", x), "pass axes of sizes ≥ 1")
 
 
 def _rows(x: Tensor, over: tuple[int, ...]) -> Tensor:
     """x with the axes to normalise over as one."""
-    if len(over) == 1:
-        return x
-    size = 1
-    for d in over:
-        size *= d
-    return x.reshape(*x.shape[: x.ndim - len(over)], size)
+    return x if len(over) == 1 else x.reshape(*x.shape[: x.ndim - len(over)], size_of(over))
 
 
 def _standardized(

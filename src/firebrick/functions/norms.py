@@ -47,7 +47,7 @@ def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: 
         return astype(sum_(not_equal(x, 0), axis=axes, keepdims=keepdims), real_of(x.dtype))
     size = abs_(x)
     if ord == inf:
-        return max_(size, axis=axes, keepdims=keepdims)
+        return _largest(size, axes, keepdims)
     if ord == -inf:
         return min_(size, axis=axes, keepdims=keepdims)
     if ord == 1:
@@ -57,6 +57,12 @@ def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: 
     total = sum_(powers, axis=axes, keepdims=keepdims)
     none = equal(total, 0.0)
     return where(none, 0.0 if ord > 0 else inf, pow_(where(none, 1.0, total), 1.0 / float(ord)))
+
+
+def _largest(size: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """The largest of numbers ≥ 0; 0 where there is none, as every norm of nothing."""
+    none = any(not size.shape[a] for a in axes)
+    return (sum_ if none else max_)(size, axis=axes, keepdims=keepdims)
 
 
 def _root(total: Tensor) -> Tensor:
@@ -92,10 +98,12 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Te
         with named("matrix_norm", "svdvals"):
             s = svdvals(x)
         s = where(equal(s, 0.0), 0.0, s)  # the singular vectors of 0 are arbitrary, its gradient is 0
-        found = sum_(s, axis=-1) if ord == "nuc" else max_(s, axis=-1) if ord == 2 else min_(s, axis=-1)
+        found = sum_(s, axis=-1) if ord == "nuc" else _largest(s, (s.ndim - 1,), False) if ord == 2 else min_(s, axis=-1)
         return found[..., None, None] if keepdims else found
     sums = sum_(abs_(x), axis=-2 if abs(ord) == 1 else -1, keepdims=True)
-    return (max_ if ord > 0 else min_)(sums, axis=(-2, -1), keepdims=keepdims)
+    if ord > 0:
+        return _largest(sums, (x.ndim - 2, x.ndim - 1), keepdims)
+    return min_(sums, axis=(-2, -1), keepdims=keepdims)
 
 
 def norm(x: Tensor, /, ord: Any = None, *, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -151,6 +159,9 @@ def cond(x: Tensor, /, *, p: Any = None) -> Tensor:
             s = svdvals(x)
         return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
     check_lapack("cond", x, square=True)
+    if p not in _MATRIX_NORMS:
+        known = ", ".join(map(repr, _MATRIX_NORMS))
+        raise ConfigError(f"cond: p is None or one of {known}", repr(p), "use one of these")
     with named("cond", "inv"):
         return matrix_norm(x, ord=p) * matrix_norm(inv(x), ord=p)
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, check_devices, describe, not_a_tensor
+from firebrick.core.bind import bind, bind_as, check_devices, describe, not_a_tensor
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import AXES, Sizes, padding_of, per_axis
 from firebrick.functions.creation import zeros
+from firebrick.functions.elementwise import where as select
 from firebrick.functions.indexing import take, take_along_axis
 from firebrick.functions.movement import broadcast_to, expand_dims, permute_dims, squeeze
 from firebrick.functions.searching import argmax
@@ -27,7 +28,7 @@ from firebrick.ops.pooling import pooled_shape
 
 
 def max_pool1d(
-    x: Tensor, /, kernel: Sizes, *, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1,
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """The largest value of each window of signals. Of equal maxima the first, in row-major order, takes the gradient.
@@ -53,7 +54,7 @@ def max_pool1d(
 
 
 def max_pool2d(
-    x: Tensor, /, kernel: Sizes, *, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1,
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """The largest value of each window of images. Of equal maxima the first, in row-major order, takes the gradient.
@@ -79,7 +80,7 @@ def max_pool2d(
 
 
 def max_pool3d(
-    x: Tensor, /, kernel: Sizes, *, stride: Sizes | None = None, padding: Any = 0, dilation: Sizes = 1,
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, dilation: Sizes = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """The largest value of each window of volumes. Of equal maxima the first, in row-major order, takes the gradient.
@@ -105,7 +106,7 @@ def max_pool3d(
 
 
 def avg_pool1d(
-    x: Tensor, /, kernel: Sizes, *, stride: Sizes | None = None, padding: Any = 0, ceil_mode: bool = False,
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
     """The mean of each window of signals.
@@ -130,7 +131,7 @@ def avg_pool1d(
 
 
 def avg_pool2d(
-    x: Tensor, /, kernel: Sizes, *, stride: Sizes | None = None, padding: Any = 0, ceil_mode: bool = False,
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
     """The mean of each window of images.
@@ -155,7 +156,7 @@ def avg_pool2d(
 
 
 def avg_pool3d(
-    x: Tensor, /, kernel: Sizes, *, stride: Sizes | None = None, padding: Any = 0, ceil_mode: bool = False,
+    x: Tensor, /, kernel: Sizes, stride: Sizes | None = None, *, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
     """The mean of each window of volumes.
@@ -326,7 +327,7 @@ def max_unpool(x: Tensor, indices: Tensor, /, size: Any) -> Tensor:
     goal = per_axis("max_unpool", "size", size, x.ndim - 2)
     flat = (*x.shape[:2], size_of(x.shape[2:]))
     empty = zeros((*x.shape[:2], size_of(goal)), dtype=x.dtype, device=x.device)
-    spread: Tensor = bind(OPS["scatter"], (empty, indices.reshape(flat), x.reshape(flat)), {"axis": 2})
+    spread: Tensor = bind_as("max_unpool", OPS["scatter"], (empty, indices.reshape(flat), x.reshape(flat)), {"axis": 2})
     return spread.reshape(*x.shape[:2], *goal)
 
 
@@ -425,10 +426,11 @@ def _adaptive_avg(where: str, rank: int, x: Tensor, size: Any) -> Tensor:
     for axis, g in enumerate(goal, 2):
         if y.shape[axis] != g:
             spans, counts = _spans(y.shape[axis], g)
-            weights = (np.arange(spans.shape[1]) < counts[:, None]) / counts[:, None]
-            each = take(y, hooks.from_host(spans, x.device), axis=axis)
-            shaped = weights.reshape(*weights.shape, *[1] * (rank + 1 - axis))
-            y = sum_of(each * _constant(shaped, x), axis=axis + 1)
+            ones = [1] * (rank + 1 - axis)
+            counted = (np.arange(spans.shape[1]) < counts[:, None]).reshape(*spans.shape, *ones)
+            shares = (1.0 / counts).reshape(-1, 1, *ones)
+            each = take(y, hooks.from_host(spans, x.device), axis=axis) * _constant(shares, x)
+            y = sum_of(select(hooks.from_host(counted, x.device), each, 0.0), axis=axis + 1)
     return y
 
 
@@ -445,7 +447,8 @@ def _adaptive_max(where: str, rank: int, x: Tensor, size: Any, indices: bool) ->
         places = places[..., None, None] * n + spans
     # [batch, channels, goal, elements of a window]
     order = [*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)]
-    y = permute_dims(y, (0, 1, *(2 + a for a in order))).reshape(*x.shape[:2], *goal, -1)
+    y = permute_dims(y, (0, 1, *(2 + a for a in order)))
+    y = y.reshape(*x.shape[:2], *goal, size_of(y.shape[2 + rank :]))
     best = max_of(y, axis=-1)
     if not indices:
         return best

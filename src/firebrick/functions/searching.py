@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.bind import bind, bind_as, check_devices, describe
-from firebrick.core.dtypes import int64
+from firebrick.core.dtypes import DType, int64, scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_axes, normalize_axis
@@ -33,7 +33,7 @@ def _arg(name: str, x: Tensor, axis: int | None, keepdims: bool, out: Tensor | N
             return bind(OPS[name], (flat,), {"axis": 0, "keepdims": False}, out)  # type: ignore[no-any-return]
         found: Tensor = bind(OPS[name], (flat,), {"axis": 0, "keepdims": False})
         return reshape(found, (1,) * x.ndim, out=out)
-    params = {"axis": normalize_axis(axis, x.ndim, name), "keepdims": keepdims}
+    params = {"axis": normalize_axis(axis, x.ndim, name), "keepdims": bool(keepdims)}
     return bind(OPS[name], (x,), params, out)  # type: ignore[no-any-return]
 
 
@@ -83,6 +83,15 @@ def fixed_size(where: str, size: Any) -> int:
     return n
 
 
+def check_fill(where: str, fill_value: Any, like: DType) -> None:
+    """Check that a ``fill_value`` is a Python scalar that may stand beside a dtype."""
+    if not isinstance(fill_value, (bool, int, float, complex)):
+        shown = f"fill_value={fill_value!r:.60}"
+        raise ConfigError(f"{where}: fill_value is a Python scalar", shown, "pass a number", op=where)
+    if not scalar_fits(fill_value, like):
+        raise scalar_misfit(where, fill_value, like)
+
+
 def places(mask: Tensor, size: int | None) -> Tensor:
     """The indices at which a bool tensor of one axis holds, in order, filled up with its length to ``size``."""
     if size is None and mask.device.backend.host_memory(mask.device):
@@ -99,6 +108,7 @@ def _nonzero(name: str, x: Tensor, size: int | None, fill_value: int) -> tuple[T
     operand(name, x)
     if not x.ndim:
         raise ShapeError(f"{name} needs at least one axis", describe("x", x), "reshape it to (1,)", op=name)
+    check_fill(name, fill_value, int64)
     at = places(reshape(truth(x), (-1,)), None if size is None else fixed_size(name, size))
     found, stride = [], x.size
     for n in x.shape:

@@ -18,7 +18,7 @@ from firebrick.functions.creation import full, ones
 from firebrick.functions.elementwise import astype, equal, less, logical_not, minimum, not_equal, where
 from firebrick.functions.indexing import take
 from firebrick.functions.movement import concat, reshape
-from firebrick.functions.searching import fixed_size, places, searchsorted
+from firebrick.functions.searching import check_fill, fixed_size, places, searchsorted
 from firebrick.functions.sorting import argsort, sort
 from firebrick.ops import OPS
 
@@ -57,6 +57,8 @@ def _order(flat: Tensor) -> Tensor:
 def _distinct(name: str, x: Tensor, size: int | None, fill_value: Any) -> UniqueAll:
     operand(name, x, "comparable")
     count = None if size is None else fixed_size(name, size)
+    if fill_value is not None:
+        check_fill(name, fill_value, x.dtype)
     flat = reshape(x, (-1,))
     n = flat.size
     if not n and count:

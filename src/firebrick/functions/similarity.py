@@ -1,6 +1,7 @@
 """Losses of how alike or how far apart two or three vectors are, and the cosine similarity they build on.
 
-Norms and distances have the gradient 0 at 0. Signs that say which pairs belong together are 1 or -1; any other value raises.
+Norms and distances have the gradient 0 at 0; max(…, 0) passes its gradient at 0. Signs that say which pairs belong together
+are 1 or -1; any other value raises.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 import math
 
 from firebrick.core.bind import describe
+from firebrick.core.dtypes import result_type
 from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.settings import number
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
+from firebrick.functions.axes import widened
 from firebrick.functions.elementwise import abs as abs_
-from firebrick.functions.elementwise import astype, clip, equal, logaddexp, minimum, pow, relu, sqrt, where
+from firebrick.functions.elementwise import astype, clip, equal, logaddexp, minimum, pow, sqrt, where
 from firebrick.functions.losses import check_positive, check_reduction, operands, reduce_loss
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
@@ -39,9 +43,15 @@ def cosine_similarity(x1: Tensor, x2: Tensor, /, *, axis: int = 1, eps: float = 
     name = "cosine_similarity"
     operands(name, x1=x1, x2=x2)
     check_positive(name, "eps", eps)
-    axis = normalize_axis(axis, len(broadcast_shapes(x1.shape, x2.shape)), name)
+    axis = normalize_axis(axis, len(broadcast_shapes(x1.shape, x2.shape, op=name)), name)
     along = axis - max(x1.ndim, x2.ndim)  # the same axis of both, counted from the last
-    return sum_(x1 * x2, axis=along) / (_norm(x1, along, eps) * _norm(x2, along, eps))
+    if -along > min(x1.ndim, x2.ndim):
+        shown = f"axis {axis}, {describe('x1', x1)} and {describe('x2', x2)}"
+        raise ShapeError(f"{name}: x1 and x2 both need the axis", shown, "broadcast them to one shape first")
+    goal = result_type(x1, x2)
+    x1, x2 = widened(x1), widened(x2)  # squares of half precision overflow where the cosine is an ordinary number
+    cosine = sum_(x1 * x2, axis=along) / (_norm(x1, along, eps) * _norm(x2, along, eps))
+    return astype(cosine, goal, copy=False)
 
 
 def cosine_embedding_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: float = 0.0, reduction: str = "mean") -> Tensor:
@@ -65,7 +75,7 @@ def cosine_embedding_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: fl
     """
     name = "cosine_embedding_loss"
     check_reduction(name, reduction)
-    if not -1.0 <= margin <= 1.0:
+    if not -1.0 <= number(name, "margin", margin) <= 1.0:
         raise ConfigError(f"{name}: margin lies in [-1, 1]", repr(margin), "pass e.g. 0.5")
     operands(name, x1=x1, x2=x2, sign=sign)
     if x1.shape != x2.shape or x1.ndim not in (1, 2) or sign.shape != x1.shape[:-1]:
@@ -75,10 +85,12 @@ def cosine_embedding_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: fl
             "reshape them",
         )
     _check_signs(name, sign)
+    goal = result_type(x1, x2)
+    x1, x2 = widened(x1), widened(x2)
     least = 1e-12  # added to the squares, so that no vector is too short
     scale = sqrt((sum_(x1 * x1, axis=-1) + least) * (sum_(x2 * x2, axis=-1) + least))
-    cosine = sum_(x1 * x2, axis=-1) / scale
-    return reduce_loss(where(sign > 0, 1.0 - cosine, relu(cosine - margin)), reduction)
+    cosine = astype(sum_(x1 * x2, axis=-1) / scale, goal, copy=False)
+    return reduce_loss(where(sign > 0, 1.0 - cosine, clip(cosine - margin, 0.0)), reduction)
 
 
 def triplet_margin_loss(
@@ -110,7 +122,7 @@ def triplet_margin_loss(
     check_reduction(name, reduction)
     check_positive(name, "margin", margin)
     check_positive(name, "eps", eps, zero=True)
-    if not p >= 1.0:
+    if not number(name, "p", p) >= 1.0:
         raise ConfigError(f"{name}: p is a number ≥ 1, or inf", repr(p), "pass e.g. 2.0")
     operands(name, anchor=anchor, positive=positive, negative=negative)
     if not anchor.shape == positive.shape == negative.shape or not anchor.ndim:
@@ -122,7 +134,7 @@ def triplet_margin_loss(
     near, far = _distance(anchor, positive, p, eps), _distance(anchor, negative, p, eps)
     if swap:
         far = minimum(far, _distance(positive, negative, p, eps))
-    return reduce_loss(relu(near - far + margin), reduction)
+    return reduce_loss(clip(near - far + margin, 0.0), reduction)
 
 
 def margin_ranking_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: float = 0.0, reduction: str = "mean") -> Tensor:
@@ -145,13 +157,14 @@ def margin_ranking_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: floa
     """
     name = "margin_ranking_loss"
     check_reduction(name, reduction)
+    number(name, "margin", margin)
     operands(name, x1=x1, x2=x2, sign=sign)
     if not x1.shape == x2.shape == sign.shape:
         raise ShapeError(
             f"{name} needs equal shapes", f"{describe('x1', x1)}, {describe('x2', x2)} and {describe('sign', sign)}", "reshape"
         )
     _check_signs(name, sign)
-    return reduce_loss(relu(-astype(sign, x1.dtype, copy=False) * (x1 - x2) + margin), reduction)
+    return reduce_loss(clip(-astype(sign, x1.dtype, copy=False) * (x1 - x2) + margin, 0.0), reduction)
 
 
 def hinge_embedding_loss(x: Tensor, sign: Tensor, /, *, margin: float = 1.0, reduction: str = "mean") -> Tensor:
@@ -171,8 +184,9 @@ def hinge_embedding_loss(x: Tensor, sign: Tensor, /, *, margin: float = 1.0, red
         >>> fb.hinge_embedding_loss(fb.asarray([0.25, 0.25]), fb.asarray([1, -1]), reduction="none").tolist()
         [0.25, 0.75]
     """
+    number("hinge_embedding_loss", "margin", margin)
     _check_signed("hinge_embedding_loss", x, sign, reduction)
-    return reduce_loss(where(sign > 0, x, relu(margin - x)), reduction)
+    return reduce_loss(where(sign > 0, x, clip(margin - x, 0.0)), reduction)
 
 
 def soft_margin_loss(x: Tensor, sign: Tensor, /, *, reduction: str = "mean") -> Tensor:

@@ -22,7 +22,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
         [1, 2, 3]
     """
     operand("sort", x, "real")
-    params = {"axis": normalize_axis(axis, x.ndim, "sort"), "descending": descending}
+    params = {"axis": normalize_axis(axis, x.ndim, "sort"), "descending": bool(descending)}
     return bind(OPS["sort"], (x,), params)[0]  # type: ignore[no-any-return]
 
 
@@ -35,7 +35,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
         [1, 2, 0]
     """
     operand("argsort", x, "real")
-    params = {"axis": normalize_axis(axis, x.ndim, "argsort"), "descending": descending}
+    params = {"axis": normalize_axis(axis, x.ndim, "argsort"), "descending": bool(descending)}
     return bind(OPS["sort"], (x.detach(),), params)[1]  # type: ignore[no-any-return]
 
 
@@ -74,5 +74,5 @@ def top_k(x: Tensor, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK
         count = index(k)
     except TypeError:
         raise OutOfRangeError("top_k: k must be an int", repr(k), "say how many elements to choose") from None
-    params: dict[str, Any] = {"k": count, "axis": normalize_axis(axis, x.ndim, "top_k"), "largest": largest}
+    params: dict[str, Any] = {"k": count, "axis": normalize_axis(axis, x.ndim, "top_k"), "largest": bool(largest)}
     return TopK(*bind(OPS["top_k"], (x,), params))

@@ -179,7 +179,7 @@ def _scan_axis(where: str, x: Tensor, axis: int | None, kind: str) -> int:
 def _cumulate(name: str, x: Tensor, axis: int | None, dtype: Any, initial: int | None, reverse: bool) -> Tensor:
     at = _scan_axis(name, x, axis, "comparable")
     goal = accumulator(name, x, dtype)
-    found: Tensor = bind(OPS[name], (astype(x, goal, copy=False),), {"axis": at, "reverse": reverse})
+    found: Tensor = bind(OPS[name], (astype(x, goal, copy=False),), {"axis": at, "reverse": bool(reverse)})
     if initial is None:
         return found
     widths = tuple(((0, 1) if reverse else (1, 0)) if i == at else (0, 0) for i in range(x.ndim))
@@ -254,7 +254,7 @@ class RunningExtreme(NamedTuple):
 
 
 def _running(where: str, op: str, x: Tensor, axis: int | None, reverse: bool) -> RunningExtreme:
-    params = {"axis": _scan_axis(where, x, axis, "real"), "reverse": reverse}
+    params = {"axis": _scan_axis(where, x, axis, "real"), "reverse": bool(reverse)}
     return RunningExtreme(*bind(OPS[op], (x,), params))
 
 

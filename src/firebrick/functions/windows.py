@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, constant, describe
+from firebrick.core.bind import bind, check_operand, constant, describe
 from firebrick.core.dtypes import scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
@@ -47,7 +47,7 @@ def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0
     """
     _operand("pad", x)
     pairs = _pairs(widths, x)
-    if mode not in _MODES:
+    if mode not in list(_MODES):  # a list compares, where a dict would hash
         meant = next((f'write "{ours}"' for ours, theirs in _MODES.items() if theirs and theirs == mode), "use one of these")
         raise ConfigError(f"pad: mode must be one of {', '.join(_MODES)}", repr(mode), meant)
     if mode == "constant":
@@ -241,7 +241,7 @@ def fold2d(x: Tensor, size: Any, kernel: Any, /, *, stride: Any = 1, padding: An
         >>> fb.fold2d(fb.ones((1, 4, 4)), (3, 3), 2).tolist()
         [[[[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]]]
     """
-    _operand("fold2d", x)
+    check_operand("fold2d", x, "numeric")
     height, width = _ints("fold2d", "size", size, 2)
     (rows, columns), (v, h) = _patches("fold2d", (height, width), kernel, stride, padding, dilation)
     (down, kh), (across, kw) = rows.shape, columns.shape

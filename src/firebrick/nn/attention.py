@@ -10,16 +10,16 @@ from typing import Any
 
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.device import Device
-from firebrick.core.dtypes import finfo
+from firebrick.core.dtypes import result_type
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.tensor import Tensor
-from firebrick.functions.attention import scaled_dot_product_attention
+from firebrick.functions.attention import masked_softmax, scaled_dot_product_attention
 from firebrick.functions.creation import arange
-from firebrick.functions.elementwise import less_equal, logical_and, where
+from firebrick.functions.elementwise import astype, less_equal, logical_and, not_equal
 from firebrick.functions.indexing import take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import concat, expand_dims, matrix_transpose, permute_dims, reshape, split
-from firebrick.functions.normalisation import softmax
+from firebrick.functions.normalisation import softmax, widened
 from firebrick.nn.checks import check_probability, check_shape, check_sizes
 from firebrick.nn.dropout import Dropout
 from firebrick.nn.linear import Linear
@@ -46,12 +46,6 @@ def causal_mask(n: int, m: int, device: Device | str) -> Tensor:
     return less_equal(expand_dims(places, axis=0), expand_dims(places[m - n :], axis=1))
 
 
-def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """softmax over the places of the last axis where the mask is True; 0 elsewhere, also where it is True nowhere."""
-    lowest = float(finfo(scores.dtype).min)  # finite, so that a row without any place has gradients of 0 and not NaN
-    return where(mask, softmax(where(mask, scores, lowest)), 0.0)
-
-
 class KeyValueCache:
     """The keys and values that attention has seen: in self-attention those of earlier calls, to which each call adds its own;
     in attention to a memory those of the memory, computed once.
@@ -72,7 +66,8 @@ class KeyValueCache:
     def __init__(self) -> None:
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
-        self._memory: tuple[Any, Any] | None = None  # storages that the keys and values of a memory were computed from
+        # storages that the keys and values of a memory were computed from; () for whatever memory comes next
+        self._memory: tuple[Any, ...] | None = None
 
     @property
     def length(self) -> int:
@@ -93,9 +88,16 @@ class KeyValueCache:
         return keys, values
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order (integers; repeats allowed): what beam search does between steps."""
+        """Keep these rows of the batch, in this order (integers; repeats allowed): what beam search does between steps.
+
+        A memory is then given with the same rows."""
         if self.keys is not None and self.values is not None:
             self.keys, self.values = take(self.keys, rows, axis=0), take(self.values, rows, axis=0)
+            self._memory = None if self._memory is None else ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy goes with a copy of the memory, or with the memory itself
+        return {**self.__dict__, "_memory": None if self._memory is None else ()}
 
     def __repr__(self) -> str:
         return f"KeyValueCache(length={self.length})"
@@ -241,8 +243,16 @@ class MultiheadAttention(Module):
 
     def _remember(self, key: Tensor, value: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory, from the cache if it has them."""
+        if cache is not None and self.rotary is not None:
+            raise ConfigError(
+                "MultiheadAttention: with rotary, a query has a place, which the cache of a memory does not count",
+                "a cache, a key, and rotary",
+                "leave out the cache, or build the attention to the memory without rotary",
+            )
         if cache is not None and cache.keys is not None and cache.values is not None:
-            if cache._memory is None or cache._memory[0] is not key.storage or cache._memory[1] is not value.storage:
+            if cache._memory == () and key.shape[:2] == (cache.keys.shape[0], cache.keys.shape[2]):
+                cache._memory = (key.storage, value.storage)
+            if not cache._memory or cache._memory[0] is not key.storage or cache._memory[1] is not value.storage:
                 raise ConfigError(
                     "MultiheadAttention: a cache holds the keys and values of the memory it was first used with",
                     f"another {describe('key', key)}",
@@ -313,11 +323,15 @@ class MultiheadAttention(Module):
         if not need_weights:
             p, generator = (0.0, None) if dropping is None else (dropping.p, dropping.generator)
             return scaled_dot_product_attention(q, k, v, mask=mask, bias=bias, dropout=p, generator=generator), None
+        goal, (q, k, v) = result_type(q, k, v), map(widened, (q, k, v))  # as scaled_dot_product_attention does
         scores = matmul(q * (1.0 / sqrt(q.shape[-1])), matrix_transpose(k))
         if bias is not None:
             scores = scores + bias
+            seen = not_equal(bias, float("-inf"))  # a bias of -inf is a mask
+            mask = seen if mask is None else logical_and(mask, seen)
         weights = softmax(scores) if mask is None else masked_softmax(scores, mask)
-        return matmul(weights if dropping is None else dropping(weights), v), weights
+        joined = matmul(weights if dropping is None else dropping(weights), v)
+        return astype(joined, goal, copy=False), astype(weights, goal, copy=False)
 
     def describe(self) -> str:
         more = [f"key_features={self.key_features}"] if self.key_features != self.embed else []

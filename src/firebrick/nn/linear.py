@@ -7,9 +7,10 @@ from typing import Any
 
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.errors import DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, equal, maximum, not_equal, where
-from firebrick.functions.indexing import take
+from firebrick.functions.indexing import in_default_int, take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import expand_dims, matrix_transpose, permute_dims, reshape
 from firebrick.functions.statistical import sum as sum_
@@ -166,7 +167,7 @@ class Embedding(Module):
 
     def forward(self, indices: Tensor) -> Tensor:
         """Rows [..., features] for integer indices [...] in [0, count)."""
-        _check_indices("Embedding", indices)
+        indices = _checked_indices("Embedding", indices, self.count)
         found = take(self.weight, indices, axis=0)
         if self.padding_index is None:
             return found
@@ -221,7 +222,7 @@ class EmbeddingBag(Module):
             indices: Integers in [0, count).
             weights: Floating tensor of the same shape, a factor for each row; for "sum" only.
         """
-        _check_indices("EmbeddingBag", indices)
+        indices = _checked_indices("EmbeddingBag", indices, self.count)
         check_devices("EmbeddingBag", indices=indices, weights=weights, weight=self.weight)
         if indices.ndim == 0:
             raise ShapeError("EmbeddingBag: indices are [..., size]", describe("indices", indices), "add an axis")
@@ -259,8 +260,19 @@ def _row_of(layer: str, index: Any, count: int) -> int:
     return int(index % count)
 
 
-def _check_indices(layer: str, indices: Any) -> None:
+def _checked_indices(layer: str, indices: Any, count: int) -> Tensor:
+    """Indices of rows, in a dtype that holds them all."""
     if not isinstance(indices, Tensor):
         raise not_a_tensor(layer, "indices", indices, None)
     if not indices.dtype.is_integer:
         raise DTypeError(f"{layer}: indices need an integer dtype", describe("indices", indices), "cast them to fb.int64")
+    if indices.size and indices.device.engine != "meta":
+        values = hooks.to_host(indices)
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= count:
+            raise OutOfRangeError(
+                f"{layer}: indices lie in [0, {count})",
+                f"{describe('indices', indices)} from {low} to {high}",
+                "check them (tokens, categories) against the number of rows",
+            )
+    return in_default_int(indices)

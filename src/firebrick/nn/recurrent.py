@@ -14,7 +14,7 @@ from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import arange, asarray, zeros
-from firebrick.functions.elementwise import less, where
+from firebrick.functions.elementwise import astype, less, where
 from firebrick.functions.movement import concat, expand_dims, permute_dims, reshape, split, stack
 from firebrick.nn.checks import check_choice, check_probability, check_shape, check_sizes
 from firebrick.nn.dropout import Dropout
@@ -83,8 +83,8 @@ def _build(module: Module, gates: int, s: _Settings, generator: Generator | None
 # running over a sequence
 
 
-def _mask(kind: str, lengths: Any, length: int, batch: int, x: Tensor) -> tuple[list[Tensor], int]:
-    """For each step a mask [batch, 1] of the rows that are still running, and the number of steps where all are."""
+def _running(kind: str, lengths: Any, length: int, batch: int, x: Tensor) -> tuple[Tensor, int]:
+    """A mask [length · batch, 1] of the rows that are still running at each step, and the number of steps where all are."""
     if not isinstance(lengths, Tensor):
         if not isinstance(lengths, (list, tuple)) or any(not isinstance(n, int) or isinstance(n, bool) for n in lengths):
             raise not_a_tensor(kind, "lengths", lengths, x.device.name)
@@ -105,9 +105,9 @@ def _mask(kind: str, lengths: Any, length: int, batch: int, x: Tensor) -> tuple[
                 f"lengths from {shortest} to {longest}",
                 "drop empty rows, and pad x to the longest",
             )
-    steps = expand_dims(arange(length, dtype=lengths.dtype, device=x.device), axis=1)
-    running = less(steps, expand_dims(lengths, axis=0))
-    return split(reshape(running, (length * batch, 1)), (batch,) * length), shortest
+    steps = expand_dims(arange(length, device=x.device), axis=1)
+    running = less(steps, expand_dims(astype(lengths, steps.dtype, copy=False), axis=0))
+    return reshape(running, (length * batch, 1)), shortest
 
 
 def _scan(
@@ -146,8 +146,12 @@ def _run(
         for name, t, size in zip(("state",) if len(state) == 1 else ("state[0]", "state[1]"), state, state_sizes, strict=True):
             check_state(kind, name, t, (states, batch, size))
         starts = [[reshape(h, h.shape[1:]) for h in split(t, (1,) * states)] for t in state]
-    masks, shortest = (None, length) if lengths is None else _mask(kind, lengths, length, batch, x)
     y = reshape(y, (length * batch, s.input_size))
+    masks, shortest = None, length
+    if lengths is not None:
+        running, shortest = _running(kind, lengths, length, batch, x)
+        masks = split(running, (batch,) * length)
+        y = where(running, y, 0.0)  # what is not looked at may be NaN, and 0 · NaN in a gradient is not 0
     ends: list[State] = []
     for i, layer in enumerate(s.suffixes):
         if i and dropout is not None:

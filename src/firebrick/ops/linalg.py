@@ -231,6 +231,7 @@ def _cholesky_scale(x: Array) -> Array:
            residuals=("outputs",))  # fmt: skip
 def cholesky(x: Array) -> Array:
     """Lower triangular L with positive diagonal and L Lᴴ = x, for a positive definite Hermitian matrix."""
+    check_finite("cholesky", x)  # some LAPACKs take NaN for a positive pivot
     a = herm(x)
     try:
         return np.asarray(np.linalg.cholesky(a))

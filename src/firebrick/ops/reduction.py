@@ -44,7 +44,7 @@ def _infer_bool(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Aval:
 def _infer_nonempty(name: str) -> Callable[..., Aval]:
     def infer(x: Any, *, axes: tuple[int, ...], keepdims: bool) -> Aval:
         out = _infer(x, axes=axes, keepdims=keepdims)
-        if 0 in x.shape and 0 not in out.shape:
+        if any(x.shape[a] == 0 for a in axes):
             raise ShapeError(
                 f"{name} of no elements is undefined",
                 f"shape {x.shape} over axes {axes}",

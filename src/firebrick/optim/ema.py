@@ -123,6 +123,10 @@ class EMA:
             StateError: Names or shapes differ; nothing was changed.
         """
         own, theirs = dict(self._parameters), state.get("averages", {})
+        if absent := [k for k in ("decay", "warmup", "step", "averages") if k not in state]:
+            raise StateError(
+                "EMA: a state holds decay, warmup, step and averages", f"no {', '.join(absent)}", "take it from state_dict()"
+            )
         wrong = [f"{n}: not there" for n in own if n not in theirs]
         wrong += [f"{n}: there is no such parameter" for n in theirs if n not in own]
         wrong += [
@@ -136,8 +140,10 @@ class EMA:
                 "; ".join(wrong),
                 "build the model with the same settings. Nothing was loaded",
             )
+        decay = float(state["decay"])
+        check_range("EMA", "decay", decay, 0.0, 1.0)
         self._averages = {n: astype(placed(t, own[n].device), _wide(own[n].dtype), copy=False) for n, t in theirs.items()}
-        self.decay, self.warmup = float(state["decay"]), bool(state["warmup"])
+        self.decay, self.warmup = decay, bool(state["warmup"])
         if self._step is not None:
             self._step = constant(int(np.asarray(host(state["step"]))), self._step.dtype, self._step.device)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from firebrick.core.errors import ConfigError
 from firebrick.nn import Module, Parameter
-from firebrick.optim.schedule import Schedule, from_state, schedule, to_state
+from firebrick.optim.schedule import Schedule, check_fields, from_state, schedule, to_state
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -48,7 +48,7 @@ def make_groups(
         check: Raises for settings without meaning.
 
     Raises:
-        ConfigError: A row is no such dict, or takes no parameter.
+        ConfigError: A row is no such dict, takes no parameter, or names one that is not there.
     """
     if isinstance(rows, Mapping) or not isinstance(rows, Sequence):
         raise ConfigError(
@@ -75,7 +75,7 @@ def make_groups(
             raise ConfigError(f"{where}: lr_scale is a finite number ≥ 0", repr(scale), "pass e.g. 0.1")
         if "lr" in row and "lr_scale" in row:
             raise ConfigError(f"{where} has a rate of its own or scales the optimizer's", "lr and lr_scale", "give one of them")
-        takes = _selection(where, row["params"])
+        takes = _selection(where, row["params"], parameters)
         taken = [(n, p) for n, p in left if takes(n, p)]
         if not taken:
             raise ConfigError(
@@ -91,8 +91,10 @@ def make_groups(
     return [Group(tuple(n for n, _ in left), settings), *made]
 
 
-def _selection(where: str, given: Any) -> Callable[[str, Parameter], bool]:
-    """What ``params`` of a group takes, as a function of name and parameter."""
+def _selection(
+    where: str, given: Any, parameters: Sequence[tuple[str, Parameter]]
+) -> Callable[[str, Parameter], bool]:  # fmt: skip
+    """What ``params`` of a group takes, as a function of name and parameter; each part of it names some of ``parameters``."""
     if isinstance(given, str):
         given = [given]
     if isinstance(given, Module):
@@ -102,9 +104,21 @@ def _selection(where: str, given: Any) -> Callable[[str, Parameter], bool]:
     if isinstance(given, (list, tuple)) and given:
         if all(isinstance(g, str) for g in given):
             patterns = list(given)
+            if idle := [p for p in patterns if not any(fnmatchcase(name, p) for name, _ in parameters)]:
+                raise ConfigError(
+                    f"{where}: each name pattern fits a parameter",
+                    f"{', '.join(map(repr, idle))}; the parameters are {', '.join(n for n, _ in parameters[:8])}",
+                    "correct the pattern, or leave it out; a tied parameter has the name of its first place",
+                )
             return lambda name, p: any(fnmatchcase(name, pattern) for pattern in patterns)
         if all(isinstance(g, Parameter) for g in given):
             ids = {id(g) for g in given}
+            if foreign := ids - {id(p) for _, p in parameters}:
+                raise ConfigError(
+                    f"{where}: each parameter is one of the optimizer's",
+                    f"{len(foreign)} of {len(ids)} are not",
+                    "make the optimizer for the model that they are in",
+                )
             return lambda name, p: id(p) in ids
     elif callable(given):
         return lambda name, p: bool(given(name, p))
@@ -131,6 +145,7 @@ def group_state(group: Group) -> dict[str, Any]:
 
 def group_from_state(state: Mapping[str, Any], current: Group) -> Group:
     """The group of ``group_state``; ``current`` gives schedules that cannot be rebuilt."""
+    check_fields(type(current.settings), state["settings"])
     settings = {k: _rebuilt(v, getattr(current.settings, k, None)) for k, v in state["settings"].items()}
     rate = state["schedule"]
     return Group(

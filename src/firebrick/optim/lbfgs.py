@@ -53,7 +53,7 @@ class LBFGS:
         evaluations: Most evaluations of the loss a step; 1.25 an iteration by default.
         history: Changes that are remembered.
         line_search: "strong_wolfe", or None for steps of length ``lr`` (the first at most as long as ‖g‖₁ allows).
-        tolerance_gradient: Ends where no element of the gradient is larger.
+        tolerance_gradient: Ends where no element of the gradient is larger, or one is NaN.
         tolerance_change: Ends where loss or parameters change less.
 
     Source: Liu, Nocedal, "On the limited memory BFGS method for large scale optimization", Mathematical Programming 45, 1989.
@@ -135,7 +135,7 @@ class LBFGS:
         s, loss, spent = self.settings, float(before), 1
         most = s.evaluations or s.iterations * 5 // 4
         with no_grad():
-            if float(max_(abs_(g))) <= s.tolerance_gradient:
+            if not float(max_(abs_(g))) > s.tolerance_gradient:  # NaN leads nowhere
                 return before
             for i in range(1, s.iterations + 1):
                 self.iterations += 1
@@ -163,7 +163,7 @@ class LBFGS:
                     loss, spent = float(value), spent + 1
                 if (
                     spent >= most
-                    or float(max_(abs_(g))) <= s.tolerance_gradient
+                    or not float(max_(abs_(g))) > s.tolerance_gradient
                     or float(max_(abs_(d))) * self._length <= s.tolerance_change
                     or abs(loss - previous) < s.tolerance_change
                 ):

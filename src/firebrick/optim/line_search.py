@@ -33,12 +33,15 @@ def cubic_minimum(a: Point, b: Point, low: float | None = None, high: float | No
     high = max(a.step, b.step) if high is None else high
     if a.step > b.step:
         a, b = b, a
+    if a.step == b.step:
+        return a.step
     first = a.slope + b.slope - 3.0 * (a.loss - b.loss) / (a.step - b.step)
     square = first * first - a.slope * b.slope
-    if not square >= 0.0:
+    root = math.sqrt(square) if square >= 0.0 else math.nan
+    below = b.slope - a.slope + 2.0 * root
+    if not below > 0.0:  # no cubic with a minimum: a line, one that only falls, or NaN
         return (low + high) / 2.0
-    root = math.sqrt(square)
-    step = b.step - (b.step - a.step) * ((b.slope + root - first) / (b.slope - a.slope + 2.0 * root))
+    step = b.step - (b.step - a.step) * ((b.slope + root - first) / below)
     return min(max(step, low), high)
 
 

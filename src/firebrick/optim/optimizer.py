@@ -262,7 +262,9 @@ class Optimizer:
         """Take over a ``state_dict()`` (its tensors may be NumPy arrays): training goes on bit for bit.
 
         Raises:
-            StateError: It is of another kind of optimizer, or groups, names or shapes differ; nothing was changed.
+            StateError: It is of another kind of optimizer or of another version's, or groups, names or shapes differ; nothing
+                was changed.
+            ConfigError: A schedule of it is a function of the caller's own, and there is none in its place; likewise.
         """
         own, kind = dict(self._parameters), type(self).__name__
         if state.get("optimizer") != kind:
@@ -272,7 +274,9 @@ class Optimizer:
         parts = ("moments", "step", "groups", "schedule", "missed")
         if absent := [p for p in parts if p not in state]:
             raise StateError(
-                f"{kind}: a state holds {', '.join(parts)}", f"no {', '.join(absent)}", "take it from state_dict()"
+                f"{kind}: a state holds {', '.join(parts)}",
+                f"no {', '.join(absent)}, as in a checkpoint of a version before optimizers had groups",
+                "load the model alone, load_checkpoint(path).load_into(model), with a new optimizer. Nothing was loaded",
             )
         theirs, ours = [set(g["names"]) for g in state["groups"]], [set(g.names) for g in self.groups]
         if theirs != ours:
@@ -299,8 +303,9 @@ class Optimizer:
             )
         moments = {m: {n: placed(t, own[n].device) for n, t in state["moments"].get(m, {}).items()} for m in self.moments}
         step = constant(int(np.asarray(host(state["step"]))), self._step.dtype, self._step.device)
-        self.groups = [group_from_state(g, own) for g, own in zip(state["groups"], self.groups, strict=True)]
-        self.schedule = from_state(state["schedule"], self.schedule)
+        rebuilt = [group_from_state(g, own) for g, own in zip(state["groups"], self.groups, strict=True)]
+        rate = from_state(state["schedule"], self.schedule)
+        self.groups, self.schedule = rebuilt, rate
         self._missed = {n: int(k) for n, k in state["missed"].items()}
         self._moments, self._step = moments, step
 

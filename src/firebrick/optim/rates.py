@@ -241,6 +241,8 @@ class cosine:
 
     def __post_init__(self) -> None:
         check_rates("cosine", lr=self.lr, final=self.final)
+        check_count("cosine", "steps", self.steps)
+        check_count("cosine", "warmup", self.warmup, 0)
         if not 0 <= self.warmup < self.steps:
             raise ConfigError(
                 "cosine: warmup lies in [0, steps)", f"warmup = {self.warmup}, steps = {self.steps}", "count steps in updates"
@@ -335,6 +337,7 @@ class one_cycle:
     def __post_init__(self) -> None:
         check_rates("one_cycle", lr=self.lr)
         _check_cycle("one_cycle", self.steps, self.pct_start, self.anneal, self.three_phase)
+        check_rates("one_cycle", div_factor=self.div_factor, final_div_factor=self.final_div_factor)
         for name in ("div_factor", "final_div_factor"):
             if not getattr(self, name) > 0.0:
                 raise ConfigError(f"one_cycle: {name} is a number > 0", repr(getattr(self, name)), "pass e.g. 25.0")
@@ -381,6 +384,7 @@ class one_cycle_momentum:
 
     def __post_init__(self) -> None:
         _check_cycle("one_cycle_momentum", self.steps, self.pct_start, self.anneal, self.three_phase)
+        check_rates("one_cycle_momentum", low=self.low, high=self.high)
         if not 0.0 <= self.low <= self.high < 1.0:
             raise ConfigError(
                 "one_cycle_momentum: 0 ≤ low ≤ high < 1", f"low = {self.low}, high = {self.high}", "pass e.g. 0.85 and 0.95"
@@ -394,6 +398,7 @@ class one_cycle_momentum:
 
 def _check_cycle(name: str, steps: int, pct_start: float, anneal: str, three_phase: bool) -> None:
     check_count(name, "steps", steps, 2)
+    check_rates(name, pct_start=pct_start)
     if anneal not in ("cos", "linear"):
         raise ConfigError(f'{name}: anneal is "cos" or "linear"', repr(anneal), "use one of these")
     if not 0.0 < pct_start < 1.0:

@@ -6,6 +6,7 @@ this file are rebuilt from a checkpoint; one of the caller's own (a function) is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ from firebrick.core.dtypes import DType
 from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import clip, less, where
+from firebrick.nn import StateError
 from firebrick.optim import rates
 from firebrick.optim.rates import check_count, check_rates, constant
 
@@ -72,7 +74,9 @@ class sequential:
     milestones: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "schedules", tuple(schedule(s) for s in self.schedules))
+        object.__setattr__(self, "schedules", _all("sequential", self.schedules))
+        if not isinstance(self.milestones, (tuple, list)):
+            raise ConfigError("sequential: milestones are ints", repr(self.milestones), "pass e.g. (1000,)")
         object.__setattr__(self, "milestones", tuple(self.milestones))
         for m in self.milestones:
             check_count("sequential", "each milestone", m)
@@ -108,7 +112,7 @@ class product:
     schedules: tuple[Schedule, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "schedules", tuple(schedule(s) for s in self.schedules))
+        object.__setattr__(self, "schedules", _all("product", self.schedules))
         if not self.schedules:
             raise ConfigError("product: at least one schedule", "none", "pass e.g. (cosine(1e-3, 1000), 0.5)")
 
@@ -210,7 +214,7 @@ class reduce_on_plateau:
 
     def _better(self, metric: float) -> bool:
         if self.best is None:
-            return metric == metric
+            return metric < math.inf if self.mode == "min" else metric > -math.inf
         sign = -1.0 if self.mode == "min" else 1.0
         wanted = (
             self.best * (1.0 + sign * self.threshold) if self.threshold_mode == "rel" else self.best + sign * self.threshold
@@ -238,6 +242,12 @@ def schedule(lr: float | Schedule) -> Schedule:
     if not callable(lr) or isinstance(lr, type):
         raise ConfigError("a learning rate is a number or a schedule", repr(lr), "pass e.g. 1e-3 or optim.cosine(1e-3, 1000)")
     return lr
+
+
+def _all(name: str, given: Any) -> tuple[Schedule, ...]:
+    if not isinstance(given, (tuple, list)):
+        raise ConfigError(f"{name}: schedules is a tuple of schedules", repr(given), "pass e.g. (cosine(1e-3, 1000), 0.5)")
+    return tuple(schedule(s) for s in given)
 
 
 def plateaus(of: Schedule) -> list[reduce_on_plateau]:
@@ -275,6 +285,7 @@ def from_state(state: Mapping[str, Any], current: Schedule | None) -> Schedule:
 
     Raises:
         ConfigError: It holds a function of the caller's own, and ``current`` has none in its place.
+        StateError: It holds settings that the schedule does not have.
     """
     values = dict(state)
     kind = values.pop("kind")
@@ -287,8 +298,20 @@ def from_state(state: Mapping[str, Any], current: Schedule | None) -> Schedule:
                 "make the optimizer with the same schedules as before",
             )
         return current
+    check_fields(made, values)
     found: Schedule = made(**{k: _from(v, getattr(current, k, None)) for k, v in values.items()})
     return found
+
+
+def check_fields(made: Any, values: Mapping[str, Any]) -> None:
+    """Raise StateError unless each value is a field of the dataclass that is rebuilt from them."""
+    known = [f.name for f in fields(made) if f.init]
+    if unknown := [k for k in values if k not in known]:
+        raise StateError(
+            f"a state of {made.__name__} holds {', '.join(known)}",
+            f"unknown: {', '.join(unknown)}",
+            "it is of another version of Firebrick: load it with that one, or begin with a new optimizer",
+        )
 
 
 def _from(value: Any, current: Any) -> Any:

@@ -188,6 +188,8 @@ def _check_apart(
     if op.fusion == "map" and not case.sample.params and len(operands) < 3:
         fast = binary(op, *operands) if len(operands) == 2 else unary(op, *operands)
         _require(_same_bits(fast.numpy(), kept[0]), "the fast path gives other bits than the general one")
+    for t, first in zip(run(op, operands, case.sample.params, None), kept, strict=True):
+        _require(_same_bits(t.numpy(), first), "the same op on the same operands gives other bits the second time")
     for t in run(op, operands, case.sample.params, None):
         _overwrite(t)
     _check_unchanged("reusing the memory of a result: operand", operands, arrays)

@@ -1,9 +1,9 @@
 """The checks that a user runs on their own devices: what holds, what does not, how far off it is and what to do.
 
-``examine`` holds a device against the reference: every op (forward, gradient, destinations, memory), transfers in every
-dtype and layout, destinations under repeated writes, random bits, and a short training that must follow the reference step
-by step. The gradient rules themselves are proved once, on the host. Nothing a device does wrong ends the examination: an
-exception is a finding like any other.
+``examine`` holds a device against the reference: every op (forward, gradient, destinations, memory), each kind of op on large
+tensors, transfers in every dtype and layout, destinations under repeated writes, random bits, and a short training that must
+follow the reference step by step. The gradient rules themselves are proved once, on the host. Nothing a device does wrong ends
+the examination: an exception is a finding like any other.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from firebrick.core.bind import bind
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
+from firebrick.core.errors import DeviceError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.activation import gelu
@@ -35,9 +36,10 @@ from firebrick.nn import Conv2d, LayerNorm, Linear, MaxPool2d, Module, Transform
 from firebrick.ops import OPS
 from firebrick.ops.declare import Array, specials, values
 from firebrick.optim import Adam
-from firebrick.random import Generator
+from firebrick.random import Generator, row_offset
 from firebrick.testing.conformance import conformance
 from firebrick.testing.gradients import check_gradients
+from firebrick.testing.large import LONG, check_large
 from firebrick.testing.layouts import LAYOUTS, place
 
 _STEPS = 12  # of the short training
@@ -46,6 +48,7 @@ _LOOSE = 2e4  # units of float32's precision by which a loss may differ after th
 
 _ADVICE = {
     "conformance": "do not trust this op there: use another device or a dtype that passes; update the engine or driver",
+    "large tensors": "do not trust this op there on large tensors: use another device; update the engine or driver",
     "gradient rules": "gradients of this op are wrong on every engine: do not train with it; update Firebrick",
     "transfers": "values change on the way: keep data on one device, and update the engine or driver",
     "destinations": "results written to out= are lost there: do not pass out=, and update the engine or driver",
@@ -59,7 +62,8 @@ class Finding:
     """One thing that was checked.
 
     Attributes:
-        check: Which check: ``conformance``, ``gradient rules``, ``transfers``, ``destinations``, ``random bits``, ``training``.
+        check: Which check: ``conformance``, ``large tensors``, ``gradient rules``, ``transfers``, ``destinations``,
+            ``random bits``, ``training``.
         device: Name of the device.
         subject: Op, dtype or step that it is about; a summary of the check where all is well.
         ok: Whether it holds.
@@ -131,15 +135,20 @@ def examine(
         watch: Called with device and check as each begins.
 
     Raises:
-        DeviceError: A device is unknown or absent.
+        DeviceError: A device is unknown or absent, or computes nothing.
 
     Example:
         >>> from firebrick.testing import examine
         >>> examine(["cpu"], ops=["add"]).ok
         True
     """
-    homes = [d for d in devices() if d.index == 0] if chosen is None else [find_device(d) for d in chosen]
-    homes = [d for d in homes if d.engine != "meta"]
+    if chosen is None:
+        homes = [d for d in devices() if d.index == 0 and d.engine != "meta"]
+    else:
+        homes = list(dict.fromkeys(find_device(d) for d in chosen))
+    for home in homes:
+        if home.engine == "meta":
+            raise DeviceError("a device to examine computes values", f"{home}, which knows shapes only", "name another one")
     names = None if ops is None else list(ops)
     begun = perf_counter()
     found = Examination(facts=_facts(homes, seed))
@@ -217,6 +226,17 @@ def _conformance(home: Device, ops: list[str] | None, seed: int) -> Iterator[Fin
         yield Finding("conformance", home.name, f"on the host run: {', '.join(sorted(report.fallbacks))}", True)
 
 
+def _large(home: Device, ops: list[str] | None, seed: int) -> Iterator[Finding]:
+    report = check_large(home, ops, seed)
+    for name in sorted(report.failed_ops):
+        failed = [v for v in report.failures if v.op == name]
+        yield Finding("large tensors", home.name, name, False, f"{len(failed)} calls", str(failed[0]))
+    if report.ok:
+        what = f"{report.checked} calls of {len(report.worst)} ops, to {LONG:,} elements"
+        worst = max(report.worst.values())
+        yield Finding("large tensors", home.name, what, True, f"worst error {worst:.3g} units of precision")
+
+
 def _stored(home: Device) -> list[DType]:
     return [d for d in dtypes.ALL if STORAGE in home.backend.dtype_usage(home, d)]
 
@@ -225,13 +245,23 @@ def _bits(t: Tensor) -> bytes:
     return t.numpy().tobytes()
 
 
+def _patterns(rng: np.random.Generator, dt: DType) -> Array:
+    """Numbers of any bits: each NaN with what it carries, subnormal numbers, both zeros."""
+    if dt.kind == "bool":
+        return np.asarray(rng.integers(0, 2, 64), np.bool_)
+    size = 1 << 16 if dt.itemsize == 2 else 1 << 12
+    found: Array = rng.integers(0, 256, size * dt.itemsize, np.uint8).view(dt.np)
+    return found
+
+
 def _transfers(home: Device, ops: list[str] | None, seed: int) -> Iterator[Finding]:
     rng = np.random.default_rng(seed)
     others = [d for d in devices() if d.index == 0 and d.engine != "meta"]
     count, failed = 0, False
     for dt in _stored(home):
-        arrays: list[Array] = [values(rng, dt.name, s) for s in ((), (0, 3), (5,), (3, 4), (257, 129))] + [specials(dt.name)]
         wrong: list[str] = []
+        arrays: list[Array] = [values(rng, dt.name, s) for s in ((), (0, 3), (5,), (3, 4), (257, 129))]
+        arrays += [specials(dt.name), _patterns(rng, dt)]
         for array in arrays:
             there = hooks.from_host(array, home)
             checks = {"host → device → host": there.numpy(), "read with others": read([there, there])[1]}
@@ -284,11 +314,18 @@ def _destinations(home: Device, ops: list[str] | None, seed: int) -> Iterator[Fi
         yield Finding("destinations", home.name, f"{6 * _WRITES} writes read true, earlier views stay", True)
 
 
+def _far(g: Generator, device: Any) -> Tensor:
+    """Rows of a batch past element 2³²."""
+    with row_offset(1 << 32):
+        return g.uniform((101, 3), device=device)
+
+
 _DRAWS: dict[str, Callable[[Generator, Any], Tensor]] = {
     "uniform": lambda g, d: g.uniform((257, 3), device=d),
     "bernoulli": lambda g, d: g.bernoulli((1001,), 0.3, device=d),
     "integers": lambda g, d: g.integers((101,), -5, 1000, device=d),
     "permutation": lambda g, d: g.permutation(57, device=d),
+    "uniform, far into a batch": _far,
 }
 _ULPS = 4  # by which normals may differ
 
@@ -371,6 +408,7 @@ def _training(home: Device, ops: list[str] | None, seed: int) -> Iterator[Findin
 
 _CHECKS: dict[str, Callable[..., Iterator[Finding]]] = {
     "conformance": _conformance,
+    "large tensors": _large,
     "transfers": _transfers,
     "destinations": _destinations,
     "random bits": _random,

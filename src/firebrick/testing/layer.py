@@ -23,8 +23,10 @@ from firebrick.core.errors import DeviceError, DeviceMismatchError, FirebrickErr
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
+from firebrick.functions.movement import concat
 from firebrick.functions.statistical import sum as sum_
 from firebrick.nn import Buffer, Module, Parameter, StateError
+from firebrick.random import Generator
 
 _TOLERANCE = {float64: 1e-10, float32: 1e-4, float16: 2e-2, bfloat16: 1e-1}
 _ELSEWHERE = ("numpy:1", "torch:cpu")
@@ -73,14 +75,15 @@ def check_layer(
     skip: Sequence[str] = (),
     seed: int = 0,
 ) -> LayerReport:
-    """Check a layer: outputs, gradients, modes, state, devices, ties, copies.
+    """Check a layer: outputs, gradients, modes, state, devices, ties, copies, and that calls do not depend on earlier ones.
 
     The checks are ``outputs`` (shapes and dtypes in every dtype, on the ``meta`` engine too), ``gradient`` (finite differences
     in float64, in training and in evaluation), ``modes`` (evaluation changes nothing and repeats itself; training differs from
     it only where there is randomness or a buffer), ``state`` (a state dict makes a fresh layer equal, to the bit; missing and
     unknown paths raise), ``devices`` (the same values elsewhere, and inputs left behind raise), ``ties`` (a layer used in
     two places stays one through state, copies and moves, and gets the summed gradient), ``inputs`` (they stay as they were),
-    ``pickle`` and ``repr``.
+    ``calls`` (a call leaves nothing in attributes, and one with twice the batch gives what it gives without the call before
+    it), ``pickle`` and ``repr``.
 
     Args:
         layer: Function that makes a fresh layer, each time with other initial values; or a layer, of which copies are made.
@@ -104,7 +107,7 @@ def check_layer(
     Example:
         >>> import firebrick as fb
         >>> print(fb.testing.check_layer(lambda: fb.nn.Linear(3, 2), (4, 3), output=(4, 2)))
-        Linear: 9 checks, 0 failed
+        Linear: 10 checks, 0 failed
     """
     if isinstance(layer, Module):
         kept = layer.fork("cpu")
@@ -361,6 +364,33 @@ class _Run:
         for i, (v, (storage, bits)) in enumerate(zip(given, before, strict=True)):
             _require(v.storage is storage and _bits(v) == bits, f"input {i} is another after the call")
 
+    def check_calls(self) -> None:
+        dtype = self.dtypes[0]
+        for mode in ("train", "eval"):
+            layer = getattr(self.fresh(dtype), mode)()
+            before = dict(_attributes(layer))
+            self.call(layer, dtype)
+            after = dict(_attributes(layer))
+            changed = sorted(n for n in before.keys() | after.keys() if not _unchanged(before.get(n, _NOTHING), after.get(n)))
+            _require(
+                not changed, f"a call in {mode} mode changes {', '.join(changed)}: what a call keeps is a Buffer, or not kept"
+            )
+        layer = self.fresh(dtype).eval()
+        twin = layer.fork()
+        args, keywords = trees.tree_map(_doubled, self.arguments(dtype))
+        with no_grad():
+            try:
+                want = _tensors(twin(*args, **keywords))
+            except Exception:  # noqa: BLE001 - inputs of this layer are not doubled along their first axes
+                return
+            self.call(layer, dtype)
+            try:
+                got = _tensors(layer(*args, **keywords))
+            except Exception as e:  # noqa: BLE001 - whatever it raises, it does so for the call before
+                what = f"after a call, one with twice the batch raises {type(e).__name__}: {e}"
+                raise _Wrong(what.replace("\n", " ")) from None
+        _require(_same(got, want), "after a call, one with twice the batch gives something else than without it")
+
     def check_pickle(self) -> None:
         dtype = self.dtypes[0]
         layer = self.used(dtype).eval()
@@ -441,6 +471,46 @@ def _all_tensors(module: Module) -> Iterator[tuple[str, Tensor]]:
             for i, t in enumerate(v for v in trees.flatten(value)[0] if isinstance(v, Tensor)):
                 kind = "" if isinstance(t, (Parameter, Buffer)) else " (a tensor that is no Parameter or Buffer)"
                 yield f"{path}.{name}{f'[{i}]' if i else ''}{kind}".removeprefix("."), t
+
+
+_NOTHING = object()
+
+
+def _attributes(module: Module) -> Iterator[tuple[str, Any]]:
+    """All attributes of a module and its parts that are neither modules, parameters, buffers nor generators."""
+
+    def held(value: Any) -> Any:
+        if isinstance(value, (Parameter, Buffer, Module, Generator)):
+            return type(value)
+        if isinstance(value, Tensor):
+            return value.detach()
+        if isinstance(value, Mapping):
+            return {k: held(v) for k, v in value.items()}
+        if isinstance(value, (list, tuple, set)):
+            return [held(v) for v in value]
+        if isinstance(value, np.ndarray):
+            return value.shape, value.tobytes()
+        return value
+
+    for path, m in module.modules():
+        for name, value in m.__dict__.items():
+            yield f"{path}.{name}".removeprefix("."), held(value)
+
+
+def _unchanged(a: Any, b: Any) -> bool:
+    """Whether what ``_attributes`` found is as before; a tensor may be computed anew, with other roundings."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.device is b.device and _close(a, b, a.dtype)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_unchanged(v, b[k]) for k, v in a.items())
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_unchanged, a, b))
+    return a is b or (isinstance(a, (str, bytes, int, float, complex, tuple)) and type(a) is type(b) and a == b)
+
+
+def _doubled(value: Any) -> Any:
+    """A tensor twice, one after another along its first axis."""
+    return concat([value, value]) if isinstance(value, Tensor) and value.ndim else value
 
 
 def _snapshot(layer: Module) -> Any:

@@ -110,13 +110,17 @@ def run_unit(unit: Unit, seed: int, folder: str) -> Outcome:
 
 
 def outcomes(folder: Path, wanted: Iterable[Unit]) -> dict[Unit, Outcome]:
-    """What is known already. A file that cannot be read counts as work to be done."""
+    """What is known already. A file that cannot be read, or holds anything else, counts as work to be done."""
     known = {}
     for unit in wanted:
         try:
-            known[unit] = Outcome(**json.loads((folder / unit.file).read_text(encoding="utf-8")))
+            found = Outcome(**json.loads((folder / unit.file).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             continue
+        counts = (found.cases, found.failed, found.worst, found.worst_gradient, found.seconds)
+        whole = all(isinstance(v, (int, float)) for v in counts) and isinstance(found.failures, list)
+        if whole and Unit(found.device, found.op, found.dtype) == unit:
+            known[unit] = found
     return known
 
 
@@ -226,6 +230,8 @@ def main(
     devices: tuple[str, ...], ops: tuple[str, ...], jobs: int, shard: str, seed: int, state: Path, write: Path | None
 ) -> None:  # fmt: skip
     """Test the full product of cases. A run that was stopped goes on where it was."""
+    if write is not None and not write.absolute().parent.is_dir():
+        raise click.BadParameter(f"the folder of {write} must exist, to write the figures to")
     usable = engines()
     for name, why in usable.missing.items() if not devices else ():
         click.echo(f"engine {name} is not tested: {why}")

@@ -209,6 +209,7 @@ class Learner:
 
         Raises:
             CheckpointError: There is none, it is damaged, of a newer format, or of another model.
+            StateError: It is of another kind of optimizer, or of a version that kept another state; the model stays as it was.
         """
         goal = self.out if path is None else Path(path)
         if goal is None:
@@ -221,10 +222,17 @@ class Learner:
                 f"averages in {found.path}, and a learner without",
                 f"make it with ema={averages['decay']}",
             )
+        before = self.model.state_dict()
         found.load_into(self.model)
-        self.optimizer.load_state_dict(found.optimizer)
-        if self.ema is not None:
-            self.ema.reset() if averages is None else self.ema.load_state_dict(averages)
+        try:
+            if self.ema is not None and averages is not None:
+                self.ema.load_state_dict(averages)
+            self.optimizer.load_state_dict(found.optimizer)
+        except Exception:
+            self.model.load_state_dict(before)
+            raise
+        if self.ema is not None and averages is None:
+            self.ema.reset()
         state = found.state
         random.set_state(_here(state["random"]))
         for name, generator in self.model.generators().items():
@@ -298,7 +306,7 @@ class Learner:
         model, optimizer, strategy = self.model, self.optimizer, self.strategy
         measures, watch = self._measures, self._watch
         measures.reset()
-        self._unread = []
+        self._unread, self._norms = [], []
         done = self._enter(train)
         batches = len(train)
         progress.begin(self.epoch + 1, epochs, batches, done)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.ops.declare import Array
+from firebrick.ops.indexing import total
 
 _SMALL = 32_000_000  # multiplications and additions of one product
 
@@ -44,10 +45,20 @@ def alone(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
             library.set_num_threads(threads)
 
 
+# BLAS adds the products of a vector with a matrix one after the other, those of two matrices in several sums at once: so
+# many products to a sum err by a few units of precision at most
+_IN_VECTORS, _IN_MATRICES = 1024, 32768
+
+
 def matmul(x1: Array, x2: Array) -> Array:
-    """NumPy's matmul of stacks of matrices; a stack times one matrix is one product."""
+    """NumPy's matmul of stacks of matrices; a stack times one matrix is one product, and long sums are cut into blocks."""
     if x2.ndim == 2 and x1.ndim > 2 and x1.size:
         return matmul(x1.reshape(-1, x1.shape[-1]), x2).reshape(*x1.shape[:-1], x2.shape[-1])
-    if x1.dtype.kind not in "fc" or x1.shape[-2] * x1.shape[-1] * x2.shape[-1] > _SMALL:
+    (m, k), n = x1.shape[-2:], x2.shape[-1]
+    most = _IN_VECTORS if 1 in (m, n) and (m, n) != (1, 1) else _IN_MATRICES
+    if k > most and x1.dtype.kind in "fc":
+        blocks = [matmul(x1[..., i : i + most], x2[..., i : i + most, :]) for i in range(0, k, most)]
+        return total(np.stack(blocks))
+    if x1.dtype.kind not in "fc" or m * k * n > _SMALL:
         return np.asarray(np.matmul(x1, x2))
     return np.asarray(alone(np.matmul, x1, x2))

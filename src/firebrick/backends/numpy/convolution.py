@@ -5,6 +5,7 @@ Columns are [batch, groups, channels / groups · kernel size, places], so that r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from firebrick.backends.numpy.blas import matmul
 from firebrick.ops.convolution import elements, padded_to, places_of, without
 from firebrick.ops.declare import Array, size_of
+
+_COLUMNS = 1 << 22  # bytes of the columns held at once, unless those of one image are more
 
 
 def _columns(at: Any) -> Any:
@@ -33,22 +36,34 @@ def _unfold(x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, gro
     return cols.reshape(shape)
 
 
+def _batches(count: int, each: int) -> Iterator[slice]:
+    """Parts of ``count`` images whose columns, ``each`` bytes an image, are written and read while they are in the cache."""
+    step = max(1, _COLUMNS // max(1, each))
+    return (slice(start, start + step) for start in range(0, count, step))
+
+
 def conv(x: Array, weight: Array, *, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     """conv: weight [out, window] times columns [window, places], for each image."""
     o, kernel = weight.shape[0], weight.shape[2:]
-    cols = _unfold(x, kernel, stride, padding, dilation, groups)
     places = places_of(x.shape[2:], kernel, stride, padding, dilation)
     window = size_of(weight.shape[1:])
-    return matmul(weight.reshape(groups, o // groups, window), cols).reshape(x.shape[0], o, *places)
+    w = weight.reshape(groups, o // groups, window)
+    out = np.empty((x.shape[0], groups, o // groups, size_of(places)), x.dtype)
+    for part in _batches(x.shape[0], groups * window * size_of(places) * x.itemsize):
+        out[part] = matmul(w, _unfold(x[part], kernel, stride, padding, dilation, groups))
+    return out.reshape(x.shape[0], o, *places)
 
 
 def conv_weight(x: Array, g: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     """The weight's gradient: cotangents [out, places] times columns [places, window], summed over images."""
     n, o = g.shape[:2]
-    cols = _unfold(x, kernel, stride, padding, dilation, groups)
+    window = x.shape[1] // groups * size_of(kernel)
     rows = g.reshape(n, groups, o // groups, size_of(g.shape[2:]))
-    each = matmul(rows, cols.transpose(0, 1, 3, 2))
-    return np.asarray(np.sum(each, axis=0, dtype=x.dtype)).reshape(o, x.shape[1] // groups, *kernel)
+    out = np.zeros((groups, o // groups, window), x.dtype)
+    for part in _batches(n, groups * window * rows.shape[3] * x.itemsize):
+        cols = _unfold(x[part], kernel, stride, padding, dilation, groups)
+        out += np.sum(matmul(rows[part], cols.transpose(0, 1, 3, 2)), axis=0, dtype=x.dtype)
+    return out.reshape(o, x.shape[1] // groups, *kernel)
 
 
 def conv_input(g: Array, weight: Array, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
@@ -56,9 +71,11 @@ def conv_input(g: Array, weight: Array, *, size: Any, stride: Any, padding: Any,
     n, o, places = g.shape[0], g.shape[1], g.shape[2:]
     c, kernel = weight.shape[1], weight.shape[2:]
     w = weight.reshape(groups, o // groups, c * size_of(kernel)).transpose(0, 2, 1)
-    flat = matmul(w, g.reshape(n, groups, o // groups, size_of(places)))
-    cols = flat.reshape(n, groups * c, *kernel, *places)
+    rows = g.reshape(n, groups, o // groups, size_of(places))
     out = np.zeros((n, groups * c, *(d + sum(p) for d, p in zip(size, padding, strict=True))), g.dtype)
-    for at, part in elements(kernel, places, stride, dilation):
-        out[part] += cols[_columns(at)]
+    for part in _batches(n, groups * c * size_of(kernel) * rows.shape[3] * g.itemsize):
+        folded = out[part]
+        cols = matmul(w, rows[part]).reshape(len(folded), groups * c, *kernel, *places)
+        for at, inside in elements(kernel, places, stride, dilation):
+            folded[inside] += cols[_columns(at)]
     return without(out, padding, size)

@@ -36,12 +36,25 @@ def integer_matmul(x1: Any, x2: Any) -> Any:
     return total.to(x1.dtype)
 
 
+# PyTorch's CPU kernels add the products of a thin matrix (few rows or columns) one after the other, those of others in
+# several sums at once: so many products to a sum err by a few units of precision at most
+_THIN, _IN_THIN, _IN_OTHERS = 16, 256, 32768
+
+
 @in_float32_on_cpu
 def matmul(x1: Any, x2: Any) -> Any:
-    """Matrix product over the last two axes."""
-    if x1.device.type != "cpu" and not (x1.is_floating_point() or x1.is_complex()):
-        return integer_matmul(x1, x2)
-    return torch.matmul(x1, x2)
+    """Matrix product over the last two axes; long sums are cut into blocks, so that errors do not grow with the length."""
+    inexact = x1.is_floating_point() or x1.is_complex()
+    if x1.device.type != "cpu":
+        return torch.matmul(x1, x2) if inexact else integer_matmul(x1, x2)
+    (m, k), n = x1.shape[-2:], x2.shape[-1]
+    most = _IN_THIN if m < _THIN or n < _THIN else _IN_OTHERS
+    if not inexact or k <= most:
+        return torch.matmul(x1, x2)
+    if m == n == 1:
+        return (x1 * x2.mT).sum(-1, keepdim=True)
+    blocks = [torch.matmul(a, b) for a, b in zip(x1.split(most, -1), x2.split(most, -2), strict=True)]
+    return torch.stack(blocks).sum(0)
 
 
 @contextmanager

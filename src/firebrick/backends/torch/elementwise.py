@@ -64,8 +64,12 @@ def remainder(x1: Any, x2: Any) -> Any:
 
 
 def _float_remainder(x1: Any, x2: Any) -> Any:
-    """PyTorch's CPU kernel gives NaN where the quotient overflows: NumPy computes those elements, exactly."""
+    """PyTorch's, but for the sign of a zero, which is that of x2.
+
+    Its CPU kernel gives NaN where the quotient overflows: NumPy computes those elements, exactly.
+    """
     out = torch.remainder(x1, x2)
+    out = torch.where(out == 0, torch.copysign(out, x2), out)
     if x1.device.type == "cpu" and bool(torch.isnan(out).any()):
         lost = torch.isnan(out) & torch.isfinite(x1) & torch.isfinite(x2) & (x2 != 0)
         if bool(lost.any()):

@@ -50,6 +50,7 @@ def _turns(v: Any) -> Any:
 
 def cholesky(x: Any) -> Any:
     """``cholesky_ex`` of the Hermitian part."""
+    _check_finite("cholesky", x)
     factor, info = torch.linalg.cholesky_ex(_hermitian(x))
     _check(info != 0, table.not_positive_definite)
     return factor
