@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from firebrick.core.errors import ConfigError
 from firebrick.data import ArrayDataset, DataLoader, LoaderError, RandomCrop, RandomHorizontalFlip
 from firebrick.data.augment import augmentation_words
 
@@ -83,10 +84,17 @@ def test_a_probability_of_0_or_1_is_never_and_always() -> None:
 
 
 def test_bad_settings_and_arrays_are_refused() -> None:
-    with pytest.raises(LoaderError, match=r"a probability lies in \[0, 1\]"):
+    with pytest.raises(LoaderError, match=r"a probability is a number in \[0, 1\]"):
         RandomHorizontalFlip(1.5)
-    with pytest.raises(LoaderError, match="padding of a random crop"):
-        RandomCrop(0)
+    for padding in (0, 2.5):
+        with pytest.raises(ConfigError, match="RandomCrop: padding is an int ≥ 1"):
+            RandomCrop(padding)  # type: ignore[arg-type]
+    for fill in (300, 0.5):  # which uint8 would turn into 44 and 0
+        with pytest.raises(LoaderError, match="a value that uint8 has"):
+            RandomCrop(1, fill)(augmentation_words(0, 0, 10, 2), IMAGES)  # type: ignore[arg-type]
+    for augment in (None, "flip", RandomCrop, [lambda images: images]):
+        with pytest.raises(LoaderError, match="augment is a change of batches"):
+            loader(augment=augment)
     for change in CHANGES:
         with pytest.raises(LoaderError, match="takes images"):
             change(augmentation_words(0, 0, 3, 2), np.zeros((3, 2)))

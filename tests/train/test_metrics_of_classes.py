@@ -165,7 +165,7 @@ def test_empty_metrics_are_nan_and_bad_arguments_are_named() -> None:
         assert math.isnan(metric.compute())
     with pytest.raises(fb.ConfigError, match="micro, macro, weighted or None"):
         F1(3, average="mean")
-    with pytest.raises(fb.ConfigError, match="at least 1"):
+    with pytest.raises(fb.ConfigError, match="TopKAccuracy: k is an int ≥ 1"):
         TopKAccuracy(0)
     with pytest.raises(fb.ShapeError, match="at least 6 classes"):
         TopKAccuracy(6).update(fb.zeros((2, 5)), fb.asarray([0, 1]))
@@ -179,3 +179,46 @@ def test_empty_metrics_are_nan_and_bad_arguments_are_named() -> None:
     wrong.update(fb.zeros(2), fb.asarray([0, 2]))
     with pytest.raises(IndexError, match="pass classes="):
         wrong.compute()
+
+
+def test_class_numbers_are_whole_numbers() -> None:
+    probability = fb.asarray([0.3, 0.9])
+    for metric in (Accuracy(), ConfusionMatrix(2), Recall(2)):
+        with pytest.raises(fb.DTypeError, match=f"{type(metric).__name__}: predicted are class numbers"):
+            metric.update(probability, fb.asarray([0, 1]))
+    with pytest.raises(fb.DTypeError, match="TopKAccuracy: labels are class numbers"):
+        TopKAccuracy(1).update(fb.zeros((2, 3)), fb.zeros(2))
+    with pytest.raises(fb.FirebrickError, match="Accuracy: predicted must be a Firebrick tensor"):
+        Accuracy().update(np.array([1]), np.array([1]))  # type: ignore[arg-type]
+
+
+def test_a_negative_label_is_refused_and_not_the_last_class() -> None:
+    top = TopKAccuracy(1)
+    top.update(fb.zeros((2, 3)), fb.asarray([0, -1]))
+    with pytest.raises(IndexError, match="labels are not negative"):
+        top.compute()
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_top_1_is_the_accuracy_where_scores_are_nan(device: str) -> None:
+    scores = np.array([[np.nan] * 3, [0.0, np.nan, np.nan], [0.0, np.nan, 5.0], [1.0, 0.0, -np.inf]], np.float32)
+    for labels in ([0, 1, 1, 0], [2, 2, 2, 1]):
+        top, accuracy = TopKAccuracy(1), Accuracy()
+        for metric in (top, accuracy):
+            metric.update(fb.asarray(scores, device=device), fb.asarray(labels, device=device))
+        assert top.compute() == accuracy.compute()
+    assert accuracy.compute() == 0.0
+
+
+def test_a_ranking_takes_an_empty_batch_and_goes_on_from_an_empty_state() -> None:
+    for make in (AUROC, AveragePrecision):
+        metric = make().load_state(make().state())
+        metric.update(fb.zeros(0), fb.zeros(0, dtype=fb.int64))
+        metric.update(fb.asarray([0.1, 0.9]), fb.asarray([0, 1]))
+        assert metric.compute() == 1.0
+
+
+def test_the_state_of_a_metric_with_other_settings_is_refused() -> None:
+    for metric, other in ((ConfusionMatrix(2), ConfusionMatrix(3)), (ConfusionMatrix(2), Accuracy())):
+        with pytest.raises(fb.ConfigError, match="a state comes from a metric with the same settings"):
+            metric.load_state(other.state())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.train import MeanAbsoluteError, MeanSquaredError, Perplexity, R2Score, UndefinedMetricWarning
+from firebrick.train import Loss, MeanAbsoluteError, MeanSquaredError, Perplexity, R2Score, UndefinedMetricWarning
 
 CUTS = (0, 1, 9, 40)
 
@@ -82,3 +82,27 @@ def test_shapes_and_kinds_that_do_not_fit_are_refused() -> None:
         R2Score().update(fb.zeros((3, 2)), fb.zeros((3, 2)))
     with pytest.raises(fb.ShapeError, match="classes on the last axis"):
         Perplexity().update(fb.zeros((2, 3)), fb.asarray([[1], [2]]))
+
+
+def test_sums_of_narrow_numbers_neither_overflow_nor_lose_digits() -> None:
+    far, zero = fb.full((1000,), 200.0, dtype="float16"), fb.zeros(1000, dtype="float16")
+    mse, mae, perplexity = MeanSquaredError(), MeanAbsoluteError(), Perplexity()
+    mse.update(far, zero)
+    mae.update(far, zero)
+    perplexity.update(fb.zeros((40000, 8), dtype="float16"), fb.zeros(40000, dtype=fb.int64))
+    assert (mse.compute(), mae.compute()) == (40000.0, 200.0)
+    assert perplexity.compute() == pytest.approx(8.0, rel=1e-5)
+
+
+def test_a_target_that_is_constant_but_for_rounding_has_no_spread() -> None:
+    r2 = R2Score()  # the float32 mean of seven times 0.1 is not 0.1
+    for n in (7, 3, 11):
+        r2.update(fb.arange(n, dtype="float32"), fb.full((n,), 0.1))
+    assert r2.compute() == 0.0
+    with pytest.raises(fb.ConfigError, match="R2Score: outputs is an int ≥ 1"):
+        R2Score(0)
+
+
+def test_a_loss_is_one_number() -> None:
+    with pytest.raises(fb.ShapeError, match="the mean loss of a batch"):
+        Loss().update(fb.ones(3), 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from firebrick import models
 from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
-from firebrick.data.datasets import load_series
+from firebrick.data.datasets import DataError, RawSeries, load_series
 from firebrick.functions.losses import mse_loss
 from firebrick.nn import Module
 from firebrick.train import Evaluation
@@ -29,7 +30,22 @@ def facts(settings: dict[str, Any], folder: str | None) -> dict[str, Any]:
     """What a config says of the data: how to build the model and scale what it is fed."""
     raw = load_series(settings["dataset"], folder)
     mean, deviation = raw.scaling()
-    return {"columns": list(raw.columns), "mean": mean.tolist(), "std": deviation.tolist()}
+    columns, step = list(raw.columns), raw.step.total_seconds()
+    return {"columns": columns, "mean": mean.tolist(), "std": deviation.tolist(), "step_seconds": step}
+
+
+def check_series(raw: RawSeries, config: dict[str, Any], what: str) -> None:
+    """Refuse a series of other columns or another time between its rows than the model was trained on."""
+    if list(raw.columns) != config["columns"]:
+        raise DataError(
+            f"{what}: expected the series the model was trained on, {', '.join(config['columns'])}, in this order; received "
+            f"{', '.join(raw.columns)}."
+        )
+    step = config.get("step_seconds")  # which runs of earlier versions do not say
+    if step is not None and raw.step.total_seconds() != step:
+        raise DataError(
+            f"{what}: expected rows {timedelta(seconds=step)} apart, as the model was trained on; received {raw.step}."
+        )
 
 
 def build_model(config: dict[str, Any]) -> Module:
@@ -44,7 +60,10 @@ def loss_of(config: dict[str, Any]) -> Callable[[Any, Tensor], Tensor]:
 
 
 def _loader(config: dict[str, Any], folder: str | None, device: Device, split: str) -> DataLoader:
-    windows = load_series(config["dataset"], folder).windows(split, config["look_back"], config["horizon"])
+    raw = load_series(config["dataset"], folder)
+    check_series(raw, config, raw.name)
+    scaling = (config["mean"], config["std"])  # the model's own, whatever data it is tested on
+    windows = raw.windows(split, config["look_back"], config["horizon"], scaling)
     if split == "train":
         return DataLoader(windows, config["batch_size"], shuffle=True, seed=config["seed"], device=device)
     return DataLoader(windows, max(config["batch_size"], _LARGEST_BATCH), device=device, name=split)

@@ -73,7 +73,8 @@ def _forecast(model: Module, config: dict[str, Any], files: tuple[Path, ...], de
     for path in files:
         try:
             raw = read_series(path)
-            _check_series(raw.columns, len(raw), config, path)
+            forecasting.check_series(raw, config, str(path))
+            _check_length(len(raw), config, path)
         except DataError as e:
             say_error(str(e))
             good = False
@@ -89,11 +90,6 @@ def _forecast(model: Module, config: dict[str, Any], files: tuple[Path, ...], de
     return good
 
 
-def _check_series(columns: tuple[str, ...], rows: int, config: dict[str, Any], path: Path) -> None:
-    if list(columns) != config["columns"]:
-        raise DataError(
-            f"{path}: expected the series the model was trained on, {', '.join(config['columns'])}, in this order; received "
-            f"{', '.join(columns)}."
-        )
+def _check_length(rows: int, config: dict[str, Any], path: Path) -> None:
     if rows < config["look_back"]:
         raise DataError(f"{path}: expected at least the {config['look_back']} rows that the model sees; received {rows}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -152,6 +153,7 @@ def train(
     defaults, task = _DEFAULTS[dataset], task_name(dataset)
     given = {p.name for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE}
     _check_task(ctx, dataset, task, models.canonical(model_name or defaults.model), given)
+    _check_numbers(ctx, {"lr": lr, "weight_decay": weight_decay, "label_smoothing": label_smoothing})
     settings: dict[str, Any] = {
         "dataset": dataset,
         "model": models.canonical(model_name or defaults.model),
@@ -179,8 +181,11 @@ def train(
         named = {k for k in settings if _PARAMETERS.get(k, k) in given}
         _check_same(dataset, {k: settings[k] for k in _FIXED if k in named}, before, run)
         settings = {k: v if k in named else before.get(k) for k, v in settings.items()}
+    _check_settings(ctx, settings["model"], assignments)
     config = run_config(settings)
-    if not resume:
+    if resume:
+        _check_data({k: v for k, v in config.items() if k not in settings}, before, run)
+    else:
         run = free_name(out or usual)
         if run.resolve() != (out or usual).resolve():
             click.echo(f"{out or usual} holds something already: this run goes to {run}")
@@ -209,6 +214,20 @@ def _check_task(ctx: click.Context, dataset: str, task: str, model: str, given: 
             raise click.BadParameter(f"it is for {kind}; leave it out for {dataset}", ctx=ctx, param_hint=_FIXED[name])
 
 
+def _check_numbers(ctx: click.Context, values: dict[str, float | None]) -> None:
+    """Refuse a NaN or an infinity, which lie outside no range."""
+    for name, value in values.items():
+        if value is not None and not math.isfinite(value):
+            raise click.BadParameter(f"{value} is not a finite number", ctx=ctx, param_hint=_FIXED[name])
+
+
+def _check_settings(ctx: click.Context, model: str, given: dict[str, Any]) -> None:
+    """Refuse a setting that the model does not have, or that the data decide."""
+    own = [*models.settings(model), "dtype"]
+    if unknown := [name for name in given if name not in own]:
+        raise click.BadParameter(f"{model} has no {', '.join(unknown)}; it has {', '.join(own)}", ctx=ctx, param_hint="--set")
+
+
 def _check_same(dataset: str, given: dict[str, Any], config: dict[str, Any], out: Path) -> None:
     wrong = [f"data set {dataset}, and it is of {config['dataset']}"] if dataset != config["dataset"] else []
     wrong += [f"{_FIXED[k]} {v}, and it has {config[k]}" for k, v in given.items() if config[k] != v]
@@ -217,6 +236,17 @@ def _check_same(dataset: str, given: dict[str, Any], config: dict[str, Any], out
             f"a run is resumed with the data set, model and settings it was started with ({out})",
             "; ".join(wrong),
             "leave these options out, or start a new run without --resume",
+        )
+
+
+def _check_data(facts: dict[str, Any], before: dict[str, Any], out: Path) -> None:
+    """Refuse to go on with other data, where it shows in what a config says of them."""
+    wrong = [n for n, v in facts.items() if n != "title" and n in before and before[n] != v]
+    if wrong:
+        raise CheckpointError(
+            f"a run is resumed with the data it was started with ({out})",
+            f"data of other {', '.join(wrong)}",
+            "name the folder or file of that data with --data-dir",
         )
 
 

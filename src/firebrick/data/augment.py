@@ -7,10 +7,12 @@ as the whole one would.
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
 
+from firebrick.core.settings import whole
 from firebrick.data.errors import LoaderError
 from firebrick.ops.bits import philox
 
@@ -66,8 +68,8 @@ class RandomHorizontalFlip:
     per_sample = 1
 
     def __init__(self, p: float = 0.5) -> None:
-        if not 0.0 <= p <= 1.0:
-            raise LoaderError("a probability lies in [0, 1]", f"p = {p!r}", "pass e.g. 0.5")
+        if not isinstance(p, Real) or not 0.0 <= p <= 1.0:
+            raise LoaderError("a probability is a number in [0, 1]", f"p = {p!r}", "pass e.g. 0.5")
         self.p = p
 
     def __call__(self, words: Array, *arrays: Array) -> tuple[Array, ...]:
@@ -82,10 +84,11 @@ class RandomCrop:
 
     Args:
         padding: Pixels added on each side.
-        fill: Their value.
+        fill: Their value, in the images' dtype.
 
     Raises:
-        LoaderError: The padding is below 1; when called, the first array is not images.
+        ConfigError: The padding is no int of at least 1.
+        LoaderError: When called: the first array is not images, or they are integers that do not have the fill.
 
     Example:
         >>> import numpy as np
@@ -98,15 +101,18 @@ class RandomCrop:
     per_sample = 2
 
     def __init__(self, padding: int = 2, fill: int = 0) -> None:
-        if padding < 1:
-            raise LoaderError("the padding of a random crop is at least 1", f"padding = {padding!r}", "pass e.g. 2")
-        self.padding, self.fill = padding, fill
+        self.padding = whole("RandomCrop", "padding", padding, 1)
+        self.fill = fill
 
     def __call__(self, words: Array, *arrays: Array) -> tuple[Array, ...]:
         images = arrays[0]
         _check_images("RandomCrop", images)
         batch, height, width = images.shape[:3]
         around = [(0, 0), (self.padding, self.padding), (self.padding, self.padding), (0, 0)][: images.ndim]
+        if images.dtype.kind in "iu" and np.asarray(self.fill).astype(images.dtype) != self.fill:
+            raise LoaderError(
+                f"RandomCrop fills with a value that {images.dtype} has", f"fill = {self.fill!r}", "choose one, or convert images"
+            )
         padded = np.pad(images, around, constant_values=self.fill)
         # the high half of word · places is uniform over them, to one part in 2^32
         places = (words.astype(np.uint64) * np.uint64(2 * self.padding + 1) >> np.uint64(32)).astype(np.int64)

@@ -57,7 +57,7 @@ class DataLoader:
         dtype: Floating dtype of floating arrays.
 
     Raises:
-        LoaderError: An empty data set, a batch size below 1.
+        LoaderError: An empty data set, a batch size below 1, something that does not augment.
         DeviceError: The device is unknown or absent.
 
     Example:
@@ -102,6 +102,13 @@ class DataLoader:
         self.device = find_device(device)
         self.name = name
         self.augment: tuple[Augmentation, ...] = tuple(augment) if isinstance(augment, Sequence) else (augment,)
+        for change in self.augment:
+            if isinstance(change, type) or not (callable(change) and isinstance(getattr(change, "per_sample", None), int)):
+                raise LoaderError(
+                    "augment is a change of batches with per_sample random words, or a list of such changes",
+                    f"{change!r:.80}",
+                    "pass e.g. RandomHorizontalFlip(); what is not random goes into transform",
+                )
         self.transform = transform
         self.dtype: DType = as_dtype(dtype)
         if self.dtype.kind != "float":

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.core.settings import whole
 from firebrick.data.errors import LoaderError
 
 Array = np.ndarray[Any, Any]
@@ -22,7 +23,8 @@ class WindowDataset:
         horizon: Rows that follow them.
 
     Raises:
-        LoaderError: The values are not floating [rows, series], a length is below 1, or no window fits.
+        ConfigError: A length is no int of at least 1.
+        LoaderError: The values are not floating [rows, series], or no window fits.
 
     Example:
         >>> import numpy as np
@@ -41,9 +43,10 @@ class WindowDataset:
                 f"{self.values.dtype}{list(self.values.shape)}",
                 "for a single series: values[:, None]",
             )
-        if look_back < 1 or horizon < 1 or len(self.values) < look_back + horizon:
+        look_back, horizon = whole("WindowDataset", "look_back", look_back, 1), whole("WindowDataset", "horizon", horizon, 1)
+        if len(self.values) < look_back + horizon:
             raise LoaderError(
-                "look_back and horizon are at least 1, and together no longer than the series",
+                "look_back and horizon are together no longer than the series",
                 f"look_back {look_back}, horizon {horizon}, {len(self.values)} rows",
                 "shorten the windows, or bring more rows",
             )

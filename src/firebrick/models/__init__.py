@@ -3,7 +3,7 @@
 from firebrick.models.classifiers import CNN, cnn, lenet, mlp
 from firebrick.models.patchtst import PatchTST, patchtst
 from firebrick.models.recurrent import LSTMForecaster, lstm_forecaster
-from firebrick.models.registry import build, canonical, names
+from firebrick.models.registry import build, canonical, names, settings
 from firebrick.models.resnet import ResNet, resnet18
 from firebrick.models.transformers import PatchForecaster, PatchTransformer, patch_transformer_forecaster, transformer
 
@@ -24,5 +24,6 @@ __all__ = [
     "patch_transformer_forecaster",
     "patchtst",
     "resnet18",
+    "settings",
     "transformer",
 ]

@@ -10,6 +10,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu
 from firebrick.functions.movement import reshape
+from firebrick.models.checks import check_counts
 from firebrick.nn import Conv2d, Dropout, Flatten, Identity, Linear, MaxPool2d, Module, ReLU, Sequential
 from firebrick.random import Generator
 
@@ -33,11 +34,17 @@ def mlp(
     Returns:
         Module from [batch, …] to logits [batch, classes].
 
+    Raises:
+        ConfigError: A size is no int of at least 1.
+
     Example:
         >>> import firebrick as fb
         >>> fb.models.mlp(64)(fb.zeros((2, 1, 8, 8))).shape
         (2, 10)
     """
+    if isinstance(hidden, str) or not isinstance(hidden, Sequence):
+        raise ConfigError("mlp: hidden is a list of the features of each hidden layer", f"hidden={hidden!r}", "pass e.g. (64,)")
+    check_counts("mlp", in_features=in_features, classes=classes, **{f"hidden[{i}]": n for i, n in enumerate(hidden)})
     how: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}
     sizes = (in_features, *hidden)
     layers: list[Module] = [Flatten()]
@@ -72,6 +79,7 @@ def lenet(
         >>> fb.models.lenet()(fb.zeros((2, 1, 28, 28))).shape
         (2, 10)
     """
+    check_counts("lenet", channels=channels, image=image, classes=classes)
     if image < 12:
         raise ConfigError("lenet: image is a height and width of at least 12", f"image = {image!r}", "use models.cnn or mlp")
     how: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}
@@ -102,6 +110,7 @@ class CNN(Module):
         self, channels: int, image: int, classes: int, width: int, features: int, dropout: float,
         generator: Generator | None, **how: Any,
     ) -> None:  # fmt: skip
+        check_counts("cnn", channels=channels, image=image, classes=classes, width=width, features=features)
         if image < 4:
             raise ConfigError("cnn: image is a height and width of at least 4", f"image = {image!r}", "use models.mlp")
         early = image >= _SMALL

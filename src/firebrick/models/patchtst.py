@@ -22,6 +22,7 @@ from firebrick.functions.linear import matmul
 from firebrick.functions.movement import matrix_transpose, permute_dims, reshape
 from firebrick.functions.normalisation import softmax
 from firebrick.functions.statistical import mean, var
+from firebrick.models.checks import check_counts, check_heads
 from firebrick.nn import BatchNorm1d, Dropout, Linear, Module, initial
 from firebrick.random import Generator, initial_generator
 
@@ -112,15 +113,13 @@ class PatchTST(Module):
         self, series: int, window: int, horizon: int, patch: int, stride: int, dim: int, heads: int, hidden: int, layers: int,
         dropout: float, generator: Generator | None, **how: Any,
     ) -> None:  # fmt: skip
-        if not (stride >= 1 and 1 <= patch <= window and horizon >= 1 and series >= 1 and layers >= 1):
+        check_counts("patchtst", series=series, window=window, horizon=horizon, patch=patch, stride=stride)
+        check_counts("patchtst", dim=dim, heads=heads, hidden=hidden, layers=layers)
+        check_heads("patchtst", dim, heads)
+        if patch > window:
             raise ConfigError(
-                "patchtst: series, horizon, stride and layers are at least 1, and patch is from 1 to window",
-                f"series = {series}, window = {window}, horizon = {horizon}, patch = {patch}, stride = {stride}, "
-                f"layers = {layers}",
-                "change the one that does not fit",
+                "patchtst: a patch is no longer than the window", f"patch = {patch}, window = {window}", "change one of them"
             )
-        if heads < 1 or dim % heads:
-            raise ConfigError("patchtst: heads divides dim", f"dim = {dim}, heads = {heads}", "change one of them")
         generator = generator or initial_generator()
         with_ = {"generator": generator, **how}
         self.series, self.window, self.horizon, self.stride = series, window, horizon, stride

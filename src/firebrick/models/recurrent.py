@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.core.bind import describe
-from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.errors import ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import reshape
+from firebrick.models.checks import check_counts
 from firebrick.nn import LSTM, Dropout, Linear, Module
 from firebrick.random import Generator
 
@@ -30,12 +31,7 @@ class LSTMForecaster(Module):
         self, series: int, window: int, horizon: int, hidden: int, layers: int, dropout: float, generator: Generator | None,
         **how: Any,
     ) -> None:  # fmt: skip
-        if min(series, window, horizon, hidden, layers) < 1:
-            raise ConfigError(
-                "lstm_forecaster: series, window, horizon, hidden and layers are at least 1",
-                f"series = {series}, window = {window}, horizon = {horizon}, hidden = {hidden}, layers = {layers}",
-                "change the one that is not",
-            )
+        check_counts("lstm_forecaster", series=series, window=window, horizon=horizon, hidden=hidden, layers=layers)
         self.series, self.window, self.horizon = series, window, horizon
         self.lstm = LSTM(series, hidden, layers, generator=generator, **how)
         self.dropout = Dropout(dropout, generator=None if generator is None else generator.fork())

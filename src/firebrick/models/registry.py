@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from firebrick.core.errors import ConfigError
+from firebrick.models.checks import check_counts
 from firebrick.models.classifiers import cnn, lenet, mlp
 from firebrick.models.patchtst import patchtst
 from firebrick.models.recurrent import lstm_forecaster
@@ -14,37 +16,19 @@ from firebrick.models.transformers import transformer
 from firebrick.nn import Module
 
 
-def _mlp(image: int, channels: int, classes: int, **settings: Any) -> Module:
-    return mlp(channels * image * image, classes=classes, **settings)
-
-
-def _cnn(image: int, channels: int, classes: int, **settings: Any) -> Module:
-    return cnn(channels, image, classes, **settings)
-
-
-def _lenet(image: int, channels: int, classes: int, **settings: Any) -> Module:
-    return lenet(channels, image, classes, **settings)
-
-
-def _resnet18(image: int, channels: int, classes: int, **settings: Any) -> Module:
-    return resnet18(channels, classes, **settings)
-
-
-def _transformer(image: int, channels: int, classes: int, **settings: Any) -> Module:
-    settings.setdefault("patch", image // 4 if image % 4 == 0 else image)
-    return transformer(image, classes=classes, channels=channels, **settings)
-
-
 CLASSIFIERS: dict[str, Callable[..., Module]] = {
-    "mlp": _mlp,
-    "cnn": _cnn,
-    "lenet": _lenet,
-    "resnet18": _resnet18,
-    "transformer-classifier": _transformer,
+    "mlp": mlp,
+    "cnn": cnn,
+    "lenet": lenet,
+    "resnet18": resnet18,
+    "transformer-classifier": transformer,
 }
 FORECASTERS: dict[str, Callable[..., Module]] = {"lstm-forecaster": lstm_forecaster, "patchtst": patchtst}
 ALIASES = {"transformer": "transformer-classifier"}  # names of earlier versions
 TASKS = {"classification": CLASSIFIERS, "forecasting": FORECASTERS}
+_OF_IMAGES = ("in_features", "image", "channels", "classes")  # arguments that the data decide
+_OF_SERIES = ("series", "window", "horizon")
+_OF_PLACE = ("generator", "dtype", "device")
 
 
 def names(task: str | None = None) -> list[str]:
@@ -73,7 +57,33 @@ def canonical(name: str) -> str:
     return ALIASES.get(name, name)
 
 
-def build(name: str, image_size: int | None = None, channels: int = 1, classes: int = 10, **settings: Any) -> Module:
+def settings(name: str) -> list[str]:
+    """The settings of a model that neither its data nor its place decide.
+
+    Args:
+        name: One of ``names()``.
+
+    Raises:
+        ConfigError: The name is unknown.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.models.settings("cnn")
+        ['width', 'features', 'dropout']
+    """
+    given = (*_OF_IMAGES, *_OF_SERIES, *_OF_PLACE)
+    return [n for n in signature(_function(name)).parameters if n not in given]
+
+
+def _function(name: str) -> Callable[..., Module]:
+    key = canonical(name)
+    for table in TASKS.values():
+        if key in table:
+            return table[key]
+    raise ConfigError(f"a model is one of {', '.join(names())}", repr(name), "use one of these, or build a module yourself")
+
+
+def build(name: str, image_size: int | None = None, channels: int = 1, classes: int = 10, **choices: Any) -> Module:
     """A model by name: a classifier of images, or a forecaster of series.
 
     Args:
@@ -81,8 +91,8 @@ def build(name: str, image_size: int | None = None, channels: int = 1, classes: 
         image_size: Height and width of an image; for classifiers only, which need it.
         channels: Channels of an image; for classifiers only.
         classes: Number of logits; for classifiers only.
-        settings: Further arguments of the function of that name (``hidden=``, ``dim=``, ``dtype=``, ``device=``, …); a
-            forecaster takes ``series=``, ``window=`` and ``horizon=`` here.
+        choices: Its ``settings(name)``, and ``generator=``, ``dtype=`` and ``device=``; a forecaster takes
+            ``series=``, ``window=`` and ``horizon=`` here too.
 
     Returns:
         Module from [batch, channels, image_size, image_size] to logits [batch, classes], or from
@@ -98,20 +108,21 @@ def build(name: str, image_size: int | None = None, channels: int = 1, classes: 
         >>> fb.models.build("lstm-forecaster", series=2, window=12, horizon=3)(fb.zeros((4, 12, 2))).shape
         (4, 3, 2)
     """
-    key = canonical(name)
-    if key not in CLASSIFIERS and key not in FORECASTERS:
-        raise ConfigError(f"a model is one of {', '.join(names())}", repr(name), "use one of these, or build a module yourself")
-    try:
-        if key in FORECASTERS:
-            if image_size is not None:
-                raise ConfigError(
-                    f"{key} takes windows of series", f"image_size = {image_size}", "pass series=, window= and horizon="
-                )
-            return FORECASTERS[key](**settings)
-        if image_size is None:
-            raise ConfigError(f"{key} takes images", "no image_size", "pass the height and width of an image")
-        return CLASSIFIERS[key](image_size, channels, classes, **settings)
-    except TypeError as e:
-        if "unexpected keyword" not in str(e):
-            raise
-        raise ConfigError(f"{key} has its own settings", str(e).split(") ")[-1], f"see the arguments of models.{key}") from e
+    function, key = _function(name), canonical(name)
+    series = key in FORECASTERS
+    own = [*settings(name), *(_OF_SERIES if series else ()), *_OF_PLACE]
+    if unknown := [k for k in choices if k not in own]:
+        raise ConfigError(f"{key} has the settings {', '.join(own)}", ", ".join(unknown), f"see models.{function.__name__}")
+    if series:
+        if image_size is not None:
+            raise ConfigError(
+                f"{key} takes windows of series", f"image_size = {image_size}", "pass series=, window= and horizon="
+            )
+        return function(**choices)
+    if image_size is None:
+        raise ConfigError(f"{key} takes images", "no image_size", "pass the height and width of an image")
+    check_counts(key, image_size=image_size, channels=channels, classes=classes)
+    sizes = {"in_features": channels * image_size**2, "image": image_size, "channels": channels, "classes": classes}
+    if function is transformer:
+        choices.setdefault("patch", image_size // 4 if image_size % 4 == 0 else image_size)
+    return function(**{n: v for n, v in sizes.items() if n in signature(function).parameters}, **choices)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu
 from firebrick.functions.statistical import mean
+from firebrick.models.checks import check_counts, check_flag
 from firebrick.nn import BatchNorm2d, Conv2d, Identity, Linear, Module, Sequential, initial
 from firebrick.random import Generator
 
@@ -67,12 +67,8 @@ class ResNet(Module):
     """
 
     def __init__(self, channels: int, classes: int, width: int, blocks: int, zero_init: bool, **how: Any) -> None:
-        if min(channels, classes, width, blocks) < 1:
-            raise ConfigError(
-                "resnet: channels, classes, width and blocks are at least 1",
-                f"channels = {channels}, classes = {classes}, width = {width}, blocks = {blocks}",
-                "change the one that is not",
-            )
+        check_counts("resnet", channels=channels, classes=classes, width=width, blocks=blocks)
+        check_flag("resnet", "zero_init", zero_init)
         self.conv = _conv(channels, width, 3, 1, **how)
         self.norm = BatchNorm2d(width, dtype=how["dtype"], device=how["device"])
         stages, inputs = [], width

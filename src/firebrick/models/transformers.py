@@ -9,6 +9,7 @@ from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import permute_dims, reshape
 from firebrick.functions.statistical import mean, var
+from firebrick.models.checks import check_counts, check_heads
 from firebrick.nn import LayerNorm, Linear, Module, TransformerEncoderLayer, initial
 from firebrick.random import Generator
 
@@ -16,7 +17,7 @@ _POSITION_STD = 0.02
 
 
 def _check_patch(name: str, whole: str, size: int, patch: int) -> int:
-    if patch < 1 or size % patch:
+    if size % patch:
         raise ConfigError(f"{name}: patch divides {whole}", f"{whole} = {size}, patch = {patch}", "change one of them")
     return size // patch
 
@@ -40,6 +41,10 @@ class PatchTransformer(Module):
         self, image: int, patch: int, dim: int, heads: int, layers: int, classes: int, channels: int, dropout: float,
         **how: Any,
     ) -> None:  # fmt: skip
+        check_counts("transformer", image=image, patch=patch, dim=dim, heads=heads)
+        check_counts("transformer", 0, layers=layers)
+        check_counts("transformer", classes=classes, channels=channels)
+        check_heads("transformer", dim, heads)
         self.side, self.patch, self.channels = _check_patch("transformer", "image", image, patch), patch, channels
         self.embed = Linear(channels * patch * patch, dim, **how)
         self.position = initial.normal((self.side * self.side, dim), _POSITION_STD, **how)
@@ -116,8 +121,12 @@ class PatchForecaster(Module):
     """
 
     def __init__(self, window: int, horizon: int, patch: int, dim: int, heads: int, layers: int, **how: Any) -> None:
+        where = "patch_transformer_forecaster"
+        check_counts(where, window=window, horizon=horizon, patch=patch, dim=dim, heads=heads)
+        check_counts(where, 0, layers=layers)
+        check_heads(where, dim, heads)
         self.window, self.patch = window, patch
-        self.count = _check_patch("patch_transformer_forecaster", "window", window, patch)
+        self.count = _check_patch(where, "window", window, patch)
         self.embed = Linear(patch, dim, **how)
         self.position = initial.normal((self.count, dim), _POSITION_STD, **how)
         self.blocks = [TransformerEncoderLayer(dim, heads, **how) for _ in range(layers)]

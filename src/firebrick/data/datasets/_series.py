@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -58,6 +59,11 @@ class RawSeries:
             raise DataError(f"unknown split of {self.name}: expected one of {', '.join(_MONTHS)}; received {split!r}.")
         rows = _MONTH // self.step
         last = rows * max(stop for _, stop in _MONTHS.values())
+        if not rows:
+            raise DataError(
+                f"{self.name}: expected rows at most 30 days apart, since the split is in months of 30 days; received "
+                f"{self.step}. Bring a finer series."
+            )
         if len(self) < last:
             raise DataError(
                 f"{self.name}: expected at least {last} rows, twenty months of 30 days at {self.step} a row; received "
@@ -73,16 +79,19 @@ class RawSeries:
         deviation = rows.std(0)
         return rows.mean(0), np.where(deviation > 0, deviation, 1.0)
 
-    def windows(self, split: str, look_back: int, horizon: int) -> WindowDataset:
+    def windows(
+        self, split: str, look_back: int, horizon: int, scaling: tuple[Sequence[float], Sequence[float]] | None = None
+    ) -> WindowDataset:
         """All scaled windows of a split, as float32; those after training look back into the split before.
 
         Args:
             split: `"train"`, `"validation"` or `"test"`.
             look_back: rows that are seen.
             horizon: rows that are predicted; all of them lie within the split.
+            scaling: mean and deviation of each series that a model was trained with; `scaling()` if None.
         """
         first, stop = self.borders(split)
-        mean, deviation = self.scaling()
+        mean, deviation = self.scaling() if scaling is None else map(np.asarray, scaling)
         scaled = (self.values[max(first - look_back, 0) if first else 0 : stop] - mean) / deviation
         return WindowDataset(scaled.astype(np.float32), look_back, horizon)
 
@@ -109,7 +118,7 @@ def load_series(name: str = "ett", data_dir: str | os.PathLike[str] | None = Non
     """
     if name not in _SERIES:
         raise DataError(f"unknown time series: expected one of {', '.join(_SERIES)}; received {name!r}.")
-    if data_dir is not None and Path(data_dir).is_file():
+    if data_dir is not None and (Path(data_dir).is_file() or (Path(data_dir).suffix == ".csv" and not Path(data_dir).is_dir())):
         return read_series(data_dir, name)
     return read_series(resolve(name, data_dir)["series"], name)
 
@@ -142,7 +151,7 @@ def read_series(path: str | os.PathLike[str], name: str | None = None) -> RawSer
     values = _numbers(file, columns, lines)
     step = dates[1] - dates[0]
     for i, date in enumerate(dates):
-        if step <= timedelta(0) or date != dates[0] + i * step:
+        if step <= timedelta(0) or date - dates[0] != i * step:
             raise DataError(
                 f"{file}, row {i + 1}: expected rows in the order of time, {step} apart; received {date} after "
                 f"{dates[max(i - 1, 0)]}. Fill the gap or sort the rows."
@@ -159,6 +168,8 @@ def _dates(file: Path, lines: list[list[str]]) -> list[datetime]:
             raise DataError(
                 f"{file}, row {i}: expected a date and time like 2016-07-01 00:00:00 first; received {line[0]!r}."
             ) from None
+        if (out[-1].tzinfo is None) != (out[0].tzinfo is None):
+            raise DataError(f"{file}, row {i}: expected a time zone in every date or in none; received {line[0]!r}.")
     return out
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from firebrick.core.bind import describe
-from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
+from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import arange
-from firebrick.functions.elementwise import equal, greater, less, logical_and, logical_or
+from firebrick.functions.elementwise import equal, greater, isnan, less, logical_and, logical_not, logical_or
 from firebrick.functions.indexing import take_along_axis
 from firebrick.functions.movement import expand_dims
 from firebrick.functions.statistical import sum as sum_
-from firebrick.train.metrics.metric import Array, Metric, classes_of, settle
+from firebrick.train.metrics.metric import Array, Metric, check_tensors, classes_of, settle
 
 _AVERAGES = ("micro", "macro", "weighted", None)
 
@@ -59,11 +59,14 @@ class Accuracy(_Share):
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
         """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch]."""
-        self._hold(labels.shape[0], sum_(equal(classes_of("Accuracy", predicted, labels), labels)))
+        found = classes_of("Accuracy", predicted, labels)
+        self._hold(labels.shape[0], sum_(equal(found, labels)))
 
 
 class TopKAccuracy(_Share):
     """Share of samples whose label is among the k classes of largest score; of equal scores, the lower class ranks first.
+
+    NaN ranks above all numbers, as in ``fb.argmax``, so that k = 1 gives the accuracy.
 
     Args:
         k: How many classes count, at least 1.
@@ -78,9 +81,7 @@ class TopKAccuracy(_Share):
     """
 
     def __init__(self, k: int) -> None:
-        if isinstance(k, bool) or operator.index(k) < 1:
-            raise ConfigError("TopKAccuracy: k is a whole number of at least 1", repr(k), "pass e.g. 5")
-        self.k = operator.index(k)
+        self.k = whole("TopKAccuracy", "k", k, 1)
         super().__init__()
 
     def update(self, scores: Tensor, labels: Tensor) -> None:
@@ -88,19 +89,33 @@ class TopKAccuracy(_Share):
 
         Raises:
             ShapeError: The shapes do not fit, or there are fewer classes than k.
+            DTypeError: The labels are no whole numbers.
             OutOfRangeError: A label lies outside [0, classes).
         """
+        check_tensors("TopKAccuracy", scores=scores, labels=labels)
         if scores.ndim != 2 or labels.ndim != 1 or scores.shape[0] != labels.shape[0] or scores.shape[1] < self.k:
             raise ShapeError(
                 f"TopKAccuracy takes scores [batch, classes] of at least {self.k} classes, and labels [batch]",
                 f"{describe('scores', scores)} and {describe('labels', labels)}",
                 "reshape them, or lower k",
             )
-        own = take_along_axis(scores, expand_dims(labels, axis=1), axis=1)
-        classes = arange(scores.shape[1], dtype=labels.dtype, device=scores.device)
-        before = less(expand_dims(classes, axis=0), expand_dims(labels, axis=1))
-        ahead = logical_or(greater(scores, own), logical_and(equal(scores, own), before))
-        self._hold(labels.shape[0], sum_(less(sum_(ahead, axis=1), self.k)))
+        if not labels.dtype.is_integer:
+            raise DTypeError("TopKAccuracy: labels are class numbers", describe("labels", labels), "pass whole numbers")
+        column = expand_dims(labels, axis=1)
+        own = take_along_axis(scores, column, axis=1)
+        classes = expand_dims(arange(scores.shape[1], dtype=labels.dtype, device=scores.device), axis=0)
+        same, above = equal(scores, own), greater(scores, own)
+        if scores.dtype.kind == "float":
+            nan, own_nan = isnan(scores), isnan(own)
+            same = logical_or(same, logical_and(nan, own_nan))
+            above = logical_or(above, logical_and(nan, logical_not(own_nan)))
+        ahead = logical_or(above, logical_and(same, less(classes, column)))
+        self._hold(labels.shape[0], sum_(less(sum_(ahead, axis=1), self.k)), sum_(less(labels, 0)))
+
+    def _add(self, values: Sequence[Array], samples: int) -> None:
+        if values[1]:
+            raise OutOfRangeError("TopKAccuracy: labels are not negative", f"{int(values[1])} that are", "leave those samples out")
+        super()._add(values, samples)
 
 
 class ConfusionMatrix(Metric):
@@ -119,11 +134,7 @@ class ConfusionMatrix(Metric):
     """
 
     def __init__(self, classes: int) -> None:
-        if isinstance(classes, bool) or operator.index(classes) < 1:
-            raise ConfigError(
-                f"{type(self).__name__}: classes is a whole number of at least 1", repr(classes), "pass how many there are"
-            )
-        self.classes = operator.index(classes)
+        self.classes = whole(type(self).__name__, "classes", classes, 1)
         super().__init__()
 
     def _zero(self) -> dict[str, Any]:
@@ -131,7 +142,8 @@ class ConfusionMatrix(Metric):
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
         """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch]."""
-        self._hold(labels.shape[0], classes_of(type(self).__name__, predicted, labels), labels)
+        found = classes_of(type(self).__name__, predicted, labels)
+        self._hold(labels.shape[0], found, labels)
 
     def _add(self, values: Sequence[Array], samples: int) -> None:
         n = self.classes

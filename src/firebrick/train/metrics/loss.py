@@ -13,7 +13,7 @@ from firebrick.functions.elementwise import not_equal
 from firebrick.functions.losses import cross_entropy
 from firebrick.functions.movement import reshape
 from firebrick.functions.statistical import sum as sum_
-from firebrick.train.metrics.metric import Array, Metric, settle
+from firebrick.train.metrics.metric import Array, Metric, check_tensors, settle, wide
 
 
 class Loss(Metric):
@@ -40,7 +40,14 @@ class Loss(Metric):
         return {"total": 0.0, "samples": 0}
 
     def update(self, loss: Tensor, samples: int) -> None:
-        """Add a batch: its mean loss (a scalar tensor) and how many samples it has."""
+        """Add a batch: its mean loss (a scalar tensor) and how many samples it has.
+
+        Raises:
+            ShapeError: The loss is no single number.
+        """
+        check_tensors("Loss", loss=loss)
+        if loss.size != 1:
+            raise ShapeError("Loss takes the mean loss of a batch", describe("loss", loss), 'use reduction="mean"')
         self._hold(samples, loss)
 
     def absorb(self, values: Sequence[Array]) -> None:
@@ -90,6 +97,7 @@ class Perplexity(Metric):
             ShapeError: The shapes do not fit.
             OutOfRangeError: A label lies outside [0, classes) and is not the ignored one.
         """
+        check_tensors("Perplexity", logits=logits, labels=labels)
         if logits.ndim < 1 or logits.shape[:-1] != labels.shape:
             raise ShapeError(
                 "Perplexity takes logits [..., classes] and labels [...]",
@@ -97,7 +105,7 @@ class Perplexity(Metric):
                 "put the classes on the last axis",
             )
         rows = reshape(logits, (labels.size, logits.shape[-1]))
-        total = cross_entropy(rows, reshape(labels, (-1,)), ignore_index=self.ignore_index, reduction="sum")
+        total = cross_entropy(wide(rows), reshape(labels, (-1,)), ignore_index=self.ignore_index, reduction="sum")
         if self.ignore_index is None:
             self._hold(labels.size, total)
         else:

@@ -13,9 +13,11 @@ from typing import Any, Self
 import numpy as np
 
 from firebrick.backends.dispatch import read
-from firebrick.core.bind import describe
-from firebrick.core.errors import ShapeError
+from firebrick.core.bind import check_devices, describe, not_a_tensor
+from firebrick.core.dtypes import float32
+from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import astype
 from firebrick.functions.searching import argmax
 
 Array = np.ndarray[Any, Any]
@@ -79,11 +81,31 @@ class Metric:
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in self._totals.items()}
 
     def load_state(self, state: dict[str, Any]) -> Self:
-        """Go on from ``state()``; returns the metric."""
+        """Go on from ``state()``; returns the metric.
+
+        Raises:
+            ConfigError: It is the state of another metric, or of one with other settings.
+        """
+        totals: dict[str, Any] = {}
+        for name, fresh in self._zero().items():
+            try:
+                value = state[name]
+                if isinstance(fresh, np.ndarray):  # an axis of length 0 grows with the samples
+                    value = np.asarray(value, fresh.dtype).reshape([n or -1 for n in fresh.shape] if len(value) else fresh.shape)
+                    fits = len(value) == len(fresh) or not len(fresh)
+                else:
+                    value, fits = type(fresh)(value), True
+            except (KeyError, TypeError, ValueError):
+                fits = False
+            if not fits:
+                raise ConfigError(
+                    f"{type(self).__name__}: a state comes from a metric with the same settings",
+                    f"{name} = {state.get(name)!r:.60}",
+                    "make the metric as the one it was taken from",
+                )
+            totals[name] = value
         self.reset()
-        for name, fresh in self._totals.items():
-            value = state[name]
-            self._totals[name] = np.asarray(value, fresh.dtype) if isinstance(fresh, np.ndarray) else type(fresh)(value)
+        self._totals = totals
         return self
 
 
@@ -99,16 +121,43 @@ def settle(*metrics: Metric) -> None:
         at += len(tensors)
 
 
+def check_tensors(where: str, **given: Any) -> None:
+    """Check that all arguments of an ``update`` are tensors of one device.
+
+    Raises:
+        OperandError: One is no tensor.
+        DeviceMismatchError: They are on different devices.
+    """
+    for name, value in given.items():
+        if not isinstance(value, Tensor):
+            raise not_a_tensor(where, name, value, None)
+    check_devices(where, **given)
+
+
 def classes_of(where: str, predicted: Tensor, labels: Tensor) -> Tensor:
     """Class numbers [batch] of scores [batch, classes] or of class numbers; checked against the labels' shape.
 
     Raises:
         ShapeError: The shapes do not fit.
+        DTypeError: Labels or class numbers are no whole numbers.
     """
+    check_tensors(where, predicted=predicted, labels=labels)
     if labels.ndim != 1 or predicted.ndim not in (1, 2) or predicted.shape[0] != labels.shape[0]:
         raise ShapeError(
             f"{where} takes scores [batch, classes] or class numbers [batch], and labels [batch]",
             f"{describe('predicted', predicted)} and {describe('labels', labels)}",
             "reshape them",
         )
+    for name, numbers in (("labels", labels), ("predicted", predicted)):
+        if numbers.ndim == 1 and numbers.dtype.kind not in ("int", "uint", "bool"):
+            raise DTypeError(
+                f"{where}: {name} are class numbers",
+                describe(name, numbers),
+                "pass whole numbers; probabilities of two classes p as fb.astype(p > 0.5, fb.int64)",
+            )
     return argmax(predicted, axis=1) if predicted.ndim == 2 else predicted
+
+
+def wide(x: Tensor) -> Tensor:
+    """``x``, in float32 if it is narrower: sums over many elements need the range and the digits."""
+    return astype(x, float32) if x.dtype.itemsize < 4 else x

@@ -15,9 +15,10 @@ import numpy as np
 
 from firebrick.core.bind import describe
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.train.errors import TrainingError, UndefinedMetricWarning
-from firebrick.train.metrics.metric import Array, Metric, settle
+from firebrick.train.metrics.metric import Array, Metric, check_tensors, settle
 
 _AVERAGES = ("macro", "weighted", None)
 
@@ -27,8 +28,8 @@ class _Ranking(Metric):
 
     def __init__(self, classes: int | None = None, average: str | None = "macro") -> None:
         name = type(self).__name__
-        if classes is not None and (isinstance(classes, bool) or classes < 2):
-            raise ConfigError(f"{name}: classes is at least 2, or None for two", repr(classes), "pass how many there are")
+        if classes is not None:
+            classes = whole(name, "classes", classes, 2)
         if average not in _AVERAGES:
             raise ConfigError(f"{name}: average is macro, weighted or None", repr(average), "choose one of them")
         self.classes, self.average = classes, average
@@ -44,6 +45,7 @@ class _Ranking(Metric):
             ShapeError, DTypeError: The shapes or kinds do not fit.
         """
         name, columns = type(self).__name__, () if self.classes is None else (self.classes,)
+        check_tensors(name, scores=scores, labels=labels)
         if labels.ndim != 1 or scores.shape != (*labels.shape, *columns):
             raise ShapeError(
                 f"{name} takes scores [batch{', ' + str(self.classes) if self.classes else ''}] and labels [batch]",
@@ -71,7 +73,7 @@ class _Ranking(Metric):
             raise OutOfRangeError(
                 f"{name}: labels lie in [0, {top})", f"{labels.min()} to {labels.max()}", "pass classes= for more than two"
             )
-        self._fresh["scores"].append(scores.reshape(len(labels), -1))
+        self._fresh["scores"].append(scores.reshape(len(labels), self.classes or 1))
         self._fresh["labels"].append(labels)
 
     def compute(self) -> Any:

@@ -11,13 +11,14 @@ import numpy as np
 
 from firebrick.core.bind import describe
 from firebrick.core.errors import DTypeError, ShapeError
+from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import abs as abs_
 from firebrick.functions.movement import reshape
 from firebrick.functions.statistical import mean
 from firebrick.functions.statistical import sum as sum_
 from firebrick.train.errors import UndefinedMetricWarning
-from firebrick.train.metrics.metric import Array, Metric, settle
+from firebrick.train.metrics.metric import Array, Metric, check_tensors, settle, wide
 
 
 def _difference(where: str, predicted: Tensor, target: Tensor) -> Tensor:
@@ -26,12 +27,13 @@ def _difference(where: str, predicted: Tensor, target: Tensor) -> Tensor:
     Raises:
         ShapeError, DTypeError: Their shapes differ, or one is not floating.
     """
+    check_tensors(where, predicted=predicted, target=target)
     both = f"{describe('predicted', predicted)} and {describe('target', target)}"
     if predicted.shape != target.shape or not target.ndim:
         raise ShapeError(f"{where} takes a prediction and a target of one shape [batch, ...]", both, "reshape one of them")
     if predicted.dtype.kind != "float" or target.dtype.kind != "float":
         raise DTypeError(f"{where} takes floating numbers", both, "cast them before")
-    return predicted.detach() - target.detach()
+    return wide(predicted.detach()) - wide(target.detach())
 
 
 class _MeanError(Metric):
@@ -114,7 +116,7 @@ class R2Score(Metric):
     """
 
     def __init__(self, outputs: int = 1) -> None:
-        self.outputs = outputs
+        self.outputs = whole("R2Score", "outputs", outputs, 1)
         super().__init__()
 
     def _zero(self) -> dict[str, Any]:
@@ -129,11 +131,13 @@ class R2Score(Metric):
             raise ShapeError(
                 f"R2Score was made for {self.outputs} outputs a sample", describe("target", target), "pass outputs="
             )
-        rows = reshape(target.detach(), (target.shape[0], self.outputs))
+        rows = reshape(wide(target.detach()), (target.shape[0], self.outputs))
+        first = rows[:1]  # taken off before the mean, which then is exact for equal targets
+        rows = rows - first
         middle = mean(rows, axis=0)
         off = rows - middle
         error = reshape(error, rows.shape)
-        self._hold(target.shape[0], middle, sum_(off * off, axis=0), sum_(error * error, axis=0))
+        self._hold(target.shape[0], first[0] + middle, sum_(off * off, axis=0), sum_(error * error, axis=0))
 
     def _add(self, values: Sequence[Array], samples: int) -> None:
         middle, spread, residual = (v.astype(np.float64) for v in values)
