@@ -113,6 +113,30 @@ def test_a_series_that_does_not_fit_the_model_is_refused(trained: Path, run: Run
     other = run("predict", trained, write_series(tmp_path / "other.csv", rows=40, names="oil,load"))
     assert other.exit_code == 1
     assert "load, oil, in this order" in other.output
+    fine = write_series(tmp_path / "minutes.csv", rows=40)
+    fine.write_text(re.sub(r"-(\d\d) (\d\d):00", r"-\1 00:\2", fine.read_text()[:800].rsplit("\n", 1)[0]))
+    minutes = run("predict", trained, fine)
+    assert minutes.exit_code == 1
+    assert "expected rows 1:00:00 apart, as the model was trained on; received 0:01:00" in minutes.output
+
+
+def test_other_data_are_refused_by_a_resumed_run_and_scaled_as_the_model_was_trained(
+    trained: Path, run: Run, tmp_path: Path
+) -> None:
+    names, scaled = write_series(tmp_path / "names.csv", names="oil,load"), tmp_path / "scaled.csv"
+    lines = write_series(tmp_path / "again.csv").read_text().splitlines()
+    scaled.write_text("\n".join([lines[0], *(f"{a},{b},{float(c) * 2}" for a, b, c in (x.split(",") for x in lines[1:]))]))
+    for path, what in ((names, "columns"), (scaled, "mean, std")):
+        resumed = run("train", "ett", "--out", trained, "--resume", "--epochs", 4, "--data-dir", path)
+        assert resumed.exit_code == 1
+        assert f"data of other {what}.\n" in resumed.output
+    refused = run("evaluate", trained, "--data-dir", names)
+    assert refused.exit_code == 1
+    assert "expected the series the model was trained on, load, oil" in refused.output
+    own, other = run("evaluate", trained), run("evaluate", trained, "--data-dir", scaled)
+    assert own.exit_code == other.exit_code == 0
+    errors = [float(results(r.output)[1].split()[-1]) for r in (own, other)]
+    assert errors[1] > 1.5 * errors[0]  # twice as far in the model's scale; in its own scale it would be as near
 
 
 def test_the_recurrent_forecaster_trains_too(series: Path, run: Run) -> None:

@@ -2,19 +2,21 @@
 
 import re
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import Result
 
-from firebrick.train import load_checkpoint
+from firebrick.train import Learner, SingleDevice, load_checkpoint
 
 Run = Callable[..., Result]
 CNN = ("train", "digits", "--model", "cnn", "--set", "width=4", "--set", "features=16")
 
 
-def test_a_run_with_augmentation_and_a_one_cycle_schedule_resumes_bit_for_bit(run: Run) -> None:
+def test_a_run_with_augmentation_and_a_one_cycle_schedule_is_the_same_on_another_device(run: Run) -> None:
     options = (*CNN, "--augment", "crop", "--augment", "flip", "--schedule", "one-cycle", "--optimizer", "adamw",
                "--label-smoothing", 0.1, "--weight-decay", 0.02, "--epochs", 2)  # fmt: skip
     assert run(*options, "--out", "whole").exit_code == 0
@@ -25,6 +27,58 @@ def test_a_run_with_augmentation_and_a_one_cycle_schedule_resumes_bit_for_bit(ru
     assert again.exit_code == 0, again.output
     other = load_checkpoint("again")
     assert all(np.array_equal(whole.model[n], other.model[n]) for n in whole.model)
+
+
+@pytest.mark.parametrize("model", ["resnet18", "cnn"])  # with the buffers of batch norm; with dropout
+def test_a_run_that_died_within_an_epoch_goes_on_bit_for_bit(run: Run, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    arguments = ("train", "digits", "--model", model, "--set", "width=2", "--augment", "crop", "--augment", "flip",
+                 "--schedule", "one-cycle", "--optimizer", "adamw", "--batch-size", 256, "--epochs", 2)  # fmt: skip
+    assert run(*arguments, "--out", "whole").exit_code == 0
+    update, steps = SingleDevice.update, count()
+
+    def dying(self: SingleDevice, *given: Any) -> None:
+        if next(steps) == 8:
+            raise MemoryError("the process is gone")
+        update(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SingleDevice, "update", dying)
+        patched.setattr(Learner, "_checkpoint_due", lambda self, saved: True)
+        assert run(*arguments, "--out", "parts").exit_code == 1
+    stopped = load_checkpoint("parts").state
+    assert (stopped["epoch"], stopped["step"]) == (1, 8)
+    assert stopped["cursor"]["position"] == 512
+    resumed = run("train", "digits", "--model", model, "--out", "parts", "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    whole, parts = load_checkpoint("whole"), load_checkpoint("parts")
+    assert (model == "resnet18") == any("running_mean" in n for n in whole.model)
+    assert all(np.array_equal(whole.model[n], parts.model[n]) for n in whole.model)
+    assert [r["train_loss"] for r in whole.state["history"]] == [r["train_loss"] for r in parts.state["history"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--set", "classes=3"), "cnn has no classes; it has width, features, dropout, dtype"),
+        (("--set", "generator=3"), "cnn has no generator"),
+        (("--set", "width=4", "--set", "width=8"), "width is given twice"),
+        (("--lr", "nan"), "Invalid value for --lr: nan is not a finite number"),
+        (("--weight-decay", "inf"), "Invalid value for --weight-decay: inf is not a finite number"),
+    ],
+)
+def test_options_without_meaning_are_refused(run: Run, options: tuple[str, ...], text: str) -> None:
+    result = run("train", "digits", "--model", "cnn", *options)
+    assert result.exit_code == 2
+    assert text in re.sub(r"\s+", " ", result.output)
+    assert not Path("runs").exists()
+
+
+def test_a_setting_of_another_kind_is_one_message(run: Run) -> None:
+    for model, setting in (("mlp", "hidden=64"), ("cnn", "width=wide"), ("resnet18", "zero_init=1")):
+        result = run("train", "digits", "--model", model, "--set", setting)
+        assert result.exit_code == 1
+        assert result.output.startswith("error: ")
+        assert setting.replace("wide", "'wide'") in result.output
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from firebrick.core.op import Nondifferentiable
 from firebrick.ops import OPS
-from firebrick.ops.declare import FLOATS
+from firebrick.ops.declare import COMPLEX, FLOATS
 from firebrick.testing import DESTINATIONS, EXCLUDED, LAYOUTS, cases, check_gradients, conformance
 from firebrick.testing.cases import samples_of
 from firebrick.testing.gradients import has_gradient
@@ -41,7 +41,7 @@ def test_every_op_has_a_checked_gradient_or_a_reason_for_none(seed: int) -> None
         if isinstance(op.vjp, Nondifferentiable):
             assert len(op.vjp.reason) > 10, op
         elif op.name not in EXCLUDED:
-            safe = [s for d in op.dtypes if d in FLOATS for s in samples_of(op, d, seed) if has_gradient(op, s)]
+            safe = [s for d in op.dtypes if d in FLOATS + COMPLEX for s in samples_of(op, d, seed) if has_gradient(op, s)]
             assert safe, f"{op.name} has a gradient and no sample to check it on"
 
 

@@ -62,7 +62,11 @@ MISTAKES: dict[str, tuple[type[Exception], Callable[[], Any], list[str]]] = {
         lambda: x + fb.ones((2, 3), dtype=fb.int32),
         ["x1: float32[2,3] on cpu:0 (conv1.weight)", "int32"],
     ),
-    "kind": (fb.DTypeError, lambda: fb.exp(fb.ones(2, dtype=fb.int32)), ["exp: x needs a floating or complex dtype", "int32[2]"]),
+    "kind": (
+        fb.DTypeError,
+        lambda: fb.exp(fb.ones(2, dtype=fb.int32)),
+        ["exp: x needs a floating or complex dtype", "int32[2]"],
+    ),
     "numpy operand": (fb.OperandError, lambda: x + np.ones((2, 3)), ["x2", "NumPy array float64[2, 3]", 'device="cpu:0"']),
     "list operand": (fb.OperandError, lambda: fb.exp([1.0]), ["x must be a Firebrick tensor", "list"]),
     "no tensor at all": (fb.OperandError, lambda: fb.add(1.0, 2.0), ["at least one operand", "x1: 1.0"]),
@@ -85,7 +89,11 @@ MISTAKES: dict[str, tuple[type[Exception], Callable[[], Any], list[str]]] = {
     "complex to real": (fb.DTypeError, lambda: fb.ones(2, dtype=fb.complex64).astype(fb.float32), ["complex64[2] to float32"]),
     "stack": (fb.ShapeError, lambda: fb.stack([x, y]), ["arrays[0]", "arrays[1]", "(conv1.weight)"]),
     "empty list": (fb.OperandError, lambda: fb.concat([]), ["non-empty list"]),
-    "gradient of an int": (fb.DTypeError, lambda: fb.ones(2, dtype=fb.int32).require_grad(), ["floating or complex dtype", "int32[2]"]),
+    "gradient of an int": (
+        fb.DTypeError,
+        lambda: fb.ones(2, dtype=fb.int32).require_grad(),
+        ["floating or complex dtype", "int32[2]"],
+    ),
     "checkpointing": (fb.ConfigError, lambda: fb.checkpointing("all").__enter__(), ["none, balanced", "'all'"]),
 }
 

@@ -84,7 +84,7 @@ def test_a_probability_of_0_or_1_is_never_and_always() -> None:
 
 
 def test_bad_settings_and_arrays_are_refused() -> None:
-    with pytest.raises(LoaderError, match=r"a probability is a number in \[0, 1\]"):
+    with pytest.raises(LoaderError, match=r"a probability lies in \[0, 1\]"):
         RandomHorizontalFlip(1.5)
     for padding in (0, 2.5):
         with pytest.raises(ConfigError, match="RandomCrop: padding is an int ≥ 1"):

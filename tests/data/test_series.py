@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from firebrick.core.errors import ConfigError
 from firebrick.data import DataLoader, LoaderError, WindowDataset
 from firebrick.data.datasets import DataError, RawSeries, load_series, read_series, series_names
 
@@ -95,11 +96,12 @@ def test_windows_are_gathered_when_fetched_and_never_held() -> None:
         (np.zeros(5), 1, 1, "floating array"),
         (np.zeros((5, 1), np.int64), 1, 1, "floating array"),
         (np.zeros((5, 1)), 4, 2, "no longer than the series"),
-        (np.zeros((5, 1)), 0, 2, "at least 1"),
+        (np.zeros((5, 1)), 0, 2, "look_back is an int ≥ 1"),
+        (np.zeros((5, 1)), 2, 1.0, "horizon is an int ≥ 1"),
     ],
 )
 def test_windows_that_cannot_be_are_refused(values: np.ndarray, look_back: int, horizon: int, text: str) -> None:
-    with pytest.raises(LoaderError, match=text):
+    with pytest.raises((LoaderError, ConfigError), match=text):
         WindowDataset(values, look_back, horizon)
 
 
@@ -113,6 +115,8 @@ def test_windows_that_cannot_be_are_refused(values: np.ndarray, look_back: int, 
         (csv_of(3).replace(",1001", ""), "row 2: expected 3 columns; received 2"),
         (csv_of(4).replace("2016-07-01 02:00:00", "2016-07-01 05:00:00"), "row 3: expected rows in the order of time"),
         (csv_of(3).replace("2016-07-01 01:00:00", "2016-07-01 00:00:00"), "in the order of time"),
+        (csv_of(3).replace("2016-07-01 01:00:00", "2016-07-01 01:00:00+00:00"), "row 2: expected a time zone in every date"),
+        ("date,a\n0001-01-01,1\n9000-01-01,2\n9001-01-01,3\n", "row 3: expected rows in the order of time"),
     ],
 )
 def test_a_malformed_csv_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
@@ -131,6 +135,10 @@ def test_missing_files_and_short_series_say_what_to_do(tmp_path: Path) -> None:
         load_series("weather")
     with pytest.raises(DataError, match="at least 14400 rows"):
         hours(14000).windows("test", 10, 10)
+    with pytest.raises(DataError, match="at most 30 days apart"):
+        RawSeries("yearly", ("a",), datetime(2000, 1, 1), timedelta(days=365), np.zeros((50, 1))).windows("train", 2, 2)
+    with pytest.raises(DataError, match=r"cannot read .*gone\.csv: No such file"):
+        load_series("ett", tmp_path / "gone.csv")
     with pytest.raises(DataError, match="unknown split"):
         hours().borders("valid")
     assert series_names() == ("ett",)

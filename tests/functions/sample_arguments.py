@@ -263,7 +263,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 KEYWORDS: dict[str, dict[str, Any]] = {"tensordot": {"axes": 1}}
 # arguments given by keyword only
 BY_NAME = {
-    "scaled_dot_product_attention": ("mask", "bias"), "batch_norm": ("mean", "variance"),
+    "scaled_dot_product_attention": ("mask", "bias"),
+    "batch_norm": ("mean", "variance"),
     "average": ("axis", "weights"),
     "diff": ("axis", "n", "prepend", "append"),
     "histogram": ("range", "weights"),

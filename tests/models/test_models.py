@@ -10,6 +10,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.testing import check_layer
 
 SMALL: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": (32,)},
@@ -51,6 +52,29 @@ def test_loss_curves_agree_between_engines_over_100_steps(name: str, device: str
 def test_agreement_in_float64_would_show_a_wrong_update() -> None:
     here, shorter = _curve("mlp", "numpy", "float64"), _curve("mlp", "numpy", "float32")
     assert np.max(np.abs(here / shorter - 1)) > 1e-9
+
+
+IMAGES: dict[str, Any] = {"image_size": 12}
+SERIES: dict[str, Any] = {"series": 2, "window": 24, "horizon": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "settings"),
+    [
+        ("mlp", IMAGES, {"hidden": (5,)}),
+        ("cnn", IMAGES, {"width": 2, "features": 4}),
+        ("lenet", IMAGES, {}),
+        ("resnet18", IMAGES, {"width": 1}),
+        ("transformer-classifier", IMAGES, {"dim": 4, "heads": 2, "layers": 1}),
+        ("lstm-forecaster", SERIES, {"hidden": 3, "dropout": 0.2}),
+        ("patchtst", SERIES, {"dim": 4, "heads": 2, "hidden": 4, "layers": 1}),
+    ],
+)
+def test_a_model_does_what_every_layer_does(name: str, sizes: dict[str, Any], settings: dict[str, Any]) -> None:
+    fb.random.seed(0)
+    shape = (2, 24, 2) if sizes is SERIES else (2, 1, 12, 12)
+    # blocks of a residual network meet relu exactly at 0, where the slope from both sides is no gradient
+    check_layer(lambda: fb.models.build(name, **sizes, **settings), shape, gradient=name != "resnet18")
 
 
 @pytest.mark.slow
@@ -126,6 +150,13 @@ def test_a_forecaster_learns_a_sine() -> None:
         (lambda: fb.models.build("cnn"), ConfigError, "cnn takes images\nReceived: no image_size"),
         (lambda: fb.models.build("patchtst", 8), ConfigError, "patchtst takes windows of series"),
         (lambda: fb.models.build("cnn", 8, depth=3), ConfigError, "cnn has the settings width, .*\nReceived: depth"),
+        (lambda: fb.models.build("lenet", 12, image=9), ConfigError, "lenet has the settings .*\nReceived: image"),
+        (lambda: fb.models.build("mlp", 8, hidden=64), ConfigError, "mlp: hidden is a list"),
+        (lambda: fb.models.build("mlp", 8, hidden=[0]), ConfigError, r"mlp: hidden\[0\] is an int ≥ 1"),
+        (lambda: fb.models.build("cnn", 8, classes=0), ConfigError, "cnn: classes is an int ≥ 1"),
+        (lambda: fb.models.build("patchtst", series=2, window=24, horizon=4.0), ConfigError, "patchtst: horizon is an int ≥ 1"),
+        (lambda: fb.models.patchtst(dim=0), ConfigError, "patchtst: dim is an int ≥ 1"),
+        (lambda: fb.models.settings("vit"), ConfigError, "a model is one of"),
         (lambda: fb.models.names("vision"), ConfigError, "a task is one of classification, forecasting"),
         (lambda: fb.models.lenet(image=8), ConfigError, "lenet: image is a height and width of at least 12"),
         (lambda: fb.models.resnet18(width=0), ConfigError, "resnet: width is an int ≥ 1"),

@@ -11,8 +11,10 @@ import pytest
 
 import firebrick as fb
 from firebrick import nn, optim
+from firebrick.cli.runs import free_name
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import Learner, NonFiniteLossError, SingleDevice, TrainingError, load_checkpoint
+from firebrick.train.claim import claimed, is_claimed
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -194,6 +196,19 @@ def test_the_best_epoch_is_kept_apart(make: Make, loaders: Loaders, tmp_path: Pa
     best = max(rows, key=lambda r: (r.valid_accuracy or 0.0, -(r.valid_loss or 0.0)))
     assert load_checkpoint(tmp_path / "run" / "best").state["epoch"] == best.epoch
     assert load_checkpoint(tmp_path / "run").state["epoch"] == 4
+
+
+def test_two_runs_at_once_never_share_a_directory(make: Make, loaders: Loaders, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    with claimed(out):
+        assert is_claimed(out)
+        with pytest.raises(TrainingError, match="one run at a time"):
+            make(out=out).fit(*loaders, epochs=1)
+        assert free_name(out).name == "run-2"
+    assert not is_claimed(out)
+    assert free_name(out) == out
+    make(out=out).fit(*loaders, epochs=1, draw=False)
 
 
 def test_a_new_run_never_overwrites_another(make: Make, loaders: Loaders, tmp_path: Path) -> None:

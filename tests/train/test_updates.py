@@ -96,6 +96,15 @@ def test_settings_without_meaning_are_refused_at_once(make: Make) -> None:
         make(clip_norm=0.0)
     with pytest.raises(fb.ConfigError, match=r"EMA: decay lies in \[0, 1\)"):
         make(ema=1.0)
+    with pytest.raises(TrainingError, match="clip_norm is a finite number > 0"):
+        make(clip_norm="1")
+    with pytest.raises(fb.ConfigError, match="EMA: decay"):
+        make(ema="fast")
+
+
+def test_averages_of_another_model_are_refused(make: Make, loaders: Loaders) -> None:
+    with pytest.raises(TrainingError, match=r"averages of others: dense1\.weight"):
+        make(ema=optim.EMA(make().model, 0.9)).fit(loaders[0], epochs=1)
 
 
 def test_gradients_that_overflow_stop_a_run_even_if_the_loss_does_not(make: Make, loaders: Loaders) -> None:

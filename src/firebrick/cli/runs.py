@@ -13,6 +13,7 @@ from firebrick.cli import classification, forecasting
 from firebrick.data.datasets import series_names
 from firebrick.nn import Module
 from firebrick.train import Checkpoint, CheckpointError, load_checkpoint
+from firebrick.train.claim import is_claimed
 from firebrick.train.learner import BEST
 
 TASKS: dict[str, ModuleType] = {"classification": classification, "forecasting": forecasting}
@@ -78,10 +79,15 @@ def free_name(wanted: Path) -> Path:
     """``wanted`` if nothing is there, or an empty directory; else the first free of ``wanted-2``, ``wanted-3``, …."""
     wanted = wanted if wanted.name else wanted.resolve()
     candidate, number = wanted, 1
-    while candidate.exists() and not (candidate.is_dir() and not any(candidate.iterdir())):
+    while candidate.exists() and not _is_free(candidate):
         number += 1
         candidate = wanted.with_name(f"{wanted.name}-{number}")
     return candidate
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether a directory is empty, and no run is about to write there."""
+    return folder.is_dir() and not any(folder.iterdir()) and not is_claimed(folder)
 
 
 def newest(wanted: Path) -> Path:

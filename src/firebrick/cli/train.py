@@ -86,6 +86,8 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise click.BadParameter(f"{text!r} is not NAME=VALUE", ctx=ctx, param=parameter)
+        if name in out:
+            raise click.BadParameter(f"{name} is given twice", ctx=ctx, param=parameter)
         try:
             out[name] = json.loads(value)
         except ValueError:

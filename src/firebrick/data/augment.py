@@ -7,12 +7,11 @@ as the whole one would.
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
 
-from firebrick.core.settings import whole
+from firebrick.core.settings import number, whole
 from firebrick.data.errors import LoaderError
 from firebrick.ops.bits import philox
 
@@ -68,8 +67,8 @@ class RandomHorizontalFlip:
     per_sample = 1
 
     def __init__(self, p: float = 0.5) -> None:
-        if not isinstance(p, Real) or not 0.0 <= p <= 1.0:
-            raise LoaderError("a probability is a number in [0, 1]", f"p = {p!r}", "pass e.g. 0.5")
+        if not 0.0 <= number("RandomHorizontalFlip", "p", p) <= 1.0:
+            raise LoaderError("a probability lies in [0, 1]", f"p = {p!r}", "pass e.g. 0.5")
         self.p = p
 
     def __call__(self, words: Array, *arrays: Array) -> tuple[Array, ...]:
@@ -111,7 +110,9 @@ class RandomCrop:
         around = [(0, 0), (self.padding, self.padding), (self.padding, self.padding), (0, 0)][: images.ndim]
         if images.dtype.kind in "iu" and np.asarray(self.fill).astype(images.dtype) != self.fill:
             raise LoaderError(
-                f"RandomCrop fills with a value that {images.dtype} has", f"fill = {self.fill!r}", "choose one, or convert images"
+                f"RandomCrop fills with a value that {images.dtype} has",
+                f"fill = {self.fill!r}",
+                "choose one, or convert images",
             )
         padded = np.pad(images, around, constant_values=self.fill)
         # the high half of word · places is uniform over them, to one part in 2^32

@@ -102,7 +102,8 @@ class DataLoader:
         self.device = find_device(device)
         self.name = name
         self.augment: tuple[Augmentation, ...] = tuple(augment) if isinstance(augment, Sequence) else (augment,)
-        for change in self.augment:
+        changes: Any = self.augment
+        for change in changes:
             if isinstance(change, type) or not (callable(change) and isinstance(getattr(change, "per_sample", None), int)):
                 raise LoaderError(
                     "augment is a change of batches with per_sample random words, or a list of such changes",

@@ -42,7 +42,8 @@ def mlp(
         >>> fb.models.mlp(64)(fb.zeros((2, 1, 8, 8))).shape
         (2, 10)
     """
-    if isinstance(hidden, str) or not isinstance(hidden, Sequence):
+    given: Any = hidden
+    if isinstance(given, str) or not isinstance(given, Sequence):
         raise ConfigError("mlp: hidden is a list of the features of each hidden layer", f"hidden={hidden!r}", "pass e.g. (64,)")
     check_counts("mlp", in_features=in_features, classes=classes, **{f"hidden[{i}]": n for i, n in enumerate(hidden)})
     how: dict[str, Any] = {"generator": generator, "dtype": dtype, "device": device}

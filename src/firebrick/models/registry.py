@@ -15,7 +15,6 @@ from firebrick.models.resnet import resnet18
 from firebrick.models.transformers import transformer
 from firebrick.nn import Module
 
-
 CLASSIFIERS: dict[str, Callable[..., Module]] = {
     "mlp": mlp,
     "cnn": cnn,

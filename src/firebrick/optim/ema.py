@@ -66,6 +66,11 @@ class EMA:
         return 0 if self._step is None else int(self._step)
 
     @property
+    def parameters(self) -> list[tuple[str, Tensor]]:
+        """The parameters that are averaged, by name."""
+        return list(self._parameters)
+
+    @property
     def averages(self) -> dict[str, Tensor]:
         """The averages by parameter name."""
         return {n: a.detach() for n, a in self._averages.items()}

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
+from numbers import Real
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -29,6 +30,7 @@ from firebrick.optim import EMA
 from firebrick.optim import clip_norm as clip_gradients
 from firebrick.train import figures, history
 from firebrick.train.checkpoint import NAME, Checkpoint, load_checkpoint, save_checkpoint
+from firebrick.train.claim import claimed
 from firebrick.train.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
 from firebrick.train.evaluation import Evaluation, Measures, evaluate, evaluating
 from firebrick.train.frozen import HOST_ENGINES, FrozenWatch
@@ -125,10 +127,10 @@ class Learner:
         self._watch = FrozenWatch(patience)
         self._measures = Measures()
         self._unread: list[tuple[int, str]] = []  # step and batch of each loss not read yet
-        if clip_norm is not None and not 0.0 < clip_norm < float("inf"):
+        if clip_norm is not None and not (isinstance(clip_norm, Real) and 0.0 < clip_norm < float("inf")):
             raise TrainingError("clip_norm is a finite number > 0, or None", repr(clip_norm), "pass e.g. 1.0")
         self.clip_norm = clip_norm
-        self.ema: EMA | None = EMA(model, ema) if isinstance(ema, (int, float)) else ema
+        self.ema: EMA | None = ema if ema is None or isinstance(ema, EMA) else EMA(model, ema)
         self._norms: list[tuple[int, Tensor]] = []  # step and norm of gradients, not read yet
         self._validation: Evaluation | None = None
 
@@ -161,6 +163,7 @@ class Learner:
         train = self._placed(train_loader)
         valid = None if valid_loader is None else self._beside(valid_loader)
         check_places(self.model, self.optimizer, [x for x in (train, valid) if x is not None], self.strategy)
+        self._check_averages()
         if self.epoch < epochs:
             try_batch(self.model, self._forward, train)
         self._open_run()
@@ -169,7 +172,9 @@ class Learner:
         progress = progress_for(self._log)
         training = self.model.training
         try:
-            with Interrupts() as interrupts:
+            with claimed(self.out), Interrupts() as interrupts:
+                if self.out is not None and self.history:
+                    history.rewrite(self.out, self.history)
                 while self.epoch < epochs:
                     row = self._train_epoch(train, epochs, progress, interrupts)
                     row = self._finish_epoch(row, train, valid)
@@ -196,6 +201,17 @@ class Learner:
         """The model's output for one batch, in evaluation mode and untracked."""
         with evaluating(self.model), self._averaged():
             return self.model(*inputs)
+
+    def _check_averages(self) -> None:
+        """Refuse averages of another model's parameters, which would stand still."""
+        own = {id(p) for _, p in self.model.named_parameters()}
+        strange = [] if self.ema is None else [n for n, p in self.ema.parameters if id(p) not in own]
+        if strange:
+            raise TrainingError(
+                "ema averages parameters of the learner's model",
+                f"averages of others: {', '.join(strange[:4])}{', …' if len(strange) > 4 else ''}",
+                "pass a decay, or ema=optim.EMA(model) of the same model",
+            )
 
     def _averaged(self) -> AbstractContextManager[None]:
         """The model with its averages for parameters, where there are any."""
@@ -335,7 +351,7 @@ class Learner:
                 self._read()
                 speed = samples / (perf_counter() - started)
                 progress.step(done, measures.values(), speed)
-            if done < batches and (interrupts.pending or perf_counter() - saved > self._checkpoint_seconds):
+            if done < batches and (interrupts.pending or self._checkpoint_due(saved)):
                 self._read()
                 self._save_latest(train.cursor())
                 saved = perf_counter()
@@ -358,6 +374,10 @@ class Learner:
             train_mse=values["train_mse"],
             train_mae=values["train_mae"],
         )
+
+    def _checkpoint_due(self, saved: float) -> bool:
+        """Whether the last checkpoint within the epoch was long enough ago."""
+        return perf_counter() - saved > self._checkpoint_seconds
 
     def _enter(self, train: DataLoader) -> int:
         """Bring the loader to where this epoch starts; returns the batches that are done already."""
@@ -462,8 +482,6 @@ class Learner:
                 )
             self.out.mkdir(parents=True, exist_ok=True)
             self._owns_out = True
-        if self.history:
-            history.rewrite(self.out, self.history)
 
     def _save_latest(self, cursor: dict[str, int] | None) -> None:
         if self.out is not None:

@@ -114,7 +114,9 @@ class TopKAccuracy(_Share):
 
     def _add(self, values: Sequence[Array], samples: int) -> None:
         if values[1]:
-            raise OutOfRangeError("TopKAccuracy: labels are not negative", f"{int(values[1])} that are", "leave those samples out")
+            raise OutOfRangeError(
+                "TopKAccuracy: labels are not negative", f"{int(values[1])} that are", "leave those samples out"
+            )
         super()._add(values, samples)
 
 

@@ -91,7 +91,9 @@ class Metric:
             try:
                 value = state[name]
                 if isinstance(fresh, np.ndarray):  # an axis of length 0 grows with the samples
-                    value = np.asarray(value, fresh.dtype).reshape([n or -1 for n in fresh.shape] if len(value) else fresh.shape)
+                    value = np.asarray(value, fresh.dtype).reshape(
+                        [n or -1 for n in fresh.shape] if len(value) else fresh.shape
+                    )
                     fits = len(value) == len(fresh) or not len(fresh)
                 else:
                     value, fits = type(fresh)(value), True
