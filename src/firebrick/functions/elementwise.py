@@ -197,7 +197,8 @@ def sign(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         return unary(_SIGN, x) if out is None else bind(_SIGN, (x,), {}, out)  # type: ignore[no-any-return]
     _check("sign", x, "numeric", out)
     size = abs(x)
-    return divide(x, astype(where(size == 0.0, 1.0, size), x.dtype), out=out)
+    zero = equal(size, 0.0)
+    return divide(where(zero, 0.0, x), astype(where(zero, 1.0, size), x.dtype), out=out)
 
 
 _SIGN = OPS["sign"]
