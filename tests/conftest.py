@@ -6,10 +6,8 @@ An engine that cannot be used here is skipped by name and listed at the end of t
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,13 +43,9 @@ def device(request: pytest.FixtureRequest) -> str:
 def train_alike() -> Callable[..., None]:
     """Trains a layer of ours beside torch's (see ``parity.py``); skips where torch is not installed."""
     pytest.importorskip("torch", reason="torch, to compare with")
-    path = Path(__file__).with_name("parity.py")
-    spec = importlib.util.spec_from_file_location("parity", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.train_alike
+    import parity
+
+    return parity.train_alike
 
 
 @pytest.fixture

@@ -37,18 +37,7 @@ def test_the_same_engine_without_a_fault_passes() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "name"),
-    [
-        (faults.reads_zero("add"), "add"),
-        (faults.reads_zero("softmax"), "softmax"),
-        (faults.first_row_only("matmul"), "matmul"),
-        (faults.ignores_strides("relu"), "relu"),
-        (faults.ignores_strides("sum"), "sum"),
-        (faults.ignores_strides("matmul"), "matmul"),
-        (faults.narrows("multiply"), "multiply"),
-        (faults.shares_memory("cast"), "cast"),
-        (faults.shares_memory("relu"), "relu"),
-        (faults.writes_operand("maximum"), "maximum"),
-    ],
+    faults.EXAMPLES,
     ids=lambda v: v if isinstance(v, str) else v.__qualname__.split(".")[0],
 )
 def test_a_planted_fault_is_reported_by_the_name_of_its_op(fault: faults.Fault, name: str) -> None:

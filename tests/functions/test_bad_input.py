@@ -6,17 +6,15 @@ not there, settings of the wrong type) is derived from the sample arguments of a
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import sample_arguments
 
 import firebrick as fb
 from firebrick import ConfigError, DTypeError, FirebrickError, LinAlgError, OperandError, OutOfRangeError, ShapeError
@@ -24,18 +22,7 @@ from firebrick import ConfigError, DTypeError, FirebrickError, LinAlgError, Oper
 L, F = fb.linalg, fb.fft
 
 
-def _load(name: str) -> Any:
-    path = Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-CALLS = _load("sample_arguments").calls()
+CALLS = sample_arguments.calls()
 
 
 def operands(device: str) -> SimpleNamespace:

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import sample_arguments
 
 import firebrick as fb
 
-
-def _load(name: str) -> Any:
-    path = Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-CALLS = [c for c in _load("sample_arguments").calls() if c.takes_out]
+CALLS = [c for c in sample_arguments.calls() if c.takes_out]
 each_call = pytest.mark.parametrize("call", CALLS, ids=lambda c: c.name)
 
 WAYS: dict[str, Any] = {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
+import sample_arguments as arguments
 
 import firebrick as fb
 from firebrick.backends import decorators
@@ -17,19 +15,6 @@ from firebrick.ops import OPS
 from firebrick.testing import EXCLUDED, engines
 from firebrick.testing.cases import samples_of
 
-
-def _load(name: str) -> Any:
-    path = Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-arguments = _load("sample_arguments")
 CALLS = arguments.calls()
 
 PAIRS = [

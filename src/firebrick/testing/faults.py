@@ -157,6 +157,21 @@ def writes_operand(name: str) -> Fault:
     return fault
 
 
+EXAMPLES: tuple[tuple[Fault, str], ...] = (
+    (reads_zero("add"), "add"),
+    (reads_zero("softmax"), "softmax"),
+    (first_row_only("matmul"), "matmul"),
+    (ignores_strides("relu"), "relu"),
+    (ignores_strides("sum"), "sum"),
+    (ignores_strides("matmul"), "matmul"),
+    (narrows("multiply"), "multiply"),
+    (shares_memory("cast"), "cast"),
+    (shares_memory("relu"), "relu"),
+    (writes_operand("maximum"), "maximum"),
+)
+"""Faults of one op each, with its name: what every check of engines must find."""
+
+
 @contextmanager
 def wrong_gradient(name: str, factor: float = 2.0) -> Iterator[Op]:
     """The gradient rule of an op is off by a factor, on every engine.
