@@ -123,7 +123,6 @@ from firebrick.functions.convolution import (
     conv_transpose3d,
 )
 from firebrick.functions.creation import (
-    __array_namespace_info__,
     arange,
     asarray,
     empty,
@@ -236,6 +235,7 @@ from firebrick.functions.indexing import (
     take,
     take_along_axis,
 )
+from firebrick.functions.inspection import __array_namespace_info__
 from firebrick.functions.interpolation import (
     interpolate,
     pixel_shuffle,

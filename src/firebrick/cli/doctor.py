@@ -62,4 +62,4 @@ def doctor(ctx: click.Context, names: tuple[str, ...], ops: tuple[str, ...], see
         click.echo(f"{len(found.failures)} checks failed", err=True)
         ctx.exit(FAILED)
     places = len({f.device for f in found.findings if f.device in found.facts})
-    click.echo(f"all is well: {len(found.findings)} checks on {places} devices, {found.seconds:.0f} s")
+    click.echo(f"all is well: {len(found.findings)} checks on {places} device{'s' * (places != 1)}, {found.seconds:.0f} s")

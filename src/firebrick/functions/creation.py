@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -10,13 +9,12 @@ import numpy as np
 
 from firebrick.backends.dispatch import check_storable, wrap
 from firebrick.backends.registry import default_device, find_device
-from firebrick.backends.registry import devices as all_devices
 from firebrick.backends.transfer import out_of_memory
 from firebrick.core import dtypes
 from firebrick.core.aval import Aval
 from firebrick.core.bind import check_operand, describe, not_a_tensor
 from firebrick.core.device import Device
-from firebrick.core.dtypes import ALL, DType
+from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
@@ -590,56 +588,3 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     if indexing == "xy" and n > 1:
         out = [permute_dims(g, (1, 0, *range(2, n))) for g in out]
     return out
-
-
-# what the standard asks of a namespace
-
-
-class NamespaceInfo:
-    """The Array API's inspection namespace."""
-
-    def capabilities(self) -> dict[str, Any]:
-        """What the namespace can do beyond the minimum."""
-        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
-
-    def default_device(self) -> Device:
-        """The device of new tensors."""
-        return default_device()
-
-    def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """Default dtypes of a device."""
-        goal = find_device(device)
-        real = _default("float", goal)
-        return {
-            "real floating": real,
-            "complex floating": dtypes.complex64 if real is dtypes.float32 else dtypes.complex128,
-            "integral": _default("int", goal),
-            "indexing": dtypes.int64,
-        }
-
-    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
-        """The standard's dtypes, or those of a kind."""
-        found = {d.name: d for d in ALL if d.name not in ("float16", "bfloat16") and d.kind != "storage"}
-        return {n: d for n, d in found.items() if kind is None or dtypes.isdtype(d, kind)}
-
-    def devices(self) -> Sequence[Device]:
-        """Every device that is there."""
-        return all_devices()
-
-
-def __array_namespace_info__() -> NamespaceInfo:
-    """The Array API's inspection namespace.
-
-    Example:
-        >>> import firebrick as fb
-        >>> fb.__array_namespace_info__().default_dtypes()["integral"]
-        firebrick.int64
-    """
-    return NamespaceInfo()
-
-
-def array_namespace(api_version: str | None = None) -> Any:
-    """The namespace a tensor belongs to: ``firebrick`` itself."""
-    import firebrick
-
-    return firebrick

@@ -185,7 +185,8 @@ def document(found: Iterable[Outcome], seed: int) -> str:
             mine = [r for r in rows if r.op == name and r.device == d and r.cases]
             cells += [_worst(mine, "worst"), _worst(mine, "worst_gradient") if op.differentiable else ""]
         rule = op.vjp.reason if isinstance(op.vjp, Nondifferentiable) else "checked"
-        lines.append(f"| {name} | {op.tolerance:g} | " + " | ".join(cells) + f" | {rule} |")
+        k = f"{op.tolerance:g}" + (f", complex {op.complex_tolerance:g}" if op.complex_tolerance != op.tolerance else "")
+        lines.append(f"| {name} | {k} | " + " | ".join(cells) + f" | {rule} |")
     failed = [r for r in rows if r.failed]
     if failed:
         lines += ["", "Failures:", ""]
