@@ -25,9 +25,10 @@ EXAMPLES = dict(
 
 # runs the blocks of a page in one namespace, `pycon` blocks as doctests
 RUNNER = """
-import doctest, re, sys
+import doctest, re, sys, types
 from pathlib import Path
-names, failed = {"__name__": "page"}, 0
+sys.modules["page"] = page = types.ModuleType("page")  # classes of a page can be pickled
+names, failed = vars(page), 0
 text = Path(sys.argv[1]).read_text("utf-8")
 for number, (kind, body) in enumerate(re.findall(r"```(python|pycon)\\n(.*?)```", text, flags=re.S)):
     if kind == "python":
@@ -36,7 +37,7 @@ for number, (kind, body) in enumerate(re.findall(r"```(python|pycon)\\n(.*?)```"
         test = doctest.DocTestParser().get_doctest(body, names, f"block {number}", sys.argv[1], 0)
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
         failed += runner.run(test, clear_globs=False).failed
-        names = test.globs
+        names.update(test.globs)
 sys.exit(1 if failed else 0)
 """
 

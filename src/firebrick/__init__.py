@@ -199,6 +199,7 @@ from firebrick.functions.elementwise import (
     maximum,
     minimum,
     multiply,
+    nan_to_num,
     negative,
     nextafter,
     not_equal,
@@ -327,7 +328,7 @@ from firebrick.functions.statistical import (
     sum,
     var,
 )
-from firebrick.functions.utility import all, any, diff
+from firebrick.functions.utility import all, allclose, any, diff, isclose
 from firebrick.functions.windows import fold2d, pad, unfold, unfold2d
 
 __version__ = "0.1.0"
@@ -371,6 +372,7 @@ __all__ = [
     "adaptive_max_pool3d",
     "add",
     "all",
+    "allclose",
     "angle",
     "any",
     "arange",
@@ -513,6 +515,7 @@ __all__ = [
     "int32",
     "int64",
     "interpolate",
+    "isclose",
     "isdtype",
     "isfinite",
     "isin",
@@ -566,6 +569,7 @@ __all__ = [
     "mse_loss",
     "multiply",
     "nan",
+    "nan_to_num",
     "nanargmax",
     "nanargmin",
     "nanmax",

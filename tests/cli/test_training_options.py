@@ -112,3 +112,13 @@ def test_a_flat_cosine_schedule_stays_for_three_fifths_and_ends_at_0(run: Run) -
     assert rates[:3] == [0.004] * 3
     assert 0.001 < rates[3] < 0.003
     assert rates[4] < 1e-9
+
+
+def test_a_run_too_short_for_one_cycle_is_refused_by_the_options_to_change(run: Run) -> None:
+    options = ("train", "digits", "--model", "mlp", "--schedule", "one-cycle", "--batch-size", 1024)
+    result = run(*options, "--epochs", 1)
+    assert result.exit_code == 1
+    assert "--schedule one-cycle rises and falls over at least 4 steps" in result.output
+    assert "2 steps: --epochs 1 of 2 batches" in result.output
+    assert "raise --epochs, or lower --batch-size" in result.output
+    assert run(*options, "--epochs", 2).exit_code == 0

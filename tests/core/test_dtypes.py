@@ -134,6 +134,16 @@ def test_python_scalars_are_weak_and_must_fit(dtype: str, scalar: object, ok: bo
             fb.equal(x, scalar)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_float_too_large_for_the_tensor_beside_it_is_infinite_without_a_warning(dtype: str, device: str) -> None:
+    assert (fb.ones(1, dtype=dtype, device=device) * -1e39).tolist() == [float("-inf")]
+
+
+@pytest.mark.parametrize(("goal", "want"), [("int8", [44, -44]), ("uint8", [44, 212]), ("int64", [300, -300])])
+def test_an_integer_cast_to_a_narrower_one_wraps(goal: str, want: list[int], device: str) -> None:
+    assert fb.astype(fb.asarray([300, -300], device=device), goal).tolist() == want
+
+
 def test_numpy_scalars_and_arrays_do_not_mix_with_tensors() -> None:
     x = fb.ones(2)
     for other in (np.float64(1.0), np.ones(2), np.int32(1)):

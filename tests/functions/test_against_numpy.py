@@ -316,3 +316,33 @@ def test_operators_are_pythons(device: str) -> None:
     assert [10, 11, 12, 13, 14, 15, 16, 17][x[0]] == 17
     with pytest.raises(TypeError):
         len(x[0])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_numbers_in_place_of_nan_and_infinities(dtype: str, device: str) -> None:
+    a = np.asarray([np.nan, np.inf, -np.inf, -0.0, 3.5], dtype)
+    x = fb.asarray(a, device=device)
+    for settings in ({}, {"nan": 2.0, "posinf": 7.0, "neginf": -7.0}):
+        np.testing.assert_array_equal(fb.nan_to_num(x, **settings).numpy(), np.nan_to_num(a, **settings))
+    assert fb.grad(lambda x: fb.sum(fb.nan_to_num(x, posinf=1.0, neginf=1.0)))(x).tolist() == [0, 0, 0, 1, 1]
+    with pytest.raises(fb.DTypeError, match="nan_to_num: x needs a floating dtype"):
+        fb.nan_to_num(fb.asarray([1], device=device))
+
+
+@pytest.mark.parametrize("equal_nan", [False, True])
+def test_closeness(equal_nan: bool, device: str) -> None:
+    a = np.asarray([[1.0], [1.0 + 9e-6], [np.inf], [-np.inf], [np.nan], [0.0], [1e300]])
+    b = np.asarray([1.0, 1.0 - 2e-6, np.inf, np.nan, 1e-9, -1e300])
+    x, y = fb.asarray(a, device=device), fb.asarray(b, device=device)
+    for tolerances in ({}, {"rtol": 0.0, "atol": 1e-5}, {"rtol": 1e-7}, {"rtol": 3.0}):
+        with np.errstate(all="ignore"):
+            want = np.isclose(a, b, equal_nan=equal_nan, **tolerances)
+        np.testing.assert_array_equal(fb.isclose(x, y, equal_nan=equal_nan, **tolerances).numpy(), want)
+    z = fb.asarray([1 + 1j], device=device)
+    assert fb.isclose(z, z + 1e-9j).tolist() == [True]
+    assert fb.allclose(x, x, equal_nan=equal_nan) is equal_nan
+    assert fb.allclose(x[:2], y[:2], atol=1e-4) is True
+    with pytest.raises(fb.ConfigError, match="allclose: rtol is ≥ 0"):
+        fb.allclose(x, y, rtol=-1.0)
+    with pytest.raises(fb.OperandError, match="isclose: x2 must be a Firebrick tensor"):
+        fb.isclose(x, b)

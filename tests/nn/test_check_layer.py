@@ -343,3 +343,16 @@ def test_checks_can_be_left_out_by_name() -> None:
     report = check_layer(Detaches, (4, 3), skip=("gradient",))
     assert "gradient" not in report.checked
     assert str(report) == "Detaches: 9 checks, 0 failed"
+
+
+def test_a_class_inside_a_function_is_checked_without_pickle() -> None:
+    class Local(nn.Module):
+        def __init__(self) -> None:
+            self.gain = nn.Parameter(fb.ones(3))
+
+        def forward(self, x: fb.Tensor) -> fb.Tensor:
+            return x * self.gain
+
+    with pytest.raises(LayerError, match=r"  pickle: .*Local"):
+        check_layer(Local, (4, 3))
+    assert "ties" in check_layer(Local, (4, 3), skip=("pickle",)).checked

@@ -227,6 +227,19 @@ def test_a_state_that_does_not_fit_lists_every_difference_and_changes_nothing() 
     assert {k: v.tolist() for k, v in model.state_dict().items()} == before
 
 
+@pytest.mark.parametrize("value", [[0.0, 0.0, 0.0], 1.0])
+def test_a_state_of_anything_but_arrays_is_refused_by_name(value: object) -> None:
+    model = nn.Linear(2, 3)
+    with pytest.raises(nn.StateError, match=r"bias: builtins\.\w+ is neither a Firebrick tensor nor a NumPy array"):
+        model.load_state_dict({"weight": fb.ones((3, 2)), "bias": value})
+
+
+def test_a_state_of_another_framework_is_refused_by_name() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(nn.StateError, match=r"weight: torch\.Tensor is neither .* \(pass value\.numpy\(\)\)"):
+        nn.Linear(2, 3).load_state_dict(torch.nn.Linear(2, 3).state_dict())
+
+
 def test_a_load_that_is_not_strict_says_what_it_left_out() -> None:
     model = nn.Linear(2, 3)
     found = model.load_state_dict({"weight": fb.ones((3, 2)), "other": fb.ones(1)}, strict=False)

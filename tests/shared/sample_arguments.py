@@ -183,6 +183,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "searchsorted": (V, F, "left", I[0]),
     "top_k": (F, 2),
     "trapezoid": (F, F),
+    **dict.fromkeys(("isclose", "allclose"), (F, F)),
+    "nan_to_num": (F,),
     "meshgrid": (V, V, V),
     "broadcast_arrays": (F, V),
     "broadcast_to": (V, (2, 3)),

@@ -35,6 +35,17 @@ def test_it_learns_and_says_how_well(make: Make, loaders: Loaders) -> None:
     assert found.confusion.sum() == 20
 
 
+def test_batches_of_anything_but_a_loader_are_refused(make: Make, loaders: Loaders) -> None:
+    batches: Any = list(loaders[0])
+    for use in (
+        lambda: make().fit(batches, epochs=1),
+        lambda: make().fit(loaders[0], batches, epochs=1),
+        lambda: make().evaluate(batches),
+    ):
+        with pytest.raises(TrainingError, match=r"a DataLoader\nReceived: list\."):
+            use()
+
+
 def test_the_loss_of_an_epoch_weighs_its_small_last_batch_by_its_samples(make: Make, net: Any) -> None:
     rng = np.random.default_rng(0)
     data = ArrayDataset(rng.normal(size=(9, 2)), rng.integers(0, 3, 9))

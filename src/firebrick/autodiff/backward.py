@@ -52,6 +52,9 @@ def attach(x: Tensor) -> Tensor:
 
     Integer and bool tensors carry no gradient and are returned as they are.
 
+    Args:
+        x: Tensor.
+
     Example:
         >>> import firebrick as fb
         >>> x = fb.asarray(3.0)
@@ -68,6 +71,10 @@ def attach(x: Tensor) -> Tensor:
 
 def register_hook(x: Tensor, fn: Callable[[Tensor], Tensor | None]) -> None:
     """Call ``fn`` with the cotangent of ``x`` in every backward pass; what it returns (if not None) takes its place.
+
+    Args:
+        x: Tracked tensor.
+        fn: Function of a cotangent of its shape and dtype.
 
     Example:
         >>> import firebrick as fb

@@ -224,6 +224,9 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     Tensors that it captures (also a module's parameters) get their gradients as always, and random draws repeat.
 
+    Args:
+        fn: Function of tensors, trees of them or modules, that has no other effects.
+
     Example:
         >>> import firebrick as fb
         >>> block = fb.checkpoint(lambda x: fb.exp(fb.sin(x)))

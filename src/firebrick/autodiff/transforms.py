@@ -182,6 +182,10 @@ def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable
 def grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., Any]:
     """A function that returns the gradient of ``fn`` by its first argument (with ``has_aux``: and the auxiliary values).
 
+    Args:
+        fn: Function of a tensor, tree of tensors or module, and others; it returns a real scalar tensor.
+        has_aux: Whether ``fn`` returns ``(value, auxiliary)``.
+
     Example:
         >>> import firebrick as fb
         >>> second = fb.grad(fb.grad(lambda x: x**3.0))
@@ -200,6 +204,10 @@ def grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., Any]
 
 def vjp(fn: Callable[..., Tensor], *primals: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
     """``fn(*primals)`` and the function from its cotangent to those of the primals (callable many times).
+
+    Args:
+        fn: Function of tensors that returns a tensor.
+        *primals: Where to take the derivative.
 
     Example:
         >>> import firebrick as fb
@@ -239,6 +247,11 @@ def _pulled(fn: Callable[..., Tensor], leaves: _Leaves) -> tuple[Tensor, Callabl
 
 def jvp(fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """``fn(*primals)`` and its derivative in the direction ``tangents``: the double vjp.
+
+    Args:
+        fn: Function of tensors that returns a tensor.
+        primals: Where to take the derivative.
+        tangents: Its direction: tensors of the shapes and dtypes of ``primals``.
 
     Example:
         >>> import firebrick as fb

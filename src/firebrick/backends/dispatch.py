@@ -180,6 +180,9 @@ def to_host(x: Tensor) -> np.ndarray[Any, Any]:
 def read(tensors: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
     """The values of many tensors, with one wait for each engine.
 
+    Args:
+        tensors: Tensors on any devices.
+
     Example:
         >>> import firebrick as fb
         >>> [a.tolist() for a in fb.read([fb.ones(2), fb.zeros(1)])]

@@ -36,7 +36,11 @@ class Allocation:
     label: str = ""
 
     def __str__(self) -> str:
-        return f"{self.nbytes / _MIB:.1f} MiB {self.what} {self.label}".rstrip()
+        return f"{_size(self.nbytes)} {self.what} {self.label}".rstrip()
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / _MIB:.1f} MiB" if nbytes >= _MIB else f"{nbytes / 1024:.1f} KiB"
 
 
 def _live(device: Device) -> list[tuple[Storage, Tensor | None]]:
@@ -158,5 +162,5 @@ def memory_summary(device: Any = None, most: int = 10) -> str:
         cpu:0
     """
     home = find_device(device)
-    figures = ", ".join(f"{k} {v / _MIB:.1f} MiB" for k, v in memory_stats(home).items())
+    figures = ", ".join(f"{k} {_size(v)}" for k, v in memory_stats(home).items())
     return "\n".join([f"{home.name}: {figures}", *(f"  {a}" for a in largest_allocations(home, most))])

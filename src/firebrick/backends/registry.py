@@ -17,6 +17,7 @@ from firebrick.backends.contract import Backend
 from firebrick.core.bind import forget_constants
 from firebrick.core.config import config
 from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
 from firebrick.core.errors import DeviceError
 from firebrick.core.hooks import hooks
 from firebrick.ops import OPS
@@ -76,7 +77,7 @@ def backend(engine: str) -> Backend:
             raise DeviceError(
                 f"a device string begins with an engine: {', '.join(engines())}",
                 repr(engine),
-                "fb.devices() lists the devices that are usable here",
+                "fb.devices() lists the devices that are usable here; PyTorch's GPUs are torch:cuda:0 and torch:mps",
             )
         _backends[engine] = made
         return made
@@ -177,7 +178,8 @@ def find_device(spec: Any = None) -> Device:
 
 def _resolve(spec: Any) -> Device:
     if not isinstance(spec, str) or not spec:
-        raise DeviceError("a device is a string such as 'cpu', 'numpy:1' or 'torch:cuda:0'", repr(spec), "pass one")
+        remedy = "change a dtype with astype" if isinstance(spec, DType) else "pass one"
+        raise DeviceError("a device is a string such as 'cpu', 'numpy:1' or 'torch:cuda:0'", repr(spec), remedy)
     if spec == "auto":
         return _fastest()
     parts = spec.split(":")

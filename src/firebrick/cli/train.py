@@ -18,6 +18,7 @@ from firebrick.backends.registry import find_device
 from firebrick.cli.classification import AUGMENTATIONS
 from firebrick.cli.reporting import INTERRUPTED, reported
 from firebrick.cli.runs import free_name, known, newest, run_config, task_name, task_of
+from firebrick.core.errors import ConfigError
 from firebrick.data import DataLoader
 from firebrick.data.datasets import names, series_names
 from firebrick.nn import Module
@@ -253,7 +254,14 @@ def _check_data(facts: dict[str, Any], before: dict[str, Any], out: Path) -> Non
 
 
 def _schedule(config: dict[str, Any], batches: int) -> optim.Schedule:
-    return _SCHEDULES[config["schedule"]](config["lr"], config["epochs"] * batches)
+    steps = config["epochs"] * batches
+    if config["schedule"] == "one-cycle" and steps < 4:
+        raise ConfigError(
+            "--schedule one-cycle rises and falls over at least 4 steps",
+            f"{steps} steps: --epochs {config['epochs']} of {batches} batches",
+            "raise --epochs, or lower --batch-size",
+        )
+    return _SCHEDULES[config["schedule"]](config["lr"], steps)
 
 
 def _prepare(config: dict[str, Any], out: Path) -> tuple[Learner, tuple[DataLoader, ...]]:

@@ -199,7 +199,8 @@ def _make(value: Any, dtype: DType, device: Any) -> Tensor:
                 "cast the tensor to a wider integer dtype first",
             )
     try:
-        host = np.asarray(value, dtype.np)
+        with np.errstate(over="ignore"):  # a float too large for a narrow dtype is infinite, as in any cast
+            host = np.asarray(value, dtype.np)
     except OverflowError:
         received = f"an int of {value.bit_length()} bits"
         raise DTypeError(f"a Python int beside {dtype.name} must fit into a float", received, "use a smaller one") from None

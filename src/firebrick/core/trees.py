@@ -25,6 +25,11 @@ def unflatten(spec: Any, leaves: list[Any]) -> Any:
 def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """``fn`` over every leaf (and the matching leaves of ``rest``).
 
+    Args:
+        fn: Function of one leaf of each tree.
+        tree: Nested lists, tuples and dicts.
+        *rest: Trees of the same structure.
+
     Example:
         >>> import firebrick as fb
         >>> fb.tree_map(lambda n: n + 1, {"a": 1, "b": [2, 3]})

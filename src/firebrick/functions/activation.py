@@ -68,6 +68,9 @@ def gelu(x: Tensor, /, *, approximate: str = "none") -> Tensor:
 def silu(x: Tensor, /) -> Tensor:
     """x · sigmoid(x).
 
+    Args:
+        x: Floating tensor of any shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.silu(fb.asarray([0.0])).tolist()
@@ -97,6 +100,9 @@ def softplus(x: Tensor, /, *, beta: float = 1.0) -> Tensor:
 def log_sigmoid(x: Tensor, /) -> Tensor:
     """log(sigmoid(x)) = -log(1 + exp(-x)).
 
+    Args:
+        x: Floating tensor of any shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.log_sigmoid(fb.asarray([-1000.0])).tolist()
@@ -108,6 +114,9 @@ def log_sigmoid(x: Tensor, /) -> Tensor:
 
 def mish(x: Tensor, /) -> Tensor:
     """x · tanh(softplus(x)).
+
+    Args:
+        x: Floating tensor of any shape.
 
     Source: Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", arXiv:1908.08681.
 
@@ -122,6 +131,10 @@ def mish(x: Tensor, /) -> Tensor:
 
 def leaky_relu(x: Tensor, /, *, negative_slope: float = 0.01) -> Tensor:
     """x where it is positive, else negative_slope · x; at 0 the slope is ``negative_slope``.
+
+    Args:
+        x: Floating tensor.
+        negative_slope: Slope where x is negative.
 
     Example:
         >>> import firebrick as fb
@@ -162,6 +175,10 @@ def prelu(x: Tensor, weight: Tensor, /) -> Tensor:
 def elu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha · (exp(x) - 1).
 
+    Args:
+        x: Floating tensor.
+        alpha: Minus the limit at -∞.
+
     Source: Clevert, Unterthiner, Hochreiter, "Exponential Linear Units", arXiv:1511.07289.
 
     Example:
@@ -176,6 +193,10 @@ def elu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
 
 def celu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha · (exp(x / alpha) - 1), whose slope is continuous for every alpha > 0.
+
+    Args:
+        x: Floating tensor.
+        alpha: Minus the limit at -∞; not 0.
 
     Source: Barron, "Continuously Differentiable Exponential Linear Units", arXiv:1704.07483.
 
@@ -192,6 +213,9 @@ def celu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
 def selu(x: Tensor, /) -> Tensor:
     """scale · elu(x, alpha), with the constants that keep mean 0 and variance 1 through layers.
 
+    Args:
+        x: Floating tensor of any shape.
+
     Source: Klambauer et al., "Self-Normalizing Neural Networks", arXiv:1706.02515.
 
     Example:
@@ -205,6 +229,11 @@ def selu(x: Tensor, /) -> Tensor:
 
 def hardtanh(x: Tensor, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x limited to [min_val, max_val]; the slope at a limit is 0 (``fb.clip`` passes gradients there).
+
+    Args:
+        x: Floating tensor.
+        min_val: Lower limit.
+        max_val: Upper limit.
 
     Example:
         >>> import firebrick as fb
@@ -221,6 +250,9 @@ def hardtanh(x: Tensor, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Te
 def relu6(x: Tensor, /) -> Tensor:
     """x limited to [0, 6]; the slope at a limit is 0.
 
+    Args:
+        x: Floating tensor of any shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.relu6(fb.asarray([-1.0, 3.0, 9.0])).tolist()
@@ -233,6 +265,9 @@ def relu6(x: Tensor, /) -> Tensor:
 def hardsigmoid(x: Tensor, /) -> Tensor:
     """relu6(x + 3) / 6: a sigmoid of straight lines.
 
+    Args:
+        x: Floating tensor of any shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.hardsigmoid(fb.asarray([-4.0, 0.0, 4.0])).tolist()
@@ -244,6 +279,9 @@ def hardsigmoid(x: Tensor, /) -> Tensor:
 
 def hardswish(x: Tensor, /) -> Tensor:
     """x · relu6(x + 3) / 6.
+
+    Args:
+        x: Floating tensor of any shape.
 
     Source: Howard et al., "Searching for MobileNetV3", arXiv:1905.02244.
 
@@ -259,6 +297,9 @@ def hardswish(x: Tensor, /) -> Tensor:
 def softsign(x: Tensor, /) -> Tensor:
     """x / (1 + |x|).
 
+    Args:
+        x: Floating tensor of any shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.softsign(fb.asarray([-1.0, 3.0])).tolist()
@@ -270,6 +311,9 @@ def softsign(x: Tensor, /) -> Tensor:
 
 def tanhshrink(x: Tensor, /) -> Tensor:
     """x - tanh(x).
+
+    Args:
+        x: Floating tensor of any shape.
 
     Example:
         >>> import firebrick as fb
@@ -288,6 +332,10 @@ def _check_threshold(name: str, lambd: float) -> None:
 def softshrink(x: Tensor, /, *, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by ``lambd``, and 0 where it is nearer; the slope at ±lambd is 0.
 
+    Args:
+        x: Floating tensor.
+        lambd: What is taken off the magnitude, at least 0.
+
     Example:
         >>> import firebrick as fb
         >>> fb.softshrink(fb.asarray([-2.0, 0.25, 2.0])).tolist()
@@ -301,6 +349,10 @@ def softshrink(x: Tensor, /, *, lambd: float = 0.5) -> Tensor:
 def hardshrink(x: Tensor, /, *, lambd: float = 0.5) -> Tensor:
     """x, and 0 where |x| ≤ lambd.
 
+    Args:
+        x: Floating tensor.
+        lambd: Half the width of what becomes 0.
+
     Example:
         >>> import firebrick as fb
         >>> fb.hardshrink(fb.asarray([-2.0, 0.25, 2.0])).tolist()
@@ -313,6 +365,11 @@ def hardshrink(x: Tensor, /, *, lambd: float = 0.5) -> Tensor:
 
 def threshold(x: Tensor, /, threshold: float, value: float) -> Tensor:
     """x where it is above ``threshold``, else ``value``.
+
+    Args:
+        x: Floating tensor.
+        threshold: Values above it stay.
+        value: What the others become.
 
     Example:
         >>> import firebrick as fb

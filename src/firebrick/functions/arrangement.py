@@ -33,6 +33,9 @@ from firebrick.ops import OPS
 def hstack(arrays: Sequence[Tensor], /) -> Tensor:
     """Tensors joined along their second axis; vectors along their only one.
 
+    Args:
+        arrays: Tensors to join along their second axis (vectors: their first).
+
     Example:
         >>> import firebrick as fb
         >>> fb.hstack([fb.asarray([[1], [2]]), fb.asarray([[3], [4]])]).tolist()
@@ -45,6 +48,9 @@ def hstack(arrays: Sequence[Tensor], /) -> Tensor:
 def vstack(arrays: Sequence[Tensor], /) -> Tensor:
     """Tensors joined along their first axis; vectors as rows.
 
+    Args:
+        arrays: Tensors to join along their first axis; vectors become rows.
+
     Example:
         >>> import firebrick as fb
         >>> fb.vstack([fb.asarray([1, 2]), fb.asarray([3, 4])]).tolist()
@@ -55,6 +61,10 @@ def vstack(arrays: Sequence[Tensor], /) -> Tensor:
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices of x along an axis, without that axis: what ``stack`` joins again.
+
+    Args:
+        x: Tensor of at least one axis.
+        axis: Axis to take apart.
 
     Example:
         >>> import firebrick as fb
@@ -100,6 +110,11 @@ def array_split(x: Tensor, sections: int | Sequence[int], /, *, axis: int = 0) -
 def chunk(x: Tensor, chunks: int, /, *, axis: int = 0) -> list[Tensor]:
     """x cut into at most ``chunks`` parts of one size, the last being smaller where it does not divide.
 
+    Args:
+        x: Tensor of at least one axis.
+        chunks: How many parts at most, at least 1.
+        axis: Axis to cut.
+
     Example:
         >>> import firebrick as fb
         >>> [part.tolist() for part in fb.chunk(fb.asarray([1, 2, 3, 4, 5]), 3)]
@@ -125,6 +140,11 @@ def _count(where: str, name: str, value: Any) -> int:
 
 def rot90(x: Tensor, /, k: int = 1, *, axes: Sequence[int] = (0, 1)) -> Tensor:
     """x turned ``k`` times by 90 degrees in the plane of two axes, from the first towards the second.
+
+    Args:
+        x: Tensor of at least two axes.
+        k: How many quarter turns; negative ones turn back.
+        axes: Two axes of x.
 
     Example:
         >>> import firebrick as fb
@@ -183,6 +203,10 @@ def roll(x: Tensor, /, shift: int | Sequence[int], *, axis: int | Sequence[int] 
 
 def tile(x: Tensor, repetitions: int | Sequence[int], /) -> Tensor:
     """x side by side with itself, ``repetitions[k]`` times along axis k; missing axes or repetitions are 1, in front.
+
+    Args:
+        x: Tensor.
+        repetitions: How often along each of the last axes, none negative.
 
     Example:
         >>> import firebrick as fb

@@ -90,6 +90,10 @@ def diag_embed(x: Tensor, /, *, offset: int = 0, axis1: int = -2, axis2: int = -
 def diag(x: Tensor, /, *, offset: int = 0) -> Tensor:
     """The diagonal of a matrix, or the matrix with a vector on its diagonal.
 
+    Args:
+        x: Vector or matrix.
+        offset: Which diagonal: above the main one if positive, below it if negative.
+
     Example:
         >>> import firebrick as fb
         >>> fb.diag(fb.asarray([1, 2])).tolist()

@@ -6,13 +6,15 @@ broadcast; those of one kind promote to their common dtype; Python scalars take 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from firebrick.core.aval import Aval
 from firebrick.core.bind import binary, bind, check_operand, check_out, not_a_tensor, unary
-from firebrick.core.dtypes import DType, bool_, dtype_argument, promote
+from firebrick.core.dtypes import DType, bool_, dtype_argument, limits, promote
 from firebrick.core.op import KIND_TEXT, Op
+from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
 
@@ -315,6 +317,12 @@ def clip(
 ) -> Tensor:
     """x limited to [min, max]; a missing bound limits nothing; a gradient passes where x is at a bound.
 
+    Args:
+        x: Real tensor.
+        min: Lower bound, a number or a tensor that broadcasts with x; None for none.
+        max: Upper bound likewise.
+        out: Handle to rebind to the result; of its dtype and shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.clip(fb.asarray([-1.0, 0.5, 3.0]), 0.0, 1.0).tolist()
@@ -339,7 +347,7 @@ def _limits(dt: DType) -> tuple[Any, Any]:
 
 
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """x as another dtype: floats round to nearest even, float → integer truncates and saturates, NaN becomes 0.
+    """x as another dtype: floats round to nearest even; float → integer truncates, saturates, NaN becomes 0; integers wrap.
 
     Args:
         x: Tensor of any dtype.
@@ -376,8 +384,36 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
     return bind(OPS["cast"], (x,), {"dtype": goal})  # type: ignore[no-any-return]
 
 
+def nan_to_num(x: Tensor, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """x with numbers in place of NaN and infinities, where the gradient is 0.
+
+    Args:
+        x: Floating tensor of any shape.
+        nan: In place of NaN.
+        posinf: In place of ∞; the largest number of the dtype by default.
+        neginf: In place of -∞; the smallest by default.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.nan_to_num(fb.asarray([fb.nan, fb.inf, 2.0]), posinf=9.0).tolist()
+        [0.0, 9.0, 2.0]
+    """
+    check_operand("nan_to_num", x, "floating")
+    top = float(limits(x.dtype).max)
+    high = top if posinf is None else number("nan_to_num", "posinf", posinf)
+    low = -top if neginf is None else number("nan_to_num", "neginf", neginf)
+    found = where(isnan(x), number("nan_to_num", "nan", nan), x)
+    found = where(equal(x, math.inf), high, found)
+    return where(equal(x, -math.inf), low, found)
+
+
 def logsumexp(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """log Σ exp(x) over axes, without overflow.
+
+    Args:
+        x: Floating tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
 
     Example:
         >>> import firebrick as fb
@@ -403,7 +439,7 @@ __all__ = [
     "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "copysign", "cos", "cosh",
     "divide", "equal", "erf", "exp", "exp2", "expm1", "floor", "floor_divide", "greater", "greater_equal", "hypot",
     "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2", "log10", "logaddexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logsumexp", "maximum", "minimum", "multiply", "negative", "nextafter",
-    "not_equal", "positive", "pow", "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "signbit", "sin",
-    "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
+    "logical_not", "logical_or", "logical_xor", "logsumexp", "maximum", "minimum", "multiply", "nan_to_num", "negative",
+    "nextafter", "not_equal", "positive", "pow", "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign",
+    "signbit", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
 ]  # fmt: skip

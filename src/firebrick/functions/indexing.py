@@ -219,6 +219,12 @@ def scatter(x: Tensor, indices: Tensor, updates: Tensor | Scalar, /, *, axis: in
 def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = -1) -> Tensor:
     """x with each update added to the element along an axis that its index names; repeats accumulate, in order.
 
+    Args:
+        x: Numeric tensor.
+        indices: Integer tensor, values in [-n, n); its shape is that of ``updates``.
+        updates: Tensor; its dtype and that of x promote.
+        axis: Axis that the indices count along.
+
     Example:
         >>> import firebrick as fb
         >>> fb.scatter_add(fb.zeros(3), fb.asarray([0, 2, 2]), fb.ones(3)).tolist()
@@ -304,6 +310,11 @@ def index_copy(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0)
 def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar, /) -> Tensor:
     """x with ``value`` where ``mask`` holds; mask and value broadcast to x's shape.
 
+    Args:
+        x: Tensor.
+        mask: Bool tensor.
+        value: Number, or tensor; its dtype and that of x promote.
+
     Example:
         >>> import firebrick as fb
         >>> fb.masked_fill(fb.asarray([1.0, 2.0]), fb.asarray([True, False]), 0.0).tolist()
@@ -321,6 +332,10 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar, /) -> Tensor:
 
 def masked_select(x: Tensor, mask: Tensor, /) -> Tensor:
     """The elements of x where ``mask`` holds, as a vector in row-major order; the two broadcast.
+
+    Args:
+        x: Tensor.
+        mask: Bool tensor.
 
     Example:
         >>> import firebrick as fb

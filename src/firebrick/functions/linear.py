@@ -92,6 +92,11 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     """Products summed over pairs of axes: the last ``axes`` of x1 with the first of x2, or two lists of axes.
 
+    Args:
+        x1: Numeric tensor.
+        x2: Numeric tensor; its summed axes have the sizes of those of x1.
+        axes: How many axes, or ``(axes of x1, axes of x2)``.
+
     Example:
         >>> import firebrick as fb
         >>> fb.tensordot(fb.ones((2, 3)), fb.ones((3, 4)), axes=1).shape

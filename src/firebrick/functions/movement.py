@@ -56,6 +56,10 @@ def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None, out: Tensor |
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     """Axes in another order: axis i of the result is axis axes[i] of x.
 
+    Args:
+        x: Tensor.
+        axes: Axis of x for each axis of the result.
+
     Example:
         >>> import firebrick as fb
         >>> fb.permute_dims(fb.zeros((2, 3, 4)), (2, 0, 1)).shape
@@ -71,6 +75,9 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """The transpose of the last two axes.
 
+    Args:
+        x: Tensor ``[..., rows, columns]``.
+
     Example:
         >>> import firebrick as fb
         >>> fb.matrix_transpose(fb.zeros((5, 2, 3))).shape
@@ -84,6 +91,11 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 
 def swapaxes(x: Tensor, axis1: int, axis2: int, /) -> Tensor:
     """Two axes exchanged.
+
+    Args:
+        x: Tensor.
+        axis1: One axis.
+        axis2: The other.
 
     Example:
         >>> import firebrick as fb
@@ -99,6 +111,11 @@ def swapaxes(x: Tensor, axis1: int, axis2: int, /) -> Tensor:
 
 def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
     """Axes moved to other places, the others keeping their order.
+
+    Args:
+        x: Tensor.
+        source: Axis or axes to move.
+        destination: Their places in the result.
 
     Example:
         >>> import firebrick as fb
@@ -123,6 +140,10 @@ def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
 def broadcast_to(x: Tensor, /, shape: Any) -> Tensor:
     """x repeated along axes of size 1, and along new leading axes.
 
+    Args:
+        x: Tensor.
+        shape: Shape of the result, with which that of x must be compatible.
+
     Example:
         >>> import firebrick as fb
         >>> fb.broadcast_to(fb.asarray([1, 2]), (2, 2)).tolist()
@@ -134,6 +155,9 @@ def broadcast_to(x: Tensor, /, shape: Any) -> Tensor:
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
     """All tensors broadcast to their common shape.
+
+    Args:
+        *arrays: Tensors of compatible shapes.
 
     Example:
         >>> import firebrick as fb
@@ -147,6 +171,10 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
 
 def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
     """x with a new axis of size 1, or several, at these places of the result.
+
+    Args:
+        x: Tensor.
+        axis: Place of the new axis in the result.
 
     Example:
         >>> import firebrick as fb
@@ -165,6 +193,10 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
 def squeeze(x: Tensor, /, axis: Any) -> Tensor:
     """x without the named axes, which must have size 1.
 
+    Args:
+        x: Tensor.
+        axis: Axis or axes of size 1 to leave out.
+
     Example:
         >>> import firebrick as fb
         >>> fb.squeeze(fb.zeros((1, 3)), 0).shape
@@ -179,6 +211,11 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
 
 def flatten(x: Tensor, /, *, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """Neighbouring axes, from ``start_axis`` to ``end_axis`` inclusive (all by default), as one.
+
+    Args:
+        x: Tensor.
+        start_axis: First of the axes that become one.
+        end_axis: Last of them.
 
     Example:
         >>> import firebrick as fb
@@ -245,6 +282,10 @@ def atleast_3d(x: Tensor, /) -> Tensor:
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     """Tensors joined along an axis (flattened first if ``axis`` is None).
 
+    Args:
+        arrays: Tensors whose shapes agree but for ``axis``; their dtypes promote.
+        axis: Axis to join along; None flattens each first.
+
     Example:
         >>> import firebrick as fb
         >>> fb.concat([fb.asarray([1]), fb.asarray([2, 3])]).tolist()
@@ -296,6 +337,10 @@ def split(x: Tensor, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Te
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis.
 
+    Args:
+        arrays: Tensors of one shape; their dtypes promote.
+        axis: Place of the new axis in the result.
+
     Example:
         >>> import firebrick as fb
         >>> fb.stack([fb.asarray([1, 2]), fb.asarray([3, 4])]).tolist()
@@ -315,6 +360,10 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
     """Elements in reverse order along axes (all by default).
+
+    Args:
+        x: Tensor.
+        axis: Axis or axes to reverse; all by default.
 
     Example:
         >>> import firebrick as fb

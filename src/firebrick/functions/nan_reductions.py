@@ -109,6 +109,12 @@ def _variance(where_: str, x: Tensor, axis: Axis, correction: float, keepdims: b
 def nanstd(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The standard deviation of the elements over axes that are not NaN: the root of ``nanvar``.
 
+    Args:
+        x: Floating tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        correction: What the divisor is less than the count: 0 for a population, 1 for a sample.
+        keepdims: Keep reduced axes with size 1.
+
     Example:
         >>> import firebrick as fb
         >>> fb.nanstd(fb.asarray([1.0, fb.nan, 3.0])).item()
@@ -128,6 +134,11 @@ def _extreme(where_: str, x: Tensor, axis: Axis, keepdims: bool, worst: float, r
 def nanmax(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The largest element over axes that is not NaN; NaN where all are.
 
+    Args:
+        x: Real tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
+
     Example:
         >>> import firebrick as fb
         >>> fb.nanmax(fb.asarray([1.0, fb.nan, 2.0])).item()
@@ -138,6 +149,11 @@ def nanmax(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor
 
 def nanmin(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The smallest element over axes that is not NaN; NaN where all are.
+
+    Args:
+        x: Real tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
 
     Example:
         >>> import firebrick as fb
@@ -170,6 +186,11 @@ def _place(name: str, x: Tensor, axis: int | None, keepdims: bool, extreme: Any)
 def nanargmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The lowest index of the largest element along an axis that is not NaN (of the flat tensor by default), as int64.
 
+    Args:
+        x: Real tensor of any shape.
+        axis: Axis to search; the flat tensor by default.
+        keepdims: Keep reduced axes with size 1.
+
     Raises:
         ShapeError: A slice holds nothing but NaN, or nothing.
 
@@ -183,6 +204,11 @@ def nanargmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) 
 
 def nanargmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The lowest index of the smallest element along an axis that is not NaN (of the flat tensor by default), as int64.
+
+    Args:
+        x: Real tensor of any shape.
+        axis: Axis to search; the flat tensor by default.
+        keepdims: Keep reduced axes with size 1.
 
     Raises:
         ShapeError: A slice holds nothing but NaN, or nothing.

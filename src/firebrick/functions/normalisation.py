@@ -22,6 +22,10 @@ from firebrick.ops.declare import size_of
 def softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
     """exp(x) / Σ exp(x) along an axis.
 
+    Args:
+        x: Floating tensor of at least one axis.
+        axis: Axis whose elements sum to 1.
+
     Example:
         >>> import firebrick as fb
         >>> fb.softmax(fb.zeros(4)).tolist()
@@ -33,6 +37,10 @@ def softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
 
 def log_softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
     """x - log Σ exp(x) along an axis.
+
+    Args:
+        x: Floating tensor of at least one axis.
+        axis: Axis whose exponentials sum to 1.
 
     Example:
         >>> import firebrick as fb

@@ -145,6 +145,13 @@ def percentile(
 ) -> Tensor:
     """``quantile`` with ``q`` in percent, in [0, 100].
 
+    Args:
+        x: Floating tensor.
+        q: Percentage in [0, 100], or several as a list or a tensor of one axis.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
+        method: How to choose between two elements, as for ``quantile``.
+
     Example:
         >>> import firebrick as fb
         >>> fb.percentile(fb.asarray([1.0, 2.0, 4.0]), 50).item()
@@ -180,6 +187,13 @@ def nanquantile(
 ) -> Tensor:
     """``quantile`` of the elements that are not NaN; NaN where there are none.
 
+    Args:
+        x: Floating tensor.
+        q: Share in [0, 1], or several as a list or a tensor of one axis.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
+        method: How to choose between two elements, as for ``quantile``.
+
     Example:
         >>> import firebrick as fb
         >>> fb.nanquantile(fb.asarray([1.0, fb.nan, 2.0]), 0.5).item()
@@ -190,6 +204,11 @@ def nanquantile(
 
 def nanmedian(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """``median`` of the elements that are not NaN; NaN where there are none.
+
+    Args:
+        x: Floating tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
 
     Example:
         >>> import firebrick as fb

@@ -40,6 +40,12 @@ def _arg(name: str, x: Tensor, axis: int | None, keepdims: bool, out: Tensor | N
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """The lowest index of the largest element along an axis (of the flat tensor by default), as int64.
 
+    Args:
+        x: Real tensor of any shape.
+        axis: Axis to search; the flat tensor by default.
+        keepdims: Keep reduced axes with size 1.
+        out: Handle to rebind to the result; of its dtype and shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.argmax(fb.asarray([1.0, 7.0, 7.0])).item()
@@ -51,6 +57,12 @@ def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False, out
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """The lowest index of the smallest element along an axis (of the flat tensor by default), as int64.
 
+    Args:
+        x: Real tensor of any shape.
+        axis: Axis to search; the flat tensor by default.
+        keepdims: Keep reduced axes with size 1.
+        out: Handle to rebind to the result; of its dtype and shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.argmin(fb.asarray([7.0, 1.0, 1.0])).item()
@@ -61,6 +73,11 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False, out
 
 def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """How many elements over axes are non-zero (NaN is), in the default integer dtype.
+
+    Args:
+        x: Bool or numeric tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
 
     Example:
         >>> import firebrick as fb

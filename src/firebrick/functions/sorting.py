@@ -16,6 +16,12 @@ from firebrick.ops import OPS
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Sorted copy along an axis; always stable; NaN last (first if descending).
 
+    Args:
+        x: Real tensor of at least one axis.
+        axis: Axis to sort along.
+        descending: The largest first.
+        stable: Accepted for the standard; the sort is stable either way.
+
     Example:
         >>> import firebrick as fb
         >>> fb.sort(fb.asarray([3, 1, 2])).tolist()
@@ -28,6 +34,12 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Indices that sort along an axis; always stable.
+
+    Args:
+        x: Real tensor of at least one axis.
+        axis: Axis to sort along.
+        descending: The largest first.
+        stable: Accepted for the standard; the sort is stable either way.
 
     Example:
         >>> import firebrick as fb

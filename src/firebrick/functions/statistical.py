@@ -57,6 +57,12 @@ def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool =
 def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Arithmetic mean over axes of a floating or complex tensor; half precision is summed in float32.
 
+    Args:
+        x: Floating or complex tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
+        out: Handle to rebind to the result; of its dtype and shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.mean(fb.asarray([1.0, 2.0, 6.0])).item()
@@ -77,6 +83,13 @@ def var(
     """Variance over axes: Σ (x - mean)² / (n - correction); infinite or NaN where n ≤ correction.
 
     It is computed in two passes, so a large mean costs no digits.
+
+    Args:
+        x: Floating tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        correction: What the divisor is less than the count: 0 for a population, 1 for a sample.
+        keepdims: Keep reduced axes with size 1.
+        out: Handle to rebind to the result; of its dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -122,6 +135,13 @@ def std(
 ) -> Tensor:
     """Standard deviation over axes: the root of ``var``; of equal elements it is 0, and so is its gradient.
 
+    Args:
+        x: Floating tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        correction: What the divisor is less than the count: 0 for a population, 1 for a sample.
+        keepdims: Keep reduced axes with size 1.
+        out: Handle to rebind to the result; of its dtype and shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.std(fb.asarray([1.0, 3.0])).item()
@@ -132,6 +152,12 @@ def std(
 
 def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Largest element over axes; NaN if there is one; the first largest takes the gradient.
+
+    Args:
+        x: Real tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
+        out: Handle to rebind to the result; of its dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -144,6 +170,12 @@ def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
 def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Smallest element over axes; NaN if there is one; the first smallest takes the gradient.
 
+    Args:
+        x: Real tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
+        out: Handle to rebind to the result; of its dtype and shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.min(fb.asarray([[1, 5], [3, 4]]), axis=1).tolist()
@@ -154,6 +186,11 @@ def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
 
 def ptp(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Peak to peak: the largest element less the smallest, over axes.
+
+    Args:
+        x: Real tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
 
     Example:
         >>> import firebrick as fb

@@ -1,14 +1,16 @@
-"""Utility functions of the Array API standard: all, any and differences between neighbours."""
+"""Utility functions: all, any, differences between neighbours, and whether numbers are near one another."""
 
 from __future__ import annotations
 
 from firebrick.core.bind import check_devices, describe
 from firebrick.core.dtypes import bool_, no_common_dtype, promote
-from firebrick.core.errors import ShapeError
-from firebrick.core.settings import whole
-from firebrick.core.shapes import normalize_axis
+from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.settings import number, whole
+from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import Axis, check_reduced, operand, reduce, truth
+from firebrick.functions.elementwise import abs as abs_
+from firebrick.functions.elementwise import equal, isfinite, isnan, less_equal, logical_and, logical_or, subtract, where
 from firebrick.functions.movement import concat
 
 
@@ -21,6 +23,12 @@ def _holds(name: str, x: Tensor, axis: Axis, keepdims: bool, out: Tensor | None)
 def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Whether every element over axes is true (non-zero).
 
+    Args:
+        x: Bool or numeric tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
+        out: Handle to rebind to the result; of its dtype and shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.all(fb.asarray([True, False])).item()
@@ -31,6 +39,12 @@ def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
 
 def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Whether some element over axes is true (non-zero).
+
+    Args:
+        x: Bool or numeric tensor of any shape.
+        axis: Axis or axes to reduce; all by default.
+        keepdims: Keep reduced axes with size 1.
+        out: Handle to rebind to the result; of its dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -91,3 +105,52 @@ def diff(
     for _ in range(n):
         x = x[(*lead, slice(1, None))] - x[(*lead, slice(None, -1))]
     return x
+
+
+def isclose(x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Whether |x1 - x2| ≤ atol + rtol · |x2|, for each pair; an infinity is close to itself only.
+
+    Args:
+        x1: Floating or complex tensor.
+        x2: What it should be near to: a tensor that broadcasts with x1.
+        rtol: Relative tolerance, at least 0.
+        atol: Absolute tolerance, at least 0, in the unit of the operands.
+        equal_nan: Whether NaN is close to NaN.
+
+    Returns:
+        Bool tensor of the broadcast shape.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.isclose(fb.asarray([1.0, 2.0]), fb.asarray([1.000001, 2.1])).tolist()
+        [True, False]
+    """
+    return _isclose("isclose", x1, x2, rtol, atol, equal_nan)
+
+
+def allclose(x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether all pairs are close, as ``isclose`` says; arguments as there.
+
+    Returns:
+        A Python bool: the device is waited for.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.allclose(fb.asarray([1.0, 2.0]), fb.asarray([1.0, 2.1]), atol=0.2)
+        True
+    """
+    return bool(all(_isclose("allclose", x1, x2, rtol, atol, equal_nan)))
+
+
+def _isclose(name: str, x1: Tensor, x2: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
+    operand(name, x1, "inexact", "x1")
+    operand(name, x2, "inexact", "x2")
+    check_devices(name, x1=x1, x2=x2)
+    broadcast_shapes(x1.shape, x2.shape, op=name)
+    for key, value in (("rtol", rtol), ("atol", atol)):
+        if not number(name, key, value) >= 0:
+            raise ConfigError(f"{name}: {key} is ≥ 0", f"{key}={value!r}", "pass e.g. 1e-5")
+    x1, x2 = x1.detach(), x2.detach()
+    near = less_equal(abs_(subtract(x1, x2)), abs_(x2) * rtol + atol)
+    found = where(logical_and(isfinite(x1), isfinite(x2)), near, equal(x1, x2))
+    return logical_or(found, logical_and(isnan(x1), isnan(x2))) if equal_nan else found

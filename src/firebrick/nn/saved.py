@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import FirebrickError
 from firebrick.core.hooks import hooks
@@ -57,6 +58,10 @@ def load(owner: str, own: list[tuple[str, Any]], ties: dict[str, str], state: An
             value = next((state[other] for other, home in ties.items() if home == name and other in state), None)
         if value is None:
             missing.append(name)
+            continue
+        if not isinstance(getattr(value, "dtype", None), np.dtype | DType):
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            wrong.append(f"{name}: {kind} is neither a Firebrick tensor nor a NumPy array (pass value.numpy())")
             continue
         shape, dt = tuple(value.shape), as_dtype(value.dtype)
         if shape != t.shape or dt is not t.dtype:

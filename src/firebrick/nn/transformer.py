@@ -253,7 +253,7 @@ def _dense(layer: Any, x: Tensor) -> Tensor:
 
 
 class TransformerEncoder(Module):
-    """Encoder layers one after another, and a last norm; with ``causal=True`` and a cache, a decoder-only model's trunk.
+    """Encoder layers one after another, and a last norm; called with ``causal=True`` and a cache, a decoder-only model's trunk.
 
     Args:
         embed: Features.

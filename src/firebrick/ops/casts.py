@@ -4,9 +4,9 @@ Gradients of complex numbers follow the convention in which ``x - lr * gradient`
 ∂L/∂Re z + i ∂L/∂Im z, so a rule multiplies a cotangent by the conjugate of a derivative. What a real number becomes when it
 is cast to a complex one has a complex cotangent, of which the real number gets the real part.
 
-A float cast to an integer truncates and saturates, and NaN becomes 0. A float cast to a narrower one rounds to nearest even;
-float64 to bfloat16 or to 8 bits rounds to float32 first, as the engines' libraries do. What is too large for a float becomes
-infinite, for ``float8_e4m3fn``, which has no infinity, NaN.
+A float cast to an integer truncates and saturates, and NaN becomes 0; an integer cast to a narrower one wraps. A float cast to
+a narrower one rounds to nearest even; float64 to bfloat16 or to 8 bits rounds to float32 first, as the engines' libraries do.
+What is too large for a float becomes infinite, for ``float8_e4m3fn``, which has no infinity, NaN.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from firebrick.ops.declare import (
     COMPLEX,
     FLOATS,
     STORAGE8,
+    WIDE,
     Array,
     Declare,
     binary_samples,
@@ -39,7 +40,8 @@ from firebrick.ops.table import register
 
 def _cast_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     goals: tuple[str, ...] = (
-        "float32", "float64", "float16", "bfloat16", "int32", "int8", "uint8", "int64", "bool", *STORAGE8, *COMPLEX,
+        "float32", "float64", "float16", "bfloat16", "int32", "int8", "uint8", "int64", "int16", "bool",
+        *WIDE, *STORAGE8, *COMPLEX,
     )  # fmt: skip
     if name in COMPLEX:
         goals = COMPLEX
@@ -67,10 +69,10 @@ def _cast_vjp(g: Any, r: Any) -> Any:
 @register(
     operands="x:any", infer=lambda x, *, dtype: Aval(x.shape, dtype), residuals=(),
     vjp=_cast_vjp, samples=_cast_samples, cost=per_result(1), bound="memory",
-    fusion="map", tolerance=1, dtypes=ALL,
+    fusion="map", tolerance=1, dtypes=(*ALL, *WIDE),
 )  # fmt: skip
 def cast(x: Array, *, dtype: Any) -> Array:
-    """x as another dtype: floats round to nearest even, float → integer truncates and saturates, NaN becomes 0."""
+    """x as another dtype: floats round to nearest even; float → integer truncates, saturates, NaN becomes 0; integers wrap."""
     to = dtype.np
     if x.dtype.kind in "fV" and dtype.is_integer:
         wide = x.astype(np.float64)

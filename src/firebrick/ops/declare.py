@@ -23,6 +23,7 @@ REAL = FLOATS + INTS
 NUMERIC = REAL + COMPLEX
 COMPARABLE = ("bool", *NUMERIC)
 STORAGE8 = ("float8_e4m3fn", "float8_e5m2")
+WIDE = ("uint16", "uint32", "uint64")  # only of casts: elsewhere their arithmetic is that of the other integers
 ALL = (*COMPARABLE, *STORAGE8)
 
 # shape rules

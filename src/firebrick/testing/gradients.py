@@ -67,7 +67,8 @@ def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> De
     """The worst deviation of the gradients on an engine, at its own dtype, from those in float64 on ``numpy``.
 
     Errors are relative to the largest element of the operand's gradient, of that with |cotangent| in place of the cotangent
-    (a rule may sum), and of whatever else the op's own scale says.
+    (a rule may sum), and of whatever else the op's own scale says: of a normalisation over equal elements, such as those of a
+    broadcast operand, the terms of a rule are as large as 1 / √eps and cancel.
     """
     op, params = case.op, case.sample.params
     outs = avals_of(op, case.sample)[1]
@@ -83,6 +84,9 @@ def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> De
         magnitudes = tuple(np.abs(a).astype(a.dtype) if a.dtype.kind not in "biu" else a for a in arrays)
         sizes.append(_pull(op, _wide(magnitudes), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home)))
     floor = max(map(_top, (*arrays, u))) if op.scale not in ("result", "operands") else 0.0
+    if callable(op.scale) and "eps" in params:  # terms divided by a spread, √eps at least
+        scales = op.scale(*map(widen, arrays), **params)
+        floor = max(floor, _top(scales[0] if type(scales) is tuple else scales))
     k = tolerance_of(op, arrays)
     worst = Deviation(0.0, k, (), None, None)
     for i, (g, w) in enumerate(zip(got, want, strict=True)):

@@ -25,9 +25,9 @@ All primitive operations. Every other function is a composition of these. Each i
 for shapes and dtypes, a gradient rule or the reason for none, test samples, a cost and a tolerance.
 [Accuracy](accuracy.md) has the errors measured.
 
-In an engine's column: **all**, it has a kernel for every dtype that the op takes and the engine stores; *dtypes*, for these
-it computes in a wider dtype and rounds once; **decomposed**, it runs as other ops; **host**, it runs on the host, with a
-warning.
+In an engine's column: **all**, it has a kernel for every dtype that the op takes and the engine stores; *dtypes*, these it
+stores and computes with in a wider dtype, rounding once (ops that only move elements leave them as they are);
+**decomposed**, it runs as other ops; **host**, it runs on the host, with a warning.
 """
 
 
@@ -61,7 +61,8 @@ def page() -> str:
     lines.append(f"{len(OPS)} ops in {len(families)} families.\n")
     for module in families:
         rows = [op for op in OPS.values() if op.reference.__module__ == module]
-        lines += [f"## {module.rsplit('.', 1)[-1].capitalize()}", ""]
+        family = module.rsplit(".", 1)[-1]
+        lines += [f"## {'FFT' if family == 'fft' else family.capitalize()}", ""]
         lines.append("| op | what it computes | operands | gradient | bound | " + " | ".join(f"`{n}`" for n in homes) + " |")
         lines.append("|---" * (5 + len(homes)) + "|")
         for op in rows:

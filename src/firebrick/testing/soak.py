@@ -157,8 +157,10 @@ def document(found: Iterable[Outcome], seed: int) -> str:
         "",
         "Every op of the table on every engine, held against its reference in float64 (exactly, for integers and bool): all",
         "combinations of dtype, sample, memory layout and destination. An error is given in units of the dtype's precision,",
-        "error / (eps · scale); the table says what scale is, and the most that each op may err (its tolerance k). Gradients",
-        "are held against the same rule in float64, and the rules themselves against central differences (`make test`).",
+        "error / (eps · scale), where scale is the size of the exact result or what the op's entry in the op table says, such",
+        "as the size of the terms of a sum. A result may err by k units. A gradient may err by 8 · max(k, 1), since its rule",
+        "composes several ops; it is measured by its largest element, or by its terms where they cancel. Gradients are held",
+        "against the same rule in float64 on `numpy`, and the rules themselves against central differences (`make test`).",
         "",
         f"`make soak`, seed {seed}, Python {platform.python_version()} on {platform.machine()}, {libraries}.",
         "",
@@ -173,7 +175,7 @@ def document(found: Iterable[Outcome], seed: int) -> str:
         )
     lines += [
         "",
-        "Worst error of each op in its results and in its gradients, with the dtype where it was met; `exact` is no error.",
+        "Worst error of each op in results and gradients, with the dtype where it was met; `exact`: none beyond rounding.",
         "",
         "| op | k | " + " | ".join(f"`{d}` | gradient" for d in devices) + " | gradient rule |",
         "|---" * (3 + 2 * len(devices)) + "|",

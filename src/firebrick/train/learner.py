@@ -464,10 +464,12 @@ class Learner:
 
     def _placed(self, loader: DataLoader) -> DataLoader:
         """The loader to train from: moved by a named strategy, else a copy, so that the caller's cursor stays."""
+        _check_loader(loader)
         return self.strategy.place(self.model, self.optimizer, loader) if self._moves else loader.to(loader.device)
 
     def _beside(self, loader: DataLoader) -> DataLoader:
         """A loader to evaluate: on the first device of a named strategy, else a copy."""
+        _check_loader(loader)
         return loader.to(self.strategy.devices[0] if self._moves else loader.device)
 
     def _open_run(self) -> None:
@@ -493,6 +495,15 @@ class Learner:
     def _say(self, line: str) -> None:
         if self._log is not None:
             self._log(line)
+
+
+def _check_loader(loader: Any) -> None:
+    if not isinstance(loader, DataLoader):
+        raise TrainingError(
+            "batches come from a DataLoader",
+            type(loader).__name__,
+            "make one: DataLoader(ArrayDataset(inputs, targets), batch_size=64)",
+        )
 
 
 def _here(state: dict[str, Any]) -> dict[str, Any]:
