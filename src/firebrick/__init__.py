@@ -114,6 +114,7 @@ from firebrick.functions.arrangement import array_split, chunk, hstack, repeat, 
 from firebrick.functions.attention import scaled_dot_product_attention
 from firebrick.functions.complex import angle, complex, conj, imag, real
 from firebrick.functions.contraction import einsum, outer
+from firebrick.functions.conversion import asarray, from_dlpack
 from firebrick.functions.convolution import (
     conv1d,
     conv2d,
@@ -124,11 +125,9 @@ from firebrick.functions.convolution import (
 )
 from firebrick.functions.creation import (
     arange,
-    asarray,
     empty,
     empty_like,
     eye,
-    from_dlpack,
     full,
     full_like,
     geomspace,

@@ -212,3 +212,8 @@ def test_creation_uses_the_devices_defaults(device: str) -> None:
     assert fb.asarray([1, 2], device=device).dtype.name == home.backend.default_int(home)
     assert fb.asarray([1.0], device=device).dtype.name == home.backend.default_float(home)
     assert fb.asarray(True, device=device).dtype is fb.bool
+
+
+def test_none_is_no_dtype() -> None:
+    with pytest.raises(fb.DTypeError):
+        fb.dtype(None)

@@ -74,3 +74,9 @@ def test_index_arithmetic_is_64_bits_wide() -> None:
     assert x.size == 2**34
     assert fb.reshape(x, (-1,))[2**33 :].shape == (2**33,)
     assert x.nbytes == 2**36
+
+
+@pytest.mark.parametrize("shapes", [(3,), ((3, 1), 4), (None, (2,))])
+def test_what_is_no_shape_does_not_broadcast(shapes: tuple[object, ...]) -> None:
+    with pytest.raises(fb.ShapeError, match="tuple of sizes"):
+        fb.broadcast_shapes(*shapes)

@@ -342,3 +342,10 @@ def test_a_geometric_sequence_does_not_change_its_sign() -> None:
     with pytest.raises(fb.OutOfRangeError, match="one sign"):
         fb.geomspace(-1.0, 8.0, 4)
     assert fb.geomspace(-1.0, -8.0, 4).tolist() == [-1.0, -2.0, -4.0, -8.0]
+
+
+@pytest.mark.parametrize("value", [300, np.int64(300), np.float32(300.0), np.asarray(300)[()], fb.asarray(300)])
+def test_a_fill_value_of_any_kind_must_lie_in_the_range_of_the_dtype(value: Any) -> None:
+    with pytest.raises(fb.DTypeError, match="range of int8"):
+        fb.full(2, value, dtype=fb.int8)
+    assert fb.full(2, value, dtype=fb.int16).tolist() == [300, 300]

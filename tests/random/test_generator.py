@@ -202,3 +202,20 @@ def test_the_state_of_all_default_generators_comes_back() -> None:
     fb.random.seed(2)
     fb.random.set_state(saved)
     assert (fb.random.uniform((3,), device="cpu").tolist(), fb.random.initial_generator().uniform((3,)).tolist()) == first
+
+
+@pytest.mark.parametrize("state", [{}, 3, None, {"devices": {}}])
+def test_what_is_no_state_of_the_default_generators_is_refused_and_changes_nothing(state: object) -> None:
+    fb.random.seed(1)
+    with pytest.raises(ConfigError, match="devices, process and initial"):
+        fb.random.set_state(state)
+    first = fb.random.uniform((3,)).tolist()
+    fb.random.seed(1)
+    assert fb.random.uniform((3,)).tolist() == first
+
+
+@pytest.mark.parametrize("n", [2.5, -1, True, "3", None])
+def test_a_permutation_has_a_whole_length(n: object) -> None:
+    with pytest.raises(ConfigError, match="length ≥ 0"):
+        fb.random.permutation(n)
+    assert fb.random.permutation(np.int64(3)).shape == (3,)

@@ -160,8 +160,12 @@ def _swap(engine: str, to: Backend) -> None:
 def verify(*engines: str) -> Iterator[None]:
     """Hold every op against its reference inside this block, on all engines in use or those named.
 
+    Args:
+        engines: Names of engines, such as "cpu"; by default those in use when the block begins.
+
     Raises:
         VerificationError: From the op that differs, with both values and how far apart they are.
+        DeviceError: There is no such engine.
 
     Example:
         >>> import firebrick as fb
@@ -175,6 +179,15 @@ def verify(*engines: str) -> Iterator[None]:
 @contextmanager
 def profile(*engines: str) -> Iterator[Report]:
     """Count calls and time of every op inside this block, on all engines in use or those named.
+
+    Args:
+        engines: Names of engines, such as "cpu"; by default those in use when the block begins.
+
+    Yields:
+        The report: ``rows`` by (engine, op), each with ``calls``, ``time_ns``, ``bytes`` and ``flops``; printed, it is a table.
+
+    Raises:
+        DeviceError: There is no such engine.
 
     Example:
         >>> import firebrick as fb

@@ -124,6 +124,9 @@ def _on_host(
 def explain_fallbacks() -> list[tuple[str, str, int]]:
     """The ops that ran on the host because their engine lacks them, as (op, device, calls).
 
+    Returns:
+        One tuple for each op and device, in the order of their names; empty where every op ran on its device.
+
     Example:
         >>> import firebrick as fb
         >>> y = fb.exp(fb.ones(2))
@@ -182,6 +185,9 @@ def read(tensors: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
 
     Args:
         tensors: Tensors on any devices.
+
+    Returns:
+        Read-only NumPy arrays, one for each tensor and in their order.
 
     Example:
         >>> import firebrick as fb

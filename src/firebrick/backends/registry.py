@@ -114,6 +114,9 @@ def _forget_kernels(engine: str) -> None:
 def default_device() -> Device:
     """The device of new tensors: the innermost ``use_device`` scope, else the setting ``device``.
 
+    Raises:
+        DeviceError: The setting names a device that cannot be used here.
+
     Example:
         >>> import firebrick as fb
         >>> fb.default_device()
@@ -124,7 +127,13 @@ def default_device() -> Device:
 
 
 def set_default_device(device: Any) -> None:
-    """Make ``device`` (string or Device) the process's default; unknown or absent ones raise DeviceError.
+    """Make ``device`` (string or Device) the process's default.
+
+    Args:
+        device: Device, or device string as for ``fb.device``; "auto" is the fastest one here.
+
+    Raises:
+        DeviceError: There is no such device, or it cannot be used here.
 
     Example:
         >>> import firebrick as fb
@@ -136,6 +145,15 @@ def set_default_device(device: Any) -> None:
 @contextmanager
 def use_device(device: Any) -> Iterator[Device]:
     """Make ``device`` the default inside a ``with`` block (of this thread or task).
+
+    Args:
+        device: Device, or device string as for ``fb.device``.
+
+    Yields:
+        The device.
+
+    Raises:
+        DeviceError: There is no such device, or it cannot be used here.
 
     Example:
         >>> import firebrick as fb
@@ -153,6 +171,10 @@ def use_device(device: Any) -> Iterator[Device]:
 
 def find_device(spec: Any = None) -> Device:
     """The device of a string such as ``"cpu"``, ``"numpy:1"`` or ``"torch:cuda:0"``; None for the default.
+
+    Args:
+        spec: ``engine[:platform][:index]``, index 0 by default; "auto" for the fastest device here; or a ``Device``, which is
+            given back.
 
     Raises:
         DeviceError: Unknown engine or platform, an engine that cannot be used here (and why), or an index that does not
@@ -230,6 +252,9 @@ def _fastest() -> Device:
 def devices() -> list[Device]:
     """Every device that is really there, engine by engine.
 
+    Returns:
+        Usable devices only; a host engine has as many as ``fb.config.logical_devices``.
+
     Example:
         >>> import firebrick as fb
         >>> fb.device("cpu:0") in fb.devices()
@@ -247,6 +272,9 @@ def devices() -> list[Device]:
 
 def unavailable() -> dict[str, str]:
     """Engines and platforms that cannot be used here, each with the reason and what to do.
+
+    Returns:
+        Reasons by ``engine`` or ``engine:platform``, such as ``torch:cuda``; empty where all can be used.
 
     Example:
         >>> import firebrick as fb

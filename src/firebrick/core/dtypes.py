@@ -99,6 +99,9 @@ def limits(dt: DType) -> Any:
 def dtype(of: Any) -> DType:
     """The ``DType`` of a name, a NumPy dtype or a ``DType``.
 
+    Args:
+        of: ``DType``, name such as "float32", or NumPy dtype; not Python's ``float`` and its like, which say no width.
+
     Raises:
         DTypeError: Nothing by that name; the message lists what there is.
 
@@ -119,6 +122,8 @@ def dtype(of: Any) -> DType:
             f"write fb.{python[of].name} or another width",
         )
     try:
+        if of is None:  # which NumPy takes for float64
+            raise TypeError
         return _BY_NP[np.dtype(of).newbyteorder("=")]
     except (TypeError, KeyError):
         known = ", ".join(_BY_NAME)
@@ -202,6 +207,15 @@ def _of(type_: Any) -> DType:
 def finfo(type: Any, /) -> FInfo:
     """Machine limits of a floating or complex dtype (or of a tensor's dtype).
 
+    Args:
+        type: Floating, complex or 8-bit float dtype, its name, or a tensor.
+
+    Returns:
+        ``bits``, ``eps``, ``max``, ``min``, ``smallest_normal`` and ``dtype``; of a complex dtype those of its parts.
+
+    Raises:
+        DTypeError: The dtype is an integer dtype or bool.
+
     Example:
         >>> import firebrick as fb
         >>> fb.finfo(fb.float32).bits
@@ -224,6 +238,15 @@ def finfo(type: Any, /) -> FInfo:
 
 def iinfo(type: Any, /) -> IInfo:
     """Limits of an integer dtype (or of a tensor's dtype).
+
+    Args:
+        type: Signed or unsigned integer dtype, its name, or a tensor.
+
+    Returns:
+        ``bits``, ``max``, ``min`` and ``dtype``.
+
+    Raises:
+        DTypeError: The dtype is not an integer dtype.
 
     Example:
         >>> import firebrick as fb
@@ -251,6 +274,14 @@ _KINDS: dict[str, tuple[str, ...]] = {
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is of a kind: a name of the standard ("real floating", …), a dtype, or a tuple of those.
 
+    Args:
+        dtype: Dtype or its name.
+        kind: "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating" or "numeric"; a
+            ``DType``; or a tuple of those, of which one must hold. The 8-bit floats are of none of the named kinds.
+
+    Raises:
+        DTypeError: There is no such kind.
+
     Example:
         >>> import firebrick as fb
         >>> fb.isdtype(fb.int8, "integral")
@@ -269,6 +300,10 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 def can_cast(from_: Any, to: Any, /) -> bool:
     """Whether the lattice promotes ``from_`` (dtype or tensor) to ``to`` without loss of kind.
 
+    Args:
+        from_: Dtype, its name, or a tensor.
+        to: Dtype or its name.
+
     Example:
         >>> import firebrick as fb
         >>> fb.can_cast(fb.int8, fb.int16), fb.can_cast(fb.float32, fb.int32)
@@ -279,6 +314,9 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype that an operation on these operands has; Python scalars are weak.
+
+    Args:
+        arrays_and_dtypes: Tensors, dtypes and Python scalars, in any order; at least one that is no scalar.
 
     Raises:
         DTypeError: No common dtype; the message names the cast to write.

@@ -14,6 +14,10 @@ from firebrick.core.errors import OutOfRangeError, ShapeError
 def broadcast_shapes(*shapes: Shape, op: str = "broadcast_shapes") -> Shape:
     """The shape that all ``shapes`` broadcast to.
 
+    Args:
+        shapes: Tuples of sizes; of none the result is ().
+        op: Name that an error gives to what is broadcast.
+
     Raises:
         ShapeError: Two sizes of one axis differ and neither is 1.
 
@@ -22,6 +26,9 @@ def broadcast_shapes(*shapes: Shape, op: str = "broadcast_shapes") -> Shape:
         >>> fb.broadcast_shapes((3, 1), (4,))
         (3, 4)
     """
+    for shape in shapes:
+        if not isinstance(shape, tuple):
+            raise ShapeError(f"{op}: a shape is a tuple of sizes", repr(shape), "pass e.g. (3, 1)")
     out: tuple[int, ...] = shapes[0] if shapes else ()
     for shape in shapes[1:]:
         if shape == out:

@@ -4,6 +4,7 @@ from firebrick.core.hooks import hooks
 from firebrick.functions import (
     activation,
     complex,
+    conversion,
     creation,
     elementwise,
     indexing,
@@ -33,12 +34,13 @@ hooks.methods.update({n: getattr(statistical, n) for n in ("sum", "mean", "max",
 hooks.methods.update({n: getattr(movement, n) for n in ("reshape", "matrix_transpose", "to_device")})
 hooks.methods.update({n: getattr(indexing, n) for n in ("getitem", "setitem")})
 hooks.methods.update(matmul=linear.matmul, argmax=searching.argmax)
-hooks.methods.update({n: getattr(creation, n) for n in ("to_dlpack", "dlpack_device")})
+hooks.methods.update({n: getattr(conversion, n) for n in ("to_dlpack", "dlpack_device")})
 hooks.methods["array_namespace"] = inspection.array_namespace
 
 __all__ = [
     "activation",
     "complex",
+    "conversion",
     "creation",
     "elementwise",
     "indexing",

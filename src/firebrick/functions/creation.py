@@ -1,4 +1,8 @@
-"""Creation functions, exchange with other libraries, and what the Array API standard asks of a namespace."""
+"""Creation functions of the Array API standard, one-hot rows, and the triangles of matrices.
+
+What the host can count is counted there, integers exactly and the rest in double precision, and moves to the device in the
+dtype of the result.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.dispatch import check_storable, wrap
-from firebrick.backends.registry import default_device, find_device
+from firebrick.backends.dispatch import check_storable
+from firebrick.backends.registry import find_device
 from firebrick.backends.transfer import out_of_memory
 from firebrick.core import dtypes
 from firebrick.core.aval import Aval
@@ -20,195 +24,11 @@ from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRa
 from firebrick.core.hooks import hooks
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
-from firebrick.core.storage import BORROWED, Storage
 from firebrick.core.tensor import Tensor
+from firebrick.functions.conversion import cast_host, check_range, default_dtype, dtype_for
 from firebrick.functions.elementwise import astype
-from firebrick.functions.movement import _list, broadcast_to, permute_dims, reshape, stack, to_device
+from firebrick.functions.movement import _list, broadcast_to, permute_dims, reshape
 from firebrick.ops import OPS
-
-
-def _default(kind: str, device: Device) -> DType:
-    found = device.backend.default_int(device) if kind == "int" else device.backend.default_float(device)
-    return as_dtype(found)
-
-
-def _dtype_for(value: Any, dtype: Any, device: Device) -> DType:
-    if dtype is not None:
-        return as_dtype(dtype)
-    kind = np.asarray(value).dtype.kind
-    if kind == "b":
-        return dtypes.bool_
-    if kind in "iu":
-        return _default("int", device)
-    if kind == "c":
-        return dtypes.complex64 if _default("float", device) is dtypes.float32 else dtypes.complex128
-    return _default("float", device)
-
-
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor from Python scalars and nested lists, NumPy arrays, tensors, or anything that speaks DLPack.
-
-    Args:
-        obj: What to convert. A NumPy array keeps its dtype; Python numbers get the device's default float or int.
-        dtype: Dtype of the result. Nothing narrows unless this says so.
-        device: Device of the result; by default that of a tensor, else the default device.
-        copy: A NumPy array is copied unless False, which borrows its memory (host engines; never written) or raises.
-
-    Raises:
-        DTypeError: The device cannot store the dtype, or the object has none of Firebrick's dtypes.
-        OperandError: The object is no array, or is ragged.
-
-    Example:
-        >>> import firebrick as fb
-        >>> fb.asarray([[1, 2], [3, 4]])
-        tensor([[1, 2],
-                [3, 4]], dtype=int64, device=cpu:0)
-    """
-    if isinstance(obj, Tensor):
-        x = obj if device is None else to_device(obj, device)
-        if dtype is not None and as_dtype(dtype) is not x.dtype:
-            if copy is False:
-                raise ConfigError(
-                    "asarray: a cast needs a copy, and copy=False forbids it", "copy=False", "leave copy out, or keep the dtype"
-                )
-            return astype(x, dtype)
-        if copy is False and x is not obj:
-            raise ConfigError("asarray: a move needs a copy, and copy=False forbids it", "copy=False", "leave copy out")
-        return astype(x, x.dtype) if copy and x is obj else x
-    goal = find_device(device)
-    if isinstance(obj, np.ma.MaskedArray):
-        raise OperandError("asarray takes arrays without a mask", "a NumPy masked array", "fill it first: x.filled(value)")
-    if isinstance(obj, (np.ndarray, np.generic)):
-        return _from_numpy(np.asarray(obj), dtype, goal, copy)
-    if isinstance(obj, (list, tuple)) and _has_tensors(obj):
-        return _stack(obj, dtype, goal if device is not None else None)
-    if not isinstance(obj, (bool, int, float, complex, list, tuple)) and hasattr(obj, "__dlpack__"):
-        x = from_dlpack(obj, device=device, copy=copy)
-        return x if dtype is None else astype(x, dtype, copy=False)
-    if copy is False:
-        raise ConfigError(
-            "asarray: Python objects are always copied, and copy=False forbids it", "copy=False", "leave copy out"
-        )
-    try:
-        host = np.asarray(obj)
-    except ValueError as e:
-        raise OperandError("asarray: nested lists must be rectangular", str(e), "pad the rows to one length") from None
-    if host.dtype.kind not in "biufc":
-        raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
-    if dtype is None and _has_numpy(obj):
-        dtype = as_dtype(host.dtype)
-    dt = _dtype_for(host, dtype, goal)
-    _check_range("asarray", host, dt)
-    return hooks.from_host(_cast_host("asarray", host, dt), goal)  # type: ignore[no-any-return]
-
-
-def _cast_host(where: str, host: np.ndarray[Any, Any], dt: DType) -> np.ndarray[Any, Any]:
-    """A host array as another dtype, by the rules of ``astype``."""
-    if host.dtype.kind == "c" and dt.kind != "complex":
-        given = f"{host.dtype} as {dt.name}"
-        raise DTypeError(f"{where}: complex numbers need a complex dtype", given, "take the real part first")
-    with np.errstate(all="ignore"):
-        return np.asarray(OPS["cast"].reference(host, dtype=dt))
-
-
-def _check_range(where: str, host: np.ndarray[Any, Any], dt: DType) -> None:
-    if dt.is_integer and host.dtype.kind in "iu" and host.size:
-        info = dtypes.iinfo(dt)
-        low, high = int(host.min()), int(host.max())
-        if low < info.min or high > info.max:
-            want = f"{where}: values must lie in the range of {dt.name}, [{info.min}, {info.max}]"
-            raise DTypeError(want, f"{low} to {high}", "choose a wider dtype")
-
-
-def _has_numpy(obj: Any) -> bool:
-    """Whether a nested list holds NumPy values, which keep their dtype."""
-    if isinstance(obj, (list, tuple)):
-        return any(map(_has_numpy, obj))
-    return isinstance(obj, (np.ndarray, np.generic))
-
-
-def _has_tensors(obj: Any) -> bool:
-    return any(isinstance(o, Tensor) or (isinstance(o, (list, tuple)) and _has_tensors(o)) for o in obj)
-
-
-def _stack(obj: Any, dtype: Any, device: Device | None) -> Tensor:
-    parts = [o if isinstance(o, Tensor) else asarray(o, dtype=dtype, device=device) for o in obj]
-    if any(p.shape != parts[0].shape for p in parts):
-        shapes = ", ".join(str(p.shape) for p in parts)
-        raise ShapeError("asarray: tensors in a list need equal shapes", shapes[:80], "reshape or pad them")
-    return asarray(stack(parts), dtype=dtype, device=device)
-
-
-def _from_numpy(host: np.ndarray[Any, Any], dtype: Any, device: Device, copy: bool | None) -> Tensor:
-    own = dtypes.dtype_argument("asarray", host.dtype)
-    goal = own if dtype is None else dtypes.dtype_argument("asarray", dtype)
-    if copy is False:
-        if goal is not own or not host.dtype.isnative:
-            raise ConfigError(
-                "asarray: a cast needs a copy, and copy=False forbids it", "copy=False", "leave copy out, or keep the dtype"
-            )
-        check_storable(own, device)
-        native = device.backend.from_dlpack(host, device)
-        x = wrap(native, device.backend.describe(native), device)
-        x.storage = Storage(native, device._memory, 0, BORROWED)
-        return x
-    if goal is not own:
-        host = _cast_host("asarray", host, goal)
-    return hooks.from_host(np.asarray(host, goal.np), device)  # type: ignore[no-any-return]
-
-
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor that borrows the memory of another library's array (never written by Firebrick), or copies it.
-
-    Args:
-        x: Object with ``__dlpack__``.
-        device: Device of the result: ``cpu`` for host memory by default, ``torch:cuda:0`` etc. for others.
-        copy: True to copy, False to raise where borrowing is impossible.
-
-    Example:
-        >>> import firebrick as fb, numpy as np
-        >>> fb.from_dlpack(np.arange(3.0)).tolist()
-        [0.0, 1.0, 2.0]
-    """
-    if isinstance(x, Tensor):
-        return asarray(x, device=device, copy=copy)
-    if not hasattr(x, "__dlpack__"):
-        raise OperandError("from_dlpack takes an object with __dlpack__", type(x).__name__, "use fb.asarray")
-    kind, index = x.__dlpack_device__()
-    kind = int(kind)
-    if device is None:
-        named = {1: default_device() if default_device().engine in ("cpu", "numpy") else find_device("cpu"),
-                 2: f"torch:cuda:{index}", 8: "torch:mps", 14: f"torch:xpu:{index}"}  # fmt: skip
-        if kind not in named:
-            raise OperandError("DLPack memory must be on a device that an engine serves", f"device type {kind}", "copy it")
-        goal = find_device(named[kind])
-    else:
-        goal = find_device(device)
-    try:
-        native = goal.backend.from_dlpack(x, goal)
-    except (BufferError, RuntimeError, TypeError) as e:
-        if copy is False:
-            raise
-        return asarray(np.array(np.from_dlpack(x)), device=goal) if kind == 1 else _raise(e)
-    made = wrap(native, goal.backend.describe(native), goal)
-    made.storage = Storage(native, goal._memory, 0, BORROWED)
-    return made if not copy else astype(made, made.dtype)
-
-
-def _raise(e: Exception) -> Any:
-    raise e
-
-
-def to_dlpack(x: Tensor, **kwargs: Any) -> Any:
-    """The DLPack capsule of a tensor; its memory counts as handed out from now on."""
-    x.storage.export()
-    return x.device.backend.to_dlpack(x.storage.data, **kwargs)
-
-
-def dlpack_device(x: Tensor) -> tuple[int, int]:
-    """DLPack's (device type, device id)."""
-    found: tuple[int, int] = x.device.backend.dlpack_device(x.storage.data)
-    return found
 
 
 def _check_numbers(where: str, **values: Any) -> None:
@@ -231,6 +51,16 @@ def _check_plain(where: str, **values: Any) -> None:
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of one value.
 
+    Args:
+        shape: Sizes: an int or a tuple of ints ≥ 0.
+        fill_value: One number; complex only with a complex dtype.
+        dtype: Dtype of the result; by default bool, or the device's default integer, float or complex dtype, by the kind of
+            fill_value.
+        device: Device of the result; the default device if left out.
+
+    Raises:
+        DTypeError: A Python number is not in the range of the dtype, or the device cannot store the dtype.
+
     Example:
         >>> import firebrick as fb
         >>> fb.full(2, 7.0).tolist()
@@ -244,13 +74,15 @@ def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) ->
     sizes = normalize_shape(shape, where)
     if not isinstance(fill_value, int):  # which may be of any size
         _check_numbers(where, fill_value=fill_value)
-    dt = _dtype_for(fill_value, None if dtype is None else dtypes.dtype_argument(where, dtype), goal)
+    dt = dtype_for(fill_value, None if dtype is None else dtypes.dtype_argument(where, dtype), goal)
     check_storable(dt, goal)
+    if isinstance(fill_value, (np.generic, Tensor)):  # checked for range like any number
+        fill_value = fill_value.item()
     if isinstance(fill_value, (bool, int, float, complex)):
         fill_value = _host_scalar(where, fill_value, dt)
     _check_room(where, sizes, dt, goal)
     # one element seen everywhere: the engine's own copy is the only one made
-    return hooks.from_host(np.broadcast_to(_cast_host(where, np.asarray(fill_value), dt), sizes), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(np.broadcast_to(cast_host(where, np.asarray(fill_value), dt), sizes), goal)  # type: ignore[no-any-return]
 
 
 def _host_scalar(where: str, value: Any, dt: DType) -> np.ndarray[Any, Any]:
@@ -269,7 +101,12 @@ def _host_scalar(where: str, value: Any, dt: DType) -> np.ndarray[Any, Any]:
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Zeros, of the device's default float by default.
+    """Zeros.
+
+    Args:
+        shape: Sizes: an int or a tuple of ints ≥ 0.
+        dtype: Dtype of the result; the device's default float if left out.
+        device: Device of the result; the default device if left out.
 
     Example:
         >>> import firebrick as fb
@@ -280,7 +117,12 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones, of the device's default float by default.
+    """Ones.
+
+    Args:
+        shape: Sizes: an int or a tuple of ints ≥ 0.
+        dtype: Dtype of the result; the device's default float if left out.
+        device: Device of the result; the default device if left out.
 
     Example:
         >>> import firebrick as fb
@@ -292,6 +134,11 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor to be filled (``out=``); its values mean nothing, and are zeros.
+
+    Args:
+        shape: Sizes: an int or a tuple of ints ≥ 0.
+        dtype: Dtype of the result; the device's default float if left out.
+        device: Device of the result; the default device if left out.
 
     Example:
         >>> import firebrick as fb
@@ -308,7 +155,16 @@ def _like(where: str, x: Any, fill_value: Any, dtype: Any, device: Any) -> Tenso
 
 
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of one value with x's shape, dtype and device.
+    """A tensor of one value with x's shape.
+
+    Args:
+        x: Tensor of any shape and dtype.
+        fill_value: One number; complex only with a complex dtype.
+        dtype: Dtype of the result; x's if left out.
+        device: Device of the result; x's if left out.
+
+    Raises:
+        DTypeError: A Python number is not in the range of the dtype.
 
     Example:
         >>> import firebrick as fb
@@ -319,7 +175,12 @@ def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any =
 
 
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Zeros with x's shape, dtype and device.
+    """Zeros with x's shape.
+
+    Args:
+        x: Tensor of any shape and dtype.
+        dtype: Dtype of the result; x's if left out.
+        device: Device of the result; x's if left out.
 
     Example:
         >>> import firebrick as fb
@@ -330,7 +191,12 @@ def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor
 
 
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones with x's shape, dtype and device.
+    """Ones with x's shape.
+
+    Args:
+        x: Tensor of any shape and dtype.
+        dtype: Dtype of the result; x's if left out.
+        device: Device of the result; x's if left out.
 
     Example:
         >>> import firebrick as fb
@@ -341,7 +207,12 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor to be filled, with x's shape, dtype and device.
+    """A tensor to be filled (``out=``), with x's shape; its values mean nothing, and are zeros.
+
+    Args:
+        x: Tensor of any shape and dtype.
+        dtype: Dtype of the result; x's if left out.
+        device: Device of the result; x's if left out.
 
     Example:
         >>> import firebrick as fb
@@ -353,6 +224,22 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor
 
 def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
     """start, start + step, … before stop (0, 1, … before start if stop is left out).
+
+    Args:
+        start: First number; the end, not included, if stop is left out.
+        stop: End, not included.
+        step: Distance of neighbours, not 0; negative to count down.
+        dtype: Dtype of the result; by default the device's default integer dtype if all three are ints, else its default
+            float.
+        device: Device of the result; the default device if left out.
+
+    Returns:
+        Vector of max(0, ⌈(stop - start) / step⌉) elements. Integers are counted exactly.
+
+    Raises:
+        ShapeError: step is 0.
+        ConfigError: An argument is infinite or NaN.
+        DTypeError: An integer is not in the range of an integer dtype.
 
     Example:
         >>> import firebrick as fb
@@ -369,9 +256,9 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     if not all(-np.inf < v < np.inf for v in (low, high, step)):
         raise ConfigError("arange: start, stop and step are finite", f"{low}, {high} and {step}", "pass finite numbers")
     host = _range(low, high, step, goal)
-    dt = _dtype_for(host, None if dtype is None else dtypes.dtype_argument("arange", dtype), goal)
-    _check_range("arange", host, dt)
-    return hooks.from_host(_cast_host("arange", host, dt), goal)  # type: ignore[no-any-return]
+    dt = dtype_for(host, None if dtype is None else dtypes.dtype_argument("arange", dtype), goal)
+    check_range("arange", host, dt)
+    return hooks.from_host(cast_host("arange", host, dt), goal)  # type: ignore[no-any-return]
 
 
 def _range(low: Any, high: Any, step: Any, device: Device) -> np.ndarray[Any, Any]:
@@ -404,7 +291,7 @@ def _check_room(where: str, sizes: tuple[int, ...], dt: DType, device: Device) -
 def _spaced(where: str, values: Any, dtype: Any, device: Any) -> Tensor:
     """Numbers that the host spaced in float64 or complex128, in the dtype asked for or the device's default."""
     goal = find_device(device)
-    return hooks.from_host(_cast_host(where, values, _dtype_for(values, dtype, goal)), goal)  # type: ignore[no-any-return]
+    return hooks.from_host(cast_host(where, values, dtype_for(values, dtype, goal)), goal)  # type: ignore[no-any-return]
 
 
 def _number(where: str, start: Any, stop: Any, num: Any) -> int:
@@ -421,6 +308,20 @@ def linspace(
 ) -> Tensor:
     """``num`` numbers evenly spaced from start to stop.
 
+    Args:
+        start: First number.
+        stop: Last number.
+        num: How many, an int ≥ 0.
+        dtype: Dtype of the result; the device's default float (complex, if an end is) if left out.
+        device: Device of the result; the default device if left out.
+        endpoint: Whether stop is the last number; if not, num + 1 are spaced and the last is left out.
+
+    Returns:
+        Vector [num], spaced in double precision before it is cast.
+
+    Raises:
+        ShapeError: num is no int ≥ 0.
+
     Example:
         >>> import firebrick as fb
         >>> fb.linspace(0.0, 1.0, 3).tolist()
@@ -436,6 +337,21 @@ def logspace(
 ) -> Tensor:
     """``num`` powers of ``base`` whose exponents are evenly spaced from start to stop.
 
+    Args:
+        start: First exponent.
+        stop: Last exponent.
+        num: How many, an int ≥ 0.
+        base: Base of the powers.
+        dtype: Dtype of the result; the device's default float if left out.
+        device: Device of the result; the default device if left out.
+        endpoint: Whether stop is the last exponent; if not, num + 1 are spaced and the last is left out.
+
+    Returns:
+        Vector [num], spaced in double precision before it is cast.
+
+    Raises:
+        ShapeError: num is no int ≥ 0.
+
     Example:
         >>> import firebrick as fb
         >>> fb.logspace(0, 2, 3).tolist()
@@ -449,6 +365,21 @@ def geomspace(
     start: complex, stop: complex, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
 ) -> Tensor:
     """``num`` numbers from start to stop, each a constant multiple of the one before.
+
+    Args:
+        start: First number, not 0.
+        stop: Last number, not 0; of start's sign, if both are real.
+        num: How many, an int ≥ 0.
+        dtype: Dtype of the result; the device's default float (complex, if an end is) if left out.
+        device: Device of the result; the default device if left out.
+        endpoint: Whether stop is the last number; if not, num + 1 are spaced and the last is left out.
+
+    Returns:
+        Vector [num], spaced in double precision before it is cast.
+
+    Raises:
+        OutOfRangeError: An end is 0, or the signs of real ends differ.
+        ShapeError: num is no int ≥ 0.
 
     Example:
         >>> import firebrick as fb
@@ -464,7 +395,14 @@ def geomspace(
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones on a diagonal, zeros elsewhere.
+    """Matrix [n_rows, n_cols] of ones on a diagonal, zeros elsewhere.
+
+    Args:
+        n_rows: Number of rows.
+        n_cols: Number of columns; n_rows if left out.
+        k: Which diagonal: 0 the main one, positive above it, negative below it.
+        dtype: Dtype of the result; the device's default float if left out.
+        device: Device of the result; the default device if left out.
 
     Example:
         >>> import firebrick as fb
@@ -472,7 +410,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
         [[1.0, 0.0], [0.0, 1.0]]
     """
     goal = find_device(device)
-    dt = as_dtype(dtype) if dtype is not None else _default("float", goal)
+    dt = as_dtype(dtype) if dtype is not None else default_dtype("float", goal)
     rows, columns = normalize_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
     k = whole("eye", "k", k)
     return hooks.from_host(np.eye(rows, columns, k).astype(dt.np), goal)  # type: ignore[no-any-return]
@@ -480,6 +418,11 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
 
 def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> Tensor:
     """One row of zeros with a one at each index: shape [..., num_classes].
+
+    Args:
+        x: Integer tensor of any shape, with indices in [0, num_classes).
+        num_classes: Length of the rows.
+        dtype: Dtype of the result.
 
     Raises:
         OutOfRangeError: An index lies outside [0, num_classes).
@@ -506,6 +449,15 @@ def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> T
 def tril_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of the elements on and below the k-th diagonal, row by row: a key, ``x[fb.tril_indices(n)]``.
 
+    Args:
+        n_rows: Number of rows.
+        n_cols: Number of columns; n_rows if left out.
+        k: Which diagonal: 0 the main one, positive above it, negative below it.
+        device: Device of the result; the default device if left out.
+
+    Returns:
+        Two int64 vectors, with one entry for each element.
+
     Example:
         >>> import firebrick as fb
         >>> [at.tolist() for at in fb.tril_indices(2)]
@@ -516,6 +468,15 @@ def tril_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, devic
 
 def triu_indices(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, device: Any = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of the elements on and above the k-th diagonal, row by row: a key, ``x[fb.triu_indices(n)]``.
+
+    Args:
+        n_rows: Number of rows.
+        n_cols: Number of columns; n_rows if left out.
+        k: Which diagonal: 0 the main one, positive above it, negative below it.
+        device: Device of the result; the default device if left out.
+
+    Returns:
+        Two int64 vectors, with one entry for each element.
 
     Example:
         >>> import firebrick as fb
@@ -545,6 +506,10 @@ def _matrix(where: str, x: Any) -> Tensor:
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
     """x with zeros above the k-th diagonal of its last two axes.
 
+    Args:
+        x: Tensor [..., m, n] of any dtype.
+        k: Which diagonal: 0 the main one, positive above it, negative below it.
+
     Example:
         >>> import firebrick as fb
         >>> fb.tril(fb.ones((2, 2))).tolist()
@@ -558,6 +523,10 @@ def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     """x with zeros below the k-th diagonal of its last two axes.
 
+    Args:
+        x: Tensor [..., m, n] of any dtype.
+        k: Which diagonal: 0 the main one, positive above it, negative below it.
+
     Example:
         >>> import firebrick as fb
         >>> fb.triu(fb.ones((2, 2))).tolist()
@@ -569,7 +538,14 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
-    """Coordinate tensors of a grid from one vector an axis.
+    """Coordinate tensors of a grid, from one vector for each axis.
+
+    Args:
+        *arrays: Vectors on one device, one at least; a tensor without axes counts as a vector of one element.
+        indexing: ``"ij"``: axis i of the grid goes along the i-th vector; ``"xy"``: the first two axes are swapped.
+
+    Returns:
+        One tensor for each vector, of its dtype, all with the shape of the grid.
 
     Example:
         >>> import firebrick as fb

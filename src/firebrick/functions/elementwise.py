@@ -170,6 +170,10 @@ def _check(where_: str, x: Any, kind: str, out: Any, dtype: DType | None = None)
 def positive(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """+x: x itself, as another handle.
 
+    Args:
+        x: Tensor of any shape, of a numeric dtype.
+        out: Tensor to rebind to the result; of its dtype and shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.positive(fb.asarray([1, -2])).tolist()
@@ -245,6 +249,10 @@ def nextafter(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out: Tensor | None
 def reciprocal(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """1 / x, of a floating or complex x.
 
+    Args:
+        x: Tensor of any shape, of a floating or complex dtype.
+        out: Tensor to rebind to the result; of its dtype and shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.reciprocal(fb.asarray([2.0, 4.0])).tolist()
@@ -256,6 +264,10 @@ def reciprocal(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
 def rsqrt(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """1 / √x, of a floating or complex x.
+
+    Args:
+        x: Tensor of any shape, of a floating or complex dtype.
+        out: Tensor to rebind to the result; of its dtype and shape.
 
     Example:
         >>> import firebrick as fb
@@ -269,6 +281,10 @@ def rsqrt(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 def exp2(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """2 to the power x, of a floating or complex x.
 
+    Args:
+        x: Tensor of any shape, of a floating or complex dtype.
+        out: Tensor to rebind to the result; of its dtype and shape.
+
     Example:
         >>> import firebrick as fb
         >>> fb.exp2(fb.asarray([3.0, -1.0])).tolist()
@@ -280,6 +296,10 @@ def exp2(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
 def square(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """x · x.
+
+    Args:
+        x: Tensor of any shape, of a numeric dtype.
+        out: Tensor to rebind to the result; of its dtype and shape.
 
     Example:
         >>> import firebrick as fb

@@ -136,7 +136,16 @@ def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "back
 
 
 def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The inverse of ``fft``, with the same arguments.
+    """The inverse of ``fft``.
+
+    Args:
+        x: Tensor of a floating or complex dtype.
+        n: Length of the axis, which is cut or padded with zeros; its own by default.
+        axis: Axis.
+        norm: ``"backward"``, ``"ortho"`` or ``"forward"``.
+
+    Returns:
+        Complex tensor of x's shape, but n along the axis.
 
     Example:
         >>> import firebrick as fb
@@ -160,6 +169,9 @@ def fftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | 
         axes: Axes; all by default, or the last ``len(s)``.
         norm: ``"backward"``, ``"ortho"`` or ``"forward"``.
 
+    Returns:
+        Complex tensor of x's shape, but s along the axes.
+
     Example:
         >>> import firebrick as fb
         >>> fb.real(fb.fft.fftn(fb.ones((2, 2)))).tolist()
@@ -169,7 +181,16 @@ def fftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | 
 
 
 def ifftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward") -> Tensor:
-    """The inverse of ``fftn``, with the same arguments.
+    """The inverse of ``fftn``.
+
+    Args:
+        x: Tensor of a floating or complex dtype.
+        s: Length of each axis, which is cut or padded with zeros; their own by default.
+        axes: Axes; all by default, or the last ``len(s)``.
+        norm: ``"backward"``, ``"ortho"`` or ``"forward"``.
+
+    Returns:
+        Complex tensor of x's shape, but s along the axes.
 
     Example:
         >>> import firebrick as fb
@@ -180,7 +201,16 @@ def ifftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] |
 
 
 def fft2(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
-    """``fftn`` along two axes, the last ones by default.
+    """``fftn`` along two axes.
+
+    Args:
+        x: Tensor of a floating or complex dtype.
+        s: Length of each axis, which is cut or padded with zeros; their own by default.
+        axes: Axes; the last two by default.
+        norm: ``"backward"``, ``"ortho"`` or ``"forward"``.
+
+    Returns:
+        Complex tensor of x's shape, but s along the axes.
 
     Example:
         >>> import firebrick as fb
@@ -191,7 +221,16 @@ def fft2(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = 
 
 
 def ifft2(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Tensor:
-    """``ifftn`` along two axes, the last ones by default.
+    """``ifftn`` along two axes.
+
+    Args:
+        x: Tensor of a floating or complex dtype.
+        s: Length of each axis, which is cut or padded with zeros; their own by default.
+        axes: Axes; the last two by default.
+        norm: ``"backward"``, ``"ortho"`` or ``"forward"``.
+
+    Returns:
+        Complex tensor of x's shape, but s along the axes.
 
     Example:
         >>> import firebrick as fb
@@ -235,6 +274,9 @@ def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
         axis: Axis.
         norm: ``"backward"``, ``"ortho"`` or ``"forward"``.
 
+    Returns:
+        Real tensor of x's shape, but n along the axis.
+
     Example:
         >>> import firebrick as fb
         >>> fb.fft.irfft(fb.asarray([4.0, 0.0, 0.0])).tolist()
@@ -247,6 +289,15 @@ def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
 
 def rfftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward") -> Tensor:
     """``rfft`` along the last of several axes, then ``fftn`` along the others.
+
+    Args:
+        x: Tensor of a floating dtype.
+        s: Length of each axis, which is cut or padded with zeros; their own by default.
+        axes: Axes; all by default, or the last ``len(s)``.
+        norm: ``"backward"``, ``"ortho"`` or ``"forward"``.
+
+    Returns:
+        Complex tensor of x's shape, but s along the axes: n // 2 + 1 along the last, n being its length.
 
     Example:
         >>> import firebrick as fb
@@ -263,7 +314,16 @@ def rfftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] |
 def irfftn(
     x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
-    """The inverse of ``rfftn``; the last of ``s`` is the length of the real axis, by default twice one less than x has.
+    """The inverse of ``rfftn``: real numbers.
+
+    Args:
+        x: Tensor of a floating or complex dtype, cut or padded with zeros to n // 2 + 1 elements along the last of the axes.
+        s: Length of each of the result's axes; those of x by default, but for the last, n, twice one less than x has.
+        axes: Axes; all by default, or the last ``len(s)``.
+        norm: ``"backward"``, ``"ortho"`` or ``"forward"``.
+
+    Returns:
+        Real tensor of x's shape, but s along the axes.
 
     Example:
         >>> import firebrick as fb
@@ -288,6 +348,9 @@ def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
         axis: Axis.
         norm: ``"backward"``, ``"ortho"`` or ``"forward"``.
 
+    Returns:
+        Real tensor of x's shape, but n along the axis.
+
     Example:
         >>> import firebrick as fb
         >>> fb.fft.hfft(fb.asarray([1.0, 0.0, 0.0])).tolist()
@@ -299,7 +362,16 @@ def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
 
 
 def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The inverse of ``hfft``: n // 2 + 1 elements of the half signal whose transform is the real x.
+    """The inverse of ``hfft``: the first half of the signal whose transform is the real x.
+
+    Args:
+        x: Tensor of a floating dtype.
+        n: Length of the axis, which is cut or padded with zeros; its own by default.
+        axis: Axis.
+        norm: ``"backward"``, ``"ortho"`` or ``"forward"``.
+
+    Returns:
+        Complex tensor with n // 2 + 1 elements along the axis.
 
     Example:
         >>> import firebrick as fb
@@ -335,6 +407,9 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None)
         dtype: A real floating dtype; the device's default otherwise.
         device: Device of the result.
 
+    Returns:
+        Vector [n].
+
     Example:
         >>> import firebrick as fb
         >>> fb.fft.fftfreq(4, d=0.5).tolist()
@@ -344,7 +419,16 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
-    """The frequencies of the n // 2 + 1 elements of ``rfft``; arguments as for ``fftfreq``.
+    """The frequencies of the elements of ``rfft``: [0, 1, …, n // 2] / (n · d).
+
+    Args:
+        n: Number of elements of the real signal.
+        d: Distance of two samples in time; frequencies are in cycles per unit of it.
+        dtype: A real floating dtype; the device's default otherwise.
+        device: Device of the result.
+
+    Returns:
+        Vector [n // 2 + 1].
 
     Example:
         >>> import firebrick as fb
@@ -367,7 +451,11 @@ def _shifted(name: str, x: Any, axes: Any, sign: int) -> Tensor:
 
 
 def fftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
-    """Frequency 0 moved to the middle, along axes (all by default).
+    """Frequency 0 moved to the middle of axes.
+
+    Args:
+        x: Tensor of any dtype.
+        axes: Axis or axes; all by default.
 
     Example:
         >>> import firebrick as fb
@@ -378,7 +466,11 @@ def fftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
 
 
 def ifftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
-    """The inverse of ``fftshift``.
+    """The inverse of ``fftshift``: frequency 0 moved back to the start of axes.
+
+    Args:
+        x: Tensor of any dtype.
+        axes: Axis or axes; all by default.
 
     Example:
         >>> import firebrick as fb

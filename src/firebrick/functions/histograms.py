@@ -20,7 +20,8 @@ from firebrick.core.hooks import hooks
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand, widest
-from firebrick.functions.creation import asarray, ones, zeros
+from firebrick.functions.conversion import asarray
+from firebrick.functions.creation import ones, zeros
 from firebrick.functions.elementwise import astype, equal, greater_equal, less_equal, logical_and, where
 from firebrick.functions.movement import flip, reshape
 from firebrick.functions.statistical import max as max_

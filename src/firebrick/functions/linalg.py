@@ -49,7 +49,14 @@ from firebrick.functions.statistical import sum as sum_
 
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
-    """The elements [..., k] on a diagonal of matrices [..., m, n]; ``offset`` > 0 counts above the main one.
+    """The elements on a diagonal of matrices.
+
+    Args:
+        x: Tensor [..., m, n] of any dtype.
+        offset: Which diagonal: 0 the main one, positive above it, negative below it.
+
+    Returns:
+        Tensor [..., k] of the k elements that the diagonal has.
 
     Example:
         >>> import firebrick as fb
@@ -60,7 +67,12 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    """Sums [...] of a diagonal of matrices [..., m, n], accumulated like ``fb.sum``.
+    """Sums [...] of a diagonal of matrices [..., m, n].
+
+    Args:
+        x: Tensor [..., m, n].
+        offset: Which diagonal: 0 the main one, positive above it, negative below it.
+        dtype: Dtype to accumulate in; as for ``fb.sum`` by default.
 
     Example:
         >>> import firebrick as fb

@@ -76,6 +76,7 @@ def _tensor(where_: str, x: Any, name: str = "x") -> Tensor:
 
 
 def check_inexact(where_: str, x: Any, name: str = "x") -> Tensor:
+    """``x``, if its dtype is floating or complex."""
     if not _tensor(where_, x, name).dtype.is_inexact:
         remedy = f"cast it: fb.astype({name}, fb.float32)"
         raise DTypeError(f"{where_}: {name} needs a floating or complex dtype", describe(name, x), remedy)
@@ -186,7 +187,16 @@ def eigh(x: Tensor, /) -> EighResult:
 
 
 def eigvalsh(x: Tensor, /) -> Tensor:
-    """Eigenvalues [..., n] of Hermitian matrices [..., n, n] in ascending order.
+    """Eigenvalues of Hermitian matrices in ascending order.
+
+    Args:
+        x: Tensor [..., n, n]; (x + xᴴ) / 2 is used.
+
+    Returns:
+        Real tensor [..., n].
+
+    Raises:
+        LinAlgError: A matrix has NaN or infinite elements.
 
     Example:
         >>> import firebrick as fb
@@ -232,7 +242,16 @@ def _completed(q: Tensor) -> Tensor:
 
 
 def svdvals(x: Tensor, /) -> Tensor:
-    """Singular values [..., min(m, n)] of matrices [..., m, n] in descending order.
+    """Singular values of matrices in descending order.
+
+    Args:
+        x: Tensor [..., m, n].
+
+    Returns:
+        Real tensor [..., min(m, n)].
+
+    Raises:
+        LinAlgError: A matrix has NaN or infinite elements.
 
     Example:
         >>> import firebrick as fb
@@ -265,7 +284,10 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
 
 
 def det(x: Tensor, /) -> Tensor:
-    """Determinants [...] of matrices [..., n, n]. A gradient needs invertible matrices.
+    """Determinants [...] of square matrices.
+
+    Args:
+        x: Tensor [..., n, n]. A gradient needs invertible matrices.
 
     Example:
         >>> import firebrick as fb
@@ -320,6 +342,9 @@ def solve_triangular(x1: Tensor, x2: Tensor, /, *, upper: bool, left: bool = Tru
         left: Whether T stands on the left of X.
         unitriangular: Take the diagonal as ones.
 
+    Returns:
+        Tensor [..., n] for one vector, else [..., n, k] ([..., k, n] without ``left``).
+
     Raises:
         LinAlgError: The diagonal of a matrix has a zero; the message says which.
 
@@ -341,7 +366,10 @@ def solve_triangular(x1: Tensor, x2: Tensor, /, *, upper: bool, left: bool = Tru
 
 
 def inv(x: Tensor, /) -> Tensor:
-    """Inverses of matrices [..., n, n].
+    """Inverses [..., n, n] of square matrices.
+
+    Args:
+        x: Tensor [..., n, n], invertible.
 
     Raises:
         LinAlgError: A matrix is singular; the message says which.
@@ -390,7 +418,17 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
-    """The number of singular values above rtol times the largest (max(m, n) · eps by default), as int64.
+    """The number of singular values above rtol times the largest.
+
+    Args:
+        x: Tensor [..., m, n].
+        rtol: Cutoff of singular values, as for ``pinv``.
+
+    Returns:
+        int64 tensor [...].
+
+    Raises:
+        LinAlgError: A matrix has NaN or infinite elements.
 
     Example:
         >>> import firebrick as fb
@@ -420,6 +458,9 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> L
         ``solution`` [..., n] for one vector, else [..., n, k]; ``residuals``, the squared norms of the columns of
         x1 X - x2; ``rank`` [...] of x1; ``singular_values`` [..., min(m, n)] of x1.
 
+    Raises:
+        LinAlgError: A matrix of x1 has NaN or infinite elements.
+
     Example:
         >>> import firebrick as fb
         >>> x = fb.asarray([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
@@ -446,6 +487,9 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> L
 def expm(x: Tensor, /) -> Tensor:
     """Matrix exponentials Σ xᵏ / k! of matrices [..., n, n].
 
+    Args:
+        x: Tensor [..., n, n].
+
     Raises:
         LinAlgError: A matrix has NaN or infinite elements.
 
@@ -462,6 +506,13 @@ def expm(x: Tensor, /) -> Tensor:
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """Square matrices to an integer power, by repeated squaring; negative powers are those of the inverse.
+
+    Args:
+        x: Tensor [..., n, n]; floating or complex, and invertible, if n < 0.
+        n: Exponent, an int; 0 gives identity matrices.
+
+    Raises:
+        LinAlgError: n < 0, and a matrix is singular; the message says which.
 
     Example:
         >>> import firebrick as fb

@@ -83,6 +83,12 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Te
         ord: ``"fro"``: root of the sum of squares; ``"nuc"``: sum of the singular values; 2, -2: the largest, the smallest
             singular value; 1, -1: the largest, the smallest sum of a column's |x|; ``inf``, ``-inf``: of a row's.
 
+    Returns:
+        Tensor [...] of x's real dtype.
+
+    Raises:
+        LinAlgError: ord needs singular values, and a matrix has NaN or infinite elements.
+
     Example:
         >>> import firebrick as fb
         >>> fb.linalg.matrix_norm(fb.asarray([[1.0, -2.0], [3.0, 4.0]]), ord=1).item()
@@ -116,6 +122,9 @@ def norm(x: Tensor, /, ord: Any = None, *, axis: Any = None, keepdims: bool = Fa
         axis: One axis or two; by default those of a tensor with at most two axes.
         keepdims: Keep reduced axes with size 1.
 
+    Returns:
+        Tensor of x's real dtype.
+
     Example:
         >>> import firebrick as fb
         >>> fb.linalg.norm(fb.ones((2, 2))).item(), fb.linalg.norm(fb.ones((2, 2)), 1).item()
@@ -142,6 +151,9 @@ def cond(x: Tensor, /, *, p: Any = None) -> Tensor:
         x: Tensor [..., m, n]; square unless p is None, 2 or -2.
         p: A matrix norm as for ``matrix_norm``; None and 2 give the ratio of the largest to the smallest singular value,
             infinite for a singular matrix.
+
+    Returns:
+        Tensor [...] of x's real dtype.
 
     Raises:
         LinAlgError: A matrix is singular, and p is not None, 2 or -2.

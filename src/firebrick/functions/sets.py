@@ -105,7 +105,15 @@ def unique_all(x: Tensor, /, *, size: int | None = None, fill_value: Any = None)
 
 
 def unique_counts(x: Tensor, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
-    """Distinct elements and how often each occurs; arguments as for ``unique_all``.
+    """Distinct elements and how often each occurs.
+
+    Args:
+        x: Bool, real or complex tensor of any shape.
+        size: Number of values to give, the smallest ones; by default it is read from the values.
+        fill_value: What to fill up the values with; the smallest by default.
+
+    Returns:
+        ``values`` [count], of x's dtype and in ascending order, and ``counts`` int64 [count], filled up with 0.
 
     Example:
         >>> import firebrick as fb
@@ -118,7 +126,16 @@ def unique_counts(x: Tensor, /, *, size: int | None = None, fill_value: Any = No
 
 
 def unique_inverse(x: Tensor, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
-    """Distinct elements, and which of them every element of x is; arguments as for ``unique_all``.
+    """Distinct elements, and which of them every element of x is.
+
+    Args:
+        x: Bool, real or complex tensor of any shape.
+        size: Number of values to give, the smallest ones; by default it is read from the values.
+        fill_value: What to fill up the values with; the smallest by default.
+
+    Returns:
+        ``values`` [count], of x's dtype and in ascending order, and ``inverse_indices``, int64 of x's shape, such that
+        ``values[inverse_indices]`` is x unless ``size`` leaves values out.
 
     Example:
         >>> import firebrick as fb
@@ -131,7 +148,15 @@ def unique_inverse(x: Tensor, /, *, size: int | None = None, fill_value: Any = N
 
 
 def unique_values(x: Tensor, /, *, size: int | None = None, fill_value: Any = None) -> Tensor:
-    """Distinct elements in ascending order; arguments as for ``unique_all``.
+    """Distinct elements in ascending order.
+
+    Args:
+        x: Bool, real or complex tensor of any shape.
+        size: Number of values to give, the smallest ones; by default it is read from the values.
+        fill_value: What to fill up the values with; the smallest by default.
+
+    Returns:
+        Tensor [count] of x's dtype.
 
     Example:
         >>> import firebrick as fb

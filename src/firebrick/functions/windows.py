@@ -33,6 +33,9 @@ def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0
             it (so that it occurs twice); ``"wrap"`` takes the elements of the other end.
         value: The element of ``"constant"``.
 
+    Returns:
+        Tensor of x's dtype, each axis longer by its two widths.
+
     Raises:
         ShapeError: A width is negative, or needs more elements than the axis has: at most n - 1 on a side for
             ``"reflect"``, n for ``"symmetric"`` and ``"wrap"``, any number but of an empty axis for ``"edge"``.

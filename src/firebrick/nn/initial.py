@@ -53,6 +53,15 @@ def gain(nonlinearity: str, slope: float = 0.01) -> float:
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     """Inputs and outputs of a weight [out, in, …]: what one output sums over, and what one input goes to.
 
+    Args:
+        shape: Sizes of the weight, at least two: outputs, inputs, then those of a kernel.
+
+    Returns:
+        (fan in, fan out): in · size of the kernel, and out · size of the kernel.
+
+    Raises:
+        ShapeError: The shape has fewer than two axes.
+
     Example:
         >>> import firebrick as fb
         >>> fb.nn.initial.fans((16, 8, 3, 3))
@@ -88,7 +97,15 @@ def normal(
     shape: Target, std: float = 1.0, mean: float = 0.0, *, generator: Generator | None = None, dtype: Any = None,
     device: Any = None,
 ) -> Parameter:  # fmt: skip
-    """A parameter drawn from N(mean, std²); arguments as for ``uniform``.
+    """A parameter drawn from N(mean, std²).
+
+    Args:
+        shape: Sizes; or a parameter, which gets the values.
+        std: Standard deviation.
+        mean: Mean.
+        generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
 
     Example:
         >>> import firebrick as fb
@@ -150,7 +167,17 @@ def trunc_normal(
 def xavier_uniform(
     shape: Target, gain: float = 1.0, *, generator: Generator | None = None, dtype: Any = None, device: Any = None
 ) -> Parameter:
-    """U(-b, b) with b = gain · √(6 / (fan in + fan out)); other arguments as for ``uniform``.
+    """A parameter drawn from U(-b, b) with b = gain · √(6 / (fan in + fan out)).
+
+    Args:
+        shape: Sizes [out, in, …]; or a parameter, which gets the values.
+        gain: What the bound is multiplied by; see ``gain``.
+        generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
+
+    Raises:
+        ShapeError: The shape has fewer than two axes.
 
     Source: Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks", AISTATS 2010.
 
@@ -170,7 +197,17 @@ def xavier_uniform(
 def xavier_normal(
     shape: Target, gain: float = 1.0, *, generator: Generator | None = None, dtype: Any = None, device: Any = None
 ) -> Parameter:
-    """N(0, s²) with s = gain · √(2 / (fan in + fan out)); other arguments as for ``uniform``.
+    """A parameter drawn from N(0, s²) with s = gain · √(2 / (fan in + fan out)).
+
+    Args:
+        shape: Sizes [out, in, …]; or a parameter, which gets the values.
+        gain: What the standard deviation is multiplied by; see ``gain``.
+        generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
+
+    Raises:
+        ShapeError: The shape has fewer than two axes.
 
     Source: Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks", AISTATS 2010.
 
@@ -219,7 +256,19 @@ def kaiming_normal(
     shape: Target, slope: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,
 ) -> Parameter:  # fmt: skip
-    """N(0, s²) with s = gain / √fan; arguments as for ``kaiming_uniform``.
+    """A parameter drawn from N(0, s²) with s = gain / √fan.
+
+    Args:
+        shape: Sizes [out, in, …]; or a parameter, which gets the values.
+        slope: Of "leaky_relu" below 0.
+        mode: "fan_in", which keeps the size of signals, or "fan_out", which keeps that of gradients.
+        nonlinearity: What follows the weights; see ``gain``.
+        generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
+
+    Raises:
+        ShapeError: The shape has fewer than two axes.
 
     Source: He et al., "Delving Deep into Rectifiers", arXiv:1502.01852.
 
@@ -240,6 +289,16 @@ def orthogonal(
     shape: Target, gain: float = 1.0, *, generator: Generator | None = None, dtype: Any = None, device: Any = None
 ) -> Parameter:
     """A matrix [out, in · …] whose rows (or columns, where they are fewer) are orthogonal and of length ``gain``.
+
+    Args:
+        shape: Sizes [out, in, …]; or a parameter, which gets the values.
+        gain: Length of the rows or columns.
+        generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
+
+    Raises:
+        ShapeError: The shape has fewer than two axes.
 
     Source: Saxe, McClelland, Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear neural
     networks", arXiv:1312.6120.
@@ -268,6 +327,18 @@ def sparse(
 ) -> Parameter:  # fmt: skip
     """A matrix [out, in] drawn from N(0, std²), with the share ``sparsity`` of each column set to 0.
 
+    Args:
+        shape: Sizes [out, in]; or a parameter, which gets the values.
+        sparsity: Share of zeros in each column, in [0, 1]; their number is rounded up.
+        std: Standard deviation of the others.
+        generator: Where the numbers come from; ``fb.random.initial_generator()`` by default.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
+
+    Raises:
+        ConfigError: ``sparsity`` lies outside [0, 1].
+        ShapeError: The shape is not of two axes.
+
     Source: Martens, "Deep learning via Hessian-free optimization", ICML 2010.
 
     Example:
@@ -292,6 +363,12 @@ def sparse(
 def constant(shape: Target, value: float, *, dtype: Any = None, device: Any = None) -> Parameter:
     """A parameter whose elements are all ``value``.
 
+    Args:
+        shape: Sizes; or a parameter, which gets the values.
+        value: Number that every element is.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
+
     Example:
         >>> import firebrick as fb
         >>> fb.nn.initial.constant((2,), 1.0).tolist()
@@ -302,6 +379,11 @@ def constant(shape: Target, value: float, *, dtype: Any = None, device: Any = No
 
 def zeros(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
     """A parameter of zeros.
+
+    Args:
+        shape: Sizes; or a parameter, which gets the values.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
 
     Example:
         >>> import firebrick as fb
@@ -315,6 +397,11 @@ def zeros(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
 def ones(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
     """A parameter of ones.
 
+    Args:
+        shape: Sizes; or a parameter, which gets the values.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
+
     Example:
         >>> import firebrick as fb
         >>> fb.nn.initial.ones((2,)).tolist()
@@ -325,6 +412,14 @@ def ones(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
 
 def identity(shape: Target, *, dtype: Any = None, device: Any = None) -> Parameter:
     """A matrix [out, in] with ones on its diagonal.
+
+    Args:
+        shape: Sizes [out, in]; or a parameter, which gets the values.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
+
+    Raises:
+        ShapeError: The shape is not of two axes.
 
     Example:
         >>> import firebrick as fb
@@ -342,6 +437,15 @@ def identity(shape: Target, *, dtype: Any = None, device: Any = None) -> Paramet
 
 def dirac(shape: Target, groups: int = 1, *, dtype: Any = None, device: Any = None) -> Parameter:
     """Kernels [out, in / groups, size, …] of a convolution that passes its channels on, as many as there are.
+
+    Args:
+        shape: Sizes [out, in / groups, size, …]; or a parameter, which gets the values.
+        groups: Groups of the convolution; each passes its own channels on.
+        dtype: Floating dtype; the device's default float by default. Not for a parameter that is there.
+        device: Device of the parameter. Not for a parameter that is there.
+
+    Raises:
+        ShapeError: The shape has fewer than three axes, or ``groups`` does not divide out.
 
     Source: Zagoruyko, Komodakis, "DiracNets", arXiv:1706.00388.
 

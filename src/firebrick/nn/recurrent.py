@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import arange, asarray, zeros
+from firebrick.functions.conversion import asarray
+from firebrick.functions.creation import arange, zeros
 from firebrick.functions.elementwise import astype, less, where
 from firebrick.functions.movement import concat, expand_dims, permute_dims, reshape, split, stack
 from firebrick.nn.checks import check_choice, check_probability, check_shape, check_sizes

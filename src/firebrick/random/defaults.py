@@ -7,11 +7,13 @@ own, which draws elsewhere do not move: ``fb.random.seed(0); Model()`` gives the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from threading import RLock
 from typing import Any
 
 from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
+from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.random.generator import Generator, State
 
@@ -28,6 +30,9 @@ def seed(n: int) -> None:
 
     Args:
         n: Int in [0, 2^64).
+
+    Raises:
+        ConfigError: ``n`` is no such int.
 
     Example:
         >>> import firebrick as fb
@@ -89,10 +94,18 @@ def state() -> State:
 def set_state(saved: State) -> None:
     """Go to where ``state()`` was taken; generators of other devices start from the saved process's seed.
 
+    Args:
+        saved: What ``state()`` returned.
+
     Raises:
         ConfigError: It is no such state.
         DeviceError: It names a device that is not there.
     """
+    given: Any = saved
+    if not isinstance(given, Mapping) or not {"devices", "process", "initial"} <= set(given):
+        raise ConfigError(
+            "random.set_state: a state has devices, process and initial", f"{given!r:.120}", "pass what random.state() returned"
+        )
     devices = {find_device(name): s for name, s in saved["devices"].items()}
     made = {}
     for device, s in devices.items():
@@ -110,6 +123,16 @@ def set_state(saved: State) -> None:
 def uniform(shape: Any, low: float = 0.0, high: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Uniform numbers in [low, high) from the device's default generator; see ``Generator.uniform``.
 
+    Args:
+        shape: Sizes: an int or a tuple of ints.
+        low: Least value.
+        high: Upper bound; reached only where rounding does it.
+        dtype: Floating dtype; the device's default float by default.
+        device: Device or device string; the default device by default.
+
+    Raises:
+        DTypeError: The dtype is not floating, or the device cannot store it.
+
     Example:
         >>> import firebrick as fb
         >>> x = fb.random.uniform((100,), -1.0, 1.0)
@@ -122,6 +145,16 @@ def uniform(shape: Any, low: float = 0.0, high: float = 1.0, *, dtype: Any = Non
 def normal(shape: Any, mean: float = 0.0, std: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Normal numbers from the device's default generator; see ``Generator.normal``.
 
+    Args:
+        shape: Sizes: an int or a tuple of ints.
+        mean: Mean.
+        std: Standard deviation.
+        dtype: Floating dtype; the device's default float by default.
+        device: Device or device string; the default device by default.
+
+    Raises:
+        DTypeError: The dtype is not floating, or the device cannot store it.
+
     Example:
         >>> import firebrick as fb
         >>> fb.random.normal((2, 3), dtype=fb.float64).dtype
@@ -132,6 +165,17 @@ def normal(shape: Any, mean: float = 0.0, std: float = 1.0, *, dtype: Any = None
 
 def bernoulli(shape: Any, p: float = 0.5, *, device: Any = None) -> Tensor:
     """True with probability p, from the device's default generator; see ``Generator.bernoulli``.
+
+    Args:
+        shape: Sizes: an int or a tuple of ints.
+        p: Probability in [0, 1].
+        device: Device or device string; the default device by default.
+
+    Returns:
+        Bool tensor.
+
+    Raises:
+        ConfigError: p lies outside [0, 1].
 
     Example:
         >>> import firebrick as fb
@@ -144,6 +188,17 @@ def bernoulli(shape: Any, p: float = 0.5, *, device: Any = None) -> Tensor:
 def integers(shape: Any, low: int, high: int, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Integers in [low, high) from the device's default generator; see ``Generator.integers``.
 
+    Args:
+        shape: Sizes: an int or a tuple of ints.
+        low: Least value.
+        high: One more than the greatest value.
+        dtype: Integer dtype; the device's default by default.
+        device: Device or device string; the default device by default.
+
+    Raises:
+        ConfigError: The range is empty.
+        DTypeError: The dtype is no integer dtype, or does not hold the range.
+
     Example:
         >>> import firebrick as fb
         >>> fb.random.integers((3,), 5, 6).tolist()
@@ -154,6 +209,16 @@ def integers(shape: Any, low: int, high: int, *, dtype: Any = None, device: Any 
 
 def permutation(n: int, *, device: Any = None) -> Tensor:
     """0 … n - 1 in random order, from the device's default generator; see ``Generator.permutation``.
+
+    Args:
+        n: How many numbers, ≥ 0.
+        device: Device or device string; the default device by default.
+
+    Returns:
+        Tensor int64 [n].
+
+    Raises:
+        ConfigError: n is negative.
 
     Example:
         >>> import firebrick as fb

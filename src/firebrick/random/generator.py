@@ -111,6 +111,9 @@ class Generator:
     def set_state(self, state: State) -> None:
         """Go to where ``state()`` was taken.
 
+        Args:
+            state: What ``state()`` returned, of this generator or another.
+
         Raises:
             ConfigError: ``state`` is no state of a generator.
         """
@@ -131,6 +134,9 @@ class Generator:
         Args:
             stream: Its number in [0, 2^63): the same number always gives the same stream, and takes nothing from this
                 generator. None takes the next key of this generator.
+
+        Raises:
+            ConfigError: ``stream`` lies outside [0, 2^63).
         """
         if stream is None:
             return Generator(_whole(philox(self._next(), 0, 2)))
@@ -161,7 +167,11 @@ class Generator:
         return _key(self._seed, counter)
 
     def key(self, *, device: Any = None) -> Tensor:
-        """The next key, uint32 [4] (seed low, seed high, counter low, counter high), for ``random_bits`` and its like."""
+        """The next key, uint32 [4] (seed low, seed high, counter low, counter high), for ``random_bits`` and its like.
+
+        Args:
+            device: Device of the key; the default device by default.
+        """
         return _sent(self._next(), find_device(device))
 
     def _uniform(self, shape: tuple[int, ...], dt: DType, device: Device) -> Tensor:
@@ -272,10 +282,19 @@ class Generator:
         return _sent(np.asarray(host).astype(dt.np), goal)
 
     def permutation(self, n: int, *, device: Any = None) -> Tensor:
-        """The numbers 0 … n - 1 in random order, as int64 [n]: the stable order of n 64-bit words, computed on the host."""
-        if n < 0:
-            raise ConfigError("a permutation has a length ≥ 0", repr(n), "pass the number of samples")
-        words = philox(self._next(), 0, 2 * n).astype(np.uint64).reshape(n, 2)
+        """The numbers 0 … n - 1 in random order, as int64 [n]: the stable order of n 64-bit words, computed on the host.
+
+        Args:
+            n: How many numbers, ≥ 0.
+            device: Device of the result; the default device by default.
+
+        Raises:
+            ConfigError: n is no int ≥ 0.
+        """
+        given: Any = n
+        if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 0:
+            raise ConfigError("a permutation has a length ≥ 0", repr(n), "pass the number of samples, an int")
+        words = philox(self._next(), 0, 2 * int(n)).astype(np.uint64).reshape(n, 2)
         order = np.argsort(words[:, 0] << np.uint64(32) | words[:, 1], kind="stable").astype(np.int64)
         return _sent(order, find_device(device))
 

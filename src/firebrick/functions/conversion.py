@@ -1,0 +1,220 @@
+"""Data of others as tensors, and tensors for others: Python numbers and lists, NumPy arrays, and DLPack.
+
+NumPy arrays keep their dtype and Python numbers get the device's default one, unless another is named. Memory that was
+borrowed is never written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from firebrick.backends.dispatch import check_storable, wrap
+from firebrick.backends.registry import default_device, find_device
+from firebrick.core import dtypes
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.errors import ConfigError, DTypeError, OperandError, ShapeError
+from firebrick.core.hooks import hooks
+from firebrick.core.storage import BORROWED, Storage
+from firebrick.core.tensor import Tensor
+from firebrick.functions.elementwise import astype
+from firebrick.functions.movement import stack, to_device
+from firebrick.ops import OPS
+
+
+def default_dtype(kind: str, device: Device) -> DType:
+    """The device's default dtype of a kind, ``"int"`` or ``"float"``."""
+    found = device.backend.default_int(device) if kind == "int" else device.backend.default_float(device)
+    return as_dtype(found)
+
+
+def dtype_for(value: Any, dtype: Any, device: Device) -> DType:
+    """The dtype asked for, or the device's default for numbers of the value's kind."""
+    if dtype is not None:
+        return as_dtype(dtype)
+    kind = np.asarray(value).dtype.kind
+    if kind == "b":
+        return dtypes.bool_
+    if kind in "iu":
+        return default_dtype("int", device)
+    if kind == "c":
+        return dtypes.complex64 if default_dtype("float", device) is dtypes.float32 else dtypes.complex128
+    return default_dtype("float", device)
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor from Python scalars and nested lists, NumPy arrays, tensors, or anything that speaks DLPack.
+
+    Args:
+        obj: What to convert. A NumPy array keeps its dtype; Python numbers get the device's default float or int.
+        dtype: Dtype of the result. Nothing narrows unless this says so.
+        device: Device of the result; by default that of a tensor, else the default device.
+        copy: A NumPy array is copied unless False, which borrows its memory (host engines; never written) or raises.
+            A tensor that needs no cast and no move is returned itself unless True.
+
+    Raises:
+        ConfigError: copy is False, and the conversion needs a copy.
+        DTypeError: The device cannot store the dtype, or the object has none of Firebrick's dtypes.
+        OperandError: The object is no array, or is ragged.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.asarray([[1, 2], [3, 4]])
+        tensor([[1, 2],
+                [3, 4]], dtype=int64, device=cpu:0)
+    """
+    if isinstance(obj, Tensor):
+        x = obj if device is None else to_device(obj, device)
+        if dtype is not None and as_dtype(dtype) is not x.dtype:
+            if copy is False:
+                raise ConfigError(
+                    "asarray: a cast needs a copy, and copy=False forbids it", "copy=False", "leave copy out, or keep the dtype"
+                )
+            return astype(x, dtype)
+        if copy is False and x is not obj:
+            raise ConfigError("asarray: a move needs a copy, and copy=False forbids it", "copy=False", "leave copy out")
+        return astype(x, x.dtype) if copy and x is obj else x
+    goal = find_device(device)
+    if isinstance(obj, np.ma.MaskedArray):
+        raise OperandError("asarray takes arrays without a mask", "a NumPy masked array", "fill it first: x.filled(value)")
+    if isinstance(obj, (np.ndarray, np.generic)):
+        return _from_numpy(np.asarray(obj), dtype, goal, copy)
+    if isinstance(obj, (list, tuple)) and _has_tensors(obj):
+        return _stack(obj, dtype, goal if device is not None else None)
+    if not isinstance(obj, (bool, int, float, complex, list, tuple)) and hasattr(obj, "__dlpack__"):
+        x = from_dlpack(obj, device=device, copy=copy)
+        return x if dtype is None else astype(x, dtype, copy=False)
+    if copy is False:
+        raise ConfigError(
+            "asarray: Python objects are always copied, and copy=False forbids it", "copy=False", "leave copy out"
+        )
+    try:
+        host = np.asarray(obj)
+    except ValueError as e:
+        raise OperandError("asarray: nested lists must be rectangular", str(e), "pad the rows to one length") from None
+    if host.dtype.kind not in "biufc":
+        raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
+    if dtype is None and _has_numpy(obj):
+        dtype = as_dtype(host.dtype)
+    dt = dtype_for(host, dtype, goal)
+    check_range("asarray", host, dt)
+    return hooks.from_host(cast_host("asarray", host, dt), goal)  # type: ignore[no-any-return]
+
+
+def cast_host(where: str, host: np.ndarray[Any, Any], dt: DType) -> np.ndarray[Any, Any]:
+    """A host array as another dtype, by the rules of ``astype``."""
+    if host.dtype.kind == "c" and dt.kind != "complex":
+        given = f"{host.dtype} as {dt.name}"
+        raise DTypeError(f"{where}: complex numbers need a complex dtype", given, "take the real part first")
+    with np.errstate(all="ignore"):
+        return np.asarray(OPS["cast"].reference(host, dtype=dt))
+
+
+def check_range(where: str, host: np.ndarray[Any, Any], dt: DType) -> None:
+    if dt.is_integer and host.dtype.kind in "iu" and host.size:
+        info = dtypes.iinfo(dt)
+        low, high = int(host.min()), int(host.max())
+        if low < info.min or high > info.max:
+            want = f"{where}: values must lie in the range of {dt.name}, [{info.min}, {info.max}]"
+            raise DTypeError(want, f"{low} to {high}", "choose a wider dtype")
+
+
+def _has_numpy(obj: Any) -> bool:
+    """Whether a nested list holds NumPy values, which keep their dtype."""
+    if isinstance(obj, (list, tuple)):
+        return any(map(_has_numpy, obj))
+    return isinstance(obj, (np.ndarray, np.generic))
+
+
+def _has_tensors(obj: Any) -> bool:
+    """Whether a nested list holds tensors."""
+    return any(isinstance(o, Tensor) or (isinstance(o, (list, tuple)) and _has_tensors(o)) for o in obj)
+
+
+def _stack(obj: Any, dtype: Any, device: Device | None) -> Tensor:
+    """A nested list that holds tensors, as one tensor."""
+    parts = [o if isinstance(o, Tensor) else asarray(o, dtype=dtype, device=device) for o in obj]
+    if any(p.shape != parts[0].shape for p in parts):
+        shapes = ", ".join(str(p.shape) for p in parts)
+        raise ShapeError("asarray: tensors in a list need equal shapes", shapes[:80], "reshape or pad them")
+    return asarray(stack(parts), dtype=dtype, device=device)
+
+
+def _from_numpy(host: np.ndarray[Any, Any], dtype: Any, device: Device, copy: bool | None) -> Tensor:
+    """A NumPy array as a tensor that owns a copy, or borrows the memory if ``copy`` is False."""
+    own = dtypes.dtype_argument("asarray", host.dtype)
+    goal = own if dtype is None else dtypes.dtype_argument("asarray", dtype)
+    if copy is False:
+        if goal is not own or not host.dtype.isnative:
+            raise ConfigError(
+                "asarray: a cast needs a copy, and copy=False forbids it", "copy=False", "leave copy out, or keep the dtype"
+            )
+        check_storable(own, device)
+        native = device.backend.from_dlpack(host, device)
+        x = wrap(native, device.backend.describe(native), device)
+        x.storage = Storage(native, device._memory, 0, BORROWED)
+        return x
+    if goal is not own:
+        host = cast_host("asarray", host, goal)
+    return hooks.from_host(np.asarray(host, goal.np), device)  # type: ignore[no-any-return]
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor that borrows the memory of another library's array (never written by Firebrick), or copies it.
+
+    Args:
+        x: Object with ``__dlpack__``.
+        device: Device of the result: ``cpu`` for host memory by default, ``torch:cuda:0`` etc. for others.
+        copy: True to copy, False to raise where borrowing is impossible; by default it is copied only there.
+
+    Raises:
+        OperandError: x has no ``__dlpack__``, or lies where no engine of Firebrick can reach it.
+
+    Example:
+        >>> import firebrick as fb, numpy as np
+        >>> fb.from_dlpack(np.arange(3.0)).tolist()
+        [0.0, 1.0, 2.0]
+    """
+    if isinstance(x, Tensor):
+        return asarray(x, device=device, copy=copy)
+    if not hasattr(x, "__dlpack__"):
+        raise OperandError("from_dlpack takes an object with __dlpack__", type(x).__name__, "use fb.asarray")
+    kind, index = x.__dlpack_device__()
+    kind = int(kind)
+    if device is None:
+        named = {1: default_device() if default_device().engine in ("cpu", "numpy") else find_device("cpu"),
+                 2: f"torch:cuda:{index}", 8: "torch:mps", 14: f"torch:xpu:{index}"}  # fmt: skip
+        if kind not in named:
+            raise OperandError("DLPack memory must be on a device that an engine serves", f"device type {kind}", "copy it")
+        goal = find_device(named[kind])
+    else:
+        goal = find_device(device)
+    try:
+        native = goal.backend.from_dlpack(x, goal)
+    except (BufferError, RuntimeError, TypeError):
+        if copy is False or kind != 1:
+            raise
+        return asarray(np.array(np.from_dlpack(x)), device=goal)
+    made = wrap(native, goal.backend.describe(native), goal)
+    made.storage = Storage(native, goal._memory, 0, BORROWED)
+    return made if not copy else astype(made, made.dtype)
+
+
+def to_dlpack(x: Tensor, **kwargs: Any) -> Any:
+    """The DLPack capsule of a tensor; its memory counts as handed out from now on.
+
+    Args:
+        x: Tensor of any dtype that DLPack has.
+        **kwargs: Those of the standard's ``__dlpack__`` that were given: stream, max_version, dl_device, copy.
+    """
+    x.storage.export()
+    return x.device.backend.to_dlpack(x.storage.data, **kwargs)
+
+
+def dlpack_device(x: Tensor) -> tuple[int, int]:
+    """Where the memory of x lies: DLPack's (device type, device id)."""
+    found: tuple[int, int] = x.device.backend.dlpack_device(x.storage.data)
+    return found
