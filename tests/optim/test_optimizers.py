@@ -408,3 +408,13 @@ def test_a_state_with_a_part_missing_or_of_integers_is_refused_before_anything_c
     with pytest.raises(nn.StateError, match="no floating dtype"):
         opt.load_state_dict({**state, "moments": {**state["moments"], moment: whole}})
     assert opt.step == 1
+
+
+def test_an_optimizer_that_lacks_a_part_is_refused_by_the_parts_name() -> None:
+    class Half(optim.Optimizer):
+        @classmethod
+        def check(cls, s: object) -> None:
+            """No settings."""
+
+    with pytest.raises(TypeError, match=r"_new.*_scalars|_scalars.*_new"):
+        Half(fb.nn.Linear(1, 1), 0.1, None)

@@ -9,6 +9,7 @@ in float32, in which their moments are kept, and rounded once.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
@@ -36,7 +37,7 @@ Target = Module | Sequence[Parameter]
 Scalars = tuple[Tensor, ...]
 
 
-class Optimizer:
+class Optimizer(ABC):
     """Base of optimizers. A subclass names its ``moments``, checks its settings and writes ``_scalars`` and ``_new``.
 
     Args:
@@ -74,18 +75,18 @@ class Optimizer:
     # what subclasses write
 
     @classmethod
+    @abstractmethod
     def check(cls, s: Any) -> None:
         """Raise ConfigError for settings without meaning."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
         """0-d tensors that depend on nothing but t (the number of this update, from 1), the learning rate and the number of
         updates done, which schedules among the settings are functions of."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
         """New values of a parameter and of its moments."""
-        raise NotImplementedError
 
     def _kept(self, p: Tensor, s: Any) -> tuple[str, ...]:
         """The moments that a parameter has with these settings."""

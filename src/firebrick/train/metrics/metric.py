@@ -7,6 +7,7 @@ metric loaded from it goes on as if never interrupted.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ Array = np.ndarray[Any, Any]
 _MOST_PENDING = 512  # tensors kept before a metric reads them by itself
 
 
-class Metric:
+class Metric(ABC):
     """Base of metrics: a subclass writes ``update``, ``compute``, ``_zero`` (totals before the first batch) and ``_add``."""
 
     def __init__(self) -> None:
@@ -32,17 +33,17 @@ class Metric:
         self._pending = 0
         self._totals: dict[str, Any] = self._zero()
 
+    @abstractmethod
     def compute(self) -> Any:
         """The metric over everything so far."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _zero(self) -> dict[str, Any]:
         """The totals of nothing: numbers and arrays by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _add(self, values: Sequence[Array], samples: int) -> None:
         """Add to the totals what ``_hold`` kept of one batch."""
-        raise NotImplementedError
 
     def _hold(self, samples: int, *tensors: Tensor) -> None:
         """Keep the tensors of a batch until they are read."""

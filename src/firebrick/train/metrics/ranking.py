@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,13 +104,13 @@ class _Ranking(Metric):
             return math.nan
         return self._score(*_by_threshold(scores, positive))
 
+    @abstractmethod
     def _undefined(self, positives: int, samples: int) -> str:
         """What is missing to define it; empty if nothing is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _score(self, hits: Array, called: Array) -> float:
         """The metric from how many positives, and how many samples, reach each threshold, the highest first."""
-        raise NotImplementedError
 
 
 def _by_threshold(scores: Array, positive: Array) -> tuple[Array, Array]:
