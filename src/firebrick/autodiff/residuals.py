@@ -20,6 +20,10 @@ from firebrick.core.op import Op
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
+_DEEPEST = 16  # ops in a row that `balanced` computes again for one value
+_FLOPS, _BYTES = 2e10, 5e9  # a second's work of a small processor: it only weighs one kind of op against the other
+_SLACK = 0.9  # share of a budget that is kept when something has to be dropped
+
 
 class Memo(dict[Any, Any]):
     """What a backward pass has computed again: for each key the storages, until their last use.
@@ -36,11 +40,6 @@ class Memo(dict[Any, Any]):
         for key in (*keys, *self.brief):
             self.pop(key, None)
         self.brief.clear()
-
-
-_DEEPEST = 16  # ops in a row that `balanced` computes again for one value
-_FLOPS, _BYTES = 2e10, 5e9  # a second's work of a small processor: it only weighs one kind of op against the other
-_SLACK = 0.9  # share of a budget that is kept when something has to be dropped
 
 
 class Value(Protocol):
@@ -246,29 +245,27 @@ def _balanced(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
     rule_keeps = "inputs" in op.residuals
     again = op.bound == "memory" and op.name != "to_device"
     if again:
-        only_for_this = sum(
-            t.nbytes
-            for t, v in zip(inputs, values, strict=True)
-            if not (
-                rule_keeps or isinstance(v, Recipe) or (t.node is not None and t.node.op is None) or t.storage.root in _held
-            )
-        )
+        only_for_this = sum(t.nbytes for t, v in zip(inputs, values, strict=True) if not (rule_keeps or _kept_anyway(t, v)))
         depth = max((v.depth for v in values if isinstance(v, Recipe)), default=0)
         again = only_for_this < sum(t.nbytes for t in outputs) and depth < _DEEPEST
     results: tuple[Value, ...] = ()
     if again:
         key = object()
-        results = tuple(Recipe(op, values, node.params, t, i, key) for i, t in enumerate(outputs))
-        node.recipes = results
-        _held.update(t.storage.root for t, v in zip(inputs, values, strict=True) if isinstance(v, Saved))
+        node.recipes = results = tuple(Recipe(op, values, node.params, t, i, key) for i, t in enumerate(outputs))
     elif "outputs" in op.residuals:
         results = tuple(map(Saved, outputs))
         _held.update(t.storage.root for t in outputs)
+    if again or rule_keeps:
+        _held.update(t.storage.root for t, v in zip(inputs, values, strict=True) if isinstance(v, Saved))
     if rule_keeps:
         node.inputs = values
-        _held.update(t.storage.root for t, v in zip(inputs, values, strict=True) if isinstance(v, Saved))
     if "outputs" in op.residuals:
         node.outputs = results
+
+
+def _kept_anyway(t: Tensor, v: Value) -> bool:
+    """Whether a recipe that starts from an operand keeps no memory for itself: a recipe, a leaf, or what the tape holds."""
+    return isinstance(v, Recipe) or (t.node is not None and t.node.op is None) or t.storage.root in _held
 
 
 def _within(budget: Budget, node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
