@@ -119,7 +119,6 @@ class Op:
         view: Whether an engine may return memory of its first operand.
         broadcasts: Whether operands broadcast (cotangents are then summed back by autodiff).
         decompose: The same function written with other ops, or None.
-        order: Positions of the results that count when results are compared; all by default.
     """
 
     name: str

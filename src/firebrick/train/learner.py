@@ -364,7 +364,7 @@ class Learner:
         return Epoch(
             epoch=self.epoch + 1,
             step=self.step,
-            train_loss=values["train_loss"] or 0.0,
+            train_loss=measures.loss.compute(),
             train_accuracy=values["train_accuracy"],
             valid_loss=None,
             valid_accuracy=None,
