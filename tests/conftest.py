@@ -56,8 +56,8 @@ def seed() -> int:
 
 @pytest.fixture(autouse=True)
 def settings_as_they_were() -> Iterator[None]:
-    """No test leaves a setting changed."""
-    with config.scope():
+    """No test leaves a setting changed; graphs are checked after each pass."""
+    with config.scope(verify_graphs=True):
         yield
 
 

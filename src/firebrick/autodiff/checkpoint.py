@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any
 from weakref import ref
 
-from firebrick.autodiff.residuals import Budget, Memo, Value, save, strategy
+from firebrick.autodiff.residuals import Budget, Memo, Value, again, save, strategy
 from firebrick.autodiff.tape import Node, grad_mode, new_id, region
 from firebrick.core import trees
 from firebrick.core.aval import Aval
@@ -124,9 +124,9 @@ class Region:
         self.over = True
 
     def note_generator(self, generator: Any) -> None:
-        """Remember a generator's state before its first draw in this region."""
+        """Remember a generator's place before its first draw in this region."""
         if generator not in self.generators:
-            self.generators[generator] = generator.state()
+            self.generators[generator] = generator.place()
 
     def again(self) -> list[Storage]:
         """Run the function again and collect the storages of its residuals."""
@@ -137,18 +137,18 @@ class Region:
                 "use fb.grad or fb.value_and_grad there",
             )
         rerun = _Rerun(self.wanted)
-        now = {g: g.state() for g in self.generators}
+        now = {g: g.place() for g in self.generators}
         token, plain = region.set(rerun), strategy.set("none")
         try:
-            for g, state in self.generators.items():
-                g.set_state(state)
-            with grad_mode(True):
+            for g, place in self.generators.items():
+                g.go_back(place)
+            with grad_mode(True), again():
                 self.run()
         finally:
             region.reset(token)
             strategy.reset(plain)
-            for g, state in now.items():
-                g.set_state(state)
+            for g, place in now.items():
+                g.go_back(place)
         if len(rerun.kept) != len(self.wanted):
             raise _changed(f"{len(rerun.kept)} residuals instead of {len(self.wanted)}")
         return rerun.kept

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import ref
 
-from firebrick.autodiff.tape import Node
+from firebrick.autodiff.tape import Node, next_leaf_id
 from firebrick.core.bind import describe
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
 from firebrick.core.tensor import Tensor
@@ -28,6 +29,21 @@ class Gradients:
     def __init__(self, found: dict[Node, Tensor]) -> None:
         self._found = {node.leaf: g for node, g in found.items()}
         self._handles = {id(t): node.handle for node in found if (t := node.handle()) is not None}
+
+    @classmethod
+    def of(cls, pairs: list[tuple[Tensor, Tensor]]) -> Gradients:
+        """Gradients of handles as they are now."""
+        made = cls({})
+        for t, g in pairs:
+            t.leaf = t.leaf if t.leaf > 0 else next_leaf_id()
+            made._found[t.leaf] = g
+            made._handles[id(t)] = ref(t)
+        return made
+
+    def by_handle(self) -> list[tuple[Tensor, Tensor]]:
+        """(handle, gradient) pairs of the handles that still live and show what was differentiated."""
+        live = [t for known in self._handles.values() if (t := known()) is not None]
+        return [(t, self._found[t.leaf]) for t in live if t.leaf in self._found]
 
     def __len__(self) -> int:
         return len(self._found)

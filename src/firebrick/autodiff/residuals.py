@@ -8,7 +8,8 @@ again repeats the same op on the same bits, so gradients keep their bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 from weakref import WeakSet, ref
@@ -117,7 +118,8 @@ class Recipe:
         handles = tuple(handle(v, memo) for v in self.inputs)
         inferred = self.op.infer(*handles, **self.params)
         avals = (inferred,) if type(inferred) is Aval else inferred
-        results = tuple(t.storage for t in hooks.execute(self.op, handles, self.params, avals, None))
+        with again():
+            results = tuple(t.storage for t in hooks.execute(self.op, handles, self.params, avals, None))
         memo[self.key] = results
         if self.budget is not None:
             memo.brief.add(self.key)
@@ -202,6 +204,22 @@ def _lost(values: Iterable[Value]) -> float:
         total += v.seconds
         stack += [i for i in v.inputs if isinstance(i, Recipe) and not i.kept]
     return total
+
+
+@contextmanager
+def again() -> Iterator[None]:
+    """What runs in this block is computed a second time to save memory: a graph keeps it apart from the first time."""
+    trace = hooks.trace() if hooks.tracing else None
+    if trace is None:
+        yield
+        return
+    before = trace.region
+    trace.regions += 1
+    trace.region = trace.regions
+    try:
+        yield
+    finally:
+        trace.region = before
 
 
 strategy: ContextVar[str | Budget] = ContextVar("firebrick_checkpointing", default="none")

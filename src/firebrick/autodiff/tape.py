@@ -35,6 +35,11 @@ def new_id() -> int:
     return next(_ids)
 
 
+def next_leaf_id() -> int:
+    """A leaf id that no tensor has had."""
+    return next(_leaf_ids)
+
+
 def _nobody() -> None:
     return None
 

@@ -1,7 +1,8 @@
 """Engines, their contract, their registry and the global dispatch."""
 
 from firebrick.backends.contract import ACCELERATED, ARITHMETIC, STORAGE, Backend
-from firebrick.backends.dispatch import Dispatch, dispatch, explain_fallbacks, read
+from firebrick.backends.dispatch import Dispatch, dispatch, read
+from firebrick.backends.fallback import explain_fallbacks
 from firebrick.backends.registry import (
     default_device,
     devices,

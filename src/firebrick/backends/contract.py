@@ -11,20 +11,20 @@ whose entry says ``view=True``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from firebrick.compiler import Executable, Kernel, build, call
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import UnsupportedError
 from firebrick.core.op import Op
-from firebrick.ir import Graph, interpret
+from firebrick.ir import Graph
 
-Executable = Callable[..., tuple[Any, ...]]
 STORAGE, ARITHMETIC, ACCELERATED = "storage", "arithmetic", "accelerated"
 
 
@@ -191,17 +191,67 @@ class Backend:
         """
         raise self._unwritten("execute")
 
-    def compile(self, graph: Graph) -> Executable:
-        """A function of native arrays that runs a graph. Engines without a compiler interpret it, op by op.
+    def compile(self, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
+        """A program that runs a graph: ``executable(natives, begin=None)`` returns the outputs' native arrays.
+
+        Outputs share memory with no input, constant or other output. Only the inputs in ``executable.writes`` are written,
+        which the program takes over; ``begin()`` is called right before the first such write. Several threads may call one
+        executable at once.
+
+        Args:
+            graph: The program; what it takes and returns are native arrays of one device.
+            device: Where it runs; the engine's first device by default.
+            donate: Numbers of inputs that the caller gives up, so that their memory may be used again.
 
         Raises:
-            UnsupportedError: The engine lacks one of the graph's ops.
+            UnsupportedError: The engine lacks one of the graph's ops, and ``config.fallback`` forbids the host.
         """
-        known = graph.avals
-        for n in graph.nodes:
-            if not self.supports(n.op, tuple(known[i].dtype for i in n.inputs)):
-                raise UnsupportedError(f"{self.engine} has no kernel for {n.op.name}", str(n.avals), "run the op eagerly")
-        return lambda *inputs: interpret(graph, inputs, self.execute)
+        return build(self, graph, device or self.first_device(), donate)
+
+    def first_device(self) -> Device:
+        """The device that the engine's name stands for."""
+        from firebrick.backends.registry import find_device
+
+        platform = self.platforms[0]
+        return find_device(self.engine if platform == self.engine else f"{self.engine}:{platform}")
+
+    def kernel(
+        self,
+        op: Op,
+        operands: tuple[Aval, ...],
+        params: dict[str, Any],
+        results: tuple[Aval, ...],
+        device: Device | None,
+        known: tuple[np.ndarray[Any, Any] | None, ...],
+    ) -> Kernel:
+        """What ``compile`` runs for one node; by default ``execute``, or what stands in for an op that the engine lacks.
+
+        Args:
+            op: What to compute.
+            operands: Shape and dtype of each operand.
+            params: The op's parameters.
+            results: Shape and dtype of each result.
+            device: Where the program runs.
+            known: Values of operands that are constants of the program, None for others.
+        """
+        if self.supports(op, tuple(a.dtype for a in operands)):
+            return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
+        from firebrick.backends.fallback import substitute
+
+        packed = len(results) != 1 or type(op.infer(*operands, **params)) is not Aval
+        return call(substitute(op, operands, params, results, packed, device or self.first_device()), len(operands), {})
+
+    def around(self) -> tuple[str, dict[str, Any]] | None:
+        """A context manager in which a compiled program runs, as a Python expression and what its names stand for."""
+        return None
+
+    def told(self, error: Exception) -> Exception:
+        """An error of the engine's library in a compiled program, as the contract's: a failed allocation is a MemoryError."""
+        return error
+
+    def copy(self, native: Any) -> Any:
+        """A native copy that shares memory with nothing and may be written."""
+        raise self._unwritten("copy")
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         """For an elementwise op: a function of native arrays of equal, non-empty shape that does what ``execute`` does and

@@ -1,12 +1,13 @@
-"""``Verify`` and ``Profile``: decorators around an engine's ``execute``, switched on for a ``with`` block.
+"""``Verify`` and ``Profile``: decorators around an engine's ``execute`` and ``compile``, switched on for a ``with`` block.
 
 ``verify()`` holds every op that runs against its reference and names the first that differs. ``profile()`` counts calls and
-time by op. While one is on, its engine offers no fast kernels, so nothing escapes it.
+time by op. While one is on, its engine offers no fast kernels, and what it compiles checks or times itself node by node, so
+nothing escapes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter_ns
@@ -16,10 +17,14 @@ import numpy as np
 
 from firebrick.backends import registry
 from firebrick.backends.contract import Backend
+from firebrick.compiler import Begin, Executable, Step
+from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ExecutionError
 from firebrick.core.op import Op
-from firebrick.ops.accuracy import check_results, run_reference
+from firebrick.ir import Graph
+from firebrick.ops.accuracy import check_results, deviation, run_reference, widen
 
 
 class Decorator(Backend):
@@ -34,6 +39,7 @@ class Decorator(Backend):
         own = (
             "inner",
             "execute",
+            "compile",
             "fast_kernel",
             "name",
             "around",
@@ -42,6 +48,8 @@ class Decorator(Backend):
             "seeds",
             "report",
             "checked",
+            "check",
+            "count",
         )
         if name in own or name.startswith("__"):
             return object.__getattribute__(self, name)
@@ -71,21 +79,76 @@ class Verify(Decorator):
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
         arrays = tuple(np.array(self.inner.to_host(x)) for x in inputs)
         result = self.inner.execute(op, inputs, params, out)
-        results = result if type(result) is tuple else (result,)
+        self.check(op, arrays, params, result if type(result) is tuple else (result,))
+        return result
+
+    def check(
+        self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any], results: tuple[Any, ...], where: str = ""
+    ) -> None:
+        """Hold an op's results against the reference's for these operands."""
         want = run_reference(op, arrays, params)
         hosts = tuple(np.asarray(self.inner.to_host(r)) for r in results)
         worst = check_results(op, arrays, params, hosts, want)
         if not worst.ok:
             operands = ", ".join(f"{a.dtype}{list(a.shape)}" for a in arrays)
             raise VerificationError(
-                f"{op.name} on {self.engine} must agree with its reference",
+                f"{op.name} on {self.engine}{where} must agree with its reference",
                 f"{worst} (operands {operands}, params {params})",
                 "do not trust this engine's result; run on another one and report this",
                 op=op.name,
                 engine=self.engine,
             )
         self.checked += 1
-        return result
+
+    def compile(self, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
+        return _Verified(self.inner.compile(graph, device, donate), self)
+
+
+# results of a program may differ from those of its nodes one by one only in the order of long sums
+_PLAN_TOLERANCE = 256.0
+
+
+class _Verified(Executable):
+    """A program that is run as it is, then node by node with every result held against its reference."""
+
+    def __init__(self, program: Executable, verify: Verify) -> None:
+        self.__dict__.update(program.__dict__)
+        self._program, self._verify = program, verify
+
+    def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
+        backend = self._verify.inner
+        before = [backend.copy(x) if i in self.writes else x for i, x in enumerate(natives)]
+        found = self._program(natives, begin)
+        for position, (got, want) in enumerate(zip(found, self.stepwise(before, self._step), strict=True)):
+            exact, other = (np.asarray(backend.to_host(x)) for x in (want, got))
+            worst = deviation(other, widen(exact), _PLAN_TOLERANCE, _largest(exact))
+            if not worst.ok:
+                v = self.graph.outputs[position]
+                raise VerificationError(
+                    f"output {position} (%{v}) of a program on {self._verify.engine} must be what its nodes give one by one",
+                    f"{worst}, though each node agrees with its reference",
+                    "the program's memory plan is wrong: run with fb.disable_jit() and report this with executable.source",
+                    engine=self._verify.engine,
+                )
+        return found
+
+    def _step(self, step: Step, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        n = step.node
+        arrays = tuple(np.array(self._verify.inner.to_host(x)) for x in operands)
+        results = step.run(*operands)
+        if n.op.control is None:
+            label = f", {n.label}" if n.label else ""
+            where = f" (%{n.first}{label}, {n.line})" if n.line else f" (%{n.first}{label})"
+            self._verify.check(n.op, arrays, n.params, results, where)
+        return results
+
+
+def _largest(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """The largest finite magnitude of an inexact array, as the scale of its errors."""
+    if not as_dtype(x.dtype).is_inexact:
+        return None
+    sizes = np.abs(widen(x))
+    return np.full(x.shape, np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
 
 
 @dataclass
@@ -126,7 +189,13 @@ class Profile(Decorator):
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
         start = perf_counter_ns()
         result = self.inner.execute(op, inputs, params, out)
-        results = result if type(result) is tuple else (result,)
+        self.count(op, inputs, params, result if type(result) is tuple else (result,), start)
+        return result
+
+    def count(
+        self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], results: tuple[Any, ...], start: int
+    ) -> None:
+        """Add one call of an op, begun at ``start``, to the report."""
         outs = [self.inner.describe(r) for r in results]
         spent = perf_counter_ns() - start
         cost = op.cost([self.inner.describe(x) for x in inputs], outs, params)
@@ -135,7 +204,26 @@ class Profile(Decorator):
         row.time_ns += spent
         row.bytes += cost.bytes
         row.flops += cost.flops
-        return result
+
+    def compile(self, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
+        return _Profiled(self.inner.compile(graph, device), self)
+
+
+class _Profiled(Executable):
+    """A program run node by node with a clock; it writes no input."""
+
+    def __init__(self, program: Executable, profile: Profile) -> None:
+        self.__dict__.update(program.__dict__)
+        self._profile = profile
+
+    def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
+        return self.stepwise(natives, self._step)
+
+    def _step(self, step: Step, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        start = perf_counter_ns()
+        results = step.run(*operands)
+        self._profile.count(step.node.op, operands, step.node.params, results, start)
+        return results
 
 
 @contextmanager

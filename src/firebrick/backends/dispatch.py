@@ -1,12 +1,10 @@
 """``Dispatch``: the global backend. It routes each op by its operands' device and wraps what the engine returned.
 
-An op that an engine lacks is decomposed if its entry says how; otherwise it runs on the host, which ``FallbackWarning``
-announces once for each op and device, ``explain_fallbacks()`` lists and ``config.fallback = "error"`` forbids.
+An op that an engine lacks is decomposed if its entry says how; otherwise it runs on the host (see ``fallback.py``).
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,19 +13,16 @@ import numpy as np
 
 from firebrick.backends import registry, transfer
 from firebrick.backends.contract import STORAGE, Backend
+from firebrick.backends.fallback import on_host
 from firebrick.core.aval import Aval
-from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import DTypeError, ExecutionError, FallbackWarning, UnsupportedError
+from firebrick.core.errors import DTypeError, ExecutionError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
-from firebrick.core.storage import Storage
+from firebrick.core.storage import Absent, Storage
 from firebrick.core.tensor import Tensor
-
-_fallbacks: dict[tuple[str, str], int] = {}
-
 
 def wrap(native: Any, aval: Aval, device: Device, base: Storage | None = None) -> Tensor:
     """A handle on a native array that an engine returned, after checking that it is what was inferred."""
@@ -57,6 +52,7 @@ def execute(
 ) -> tuple[Tensor, ...]:
     """Run one op where its operands are; the results are new handles."""
     if op.name == "to_device":
+        check_present(inputs)
         return (transfer.move(inputs[0], params["device"]),)
     device = inputs[0].device
     engine: Backend = device.backend
@@ -67,6 +63,9 @@ def execute(
             result = engine.execute(op, natives, params, _hint(out, inputs))
         except MemoryError as e:
             raise transfer.out_of_memory(op.name, avals, device) from e
+        except Exception:
+            check_present(inputs)
+            raise
         results = result if type(result) is tuple else (result,)
         base = inputs[0].storage.root if op.view else None
         made = []
@@ -97,48 +96,9 @@ def execute(
 def _on_host(
     op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], device: Device
 ) -> tuple[Tensor, ...]:
-    key = (op.name, device.name)
-    if config.fallback == "error":
-        raise UnsupportedError(
-            f"{device} has no kernel for {op.name} on {', '.join(t.dtype.name for t in inputs)}",
-            "",
-            'allow it to run on the host with fb.config.fallback = "warn", or cast to a dtype the engine has',
-            op=op.name,
-        )
-    if key not in _fallbacks and config.fallback == "warn":
-        dtypes = ", ".join(t.dtype.name for t in inputs)
-        warnings.warn(
-            f"{op.name} on {dtypes} has no kernel on {device} and runs on the host, with copies both ways; "
-            'fb.explain_fallbacks() lists such ops, fb.config.fallback = "error" forbids them',
-            FallbackWarning,
-            stacklevel=5,
-        )
-    _fallbacks[key] = _fallbacks.get(key, 0) + 1
-    host = registry.backend("numpy")
-    natives = tuple(np.asarray(a) for a in device.backend.read([t.storage.data for t in inputs]))
-    result = host.execute(op, natives, params)
-    results = result if type(result) is tuple else (result,)
-    return tuple(wrap(device.backend.from_host(r, device), a, device) for r, a in zip(results, avals, strict=True))
-
-
-def explain_fallbacks() -> list[tuple[str, str, int]]:
-    """The ops that ran on the host because their engine lacks them, as (op, device, calls).
-
-    Returns:
-        One tuple for each op and device, in the order of their names; empty where every op ran on its device.
-
-    Example:
-        >>> import firebrick as fb
-        >>> y = fb.exp(fb.ones(2))
-        >>> any(op == "exp" for op, device, calls in fb.explain_fallbacks())
-        False
-    """
-    return [(op, device, n) for (op, device), n in sorted(_fallbacks.items())]
-
-
-def forget_fallbacks() -> None:
-    """Empty the list, so that each op warns again."""
-    _fallbacks.clear()
+    check_present(inputs)
+    natives = on_host(op, tuple(t.storage.data for t in inputs), params, avals, device, stacklevel=5)
+    return tuple(wrap(native, aval, device) for native, aval in zip(natives, avals, strict=True))
 
 
 def from_host(array: np.ndarray[Any, Any], device: Device) -> Tensor:
@@ -170,8 +130,17 @@ def check_storable(dt: DType, device: Device) -> None:
         )
 
 
+def check_present(tensors: Sequence[Tensor]) -> None:
+    """Raise what went wrong if a tensor has no values: it is one of a trace, or was being written by a program that failed."""
+    for t in tensors:
+        data = t.storage.data
+        if isinstance(data, Absent) and (error := data.why(t)) is not None:
+            raise error
+
+
 def to_host(x: Tensor) -> np.ndarray[Any, Any]:
     """The values as a read-only NumPy array; waits for the work that makes them."""
+    check_present((x,))
     host: np.ndarray[Any, Any] = x.device.backend.to_host(x.storage.data)
     if host.flags.writeable or host.base is not None:
         x.storage.export()
@@ -198,6 +167,7 @@ def read(tensors: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
     groups: dict[Device, list[int]] = {}
     for i, t in enumerate(tensors):
         groups.setdefault(t.device, []).append(i)
+    check_present(tensors)
     for device, places in groups.items():
         hosts = device.backend.read([tensors[i].storage.data for i in places])
         for i, host in zip(places, hosts, strict=True):

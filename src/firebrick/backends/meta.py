@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from firebrick.backends.contract import Backend
+from firebrick.compiler import Kernel
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
@@ -43,6 +44,21 @@ class MetaBackend(Backend):
 
     def supports(self, op: Op, dtypes: tuple[DType, ...]) -> bool:
         return True
+
+    def copy(self, native: Aval) -> Aval:
+        return native
+
+    def kernel(
+        self,
+        op: Op,
+        operands: tuple[Aval, ...],
+        params: dict[str, Any],
+        results: tuple[Aval, ...],
+        device: Device | None,
+        known: tuple[Any, ...],
+    ) -> Kernel:
+        packed = len(results) != 1 or type(op.infer(*operands, **params)) is not Aval
+        return Kernel("{result}", {"result": results if packed else results[0]})
 
     def execute(self, op: Op, inputs: tuple[Aval, ...], params: dict[str, Any], out: Aval | None = None) -> Any:
         return _inferred(op, inputs, params)

@@ -23,6 +23,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.op import KIND_TEXT, KINDS, Op
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
 
 _SCALARS = (bool, int, float, complex)
 _new = object.__new__
@@ -90,7 +91,14 @@ def binary(op: Op, x1: Any, x2: Any) -> Any:
         device = x1.device
         kernel, dtype = op.fast[device, x1.dtype, x2.dtype]
         shape = x1.shape
-        if x2.device is not device or shape != x2.shape or not shape or x1.node is not None or x2.node is not None:
+        if (
+            x2.device is not device
+            or shape != x2.shape
+            or not shape
+            or x1.node is not None
+            or x2.node is not None
+            or hooks.tracing
+        ):
             kernel = None
     except (KeyError, AttributeError, TypeError):
         kernel = None
@@ -114,7 +122,7 @@ def unary(op: Op, x: Any) -> Any:
     """``bind(op, (x,), {})``, with the fast path for an elementwise ``op``."""
     try:
         kernel, dtype = op.fast[x.device, x.dtype]
-        if not x.shape or x.node is not None:
+        if not x.shape or x.node is not None or hooks.tracing:
             kernel = None
     except (KeyError, AttributeError, TypeError):
         kernel = None
@@ -133,7 +141,7 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     names = op.operand_names(len(inputs))
     tensors = [t for t in inputs if isinstance(t, Tensor)]
     for name, t in zip(names, inputs, strict=True):
-        if not isinstance(t, Tensor) and (not isinstance(t, _SCALARS) or isinstance(t, np.generic)):
+        if not isinstance(t, (Tensor, Weak)) and (not isinstance(t, _SCALARS) or isinstance(t, np.generic)):
             raise not_a_tensor(op.name, name, t, tensors[0].device.name if tensors else None)
     if not tensors:
         raise OperandError(
@@ -156,10 +164,10 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             dt = beside[0].dtype
             for o in beside[1:]:
                 dt = promote(dt, o.dtype) or dt
-            if not scalar_fits(t, dt):
+            if not scalar_fits(t.kind(1) if isinstance(t, Weak) else t, dt):
                 raise scalar_misfit(op.name, t, dt)
         try:
-            out.append(constant(t, dt, tensors[0].device))
+            out.append((beside if isinstance(t, Weak) else constant)(t, dt, tensors[0].device))
         except DTypeError as e:
             raise DTypeError(f"{op.name}: {e.expected}", f"{names[i]}={e.received}", e.remedy, op=op.name) from None
     return tuple(out)
@@ -174,6 +182,8 @@ def _bool_dtype() -> DType:
 def constant(value: Any, dtype: DType, device: Any) -> Tensor:
     """A 0-d tensor of a Python scalar. Programs use few different ones, so their values are kept; the handle is new."""
     kind = type(value).__name__
+    if hooks.tracing:  # a trace has constants of its own
+        return _make(value, dtype, device)
     if kind == "float":
         return _constant(kind, value, copysign(1.0, value), dtype, device).detach()  # 0.0 equals -0.0
     return _constant(kind, value, 1.0, dtype, device).detach() if kind in ("int", "bool") else _make(value, dtype, device)
@@ -190,6 +200,16 @@ forget_constants = _constant.cache_clear  # when another engine takes over a dev
 
 
 def _make(value: Any, dtype: DType, device: Any) -> Tensor:
+    tensor: Tensor = hooks.from_host(host_scalar(value, dtype), device)
+    return tensor
+
+
+def host_scalar(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
+    """A Python scalar as a 0-d array of a dtype that it fits.
+
+    Raises:
+        DTypeError: It does not fit.
+    """
     if dtype.is_integer and not isinstance(value, bool):
         limits = np.iinfo(dtype.np)
         if not limits.min <= value <= limits.max:  # False for NaN
@@ -200,12 +220,10 @@ def _make(value: Any, dtype: DType, device: Any) -> Tensor:
             )
     try:
         with np.errstate(over="ignore"):  # a float too large for a narrow dtype is infinite, as in any cast
-            host = np.asarray(value, dtype.np)
+            return np.asarray(value, dtype.np)
     except OverflowError:
         received = f"an int of {value.bit_length()} bits"
         raise DTypeError(f"a Python int beside {dtype.name} must fit into a float", received, "use a smaller one") from None
-    tensor: Tensor = hooks.from_host(host, device)
-    return tensor
 
 
 def _promote(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -24,6 +24,11 @@ def _names(text: Any) -> tuple[str, ...]:
     return tuple(p.strip() for p in parts if p.strip())
 
 
+def _switch(value: Any) -> bool:
+    """On or off, as a bool or as the text of a variable."""
+    return {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}[str(value).strip().lower()]
+
+
 @dataclass(frozen=True)
 class Setting:
     """One setting: its default, how to read it, its choices and what it means."""
@@ -37,8 +42,11 @@ class Setting:
 SETTINGS = {
     "device": Setting("cpu", str, "default device of new tensors (a device string, or auto)"),
     "fallback": Setting("warn", str, "what to do when an op must run on the host", ("warn", "error", "silent")),
+    "jit": Setting(True, _switch, "whether functions under jit are traced and compiled"),
     "logical_devices": Setting(4, _count, "logical devices each host engine offers"),
     "require_engines": Setting((), _names, "engines that must be usable, comma separated"),
+    "torch_compile": Setting(False, _switch, "whether the torch engine hands compiled programs to torch.compile"),
+    "verify_graphs": Setting(False, _switch, "check every graph after each pass that changes it"),
 }
 
 
@@ -75,7 +83,7 @@ class Config:
         setting = SETTINGS[name]
         try:
             parsed = setting.parse(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, KeyError):
             raise ConfigError(f"{name}: {setting.meaning}", repr(value), f"the default is {setting.default!r}") from None
         if setting.choices and parsed not in setting.choices:
             raise ConfigError(f"{name} is one of {', '.join(setting.choices)}", repr(value), "use one of these")

@@ -76,6 +76,10 @@ class ConfigError(FirebrickError, ValueError):
     """A setting has an unknown name or value."""
 
 
+class GraphError(FirebrickError, ValueError):
+    """A graph breaks a rule that every graph keeps, or its text cannot be read."""
+
+
 class ExecutionError(FirebrickError, RuntimeError):
     """An engine failed while running an operation."""
 
@@ -98,6 +102,22 @@ class DeviceLostError(ExecutionError):
 
 class CollectiveTimeoutError(ExecutionError):
     """A collective operation waited too long for one of its ranks."""
+
+
+class TraceError(FirebrickError, RuntimeError):
+    """A function cannot be traced into a graph as it is written."""
+
+
+class DataDependentError(TraceError):
+    """Python needs the value of a tensor while a graph is made, when there are no values yet."""
+
+
+class LeakedTracerError(TraceError):
+    """A tensor of a trace is used after the trace, or outside it."""
+
+
+class StateChangedError(TraceError):
+    """A function under ``jit`` changed something that a graph cannot carry out."""
 
 
 class FallbackWarning(UserWarning):

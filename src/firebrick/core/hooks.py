@@ -25,9 +25,18 @@ class Hooks:
         from_host: ``(ndarray, device) -> Tensor`` copies, installed by ``backends.dispatch``.
         to_host: ``(tensor) -> ndarray`` waits and reads, installed by ``backends.dispatch``.
         methods: What operators and methods of ``Tensor`` call, by name, installed by ``functions``.
+        tracing: How many traces run in this process. While one does, ``graph.trace`` stands in for ``execute``,
+            ``from_host`` and ``to_host``, and every operation takes the general path.
+        capture: ``(tensor)`` tells a running trace that a handle is about to be read or rebound past ``bind``.
+        trace: ``() -> the trace of this context or None``.
+        version: Grows with every change of the structure of a module, an optimizer or another object whose class is
+            ``versioned``, and when a handle changes its shape, dtype or device.
     """
 
-    __slots__ = ("execute", "find_device", "from_host", "grad_enabled", "methods", "record", "to_host")
+    __slots__ = (
+        "capture", "execute", "find_device", "from_host", "grad_enabled", "methods", "record", "to_host", "trace", "tracing",
+        "version",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.execute: Callable[..., Any] = _absent
@@ -37,6 +46,17 @@ class Hooks:
         self.from_host: Callable[..., Any] = _absent
         self.to_host: Callable[..., Any] = _absent
         self.methods: dict[str, Callable[..., Any]] = {}
+        self.tracing = 0
+        self.version = 0
+        self.capture: Callable[..., Any] = _absent
+        self.trace: Callable[[], Any] = _absent
 
 
 hooks = Hooks()
+
+
+def changed(owner: Any, name: str) -> None:
+    """An attribute of an object whose class is ``versioned`` has been set, other than by rebinding a tensor."""
+    hooks.version += 1
+    if hooks.tracing and (trace := hooks.trace()) is not None:
+        trace.note(owner, name)

@@ -119,6 +119,8 @@ class Op:
         view: Whether an engine may return memory of its first operand.
         broadcasts: Whether operands broadcast (cotangents are then summed back by autodiff).
         decompose: The same function written with other ops, or None.
+        control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
+            them, and the kernel takes and returns native arrays like ``Backend.execute``.
     """
 
     name: str
@@ -139,6 +141,7 @@ class Op:
     view: bool = False
     broadcasts: bool = False
     decompose: Callable[..., Any] | None = None
+    control: Callable[..., Callable[..., Any]] | None = None
     differentiable: bool = field(init=False)
     fast: dict[Any, Any] = field(default_factory=dict, repr=False)
 

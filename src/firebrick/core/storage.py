@@ -15,6 +15,16 @@ from firebrick.core.device import Memory, PersistentMemory
 OWNED, BORROWED, EXPORTED = "owned", "borrowed", "exported"
 
 
+class Absent:
+    """In place of a buffer where there is none: a value of a trace, or memory that a failed program left half written."""
+
+    __slots__ = ()
+
+    def why(self, tensor: Any = None) -> Exception | None:
+        """The error for reading ``tensor``, whose storage holds this; None if it was worth waiting for and is there now."""
+        raise NotImplementedError
+
+
 class Storage:
     """A buffer of one device.
 

@@ -207,6 +207,8 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same values, untracked, as another handle."""
+        if hooks.tracing:
+            hooks.capture(self)
         return Tensor(self.storage, self.dtype, self.shape, self.device, self.label)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -217,6 +219,11 @@ class Tensor:
 
     def _rebind(self, to: Tensor) -> None:
         """Make this handle show ``to``; what other handles show stays as it is."""
+        if hooks.tracing:
+            hooks.capture(self)
+            hooks.capture(to)
+        if to.dtype is not self.dtype or to.shape != self.shape:
+            hooks.version += 1
         self.storage, self.dtype, self.shape = to.storage, to.dtype, to.shape
         self.node, self.slot = to.node, to.slot
         self.leaf = -abs(self.leaf)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.dispatch import check_storable, wrap
+from firebrick.backends.dispatch import check_present, check_storable, wrap
 from firebrick.backends.registry import default_device, find_device
 from firebrick.core import dtypes
 from firebrick.core.device import Device
@@ -210,6 +210,7 @@ def to_dlpack(x: Tensor, **kwargs: Any) -> Any:
         x: Tensor of any dtype that DLPack has.
         **kwargs: Those of the standard's ``__dlpack__`` that were given: stream, max_version, dl_device, copy.
     """
+    check_present((x,))
     x.storage.export()
     return x.device.backend.to_dlpack(x.storage.data, **kwargs)
 

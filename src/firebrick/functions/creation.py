@@ -25,6 +25,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
+from firebrick.functions.checks import check_range
 from firebrick.functions.conversion import cast_host, check_range, default_dtype, dtype_for
 from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import _list, broadcast_to, permute_dims, reshape
@@ -435,13 +436,7 @@ def one_hot(x: Tensor, /, num_classes: int, *, dtype: Any = dtypes.float32) -> T
     check_operand("one_hot", x, "integer")
     classes = whole("one_hot", "num_classes", num_classes, 0)
     goal = dtypes.dtype_argument("one_hot", dtype)
-    if x.size and x.device.engine != "meta":
-        host = hooks.to_host(x)
-        low, high = int(host.min()), int(host.max())
-        if low < 0 or high >= classes:
-            raise OutOfRangeError(
-                f"one_hot: indices must lie in [0, {classes})", f"{low} to {high} in {describe('x', x)}", "check the labels"
-            )
+    check_range("one_hot", "x", x, 0, classes, "check the labels")
     rows = astype(reshape(x, (*x.shape, 1)), dtypes.int64, copy=False)
     return astype(OPS["equal"](rows, arange(classes, dtype=dtypes.int64, device=x.device)), goal)
 

@@ -1,5 +1,7 @@
-"""Programs as data: graphs of op nodes and their reference interpreter."""
+"""Programs as data: graphs of op nodes, their reference interpreter, their verifier and their text forms."""
 
-from firebrick.ir.graph import Graph, Node, interpret
+from firebrick.ir.graph import CONSTANT, Graph, Node, interpret
+from firebrick.ir.serialize import from_json, to_json
+from firebrick.ir.verifier import verify_graph
 
-__all__ = ["Graph", "Node", "interpret"]
+__all__ = ["CONSTANT", "Graph", "Node", "from_json", "interpret", "to_json", "verify_graph"]

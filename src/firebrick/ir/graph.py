@@ -1,7 +1,6 @@
-"""``Graph``: a program as a list of op nodes in single-assignment form, and its reference interpreter.
+"""``Graph``: a program as data, a list of operations in static single assignment form.
 
-Values are numbered: first the inputs, then the constants, then each node's results in order. A graph lives on one device
-and holds no tensors, so an engine may compile it once and run it on any arrays of the same shapes and dtypes.
+Values are numbered: the inputs first, then the results of each node. Passes make new graphs and leave the old ones alone.
 """
 
 from __future__ import annotations
@@ -10,22 +9,54 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from firebrick.core.aval import Aval
+from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ShapeError
-from firebrick.core.op import Op
+from firebrick.core.op import Cost, Nondifferentiable, Op
 
 Execute = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
+CONSTANT = Op(
+    name="constant",
+    doc="An array that is part of the program.",
+    operands=(),
+    infer=lambda *, value: Aval(value.shape, as_dtype(value.dtype)),
+    reference=lambda *, value: value,
+    vjp=Nondifferentiable("a constant depends on nothing"),
+    residuals=(),
+    samples=lambda rng, dtype: [],
+    cost=lambda inputs, outputs, params: Cost(0.0, 0.0),
+    bound="memory",
+    fusion="none",
+    tolerance=0,
+)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Node:
-    """One operation: values ``inputs`` to values ``first``, ``first + 1``, … of shapes and dtypes ``avals``."""
+    """One operation: values ``inputs`` to values ``first``, ``first + 1``, … of shapes and dtypes ``avals``.
+
+    Attributes:
+        label: What the user calls the first result, where it has a name.
+        line: Where the user's program asks for it: ``file:line in function``.
+        region: Not 0 for what is computed again to save memory: nodes of different regions are never merged.
+    """
 
     op: Op
     inputs: tuple[int, ...]
     params: dict[str, Any]
     first: int
     avals: tuple[Aval, ...]
+    label: str | None = None
+    line: str | None = None
+    region: int = 0
+
+    @property
+    def results(self) -> range:
+        """Numbers of the results."""
+        return range(self.first, self.first + len(self.avals))
 
 
 @dataclass
@@ -36,6 +67,7 @@ class Graph:
         inputs: Shape and dtype of each input; they are values 0, 1, ….
         nodes: Operations in an order in which every operand is defined before it is used.
         outputs: Numbers of the results.
+        names: What the user calls each input (``x``, ``model.conv1.weight``), or nothing.
 
     Example:
         >>> import firebrick as fb
@@ -53,11 +85,17 @@ class Graph:
     inputs: list[Aval]
     nodes: list[Node] = field(default_factory=list)
     outputs: tuple[int, ...] = ()
+    names: list[str] = field(default_factory=list)
 
     @property
     def avals(self) -> list[Aval]:
         """Shape and dtype of every value."""
         return [*self.inputs, *(a for n in self.nodes for a in n.avals)]
+
+    @property
+    def size(self) -> int:
+        """How many values there are."""
+        return self.nodes[-1].first + len(self.nodes[-1].avals) if self.nodes else len(self.inputs)
 
     def add(self, op: Op, *inputs: int, **params: Any) -> tuple[int, ...]:
         """Append one operation; returns the numbers of its results.
@@ -73,26 +111,37 @@ class Graph:
         self.nodes.append(Node(op, inputs, params, len(known), avals))
         return tuple(range(len(known), len(known) + len(avals)))
 
+    def constant(self, value: np.ndarray[Any, Any]) -> int:
+        """Append an array that is part of the program; returns its number."""
+        return self.add(CONSTANT, value=value)[0]
+
+    def last_uses(self) -> dict[int, int]:
+        """For each value that a node uses and that is no output: the place of the last node that does."""
+        kept = set(self.outputs)
+        return {i: k for k, n in enumerate(self.nodes) for i in n.inputs if i not in kept}
+
     def __str__(self) -> str:
-        lines = [f"%{i}: {a}" for i, a in enumerate(self.inputs)]
-        for n in self.nodes:
-            names = ", ".join(f"%{n.first + k}: {a}" for k, a in enumerate(n.avals))
-            args = [f"%{i}" for i in n.inputs] + [f"{k}={v}" for k, v in n.params.items()]
-            lines.append(f"{names} = {n.op.name}({', '.join(args)})")
-        return "\n".join([*lines, "return " + ", ".join(f"%{i}" for i in self.outputs)])
+        from firebrick.ir.text import show
+
+        return show(self)
 
 
 def interpret(graph: Graph, inputs: Sequence[Any], execute: Execute) -> tuple[Any, ...]:
-    """Run a graph node by node with ``execute(op, inputs, params)``; values are dropped after their last use."""
+    """Run a graph node by node with ``execute(op, inputs, params)``; values are dropped after their last use.
+
+    Constants reach ``execute`` as an op without operands: ``constant(value=array)``.
+    """
     if len(inputs) != len(graph.inputs):
         raise ShapeError("a graph takes its inputs in order", f"{len(inputs)} of {len(graph.inputs)}", "pass each one")
-    last = {i: k for k, n in enumerate(graph.nodes) for i in n.inputs}
+    last = graph.last_uses()
+    kept = set(graph.outputs)
     values: dict[int, Any] = dict(enumerate(inputs))
     for k, n in enumerate(graph.nodes):
         result = execute(n.op, tuple(values[i] for i in n.inputs), n.params)
         for slot, value in enumerate(result if type(result) is tuple else (result,)):
-            values[n.first + slot] = value
+            if n.first + slot in last or n.first + slot in kept:
+                values[n.first + slot] = value
         for i in set(n.inputs):
-            if last[i] == k and i not in graph.outputs:
+            if last.get(i) == k:
                 values.pop(i, None)
     return tuple(values[i] for i in graph.outputs)

@@ -7,8 +7,8 @@ from typing import Any
 
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.errors import DTypeError, OutOfRangeError, ShapeError
-from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
+from firebrick.functions.checks import check_range
 from firebrick.functions.elementwise import astype, equal, maximum, not_equal, where
 from firebrick.functions.indexing import in_default_int, take
 from firebrick.functions.linear import matmul
@@ -266,13 +266,5 @@ def _checked_indices(layer: str, indices: Any, count: int) -> Tensor:
         raise not_a_tensor(layer, "indices", indices, None)
     if not indices.dtype.is_integer:
         raise DTypeError(f"{layer}: indices need an integer dtype", describe("indices", indices), "cast them to fb.int64")
-    if indices.size and indices.device.engine != "meta":
-        values = hooks.to_host(indices)
-        low, high = int(values.min()), int(values.max())
-        if low < 0 or high >= count:
-            raise OutOfRangeError(
-                f"{layer}: indices lie in [0, {count})",
-                f"{describe('indices', indices)} from {low} to {high}",
-                "check them (tokens, categories) against the number of rows",
-            )
+    check_range(layer, "indices", indices, 0, count, "check them (tokens, categories) against the number of rows")
     return in_default_int(indices)

@@ -22,6 +22,7 @@ from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DeviceMismatchError, DTypeError, ShapeError
+from firebrick.core.hooks import changed, hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
 from firebrick.nn import saved
@@ -50,6 +51,8 @@ class Module:
         ([2.0], ['factor'])
     """
 
+    versioned = True  # every change of its attributes raises hooks.version
+    unwatched = frozenset({"_path"})  # names for messages, which no result depends on
     training: bool = True
     _path: str | None = None  # from the root that first named it; "" for a root
 
@@ -140,11 +143,16 @@ class Module:
             held._rebind(value.detach())
             return
         object.__setattr__(self, name, value)
+        changed(self, name)
         path = name if not self._path else f"{self._path}.{name}"
         if isinstance(value, (Parameter, Buffer)):
             value.label = value.label or path
         elif isinstance(value, Module) and self._path is not None:
             value._name(path)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        changed(self, name)
 
     def _name(self, path: str) -> None:
         """Label every parameter, buffer and part with its path from the root, first names first."""
@@ -235,6 +243,7 @@ class Module:
     def _switch(self, training: bool) -> Self:
         for _, m in self.modules():
             object.__setattr__(m, "training", training)
+            changed(m, "training")
         return self
 
     def freeze(self) -> Self:
@@ -265,6 +274,7 @@ class Module:
         for t, m in zip(tensors, moved, strict=True):
             t._rebind(m)
             t.device = goal
+        hooks.version += 1
         return self
 
     def astype(self, dtype: Any) -> Self:

@@ -12,7 +12,7 @@ import numpy as np
 
 from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.errors import DTypeError
-from firebrick.core.hooks import hooks
+from firebrick.core.hooks import changed, hooks
 from firebrick.core.tensor import Tensor
 
 
@@ -33,14 +33,24 @@ class Parameter(Tensor):
         False
     """
 
-    __slots__ = ("frozen",)
+    __slots__ = ("_frozen",)
 
     def __init__(self, value: Tensor, *, frozen: bool = False, label: str | None = None) -> None:
         _check("Parameter", value)
         if value.dtype.kind != "float":
             raise DTypeError("a parameter has a floating dtype", describe("value", value), "keep other tensors in nn.Buffer")
         super().__init__(value.storage, value.dtype, value.shape, value.device, label or value.label)
-        self.frozen = frozen
+        self._frozen = frozen
+
+    @property
+    def frozen(self) -> bool:
+        """Whether gradients and updates leave it out."""
+        return self._frozen
+
+    @frozen.setter
+    def frozen(self, on: bool) -> None:
+        self._frozen = on
+        changed(self, "frozen")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         return Parameter(self.detach(), frozen=self.frozen)

@@ -103,10 +103,14 @@ def spread(g: Any, r: Any) -> Any:
     return broadcast_to(reshape(g, shape=reduced_shape(shape, r.params["axes"], True)), shape=shape)
 
 
+PAIRWISE = 128
+"""Up to so many elements, adding one by one errs little."""
+
+
 def pairwise_sum(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     """NumPy's sum, always by pairs: NumPy itself adds one by one where memory is not contiguous."""
     count = size_of(x.shape[a] for a in axes)
-    if x.dtype.kind in "fc" and count > 128:
+    if x.dtype.kind in "fc" and count > PAIRWISE:
         kept = tuple(i for i in range(x.ndim) if i not in axes)
         rows = np.transpose(x, kept + axes).reshape(*(x.shape[i] for i in kept), count)
         total = np.sum(np.ascontiguousarray(rows), axis=-1, dtype=x.dtype)

@@ -25,7 +25,7 @@ _REQUIRED = (
     "tolerance",
     "dtypes",
 )
-_OPTIONAL = ("complex_tolerance", "scale", "view", "broadcasts", "decompose")
+_OPTIONAL = ("complex_tolerance", "scale", "view", "broadcasts", "decompose", "control")
 _CHOICES = {
     "bound": ("compute", "memory"),
     "fusion": ("map", "row", "contract", "window", "scatter", "move", "opaque"),

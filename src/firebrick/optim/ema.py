@@ -13,6 +13,7 @@ from firebrick.core.bind import constant
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32
 from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.hooks import changed
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, minimum
 from firebrick.nn import StateError
@@ -45,6 +46,8 @@ class EMA:
         (0.5, 1.0)
     """
 
+    versioned = True
+
     def __init__(self, model: Target, decay: float = 0.999, *, warmup: bool = False) -> None:
         check_range("EMA", "decay", decay, 0.0, 1.0)
         self.decay, self.warmup = float(decay), warmup
@@ -52,6 +55,10 @@ class EMA:
         self._averages: dict[str, Tensor] = {}
         self._step: Tensor | None = None
         self.reset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        changed(self, name)
 
     def reset(self) -> None:
         """Begin anew from the parameters as they are."""
@@ -87,8 +94,8 @@ class EMA:
                 if rest is None:
                     rest = rests[dt, p.device] = self._rest(dt, p.device)
                 a = self._beside(name, p)
-                self._averages[name] = a + (astype(p.detach(), dt, copy=False) - a) * rest
-            self._step = self._step + constant(1, self._step.dtype, self._step.device)
+                a._rebind(a + (astype(p.detach(), dt, copy=False) - a) * rest)
+            self._step._rebind(self._step + constant(1, self._step.dtype, self._step.device))
 
     def _rest(self, dt: DType, device: Device) -> Tensor:
         """1 - d."""
@@ -100,9 +107,13 @@ class EMA:
         return 1.0 - minimum(constant(self.decay, dt, device), (t + 1.0) / (t + 10.0))
 
     def _beside(self, name: str, p: Tensor) -> Tensor:
+        """The average of a parameter, on its device."""
         a = self._averages[name]
         dt = _wide(p.dtype)
-        return a if a.device is p.device and a.dtype is dt else astype(a, dt, copy=False).to(p.device).detach()
+        if a.device is not p.device or a.dtype is not dt:
+            a = self._averages[name] = astype(a, dt, copy=False).to(p.device).detach()
+            changed(self, "_averages")
+        return a
 
     @contextmanager
     def applied(self) -> Iterator[None]:

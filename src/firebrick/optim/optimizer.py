@@ -24,10 +24,11 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DeviceMismatchError, GradientError, OperandError, ShapeError
-from firebrick.core.hooks import hooks
+from firebrick.core.hooks import changed, hooks
 from firebrick.core.tensor import Tensor
-from firebrick.functions.creation import full, zeros
+from firebrick.functions.creation import full
 from firebrick.functions.elementwise import astype, expm1, log
+from firebrick.graph.trace import new_state
 from firebrick.nn import Module, Parameter, StateError
 from firebrick.optim.groups import Rows, group_from_state, group_state, make_groups
 from firebrick.optim.rates import constant as constant_rate
@@ -55,6 +56,7 @@ class Optimizer(ABC):
         ConfigError: There is no parameter, or a setting has no meaning.
     """
 
+    versioned = True  # every change of its attributes raises hooks.version
     moments: ClassVar[tuple[str, ...]] = ()
     scalar_moments: ClassVar[tuple[str, ...]] = ()  # those of the moments that are one number a parameter
 
@@ -67,10 +69,13 @@ class Optimizer(ABC):
         self.schedule = schedule(lr)
         self.groups = make_groups(type(self).__name__, self._parameters, settings, groups, self.check)
         self._moments: dict[str, dict[str, Tensor]] = {m: {} for m in self.moments}
-        self._missed: dict[str, int] = {}
-        self._constants: dict[tuple[float, DType, Device], Tensor] = {}
+        self._missed: dict[str, Tensor] = {}
         home = self._parameters[0][1].device
         self._step = constant(0, as_dtype(home.backend.default_int(home)), home)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        changed(self, name)
 
     # what subclasses write
 
@@ -117,12 +122,8 @@ class Optimizer(ABC):
         return g + p * self._constant(weight_decay, p) if weight_decay else g
 
     def _constant(self, value: float, like: Tensor) -> Tensor:
-        """A 0-d constant beside ``like``, made once."""
-        key = (value, like.dtype, like.device)
-        found = self._constants.get(key)
-        if found is None:
-            found = self._constants[key] = constant(value, like.dtype, like.device)
-        return found
+        """A 0-d constant beside ``like``."""
+        return constant(value, like.dtype, like.device)
 
     # updating
 
@@ -175,18 +176,22 @@ class Optimizer(ABC):
         before = self._step
         after = before + self._constant(1, before)
         group_of = {n: i for i, group in enumerate(self.groups) for n in group.names}
-        shared: dict[tuple[int, Device, DType, int], Scalars] = {}
+        one = self._constant(1, before)
+        shared: dict[tuple[int, Device, DType, str | None], Scalars] = {}
         for (name, p), g in zip(self._parameters, found, strict=True):
-            missed = self._missed.get(name, 0)
+            missed = self._missed.get(name)
             if g is None:
-                self._missed[name] = missed + 1
+                if missed is None:
+                    missed = self._missed[name] = new_state(lambda: constant(0, before.dtype, before.device))
+                    changed(self, "_missed")
+                missed._rebind(missed + one)
                 continue
             dt = p.dtype if p.dtype.itemsize >= 4 else float32
-            key = (group_of[name], p.device, dt, missed)
+            key = (group_of[name], p.device, dt, None if missed is None else name)
             group = self.groups[key[0]]
             scalars = shared.get(key)
             if scalars is None:
-                t = astype((after if not missed else after - missed).to(p.device), dt)
+                t = astype((after if missed is None else after - missed).to(p.device), dt)
                 step = astype(before.to(p.device), dt)
                 lr = (group.schedule or self.schedule)(step)
                 if group.lr_scale != 1.0:
@@ -211,10 +216,12 @@ class Optimizer(ABC):
             m = held.get(name)
             if m is None:
                 shape, start = () if moment in self.scalar_moments else p.shape, self._start(moment, s)
-                m = zeros(shape, dtype=dt, device=p.device) if not start else full(shape, start, dtype=dt, device=p.device)
+                m = new_state(lambda s=shape, v=start: full(s, v, dtype=dt, device=p.device))  # type: ignore[misc]
                 held[name] = m
+                changed(self, "_moments")
             elif m.device is not p.device or m.dtype is not dt:
                 m = held[name] = astype(m, dt, copy=False).to(p.device).detach()
+                changed(self, "_moments")
             out.append(m)
         return out
 
@@ -235,7 +242,10 @@ class Optimizer(ABC):
 
     @learning_rate.setter
     def learning_rate(self, lr: float | Schedule) -> None:
-        self.schedule = schedule(lr)
+        rate = schedule(lr)
+        if isinstance(rate, constant_rate) and isinstance(self.schedule, constant_rate):
+            rate.stand_for(self.schedule)
+        self.schedule = rate
 
     @property
     def settings(self) -> Any:
@@ -255,7 +265,7 @@ class Optimizer(ABC):
             "groups": [group_state(g) for g in self.groups],
             "schedule": to_state(self.schedule),
             "step": self._step.detach(),
-            "missed": {n: k for n, k in self._missed.items() if k},
+            "missed": {n: k for n, t in self._missed.items() if (k := int(t))},
             "moments": {m: {n: t.detach() for n, t in held.items()} for m, held in self._moments.items()},
         }
 
@@ -307,7 +317,7 @@ class Optimizer(ABC):
         rebuilt = [group_from_state(g, own) for g, own in zip(state["groups"], self.groups, strict=True)]
         rate = from_state(state["schedule"], self.schedule)
         self.groups, self.schedule = rebuilt, rate
-        self._missed = {n: int(k) for n, k in state["missed"].items()}
+        self._missed = {n: constant(int(k), step.dtype, step.device) for n, k in state["missed"].items()}
         self._moments, self._step = moments, step
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ the rate as data and never recompiles when it changes. As small dataclasses they
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log as log_
 from math import pi
@@ -14,8 +14,10 @@ from typing import Any
 
 from firebrick.core.bind import constant as scalar
 from firebrick.core.errors import ConfigError
+from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, clip, cos, floor, greater_equal, less, log, pow, where
+from firebrick.graph.trace import new_state
 
 
 def check_rates(where_: str, **rates: Any) -> None:
@@ -39,6 +41,16 @@ def _power(base: float, exponent: Tensor) -> Tensor:
     return pow(_number(base, exponent), exponent)
 
 
+def shown_as(shown: dict[Any, Tensor], rate: float, like: Tensor) -> Tensor:
+    """A rate as a tensor that lasts: compiled steps read it at each run."""
+    key = like.dtype, like.device
+    found = shown.get(key)
+    if found is None:
+        found = shown[key] = new_state(lambda: scalar(rate, *key))
+        hooks.version += 1
+    return found
+
+
 @dataclass(frozen=True)
 class constant:
     """The same rate at every step.
@@ -52,13 +64,21 @@ class constant:
         0.5
     """
 
+    unwatched = frozenset({"lr"})  # compiled steps read it from a tensor
+
     lr: float
+    _shown: dict[Any, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_rates("constant", lr=self.lr)
 
     def __call__(self, step: Tensor) -> Tensor:
-        return _number(self.lr, step)
+        return shown_as(self._shown, self.lr, step).detach()
+
+    def stand_for(self, other: constant) -> None:
+        """Give the rate wherever another one gave its own, so that a compiled step goes on with this one."""
+        for dtype, device in other._shown:
+            self._shown[dtype, device] = scalar(self.lr, dtype, device)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import clip, less, where
 from firebrick.nn import StateError
 from firebrick.optim import rates
-from firebrick.optim.rates import check_count, check_rates, constant
+from firebrick.optim.rates import check_count, check_rates, constant, shown_as
 
 Schedule = Callable[[Tensor], Tensor]
 
@@ -155,6 +155,8 @@ class reduce_on_plateau:
         0.5
     """
 
+    unwatched = frozenset({"rate", "best", "waited", "cooling"})  # compiled steps read the rate from a tensor
+
     lr: float
     factor: float = 0.1
     patience: int = 10
@@ -186,12 +188,8 @@ class reduce_on_plateau:
         return isinstance(other, reduce_on_plateau) and _plain_fields(self) == _plain_fields(other)
 
     def __call__(self, step: Tensor) -> Tensor:
-        key = (step.dtype, step.device)
-        shown = self._shown.get(key)
-        if shown is None:
-            assert self.rate is not None
-            shown = self._shown[key] = scalar(self.rate, step.dtype, step.device)
-        return shown * 1.0  # a handle of its own: what becomes of the result does not reach the rate
+        assert self.rate is not None
+        return shown_as(self._shown, self.rate, step).detach()  # what becomes of the result does not reach the rate
 
     def observe(self, metric: float) -> float:
         """Take the next value of the metric; returns the rate from now on. NaN is never better."""

@@ -7,15 +7,17 @@ own, which draws elsewhere do not move: ``fb.random.seed(0); Model()`` gives the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import Any
 
 from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
 from firebrick.core.errors import ConfigError
+from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
-from firebrick.random.generator import Generator, State
+from firebrick.graph.jit import AMBIENT
+from firebrick.random.generator import Generator, State, _rows
 
 _INITIAL = 0  # stream number of initial parameters
 
@@ -69,6 +71,14 @@ def default_generator(device: Any = None) -> Generator:
         elif goal not in _generators:
             _generators[goal] = Generator(_seed_of(_root))
         return _generators[goal]
+
+
+def _find(generator: Generator) -> Callable[[], Generator]:
+    """How a compiled function finds a generator again: a device's default one by its device, since ``seed`` makes a new one."""
+    for device, known in _generators.items():
+        if known is generator:
+            return lambda: default_generator(device)
+    return lambda: generator
 
 
 def initial_generator() -> Generator:
@@ -226,3 +236,7 @@ def permutation(n: int, *, device: Any = None) -> Tensor:
         [0, 1, 2, 3]
     """
     return default_generator(device).permutation(n, device=device)
+
+
+hooks.methods["find_generator"] = _find
+AMBIENT.append(_rows.get)

@@ -25,7 +25,7 @@ from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32, float64, iinfo, int64
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import ConfigError, DTypeError
+from firebrick.core.errors import ConfigError, DTypeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
@@ -95,6 +95,7 @@ class Generator:
     """
 
     __slots__ = ("__weakref__", "_counter", "_lock", "_seed")
+    __jit_leaf__ = True  # read anew at each run of a compiled function
 
     def __init__(self, seed: int) -> None:
         self._seed = _check_seed(seed)
@@ -158,13 +159,49 @@ class Generator:
     # draws
 
     def _next(self) -> np.ndarray[Any, Any]:
+        """The next key, on the host."""
+        if hooks.trace() is not None:
+            raise UnsupportedError(
+                "under jit, random numbers are drawn on the device",
+                "a draw on the host: a permutation, integers of a range above 2^31, or Generator.fork",
+                "draw them before the call and pass them in",
+            )
+        return self._take(1)[0]
+
+    def _take(self, count: int) -> np.ndarray[Any, Any]:
+        """The next ``count`` keys, uint32 [count, 4]."""
         inside = region.get()
         if inside is not None:  # fb.checkpoint repeats the draws of its region
             inside.note_generator(self)
         with self._lock:
             counter = self._counter
-            self._counter = counter + 1
-        return _key(self._seed, counter)
+            self._counter = counter + count
+        return np.stack([_key(self._seed, counter + i) for i in range(count)])
+
+    def _next_on(self, device: Device) -> Tensor:
+        """The next key on a device; inside a trace, one that each run takes anew."""
+        trace = hooks.trace()
+        if trace is None:
+            return _sent(self._take(1)[0], device)
+        inside = region.get()
+        if inside is not None:
+            inside.note_generator(self)
+        key: Tensor = trace.key(self, hooks.methods["find_generator"](self), device)
+        return key
+
+    def place(self) -> int:
+        """How many keys have been taken; inside a trace, how many of them by the trace."""
+        trace = hooks.trace()
+        return self._counter if trace is None else trace.drawn(self)
+
+    def go_back(self, place: int) -> None:
+        """Draw again from a place on."""
+        trace = hooks.trace()
+        if trace is not None:
+            trace.draw_again(self, place)
+            return
+        with self._lock:
+            self._counter = place
 
     def key(self, *, device: Any = None) -> Tensor:
         """The next key, uint32 [4] (seed low, seed high, counter low, counter high), for ``random_bits`` and its like.
@@ -172,10 +209,10 @@ class Generator:
         Args:
             device: Device of the key; the default device by default.
         """
-        return _sent(self._next(), find_device(device))
+        return self._next_on(find_device(device))
 
     def _uniform(self, shape: tuple[int, ...], dt: DType, device: Device) -> Tensor:
-        found: Tensor = random_uniform(_sent(self._next(), device), shape=shape, offset=_first(shape), dtype=dt)
+        found: Tensor = random_uniform(self._next_on(device), shape=shape, offset=_first(shape), dtype=dt)
         return found
 
     def uniform(
@@ -274,7 +311,7 @@ class Generator:
             raise DTypeError(f"the range must fit {dt.name}", f"[{low}, {high})", "choose a wider dtype")
         pairs, place = (*sizes, 2), _first((*sizes, 2)) if sizes else 0
         if span <= 1 << 31 and high <= 1 << 63:
-            w = astype(random_bits(_sent(self._next(), goal), shape=pairs, offset=place), int64)
+            w = astype(random_bits(self._next_on(goal), shape=pairs, offset=place), int64)
             r = w[..., 0] * span + floor_divide(w[..., 1] * span, _TWO_32)
             return astype(floor_divide(r, _TWO_32) + int(low), dt, copy=False)
         words = philox(self._next(), place, math.prod(pairs)).reshape(pairs).astype(object)

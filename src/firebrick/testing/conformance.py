@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.dispatch import explain_fallbacks, read
+from firebrick.backends.dispatch import read
+from firebrick.backends.fallback import explain_fallbacks
 from firebrick.backends.registry import find_device
 from firebrick.core.aval import Aval
 from firebrick.core.bind import binary, bind, unary

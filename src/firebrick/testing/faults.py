@@ -6,7 +6,7 @@ takes it away again; the conformance suite must name the op at fault, and pass o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +14,10 @@ import numpy as np
 
 from firebrick.backends.numpy.engine import HostBackend
 from firebrick.backends.registry import find_device, register_backend, unregister_backend
+from firebrick.compiler import Executable, choose, plan_memory, write
 from firebrick.core.device import Device
 from firebrick.core.op import Op
+from firebrick.ir import Graph
 from firebrick.ops import OPS
 from firebrick.ops.declare import Array
 
@@ -40,6 +42,43 @@ class FaultyBackend(HostBackend):
 
     def fast_kernel(self, op: Op, dtypes: tuple[Any, ...]) -> None:
         return None
+
+
+class CarelessBackend(HostBackend):
+    """A host engine whose plans write an elementwise result over its first operand though that is used again later."""
+
+    engine = ENGINE
+    platforms = (ENGINE,)
+
+    def compile(self, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
+        kernels = choose(self, graph, device)
+        plan = plan_memory(graph, kernels, donate)
+        avals = graph.avals
+        for p, k in enumerate(plan.order):
+            n, kernel = graph.nodes[k], kernels[k]
+            if kernel is None or kernel.into is None or n.inputs[0] < len(graph.inputs) or avals[n.inputs[0]] != n.avals[0]:
+                continue
+            if any(n.inputs[0] in graph.nodes[later].inputs for later in plan.order[p + 1 :]):
+                plan.into[k] = n.inputs[0]
+                break
+        return write(self, graph, kernels, plan, device)
+
+
+@contextmanager
+def careless() -> Iterator[Device]:
+    """A device of an engine whose compiled programs reuse memory that is still needed.
+
+    Example:
+        >>> from firebrick.testing import faults
+        >>> with faults.careless() as device:
+        ...     device.name
+        'faulty:0'
+    """
+    register_backend(CarelessBackend())
+    try:
+        yield find_device(ENGINE)
+    finally:
+        unregister_backend(ENGINE)
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from firebrick.ops.declare import Array
 from firebrick.ops.indexing import total
 
 _SMALL = 32_000_000  # multiplications and additions of one product
+# OpenBLAS itself does not split products up to this size (interface/gemm.c: SMP_THRESHOLD_MIN * GEMM_MULTITHREAD_THRESHOLD)
+_NEVER_SPLIT = 4 * 65536
 
 _lock = Lock()
 
@@ -50,15 +52,37 @@ def alone(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
 _IN_VECTORS, _IN_MATRICES = 1024, 32768
 
 
+def _longest(m: int, n: int) -> int:
+    """How many products to a sum one call of the BLAS may add up."""
+    return _IN_VECTORS if 1 in (m, n) and (m, n) != (1, 1) else _IN_MATRICES
+
+
+def is_one_product(shape1: tuple[int, ...], shape2: tuple[int, ...]) -> bool:
+    """Whether ``matmul`` of two matrices of floats is one call of NumPy's."""
+    return shape1[1] <= _longest(shape1[0], shape2[1])
+
+
+def keeps_alone(m: int, k: int, n: int) -> bool:
+    """Whether a product of floats must be kept on one thread: not too large, and not so small that it is anyway."""
+    work = m * k * n
+    return work <= _SMALL and (work > _NEVER_SPLIT or 1 in (m, n))
+
+
+def single_product(x1: Array, x2: Array, out: Array | None = None) -> Array:
+    """NumPy's matmul on one thread."""
+    found: Array = alone(np.matmul, x1, x2, out)
+    return found
+
+
 def matmul(x1: Array, x2: Array) -> Array:
     """NumPy's matmul of stacks of matrices; a stack times one matrix is one product, and long sums are cut into blocks."""
     if x2.ndim == 2 and x1.ndim > 2 and x1.size:
         return matmul(x1.reshape(-1, x1.shape[-1]), x2).reshape(*x1.shape[:-1], x2.shape[-1])
     (m, k), n = x1.shape[-2:], x2.shape[-1]
-    most = _IN_VECTORS if 1 in (m, n) and (m, n) != (1, 1) else _IN_MATRICES
+    most = _longest(m, n)
     if k > most and x1.dtype.kind in "fc":
         blocks = [matmul(x1[..., i : i + most], x2[..., i : i + most, :]) for i in range(0, k, most)]
         return total(np.stack(blocks))
-    if x1.dtype.kind not in "fc" or m * k * n > _SMALL:
-        return np.asarray(np.matmul(x1, x2))
-    return np.asarray(alone(np.matmul, x1, x2))
+    if x1.dtype.kind in "fc" and keeps_alone(m, k, n):
+        return np.asarray(alone(np.matmul, x1, x2))
+    return np.asarray(np.matmul(x1, x2))

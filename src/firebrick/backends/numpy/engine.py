@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.contract import ARITHMETIC, STORAGE, Backend
+from firebrick.backends.numpy.calls import settle, widened
 from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
+from firebrick.compiler import Kernel
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
-from firebrick.core.dtypes import _BY_NP, DType, bfloat16, float16, float32
+from firebrick.core.dtypes import _BY_NP, DType, bfloat16, dtype, float16, float32
 from firebrick.core.op import Op
 from firebrick.ops import OPS
 
@@ -103,6 +105,30 @@ class HostBackend(Backend):
         if out is not None and isinstance(KERNELS.get(op.name), np.ufunc):
             return kernel(*inputs, out=out)
         return _as_arrays(kernel(*inputs, **params))
+
+    def kernel(
+        self,
+        op: Op,
+        operands: tuple[Aval, ...],
+        params: dict[str, Any],
+        results: tuple[Aval, ...],
+        device: Device | None,
+        known: tuple[np.ndarray[Any, Any] | None, ...],
+    ) -> Kernel:
+        if type(self).execute is not HostBackend.execute:  # an engine with an execute of its own
+            return super().kernel(op, operands, params, results, device, known)
+        stored = operands[-1].dtype.np
+        if stored not in _STORED or op.name in _MOVES:
+            return settle(op, operands, params, results)
+        wide = dtype(_STORED[stored])
+        inside = tuple(Aval(a.shape, wide) if a.dtype.np == stored else a for a in operands)
+        return widened(settle(op, inside, params, results), operands, stored, wide.np, _narrow)
+
+    def around(self) -> tuple[str, dict[str, Any]]:
+        return 'errstate(all="ignore")', {"errstate": np.errstate}
+
+    def copy(self, native: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.array(native, order="C")
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         kernel = KERNELS.get(op.name)

@@ -41,6 +41,12 @@ def integer_matmul(x1: Any, x2: Any) -> Any:
 _THIN, _IN_THIN, _IN_OTHERS = 16, 256, 32768
 
 
+def is_one_product(shape1: tuple[int, ...], shape2: tuple[int, ...], inexact: bool) -> bool:
+    """Whether ``matmul`` on the CPU is one call of PyTorch's."""
+    (m, k), n = shape1[-2:], shape2[-1]
+    return not inexact or k <= (_IN_THIN if m < _THIN or n < _THIN else _IN_OTHERS)
+
+
 @in_float32_on_cpu
 def matmul(x1: Any, x2: Any) -> Any:
     """Matrix product over the last two axes; long sums are cut into blocks, so that errors do not grow with the length."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import platform as host_platform
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -19,12 +19,14 @@ import numpy as np
 
 from firebrick.backends.contract import ACCELERATED, ARITHMETIC, STORAGE, Backend
 from firebrick.backends.torch.capability import missing_capability
+from firebrick.compiler import Executable, Kernel
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, bfloat16, complex128, float16, float32, float64, int64, uint16, uint32, uint64
 from firebrick.core.errors import ExecutionError
 from firebrick.core.op import Op
+from firebrick.ir import Graph
 
 _STORED_ONLY = frozenset({uint16, uint32, uint64})
 # lowest compute capability with matrix units for a dtype
@@ -48,6 +50,14 @@ class TorchBackend(Backend):
     @cached_property
     def _kernels(self) -> ModuleType:
         return importlib.import_module("firebrick.backends.torch.kernels")
+
+    @cached_property
+    def _calls(self) -> ModuleType:
+        return importlib.import_module("firebrick.backends.torch.calls")
+
+    @cached_property
+    def _inductor(self) -> ModuleType:
+        return importlib.import_module("firebrick.backends.torch.inductor")
 
     # what there is
 
@@ -187,6 +197,33 @@ class TorchBackend(Backend):
             return self._kernels.run(op, inputs, params, out)
         except RuntimeError as e:
             raise self._told(e) from e
+
+    def compile(self, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
+        if not config.torch_compile:
+            return super().compile(graph, device, donate)
+        made: Executable = self._inductor.Inductor(super().compile(graph, device))
+        return made
+
+    def kernel(
+        self,
+        op: Op,
+        operands: tuple[Aval, ...],
+        params: dict[str, Any],
+        results: tuple[Aval, ...],
+        device: Device | None,
+        known: tuple[np.ndarray[Any, Any] | None, ...],
+    ) -> Kernel:
+        own = type(self).execute is TorchBackend.execute
+        if device is None or not own or not self.supports(op, tuple(a.dtype for a in operands)):
+            return super().kernel(op, operands, params, results, device, known)
+        found: Kernel = self._calls.settle(op, operands, params, device.platform, known)
+        return found
+
+    def told(self, error: Exception) -> Exception:
+        return self._told(error) if isinstance(error, RuntimeError) else error
+
+    def copy(self, native: Any) -> Any:
+        return native.clone(memory_format=self._torch.contiguous_format)
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         kernel: Callable[..., Any] | None = self._kernels.fast_kernel(op, dtypes)

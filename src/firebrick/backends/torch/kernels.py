@@ -25,7 +25,7 @@ KERNELS: dict[str, Kernel] = {
 
 UNSIGNED = frozenset({uint16, uint32, uint64})
 _BYTES = {TORCH[d]: torch.uint8 for d in (float8_e4m3fn, float8_e5m2)}
-_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64, **_BYTES}
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64, **_BYTES}
 _OWN = frozenset({"cast", "random_bits", "random_uniform"})
 _BITWISE = frozenset({
     "reshape", "permute", "broadcast_to", "slice", "flip", "split", "to_device", "pad", "concat", "take", "gather", "scatter",
@@ -50,7 +50,7 @@ def supports(op: Op, dtypes: tuple[DType, ...]) -> bool:
 def run(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
     """Run one op; ``out`` is written if the kernel can, and is the result then."""
     for x in inputs:
-        if x.dtype in _SIGNED:
+        if x.dtype in SIGNED:
             return _run_unsigned(op, inputs, params)
     if out is not None and op.name in elementwise.INTO:
         return elementwise.INTO[op.name](*inputs, out=out)
@@ -59,7 +59,7 @@ def run(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None
 
 def _run_unsigned(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
     kernel = KERNELS[op.name]
-    unsigned = next((d for d in _values(op, tuple(x.dtype for x in inputs)) if d in _SIGNED), None)
+    unsigned = next((d for d in _values(op, tuple(x.dtype for x in inputs)) if d in SIGNED), None)
     if unsigned is None or op.name in _OWN:
         return kernel(*inputs, **params)
     moves = op.name in _BITWISE or unsigned in _BYTES
@@ -68,7 +68,7 @@ def _run_unsigned(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> An
         params = {**params, "value": value.view(np.uint8) if unsigned in _BYTES else value.astype(np.int64)}
     held = tuple(
         x if x.dtype is not unsigned or op.operand(i).name == "indices"
-        else x.view(_SIGNED[unsigned]) if moves else x.to(torch.int64)
+        else x.view(SIGNED[unsigned]) if moves else x.to(torch.int64)
         for i, x in enumerate(inputs)
     )  # fmt: skip
     result = kernel(*held, **params)

@@ -140,12 +140,16 @@ def _running(kernel: Kernel) -> Kernel:
     return run
 
 
+LONG = 1024
+"""Axes longer than this are moved to the end before a softmax."""
+
+
 def _normalised(kernel: Any) -> Kernel:
     """Softmax or its logarithm. Along another axis than the last, PyTorch adds up one term after the other, so long
     axes are moved there."""
 
     def run(x: Any, *, axis: int) -> Any:
-        if axis != x.ndim - 1 and x.shape[axis] > 1024:
+        if axis != x.ndim - 1 and x.shape[axis] > LONG:
             return kernel(x.movedim(axis, -1), -1).movedim(-1, axis)
         return kernel(x, axis)
 

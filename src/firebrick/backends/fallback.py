@@ -1,0 +1,116 @@
+"""Ops that an engine lacks: announced, counted, and run on the host.
+
+``FallbackWarning`` announces each op and device once, ``explain_fallbacks()`` lists them and ``config.fallback = "error"``
+forbids them. Eager execution and compiled programs share this file.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from firebrick.backends import registry
+from firebrick.core.aval import Aval
+from firebrick.core.config import config
+from firebrick.core.device import Device
+from firebrick.core.errors import ExecutionError, FallbackWarning, UnsupportedError
+from firebrick.core.op import Op
+
+if TYPE_CHECKING:
+    from firebrick.backends.contract import Backend
+
+_fallbacks: dict[tuple[str, str], int] = {}
+
+
+def refuse(op: Op, operands: tuple[Aval, ...], device: Device) -> None:
+    """Raise UnsupportedError if the settings forbid the host."""
+    if config.fallback == "error":
+        raise UnsupportedError(
+            f"{device} has no kernel for {op.name} on {', '.join(a.dtype.name for a in operands)}",
+            "",
+            'allow it to run on the host with fb.config.fallback = "warn", or cast to a dtype the engine has',
+            op=op.name,
+        )
+
+
+def on_host(
+    op: Op, natives: tuple[Any, ...], params: dict[str, Any], avals: tuple[Aval, ...], device: Device, stacklevel: int
+) -> tuple[Any, ...]:
+    """Run one op on the host: native arrays of ``device`` in, native arrays of ``device`` out."""
+    backend: Backend = device.backend
+    operands = tuple(backend.describe(x) for x in natives)
+    refuse(op, operands, device)
+    key = (op.name, device.name)
+    if key not in _fallbacks and config.fallback == "warn":
+        dtypes = ", ".join(a.dtype.name for a in operands)
+        warnings.warn(
+            f"{op.name} on {dtypes} has no kernel on {device} and runs on the host, with copies both ways; "
+            'fb.explain_fallbacks() lists such ops, fb.config.fallback = "error" forbids them',
+            FallbackWarning,
+            stacklevel=stacklevel + 1,
+        )
+    _fallbacks[key] = _fallbacks.get(key, 0) + 1
+    result = registry.backend("numpy").execute(op, tuple(np.asarray(a) for a in backend.read(natives)), params)
+    made = []
+    for r, aval in zip(result if type(result) is tuple else (result,), avals, strict=True):
+        native = backend.from_host(r, device)
+        if backend.describe(native) != aval:
+            raise ExecutionError(f"{op.name} on the host must return {aval}", str(backend.describe(native)), "report this")
+        made.append(native)
+    return tuple(made)
+
+
+def substitute(
+    op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], packed: bool, device: Device
+) -> Callable[..., Any]:
+    """What a compiled program runs for an op that the engine of ``device`` lacks: its decomposition, or the host.
+
+    Raises:
+        UnsupportedError: There is no decomposition, and the settings forbid the host.
+    """
+    if op.decompose is None:
+        refuse(op, operands, device)
+
+    def run(*natives: Any) -> Any:
+        if op.decompose is None:
+            made = on_host(op, natives, params, results, device, stacklevel=5)
+        else:
+            made = decomposed(op, natives, params, device)
+        return made if packed else made[0]
+
+    return run
+
+
+def decomposed(op: Op, natives: tuple[Any, ...], params: dict[str, Any], device: Device) -> tuple[Any, ...]:
+    """Run one op as the others that its entry is made of."""
+    from firebrick.backends.dispatch import wrap
+
+    tensors = [wrap(x, device.backend.describe(x), device) for x in natives]
+    for t in tensors:
+        t.storage.export()  # the operands are not ours to write
+    assert op.decompose is not None
+    result = op.decompose(*tensors, **params)
+    return tuple(t.storage.data for t in (result if type(result) is tuple else (result,)))
+
+
+def explain_fallbacks() -> list[tuple[str, str, int]]:
+    """The ops that ran on the host because their engine lacks them, as (op, device, calls).
+
+    Returns:
+        One tuple for each op and device, in the order of their names; empty where every op ran on its device.
+
+    Example:
+        >>> import firebrick as fb
+        >>> y = fb.exp(fb.ones(2))
+        >>> any(op == "exp" for op, device, calls in fb.explain_fallbacks())
+        False
+    """
+    return [(op, device, n) for (op, device), n in sorted(_fallbacks.items())]
+
+
+def forget_fallbacks() -> None:
+    """Empty the list, so that each op warns again."""
+    _fallbacks.clear()

@@ -1,0 +1,173 @@
+"""What a compiled program runs for an op on NumPy arrays: an expression with everything settled that does not depend on values.
+
+The results have the same bits as those of ``HostBackend.execute``: the same NumPy functions in the same order, without the
+choices between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from firebrick.backends.numpy import blas
+from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
+from firebrick.compiler.kernel import ANY, KEPT, ROWS, Kernel, call
+from firebrick.core.aval import Aval
+from firebrick.core.op import Op
+from firebrick.ops.declare import size_of
+from firebrick.ops.movement import key_of
+from firebrick.ops.reduction import PAIRWISE
+
+Operands = tuple[Aval, ...]
+
+# references that are one ufunc on real operands
+_PLAIN: dict[str, np.ufunc] = {
+    **REAL_UFUNCS, "floor_divide": np.floor_divide, "remainder": np.remainder, "isnan": np.isnan, "isinf": np.isinf,
+    "isfinite": np.isfinite,
+}  # fmt: skip
+# references that are one ufunc on real floating operands
+_FLOATING: dict[str, np.ufunc] = {"pow": np.power, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}
+
+
+def _ufunc(op: Op, operands: Operands) -> np.ufunc | None:
+    kernel: Any = KERNELS.get(op.name)
+    kinds = {a.dtype.kind for a in operands}
+    if kernel is None and "complex" not in kinds:
+        kernel = _PLAIN.get(op.name)
+    if kernel is None and kinds == {"float"}:
+        kernel = _FLOATING.get(op.name)
+    return kernel if isinstance(kernel, np.ufunc) else None
+
+
+# with a destination, NumPy's maximum and minimum take a microsecond longer, which only memory that is in no cache is worth
+_SLOW_INTO = frozenset({np.maximum, np.minimum})
+_WORTH = 1 << 18  # bytes
+
+
+def apply(ufunc: np.ufunc, operands: Operands, result: Aval) -> Kernel:
+    """A ufunc on all operands."""
+    args = ", ".join(f"{{{i}}}" for i in range(len(operands)))
+    worth = ufunc not in _SLOW_INTO or result.nbytes >= _WORTH
+    return Kernel(f"{{f}}({args})", {"f": ufunc}, f"{{f}}({args}, {{out}})" if worth else None, layout=KEPT)
+
+
+def _relu(x: Aval, **_: Any) -> Kernel:
+    names: dict[str, Any] = {"f": np.maximum, "zero": np.zeros((), x.dtype.np)}
+    return Kernel("{f}({0}, {zero})", names, "{f}({0}, {zero}, {out})" if x.nbytes >= _WORTH else None, layout=KEPT)
+
+
+def _sum(x: Aval, *, axes: tuple[int, ...], keepdims: bool) -> Kernel:
+    count = size_of(x.shape[a] for a in axes)
+    kept = tuple(i for i in range(x.ndim) if i not in axes)
+    names: dict[str, Any] = {"reduce": np.add.reduce, "axes": axes, "dtype": x.dtype.np, "keepdims": keepdims}
+    if x.dtype.kind not in ("float", "complex") or count <= PAIRWISE:
+        return Kernel("{reduce}({0}, {axes}, {dtype}, None, {keepdims})", names, layout=KEPT)
+    rows = (*(x.shape[i] for i in kept), count)
+    moved = "{0}" if kept + axes == tuple(range(x.ndim)) else "{0}.transpose({order})"
+    whole = moved if rows == x.shape and moved == "{0}" else f"{moved}.reshape({{rows}})"
+    names |= {"order": kept + axes, "rows": rows, "contiguous": np.ascontiguousarray}
+    expr = f"{{reduce}}({{contiguous}}({whole}), -1, {{dtype}})"
+    if keepdims:
+        names["shape"] = tuple(1 if i in axes else d for i, d in enumerate(x.shape))
+        expr += ".reshape({shape})"
+    return Kernel(expr, names, layout=ROWS)
+
+
+def _mean(x: Aval, *, axes: tuple[int, ...], keepdims: bool) -> Kernel:
+    summed = _sum(x, axes=axes, keepdims=keepdims)
+    count = np.asarray(size_of(x.shape[a] for a in axes), x.dtype.np)
+    return Kernel(f"{{divide}}({summed.expr}, {{count}})", {**summed.names, "divide": np.divide, "count": count}, layout=summed.layout)
+
+
+def _matmul(x1: Aval, x2: Aval) -> Kernel:
+    kind = x1.dtype.kind
+    inexact = kind in ("float", "complex")
+    if x1.ndim == x2.ndim == 2 and (not inexact or blas.is_one_product(x1.shape, x2.shape)):
+        alone = inexact and blas.keeps_alone(x1.shape[0], x1.shape[1], x2.shape[1])
+        names: dict[str, Any] = {"matmul": blas.single_product if alone else np.matmul}
+        return Kernel("{matmul}({0}, {1})", names, "{matmul}({0}, {1}, {out})", elementwise=False, layout=ROWS)
+    return Kernel("{matmul}({0}, {1})", {"matmul": blas.matmul}, layout=ROWS)
+
+
+def _cast(x: Aval, *, dtype: Any) -> Kernel | None:
+    if x.dtype.kind in ("float", "storage") and dtype.is_integer:
+        return None
+    return Kernel("{0}.astype({dtype})", {"dtype": dtype.np}, layout=KEPT)
+
+
+def _where(condition: Aval, x1: Aval, x2: Aval) -> Kernel:
+    return Kernel("{where}({0}, {1}, {2})", {"where": np.where}, layout=KEPT)
+
+
+def _clip(x: Aval, low: Aval, high: Aval) -> Kernel:
+    names: dict[str, Any] = {"minimum": np.minimum, "maximum": np.maximum}
+    into = "{minimum}({maximum}({0}, {1}), {2}, {out})" if x.nbytes >= _WORTH else None
+    return Kernel("{minimum}({maximum}({0}, {1}), {2})", names, into, layout=KEPT)
+
+
+def _reshape(x: Aval, *, shape: tuple[int, ...]) -> Kernel:
+    return Kernel("{0}.reshape({shape})", {"shape": shape}, layout=KEPT)
+
+
+def _permute(x: Aval, *, axes: tuple[int, ...]) -> Kernel:
+    return Kernel("{0}.transpose({axes})", {"axes": axes}, layout=KEPT if axes == tuple(range(x.ndim)) else ANY)
+
+
+def _broadcast_to(x: Aval, *, shape: tuple[int, ...]) -> Kernel:
+    return Kernel("{f}({0}, {shape})", {"f": np.broadcast_to, "shape": shape}, layout=KEPT)
+
+
+def _slice(x: Aval, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> Kernel:
+    expr = "{0}[{key}]" + ("" if shape is None else ".reshape({shape})")
+    layout = KEPT if all(s > 0 for s in steps) else ANY
+    return Kernel(expr, {"key": key_of(starts, stops, steps), "shape": shape}, layout=layout)
+
+
+def _concat(*xs: Aval, axis: int) -> Kernel:
+    return Kernel(f"{{f}}(({''.join(f'{{{i}}}, ' for i in range(len(xs)))}), {{axis}})", {"f": np.concatenate, "axis": axis}, layout=KEPT)
+
+
+_SETTLED: dict[str, Callable[..., Kernel | None]] = {
+    "relu": _relu, "sum": _sum, "mean": _mean, "matmul": _matmul, "cast": _cast, "where": _where, "clip": _clip,
+    "reshape": _reshape, "permute": _permute, "broadcast_to": _broadcast_to, "slice": _slice, "concat": _concat,
+}  # fmt: skip
+
+# kernels that give row-major results whatever their operands
+_IN_ROWS = frozenset({"conv", "conv_weight", "index_add", "gelu", "gelu_gradient", "erf", "scatter", "scatter_add", "pad", "split"})
+
+
+def settle(op: Op, operands: Operands, params: dict[str, Any], results: Operands) -> Kernel:
+    """The kernel of an op on operands whose dtypes NumPy computes with."""
+    ufunc = _ufunc(op, operands)
+    if ufunc is not None:
+        found: Kernel | None = apply(ufunc, operands, results[0])
+    else:
+        choose = _SETTLED.get(op.name)
+        found = None if choose is None else choose(*operands, **params)
+    if found is None:
+        layout = ROWS if op.name in _IN_ROWS else ANY
+        found = call(KERNELS.get(op.name, op.reference), len(operands), params, layout)
+    if any(a.ndim == 0 for a in results) and not op.view:  # NumPy returns scalars for arrays without axes
+        if len(results) != 1:
+            arrays = {**found.names, "arrays": _arrays}
+            return Kernel(f"{{arrays}}({found.expr})", arrays, layout=found.layout)
+        return Kernel(
+            f"{{asarray}}({found.expr})", {**found.names, "asarray": np.asarray}, found.into, found.first, found.elementwise,
+            found.layout,
+        )  # fmt: skip
+    return found
+
+
+def _arrays(results: Any) -> Any:
+    return tuple(np.asarray(r) for r in results) if type(results) is tuple else np.asarray(results)
+
+
+def widened(kernel: Kernel, operands: Operands, stored: np.dtype[Any], wide: np.dtype[Any], narrow: Callable[..., Any]) -> Kernel:
+    """A kernel on operands of a dtype that NumPy only stores: computed in a wider one and rounded once."""
+    casts = [f"{{{i}}}.astype({{wide}})" if a.dtype.np == stored else f"{{{i}}}" for i, a in enumerate(operands)]
+    expr = kernel.expr
+    for i, text in enumerate(casts):
+        expr = expr.replace(f"{{{i}}}", text)
+    return Kernel(f"{{narrow}}({expr}, {{wide}}, {{stored}})", {**kernel.names, "wide": wide, "stored": stored, "narrow": narrow})

@@ -1,0 +1,51 @@
+"""``Kernel``: what one node of a graph is on an engine, as a Python expression over its operands.
+
+An engine chooses a node's kernel once, when a graph is compiled: op, shapes, dtypes and parameters are known then, so that
+what is left for each call is one expression, best of all a call of the engine's library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+ROWS, KEPT, ANY = "rows", "kept", "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The expression of a node.
+
+    Attributes:
+        expr: Python text. ``{0}``, ``{1}``, … are the operands, other names in braces are those of ``names``. Its value is
+            the node's result, or a tuple of its results.
+        names: What the other names stand for. Numbers, None and tuples of them are written into the program as they are.
+        into: The same expression with its result in ``{out}``, an array of the result's shape and dtype whose old values
+            are lost; None where the kernel has no such form.
+        first: Like ``into``, for the case that ``{out}`` is the first operand; ``into`` by default.
+        elementwise: Whether ``{out}`` may be an operand: each element of the result depends on that element alone.
+        layout: The order of the result's elements in memory: ``"rows"``, row-major; ``"kept"``, so if the operands' are;
+            ``"any"``.
+    """
+
+    expr: str
+    names: dict[str, Any] = field(default_factory=dict)
+    into: str | None = None
+    first: str | None = None
+    elementwise: bool = True
+    layout: str = ANY
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can write over a dead value."""
+        return self.into is not None or self.first is not None
+
+
+def call(function: Callable[..., Any], operands: int, params: dict[str, Any], layout: str = ANY) -> Kernel:
+    """The kernel that calls ``function`` with all operands and parameters."""
+    args = [f"{{{i}}}" for i in range(operands)]
+    args += [f"{name}={{p_{name}}}" for name in params]
+    return Kernel(
+        f"{{f}}({', '.join(args)})", {"f": function, **{f"p_{name}": value for name, value in params.items()}}, layout=layout
+    )

@@ -1,0 +1,344 @@
+"""The memory plan of a graph: in which order its nodes run, which results are written over dead values, what is copied.
+
+Every value lies in a buffer: an input's, a constant's, or one that a kernel makes. An op with ``view`` returns memory of its
+first operand, so its results count as living in that operand's buffer, whether or not the engine had to copy. A buffer is
+dead after the last use of any value in it; outputs never die.
+
+Nodes that overwrite donated inputs come as late as possible: they, what follows from them, and the elementwise work that only
+they need are moved behind everything else, so that a failure before them leaves all inputs as they were.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from firebrick.compiler.kernel import KEPT, ROWS, Kernel
+from firebrick.core.aval import Aval
+from firebrick.ir import CONSTANT, Graph, Node
+
+_FOREVER = 1 << 60
+_DEPTH = 12
+"""How many elementwise ops an updated state may be away from the state itself."""
+
+
+@dataclass
+class Plan:
+    """Order and memory of a program, with figures in bytes.
+
+    Attributes:
+        order: Places of the graph's nodes in the order in which they run.
+        into: For a node's place: the value whose memory its result is written to.
+        dies: For a node's place: values whose last use it is.
+        begin: How many nodes of ``order`` run before the first one that overwrites a donated input.
+        writes: The inputs that are overwritten.
+        copied: Positions of outputs that are copied, since they would share memory with something.
+        peak: The most memory that intermediate values and outputs take at once, besides inputs and constants.
+        unplanned: The same if every result had memory of its own.
+        reused: Bytes of results written over dead values, donated inputs included.
+        donated: Bytes of results written over donated inputs.
+        constants: Bytes of arrays that are part of the program.
+    """
+
+    order: list[int]
+    into: dict[int, int] = field(default_factory=dict)
+    dies: dict[int, list[int]] = field(default_factory=dict)
+    begin: int = 0
+    writes: frozenset[int] = frozenset()
+    copied: frozenset[int] = frozenset()
+    peak: int = 0
+    unplanned: int = 0
+    reused: int = 0
+    donated: int = 0
+    constants: int = 0
+
+    def __str__(self) -> str:
+        saved = f", {_size(self.unplanned)} with memory of its own for every result" if self.unplanned > self.peak else ""
+        lines = [
+            f"memory: at most {_size(self.peak)} beside inputs and constants{saved}",
+            f"reuse: {len(self.into)} results, {_size(self.reused)}, over dead values; {_size(self.donated)} of donated inputs",
+        ]
+        if self.writes:
+            lines.append(f"donated inputs overwritten: {', '.join(f'%{i}' for i in sorted(self.writes))}")
+        if self.constants:
+            lines.append(f"constants: {_size(self.constants)}")
+        return "\n".join(lines)
+
+
+def _size(n: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.2f} GiB"
+
+
+class _Values:
+    """What is known of a graph's values: who uses them, which buffer they lie in, how, and who may write it."""
+
+    def __init__(self, graph: Graph, kernels: Sequence[Kernel | None], given: frozenset[int]) -> None:
+        self.graph = graph
+        self.avals = graph.avals
+        count = len(graph.inputs)
+        self.node_of: dict[int, int] = {}
+        self.users: list[list[int]] = [[] for _ in self.avals]
+        self.buffer = list(range(len(self.avals)))  # named after the value that made the memory
+        self.rows = [True] * len(self.avals)
+        # whether a value is all there is in its buffer, element after element, so that a result of its shape fits in
+        self.whole = [v in given for v in range(count)] + [False] * (len(self.avals) - count)
+        self.constants: set[int] = set()
+        for k, (n, kernel) in enumerate(zip(graph.nodes, kernels, strict=True)):
+            for i in set(n.inputs):
+                self.users[i].append(k)
+            for v in n.results:
+                self.node_of[v] = k
+                if kernel is None:
+                    self.constants.add(v)
+                    continue
+                self.rows[v] = kernel.layout == ROWS or (kernel.layout == KEPT and all(self.rows[i] for i in n.inputs))
+                if n.op.view:
+                    self.buffer[v] = self.buffer[n.inputs[0]]
+                    self.whole[v] = n.op.name == "reshape" and self.whole[n.inputs[0]]
+                else:
+                    self.whole[v] = self.rows[v]
+        self.given = given
+        self.outputs = frozenset(graph.outputs)
+
+    def is_input(self, v: int) -> bool:
+        return v < len(self.graph.inputs)
+
+    def bytes(self, v: int) -> int:
+        return self.avals[v].nbytes
+
+
+def plan_memory(graph: Graph, kernels: Sequence[Kernel | None], donate: Iterable[int] = ()) -> Plan:
+    """Plan the order and memory of a graph.
+
+    Args:
+        graph: The program.
+        kernels: The kernel of each node; None for constants.
+        donate: Numbers of inputs that may be overwritten.
+    """
+    plans = []
+    for given in dict.fromkeys((frozenset(donate), frozenset())):
+        values = _Values(graph, kernels, given)
+        tail = _tail(values, kernels) if given else frozenset()
+        order = [k for k in range(len(graph.nodes)) if k not in tail] + sorted(tail)
+        plans += [_assigned(values, kernels, order, tail, pool) for pool in (True, False)]
+    # memory that waits for a result of its size, and nodes that wait for the end, are worth it where they do not add to the
+    # most that is ever needed
+    best = min(plans, key=lambda p: p.peak)
+    straight = range(len(graph.nodes))
+    best.unplanned = _peak(values, _Lives(values, straight), straight, best.copied)
+    return best
+
+
+# what runs last
+
+
+def _tail(values: _Values, kernels: Sequence[Kernel | None]) -> frozenset[int]:
+    """The nodes that make new values of donated inputs, all that follows from them, and the elementwise work for them."""
+    nodes = values.graph.nodes
+    free = set(values.given)
+    tail: set[int] = set()
+    for v in values.graph.outputs:
+        k = values.node_of.get(v)
+        kernel = None if k is None else kernels[k]
+        if k is None or k in tail or kernel is None or not kernel.writes:
+            continue
+        found = _state_of(values, v, free)
+        if found is not None:
+            free.discard(found)
+            tail.add(k)
+    for k, n in enumerate(nodes):
+        if any(values.node_of.get(i) in tail for i in n.inputs):
+            tail.add(k)
+    for k in range(len(nodes) - 1, -1, -1):
+        if k not in tail and _only_for(tail, values, nodes[k]):
+            tail.add(k)
+    return frozenset(tail)
+
+
+def _state_of(values: _Values, v: int, free: set[int]) -> int | None:
+    """The donated input that ``v`` is the next state of: the nearest of its shape and dtype behind elementwise ops."""
+    queue = deque([(v, 0)])
+    seen = {v}
+    while queue:
+        at, depth = queue.popleft()
+        if at in free and values.avals[at] == values.avals[v]:
+            return at
+        k = values.node_of.get(at)
+        if k is None or depth == _DEPTH or values.graph.nodes[k].op.fusion != "map":
+            continue
+        for i in values.graph.nodes[k].inputs:
+            if i not in seen:
+                seen.add(i)
+                queue.append((i, depth + 1))
+    return next((i for i in sorted(free) if values.avals[i] == values.avals[v]), None)
+
+
+def _only_for(tail: set[int], values: _Values, n: Node) -> bool:
+    """Whether a node works only for the tail, elementwise, and waiting for it keeps no more memory alive than its results."""
+    if not (n.op.fusion == "map" or n.op.view) or values.outputs.intersection(n.results):
+        return False
+    users = {k for v in n.results for k in values.users[v]}
+    if not users or not users <= tail:
+        return False
+    waiting = 0
+    for i in set(n.inputs) - values.outputs - values.constants:
+        if not values.is_input(i) and not any(k in tail for k in values.users[i]):
+            waiting += values.bytes(i)
+    return waiting <= sum(values.bytes(v) for v in n.results)
+
+
+# where results go
+
+
+class _Lives:
+    """Until which place of the order each buffer is needed, while results move into buffers of others."""
+
+    def __init__(self, values: _Values, order: Sequence[int]) -> None:
+        place = {k: p for p, k in enumerate(order)}
+        self.buffers = list(values.buffer)
+        self.moved: dict[int, int] = {}
+        self.last = [-1] * len(values.avals)
+        for v, users in enumerate(values.users):
+            b = values.buffer[v]
+            self.last[b] = max([self.last[b], *(place[k] for k in users)])
+        for v in values.graph.outputs:
+            self.last[values.buffer[v]] = _FOREVER
+
+    def buffer(self, v: int) -> int:
+        """The buffer that a value lies in."""
+        b = self.buffers[v]
+        while b in self.moved:
+            b = self.moved[b]
+        return b
+
+    def move(self, v: int, into: int) -> None:
+        """The value ``v``, and all that views it, lie in the buffer ``into`` from now on."""
+        self.last[into] = self.last[v]
+        self.moved[v] = into
+
+
+def _assigned(
+    values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool
+) -> Plan:
+    plan = Plan(order, begin=len(order))
+    lives = _Lives(values, order)
+    waiting: dict[Aval, list[int]] = defaultdict(list)
+    for i in sorted(values.given, reverse=True):
+        waiting[values.avals[i]].append(i)
+    writes: set[int] = set()
+    for p, k in enumerate(order):
+        n, kernel = values.graph.nodes[k], kernels[k]
+        if kernel is not None and kernel.writes and values.whole[n.first] and not n.op.view:
+            found = _room(values, lives, n, kernel, p, k in tail, waiting[n.avals[0]])
+            if found is not None:
+                plan.into[k] = found
+                source = lives.buffer(found)
+                lives.move(n.first, source)
+                plan.reused += n.avals[0].nbytes
+                if values.is_input(source):
+                    writes.add(source)
+                    plan.begin = min(plan.begin, p)
+                    plan.donated += n.avals[0].nbytes
+        if pool:
+            for v in dict.fromkeys((*n.results, *n.inputs)):  # a result first: it may have taken an operand's place
+                b = lives.buffer(v)
+                if values.whole[v] and lives.last[b] <= p and not values.is_input(b):
+                    same = waiting[values.avals[v]]
+                    if all(lives.buffer(u) != b for u in same):
+                        same.append(v)
+    plan.writes = frozenset(writes)
+    place = {k: p for p, k in enumerate(order)}
+    for v, users in enumerate(values.users):
+        if not values.is_input(v) and v not in values.constants and v not in values.outputs:
+            last = max([place[k] for k in users], default=place[values.node_of[v]])
+            plan.dies.setdefault(last, []).append(v)
+    for k, u in plan.into.items():  # memory that waits dies where it is used again
+        for at, dead in plan.dies.items():
+            if u in dead and at < place[k]:
+                dead.remove(u)
+                plan.dies.setdefault(place[k], []).append(u)
+                break
+    plan.copied = _copied(values, lives)
+    plan.peak = _peak(values, lives, order, plan.copied)
+    plan.constants = sum(values.bytes(v) for v in values.constants)
+    return plan
+
+
+def _room(
+    values: _Values, lives: _Lives, n: Node, kernel: Kernel, p: int, late: bool, waiting: list[int]
+) -> int | None:
+    """The value in whose memory the result of node ``n`` at place ``p`` goes, if there is one."""
+    aval = n.avals[0]
+    if kernel.elementwise:
+        for i in dict.fromkeys(n.inputs if kernel.into is not None else n.inputs[:1]):
+            b = lives.buffer(i)
+            alone = all(j == i or lives.buffer(j) != b for j in n.inputs)
+            if values.whole[i] and alone and values.avals[i] == aval and lives.last[b] == p:
+                if not values.is_input(b) or (late and b in values.given):
+                    return i
+    for at in range(len(waiting) - 1, -1, -1) if kernel.into is not None else ():
+        u = waiting[at]
+        b = lives.buffer(u)
+        if lives.last[b] < p and (late or not values.is_input(b)):
+            if not values.is_input(b):
+                del waiting[at]
+            return u
+    return None
+
+
+def _copied(values: _Values, lives: _Lives) -> frozenset[int]:
+    """Positions of outputs that would share memory with an input, a constant or an output before them, or keep more than
+    their own."""
+    seen: set[int] = set()
+    copied = set()
+    for position, v in enumerate(values.graph.outputs):
+        b = lives.buffer(v)
+        own = not values.is_input(lives.buffers[v]) and b not in values.constants
+        if own and b not in seen and _one_to_one(values, v):
+            seen.add(b)
+        else:
+            copied.add(position)
+    return frozenset(copied)
+
+
+_REARRANGED = frozenset({"reshape", "permute", "flip"})
+
+
+def _one_to_one(values: _Values, v: int) -> bool:
+    """Whether a value has each element of its buffer once."""
+    while v in values.node_of and values.graph.nodes[values.node_of[v]].op.view:
+        n = values.graph.nodes[values.node_of[v]]
+        if n.op.name not in _REARRANGED:
+            return False
+        v = n.inputs[0]
+    return True
+
+
+def _peak(values: _Values, lives: _Lives, order: Sequence[int], copied: frozenset[int]) -> int:
+    """The most memory that intermediate values and outputs take at once, by walking through the order."""
+    nodes = values.graph.nodes
+    place = {k: p for p, k in enumerate(order)}
+    ends: dict[int, int] = {}
+    for v, k in values.node_of.items():
+        b = lives.buffer(v)
+        if values.is_input(b) or v in values.constants:
+            continue
+        last = _FOREVER if v in values.outputs else max([place[k], *(place[u] for u in values.users[v])])
+        ends[b] = max(ends.get(b, -1), last)
+        if nodes[k].op.name == "reshape" and not values.rows[nodes[k].inputs[0]]:
+            ends[v] = last  # most such reshapes have to copy
+    freed: dict[int, int] = defaultdict(int)
+    live = peak = 0
+    for p, k in enumerate(order):
+        for v in nodes[k].results:
+            if v in ends:
+                live += values.bytes(v)
+                freed[ends[v]] += values.bytes(v)
+        peak = max(peak, live)
+        live -= freed.pop(p, 0)
+    return max(peak, live + sum(values.bytes(values.graph.outputs[i]) for i in copied))

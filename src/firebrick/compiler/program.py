@@ -1,0 +1,314 @@
+"""Straight-line programs: a graph as one Python function, a line a node, without any check between the lines.
+
+Kernels were chosen when the graph was compiled; the memory plan says which results are written over dead values. The source
+is kept for ``explain()``, and an exception tells which node it came from.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from keyword import iskeyword
+from math import isfinite
+from typing import Any, Protocol
+
+import numpy as np
+
+from firebrick.compiler.kernel import Kernel, call
+from firebrick.compiler.plan import Plan, plan_memory
+from firebrick.core.aval import Aval
+from firebrick.core.device import Device
+from firebrick.core.errors import ShapeError
+from firebrick.core.op import Op
+from firebrick.ir import CONSTANT, Graph, Node
+
+Begin = Callable[[], None]
+_numbers = itertools.count()
+_UNTOLD = frozenset({"run", "kernel"})  # names of wrappers, which do not say what they wrap
+_TAKEN = frozenset({"args", "begin", "program"})
+
+
+class Engine(Protocol):
+    """What the compiler asks of an engine."""
+
+    def kernel(
+        self,
+        op: Op,
+        operands: tuple[Aval, ...],
+        params: dict[str, Any],
+        results: tuple[Aval, ...],
+        device: Device | None,
+        known: tuple[np.ndarray[Any, Any] | None, ...],
+    ) -> Kernel:
+        """The kernel of one node."""
+
+    def around(self) -> tuple[str, dict[str, Any]] | None:
+        """A context manager, as an expression, in which all kernels run."""
+
+    def told(self, error: Exception) -> Exception:
+        """A library's error as the contract's."""
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Any) -> Any:
+        """A native copy of a host array."""
+
+    def copy(self, native: Any) -> Any:
+        """A native copy that shares memory with nothing."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node of a program, callable alone: ``run(*operands)`` is the kernel that the program runs; it returns a tuple."""
+
+    node: Node
+    run: Callable[..., tuple[Any, ...]]
+
+
+class Executable:
+    """A compiled graph: call it with the inputs' native arrays.
+
+    Attributes:
+        graph: What was compiled.
+        plan: Its order and memory, in bytes.
+        writes: Numbers of the donated inputs that a call overwrites.
+        source: The program as Python.
+    """
+
+    def __init__(self, graph: Graph, plan: Plan, source: str, names: dict[str, Any], engine: Engine) -> None:
+        self.graph, self.plan, self.writes, self.source = graph, plan, plan.writes, source
+        self._engine = engine
+        self._names = names
+        self._file = f"<firebrick program {next(_numbers)}>"
+        self._lines: dict[int, Node] = {}
+        self._texts: dict[int, str] = {}
+        exec(compile(source, self._file, "exec"), names)
+        self._run: Callable[[Sequence[Any], Begin | None], tuple[Any, ...]] = names["program"]
+
+    def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
+        """Run the program.
+
+        Args:
+            natives: The inputs, of the graph's shapes and dtypes.
+            begin: Called right before the first write to a donated input, if there is one.
+
+        Returns:
+            The outputs, which share memory with no input, constant or other output, but for donated inputs in ``writes``.
+        """
+        try:
+            return self._run(natives, begin)
+        except Exception as e:
+            if len(natives) != len(self.graph.inputs):
+                raise ShapeError(
+                    "a program takes the inputs of its graph", f"{len(natives)} of {len(self.graph.inputs)}", "pass each one"
+                ) from None
+            error = self._engine.told(e)
+            _locate(error, e, self._file, self._lines)
+            if error is e:
+                raise
+            raise error from e
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The nodes one by one, in the order in which the program runs them; constants are steps without operands."""
+        avals = self.graph.avals
+        around = self._engine.around()
+        steps = []
+        for k in self.plan.order:
+            n = self.graph.nodes[k]
+            args = ", ".join(f"a{i}" for i in range(len(n.inputs)))
+            text = self._texts[k] if n.op is not CONSTANT and _packed(n, avals) else f"({self._texts[k]},)"
+            lines = [f"return {text}"] if around is None else [f"with {around[0]}:", f"    return {text}"]
+            space: dict[str, Any] = dict(self._names)
+            exec("\n".join([f"def step({args}):", *(f"    {line}" for line in lines)]), space)
+            steps.append(Step(n, space["step"]))
+        return steps
+
+    def stepwise(
+        self, natives: Sequence[Any], run: Callable[[Step, tuple[Any, ...]], tuple[Any, ...]]
+    ) -> tuple[Any, ...]:
+        """The outputs, node by node: ``run(step, operands)`` returns a node's results. No result is written over another value,
+        and no input is written."""
+        graph = self.graph
+        left = Counter(i for n in graph.nodes for i in n.inputs)
+        left.update(graph.outputs)
+        values: dict[int, Any] = dict(enumerate(natives))
+        for step in self.steps:
+            n = step.node
+            values.update(zip(n.results, run(step, tuple(values[i] for i in n.inputs)), strict=True))
+            left.subtract(n.inputs)
+            for i in (*n.inputs, *n.results):
+                if not left[i]:
+                    values.pop(i, None)
+        return tuple(
+            self._engine.copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs)
+        )
+
+    def explain(self, source: bool = False) -> str:
+        """What runs: ops and how often, memory reused and the peak, donated inputs; the program itself with ``source``."""
+        counts = Counter(n.op.name for n in self.graph.nodes)
+        ops = ", ".join(f"{name} × {n}" if n > 1 else name for name, n in counts.most_common())
+        lines = [f"{len(self.graph.nodes)} nodes: {ops or 'none'}", str(self.plan)]
+        if self.plan.copied:
+            lines.append(f"outputs copied, since they would share memory: {', '.join(map(str, sorted(self.plan.copied)))}")
+        if source:
+            lines.append(self.source)
+        return "\n".join(lines)
+
+
+def _locate(error: Exception, raised: Exception, file: str, lines: dict[int, Node]) -> None:
+    """Note on ``error`` which node raised it, by the line of the program in the traceback of ``raised``."""
+    at = raised.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code.co_filename == file:
+            n = lines.get(at.tb_lineno)
+            if n is not None:
+                error.add_note(f"in a compiled program, at {n.op.name}" + (f", {n.line}" if n.line else ""))
+        at = at.tb_next
+
+
+def build(engine: Engine, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
+    """Compile a graph for an engine.
+
+    Args:
+        engine: Whose kernels run.
+        graph: The program.
+        device: Where it runs; constants are copied there.
+        donate: Numbers of inputs whose memory the program may overwrite.
+
+    Raises:
+        ShapeError: ``donate`` names no input.
+    """
+    given = tuple(donate)
+    if any(not 0 <= i < len(graph.inputs) for i in given):
+        raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "give up inputs only")
+    kernels = choose(engine, graph, device)
+    return write(engine, graph, kernels, plan_memory(graph, kernels, given), device)
+
+
+def choose(engine: Engine, graph: Graph, device: Device | None) -> list[Kernel | None]:
+    """The kernel of each node of a graph; None for constants."""
+    avals = graph.avals
+    known: dict[int, np.ndarray[Any, Any]] = {n.first: n.params["value"] for n in graph.nodes if n.op is CONSTANT}
+    kernels: list[Kernel | None] = []
+    for n in graph.nodes:
+        if n.op is CONSTANT:
+            kernels.append(None)
+            continue
+        if n.op.control is not None:
+            kernels.append(call(n.op.control(engine, n.params, device), len(n.inputs), {}))
+            continue
+        operands = tuple(avals[i] for i in n.inputs)
+        kernels.append(engine.kernel(n.op, operands, n.params, n.avals, device, tuple(known.get(i) for i in n.inputs)))
+    return kernels
+
+
+def write(engine: Engine, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan, device: Device | None) -> Executable:
+    """The program of a graph whose kernels and memory are settled."""
+    return _Writer(engine, graph, kernels, plan, device).executable()
+
+
+@dataclass
+class _Writer:
+    engine: Engine
+    graph: Graph
+    kernels: Sequence[Kernel | None]
+    plan: Plan
+    device: Device | None
+    space: dict[str, Any] = field(default_factory=lambda: {"copy": None})
+    known: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.avals = self.graph.avals
+        self.inputs = {f"v{i}" for i in range(len(self.graph.inputs))}
+
+    def executable(self) -> Executable:
+        graph, plan, engine = self.graph, self.plan, self.engine
+        self.space["copy"] = engine.copy
+        names = {i: f"v{i}" for i in range(len(graph.inputs))}
+        body: list[str] = []
+        places: dict[int, Node] = {}
+        texts: dict[int, str] = {}
+        for n in graph.nodes:
+            if n.op is CONSTANT:
+                names[n.first] = self.name("constant", engine.from_host(np.asarray(n.params["value"]), self.device))
+        for p, k in enumerate(plan.order):
+            if p == plan.begin:
+                body += ["if begin is not None:", "    begin()"]
+            n, kernel = graph.nodes[k], self.kernels[k]
+            if kernel is None:
+                texts[k] = names[n.first]
+                continue
+            texts[k] = self.text(kernel.expr, n, kernel, [f"a{i}" for i in range(len(n.inputs))])
+            places[len(body)] = n
+            body += self.lines(n, k, kernel, names, plan.dies.get(p, ()))
+        results = [f"copy({names[v]})" if i in plan.copied else names[v] for i, v in enumerate(graph.outputs)]
+        body.append(f"return ({', '.join(results)}{',' if len(results) == 1 else ''})")
+        head = ["def program(args, begin=None):"]
+        args = ", ".join(names[i] for i in range(len(graph.inputs)))
+        head.append(f"    ({args}{',' if len(graph.inputs) == 1 else ''}) = args")
+        around = engine.around()
+        indent = "    "
+        if around is not None:
+            self.space.update(around[1])
+            head.append(f"    with {around[0]}:")
+            indent = "        "
+        made = Executable(graph, plan, "\n".join([*head, *(indent + line for line in body), ""]), self.space, engine)
+        made._texts = texts
+        made._lines = {len(head) + 1 + at: n for at, n in places.items()}
+        return made
+
+    def lines(self, n: Node, k: int, kernel: Kernel, names: dict[int, str], dies: Iterable[int]) -> list[str]:
+        """One node: its expression, then the values that die with it."""
+        operands = [names[i] for i in n.inputs]
+        into = self.plan.into.get(k)
+        if into is not None:
+            form = kernel.first if kernel.first is not None and n.inputs[0] == into else kernel.into
+            assert form is not None
+            names[n.first] = names[into]
+            text = f"{names[into]} = {self.text(form, n, kernel, operands, names[into])}"
+        else:
+            for v in n.results:
+                names[v] = f"v{v}"
+            target = ", ".join(names[v] for v in n.results)
+            if len(n.avals) == 1 and _packed(n, self.avals):
+                target += ","
+            text = f"{target} = {self.text(kernel.expr, n, kernel, operands)}"
+        # the name of what was written over is the result's now, and inputs are the caller's
+        dead = [names[v] for v in dies if v != into and names[v] not in self.inputs]
+        return [text, f"del {', '.join(dead)}"] if dead else [text]
+
+    def text(self, form: str, n: Node, kernel: Kernel, operands: list[str], out: str = "") -> str:
+        """An expression with operands, destination and names filled in."""
+        spelt = {
+            key: _literal(value) or self.name(n.op.name if callable(value) else key, value) for key, value in kernel.names.items()
+        }
+        return form.format(*operands, out=out, **spelt)
+
+    def name(self, stem: str, value: Any) -> str:
+        """The program's name for an object: its own, or one made from ``stem``."""
+        found = self.known.get(id(value))
+        if found is None:
+            own = str(getattr(value, "__name__", ""))
+            stem = own if own.isidentifier() and own not in _UNTOLD else stem
+            choices = itertools.chain([stem], (f"{stem}_{i}" for i in itertools.count(1)))
+            found = next(c for c in choices if c not in self.space and c not in _TAKEN and not iskeyword(c))
+            self.space[found] = value  # also keeps the object, and with it its id
+            self.known[id(value)] = found
+        return found
+
+
+def _packed(n: Node, avals: Sequence[Aval]) -> bool:
+    """Whether a node's kernel returns a tuple."""
+    return len(n.avals) != 1 or type(n.op.infer(*(avals[i] for i in n.inputs), **n.params)) is not Aval
+
+
+def _literal(value: Any) -> str | None:
+    """Python text for plain values, which is quicker than a name and can be read; None for others."""
+    if value is None or type(value) in (bool, int) or (type(value) is float and isfinite(value)):
+        return repr(value)
+    if type(value) is tuple and all(_literal(v) for v in value):
+        return repr(value)
+    return None

@@ -1,0 +1,121 @@
+"""``Weak``: a Python number that a traced function got as an argument, so that another number needs no other graph.
+
+It behaves as the number would beside tensors: it takes their dtype. Arithmetic of such numbers among themselves is kept as an
+expression, which Python computes at every call. What needs the number itself (``if``, ``range``, a shape) raises.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from firebrick.core.errors import DataDependentError
+from firebrick.core.hooks import hooks
+
+Numbers = Sequence[Any]
+
+
+class Weak:
+    """A number that is known when the graph runs.
+
+    Args:
+        kind: ``int`` or ``float``: the Python type of the number.
+        name: What the user calls it.
+        value: Function of the call's numbers that gives it.
+    """
+
+    __slots__ = ("kind", "name", "value")
+    __array_ufunc__ = None
+
+    def __init__(self, kind: type, name: str, value: Callable[[Numbers], Any]) -> None:
+        self.kind, self.name, self.value = kind, name, value
+
+    def _unknown(self, what: str) -> DataDependentError:
+        return DataDependentError(
+            f"{what} needs the number {self.name} while the graph is made",
+            f"{self.name}, a Python {self.kind.__name__} that may differ from call to call",
+            f'name it in static_argnames=("{self.name}",): each value then gets a graph of its own',
+        )
+
+    def __bool__(self) -> bool:
+        raise self._unknown("if, while, and, or, not")
+
+    def __index__(self) -> int:
+        raise self._unknown("a size, an index or range()")
+
+    def __int__(self) -> int:
+        raise self._unknown("int()")
+
+    def __float__(self) -> float:
+        raise self._unknown("float() or a function of math")
+
+    def __complex__(self) -> complex:
+        raise self._unknown("complex()")
+
+    def __hash__(self) -> int:
+        raise self._unknown("a set or a key of a dict")
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.__name__} {self.name}, known when the graph runs>"
+
+    def __neg__(self) -> Weak:
+        return _of(operator.neg, "-", self)
+
+    def __pos__(self) -> Weak:
+        return self
+
+    def __abs__(self) -> Weak:
+        return _of(operator.abs, "abs ", self)
+
+
+def _of(fn: Callable[..., Any], sign: str, *parts: Any) -> Weak:
+    values = [p.value if isinstance(p, Weak) else (lambda numbers, p=p: p) for p in parts]
+    names = [p.name if isinstance(p, Weak) else repr(p) for p in parts]
+    probe = [(3 if p.kind is int else 1.5) if isinstance(p, Weak) else p for p in parts]
+    kind: type = type(fn(*probe)) if all(probe) else float
+    name = f"({names[0]} {sign} {names[1]})" if len(names) == 2 else f"({sign}{names[0]})"
+    return Weak(kind if kind in (int, float) else float, name, lambda numbers: fn(*(v(numbers) for v in values)))
+
+
+def _binary(name: str, fn: Callable[[Any, Any], Any], sign: str) -> None:
+    def forward(self: Weak, other: Any) -> Any:
+        if isinstance(other, (int, float, Weak)):
+            return _of(fn, sign, self, other)
+        return NotImplemented
+
+    def reflected(self: Weak, other: Any) -> Any:
+        if isinstance(other, (int, float)):
+            return _of(fn, sign, other, self)
+        return NotImplemented
+
+    setattr(Weak, f"__{name}__", forward)
+    setattr(Weak, f"__r{name}__", reflected)
+
+
+for _name, _fn, _sign in (
+    ("add", operator.add, "+"), ("sub", operator.sub, "-"), ("mul", operator.mul, "*"), ("truediv", operator.truediv, "/"),
+    ("floordiv", operator.floordiv, "//"), ("mod", operator.mod, "%"), ("pow", operator.pow, "**"),
+):  # fmt: skip
+    _binary(_name, _fn, _sign)
+
+
+def _compared(name: str) -> None:
+    def compare(self: Weak, other: Any) -> Any:
+        if hasattr(other, "storage"):
+            return NotImplemented  # the tensor's own comparison
+        raise self._unknown("a comparison")
+
+    setattr(Weak, f"__{name}__", compare)
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _compared(_name)
+
+
+def beside(number: Weak, dtype: Any, device: Any) -> Any:
+    """The number as a 0-d tensor of a dtype, in the running trace."""
+    trace = hooks.trace()
+    if trace is None:
+        raise number._unknown("a function outside the trace")
+    return trace.weak(number, dtype, device)

@@ -1,0 +1,52 @@
+"""Conditions on the values of tensors: looked at on the host at once, or, inside a trace, by every run of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from firebrick.autodiff.tape import no_grad
+from firebrick.core.bind import bind, describe
+from firebrick.core.errors import OutOfRangeError
+from firebrick.core.hooks import hooks
+from firebrick.core.tensor import Tensor
+from firebrick.ops import OPS
+
+
+def staged(ok: Callable[[], Tensor], error: Callable[[], Exception]) -> bool:
+    """Inside a trace: have each run of the graph raise ``error()`` unless ``ok()``, a bool tensor, holds everywhere.
+
+    Returns:
+        Whether there is a trace; if not, nothing was done and the caller looks at the values on the host.
+    """
+    trace = hooks.trace()
+    if trace is None:
+        return False
+    with no_grad():
+        condition = ok()
+        trace.check(bind(OPS["all"], (condition,), {"axes": tuple(range(condition.ndim)), "keepdims": False}), error)
+    return True
+
+
+def check_range(where: str, key: str, values: Tensor, low: int, high: int, remedy: str, ignored: int | None = None) -> None:
+    """Check that integers lie in [low, high), those equal to ``ignored`` apart.
+
+    Raises:
+        OutOfRangeError: They do not (inside a trace: each run of the graph raises it).
+    """
+    if values.device.engine == "meta" or not values.size:
+        return
+    expected, said = f"{where}: {key} must lie in [{low}, {high})", describe(key, values).removeprefix(f"{key}: ")
+
+    def inside() -> Tensor:
+        ok = bind(
+            OPS["logical_and"], (bind(OPS["greater_equal"], (values, low), {}), bind(OPS["less"], (values, high), {})), {}
+        )
+        return ok if ignored is None else bind(OPS["logical_or"], (ok, bind(OPS["equal"], (values, ignored), {})), {})
+
+    if staged(inside, lambda: OutOfRangeError(expected, f"{key} with a value outside, {said}", remedy, op=where)):
+        return
+    host = hooks.to_host(values)
+    if ignored is not None:
+        host = host[host != ignored]
+    if host.size and (int(host.min()) < low or int(host.max()) >= high):
+        raise OutOfRangeError(expected, f"{key} from {int(host.min())} to {int(host.max())}, {said}", remedy, op=where)

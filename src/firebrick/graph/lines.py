@@ -1,0 +1,46 @@
+"""Where in the user's program something happens: the nearest frame that is not Firebrick's own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType
+from typing import Any
+
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_BETWEEN = (os.sep + "contextlib.py", os.sep + "functools.py", os.sep + "optree" + os.sep)
+
+
+def is_own(code: CodeType) -> bool:
+    """Whether code is Firebrick's, or a library's that calls back."""
+    name = code.co_filename
+    return name.startswith(_OWN) or any(part in name for part in _BETWEEN)
+
+
+def user_frame() -> FrameType | None:
+    """The nearest frame outside Firebrick, or None."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and is_own(frame.f_code):
+        frame = frame.f_back
+    found: FrameType | None = frame
+    return found
+
+
+def user_line() -> str:
+    """``file:line in function`` of the user's program, as far as it is known."""
+    frame = user_frame()
+    if frame is None:
+        return "an unknown line"
+    code = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+
+
+def method_called(names: dict[str, str]) -> str | None:
+    """What the nearest Firebrick frame with one of these function names is for: how a value was asked for."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and is_own(frame.f_code):
+        said = names.get(frame.f_code.co_name)
+        if said is not None:
+            return said
+        frame = frame.f_back
+    return None

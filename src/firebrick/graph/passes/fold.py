@@ -1,0 +1,95 @@
+"""Constant folding: what depends on nothing but constants is computed once, where every engine would compute the same bits.
+
+That is so for what moves, selects and compares, for integers, and for the inexact arithmetic that IEEE 754 rounds correctly:
+sums, differences, products, quotients and square roots of real numbers, and casts. Functions such as exp and sin, and sums over
+axes, differ between engines in the last digit: they stay. So does a result with a NaN, whose payload and sign differ.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.errors import FirebrickError
+from firebrick.graph.passes.constants import place
+from firebrick.graph.passes.rewriter import BROADCAST_TO, Rewriter
+from firebrick.ir import CONSTANT, Graph, Node
+
+_LARGEST = 1 << 16  # elements of a folded result, unless its operands are larger
+_MOVES = frozenset({
+    "reshape", "permute", "broadcast_to", "slice", "pad", "flip", "concat", "split", "where", "take", "gather",
+    "slice_update", "real", "imag", "complex",
+})  # fmt: skip
+_EXACT = frozenset({
+    "cast", "negative", "conj", "add", "subtract", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+    "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_xor", "logical_not", "all", "any",
+})  # fmt: skip
+_EXACT_OF_REAL = frozenset({"multiply", "divide", "sqrt", "abs", "floor", "ceil", "trunc", "round"})
+_EXACT_OF_INTEGERS = frozenset({
+    "floor_divide", "remainder", "pow", "maximum", "minimum", "clip", "sign", "relu", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift", "sum", "prod", "max", "min", "argmax",
+    "argmin",
+})  # fmt: skip
+_FOLDED = _MOVES | _EXACT | _EXACT_OF_REAL | _EXACT_OF_INTEGERS
+
+
+@cache
+def _host() -> Any:
+    """The engine that computes them: plain NumPy at the operands' own dtypes, whatever decorates the registered one."""
+    from firebrick.backends.numpy import NumpyBackend
+
+    return NumpyBackend()
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """The graph with constants in place of what depends on constants only.
+
+    A result of up to 65,536 elements is folded, or one that is no larger than the constants it is made of. A broadcast of a
+    constant stays, and what is computed from it is folded all the same.
+    """
+    r = Rewriter(graph)
+    known: dict[int, Any] = {}
+    for node in graph.nodes:
+        inputs = tuple([r.new[i] for i in node.inputs])
+        if node.op is CONSTANT:
+            known[len(r.avals)] = node.params["value"]
+        elif inputs and node.op.name in _FOLDED and all(i in known for i in inputs):
+            if node.op is BROADCAST_TO and node.avals[0].size > r.avals[inputs[0]].size:
+                known[len(r.avals)] = np.broadcast_to(known[inputs[0]], node.avals[0].shape)
+            else:
+                found = _compute(r, node, inputs, known)
+                if found is not None:
+                    values = [place(r, x, node) for x in found]
+                    known.update(zip(values, found, strict=True))
+                    r.replace(node, *values)
+                    continue
+        r.keep(node, inputs)
+    return r.finish()
+
+
+def _compute(r: Rewriter, node: Node, inputs: tuple[int, ...], known: dict[int, Any]) -> tuple[Any, ...] | None:
+    """The results of a node, or None if it must stay."""
+    name = node.op.name
+    kinds = {r.avals[i].dtype.kind for i in inputs}
+    if name in _EXACT_OF_INTEGERS and not kinds <= {"int", "uint", "bool"}:
+        return None
+    if name in _EXACT_OF_REAL and "complex" in kinds:
+        return None
+    held = sum(r.avals[i].size for i in inputs if _is_constant(r, i))
+    if sum(a.size for a in node.avals) > max(_LARGEST, held):
+        return None
+    try:
+        result = _host().execute(node.op, tuple(known[i] for i in inputs), node.params)
+    except FirebrickError:  # an index out of range, say: running the graph reports it
+        return None
+    results = result if type(result) is tuple else (result,)
+    if name not in _MOVES and any(a.dtype.kind not in "biu" and bool((a != a).any()) for a in results):
+        return None
+    return results
+
+
+def _is_constant(r: Rewriter, value: int) -> bool:
+    made = r.maker(value)
+    return made is not None and made.op is CONSTANT

@@ -1,0 +1,135 @@
+"""``Rewriter``: builds the graph that a pass returns, in one walk, and gives old values their new numbers.
+
+A pass promises: the same inputs, as many outputs in the same order, every value equal bit for bit on the reference
+interpreter (the payload of a NaN aside), no node moved to another region. A graph that it does not change is returned itself,
+which is how ``optimize`` knows that nothing is left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval
+from firebrick.core.op import Op
+from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ops import OPS
+
+BROADCAST_TO = OPS["broadcast_to"]
+
+
+class Rewriter:
+    """A graph under construction.
+
+    Attributes:
+        avals: Shape and dtype of each new value.
+        nodes: The new nodes.
+        new: For each old value seen so far its new number.
+    """
+
+    __slots__ = ("_places", "avals", "changed", "graph", "new", "nodes")
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.avals: list[Aval] = list(graph.inputs)
+        self.nodes: list[Node] = []
+        self.new: list[int] = list(range(len(graph.inputs)))
+        self._places: list[int] = [-1] * len(graph.inputs)
+        self.changed = False
+
+    def maker(self, value: int) -> Node | None:
+        """The new node that makes a new value; None for an input."""
+        place = self._places[value]
+        return self.nodes[place] if place >= 0 else None
+
+    def keep(self, node: Node, inputs: tuple[int, ...]) -> None:
+        """The node as it is, over new operands."""
+        first = len(self.avals)
+        if inputs != node.inputs or first != node.first:
+            node = Node(node.op, inputs, node.params, first, node.avals, node.label, node.line, node.region)
+        if len(node.avals) > 1:
+            self.new.extend(self._append(node))
+            return
+        self._places.append(len(self.nodes))  # what _append does, for most nodes
+        self.nodes.append(node)
+        self.avals.append(node.avals[0])
+        self.new.append(first)
+
+    def emit(self, op: Op, inputs: tuple[int, ...], params: dict[str, Any], like: Node) -> int:
+        """A new node of one result, with the line and region of the old node ``like``; returns the result's number."""
+        aval = op.infer(*(self.avals[i] for i in inputs), **params)
+        return self._append(Node(op, inputs, params, len(self.avals), (aval,), None, like.line, like.region))[0]
+
+    def constant(self, value: np.ndarray[Any, Any], like: Node) -> int:
+        """A new constant; returns its number."""
+        return self.emit(CONSTANT, (), {"value": value}, like)
+
+    def replace(self, node: Node, *values: int) -> None:
+        """New values in place of an old node's results; the first one takes over its label if it has none."""
+        self.changed = True
+        self.new.extend(values)
+        if node.label is not None and values:
+            made = self.maker(values[0])
+            if made is not None and made.label is None and made.first == values[0]:
+                self.nodes[self._places[values[0]]] = replace(made, label=node.label)
+
+    def drop(self, node: Node) -> None:
+        """An old node whose results nothing uses."""
+        self.changed = True
+        self.new.extend([-1] * len(node.avals))
+
+    def finish(self) -> Graph:
+        """The new graph; the old one if nothing changed."""
+        if not self.changed:
+            return self.graph
+        outputs = tuple(self.new[i] for i in self.graph.outputs)
+        return Graph(self.graph.inputs, self.nodes, outputs, self.graph.names)
+
+    def _append(self, node: Node) -> range:
+        self._places.extend([len(self.nodes)] * len(node.avals))
+        self.nodes.append(node)
+        self.avals.extend(node.avals)
+        return range(node.first, len(self.avals))
+
+
+Rule = Callable[[Rewriter, Node, tuple[int, ...]], "int | tuple[int, ...] | None"]
+"""``(rewriter, old node, its new operands)``: the value, or values, to take in place of the results; None to keep the node."""
+
+
+def rewrite(graph: Graph, rules: Mapping[str, Rule]) -> Graph:
+    """One walk with a rule for each op's name."""
+    r = Rewriter(graph)
+    for node in graph.nodes:
+        inputs = tuple([r.new[i] for i in node.inputs])
+        rule = rules.get(node.op.name)
+        found = rule(r, node, inputs) if rule is not None else None
+        if found is None:
+            r.keep(node, inputs)
+        elif isinstance(found, tuple):
+            r.replace(node, *found)
+        else:
+            r.replace(node, found)
+    return r.finish()
+
+
+def inner(r: Rewriter, node: Node, value: int, *names: str) -> Node | None:
+    """The maker of an operand, if it is one of the named ops and in the region of ``node``.
+
+    Rules look through an operand only inside one region: else what is computed again to save memory would read other values
+    than those kept for it.
+    """
+    made = r.maker(value)
+    return made if made is not None and made.region == node.region and made.op.name in names else None
+
+
+def shaped(r: Rewriter, value: int, node: Node) -> int | None:
+    """A value in place of an elementwise node's result, broadcast to its shape; None if the dtypes differ."""
+    goal = node.avals[0]
+    if r.avals[value] == goal:
+        return value
+    if r.avals[value].dtype is not goal.dtype:
+        return None
+    return r.emit(BROADCAST_TO, (value,), {"shape": goal.shape}, node)

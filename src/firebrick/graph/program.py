@@ -1,0 +1,282 @@
+"""``Program``: a traced function, ready to run: its graph, what its inputs are read from and what its outputs become.
+
+A run reads the call's handles, hands their buffers to the engine's executable, and gives back results; handles that the
+function changed are rebound. Memory of a changed handle that nobody else can see is given to the executable to write into.
+If that fails half way, what was given away is lost: reading those handles raises what went wrong.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from sys import getrefcount
+from threading import Event, current_thread, get_ident, main_thread
+from typing import Any
+
+from firebrick.backends import transfer
+from firebrick.backends.contract import Backend, Executable
+from firebrick.core.aval import Aval
+from firebrick.core.bind import host_scalar
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
+from firebrick.core.errors import DTypeError, ExecutionError
+from firebrick.core.hooks import hooks
+from firebrick.core.storage import Absent, Storage
+from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
+from firebrick.graph.trace import Check, Draws
+from firebrick.ir import Graph
+
+_PATIENCE = 600.0
+
+
+class Taken(Absent):
+    """The data of storages while a program writes into their memory, and after it failed doing so."""
+
+    __slots__ = ("error", "finished", "name", "thread")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.thread = name, get_ident()
+        self.finished: Event | None = None
+        self.error: BaseException | None = None
+
+    def why(self, tensor: Any = None) -> Exception | None:
+        if self.error is None and tensor is not None and self.thread != get_ident():
+            deadline = Event()
+            for _ in range(int(_PATIENCE / 0.001)):  # another thread's step: over in a moment
+                if tensor.storage.data is not self:
+                    return None
+                if self.error is not None:
+                    break
+                deadline.wait(0.001)
+        error = self.error
+        return ExecutionError(
+            f"{self.name} failed while it wrote into this tensor's memory, so its values are lost",
+            f"{type(error).__name__}: {error}" if error else "it has not finished",
+            "load the state again from a checkpoint, or make the model and optimizer anew",
+        )
+
+
+@dataclass
+class Program:
+    """One traced function.
+
+    Attributes:
+        name: What was traced.
+        graph: From inputs to outputs.
+        device: Where it runs; None for a graph without tensors.
+        places: For each input that is a tensor of the call: its place among the call's handles, else -1.
+        fixed: Tensors that stand for themselves, by input.
+        numbers: Inputs that are Python numbers: (input, Weak, dtype).
+        keys: Inputs that are keys of a generator: (input, which generator, which draw).
+        draws: The generators, and how many keys each gives.
+        results: For each value that leaves the program: ("out", output) or ("in", input).
+        own: How many of the results, the first ones, the function returns; the others are only values of changed handles.
+        updates: Handles that change: (place or -1, handle or None, which result).
+        checks: Outputs that must be True, and the error if not.
+        sources: For each input: its number among the inputs of the trace.
+    """
+
+    name: str
+    graph: Graph
+    device: Device | None
+    places: list[int]
+    fixed: dict[int, Tensor]
+    numbers: list[tuple[int, Weak, DType]]
+    keys: list[tuple[int, int, int]]
+    draws: list[Draws]
+    results: list[tuple[str, int, Aval]]
+    own: int
+    updates: list[tuple[int, Tensor | None, int]]
+    checks: list[tuple[int, Check]]
+    sources: tuple[int, ...] = ()
+    seconds: float = 0.0
+    _executables: dict[int, tuple[Backend, Executable]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._extra = bool(self.fixed or self.numbers or self.keys)
+        shown = [i for kind, i, _ in self.results if kind == "in"]
+        read = {p: i for i, p in enumerate(self.places) if p >= 0}
+        alone = {id(t): i for i, t in self.fixed.items()}
+        self._again: dict[int, int] = {}  # results that are a changed handle's new value and nothing else, with its input
+        donated = []
+        for place, handle, r in self.updates:
+            i = read.get(place) if handle is None else alone.get(id(handle))
+            if i is None or i in shown:
+                continue
+            donated.append(i)
+            kind, _, aval = self.results[r]
+            if kind == "out" and r >= self.own and aval == self.graph.inputs[i] and r not in self._again:
+                self._again[r] = i
+        for r in [r for r in self._again if sum(u[2] == r for u in self.updates) > 1]:
+            del self._again[r]
+        self._donate = tuple(sorted(set(donated)))
+
+    def executable(self) -> Executable:
+        """What the device's engine made of the graph; made again where a decorator stands in for the engine."""
+        assert self.device is not None
+        engine: Backend = self.device.backend
+        found = self._executables.get(id(engine))
+        if found is None or found[0] is not engine:
+            found = engine, engine.compile(self.graph, self.device, self._donate)
+            self._executables = {k: v for k, v in self._executables.items() if len(self._executables) < 4}
+            self._executables[id(engine)] = found
+        return found[1]
+
+    def inputs(self, handles: Sequence[Tensor], numbers: Sequence[Any]) -> list[Any]:
+        """The storage of each input."""
+        found: list[Any] = [handles[p].storage if p >= 0 else None for p in self.places]
+        if self._extra:
+            for i, t in self.fixed.items():
+                found[i] = t.storage
+            for i, number, dtype in self.numbers:
+                found[i] = self._scalar(number, dtype, numbers)
+            if self.keys:
+                blocks = [d.find()._take(d.count) for d in self.draws]
+                for i, which, k in self.keys:
+                    found[i] = self._sent(blocks[which][k])
+        return found
+
+    def _sent(self, host: Any) -> Storage:
+        assert self.device is not None
+        backend = self.device.backend
+        return Storage(backend.from_host(host, self.device), self.device._memory, 0)
+
+    def _scalar(self, number: Weak, dtype: DType, numbers: Sequence[Any]) -> Storage:
+        value = number.value(numbers)
+        if number.kind is int and type(value) is not int:
+            raise DTypeError(
+                f"{number.name} was an int when {self.name} was traced",
+                f"{type(value).__name__} {value!r}",
+                "write the number as a float, 2.0 for 2, wherever it may become one",
+            )
+        return self._sent(host_scalar(value, dtype))
+
+    def run(
+        self, handles: Sequence[Tensor], numbers: Sequence[Any] = (), storages: list[Any] | None = None
+    ) -> list[Storage]:  # fmt: skip
+        """Run once: rebind what changes, and return the storages of the results."""
+        if storages is None:
+            storages = self.inputs(handles, numbers)
+        device = self.device
+        if device is None:
+            made: list[Storage] = [storages[i] for _, i, _ in self.results]
+        else:
+            made = self._run(device, storages)
+        del storages
+        for place, handle, r in self.updates:
+            t = handles[place] if handle is None else handle
+            t.storage = made[r]
+            if t.node is not None:
+                t.node = None
+            if t.leaf > 0:
+                t.leaf = -t.leaf
+            aval = self.results[r][2]
+            if t.shape != aval.shape or t.dtype is not aval.dtype:
+                t.shape, t.dtype = aval
+                hooks.version += 1
+        return made
+
+    def _run(self, device: Device, storages: list[Any]) -> list[Storage]:
+        exe = self.executable()
+        natives = [s.data for s in storages]
+        lost: list[tuple[Storage, Any]] = []
+        writing = _Writing(self, device)
+        taken = None
+        if exe.writes:
+            taken, backend = Taken(self.name), device.backend
+            for i in exe.writes:
+                s = storages[i]
+                if s.base is None and s.kind == "owned" and getrefcount(s) <= _STORAGE and getrefcount(s.data) <= _BUFFER:
+                    lost.append((s, s.data))
+                    s.data = taken
+                else:
+                    natives[i] = backend.copy(natives[i])
+        try:
+            outputs = exe(natives, writing)
+            if self.checks and not writing.begun:
+                self.look(device, [outputs[o] for o, _ in self.checks])
+        except BaseException as e:
+            if taken is not None and writing.begun:
+                taken.error = e
+            else:
+                for s, data in lost:
+                    s.data = data
+            writing.end()
+            if isinstance(e, MemoryError) and not isinstance(e, ExecutionError):
+                raise transfer.out_of_memory(self.name, tuple(a for _, _, a in self.results), device) from e
+            raise
+        memory, again = device._memory, self._again
+        if memory.live + exe.plan.peak > memory.peak:
+            memory.peak = memory.live + exe.plan.peak
+        made = []
+        for r, (kind, i, aval) in enumerate(self.results):
+            if kind == "in":
+                made.append(storages[i])
+                continue
+            s = storages[again[r]] if r in again else None
+            if s is not None and s.base is None and s.kind == "owned" and getrefcount(s) <= _STORAGE:
+                s.data = outputs[i]
+                made.append(s)
+            else:
+                made.append(Storage(outputs[i], memory, aval.nbytes))
+        writing.end()
+        return made
+
+    def look(self, device: Device, flags: Sequence[Any]) -> None:
+        """Raise the first error among the checks of a run."""
+        if device.engine == "meta":
+            return
+        for (_, check), flag in zip(self.checks, device.backend.read(list(flags)), strict=True):
+            if not flag:
+                raise check.error()
+
+
+class _Writing:
+    """Called by an executable right before it first writes into memory it was given: from then on Ctrl-C waits."""
+
+    __slots__ = ("_before", "_pending", "begun", "device", "program")
+
+    def __init__(self, program: Program, device: Device) -> None:
+        self.program, self.device = program, device
+        self.begun = False
+        self._before: Any = None
+        self._pending = False
+
+    def __call__(self, flags: Sequence[Any] = ()) -> None:
+        if self.program.checks:
+            self.program.look(self.device, flags)
+        if current_thread() is main_thread() and signal.getsignal(signal.SIGINT) not in (None, signal.SIG_IGN):
+            self._before = signal.signal(signal.SIGINT, self._note)
+        self.begun = True
+
+    def _note(self, number: int, frame: Any) -> None:
+        self._pending = True
+
+    def end(self) -> None:
+        """The run is over, one way or the other: Ctrl-C acts again, also one that came in between."""
+        if self._before is not None:
+            before, self._before = self._before, None
+            signal.signal(signal.SIGINT, before)
+            if self._pending:
+                signal.raise_signal(signal.SIGINT)
+
+
+class _Holder:
+    __slots__ = ("data",)
+
+
+def _calibrate() -> tuple[int, int]:
+    """How many references this interpreter counts, in ``_run``, to a storage that only its handle has, and to its buffer."""
+    handle, buffer = _Holder(), _Holder()
+    buffer.data = _Holder()
+    handle.data = _Holder()
+    storages, natives = [handle.data], [buffer.data]
+    for i in range(1):
+        s = storages[i]
+        return getrefcount(s), getrefcount(buffer.data)
+    return len(natives), 0
+
+
+_STORAGE, _BUFFER = _calibrate()

@@ -1,0 +1,535 @@
+"""``Trace``: what stands in for the engine while a function is made into a graph.
+
+Inside a trace ``bind`` checks, promotes and records gradients as always; only the last step is another one: instead of running
+an operation, the trace appends it to its list and gives out handles whose storage holds a ``Traced`` in place of a buffer.
+Handles that a call knows (arguments, captured tensors, parameters) are made to show traced values for as long as the trace
+lasts, and show what they showed before after it, whatever happens in between; what they showed last is what the graph
+carries out. So a trace needs no copies of modules: handles keep their identity, and ties are what they are.
+
+One thread traces at a time. Another one that meets a handle of a running trace waits for its end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from threading import Event, RLock, get_ident
+from typing import Any
+
+import numpy as np
+
+from firebrick.autodiff.tape import grad_enabled, make_leaf
+from firebrick.backends.dispatch import check_present, check_storable
+from firebrick.backends.dispatch import execute as run_now
+from firebrick.backends.dispatch import from_host as sent_now
+from firebrick.core.aval import Aval
+from firebrick.core.bind import bind
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.errors import (
+    DataDependentError,
+    DeviceMismatchError,
+    ExecutionError,
+    LeakedTracerError,
+    StateChangedError,
+    TraceError,
+    UnsupportedError,
+)
+from firebrick.core.hooks import hooks
+from firebrick.core.op import Op
+from firebrick.core.storage import Absent, Storage
+from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
+from firebrick.graph.lines import method_called, user_line
+from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ops import OPS
+
+current: ContextVar[Any] = ContextVar("firebrick_trace", default=None)
+_lock = RLock()
+_running: list[Trace] = []
+_SMALL = 4096  # bytes of a constant up to which equal ones are one
+_PATIENCE = 600.0  # seconds another thread's trace is waited for
+
+_ASKED = {
+    "__bool__": "if, while, and, or, not",
+    "__int__": "int()",
+    "__float__": "float()",
+    "__complex__": "complex()",
+    "__index__": "a size, an index or range()",
+    "item": "item()",
+    "tolist": "tolist()",
+    "numpy": "numpy()",
+    "__array__": "a NumPy function",
+    "__dlpack__": "another library",
+    "nonzero": "the shape of nonzero's result",
+    "unique_all": "the shape of unique's result",
+    "unique_values": "the shape of unique's result",
+    "unique_counts": "the shape of unique's result",
+    "unique_inverse": "the shape of unique's result",
+    "masked_select": "the shape of a selection by a mask",
+    "getitem": "the shape of a selection by a mask",
+    "repeat": "the shape of repeat's result",
+}
+
+
+class Traced(Absent):
+    """The data of a storage inside a trace: value ``number`` of it, made at a line of the user's program."""
+
+    __slots__ = ("line", "number", "trace")
+
+    def __init__(self, trace: Trace, number: int, line: str) -> None:
+        self.trace, self.number, self.line = trace, number, line
+
+    def why(self, tensor: Any = None) -> Exception | None:
+        trace = self.trace
+        if trace.running and trace.within():
+            return _needs_value(tensor)
+        if trace.running and trace.thread != get_ident() and tensor is not None:
+            if not trace.finished.wait(_PATIENCE):
+                return ExecutionError(
+                    f"a trace of {trace.name} must end before its tensors are used elsewhere",
+                    f"it has run for {_PATIENCE:.0f} s",
+                    "see that the traced function waits for nothing",
+                )
+            if tensor.storage.data is not self:
+                return None
+        return LeakedTracerError(
+            f"a tensor made while {trace.name} was traced is used outside of it, where it has no value",
+            f"made at {self.line}, used at {user_line()}",
+            f"return it from {trace.name}, instead of keeping it in a list, an attribute or a global",
+        )
+
+
+def _needs_value(tensor: Any) -> Exception:
+    asked = method_called(_ASKED) or "reading it"
+    shown = "a tensor" if tensor is None else f"{tensor.aval}" + (f" ({tensor.label})" if tensor.label else "")
+    if asked.startswith("the shape"):
+        remedy = (
+            "pass size= where the function takes it, use fb.where with a mask in place of a selection, or do it outside jit"
+        )
+    elif asked.startswith(("a size", "int")):
+        remedy = "pass the number as a Python int named in static_argnames, or use fb.scan or fb.while_loop for a loop"
+    elif asked.startswith("if"):
+        remedy = "use fb.where or fb.cond for a branch, fb.while_loop for a loop, or a static argument (static_argnames=…)"
+    else:
+        remedy = "return the tensor and read it after the call, or do this part outside jit"
+    return DataDependentError(
+        f"{asked} needs the value of a tensor while the graph is made, when there are no values yet",
+        f"{shown} at {user_line()}",
+        remedy,
+    )
+
+
+@dataclass
+class Source:
+    """Where an input of a graph comes from.
+
+    Attributes:
+        kind: ``leaf`` (payload: its place among the call's tensors), ``weak`` (the ``Weak`` and a dtype), ``key`` (a place in
+            ``Trace.draws`` and the number of the draw), ``outer`` (a value of the trace around).
+    """
+
+    number: int
+    aval: Aval
+    kind: str
+    payload: Any
+    name: str = ""
+
+
+class Draws:
+    """The keys that a trace takes from one generator: how many, and which is next."""
+
+    def __init__(self, generator: Any, find: Callable[[], Any]) -> None:
+        self.generator, self.find = generator, find  # the generator is held so that its id stays its own
+        self.count = self.next = 0
+
+
+@dataclass
+class Check:
+    """A condition that a run must meet: a bool value of the graph, and the error where it is False."""
+
+    number: int
+    error: Callable[[], Exception]
+
+
+class Trace:
+    """One trace.
+
+    Args:
+        name: What is traced, for messages.
+        parent: The trace around, for the body of a loop or a branch.
+    """
+
+    def __init__(self, name: str, parent: Trace | None = None) -> None:
+        self.name, self.parent = name, parent
+        self.thread, self.finished = get_ident(), Event()
+        self.running = False
+        self.device: Device | None = parent.device if parent else None
+        self.nodes: list[Node] = []
+        self.avals: list[Aval] = []
+        self.sources: list[Source] = []
+        self.handles: list[Tensor] = []  # the call's tensors, then those adopted on the way
+        self.draws: dict[int, Draws] = {}
+        self.checks: list[Check] = []
+        self.region = 0
+        self.regions = 0
+        self.set_at: dict[str, str] = {}  # the line where an attribute of this name was set
+        self.flows: list[tuple[bool, ...]] = []  # for each node: which operands were tracked
+        self.leaves: list[Any] = []  # tape nodes of the call's tracked tensors
+        self._known: dict[int, tuple[Tensor, tuple[Any, ...]]] = {}
+        self._constants: dict[Any, Tensor] = {}
+        self._sourced: dict[Any, int] = {}
+
+    def within(self) -> bool:
+        """Whether this context traces here, or in a part of this trace."""
+        t = current.get()
+        while t is not None and t is not self:
+            t = t.parent
+        return t is self
+
+    # values
+
+    def _value(self, aval: Aval) -> int:
+        self.avals.append(aval)
+        return len(self.avals) - 1
+
+    def handle(self, number: int, device: Device, line: str = "", label: str | None = None) -> Tensor:
+        """A new handle on a value."""
+        aval = self.avals[number]
+        storage = Storage(Traced(self, number, line), device._memory, 0)
+        return Tensor(storage, aval.dtype, aval.shape, device, label)
+
+    def source(self, aval: Aval, kind: str, payload: Any, name: str = "") -> int:
+        """A new input of the graph."""
+        number = self._value(aval)
+        self.sources.append(Source(number, aval, kind, payload, name))
+        return number
+
+    def place(self, device: Device) -> None:
+        """A graph lives on one device."""
+        if self.device is None:
+            self.device = device
+        elif device is not self.device:
+            raise DeviceMismatchError(
+                f"a graph lives on one device: {self.name} is traced on {self.device}",
+                f"an operation on {device} at {user_line()}",
+                f'move tensors before the call, x.to("{self.device}"), or split the function into one for each device',
+                devices=[self.device.name, device.name],
+            )
+
+    def number(self, t: Tensor) -> int:
+        """The value that a handle shows."""
+        data = t.storage.data
+        if type(data) is not Traced:
+            self.capture(t)
+            data = t.storage.data
+        if data.trace is self:
+            number: int = data.number
+            return number
+        return self._lift(data)
+
+    def _lift(self, data: Traced) -> int:
+        """A value of a trace around this one, as an input."""
+        outer = self.parent
+        if outer is None or not data.trace.running:
+            error = data.why()
+            assert error is not None
+            raise error
+        number = data.number if data.trace is outer else outer._lift(data)
+        found = self._sourced.get(number)
+        if found is None:
+            found = self._sourced[number] = self.source(outer.avals[number], "outer", number)
+        return found
+
+    def capture(self, t: Tensor) -> None:
+        """See to it that a handle shows a value of this trace (or of one around it)."""
+        data = t.storage.data
+        if type(data) is Traced:
+            if data.trace is self:
+                return
+            if not (data.trace.running and data.trace.within()):
+                error = data.why(t)
+                if error is not None:
+                    raise error
+                self.capture(t)
+                return
+            if id(t) not in self._known:  # a body of control flow must not rebind it
+                self._known[id(t)] = (t, _saved(t))
+            return
+        if isinstance(data, Absent):
+            raise data.why()
+        raise TraceError(
+            f"jit finds the tensors that {self.name} uses: arguments, and what closures, globals, attributes and containers of "
+            "them hold",
+            f"{t.aval}{f' ({t.label})' if t.label else ''} at {user_line()}, which is held elsewhere (in an object that jit "
+            "cannot look into, or by another thread)",
+            "pass it as an argument",
+        )
+
+    def enter(self, t: Tensor, name: str, tracked: bool = False) -> None:
+        """Make a handle of the call an input of the graph, one that gradients flow to if it is tracked."""
+        aval = t.aval
+        number = self.source(aval, "leaf", len(self.handles), name)
+        self.handles.append(t)
+        self._known[id(t)] = (t, _saved(t))
+        t.storage = Storage(Traced(self, number, name), t.device._memory, 0)
+        t.node, t.slot = None, 0
+        if tracked:
+            self.leaves.append(make_leaf(t))
+
+    def adopt(self, t: Tensor) -> Tensor:
+        """Take in a tensor that was made outside of the trace while it ran: state that begins with the first use."""
+        root = self.root
+        if id(t) not in root._known:
+            root.enter(t, t.label or "state")
+        return t
+
+    @property
+    def root(self) -> Trace:
+        """The outermost trace."""
+        t = self
+        while t.parent is not None:
+            t = t.parent
+        return t
+
+    def constant(self, array: np.ndarray[Any, Any], device: Device) -> Tensor:
+        """A host array as part of the program."""
+        check_storable(as_dtype(array.dtype), device)
+        self.place(device)
+        if array.size > 1 and not any(array.strides):  # one element seen everywhere
+            one = self.constant(array[(0,) * array.ndim], device)
+            spread: Tensor = bind(OPS["broadcast_to"], (one,), {"shape": array.shape})
+            return spread
+        key = (array.dtype, array.shape, array.tobytes()) if array.nbytes <= _SMALL else None
+        found = self._constants.get(key) if key else None
+        if found is None:
+            value = np.array(array, order="C")
+            value.flags.writeable = False
+            aval = Aval(value.shape, as_dtype(value.dtype))
+            first = self._value(aval)
+            line = user_line()
+            self.nodes.append(Node(CONSTANT, (), {"value": value}, first, (aval,), line=line))
+            self.flows.append(())
+            found = self.handle(first, device, line)
+            if key:
+                self._constants[key] = found
+        return Tensor(found.storage, found.dtype, found.shape, device)
+
+    def weak(self, number: Weak, dtype: DType, device: Device) -> Tensor:
+        """A number of the call as a 0-d tensor."""
+        self.place(device)
+        key = (id(number), dtype)
+        found = self._sourced.get(key)
+        if found is None:
+            found = self._sourced[key] = self.source(Aval((), dtype), "weak", (number, dtype), number.name)
+        return self.handle(found, device, user_line())
+
+    def key(self, generator: Any, find: Callable[[], Any], device: Device) -> Tensor:
+        """The next key of a generator, uint32 [4]: another one at each run."""
+        if self.parent is not None:
+            raise UnsupportedError(
+                "random numbers are not drawn inside fb.cond, fb.while_loop or fb.scan under jit",
+                f"a draw at {user_line()}",
+                "draw them before, for all steps at once, and pass them in (as a sequence of fb.scan)",
+            )
+        self.place(device)
+        draws = self.draws.get(id(generator))
+        if draws is None:
+            draws = self.draws[id(generator)] = Draws(generator, find)
+        k = draws.next
+        draws.next = k + 1
+        draws.count = max(draws.count, draws.next)
+        key = ("key", id(generator), k)
+        found = self._sourced.get(key)
+        if found is None:
+            from firebrick.core.dtypes import uint32
+
+            found = self._sourced[key] = self.source(Aval((4,), uint32), "key", (id(generator), k), f"key {k}")
+        return self.handle(found, device, user_line())
+
+    def note(self, owner: Any, name: str) -> None:
+        """An attribute is set while this trace runs."""
+        self.root.set_at[name] = user_line()
+
+    def drawn(self, generator: Any) -> int:
+        """How many keys the trace has taken from a generator."""
+        draws = self.draws.get(id(generator))
+        return 0 if draws is None else draws.next
+
+    def draw_again(self, generator: Any, place: int) -> None:
+        """Take the same keys again from a place on."""
+        if id(generator) in self.draws:
+            self.draws[id(generator)].next = place
+
+    def check(self, ok: Tensor, error: Callable[[], Exception]) -> None:
+        """A bool 0-d value that each run looks at: where it is False, the run raises."""
+        if self.parent is None:
+            self.checks.append(Check(self.number(ok), error))
+
+    # operations
+
+    def stage(self, op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...]) -> tuple[Tensor, ...]:
+        """Append one operation."""
+        if op.name == "to_device":
+            goal = params["device"]
+            raise DeviceMismatchError(
+                f"a graph lives on one device: {self.name} is traced on {self.device or inputs[0].device}",
+                f"a move to {goal} at {user_line()}",
+                f'move the tensor before the call, x.to("{goal}"), or after it',
+                devices=[inputs[0].device.name, goal.name],
+            )
+        device = inputs[0].device
+        self.place(device)
+        if op.decompose is not None and not device.backend.supports(op, tuple(t.dtype for t in inputs)):
+            made = op.decompose(*(t.detach() for t in inputs), **params)
+            return tuple(t.detach() for t in (made if type(made) is tuple else (made,)))
+        numbers = tuple(self.number(t) for t in inputs)
+        first = len(self.avals)
+        self.avals.extend(avals)
+        line = user_line()
+        self.nodes.append(Node(op, numbers, params, first, avals, line=line, region=self.region))
+        recorded = grad_enabled()
+        self.flows.append(tuple(recorded and t.node is not None for t in inputs))
+        return tuple(self.handle(first + i, device, line) for i in range(len(avals)))
+
+    # the end
+
+    def changed(self) -> list[tuple[Tensor, int | None, Aval]]:
+        """The handles of the call that show another value now: handle, the value's number, its aval."""
+        out = []
+        for t, _ in self._known.values():
+            data = t.storage.data
+            if t.node is not None and t.node not in self.leaves:
+                raise StateChangedError(
+                    f"{self.name} leaves a tensor of the call tracked",
+                    f"{t.label or t.aval}",
+                    "take gradients with fb.value_and_grad inside the function, or x.require_grad() outside of it",
+                )
+            out.append((t, self.number(t) if type(data) is Traced else None, t.aval))
+        return out
+
+    def restore(self) -> None:
+        """Let every handle show again what it showed before."""
+        for t, saved in self._known.values():
+            t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf, t.label = saved
+
+    def graph(self, outputs: list[int], end: int | None = None) -> Graph:
+        """The program from the inputs to these values, of the first ``end`` nodes."""
+        places = {s.number: i for i, s in enumerate(self.sources)}
+        at = len(self.sources)
+        nodes = []
+        for n in self.nodes[:end]:
+            for k in range(len(n.avals)):
+                places[n.first + k] = at + k
+            inputs = tuple(places[i] for i in n.inputs)
+            nodes.append(Node(n.op, inputs, n.params, at, n.avals, n.label, n.line, n.region))
+            at += len(n.avals)
+        names = [s.name for s in self.sources]
+        return Graph([s.aval for s in self.sources], nodes, tuple(places[i] for i in outputs), names)
+
+
+def _saved(t: Tensor) -> tuple[Any, ...]:
+    return t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf, t.label
+
+
+@contextmanager
+def tracing(name: str, nested: bool = False) -> Iterator[Trace]:
+    """Trace in this context for a ``with`` block; handles are restored at its end."""
+    parent = current.get() if nested else None
+    with _lock:
+        trace = Trace(name, parent)
+        token = current.set(trace)
+        _start(trace)
+        try:
+            yield trace
+        finally:
+            trace.restore()
+            current.reset(token)
+            _stop(trace)
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """For a ``with`` block, operations run at once, as if no trace were there."""
+    token = current.set(None)
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+def _start(trace: Trace) -> None:
+    _running.append(trace)
+    trace.running = True
+    hooks.tracing += 1
+    hooks.execute, hooks.from_host = _execute, _from_host
+
+
+def _stop(trace: Trace) -> None:
+    _running.remove(trace)
+    trace.running = False
+    hooks.tracing -= 1
+    if not hooks.tracing:
+        hooks.execute, hooks.from_host = run_now, sent_now
+    trace.finished.set()
+
+
+def _execute(
+    op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], out: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    trace = current.get()
+    if trace is not None:
+        staged: tuple[Tensor, ...] = trace.stage(op, inputs, params, avals)
+        return staged
+    check_present(inputs)
+    return run_now(op, inputs, params, avals, out)
+
+
+def _from_host(array: np.ndarray[Any, Any], device: Device) -> Tensor:
+    trace = current.get()
+    made: Tensor = sent_now(array, device) if trace is None else trace.constant(array, device)
+    return made
+
+
+def _capture(t: Tensor) -> None:
+    trace = current.get()
+    if trace is not None:
+        trace.capture(t)
+    else:
+        check_present((t,))
+
+
+def new_state(make: Callable[[], Tensor]) -> Tensor:
+    """A tensor that is to outlive the call, such as a moment of an optimizer: made at once, also inside a trace."""
+    trace = current.get()
+    if trace is None:
+        return make()
+    with outside():
+        made = make()
+    adopted: Tensor = trace.adopt(made)
+    return adopted
+
+
+def _after_fork() -> None:
+    """A child process goes on without the traces that ran in its parent's other threads."""
+    global _lock
+    _lock = RLock()
+    for trace in _running[::-1]:
+        trace.restore()
+        trace.running = False
+        trace.finished.set()
+    _running.clear()
+    hooks.tracing = 0
+    hooks.execute, hooks.from_host = run_now, sent_now
+    current.set(None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+hooks.capture = _capture
+hooks.trace = current.get

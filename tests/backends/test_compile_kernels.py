@@ -1,0 +1,70 @@
+"""Compiled programs of one node: every op of the table, on every engine, gives the bits of ``execute``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.op import Op, Sample
+from firebrick.ir import Graph
+from firebrick.ops import OPS
+from firebrick.testing.cases import EXCLUDED, avals_of, samples_of, storable
+
+ENGINES = ["numpy", "cpu", "torch:cpu"]
+
+
+def one_node(op: Op, sample: Sample) -> Graph:
+    ins, _ = avals_of(op, sample)
+    graph = Graph(list(ins))
+    graph.outputs = graph.add(op, *range(len(ins)), **sample.params)
+    return graph
+
+
+def bits(x: np.ndarray[Any, Any]) -> bytes:
+    return np.ascontiguousarray(x).tobytes()
+
+
+def same(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> bool:
+    """Equal bits, where any NaN is as good as another."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return False
+    if got.dtype.kind not in "fcV":
+        return bits(got) == bits(want)
+    if got.dtype.kind == "c":
+        return same(got.real, want.real) and same(got.imag, want.imag)
+    nan = np.isnan(got.astype(np.float64)) & np.isnan(want.astype(np.float64))
+    return bits(np.where(nan, 0, got).astype(got.dtype)) == bits(np.where(nan, 0, want).astype(want.dtype))
+
+
+@pytest.mark.filterwarnings("ignore::firebrick.core.errors.FallbackWarning")
+@pytest.mark.parametrize("name", [n for n in OPS if n not in EXCLUDED])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_program_of_one_node_gives_the_bits_of_execute(engine: str, name: str) -> None:
+    if engine.startswith("torch"):
+        pytest.importorskip("torch")
+    device, op = fb.device(engine), OPS[name]
+    backend = device.backend
+    for dtype in op.dtypes:
+        for sample in samples_of(op, dtype, 0):
+            if not storable(device, op, sample):
+                continue
+            ins, outs = avals_of(op, sample)
+            natives = [backend.from_host(np.asarray(x), device) for x in sample.inputs]
+            if not backend.supports(op, tuple(a.dtype for a in ins)):
+                continue
+            executable = backend.compile(one_node(op, sample), device)
+            before = [np.array(backend.to_host(x)) for x in natives]
+            got = executable(natives)
+            want = backend.execute(op, tuple(natives), sample.params)
+            want = want if type(want) is tuple else (want,)
+            told = f"{name} {dtype} {sample.name}\n{executable.source}"
+            assert tuple(backend.describe(g) for g in got) == outs, told
+            for g, w in zip(got, want, strict=True):
+                assert same(backend.to_host(g), backend.to_host(w)), told
+            for x, b in zip(natives, before, strict=True):
+                assert same(backend.to_host(x), b), told
