@@ -149,7 +149,7 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             ", ".join(f"{n}: {t!r}" for n, t in zip(names, inputs, strict=True)),
             "wrap one with fb.asarray(…)",
         )
-    out = []
+    out: list[Any] = []
     for i, t in enumerate(inputs):
         if isinstance(t, Tensor):
             out.append(t)
@@ -167,7 +167,7 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             if not scalar_fits(t.kind(1) if isinstance(t, Weak) else t, dt):
                 raise scalar_misfit(op.name, t, dt)
         try:
-            out.append((beside if isinstance(t, Weak) else constant)(t, dt, tensors[0].device))
+            out.append(beside(t, dt, tensors[0].device) if isinstance(t, Weak) else constant(t, dt, tensors[0].device))
         except DTypeError as e:
             raise DTypeError(f"{op.name}: {e.expected}", f"{names[i]}={e.received}", e.remedy, op=op.name) from None
     return tuple(out)

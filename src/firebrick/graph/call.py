@@ -94,10 +94,9 @@ def split(trace: Trace, pulled: Pulled) -> tuple[list[int], Graph]:
     made = {n.first + k for n in back for k in range(len(n.avals))} | set(pulled.cotangents)
     constants = {n.first: n for n in trace.nodes[: pulled.start] if n.op is CONSTANT}
     wanted: dict[int, None] = {}
-    for n in [*back, *(_Use((number,)) for _, number in pulled.gradients)]:
-        for i in n.inputs:
-            if i not in made and i not in constants:
-                wanted.setdefault(i)
+    for i in (*(i for n in back for i in n.inputs), *(number for _, number in pulled.gradients)):
+        if i not in made and i not in constants:
+            wanted.setdefault(i)
     residuals = list(wanted)
     at = {number: i for i, number in enumerate([*residuals, *pulled.cotangents])}
     nodes: list[Node] = []
@@ -110,11 +109,6 @@ def split(trace: Trace, pulled: Pulled) -> tuple[list[int], Graph]:
         count += len(n.avals)
     avals = [trace.avals[i] for i in (*residuals, *pulled.cotangents)]
     return residuals, Graph(avals, nodes, tuple(at[number] for _, number in pulled.gradients))
-
-
-@dataclass
-class _Use:
-    inputs: tuple[int, ...]
 
 
 def call(program: Program, linear: Linear, handles: Sequence[Tensor], numbers: Sequence[Any]) -> list[Tensor]:

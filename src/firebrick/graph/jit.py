@@ -414,7 +414,8 @@ class Jit:
     ) -> tuple[Entry, Walk]:
         around = Walk([*walk.roots, ("arguments", [args, kwargs])])  # also the containers among the arguments
         back = around.copies()
-        pulled, residuals = None, []
+        pulled: Pulled | None = None
+        residuals: list[int] = []
         try:
             with tracing(self.name) as trace:
                 handles = _enter(trace, flat, walk, tracked)
@@ -478,8 +479,8 @@ class Jit:
             raise StateChangedError(
                 f"{self.name} keeps a tensor of its trace",
                 f"{leaked[0]}, set at {_leak_line(after, leaked[0])}",
-                "return the tensor instead; for state, change a tensor that is there before the call: x[...] = v, x += v, or an "
-                "nn.Buffer of a module",
+                "return the tensor instead; for state, change a tensor that is there before the call: x[...] = v, x += v, or "
+                "an nn.Buffer of a module",
             )
         changed = differences(around.key, after.key)
         if changed and made:
@@ -665,8 +666,8 @@ class Making:
         )  # fmt: skip
 
     def linear(
-        self, results: _Results, own: int, changes: list[tuple[int, int]], pulled: Pulled, residuals: list[int], backward: Graph,
-        tracked: tuple[int, ...],
+        self, results: _Results, own: int, changes: list[tuple[int, int]], pulled: Pulled, residuals: list[int],
+        backward: Graph, tracked: tuple[int, ...],
     ) -> tuple[Program, Linear]:  # fmt: skip
         """The forward program, which returns residuals too, and what the tape needs of it."""
         trace = self.trace

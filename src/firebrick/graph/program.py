@@ -15,7 +15,8 @@ from threading import Event, current_thread, get_ident, main_thread
 from typing import Any
 
 from firebrick.backends import transfer
-from firebrick.backends.contract import Backend, Executable
+from firebrick.backends.contract import Backend
+from firebrick.compiler import Executable
 from firebrick.core.aval import Aval
 from firebrick.core.bind import host_scalar
 from firebrick.core.device import Device
@@ -265,6 +266,7 @@ class _Writing:
 
 class _Holder:
     __slots__ = ("data",)
+    data: Any
 
 
 def _calibrate() -> tuple[int, int]:

@@ -261,7 +261,7 @@ class Trace:
                 self._known[id(t)] = (t, _saved(t))
             return
         if isinstance(data, Absent):
-            raise data.why()
+            check_present((t,))
         raise TraceError(
             f"jit finds the tensors that {self.name} uses: arguments, and what closures, globals, attributes and containers of "
             "them hold",
