@@ -11,21 +11,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from graphs import execute, passing_op
 
 import firebrick as fb
-from firebrick.backends.numpy import NumpyBackend
 from firebrick.core.aval import Aval
 from firebrick.core.errors import GraphError
-from firebrick.core.op import Cost, Nondifferentiable, Op, operands
+from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph, Node, from_json, interpret, serialize, to_json
 from firebrick.testing.cases import avals_of, samples_of
 
 OPS = fb.ops.OPS
-HOST = NumpyBackend()
-
-
-def execute(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    return params["value"] if op is CONSTANT else HOST.execute(op, inputs, params)
 
 
 def assert_same(a: Any, b: Any) -> None:
@@ -71,11 +66,7 @@ def test_every_op_survives_and_the_loaded_graph_computes_the_same_bits(op: Op) -
                 assert_same(a, b)
 
 
-PROBE = Op(
-    name="probe", doc="Takes any parameter.", operands=operands("x:any"), infer=lambda x, **_: Aval(x.shape, x.dtype),
-    reference=lambda x, **_: x, vjp=Nondifferentiable("a test"), residuals=(), samples=lambda rng, dtype: [],
-    cost=lambda i, o, p: Cost(0, 0), bound="memory", fusion="opaque", tolerance=0,
-)  # fmt: skip
+PROBE = passing_op("probe")
 NEGATIVE_NAN = struct.unpack("d", bytes.fromhex("34120000000ff8ff"[:16]))[0]
 
 
@@ -89,7 +80,8 @@ def probed(**params: Any) -> Graph:
     [
         None, True, False, 0, -1, 1 << 70, 1.0, 0.1, -0.0, 5e-324, math.inf, -math.inf, math.nan, NEGATIVE_NAN, "text é %", "",
         1 + 2j, complex(-0.0, math.inf), (), (1,), (1, (2.0, None), [True]), [1, (2,)], {"a": 1, 2: (3,)}, slice(None, 3, -1),
-        fb.bfloat16, fb.float8_e5m2, Aval((2, 0), fb.int8), fb.device("numpy:1"), np.array(3, np.int8), np.zeros((0, 3), np.float16),
+        fb.bfloat16, fb.float8_e5m2, Aval((2, 0), fb.int8),
+        fb.device("numpy:1"), np.array(3, np.int8), np.zeros((0, 3), np.float16),
         np.arange(6, dtype=np.uint64).reshape(2, 3).T, np.array([np.nan, -0.0, np.inf]), np.array([1 + 2j], np.complex64),
         np.array([1.5, -2], ml_dtypes.bfloat16), np.array([1.5, -2], ml_dtypes.float8_e4m3fn), np.array([True, False]),
     ],

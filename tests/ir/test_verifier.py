@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graphs import passing_op
 
 import firebrick as fb
 from firebrick.core.aval import Aval
 from firebrick.core.errors import GraphError
-from firebrick.core.op import Cost, Nondifferentiable, Op, operands
 from firebrick.ir import Graph, Node, verify_graph
 
 OPS = fb.ops.OPS
-F, D, I = Aval((2, 3), fb.float32), Aval((2, 3), fb.float64), Aval((2, 3), fb.int32)
+F, D = Aval((2, 3), fb.float32), Aval((2, 3), fb.float64)
 
 
 def small() -> Graph:
@@ -87,11 +87,7 @@ def test_a_variadic_op_takes_at_least_its_operands() -> None:
         verify_graph(g)
 
 
-APPLY = Op(
-    name="apply", doc="Runs a graph.", operands=operands("x:any"), infer=lambda x, *, bodies: Aval(x.shape, x.dtype),
-    reference=lambda x, *, bodies: x, vjp=Nondifferentiable("a test"), residuals=(), samples=lambda rng, dtype: [],
-    cost=lambda i, o, p: Cost(0, 0), bound="memory", fusion="opaque", tolerance=0,
-)  # fmt: skip
+APPLY = passing_op("apply")
 
 
 def test_graphs_inside_parameters_are_verified_and_printed() -> None:

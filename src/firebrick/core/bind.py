@@ -23,7 +23,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.op import KIND_TEXT, KINDS, Op
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
-from firebrick.core.weak import Weak
+from firebrick.core.weak import Weak, as_tensor
 
 _SCALARS = (bool, int, float, complex)
 _new = object.__new__
@@ -167,7 +167,7 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             if not scalar_fits(t.kind(1) if isinstance(t, Weak) else t, dt):
                 raise scalar_misfit(op.name, t, dt)
         try:
-            out.append(beside(t, dt, tensors[0].device) if isinstance(t, Weak) else constant(t, dt, tensors[0].device))
+            out.append(as_tensor(t, dt, tensors[0].device) if isinstance(t, Weak) else constant(t, dt, tensors[0].device))
         except DTypeError as e:
             raise DTypeError(f"{op.name}: {e.expected}", f"{names[i]}={e.received}", e.remedy, op=op.name) from None
     return tuple(out)

@@ -113,7 +113,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     _compared(_name)
 
 
-def beside(number: Weak, dtype: Any, device: Any) -> Any:
+def as_tensor(number: Weak, dtype: Any, device: Any) -> Any:
     """The number as a 0-d tensor of a dtype, in the running trace."""
     trace = hooks.trace()
     if trace is None:

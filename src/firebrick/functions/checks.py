@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from firebrick.autodiff.tape import no_grad
 from firebrick.core.bind import bind, describe
-from firebrick.core.errors import OutOfRangeError
+from firebrick.core.dtypes import iinfo
+from firebrick.core.errors import DataDependentError, OutOfRangeError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
+from firebrick.graph.lines import user_line
 from firebrick.ops import OPS
 
 
@@ -25,6 +27,28 @@ def staged(ok: Callable[[], Tensor], error: Callable[[], Exception]) -> bool:
         condition = ok()
         trace.check(bind(OPS["all"], (condition,), {"axes": tuple(range(condition.ndim)), "keepdims": False}), error)
     return True
+
+
+def known_now(where: str, needs: str, key: str, x: Tensor, remedy: str) -> None:
+    """Check that values can be read here, which inside a trace they cannot.
+
+    Args:
+        where: The public function.
+        needs: What it needs them for, as in ``the shape of its result``.
+        key: The user's name of the tensor.
+        x: The tensor whose values are needed.
+        remedy: What to do under ``jit``.
+
+    Raises:
+        DataDependentError: There is a trace.
+    """
+    if hooks.trace() is not None:
+        raise DataDependentError(
+            f"{where}: {needs} needs the values of {key} while the graph is made, when there are none yet",
+            f"{describe(key, x)}, at {user_line()}",
+            f"{remedy}, or do it outside jit",
+            op=where,
+        )
 
 
 def check_range(where: str, key: str, values: Tensor, low: int, high: int, remedy: str, ignored: int | None = None) -> None:

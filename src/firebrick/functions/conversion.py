@@ -100,7 +100,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if dtype is None and _has_numpy(obj):
         dtype = as_dtype(host.dtype)
     dt = dtype_for(host, dtype, goal)
-    check_range("asarray", host, dt)
+    check_fits("asarray", host, dt)
     return hooks.from_host(cast_host("asarray", host, dt), goal)  # type: ignore[no-any-return]
 
 
@@ -113,7 +113,8 @@ def cast_host(where: str, host: np.ndarray[Any, Any], dt: DType) -> np.ndarray[A
         return np.asarray(OPS["cast"].reference(host, dtype=dt))
 
 
-def check_range(where: str, host: np.ndarray[Any, Any], dt: DType) -> None:
+def check_fits(where: str, host: np.ndarray[Any, Any], dt: DType) -> None:
+    """Check that integers on the host lie in the range of a dtype."""
     if dt.is_integer and host.dtype.kind in "iu" and host.size:
         info = dtypes.iinfo(dt)
         low, high = int(host.min()), int(host.max())

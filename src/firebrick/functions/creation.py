@@ -26,7 +26,7 @@ from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.checks import check_range
-from firebrick.functions.conversion import cast_host, check_range, default_dtype, dtype_for
+from firebrick.functions.conversion import cast_host, check_fits, default_dtype, dtype_for
 from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import _list, broadcast_to, permute_dims, reshape
 from firebrick.ops import OPS
@@ -258,7 +258,7 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
         raise ConfigError("arange: start, stop and step are finite", f"{low}, {high} and {step}", "pass finite numbers")
     host = _range(low, high, step, goal)
     dt = dtype_for(host, None if dtype is None else dtypes.dtype_argument("arange", dtype), goal)
-    check_range("arange", host, dt)
+    check_fits("arange", host, dt)
     return hooks.from_host(cast_host("arange", host, dt), goal)  # type: ignore[no-any-return]
 
 

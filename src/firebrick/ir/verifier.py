@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -63,9 +63,10 @@ def _broken(expected: str, received: str, node: Node | None = None) -> GraphErro
 
 
 def _is_aval(a: Any) -> bool:
-    if not isinstance(a, Aval) or not isinstance(a.dtype, DType) or type(a.shape) is not tuple:
+    if type(a) is not Aval:
         return False
-    return all(type(d) is int and d >= 0 for d in a.shape)
+    shape, dtype = cast(tuple[Any, Any], a)
+    return type(dtype) is DType and type(shape) is tuple and all(type(d) is int and d >= 0 for d in shape)
 
 
 def _verify_node(node: Node, known: list[Aval]) -> None:

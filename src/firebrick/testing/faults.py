@@ -59,7 +59,7 @@ class CarelessBackend(HostBackend):
             if kernel is None or kernel.into is None or n.inputs[0] < len(graph.inputs) or avals[n.inputs[0]] != n.avals[0]:
                 continue
             if any(n.inputs[0] in graph.nodes[later].inputs for later in plan.order[p + 1 :]):
-                plan.into[k] = n.inputs[0]
+                plan.into, plan.dies = {k: n.inputs[0]}, {}
                 break
         return write(self, graph, kernels, plan, device)
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
+from torch._inductor.exc import InductorError
 
 from firebrick.compiler import Begin, Executable
 from firebrick.core.errors import UnsupportedError
@@ -25,7 +27,7 @@ class Inductor(Executable):
     def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
         try:
             found = super().__call__(tuple(natives))
-        except (torch._dynamo.exc.TorchDynamoException, torch._inductor.exc.InductorError) as e:
+        except (TorchDynamoException, InductorError) as e:
             raise UnsupportedError(
                 "fb.config.torch_compile needs programs that PyTorch's compiler accepts, and on the CPU a C++ compiler",
                 f"{type(e).__name__}: {str(e).strip().splitlines()[0]}",

@@ -1,0 +1,189 @@
+"""The memory plan: what is written over what, in which order, and how much memory that takes."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.compiler import Executable
+from firebrick.core.aval import Aval
+from firebrick.core.errors import ShapeError
+from firebrick.ir import Graph
+from firebrick.ops import OPS
+
+MATRIX = Aval((8, 4), fb.float32)
+BYTES = MATRIX.nbytes
+
+
+class Writer:
+    """A graph, an op at a time: ``w.add(x, y)``."""
+
+    def __init__(self, *inputs: Aval) -> None:
+        self.graph = Graph(list(inputs))
+
+    def __getattr__(self, name: str) -> Any:
+        def append(*operands: int, **params: Any) -> int:
+            return self.graph.add(OPS[name], *operands, **params)[0]
+
+        return append
+
+    def compile(self, *outputs: int, donate: tuple[int, ...] = (), engine: str = "numpy") -> Executable:
+        self.graph.outputs = outputs
+        return fb.device(engine).backend.compile(self.graph, None, donate)
+
+
+def run(program: Executable, **more: Any) -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
+    return program([np.asarray(rng.uniform(0.5, 1.5, a.shape), a.dtype.np) for a in program.graph.inputs], **more)
+
+
+def test_a_chain_lives_in_one_buffer() -> None:
+    w = Writer(MATRIX)
+    v = w.exp(0)
+    for _ in range(5):
+        v = w.add(w.tanh(v), 0)
+    program = w.compile(v)
+    assert program.plan.peak == BYTES
+    assert program.plan.unplanned == 2 * BYTES
+    assert program.plan.reused == 10 * BYTES
+
+
+def test_a_value_that_is_used_again_is_not_written_over() -> None:
+    w = Writer(MATRIX)
+    a = w.exp(0)
+    b = w.tanh(a)
+    assert w.compile(w.multiply(a, b)).plan.into == {2: a}
+
+
+def test_a_value_whose_view_lives_on_is_not_written_over() -> None:
+    w = Writer(MATRIX)
+    a = w.exp(0)
+    view = w.permute(a, axes=(1, 0))
+    b = w.tanh(a)
+    program = w.compile(w.matmul(view, b))
+    assert program.plan.into == {}
+
+
+def test_a_reshaped_value_is_written_where_it_lies() -> None:
+    w = Writer(MATRIX)
+    flat = w.reshape(w.exp(0), shape=(32,))
+    program = w.compile(w.tanh(flat))
+    assert program.plan.into == {2: flat}
+    assert program.plan.peak == BYTES
+
+
+def test_a_product_is_never_written_over_its_operands_but_over_memory_that_waits() -> None:
+    square = Aval((4, 4), fb.float32)
+    w = Writer(square)
+    a = w.exp(0)
+    b = w.matmul(a, a)  # a dies here
+    c = w.matmul(b, 0)
+    program = w.compile(c)
+    assert program.plan.into == {2: a}
+    assert program.plan.peak == 2 * square.nbytes
+
+
+def test_memory_does_not_wait_where_that_would_raise_the_peak() -> None:
+    big = Aval((64, 64), fb.float32)
+    w = Writer(big, Aval((64, 1), fb.float32))
+    a = w.sum(w.permute(w.exp(0), axes=(1, 0)), axes=(0,), keepdims=True)  # the big value dies
+    b = w.matmul(w.reshape(a, shape=(64, 1)), w.reshape(1, shape=(1, 64)))
+    plan = w.compile(b).plan
+    assert plan.peak <= plan.unplanned
+
+
+def test_an_update_takes_over_the_donated_input_after_everything_else() -> None:
+    w = Writer(MATRIX, MATRIX)
+    new = w.subtract(0, w.multiply(1, 1))
+    loss = w.sum(w.exp(0), axes=(0, 1), keepdims=False)
+    program = w.compile(new, loss, donate=(0,))
+    assert program.writes == {0}
+    ops = [program.graph.nodes[k].op.name for k in program.plan.order]
+    assert ops == ["exp", "sum", "multiply", "subtract"], "the update and what only it needs come last"
+    assert program.plan.begin == 3
+    state = np.ones((8, 4), np.float32)
+    updated, _ = program([state, np.full((8, 4), 2, np.float32)])
+    assert np.shares_memory(updated, state)
+    assert (state == -3).all()
+
+
+def test_without_donation_nothing_is_overwritten() -> None:
+    w = Writer(MATRIX, MATRIX)
+    program = w.compile(w.subtract(0, 1))
+    assert program.writes == frozenset()
+    state = np.ones((8, 4), np.float32)
+    program([state, state])
+    assert (state == 1).all()
+
+
+def test_work_that_would_keep_larger_operands_alive_does_not_wait_for_the_update() -> None:
+    w = Writer(MATRIX, Aval((64, 8), fb.float32), Aval((64, 4), fb.float32))
+    hidden = w.exp(1)
+    gradient = w.matmul(w.permute(hidden, axes=(1, 0)), 2)
+    program = w.compile(w.subtract(0, gradient), w.sum(w.exp(2), axes=(0, 1), keepdims=False), donate=(0,))
+    ops = [program.graph.nodes[k].op.name for k in program.plan.order]
+    assert ops.index("matmul") < ops.index("sum")
+    assert ops[-1] == "subtract"
+
+
+def test_outputs_that_would_share_memory_are_copied() -> None:
+    w = Writer(MATRIX)
+    a = w.exp(0)
+    constant = w.graph.constant(np.ones(3, np.float32))
+    wide = w.broadcast_to(w.sum(0, axes=(0,), keepdims=True), shape=(8, 4))
+    program = w.compile(a, a, w.permute(a, axes=(1, 0)), 0, constant, wide)
+    assert program.plan.copied == {1, 2, 3, 4, 5}
+    outputs = run(program)
+    assert all(x.flags.writeable for x in outputs)
+    assert not any(np.shares_memory(x, y) for i, x in enumerate(outputs) for y in outputs[:i])
+
+
+def test_a_donated_input_that_is_handed_through_is_copied() -> None:
+    w = Writer(MATRIX)
+    program = w.compile(0, donate=(0,))
+    assert program.writes == frozenset()
+    assert program.plan.copied == {0}
+
+
+def test_the_peak_is_that_of_the_process() -> None:
+    big = Aval((512, 512), fb.float32)
+    w = Writer(big)
+    v, kept = 0, []
+    for i in range(12):
+        v = w.add(w.tanh(v), 0)
+        if i % 3 == 0:
+            kept.append(w.permute(w.exp(v), axes=(1, 0)))
+    for k in kept:
+        v = w.matmul(v, k)
+    program = w.compile(v)
+    x = np.full((512, 512), 0.01, np.float32)
+    program([x])  # what is made once
+    tracemalloc.start()
+    try:
+        result = program([x])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    del result
+    assert program.plan.peak <= peak <= program.plan.peak + 100_000
+
+
+def test_figures_and_source_are_explained() -> None:
+    w = Writer(MATRIX, MATRIX)
+    program = w.compile(w.subtract(0, w.exp(w.exp(1))), donate=(0,))
+    text = program.explain(source=True)
+    assert "3 nodes: exp × 2, subtract" in text
+    assert "donated inputs overwritten: %0" in text
+    assert "memory: at most 128 B beside inputs and constants" in text
+    assert "v2 = exp(v2, v2)" in text
+    assert "v2 = exp" not in program.explain()
+
+
+def test_only_inputs_can_be_donated() -> None:
+    w = Writer(MATRIX)
+    with pytest.raises(ShapeError, match="numbers below 1"):
+        w.compile(w.exp(0), donate=(1,))
