@@ -55,8 +55,8 @@ def test_a_failure_before_the_first_write_leaves_donated_inputs_alone_and_names_
         assert program.writes == {0}
         state = matrix(device)
         began: list[int] = []
+        at = device.backend.from_host(np.asarray([0, 7]), device)
         with pytest.raises(IndexError) as caught:
-            at = device.backend.from_host(np.asarray([0, 7]), device)
             program([state, at], lambda began=began: began.append(1))
         assert not began
         assert (device.backend.to_host(state) == 0.5).all()

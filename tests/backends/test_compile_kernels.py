@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.core.aval import Aval
-from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.op import Op, Sample
 from firebrick.ir import Graph
 from firebrick.ops import OPS

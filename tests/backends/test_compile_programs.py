@@ -67,14 +67,12 @@ def random_graph(rng: np.random.Generator, nodes: int) -> Graph:
             values.append(graph.constant(np.asarray(rng.uniform(0.5, 1.5, shape), dtype.np)))
             avals.append(graph.nodes[-1].avals[0])
     count = int(rng.integers(1, 6))
-    graph.outputs = tuple(int(v) for v in rng.choice(values, count)) + (values[-1],)
+    graph.outputs = (*(int(v) for v in rng.choice(values, count)), values[-1])
     return graph
 
 
 def arrays_of(graph: Graph, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
     return [np.asarray(rng.uniform(0.3, 1.7, a.shape), a.dtype.np) for a in graph.inputs]
-
-
 
 
 def share(backend: Any, a: Any, b: Any) -> bool:

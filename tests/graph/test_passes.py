@@ -351,6 +351,7 @@ def test_exact_and_correctly_rounded_arithmetic_is_folded(name: str, operands: l
         ("sum", [[0.1, 0.2]], "float32", {"axes": (0,), "keepdims": False}),
         ("multiply", [1j, 1j], "complex64", {}),
         ("abs", [1j], "complex64", {}),
+        ("negative", [0j], "complex64", {}),
         ("maximum", [0.0, -0.0], "float32", {}),  # either zero may be the larger
         ("subtract", [np.inf, np.inf], "float32", {}),  # the sign of its NaN depends on the machine
         ("random_bits", [[1, 2, 3, 4]], "uint32", {"shape": (2,), "offset": 0}),
@@ -472,6 +473,7 @@ def test_equal_operands(name: str, dtype: str, left: list[str]) -> None:
     [
         ("negative", "negative", "float32", []),
         ("negative", "negative", "uint8", []),
+        ("negative", "negative", "complex64", ["negative", "negative"]),
         ("conj", "conj", "complex64", []),
         ("logical_not", "logical_not", "bool", []),
         ("bitwise_invert", "bitwise_invert", "int8", []),

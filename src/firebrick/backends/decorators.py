@@ -82,9 +82,7 @@ class Verify(Decorator):
         self.check(op, arrays, params, result if type(result) is tuple else (result,))
         return result
 
-    def check(
-        self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any], results: tuple[Any, ...], where: str = ""
-    ) -> None:
+    def check(self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any], results: tuple[Any, ...], where: str = "") -> None:
         """Hold an op's results against the reference's for these operands."""
         want = run_reference(op, arrays, params)
         hosts = tuple(np.asarray(self.inner.to_host(r)) for r in results)
@@ -192,9 +190,7 @@ class Profile(Decorator):
         self.count(op, inputs, params, result if type(result) is tuple else (result,), start)
         return result
 
-    def count(
-        self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], results: tuple[Any, ...], start: int
-    ) -> None:
+    def count(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], results: tuple[Any, ...], start: int) -> None:
         """Add one call of an op, begun at ``start``, to the report."""
         outs = [self.inner.describe(r) for r in results]
         spent = perf_counter_ns() - start

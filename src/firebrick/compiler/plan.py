@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from firebrick.compiler.kernel import KEPT, ROWS, Kernel
 from firebrick.core.aval import Aval
-from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ir import Graph, Node
 
 _FOREVER = 1 << 60
 _DEPTH = 12
@@ -222,9 +222,7 @@ class _Lives:
         self.moved[v] = into
 
 
-def _assigned(
-    values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool
-) -> Plan:
+def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool) -> Plan:
     plan = Plan(order, begin=len(order))
     lives = _Lives(values, order)
     waiting: dict[Aval, list[int]] = defaultdict(list)
@@ -269,18 +267,16 @@ def _assigned(
     return plan
 
 
-def _room(
-    values: _Values, lives: _Lives, n: Node, kernel: Kernel, p: int, late: bool, waiting: list[int]
-) -> int | None:
+def _room(values: _Values, lives: _Lives, n: Node, kernel: Kernel, p: int, late: bool, waiting: list[int]) -> int | None:
     """The value in whose memory the result of node ``n`` at place ``p`` goes, if there is one."""
     aval = n.avals[0]
     if kernel.elementwise:
         for i in dict.fromkeys(n.inputs if kernel.into is not None else n.inputs[:1]):
             b = lives.buffer(i)
             alone = all(j == i or lives.buffer(j) != b for j in n.inputs)
-            if values.whole[i] and alone and values.avals[i] == aval and lives.last[b] == p:
-                if not values.is_input(b) or (late and b in values.given):
-                    return i
+            ours = not values.is_input(b) or (late and b in values.given)
+            if ours and alone and values.whole[i] and values.avals[i] == aval and lives.last[b] == p:
+                return i
     for at in range(len(waiting) - 1, -1, -1) if kernel.into is not None else ():
         u = waiting[at]
         b = lives.buffer(u)

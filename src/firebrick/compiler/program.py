@@ -7,7 +7,6 @@ is kept for ``explain()``, and an exception tells which node it came from.
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -126,9 +125,7 @@ class Executable:
             steps.append(Step(n, space["step"]))
         return steps
 
-    def stepwise(
-        self, natives: Sequence[Any], run: Callable[[Step, tuple[Any, ...]], tuple[Any, ...]]
-    ) -> tuple[Any, ...]:
+    def stepwise(self, natives: Sequence[Any], run: Callable[[Step, tuple[Any, ...]], tuple[Any, ...]]) -> tuple[Any, ...]:
         """The outputs, node by node: ``run(step, operands)`` returns a node's results. No result is written over another value,
         and no input is written."""
         graph = self.graph
@@ -142,9 +139,7 @@ class Executable:
             for i in (*n.inputs, *n.results):
                 if not left[i]:
                     values.pop(i, None)
-        return tuple(
-            self._engine.copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs)
-        )
+        return tuple(self._engine.copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs))
 
     def explain(self, source: bool = False) -> str:
         """What runs: ops and how often, memory reused and the peak, donated inputs; the program itself with ``source``."""
@@ -283,7 +278,8 @@ class _Writer:
     def text(self, form: str, n: Node, kernel: Kernel, operands: list[str], out: str = "") -> str:
         """An expression with operands, destination and names filled in."""
         spelt = {
-            key: _literal(value) or self.name(n.op.name if callable(value) else key, value) for key, value in kernel.names.items()
+            key: _literal(value) or self.name(n.op.name if callable(value) else key, value)
+            for key, value in kernel.names.items()
         }
         return form.format(*operands, out=out, **spelt)
 

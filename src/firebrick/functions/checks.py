@@ -62,10 +62,13 @@ def check_range(where: str, key: str, values: Tensor, low: int, high: int, remed
     expected, said = f"{where}: {key} must lie in [{low}, {high})", describe(key, values).removeprefix(f"{key}: ")
 
     def inside() -> Tensor:
-        ok = bind(
-            OPS["logical_and"], (bind(OPS["greater_equal"], (values, low), {}), bind(OPS["less"], (values, high), {})), {}
-        )
-        return ok if ignored is None else bind(OPS["logical_or"], (ok, bind(OPS["equal"], (values, ignored), {})), {})
+        info = iinfo(values.dtype)  # a bound that it cannot pass is no operand beside it
+        ok = bind(OPS["greater_equal"], (values, max(low, info.min)), {})
+        if high <= info.max:
+            ok = bind(OPS["logical_and"], (ok, bind(OPS["less"], (values, high), {})), {})
+        if ignored is None or not info.min <= ignored <= info.max:
+            return ok
+        return bind(OPS["logical_or"], (ok, bind(OPS["equal"], (values, ignored), {})), {})
 
     if staged(inside, lambda: OutOfRangeError(expected, f"{key} with a value outside, {said}", remedy, op=where)):
         return

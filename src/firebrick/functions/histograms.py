@@ -20,10 +20,21 @@ from firebrick.core.hooks import hooks
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand, widest
+from firebrick.functions.checks import check_range, known_now, staged
 from firebrick.functions.conversion import asarray
-from firebrick.functions.creation import ones, zeros
-from firebrick.functions.elementwise import astype, equal, greater_equal, less_equal, logical_and, where
-from firebrick.functions.movement import flip, reshape
+from firebrick.functions.creation import arange, ones, zeros
+from firebrick.functions.elementwise import (
+    astype,
+    equal,
+    greater_equal,
+    isfinite,
+    less_equal,
+    logical_and,
+    logical_or,
+    where,
+)
+from firebrick.functions.movement import concat, flip, reshape
+from firebrick.functions.searching import fixed_size
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import min as min_
 from firebrick.functions.statistical import sum as sum_
@@ -53,21 +64,24 @@ def _check_weights(where_: str, x: Tensor, weights: Any) -> None:
             )
 
 
-def bincount(x: Tensor, /, weights: Tensor | None = None, *, minlength: int = 0) -> Tensor:
+def bincount(
+    x: Tensor, /, weights: Tensor | None = None, *, minlength: int = 0, size: int | None = None
+) -> Tensor:  # fmt: skip
     """How often each integer from 0 to the largest of x occurs, or the sum of the weights beside it.
 
-    The result's shape depends on values: x's smallest and largest are read, once.
+    Without ``size`` the result's shape depends on values: x's smallest and largest are read, once.
 
     Args:
         x: Integer tensor [n], values ≥ 0.
         weights: Numeric tensor [n]; gradients flow back into it.
         minlength: The least length of the result.
+        size: The length of the result, in place of ``minlength``, so that the shape depends on no value.
 
     Returns:
-        Tensor [max(largest + 1, minlength)], int64 or of the weights' dtype.
+        Tensor [max(largest + 1, minlength)] or [size], int64 or of the weights' dtype.
 
     Raises:
-        OutOfRangeError: A value is negative.
+        OutOfRangeError: A value is negative, or not below ``size``.
 
     Example:
         >>> import firebrick as fb
@@ -81,7 +95,11 @@ def bincount(x: Tensor, /, weights: Tensor | None = None, *, minlength: int = 0)
     if x.ndim != 1:
         raise ShapeError("bincount takes a tensor of one axis", describe("x", x), "flatten it: fb.reshape(x, (-1,))")
     length = whole("bincount", "minlength", minlength, 0)
-    if x.size:
+    if size is not None:
+        length = fixed_size("bincount", size)
+        check_range("bincount", "x", x, 0, length, "shift or drop such values, or pass a larger size")
+    elif x.size:
+        known_now("bincount", "the shape of its result", "x", x, "pass size=, one more than the largest value there may be")
         low, top = (int(v) for v in read([min_(x), max_(x)]))
         if low < 0:
             raise OutOfRangeError("bincount counts values ≥ 0", f"{low} in {describe('x', x)}", "shift or drop such values")
@@ -102,14 +120,19 @@ def _check_edges(where_: str, name: str, edges: Tensor, least: int) -> None:
         )
 
 
-def _in_order(edges: Tensor) -> bool:
-    return bool(all_(greater_equal(edges[1:], edges[:-1])))
+def _rising(edges: Tensor) -> Tensor:
+    return all_(greater_equal(edges[1:], edges[:-1]))
 
 
-def _out_of_order(where_: str, name: str, edges: Tensor) -> ConfigError:
-    return ConfigError(
-        f"{where_}: {name} must be in order, without NaN", f"{edges.tolist()!r:.80}", f"sort it: fb.sort({name})"
-    )
+def _out_of_order(where_: str, name: str, received: str) -> ConfigError:
+    return ConfigError(f"{where_}: {name} must be in order, without NaN", received, f"sort it: fb.sort({name})")
+
+
+def _check_order(where_: str, name: str, edges: Tensor) -> None:
+    if staged(lambda: _rising(edges), lambda: _out_of_order(where_, name, describe(name, edges))):
+        return
+    if not _rising(edges):
+        raise _out_of_order(where_, name, f"{edges.tolist()!r:.80}")
 
 
 def _search(where_: str, x: Tensor, name: str, edges: Tensor, right: bool) -> Tensor:
@@ -141,8 +164,7 @@ def bucketize(x: Tensor, boundaries: Tensor, /, *, right: bool = False) -> Tenso
     operand("bucketize", boundaries, "real", "boundaries")
     check_devices("bucketize", x=x, boundaries=boundaries)
     _check_edges("bucketize", "boundaries", boundaries, 0)
-    if not _in_order(boundaries):
-        raise _out_of_order("bucketize", "boundaries", boundaries)
+    _check_order("bucketize", "boundaries", boundaries)
     return _search("bucketize", x, "boundaries", boundaries, right)
 
 
@@ -171,12 +193,22 @@ def digitize(x: Tensor, bins: Tensor, /, *, right: bool = False) -> Tensor:
     operand("digitize", bins, "real", "bins")
     check_devices("digitize", x=x, bins=bins)
     _check_edges("digitize", "bins", bins, 0)
-    if _in_order(bins):
-        return _search("digitize", x, "bins", bins, not right)
     upwards = flip(bins)
-    if not _in_order(upwards):
-        raise _out_of_order("digitize", "bins", bins)
-    return bins.size - _search("digitize", x, "bins", upwards, not right)
+
+    def found(bins: Tensor) -> Tensor:
+        return _search("digitize", x, "bins", bins, not right)
+
+    if staged(
+        lambda: logical_or(_rising(bins), _rising(upwards)),
+        lambda: _out_of_order("digitize", "bins", describe("bins", bins)),
+    ):
+        rising = _rising(bins)
+        return where(rising, found(bins), bins.size - found(where(rising, bins, upwards)))
+    if _rising(bins):
+        return found(bins)
+    if not _rising(upwards):
+        raise _out_of_order("digitize", "bins", f"{bins.tolist()!r:.80}")
+    return bins.size - found(upwards)
 
 
 class Histogram(NamedTuple):
@@ -251,8 +283,7 @@ def _edges(x: Tensor, bins: Any, limits: Any) -> Tensor:
     else:
         return _equal_widths(x, bins, limits, goal)
     _check_edges("histogram", "bins", edges, 2)
-    if not _in_order(edges):
-        raise _out_of_order("histogram", "bins", edges)
+    _check_order("histogram", "bins", edges)
     return edges
 
 
@@ -267,16 +298,34 @@ def _equal_widths(x: Tensor, bins: Any, limits: Any, goal: Any) -> Tensor:
         if not isinstance(limits, (tuple, list)) or len(limits) != 2:
             raise ConfigError("histogram: range is a pair of numbers", f"range={limits!r:.60}", "pass range=(low, high)")
         low, high = (float(number("histogram", f"range[{i}]", v)) for i, v in enumerate(limits))
+    elif x.size and hooks.trace() is not None:
+        return _equal_widths_later(x, count, goal)
     elif x.size:
         low, high = (float(v) for v in read([min_(x), max_(x)]))
     else:
         low, high = 0.0, 1.0
     if not (np.isfinite(low) and np.isfinite(high) and low <= high):
-        raise ConfigError(
-            "histogram: range must be finite, its first end not above its second",
-            f"({low}, {high})" + (", from the elements of x" if limits is None else ""),
-            "pass range=(low, high)",
-        )
+        raise _no_range(f"({low}, {high})" + (", from the elements of x" if limits is None else ""))
     if low == high:
         low, high = low - 0.5, high + 0.5
     return hooks.from_host(np.linspace(low, high, count + 1).astype(goal.np), x.device)  # type: ignore[no-any-return]
+
+
+def _no_range(received: str) -> ConfigError:
+    want = "histogram: range must be finite, its first end not above its second"
+    return ConfigError(want, received, "pass range=(low, high)")
+
+
+def _equal_widths_later(x: Tensor, count: int, goal: Any) -> Tensor:
+    """Edges from the smallest to the largest element, computed on the device as the host's ``linspace`` does."""
+    wide = widest(x)
+    low, high = astype(min_(x), wide), astype(max_(x), wide)
+    staged(
+        lambda: logical_and(isfinite(low), isfinite(high)),
+        lambda: _no_range(f"the range of {describe('x', x)}, which holds infinities or NaN"),
+    )
+    single = equal(low, high)
+    low, high = where(single, low - 0.5, low), where(single, high + 0.5, high)
+    places = arange(count, dtype=wide, device=x.device)
+    rising = places * ((high - low) / count) + low
+    return astype(concat([rising, reshape(high, (1,))]), goal, copy=False)

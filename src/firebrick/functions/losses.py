@@ -15,7 +15,7 @@ from firebrick.core.dtypes import float32
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
-from firebrick.functions.checks import check_range
+from firebrick.functions.checks import check_range, staged
 from firebrick.functions.elementwise import abs as abs_
 from firebrick.functions.elementwise import (
     astype,
@@ -27,6 +27,7 @@ from firebrick.functions.elementwise import (
     log,
     log1p,
     logaddexp,
+    logical_not,
     logical_or,
     not_equal,
     where,
@@ -476,9 +477,16 @@ def check_values(name: str, key: str, x: Tensor, low: float, high: float, remedy
     """Read whether the values of a tensor lie in [low, high]; NaN passes, and shows in the loss."""
     if x.device.engine == "meta":
         return
-    if bool(any_(logical_or(less(x.detach(), low), greater(x.detach(), high)))):
-        bounds = f"≥ {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
-        raise OutOfRangeError(f"{name}: the values of {key} must be {bounds}", describe(key, x), remedy, op=name)
+    bounds = f"≥ {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
+
+    def error() -> OutOfRangeError:
+        return OutOfRangeError(f"{name}: the values of {key} must be {bounds}", describe(key, x), remedy, op=name)
+
+    def outside() -> Tensor:
+        return logical_or(less(x.detach(), low), greater(x.detach(), high))
+
+    if not staged(lambda: logical_not(outside()), error) and bool(any_(outside())):
+        raise error()
 
 
 def _difference(name: str, prediction: Tensor, target: Tensor, reduction: str) -> Tensor:

@@ -13,6 +13,7 @@ from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import Axis, nonempty, operand, reduce, widened
+from firebrick.functions.checks import staged
 from firebrick.functions.elementwise import astype, equal, isinf, isnan, logical_not, where
 from firebrick.functions.movement import reshape
 from firebrick.functions.searching import argmax
@@ -169,13 +170,18 @@ def _place(name: str, x: Tensor, axis: int | None, keepdims: bool, extreme: Any)
     at = normalize_axis(0 if axis is None else axis, flat.ndim, name)
     nonempty(name, flat, (at,))
     best = extreme(flat, axis=at, keepdims=True)
-    if x.dtype.is_inexact and bool(reduce("any", isnan(best), None, False)):
-        raise ShapeError(
+
+    def error() -> ShapeError:
+        return ShapeError(
             f"{name} of nothing but NaN is undefined",
             f"a slice along axis {at} of x with no number in it",
             "leave such slices out, or fill them first",
             op=name,
         )
+
+    if x.dtype.is_inexact and not staged(lambda: logical_not(isnan(best)), error):
+        if bool(reduce("any", isnan(best), None, False)):
+            raise error()
     # the first that equals the extreme: NaN equals nothing
     found = argmax(astype(equal(flat.detach(), best), "uint8"), axis=at, keepdims=keepdims)
     if axis is None and keepdims:

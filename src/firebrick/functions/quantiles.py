@@ -7,13 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, check_devices
+from firebrick.core.bind import bind, check_devices, describe
 from firebrick.core.errors import ConfigError, OperandError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import Axis, nonempty, operand, reduce, rows, widened, widest
-from firebrick.functions.elementwise import astype, ceil, equal, floor, isnan, logical_not, maximum, round, where
+from firebrick.functions.checks import staged
+from firebrick.functions.elementwise import (
+    astype,
+    ceil,
+    equal,
+    floor,
+    greater_equal,
+    isnan,
+    less_equal,
+    logical_and,
+    logical_not,
+    maximum,
+    round,
+    where,
+)
 from firebrick.functions.indexing import take_along_axis
 from firebrick.functions.movement import broadcast_to, moveaxis, reshape, squeeze
 from firebrick.ops import OPS
@@ -23,11 +37,22 @@ METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 _CHOSEN = {"lower": floor, "higher": ceil, "nearest": round}
 
 
-def _fractions(where_: str, q: Any, top: float) -> np.ndarray[Any, Any]:
-    """``q`` in [0, top], checked, as fractions in [0, 1]."""
+def _out_of_range(where_: str, top: float, received: str) -> ConfigError:
+    return ConfigError(f"{where_}: q must lie in [0, {top:g}]", received, "say which share of the elements lies below")
+
+
+def _fractions(where_: str, q: Any, top: float) -> np.ndarray[Any, Any] | Tensor:
+    """``q`` in [0, top], checked, as fractions in [0, 1]: on the host, or, inside a trace, a tensor where q is one."""
     if isinstance(q, Tensor):
         operand(where_, q, "floating", "q")
-        host = np.asarray(q.numpy(), np.float64)
+        if q.ndim < 2 and hooks.trace() is not None:
+            wide = astype(q.detach(), widest(q), copy=False)
+            staged(
+                lambda: logical_and(greater_equal(wide, 0.0), less_equal(wide, float(top))),
+                lambda: _out_of_range(where_, top, describe("q", q)),
+            )
+            return wide / float(top)
+        host = np.zeros((0, 0)) if q.ndim > 1 else np.asarray(q.numpy(), np.float64)
     elif isinstance(q, (int, float, list, tuple)) and not isinstance(q, np.generic):
         try:
             host = np.asarray(q, np.float64)
@@ -42,7 +67,7 @@ def _fractions(where_: str, q: Any, top: float) -> np.ndarray[Any, Any]:
             "pass e.g. 0.5 or [0.25, 0.75]" if top == 1 else "pass e.g. 50 or [25, 75]",
         )
     if not ((host >= 0) & (host <= top)).all():
-        raise ConfigError(f"{where_}: q must lie in [0, {top:g}]", f"q={q!r:.80}", "say which share of the elements lies below")
+        raise _out_of_range(where_, top, f"q={q!r:.80}")
     return host / top
 
 
@@ -60,7 +85,7 @@ def _quantile(where_: str, x: Tensor, q: Any, axis: Axis, keepdims: bool, method
         found = reshape(lines, (*kept, fractions.size))
     else:
         ordered = widened(bind(OPS["sort"], (lines,), {"axis": lines.ndim - 1, "descending": False})[0])
-        place = _places(ordered, fractions.reshape(-1), skip)
+        place = _places(ordered, fractions, skip)
         found = _between(ordered, place, method)
         if not skip:
             last = ordered[..., -1:]  # NaN, if there is any
@@ -71,16 +96,21 @@ def _quantile(where_: str, x: Tensor, q: Any, axis: Axis, keepdims: bool, method
     return moveaxis(found, -1, 0) if fractions.ndim else squeeze(found, -1)
 
 
-def _places(ordered: Tensor, fractions: np.ndarray[Any, Any], skip: bool) -> Tensor:
+def _places(ordered: Tensor, fractions: np.ndarray[Any, Any] | Tensor, skip: bool) -> Tensor:
     """Where the quantiles of each line lie among its elements: q · (n - 1), n being the number of elements that count."""
     wide = widest(ordered)
     shape = (*ordered.shape[:-1], fractions.size)
+
+    def on_device(shares: np.ndarray[Any, Any] | Tensor) -> Tensor:
+        if isinstance(shares, Tensor):
+            return reshape(shares, (-1,))
+        made: Tensor = hooks.from_host(shares.reshape(-1).astype(wide.np), ordered.device)
+        return made
+
     if not skip:
-        at = fractions * (ordered.shape[-1] - 1)
-        return broadcast_to(hooks.from_host(at.astype(wide.np), ordered.device), shape)
+        return broadcast_to(on_device(fractions * (ordered.shape[-1] - 1)), shape)
     numbers = reduce("sum", astype(logical_not(isnan(ordered)), wide), -1, True)
-    shares: Tensor = hooks.from_host(fractions.astype(wide.np), ordered.device)
-    return maximum(numbers - 1.0, 0.0) * shares
+    return maximum(numbers - 1.0, 0.0) * on_device(fractions)
 
 
 def _between(ordered: Tensor, place: Tensor, method: str) -> Tensor:

@@ -13,6 +13,7 @@ from firebrick.core.dtypes import bool_, int64, no_common_dtype, promote, uint8
 from firebrick.core.errors import ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand
+from firebrick.functions.checks import known_now
 from firebrick.functions.complex import imag, real
 from firebrick.functions.creation import full, ones
 from firebrick.functions.elementwise import astype, equal, less, logical_not, minimum, not_equal, where
@@ -57,6 +58,8 @@ def _order(flat: Tensor) -> Tensor:
 def _distinct(name: str, x: Tensor, size: int | None, fill_value: Any) -> UniqueAll:
     operand(name, x, "comparable")
     count = None if size is None else fixed_size(name, size)
+    if count is None:
+        known_now(name, "the shape of its result", "x", x, "pass size=")
     if fill_value is not None:
         check_fill(name, fill_value, x.dtype)
     flat = reshape(x, (-1,))
@@ -68,7 +71,7 @@ def _distinct(name: str, x: Tensor, size: int | None, fill_value: Any) -> Unique
     first = ones(min(n, 1), dtype=bool_, device=x.device)
     new = concat([first, not_equal(ordered[1:], ordered[:-1])])
     # where each run of equals starts, and one more: where the last one that is asked for ends
-    starts = places(new, None if count is None else count + 1)
+    starts = places(name, new, None if count is None else count + 1)
     if count is None:
         starts = concat([starts, full(1, n, dtype=int64, device=x.device)])
     runs, ends = starts[:-1], starts[1:]

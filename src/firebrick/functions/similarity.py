@@ -16,8 +16,9 @@ from firebrick.core.settings import number
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import widened
+from firebrick.functions.checks import staged
 from firebrick.functions.elementwise import abs as abs_
-from firebrick.functions.elementwise import astype, clip, equal, logaddexp, minimum, pow, sqrt, where
+from firebrick.functions.elementwise import astype, clip, equal, logaddexp, logical_or, minimum, pow, sqrt, where
 from firebrick.functions.losses import check_positive, check_reduction, operands, reduce_loss
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
@@ -240,13 +241,18 @@ def _check_signed(name: str, x: Tensor, sign: Tensor, reduction: str) -> None:
 
 
 def _check_signs(name: str, sign: Tensor) -> None:
+    def error(received: str) -> OutOfRangeError:
+        return OutOfRangeError(f"{name}: signs are 1 or -1", received, "turn labels 0 and 1 into signs: 2 * labels - 1")
+
     if sign.device.engine == "meta":
+        return
+    shown = describe("sign", sign)
+    def ok() -> Tensor:
+        return equal(sign, 1) if sign.dtype.kind == "uint" else logical_or(equal(sign, 1), equal(sign, -1))
+
+    if staged(ok, lambda: error(f"{shown} with another number among its values")):
         return
     values = hooks.to_host(sign)
     wrong = values[(values != 1) & (values != -1)]
     if wrong.size:
-        raise OutOfRangeError(
-            f"{name}: signs are 1 or -1",
-            f"{describe('sign', sign)} with {wrong.reshape(-1)[0].item()!r} among its values",
-            "turn labels 0 and 1 into signs: 2 * labels - 1",
-        )
+        raise error(f"{shown} with {wrong.reshape(-1)[0].item()!r} among its values")

@@ -71,7 +71,7 @@ class Recompile:
 
 
 _events: deque[tuple[Any, Recompile]] = deque(maxlen=1000)
-counted: list[Callable[[Recompile], None]] = []  # who is told of each trace
+counted: list[Callable[[Any, Recompile], None]] = []  # who is told of each trace: of which function, and why
 
 
 # arguments
@@ -403,7 +403,7 @@ class Jit:
             event = Recompile(self.name, reason, entry.program.seconds, user_line())
             _events.append((self, event))
             for told in list(counted):
-                told(event)
+                told(self, event)
             if self.traces > self._warned:
                 self._warned = self.traces * 4
                 self._warn()

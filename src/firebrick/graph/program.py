@@ -112,7 +112,8 @@ class Program:
                 self._again[r] = i
         for r in [r for r in self._again if sum(u[2] == r for u in self.updates) > 1]:
             del self._again[r]
-        self._donate = tuple(sorted(set(donated)))
+        # conditions are looked at before anything is written
+        self._donate = () if self.checks else tuple(sorted(set(donated)))
 
     def executable(self) -> Executable:
         """What the device's engine made of the graph; made again where a decorator stands in for the engine."""

@@ -9,8 +9,9 @@ from firebrick.testing.gradients import check_gradients
 from firebrick.testing.layer import LayerError, LayerReport, check_layer
 from firebrick.testing.layouts import LAYOUTS
 from firebrick.testing.report import Report, Verdict
+from firebrick.testing.traces import assert_max_traces
 
 __all__ = [
     "DESTINATIONS", "EXCLUDED", "LAYOUTS", "Case", "Examination", "Finding", "LayerError", "LayerReport", "Report", "Verdict",
-    "cases", "check_gradients", "check_layer", "conformance", "engines", "examine", "faults", "run_case",
+    "assert_max_traces", "cases", "check_gradients", "check_layer", "conformance", "engines", "examine", "faults", "run_case",
 ]  # fmt: skip

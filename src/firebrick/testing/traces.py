@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from firebrick.graph import jit
+from firebrick.graph.jit import Recompile, counted
 
 
 @contextmanager
@@ -26,4 +26,17 @@ def assert_max_traces(n: int, *functions: Any) -> Iterator[None]:
         >>> with fb.testing.assert_max_traces(1, double):
         ...     y = double(fb.ones(2)), double(fb.zeros(2))
     """
-    raise NotImplementedError
+    wanted = [getattr(f, "__func__", f) for f in functions]
+    seen: list[Recompile] = []
+
+    def told(function: Any, event: Recompile) -> None:
+        if not wanted or any(function is f for f in wanted):
+            seen.append(event)
+
+    counted.append(told)
+    try:
+        yield
+    finally:
+        counted.remove(told)
+    if len(seen) > n:
+        raise AssertionError(f"{len(seen)} traces where at most {n} are allowed:\n" + "\n".join(f"  {e}" for e in seen))

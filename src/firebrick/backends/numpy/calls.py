@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.numpy import blas
+from firebrick.backends.numpy import blas, selection
 from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
 from firebrick.compiler.kernel import ANY, KEPT, ROWS, Kernel, call
 from firebrick.core.aval import Aval
@@ -21,6 +21,7 @@ from firebrick.ops.movement import key_of
 from firebrick.ops.reduction import PAIRWISE
 
 Operands = tuple[Aval, ...]
+Known = tuple[np.ndarray[Any, Any] | None, ...]
 
 # references that are one ufunc on real operands
 _PLAIN: dict[str, np.ufunc] = {
@@ -78,7 +79,9 @@ def _sum(x: Aval, *, axes: tuple[int, ...], keepdims: bool) -> Kernel:
 def _mean(x: Aval, *, axes: tuple[int, ...], keepdims: bool) -> Kernel:
     summed = _sum(x, axes=axes, keepdims=keepdims)
     count = np.asarray(size_of(x.shape[a] for a in axes), x.dtype.np)
-    return Kernel(f"{{divide}}({summed.expr}, {{count}})", {**summed.names, "divide": np.divide, "count": count}, layout=summed.layout)
+    return Kernel(
+        f"{{divide}}({summed.expr}, {{count}})", {**summed.names, "divide": np.divide, "count": count}, layout=summed.layout
+    )
 
 
 def _matmul(x1: Aval, x2: Aval) -> Kernel:
@@ -97,8 +100,21 @@ def _cast(x: Aval, *, dtype: Any) -> Kernel | None:
     return Kernel("{0}.astype({dtype})", {"dtype": dtype.np}, layout=KEPT)
 
 
-def _where(condition: Aval, x1: Aval, x2: Aval) -> Kernel:
-    return Kernel("{where}({0}, {1}, {2})", {"where": np.where}, layout=KEPT)
+def _where(operands: Operands, known: Known) -> Kernel:
+    """NumPy's, but for a choice against 0, which is known here if the 0 is a constant."""
+    condition, x1, x2 = operands
+    plain = Kernel("{f}({0}, {1}, {2})", {"f": np.where}, layout=KEPT)
+    if condition.size <= selection.FEW or x1.dtype.np not in selection.BITS:
+        return plain
+    against = [i for i in (2, 1) if operands[i].ndim == 0 and operands[3 - i].shape == condition.shape]
+    if not against:
+        return plain
+    zero = known[against[0]]
+    if zero is None:
+        return Kernel("{f}({0}, {1}, {2})", {"f": selection.where}, layout=KEPT)
+    if not selection.is_zero(zero):
+        return plain
+    return Kernel("{f}({1}, {0})" if against[0] == 2 else "{f}({2}, ~{0})", {"f": selection.masked}, layout=KEPT)
 
 
 def _clip(x: Aval, low: Aval, high: Aval) -> Kernel:
@@ -126,23 +142,30 @@ def _slice(x: Aval, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -
 
 
 def _concat(*xs: Aval, axis: int) -> Kernel:
-    return Kernel(f"{{f}}(({''.join(f'{{{i}}}, ' for i in range(len(xs)))}), {{axis}})", {"f": np.concatenate, "axis": axis}, layout=KEPT)
+    return Kernel(
+        f"{{f}}(({''.join(f'{{{i}}}, ' for i in range(len(xs)))}), {{axis}})", {"f": np.concatenate, "axis": axis}, layout=KEPT
+    )
 
 
 _SETTLED: dict[str, Callable[..., Kernel | None]] = {
-    "relu": _relu, "sum": _sum, "mean": _mean, "matmul": _matmul, "cast": _cast, "where": _where, "clip": _clip,
+    "relu": _relu, "sum": _sum, "mean": _mean, "matmul": _matmul, "cast": _cast, "clip": _clip,
     "reshape": _reshape, "permute": _permute, "broadcast_to": _broadcast_to, "slice": _slice, "concat": _concat,
 }  # fmt: skip
 
 # kernels that give row-major results whatever their operands
-_IN_ROWS = frozenset({"conv", "conv_weight", "index_add", "gelu", "gelu_gradient", "erf", "scatter", "scatter_add", "pad", "split"})
+_IN_ROWS = frozenset(
+    {"conv", "conv_weight", "index_add", "gelu", "gelu_gradient", "erf", "scatter", "scatter_add", "pad", "split"}
+)
 
 
-def settle(op: Op, operands: Operands, params: dict[str, Any], results: Operands) -> Kernel:
+def settle(op: Op, operands: Operands, params: dict[str, Any], results: Operands, known: Known) -> Kernel:
     """The kernel of an op on operands whose dtypes NumPy computes with."""
     ufunc = _ufunc(op, operands)
+    found: Kernel | None
     if ufunc is not None:
-        found: Kernel | None = apply(ufunc, operands, results[0])
+        found = apply(ufunc, operands, results[0])
+    elif op.name == "where":
+        found = _where(operands, known)
     else:
         choose = _SETTLED.get(op.name)
         found = None if choose is None else choose(*operands, **params)
@@ -164,10 +187,14 @@ def _arrays(results: Any) -> Any:
     return tuple(np.asarray(r) for r in results) if type(results) is tuple else np.asarray(results)
 
 
-def widened(kernel: Kernel, operands: Operands, stored: np.dtype[Any], wide: np.dtype[Any], narrow: Callable[..., Any]) -> Kernel:
+def widened(
+    kernel: Kernel, operands: Operands, stored: np.dtype[Any], wide: np.dtype[Any], narrow: Callable[..., Any]
+) -> Kernel:
     """A kernel on operands of a dtype that NumPy only stores: computed in a wider one and rounded once."""
     casts = [f"{{{i}}}.astype({{wide}})" if a.dtype.np == stored else f"{{{i}}}" for i, a in enumerate(operands)]
     expr = kernel.expr
     for i, text in enumerate(casts):
         expr = expr.replace(f"{{{i}}}", text)
-    return Kernel(f"{{narrow}}({expr}, {{wide}}, {{stored}})", {**kernel.names, "wide": wide, "stored": stored, "narrow": narrow})
+    return Kernel(
+        f"{{narrow}}({expr}, {{wide}}, {{stored}})", {**kernel.names, "wide": wide, "stored": stored, "narrow": narrow}
+    )

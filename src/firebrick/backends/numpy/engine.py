@@ -119,10 +119,10 @@ class HostBackend(Backend):
             return super().kernel(op, operands, params, results, device, known)
         stored = operands[-1].dtype.np
         if stored not in _STORED or op.name in _MOVES:
-            return settle(op, operands, params, results)
+            return settle(op, operands, params, results, known)
         wide = dtype(_STORED[stored])
         inside = tuple(Aval(a.shape, wide) if a.dtype.np == stored else a for a in operands)
-        return widened(settle(op, inside, params, results), operands, stored, wide.np, _narrow)
+        return widened(settle(op, inside, params, results, known), operands, stored, wide.np, _narrow)
 
     def around(self) -> tuple[str, dict[str, Any]]:
         return 'errstate(all="ignore")', {"errstate": np.errstate}

@@ -12,6 +12,7 @@ from firebrick.backends.numpy.blas import matmul
 from firebrick.backends.numpy.convolution import conv, conv_input, conv_weight
 from firebrick.backends.numpy.indexing import index_add, scatter, scatter_add, scatter_reduce
 from firebrick.backends.numpy.pooling import max_pool
+from firebrick.backends.numpy.selection import where
 from firebrick.backends.numpy.sorting import top_k
 from firebrick.backends.numpy.special import erf, gelu, gelu_gradient
 from firebrick.ops.declare import Array
@@ -88,7 +89,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "logical_xor": np.logical_xor, "logical_not": np.logical_not,
     "relu": _relu, "erf": erf, "matmul": matmul, "conv": conv, "conv_input": conv_input, "conv_weight": conv_weight,
     "index_add": index_add, "scatter": scatter, "scatter_add": scatter_add, "scatter_reduce": scatter_reduce,
-    "max_pool": max_pool,
+    "max_pool": max_pool, "where": where,
     "softmax": _last(softmax.reference), "log_softmax": _last(log_softmax.reference),
     "top_k": top_k, "layer_norm": _layer_norm, "standardize": standardize,
     "standardize_gradient": standardize_gradient, **linalg.KERNELS,

@@ -86,7 +86,9 @@ def _cast(x: Aval, *, dtype: DType) -> Kernel | None:
 def _concat(*xs: Aval, axis: int) -> Kernel | None:
     if len(xs) == 1:
         return None
-    return Kernel(f"{{f}}(({', '.join(f'{{{i}}}' for i in range(len(xs)))}), {{axis}})", {"f": torch.cat, "axis": axis}, layout=KEPT)
+    return Kernel(
+        f"{{f}}(({', '.join(f'{{{i}}}' for i in range(len(xs)))}), {{axis}})", {"f": torch.cat, "axis": axis}, layout=KEPT
+    )
 
 
 def _softmax(function: Any) -> Callable[..., Kernel | None]:

@@ -23,10 +23,10 @@ _MOVES = frozenset({
     "slice_update", "real", "imag", "complex",
 })  # fmt: skip
 _EXACT = frozenset({
-    "cast", "negative", "conj", "add", "subtract", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+    "cast", "conj", "add", "subtract", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
     "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_xor", "logical_not", "all", "any",
 })  # fmt: skip
-_EXACT_OF_REAL = frozenset({"multiply", "divide", "sqrt", "abs", "floor", "ceil", "trunc", "round"})
+_EXACT_OF_REAL = frozenset({"negative", "multiply", "divide", "sqrt", "abs", "floor", "ceil", "trunc", "round"})
 _EXACT_OF_INTEGERS = frozenset({
     "floor_divide", "remainder", "pow", "maximum", "minimum", "clip", "sign", "relu", "bitwise_and", "bitwise_or",
     "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift", "sum", "prod", "max", "min", "argmax",
