@@ -68,6 +68,7 @@ from firebrick.core.dtypes import bool_ as bool
 from firebrick.core.errors import (
     CollectiveTimeoutError,
     ConfigError,
+    DataDependentError,
     DeviceError,
     DeviceLostError,
     DeviceMismatchError,
@@ -78,11 +79,14 @@ from firebrick.core.errors import (
     GradientError,
     KernelCompileError,
     LaunchError,
+    LeakedTracerError,
     LinAlgError,
     OperandError,
     OutOfMemoryError,
     OutOfRangeError,
     ShapeError,
+    StateChangedError,
+    TraceError,
     UnsupportedError,
 )
 from firebrick.core.shapes import broadcast_shapes
@@ -91,9 +95,12 @@ from firebrick.core.trees import tree_map
 from firebrick.graph import (
     Recompile,
     RecompileWarning,
+    cond,
     disable_jit,
     explain_recompiles,
     jit,
+    scan,
+    while_loop,
 )
 from firebrick.functions.activation import (
     celu,
@@ -347,6 +354,7 @@ __all__ = [
     "ConfigError",
     "DType",
     "DTypeError",
+    "DataDependentError",
     "Device",
     "DeviceError",
     "DeviceLostError",
@@ -358,6 +366,7 @@ __all__ = [
     "Gradients",
     "KernelCompileError",
     "LaunchError",
+    "LeakedTracerError",
     "LinAlgError",
     "OperandError",
     "OutOfMemoryError",
@@ -365,7 +374,9 @@ __all__ = [
     "Recompile",
     "RecompileWarning",
     "ShapeError",
+    "StateChangedError",
     "Tensor",
+    "TraceError",
     "UnsupportedError",
     "__array_api_version__",
     "__array_namespace_info__",

@@ -243,9 +243,7 @@ REPEAT = Op(
 @pytest.mark.parametrize("name", ["numpy", "cpu", "torch:cpu", "meta"])
 def test_an_op_that_runs_graphs_compiles_them_for_its_engine(name: str) -> None:
     device = _torch() if name == "torch:cpu" else fb.device(name)
-    body = graph_of(("exp", (0,), {}), ("negative", (1,), {}))
-    graph = Graph([MATRIX])
-    graph.outputs = graph.add(REPEAT, 0, body=body, times=2)
+    graph = _repeat()
     program = device.backend.compile(graph, device)
     if name == "meta":
         assert program([MATRIX]) == (MATRIX,)
@@ -254,6 +252,26 @@ def test_an_op_that_runs_graphs_compiles_them_for_its_engine(name: str) -> None:
     assert np.allclose(device.backend.to_host(y), -np.exp(-np.exp(0.5)))
     with fb.verify(device.engine):
         device.backend.compile(graph, device)([matrix(device)])
+
+
+def _repeat() -> Graph:
+    graph = Graph([MATRIX])
+    graph.outputs = graph.add(REPEAT, 0, body=graph_of(("exp", (0,), {}), ("negative", (1,), {})), times=2)
+    return graph
+
+
+def test_verify_looks_into_the_graphs_that_an_op_runs() -> None:
+    with faults.planted(faults.reads_zero("negative")) as device, fb.verify("faulty"):
+        program = device.backend.compile(_repeat(), device)
+        with pytest.raises(VerificationError, match="negative on faulty"):
+            program([matrix(device)])
+
+
+def test_profile_counts_the_ops_of_graphs_that_an_op_runs() -> None:
+    device = fb.device("numpy")
+    with fb.profile("numpy") as report:
+        device.backend.compile(_repeat(), device)([matrix(device)])
+    assert {op: r.calls for (_, op), r in report.rows.items()} == {"exp": 2, "negative": 2}
 
 
 def test_meta_gives_the_shapes_of_outputs() -> None:
@@ -294,3 +312,21 @@ def test_torch_compile_that_fails_says_what_to_do() -> None:
     program._run = fails
     with pytest.raises(fb.UnsupportedError, match=r"C\+\+ compiler[\s\S]*torch_compile = False"):
         program([matrix(device)])
+
+
+def test_an_engine_copies_by_a_cast_unless_it_says_how(poor: Any) -> None:
+    graph = graph_of(("exp", (0,), {}), outputs=(1, 1))
+    first, second = poor.backend.compile(graph, poor)([matrix(poor)])
+    assert not np.shares_memory(first, second)
+
+    class Plain(fb.backends.Backend):
+        def describe(self, native: Any) -> Aval:
+            return Aval(native.shape, fb.float32)
+
+        def execute(self, op: Any, inputs: Any, params: Any, out: Any = None) -> Any:
+            return op.reference(*inputs, **params)
+
+    x = np.ones(3, np.float32)
+    y = Plain().copy(x)
+    assert np.array_equal(x, y)
+    assert not np.shares_memory(x, y)

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.op import Op, Sample
 from firebrick.ir import Graph
 from firebrick.ops import OPS
@@ -66,3 +68,33 @@ def test_a_program_of_one_node_gives_the_bits_of_execute(engine: str, name: str)
                 assert same(backend.to_host(g), backend.to_host(w)), told
             for x, b in zip(natives, before, strict=True):
                 assert same(backend.to_host(x), b), told
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+@pytest.mark.parametrize("other", [0.0, -0.0, 2.0])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_choice_against_a_constant_has_the_bits_of_numpys_where(engine: str, other: float, dtype: str) -> None:
+    if engine.startswith("torch"):
+        pytest.importorskip("torch")
+    device = fb.device(engine)
+    backend = device.backend
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 50)).astype(dtype)
+    if x.dtype.kind == "f":
+        x[::7, 0], x[::5, 1], x[::3, 2] = np.nan, -0.0, np.inf
+    keep = rng.random(x.shape) > 0.5
+    scalar = np.asarray(other, dtype)
+    avals = [Aval(a.shape, as_dtype(a.dtype)) for a in (keep, x, scalar)]
+    for swapped in (False, True):
+        want = np.where(keep, scalar, x) if swapped else np.where(keep, x, scalar)
+        natives = [backend.from_host(a, device) for a in (keep, x, scalar)]
+        order = (0, 2, 1) if swapped else (0, 1, 2)
+        eager = backend.execute(OPS["where"], tuple(natives[i] for i in order), {})
+        assert same(backend.to_host(eager), want)
+        graph = Graph(list(avals))
+        graph.outputs = graph.add(OPS["where"], *order)
+        assert same(backend.to_host(backend.compile(graph, device)(natives)[0]), want)
+        graph = Graph(avals[:2])
+        known = graph.constant(scalar)
+        graph.outputs = graph.add(OPS["where"], *(i if i < 2 else known for i in order))
+        assert same(backend.to_host(backend.compile(graph, device)(natives[:2])[0]), want)

@@ -330,7 +330,7 @@ def test_a_captured_numpy_scalar_bound_anew_is_seen() -> None:
 def test_a_large_captured_array_raises_rather_than_being_kept_as_it_is() -> None:
     host = np.ones(1 << 20, np.float32)
     f = fb.jit(lambda x: fb.sum(x * fb.asarray(host)))
-    with pytest.raises(fb.errors.TraceError, match=r"host: float32\[1048576\].*fb\.asarray\(host\)"):
+    with pytest.raises(fb.TraceError, match=r"(?s)host: float32\[1048576\].*fb\.asarray\(host\)"):
         f(fb.ones(1 << 20))
 
 
@@ -338,18 +338,85 @@ def test_a_large_captured_array_raises_rather_than_being_kept_as_it_is() -> None
 
 
 def test_a_dropout_mask_differs_from_call_to_call_and_is_eagers(device) -> None:
-    drop = fb.nn.Dropout(0.5)
     x = fb.ones((4, 16), device=device)
-    f = fb.jit(drop)
-    fb.random.seed(1)
+    compiled_drop, drop = fb.nn.Dropout(0.5, seed=1), fb.nn.Dropout(0.5, seed=1)
+    f = fb.jit(compiled_drop)
     compiled = [f(x).tolist() for _ in range(3)]
-    fb.random.seed(1)
-    eager = [drop(x).tolist() for _ in range(3)]
-    assert compiled == eager
+    assert compiled == [drop(x).tolist() for _ in range(3)]
     assert compiled[0] != compiled[1] != compiled[2]
-    fb.random.seed(1)  # begins again, without a new trace
-    assert f(x).tolist() == compiled[0]
     assert f.traces == 1
+
+
+def test_seeding_between_calls_begins_again_without_a_new_trace(device) -> None:
+    f = fb.jit(lambda x: x + fb.random.uniform((3,), device=device))
+    x = fb.zeros(3, device=device)
+    drawn = []
+    for run in (f, f.fn, f):
+        fb.random.seed(1)
+        drawn.append([run(x).tolist() for _ in range(3)])
+    assert drawn[0] == drawn[1] == drawn[2]
+    saved = fb.random.state()
+    after = f(x).tolist()
+    fb.random.set_state(saved)
+    assert f(x).tolist() == after
+    assert f.traces == 1
+
+
+def test_numbers_drawn_and_not_used_are_drawn_all_the_same() -> None:
+    a, b = fb.random.Generator(1), fb.random.Generator(1)
+
+    def g(x: fb.Tensor, generator: fb.random.Generator) -> fb.Tensor:
+        generator.uniform((2,))
+        return x + 1.0
+
+    f = fb.jit(g)
+    for _ in range(2):
+        f(ones(), a)
+        g(ones(), b)
+    assert a.state()["counter"].tolist() == b.state()["counter"].tolist() == [2, 0]
+
+
+def test_a_generator_made_inside_draws_the_same_at_each_call_as_in_eager() -> None:
+    f = fb.jit(lambda x: x + fb.random.Generator(4).uniform((2,)))
+    assert f(ones()).tolist() == f(ones()).tolist() == f.fn(ones()).tolist()
+
+
+def test_a_generator_that_jit_cannot_find_raises() -> None:
+    hidden = iter([fb.random.Generator(0)])
+    f = fb.jit(lambda x: x + next(hidden).uniform((2,)))
+    with pytest.raises(fb.TraceError, match=r"(?s)random generators .*held elsewhere"):
+        f(ones())
+
+
+@pytest.mark.parametrize("act", ["seed", "set_state", "fork"])
+def test_acting_on_a_generator_inside_raises(act) -> None:
+    generator = fb.random.Generator(0)
+    acts = {
+        "seed": lambda: fb.random.seed(1),
+        "set_state": lambda: generator.set_state(fb.random.Generator(2).state()),
+        "fork": lambda: generator.fork(1),
+    }
+    chosen = acts[act]
+
+    @fb.jit
+    def f(x: fb.Tensor) -> fb.Tensor:
+        chosen()
+        return x + generator.uniform((2,))
+
+    with pytest.raises(fb.UnsupportedError, match="call it before"):
+        f(ones())
+
+
+def test_numbers_of_other_librarys_generators_raise_rather_than_being_kept_as_they_are() -> None:
+    import random
+
+    own, rng = np.random.default_rng(0), random.Random(0)  # noqa: S311
+    for draw in (lambda: own.normal(), lambda: rng.random(), lambda: np.random.rand(), lambda: random.random()):  # noqa: NPY002, S311
+        f = fb.jit(lambda x, draw=draw: x * draw())
+        before = own.bit_generator.state, rng.getstate(), random.getstate()
+        with pytest.raises(fb.StateChangedError, match="random"):
+            f(ones())
+        assert (own.bit_generator.state, rng.getstate(), random.getstate()) == before
 
 
 def test_a_generator_in_a_closure_an_attribute_or_an_argument_goes_on_as_in_eager() -> None:
@@ -625,7 +692,7 @@ def test_setting_the_rate_by_hand_is_seen() -> None:
         optimizer.update(model, grads(model, x)[1])
 
     for rate in (0.5, 0.0, 0.25):
-        optimizer.lr = rate
+        optimizer.learning_rate = rate
         before = model.weight.tolist()
         step(fb.ones((1, 2)))
         moved = np.subtract(before, model.weight.tolist())
@@ -659,17 +726,17 @@ def test_a_shared_layer_stays_one_layer_and_a_tie_made_or_broken_is_seen() -> No
     assert f(x).tolist() == model(x).tolist()
     model.b = model.a
     assert f(x).tolist() == model(x).tolist()
-    assert f.traces == 2  # tied and not
+    assert f.traces == 3  # one layer, one weight, none
 
 
 def test_switching_training_freezing_and_back_makes_the_graphs_that_are_needed_once() -> None:
     fb.random.seed(0)
-    model = fb.nn.Sequential(fb.nn.Linear(4, 4), fb.nn.BatchNorm(4), fb.nn.Dropout(0.5))
+    model = fb.nn.Sequential(fb.nn.Linear(4, 4), fb.nn.BatchNorm1d(4), fb.nn.Dropout(0.5))
     f = fb.jit(model)
     x = fb.random.normal((8, 4))
     f(x)
     model.eval()
-    assert f(x).tolist() == pytest.approx(np.array(model(x).tolist()).tolist())
+    assert f(x).tolist() == model(x).tolist()
     model.train()
     f(x)
     assert f.traces == 2
@@ -698,8 +765,8 @@ def test_a_smaller_last_batch_another_dtype_or_device_is_one_more_graph_that_say
     reasons = [r.reason for r in fb.explain_recompiles(f)]
     assert reasons[1:] == [
         "argument x: float32[4,2] on cpu:0 → float32[3,2] on cpu:0",
-        "argument x: float32[4,2] on cpu:0 → float64[4,2] on cpu:0",
-        "argument x: float32[4,2] on cpu:0 → float32[4,2] on numpy:0",
+        "argument x: float32[3,2] on cpu:0 → float64[4,2] on cpu:0",  # from the last one
+        "argument x: float64[4,2] on cpu:0 → float32[4,2] on numpy:0",
     ]
 
 
@@ -725,8 +792,8 @@ def test_printing_inside_shows_what_is_known(capsys) -> None:
     f(ones(), 3.0)
     shown = capsys.readouterr().out
     assert shown.count("\n") == 1  # while it is traced only
-    assert "float32[2]" in shown
-    assert "unreadable" not in shown
+    assert "tensor(<value 0 of " in shown
+    assert "shape=(2,), dtype=float32, device=cpu:0)" in shown
 
 
 def test_tracking_asked_for_inside_gives_gradients_inside() -> None:
@@ -803,7 +870,7 @@ def test_a_computed_attribute_is_read_anew() -> None:
 def test_a_tensor_that_jit_cannot_find_raises_rather_than_being_kept_as_it_is() -> None:
     hidden = iter([fb.asarray(2.0)])
     f = fb.jit(lambda x: x * next(hidden))
-    with pytest.raises(fb.errors.TraceError, match=r"held elsewhere"):
+    with pytest.raises(fb.TraceError, match="held elsewhere"):
         f(ones())
 
 
@@ -865,7 +932,7 @@ def test_two_models_of_one_kind_share_a_graph() -> None:
     for _ in range(3):
         model = fb.nn.Linear(2, 2)
         x = fb.ones((1, 2))
-        assert f(model, x).tolist() == pytest.approx(model(x).tolist())
+        assert np.allclose(f(model, x).numpy(), model(x).numpy(), atol=1e-6)
     assert f.traces == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 import firebrick as fb
 from firebrick import nn
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import FrozenTrainingWarning, Learner
+from firebrick.train import EagerTrainingWarning, FrozenTrainingWarning, Learner
 
 Make = Callable[..., Learner]
 
@@ -55,7 +55,7 @@ def test_where_all_parameters_learn_nothing_is_said(make: Make) -> None:
 
 
 def test_engines_where_reading_waits_notice_the_same(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firebrick.train.frozen.HOST_ENGINES", ())
+    monkeypatch.setattr("firebrick.train.learner.HOST_ENGINES", ())
     assert len(heard(make(model=Branchy(), lr=0.01), loader())) == 2
 
 
@@ -64,7 +64,28 @@ def test_one_step_an_epoch_adds_up_over_epochs(make: Make) -> None:
     assert len(heard(make(model=Branchy(), lr=0.01), loader(40), epochs=10)) == 2
 
 
+class NowAndThen(Branchy):
+    """The factor is 1 at every fifth step, else 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = nn.Buffer(fb.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        self.steps += 1.0
+        return self.used(x) + self.dead(x) * fb.where(self.steps % 5.0 == 0.0, 1.0, 0.0)
+
+
 def test_a_gradient_that_moves_now_and_then_is_not_frozen(make: Make) -> None:
+    model = NowAndThen()
+    model.idle.freeze()
+    learner = make(model=model, lr=0.01)
+    assert heard(learner, loader(), epochs=6) == []
+    assert learner.compiled["training step"].traces == 1
+    assert model.steps.item() == 30 + 1  # and the trial batch
+
+
+def test_a_loss_that_sets_attributes_is_not_compiled_and_still_not_called_frozen(make: Make) -> None:
     model = Branchy(factor=1.0)
     model.idle.freeze()
     learner = make(model=model, lr=0.01)
@@ -74,7 +95,9 @@ def test_a_gradient_that_moves_now_and_then_is_not_frozen(make: Make) -> None:
         return fb.cross_entropy(output, target)
 
     learner.loss = every_fifth
-    assert heard(learner, loader(), epochs=6) == []
+    with pytest.warns(EagerTrainingWarning, match=r"training step is not compiled.*model\.factor") as caught:
+        learner.fit(loader(), epochs=6)
+    assert [w.category for w in caught] == [EagerTrainingWarning]
 
 
 def test_a_loss_that_repeats_bit_for_bit_is_noticed(make: Make) -> None:

@@ -24,6 +24,7 @@ from firebrick.core.dtypes import DType
 from firebrick.core.errors import UnsupportedError
 from firebrick.core.op import Op
 from firebrick.ir import Graph
+from firebrick.ops import OPS
 
 STORAGE, ARITHMETIC, ACCELERATED = "storage", "arithmetic", "accelerated"
 
@@ -191,7 +192,9 @@ class Backend:
         """
         raise self._unwritten("execute")
 
-    def compile(self, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
+    def compile(
+        self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
+    ) -> Executable:
         """A program that runs a graph: ``executable(natives, begin=None)`` returns the outputs' native arrays.
 
         Outputs share memory with no input, constant or other output. Only the inputs in ``executable.writes`` are written,
@@ -202,11 +205,13 @@ class Backend:
             graph: The program; what it takes and returns are native arrays of one device.
             device: Where it runs; the engine's first device by default.
             donate: Numbers of inputs that the caller gives up, so that their memory may be used again.
+            ready: Positions of outputs (conditions, say) that are computed before the first write and handed to ``begin``
+                as a tuple.
 
         Raises:
             UnsupportedError: The engine lacks one of the graph's ops, and ``config.fallback`` forbids the host.
         """
-        return build(self, graph, device or self.first_device(), donate)
+        return build(self, graph, device or self.first_device(), donate, ready)
 
     def first_device(self) -> Device:
         """The device that the engine's name stands for."""
@@ -250,8 +255,9 @@ class Backend:
         return error
 
     def copy(self, native: Any) -> Any:
-        """A native copy that shares memory with nothing and may be written."""
-        raise self._unwritten("copy")
+        """A native copy that shares memory with nothing and may be written: a cast to its own dtype, which every engine with
+        ``cast`` has."""
+        return self.execute(OPS["cast"], (native,), {"dtype": self.describe(native).dtype})
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         """For an elementwise op: a function of native arrays of equal, non-empty shape that does what ``execute`` does and

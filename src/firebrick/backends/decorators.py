@@ -17,7 +17,7 @@ import numpy as np
 
 from firebrick.backends import registry
 from firebrick.backends.contract import Backend
-from firebrick.compiler import Begin, Executable, Step
+from firebrick.compiler import Begin, Executable, Step, build
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
@@ -98,8 +98,13 @@ class Verify(Decorator):
             )
         self.checked += 1
 
-    def compile(self, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
-        return _Verified(self.inner.compile(graph, device, donate), self)
+    def compile(
+        self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
+    ) -> Executable:
+        # the second one, whose nodes are run one by one, compiles the bodies of loops through here
+        return _Verified(
+            self.inner.compile(graph, device, donate, ready), build(self, graph, device or self.first_device()), self
+        )
 
 
 # results of a program may differ from those of its nodes one by one only in the order of long sums
@@ -109,15 +114,15 @@ _PLAN_TOLERANCE = 256.0
 class _Verified(Executable):
     """A program that is run as it is, then node by node with every result held against its reference."""
 
-    def __init__(self, program: Executable, verify: Verify) -> None:
+    def __init__(self, program: Executable, nodes: Executable, verify: Verify) -> None:
         self.__dict__.update(program.__dict__)
-        self._program, self._verify = program, verify
+        self._program, self._nodes, self._verify = program, nodes, verify
 
     def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
         backend = self._verify.inner
         before = [backend.copy(x) if i in self.writes else x for i, x in enumerate(natives)]
         found = self._program(natives, begin)
-        for position, (got, want) in enumerate(zip(found, self.stepwise(before, self._step), strict=True)):
+        for position, (got, want) in enumerate(zip(found, self._nodes.stepwise(before, self._step), strict=True)):
             exact, other = (np.asarray(backend.to_host(x)) for x in (want, got))
             worst = deviation(other, widen(exact), _PLAN_TOLERANCE, _largest(exact))
             if not worst.ok:
@@ -201,8 +206,10 @@ class Profile(Decorator):
         row.bytes += cost.bytes
         row.flops += cost.flops
 
-    def compile(self, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
-        return _Profiled(self.inner.compile(graph, device), self)
+    def compile(
+        self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
+    ) -> Executable:
+        return _Profiled(build(self, graph, device or self.first_device()), self)
 
 
 class _Profiled(Executable):
@@ -218,7 +225,8 @@ class _Profiled(Executable):
     def _step(self, step: Step, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         start = perf_counter_ns()
         results = step.run(*operands)
-        self._profile.count(step.node.op, operands, step.node.params, results, start)
+        if step.node.op.control is None:  # the ops of a body are counted themselves
+            self._profile.count(step.node.op, operands, step.node.params, results, start)
         return results
 
 

@@ -5,8 +5,10 @@ An op that an engine lacks is decomposed if its entry says how; otherwise it run
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,12 @@ from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.storage import Absent, Storage
 from firebrick.core.tensor import Tensor
+
+
+_KERNELS = 128  # ops with graphs whose compiled forms are kept
+_kernels: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
+_lock = Lock()
+
 
 def wrap(native: Any, aval: Aval, device: Device, base: Storage | None = None) -> Tensor:
     """A handle on a native array that an engine returned, after checking that it is what was inferred."""
@@ -55,6 +63,8 @@ def execute(
         check_present(inputs)
         return (transfer.move(inputs[0], params["device"]),)
     device = inputs[0].device
+    if op.control is not None:
+        return _controlled(op, inputs, params, avals, device)
     engine: Backend = device.backend
     dtypes = tuple(t.dtype for t in inputs)
     if engine.supports(op, dtypes):
@@ -91,6 +101,27 @@ def execute(
         result = op.decompose(*(t.detach() for t in inputs), **params)
         return tuple(t.detach() for t in (result if type(result) is tuple else (result,)))
     return _on_host(op, inputs, params, avals, device)
+
+
+def _controlled(
+    op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], device: Device
+) -> tuple[Tensor, ...]:
+    """Run one op that runs graphs; what the engine made of these is kept for a while."""
+    check_present(inputs)
+    key = (op, device, device.backend, id(params))
+    with _lock:
+        found = _kernels.get(key)
+    if found is None:
+        assert op.control is not None
+        found = op.control(device.backend, params, device), params
+        with _lock:
+            _kernels[key] = found
+            if len(_kernels) > _KERNELS:
+                _kernels.popitem(last=False)
+    result = found[0](*(t.storage.data for t in inputs))
+    base = inputs[0].storage.root if op.view else None
+    results = result if type(result) is tuple else (result,)
+    return tuple(wrap(native, aval, device, base) for native, aval in zip(results, avals, strict=True))
 
 
 def _on_host(

@@ -34,6 +34,7 @@ class Plan:
         begin: How many nodes of ``order`` run before the first one that overwrites a donated input.
         writes: The inputs that are overwritten.
         copied: Positions of outputs that are copied, since they would share memory with something.
+        ready: Positions of outputs that are computed before the first donated input is overwritten.
         peak: The most memory that intermediate values and outputs take at once, besides inputs and constants.
         unplanned: The same if every result had memory of its own.
         reused: Bytes of results written over dead values, donated inputs included.
@@ -47,6 +48,7 @@ class Plan:
     begin: int = 0
     writes: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()
+    ready: tuple[int, ...] = ()
     peak: int = 0
     unplanned: int = 0
     reused: int = 0
@@ -112,20 +114,24 @@ class _Values:
         return self.avals[v].nbytes
 
 
-def plan_memory(graph: Graph, kernels: Sequence[Kernel | None], donate: Iterable[int] = ()) -> Plan:
+def plan_memory(graph: Graph, kernels: Sequence[Kernel | None], donate: Iterable[int] = (), ready: Iterable[int] = ()) -> Plan:
     """Plan the order and memory of a graph.
 
     Args:
         graph: The program.
         kernels: The kernel of each node; None for constants.
         donate: Numbers of inputs that may be overwritten.
+        ready: Positions of outputs that must be there before the first donated input is overwritten.
     """
+    ready = tuple(ready)
     plans = []
     for given in dict.fromkeys((frozenset(donate), frozenset())):
         values = _Values(graph, kernels, given)
-        tail = _tail(values, kernels) if given else frozenset()
+        tail = _tail(values, kernels, _behind(values, ready)) if given else frozenset()
         order = [k for k in range(len(graph.nodes)) if k not in tail] + sorted(tail)
         plans += [_assigned(values, kernels, order, tail, pool) for pool in (True, False)]
+    for p in plans:
+        p.ready = ready
     # memory that waits for a result of its size, and nodes that wait for the end, are worth it where they do not add to the
     # most that is ever needed
     best = min(plans, key=lambda p: p.peak)
@@ -137,15 +143,28 @@ def plan_memory(graph: Graph, kernels: Sequence[Kernel | None], donate: Iterable
 # what runs last
 
 
-def _tail(values: _Values, kernels: Sequence[Kernel | None]) -> frozenset[int]:
-    """The nodes that make new values of donated inputs, all that follows from them, and the elementwise work for them."""
+def _behind(values: _Values, ready: Iterable[int]) -> frozenset[int]:
+    """The nodes that outputs at these positions come from."""
+    wanted = {values.graph.outputs[position] for position in ready}
+    found = set()
+    for k in range(len(values.graph.nodes) - 1, -1, -1):
+        n = values.graph.nodes[k]
+        if wanted.intersection(n.results):
+            found.add(k)
+            wanted.update(n.inputs)
+    return frozenset(found)
+
+
+def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[int]) -> frozenset[int]:
+    """The nodes that make new values of donated inputs, all that follows from them, and the elementwise work for them; none
+    of ``early``."""
     nodes = values.graph.nodes
     free = set(values.given)
     tail: set[int] = set()
     for v in values.graph.outputs:
         k = values.node_of.get(v)
         kernel = None if k is None else kernels[k]
-        if k is None or k in tail or kernel is None or not kernel.writes:
+        if k is None or k in tail or k in early or kernel is None or not kernel.writes:
             continue
         found = _state_of(values, v, free)
         if found is not None:
@@ -155,7 +174,7 @@ def _tail(values: _Values, kernels: Sequence[Kernel | None]) -> frozenset[int]:
         if any(values.node_of.get(i) in tail for i in n.inputs):
             tail.add(k)
     for k in range(len(nodes) - 1, -1, -1):
-        if k not in tail and _only_for(tail, values, nodes[k]):
+        if k not in tail and k not in early and _only_for(tail, values, nodes[k]):
             tail.add(k)
     return frozenset(tail)
 
@@ -251,16 +270,16 @@ def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int
                         same.append(v)
     plan.writes = frozenset(writes)
     place = {k: p for p, k in enumerate(order)}
-    for v, users in enumerate(values.users):
-        if not values.is_input(v) and v not in values.constants and v not in values.outputs:
-            last = max([place[k] for k in users], default=place[values.node_of[v]])
-            plan.dies.setdefault(last, []).append(v)
-    for k, u in plan.into.items():  # memory that waits dies where it is used again
-        for at, dead in plan.dies.items():
-            if u in dead and at < place[k]:
-                dead.remove(u)
-                plan.dies.setdefault(place[k], []).append(u)
-                break
+    last = {
+        v: max([place[k] for k in values.users[v]], default=place[made])
+        for v, made in values.node_of.items()
+        if v not in values.constants and v not in values.outputs
+    }
+    for k, u in plan.into.items():
+        if u in last:  # memory that waits dies where it is used again
+            last[u] = max(last[u], place[k])
+    for v, p in last.items():
+        plan.dies.setdefault(p, []).append(v)
     plan.copied = _copied(values, lives)
     plan.peak = _peak(values, lives, order, plan.copied)
     plan.constants = sum(values.bytes(v) for v in values.constants)

@@ -19,13 +19,14 @@ import numpy as np
 
 from firebrick.compiler.kernel import Kernel, call
 from firebrick.compiler.plan import Plan, plan_memory
+from firebrick.compiler.products import in_rows
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph, Node
 
-Begin = Callable[[], None]
+Begin = Callable[..., None]
 _numbers = itertools.count()
 _UNTOLD = frozenset({"run", "kernel"})  # names of wrappers, which do not say what they wrap
 _TAKEN = frozenset({"args", "begin", "program"})
@@ -70,7 +71,7 @@ class Executable:
     """A compiled graph: call it with the inputs' native arrays.
 
     Attributes:
-        graph: What was compiled.
+        graph: What runs: the graph that was compiled, its products transposed where that pays.
         plan: Its order and memory, in bytes.
         writes: Numbers of the donated inputs that a call overwrites.
         source: The program as Python.
@@ -91,7 +92,8 @@ class Executable:
 
         Args:
             natives: The inputs, of the graph's shapes and dtypes.
-            begin: Called right before the first write to a donated input, if there is one.
+            begin: Called right before the first write to a donated input, if there is one; with a tuple of the outputs that
+                were asked to be ready by then, if any were.
 
         Returns:
             The outputs, which share memory with no input, constant or other output, but for donated inputs in ``writes``.
@@ -164,7 +166,9 @@ def _locate(error: Exception, raised: Exception, file: str, lines: dict[int, Nod
         at = at.tb_next
 
 
-def build(engine: Engine, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
+def build(
+    engine: Engine, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
+) -> Executable:
     """Compile a graph for an engine.
 
     Args:
@@ -172,6 +176,7 @@ def build(engine: Engine, graph: Graph, device: Device | None = None, donate: It
         graph: The program.
         device: Where it runs; constants are copied there.
         donate: Numbers of inputs whose memory the program may overwrite.
+        ready: Positions of outputs that are computed before that and handed to ``begin``.
 
     Raises:
         ShapeError: ``donate`` names no input.
@@ -179,8 +184,9 @@ def build(engine: Engine, graph: Graph, device: Device | None = None, donate: It
     given = tuple(donate)
     if any(not 0 <= i < len(graph.inputs) for i in given):
         raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "give up inputs only")
+    graph = in_rows(graph)
     kernels = choose(engine, graph, device)
-    return write(engine, graph, kernels, plan_memory(graph, kernels, given), device)
+    return write(engine, graph, kernels, plan_memory(graph, kernels, given, ready), device)
 
 
 def choose(engine: Engine, graph: Graph, device: Device | None) -> list[Kernel | None]:
@@ -231,7 +237,8 @@ class _Writer:
                 names[n.first] = self.name("constant", engine.from_host(np.asarray(n.params["value"]), self.device))
         for p, k in enumerate(plan.order):
             if p == plan.begin:
-                body += ["if begin is not None:", "    begin()"]
+                ready = ", ".join(names[graph.outputs[position]] for position in plan.ready)
+                body += ["if begin is not None:", f"    begin(({ready},))" if ready else "    begin()"]
             n, kernel = graph.nodes[k], self.kernels[k]
             if kernel is None:
                 texts[k] = names[n.first]

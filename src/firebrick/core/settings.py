@@ -7,6 +7,7 @@ from operator import index
 from typing import Any
 
 from firebrick.core.errors import ConfigError
+from firebrick.core.weak import Weak
 
 
 def number(where: str, name: str, value: Any) -> float:
@@ -17,6 +18,8 @@ def number(where: str, name: str, value: Any) -> float:
     """
     if isinstance(value, Real) and not isinstance(value, bool):
         return value  # type: ignore[return-value]
+    if isinstance(value, Weak):
+        raise value.unknown(f"{where}: {name}")
     raise ConfigError(f"{where}: {name} is a number", _shown(name, value), "pass a Python float or int", op=where)
 
 

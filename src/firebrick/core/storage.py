@@ -24,6 +24,10 @@ class Absent:
         """The error for reading ``tensor``, whose storage holds this; None if it was worth waiting for and is there now."""
         raise NotImplementedError
 
+    def shown(self) -> str:
+        """What stands for the values in print."""
+        return "<no values>"
+
 
 class Storage:
     """A buffer of one device.

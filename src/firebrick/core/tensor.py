@@ -17,7 +17,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.hooks import hooks
-from firebrick.core.storage import Storage
+from firebrick.core.storage import Absent, Storage
 
 _call = hooks.methods
 
@@ -162,12 +162,15 @@ class Tensor:
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
+        label = f", label={self.label!r}" if self.label else ""
+        tracked = ", tracked" if self.node is not None else ""
+        data = self.storage.data
+        if isinstance(data, Absent):
+            return f"tensor({data.shown()}, shape={self.shape}, dtype={self.dtype.name}, device={self.device}{label}{tracked})"
         try:
             body = np.array2string(hooks.to_host(self), separator=", ", prefix="tensor(", threshold=100)
         except Exception as e:  # noqa: BLE001 - printing must not fail
             body = f"<unreadable: {e}>"
-        label = f", label={self.label!r}" if self.label else ""
-        tracked = ", tracked" if self.node is not None else ""
         return f"tensor({body}, dtype={self.dtype.name}, device={self.device}{label}{tracked})"
 
     # moving and exchanging

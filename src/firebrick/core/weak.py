@@ -23,41 +23,47 @@ class Weak:
         kind: ``int`` or ``float``: the Python type of the number.
         name: What the user calls it.
         value: Function of the call's numbers that gives it.
+        arguments: The arguments of the traced function that it is made of.
     """
 
-    __slots__ = ("kind", "name", "value")
+    __slots__ = ("arguments", "kind", "name", "value")
     __array_ufunc__ = None
 
-    def __init__(self, kind: type, name: str, value: Callable[[Numbers], Any]) -> None:
+    def __init__(
+        self, kind: type, name: str, value: Callable[[Numbers], Any], arguments: tuple[str, ...] | None = None
+    ) -> None:
         self.kind, self.name, self.value = kind, name, value
+        self.arguments = (name.partition("[")[0],) if arguments is None else arguments
 
-    def _unknown(self, what: str) -> DataDependentError:
+    def unknown(self, what: str) -> DataDependentError:
+        """The error for what needs the number now."""
+        static = self.arguments[0] if len(self.arguments) == 1 else self.arguments
         return DataDependentError(
             f"{what} needs the number {self.name} while the graph is made",
             f"{self.name}, a Python {self.kind.__name__} that may differ from call to call",
-            f'name it in static_argnames=("{self.name}",): each value then gets a graph of its own',
+            f"pass static_argnames={static!r} to jit: each value then gets a graph of its own",
         )
 
     def __bool__(self) -> bool:
-        raise self._unknown("if, while, and, or, not")
+        raise self.unknown("if, while, and, or, not")
 
     def __index__(self) -> int:
-        raise self._unknown("a size, an index or range()")
+        raise self.unknown("a size, an index or range()")
 
     def __int__(self) -> int:
-        raise self._unknown("int()")
+        raise self.unknown("int()")
 
     def __float__(self) -> float:
-        raise self._unknown("float() or a function of math")
+        raise self.unknown("float() or a function of math")
 
     def __complex__(self) -> complex:
-        raise self._unknown("complex()")
+        raise self.unknown("complex()")
 
     def __hash__(self) -> int:
-        raise self._unknown("a set or a key of a dict")
+        raise self.unknown("a set or a key of a dict")
 
     def __repr__(self) -> str:
-        return f"<{self.kind.__name__} {self.name}, known when the graph runs>"
+        return f"<{self.kind.__name__} {self.name}, not known yet: see static_argnames>"
 
     def __neg__(self) -> Weak:
         return _of(operator.neg, "-", self)
@@ -73,9 +79,13 @@ def _of(fn: Callable[..., Any], sign: str, *parts: Any) -> Weak:
     values = [p.value if isinstance(p, Weak) else (lambda numbers, p=p: p) for p in parts]
     names = [p.name if isinstance(p, Weak) else repr(p) for p in parts]
     probe = [(3 if p.kind is int else 1.5) if isinstance(p, Weak) else p for p in parts]
-    kind: type = type(fn(*probe)) if all(probe) else float
+    try:
+        kind: type = type(fn(*probe))
+    except ArithmeticError:  # a division by zero, which each run meets too
+        kind = float
     name = f"({names[0]} {sign} {names[1]})" if len(names) == 2 else f"({sign}{names[0]})"
-    return Weak(kind if kind in (int, float) else float, name, lambda numbers: fn(*(v(numbers) for v in values)))
+    arguments = tuple(dict.fromkeys(a for p in parts if isinstance(p, Weak) for a in p.arguments))
+    return Weak(kind if kind in (int, float) else float, name, lambda numbers: fn(*(v(numbers) for v in values)), arguments)
 
 
 def _binary(name: str, fn: Callable[[Any, Any], Any], sign: str) -> None:
@@ -104,7 +114,7 @@ def _compared(name: str) -> None:
     def compare(self: Weak, other: Any) -> Any:
         if hasattr(other, "storage"):
             return NotImplemented  # the tensor's own comparison
-        raise self._unknown("a comparison")
+        raise self.unknown("a comparison")
 
     setattr(Weak, f"__{name}__", compare)
 
@@ -117,5 +127,5 @@ def as_tensor(number: Weak, dtype: Any, device: Any) -> Any:
     """The number as a 0-d tensor of a dtype, in the running trace."""
     trace = hooks.trace()
     if trace is None:
-        raise number._unknown("a function outside the trace")
+        raise number.unknown("a function outside the trace")
     return trace.weak(number, dtype, device)

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.bind import bind, check_devices, describe
+from firebrick.core.dtypes import int64
 from firebrick.core.errors import OperandError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_axis, normalize_shape
 from firebrick.core.tensor import Tensor
+from firebrick.functions.checks import known_now, staged
+from firebrick.functions.creation import arange
+from firebrick.functions.elementwise import astype, greater_equal, minimum
 from firebrick.functions.movement import (
     _list,
     _operand,
@@ -27,6 +31,7 @@ from firebrick.functions.movement import (
     split,
     swapaxes,
 )
+from firebrick.functions.statistical import cumulative_sum
 from firebrick.ops import OPS
 
 
@@ -223,14 +228,18 @@ def tile(x: Tensor, repetitions: int | Sequence[int], /) -> Tensor:
     return reshape(wide, tuple(t * d for t, d in zip(times, sizes, strict=True)))
 
 
-def repeat(x: Tensor, repeats: int | Sequence[int] | Tensor, /, *, axis: int | None = None) -> Tensor:
+def repeat(
+    x: Tensor, repeats: int | Sequence[int] | Tensor, /, *, axis: int | None = None, size: int | None = None
+) -> Tensor:  # fmt: skip
     """Each element repeated, one beside the other.
 
     Args:
         x: Tensor.
-        repeats: How often each; an int for all, or one for each element along the axis (a tensor of them is read by the
-            host, since the result's shape depends on it).
+        repeats: How often each; an int for all, or one for each element along the axis (without ``size``, a tensor of them
+            is read by the host, since the result's shape depends on it).
         axis: Axis to repeat along; None flattens x first.
+        size: Length of the result along the axis, so that the shape depends on no value: the first ``size`` elements, or
+            fewer filled up with the last element of x.
 
     Example:
         >>> import firebrick as fb
@@ -238,34 +247,74 @@ def repeat(x: Tensor, repeats: int | Sequence[int] | Tensor, /, *, axis: int | N
         [1, 1, 2, 2]
         >>> fb.repeat(fb.asarray([1, 2]), [3, 1]).tolist()
         [1, 1, 1, 2]
+        >>> fb.repeat(fb.asarray([1, 2]), fb.asarray([2, 1]), size=4).tolist()
+        [1, 1, 2, 2]
     """
     _operand("repeat", x)
     check_devices("repeat", x=x, repeats=repeats)
+    length = None if size is None else whole("repeat", "size", size, 0)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     at = normalize_axis(axis, x.ndim, "repeat")
     n = x.shape[at]
+    if isinstance(repeats, Tensor) and length is None:
+        known_now("repeat", "the shape of its result", "repeats", repeats, "pass size=")
     times = _repeats(repeats)
+    if length is not None:
+        return _repeated(x, times, at, length)
+    if isinstance(times, Tensor):
+        times = times.numpy().astype(np.int64)
     if times.ndim == 0 or times.size == 1:
         count = int(times.reshape(()))
         lead, rest = x.shape[: at + 1], x.shape[at + 1 :]
         wide = broadcast_to(reshape(x, (*lead, 1, *rest)), (*lead, count, *rest))
         return reshape(wide, (*x.shape[:at], n * count, *rest))
+    _one_each(x, times, at)
+    places = hooks.from_host(np.repeat(np.arange(n), times), x.device)
+    return bind(OPS["take"], (x, places), {"axis": at})  # type: ignore[no-any-return]
+
+
+def _one_each(x: Tensor, times: np.ndarray[Any, Any] | Tensor, at: int) -> None:
+    n = x.shape[at]
     if times.shape != (n,):
         raise ShapeError(
             f"repeat: repeats is an int, or {n} of them, one for each element of axis {at}",
             f"{times.size} repeats, {describe('x', x)}",
             "give each element its own",
         )
-    places = hooks.from_host(np.repeat(np.arange(n), times), x.device)
-    return bind(OPS["take"], (x, places), {"axis": at})  # type: ignore[no-any-return]
 
 
-def _repeats(repeats: Any) -> np.ndarray[Any, Any]:
-    """Repeats as an array of integers ≥ 0, of no or one axis."""
-    host = repeats.numpy() if isinstance(repeats, Tensor) else np.asarray(repeats)
-    if host.dtype.kind not in "iu" and host.size:
-        raise OperandError("repeat: repeats is an int, a list of ints or an integer tensor", repr(repeats), "pass ints")
-    if host.ndim > 1 or (host.size and int(host.min()) < 0):
-        raise ShapeError("repeat: repeats are ints ≥ 0 along one axis", repr(repeats), "check them")
-    return host.astype(np.int64)
+def _repeated(x: Tensor, times: np.ndarray[Any, Any] | Tensor, at: int, length: int) -> Tensor:
+    """``length`` elements along an axis, whatever their numbers."""
+    n = x.shape[at]
+    if not n and length:
+        raise ShapeError(f"repeat: x has no element to fill {length} places with", describe("x", x), "leave size out")
+    counts: Tensor = times if isinstance(times, Tensor) else hooks.from_host(times, x.device)
+    if counts.size == 1:
+        counts = broadcast_to(reshape(counts, (1,)), (n,))
+    _one_each(x, counts, at)
+    ends = cumulative_sum(astype(counts, int64, copy=False), axis=0)
+    # an element's place is how many of them end before it
+    found: Tensor = bind(OPS["searchsorted"], (ends, arange(length, dtype=int64, device=x.device)), {"right": True})
+    return bind(OPS["take"], (x, minimum(found, n - 1)), {"axis": at})  # type: ignore[no-any-return]
+
+
+def _repeats(repeats: Any) -> np.ndarray[Any, Any] | Tensor:
+    """Repeats as integers ≥ 0, of no or one axis: a tensor, or an array for ints."""
+
+    def error() -> ShapeError:
+        return ShapeError("repeat: repeats are ints ≥ 0 along one axis", shown, "check them")
+
+    tensor = isinstance(repeats, Tensor)
+    shown = describe("repeats", repeats) if tensor else repr(repeats)
+    given = repeats if tensor else np.asarray(repeats)
+    kind = given.dtype.np.kind if tensor else given.dtype.kind
+    if kind not in "iu" and given.size:
+        raise OperandError("repeat: repeats is an int, a list of ints or an integer tensor", shown, "pass ints")
+    if given.ndim > 1:
+        raise error()
+    if not (tensor and staged(lambda: greater_equal(given, 0), error)):
+        host = given.numpy() if tensor else given
+        if host.size and int(host.min()) < 0:
+            raise error()
+    return given if tensor else given.astype(np.int64)

@@ -20,6 +20,7 @@ from firebrick.core.errors import ConfigError, DTypeError, OperandError, ShapeEr
 from firebrick.core.hooks import hooks
 from firebrick.core.storage import BORROWED, Storage
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak, as_tensor
 from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import stack, to_device
 from firebrick.ops import OPS
@@ -78,6 +79,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
             raise ConfigError("asarray: a move needs a copy, and copy=False forbids it", "copy=False", "leave copy out")
         return astype(x, x.dtype) if copy and x is obj else x
     goal = find_device(device)
+    if isinstance(obj, Weak):
+        return number_later("asarray", obj, dtype, goal)
     if isinstance(obj, np.ma.MaskedArray):
         raise OperandError("asarray takes arrays without a mask", "a NumPy masked array", "fill it first: x.filled(value)")
     if isinstance(obj, (np.ndarray, np.generic)):
@@ -102,6 +105,16 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     dt = dtype_for(host, dtype, goal)
     check_fits("asarray", host, dt)
     return hooks.from_host(cast_host("asarray", host, dt), goal)  # type: ignore[no-any-return]
+
+
+def number_later(where: str, value: Weak, dtype: Any, device: Device) -> Tensor:
+    """A Python number that is known when the graph runs, as a 0-d tensor."""
+    dt = default_dtype("int" if value.kind is int else "float", device) if dtype is None else dtypes.dtype_argument(where, dtype)
+    check_storable(dt, device)
+    if value.kind is float and dt.kind not in ("float", "complex"):
+        return astype(as_tensor(value, default_dtype("float", device), device), dt)
+    made: Tensor = as_tensor(value, dt, device)
+    return made
 
 
 def cast_host(where: str, host: np.ndarray[Any, Any], dt: DType) -> np.ndarray[Any, Any]:
@@ -131,8 +144,8 @@ def _has_numpy(obj: Any) -> bool:
 
 
 def _has_tensors(obj: Any) -> bool:
-    """Whether a nested list holds tensors."""
-    return any(isinstance(o, Tensor) or (isinstance(o, (list, tuple)) and _has_tensors(o)) for o in obj)
+    """Whether a nested list holds tensors, or numbers that become such."""
+    return any(isinstance(o, (Tensor, Weak)) or (isinstance(o, (list, tuple)) and _has_tensors(o)) for o in obj)
 
 
 def _stack(obj: Any, dtype: Any, device: Device | None) -> Tensor:

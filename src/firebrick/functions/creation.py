@@ -25,8 +25,9 @@ from firebrick.core.hooks import hooks
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
-from firebrick.functions.checks import check_range
-from firebrick.functions.conversion import cast_host, check_fits, default_dtype, dtype_for
+from firebrick.core.weak import Weak
+from firebrick.functions.checks import check_range, known_now
+from firebrick.functions.conversion import cast_host, check_fits, default_dtype, dtype_for, number_later
 from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import _list, broadcast_to, permute_dims, reshape
 from firebrick.ops import OPS
@@ -37,6 +38,8 @@ def _check_numbers(where: str, **values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, int):  # of any size
             continue
+        if isinstance(value, Weak):
+            raise value.unknown(f"{where}: {name}")
         if isinstance(value, (str, bytes)) or np.ndim(value) or np.asarray(value).dtype.kind in "USO":
             raise OperandError(f"{where}: {name} is a number", f"{type(value).__name__} {value!r:.60}", "pass a Python scalar")
 
@@ -73,6 +76,8 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> Tensor:
     goal = find_device(device)
     sizes = normalize_shape(shape, where)
+    if hooks.trace() is not None and isinstance(fill_value, (Tensor, Weak)):
+        return _filled_later(where, sizes, fill_value, dtype, goal)
     if not isinstance(fill_value, int):  # which may be of any size
         _check_numbers(where, fill_value=fill_value)
     dt = dtype_for(fill_value, None if dtype is None else dtypes.dtype_argument(where, dtype), goal)
@@ -84,6 +89,24 @@ def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) ->
     _check_room(where, sizes, dt, goal)
     # one element seen everywhere: the engine's own copy is the only one made
     return hooks.from_host(np.broadcast_to(cast_host(where, np.asarray(fill_value), dt), sizes), goal)  # type: ignore[no-any-return]
+
+
+def _filled_later(where: str, sizes: tuple[int, ...], value: Tensor | Weak, dtype: Any, device: Device) -> Tensor:
+    """A tensor of one value that is known when the graph runs."""
+    if isinstance(value, Weak):
+        return broadcast_to(number_later(where, value, dtype, device), sizes)
+    if value.ndim:
+        _check_numbers(where, fill_value=value)
+    kind = value.dtype.kind
+    dt = dtype_for(np.empty((), value.dtype.np), None if dtype is None else dtypes.dtype_argument(where, dtype), device)
+    check_storable(dt, device)
+    if kind == "complex" and dt.kind != "complex":
+        raise DTypeError(
+            f"{where}: complex numbers need a complex dtype", describe("fill_value", value), "take the real part first"
+        )
+    if dt.is_integer and kind != "bool" and dtypes.promote(value.dtype, dt) is not dt:
+        known_now(where, f"whether it fits {dt.name}", "fill_value", value, f"cast it: fb.astype(fill_value, fb.{dt.name})")
+    return broadcast_to(astype(value.detach(), dt), sizes)
 
 
 def _host_scalar(where: str, value: Any, dt: DType) -> np.ndarray[Any, Any]:

@@ -19,7 +19,22 @@ from firebrick.core.dtypes import float32
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import astype, clip, exp, less, log, logical_and, maximum, not_equal, where
+from firebrick.core.weak import Weak
+from firebrick.functions.checks import check_range, known_now, staged
+from firebrick.functions.conversion import asarray
+from firebrick.functions.elementwise import (
+    astype,
+    clip,
+    equal,
+    exp,
+    less,
+    log,
+    logical_and,
+    logical_not,
+    maximum,
+    not_equal,
+    where,
+)
 from firebrick.functions.indexing import in_default_int, take, take_along_axis
 from firebrick.functions.losses import check_range_of, check_reduction, operands, reduce_loss
 from firebrick.functions.movement import broadcast_to, expand_dims, reshape, squeeze
@@ -73,10 +88,10 @@ def ctc_loss(
     time, batch, classes = log_probabilities.shape
     inputs, input_counts = _lengths(name, "input_lengths", input_lengths, batch, log_probabilities)
     outputs, target_counts = _lengths(name, "target_lengths", target_lengths, batch, log_probabilities)
-    targets = _padded(name, targets, target_counts, batch)
+    targets = _padded(name, targets, outputs, target_counts, batch)
     longest = targets.shape[1]
-    _check_counts(name, "input_lengths", input_counts, time)
-    _check_counts(name, "target_lengths", target_counts, longest)
+    _check_counts(name, "input_lengths", inputs, input_counts, time)
+    _check_counts(name, "target_lengths", outputs, target_counts, longest)
     inputs, outputs, targets = in_default_int(inputs), in_default_int(outputs), in_default_int(targets)
     counted = less(_positions(longest, targets), expand_dims(outputs, axis=1))
     targets = where(counted, targets, 1 if blank == 0 else 0)  # what pads them is never looked at
@@ -160,13 +175,15 @@ def _check(name: str, log_probabilities: Tensor, targets: Tensor, blank: Any) ->
 
 
 def _lengths(name: str, key: str, given: Any, batch: int, beside: Tensor) -> tuple[Tensor, np.ndarray[Any, Any] | None]:
-    """Lengths as a tensor beside the scores, and on the host (None on the meta device)."""
+    """Lengths as a tensor beside the scores, and on the host (None on the meta device, and for a tensor inside a trace)."""
+    if isinstance(given, (list, tuple)) and any(isinstance(n, Weak) for n in given):
+        given = asarray(given, device=beside.device)
     if isinstance(given, Tensor):
         if not given.dtype.is_integer:
             raise DTypeError(f"{name}: {key} need an integer dtype", describe(key, given), "cast them to fb.int64")
         if given.shape != (batch,):
             raise ShapeError(f"{name}: {key} is [{batch}], one number a sample", describe(key, given), "reshape it")
-        return given, None if given.device.engine == "meta" else hooks.to_host(given)
+        return given, None if given.device.engine == "meta" or hooks.trace() is not None else hooks.to_host(given)
     if not isinstance(given, (list, tuple)) or any(isinstance(n, bool) or not isinstance(n, int) for n in given):
         raise not_a_tensor(name, key, given, None)
     if len(given) != batch:
@@ -175,18 +192,22 @@ def _lengths(name: str, key: str, given: Any, batch: int, beside: Tensor) -> tup
     return _integers(counts, beside.device), counts
 
 
-def _check_counts(name: str, key: str, counts: np.ndarray[Any, Any] | None, most: int) -> None:
-    if counts is not None and counts.size and (int(counts.min()) < 0 or int(counts.max()) > most):
+def _check_counts(name: str, key: str, lengths: Tensor, counts: np.ndarray[Any, Any] | None, most: int) -> None:
+    if counts is None:
+        check_range(name, key, lengths, 0, most + 1, "check the lengths")
+    elif counts.size and (int(counts.min()) < 0 or int(counts.max()) > most):
         raise OutOfRangeError(
             f"{name}: {key} lie in [0, {most}]", f"{key} from {int(counts.min())} to {int(counts.max())}", "check the lengths"
         )
 
 
-def _padded(name: str, targets: Tensor, counts: np.ndarray[Any, Any] | None, batch: int) -> Tensor:
+def _padded(name: str, targets: Tensor, lengths: Tensor, counts: np.ndarray[Any, Any] | None, batch: int) -> Tensor:
     """Targets as [batch, longest], from rows or from one after another."""
     if targets.ndim == 2:
         return targets
     if counts is None:
+        remedy = "pad the targets to [batch, longest], or have target_lengths as Python ints"
+        known_now(name, "where each target begins", "target_lengths", lengths, remedy)
         raise UnsupportedError(
             f"{name}: on the meta device targets are [batch, longest]", describe("targets", targets), "pad the targets"
         )
@@ -205,11 +226,14 @@ def _padded(name: str, targets: Tensor, counts: np.ndarray[Any, Any] | None, bat
 
 
 def _check_no_blank(name: str, targets: Tensor, counted: Tensor, blank: int) -> None:
-    if targets.device.engine == "meta":
-        return
-    if bool(((hooks.to_host(targets) == blank) & hooks.to_host(counted)).any()):
-        raise OutOfRangeError(
+    def error() -> OutOfRangeError:
+        return OutOfRangeError(
             f"{name}: no target is the blank, {blank}",
             describe("targets", targets) + f", which holds {blank} within target_lengths",
             "keep one class for the blank alone, and name it with blank=",
         )
+
+    if targets.device.engine == "meta" or staged(lambda: logical_not(logical_and(equal(targets, blank), counted)), error):
+        return
+    if bool(((hooks.to_host(targets) == blank) & hooks.to_host(counted)).any()):
+        raise error()

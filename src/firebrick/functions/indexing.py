@@ -18,10 +18,14 @@ from firebrick.core.dtypes import int64, no_common_dtype, promote, scalar_fits, 
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.indexing import Advanced, Steps, is_basic, parse_advanced, parse_basic, strides_of
+from firebrick.core.settings import whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak, as_tensor
+from firebrick.functions.checks import known_now
 from firebrick.functions.elementwise import Scalar, astype, where
 from firebrick.functions.movement import _operand, broadcast_to, expand_dims, permute_dims, reshape
+from firebrick.functions.searching import places
 from firebrick.ops import OPS
 
 
@@ -42,6 +46,11 @@ def _as_tensor(op: str, name: str, value: Any, like: Tensor) -> Tensor:
     """A Python scalar as a tensor of the dtype beside it."""
     if isinstance(value, Tensor):
         return value
+    if isinstance(value, Weak):
+        if not scalar_fits(value.kind(1), like.dtype):
+            raise scalar_misfit(op, value.kind(1), like.dtype)
+        later: Tensor = as_tensor(value, like.dtype, like.device)
+        return later
     if not isinstance(value, (bool, int, float, complex)) or isinstance(value, np.generic):
         raise not_a_tensor(op, name, value, like.device.name)
     if not scalar_fits(value, like.dtype):
@@ -330,23 +339,40 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar, /) -> Tensor:
     return where(mask, _fitting("masked_fill", "value", fill, x), x)
 
 
-def masked_select(x: Tensor, mask: Tensor, /) -> Tensor:
+def masked_select(x: Tensor, mask: Tensor, /, *, size: int | None = None, fill_value: Scalar = 0) -> Tensor:
     """The elements of x where ``mask`` holds, as a vector in row-major order; the two broadcast.
 
     Args:
         x: Tensor.
         mask: Bool tensor.
+        size: Number of elements to give, so that the shape depends on no value: the first ``size``, or fewer filled up.
+        fill_value: What to fill up with.
+
+    Returns:
+        Tensor [count] or [size].
 
     Example:
         >>> import firebrick as fb
         >>> fb.masked_select(fb.asarray([[1, 2], [3, 4]]), fb.asarray([True, False])).tolist()
         [1, 3]
+        >>> fb.masked_select(fb.asarray([1, 2, 3]), fb.asarray([True, False, True]), size=3, fill_value=-1).tolist()
+        [1, 3, -1]
     """
     _operand("masked_select", x)
     _mask("masked_select", mask)
     check_devices("masked_select", x=x, mask=mask)
     shape = broadcast_shapes(x.shape, mask.shape, op="masked_select")
-    return getitem(broadcast_to(x, shape), broadcast_to(mask, shape))
+    x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
+    if size is None:
+        known_now("masked_select", "the shape of its result", "mask", mask, "pass size=, or use fb.where")
+        return getitem(x, mask)
+    fill = _fitting("masked_select", "fill_value", _as_tensor("masked_select", "fill_value", fill_value, x), x)
+    count = whole("masked_select", "size", size, 0)
+    if not x.size:
+        return broadcast_to(fill, (count,))
+    at = places(reshape(mask, (-1,)), count)
+    there = at < x.size
+    return where(there, take(reshape(x, (-1,)), where(there, at, 0)), fill)
 
 
 # x[key] and x[key] = v
@@ -359,6 +385,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         params = {"starts": b.starts, "stops": b.stops, "steps": b.steps, "shape": b.shape}
         return bind(OPS["slice"], (x,), params)  # type: ignore[no-any-return]
     check_devices("x[key]", x=x, key=key)
+    _check_masks("x[key]", key, "use fb.where(mask, x, …), or fb.masked_select with size=")
     if isinstance(key, Tensor) and key.dtype.is_integer and x.ndim:
         return bind_as("x[key]", OPS["take"], (x, key), {"axis": 0})  # type: ignore[no-any-return]
     a = parse_advanced(key, x.shape, x.device)
@@ -366,6 +393,13 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     if y is None:
         y = bind_as("x[key]", OPS["take"], (reshape(x, (-1,)), _positions(a, x.device)), {"axis": 0})
     return _shaped(y, a.result)
+
+
+def _check_masks(where_: str, key: Any, remedy: str) -> None:
+    """Check that a key holds no mask whose true elements cannot be counted yet."""
+    for k in key if isinstance(key, tuple) else (key,):
+        if isinstance(k, Tensor) and k.dtype.kind == "bool":
+            known_now(where_, "the shape of a selection by a mask", "key", k, remedy)
 
 
 def _shaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -448,6 +482,7 @@ def setitem(x: Tensor, key: Any, value: Any) -> Tensor:
         if value.ndim <= len(rest):  # the same for every true element: no place needs to be known
             mask = reshape(key, (*key.shape, *(1,) * len(rest)))
             return where(mask, _fit(value, rest), x)
+    _check_masks("x[key] = value", key, "use a mask of x's leading axes and a value that broadcasts, or fb.where")
     a = parse_advanced(key, x.shape, x.device)
     value = _fit(value, a.result)
     places = broadcast_to(_positions(a, x.device), _without_new_axes(a))

@@ -15,6 +15,7 @@ from firebrick.core.dtypes import float32
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
 from firebrick.functions.checks import check_range, staged
 from firebrick.functions.elementwise import abs as abs_
 from firebrick.functions.elementwise import (
@@ -453,6 +454,8 @@ def check_reduction(name: str, reduction: str, known: tuple[str, ...] = REDUCTIO
 
 def check_positive(name: str, setting: str, value: Any, *, zero: bool = False) -> None:
     """Raise ConfigError unless a setting is a finite number > 0 (or ≥ 0)."""
+    if isinstance(value, Weak):
+        raise value.unknown(f"{name}: {setting}")
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (number and (value >= 0 if zero else value > 0) and value < math.inf):
         raise ConfigError(f"{name}: {setting} is a finite number {'≥' if zero else '>'} 0", repr(value), "pass e.g. 1.0")

@@ -12,8 +12,10 @@ from firebrick.core.errors import ConfigError, OperandError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
 from firebrick.functions.axes import Axis, nonempty, operand, reduce, rows, widened, widest
 from firebrick.functions.checks import staged
+from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import (
     astype,
     ceil,
@@ -41,8 +43,10 @@ def _out_of_range(where_: str, top: float, received: str) -> ConfigError:
     return ConfigError(f"{where_}: q must lie in [0, {top:g}]", received, "say which share of the elements lies below")
 
 
-def _fractions(where_: str, q: Any, top: float) -> np.ndarray[Any, Any] | Tensor:
+def _fractions(where_: str, x: Tensor, q: Any, top: float) -> np.ndarray[Any, Any] | Tensor:
     """``q`` in [0, top], checked, as fractions in [0, 1]: on the host, or, inside a trace, a tensor where q is one."""
+    if isinstance(q, Weak) or (isinstance(q, (list, tuple)) and any(isinstance(v, Weak) for v in q)):
+        q = asarray(q, dtype=widest(x), device=x.device)
     if isinstance(q, Tensor):
         operand(where_, q, "floating", "q")
         if q.ndim < 2 and hooks.trace() is not None:
@@ -76,7 +80,7 @@ def _quantile(where_: str, x: Tensor, q: Any, axis: Axis, keepdims: bool, method
     check_devices(where_, x=x, q=q)
     if method not in METHODS:
         raise ConfigError(f"{where_}: method is one of {', '.join(METHODS)}", repr(method), "use one of these")
-    fractions = _fractions(where_, q, top)
+    fractions = _fractions(where_, x, q, top)
     axes = normalize_axes(axis, x.ndim, where_)
     nonempty(where_, x, axes)
     lines = rows(x, axes)

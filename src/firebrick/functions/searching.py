@@ -110,10 +110,8 @@ def check_fill(where: str, fill_value: Any, like: DType) -> None:
         raise scalar_misfit(where, fill_value, like)
 
 
-def places(name: str, mask: Tensor, size: int | None) -> Tensor:
+def places(mask: Tensor, size: int | None) -> Tensor:
     """The indices at which a bool tensor of one axis holds, in order, filled up with its length to ``size``."""
-    if size is None:
-        known_now(name, "the shape of its result", "x", mask, "pass size=")
     if size is None and mask.device.backend.host_memory(mask.device):
         return hooks.from_host(np.flatnonzero(mask.numpy()).astype(np.int64), mask.device)  # type: ignore[no-any-return]
     running: Tensor = bind(OPS["cumulative_sum"], (astype(mask, int64),), {"axis": 0, "reverse": False})
@@ -129,7 +127,9 @@ def _nonzero(name: str, x: Tensor, size: int | None, fill_value: int) -> tuple[T
     if not x.ndim:
         raise ShapeError(f"{name} needs at least one axis", describe("x", x), "reshape it to (1,)", op=name)
     check_fill(name, fill_value, int64)
-    at = places(name, reshape(truth(x), (-1,)), None if size is None else fixed_size(name, size))
+    if size is None:
+        known_now(name, "the shape of its result", "x", x, "pass size=")
+    at = places(reshape(truth(x), (-1,)), None if size is None else fixed_size(name, size))
     found, stride = [], x.size
     for n in x.shape:
         stride = stride // n if n else 0

@@ -71,7 +71,7 @@ def _distinct(name: str, x: Tensor, size: int | None, fill_value: Any) -> Unique
     first = ones(min(n, 1), dtype=bool_, device=x.device)
     new = concat([first, not_equal(ordered[1:], ordered[:-1])])
     # where each run of equals starts, and one more: where the last one that is asked for ends
-    starts = places(name, new, None if count is None else count + 1)
+    starts = places(new, None if count is None else count + 1)
     if count is None:
         starts = concat([starts, full(1, n, dtype=int64, device=x.device)])
     runs, ends = starts[:-1], starts[1:]

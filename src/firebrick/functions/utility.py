@@ -9,6 +9,7 @@ from firebrick.core.settings import number, whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import Axis, check_reduced, operand, reduce, truth
+from firebrick.functions.checks import known_now
 from firebrick.functions.elementwise import abs as abs_
 from firebrick.functions.elementwise import equal, isfinite, isnan, less_equal, logical_and, logical_or, subtract, where
 from firebrick.functions.movement import concat
@@ -139,7 +140,9 @@ def allclose(x1: Tensor, x2: Tensor, /, *, rtol: float = 1e-5, atol: float = 1e-
         >>> fb.allclose(fb.asarray([1.0, 2.0]), fb.asarray([1.0, 2.1]), atol=0.2)
         True
     """
-    return bool(all(_isclose("allclose", x1, x2, rtol, atol, equal_nan)))
+    found = all(_isclose("allclose", x1, x2, rtol, atol, equal_nan))
+    known_now("allclose", "a Python bool", "x1", x1, "use fb.all(fb.isclose(x1, x2)), a 0-d tensor")
+    return bool(found)
 
 
 def _isclose(name: str, x1: Tensor, x2: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:

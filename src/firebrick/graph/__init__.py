@@ -1,5 +1,16 @@
-"""Capture: functions traced into graphs, passes over these, and ``jit``."""
+"""Capture: functions traced into graphs, passes over these, ``jit``, and control flow."""
 
+from firebrick.graph.control import cond, scan, while_loop
 from firebrick.graph.jit import Jit, Recompile, RecompileWarning, disable_jit, explain_recompiles, jit
 
-__all__ = ["Jit", "Recompile", "RecompileWarning", "disable_jit", "explain_recompiles", "jit"]
+__all__ = [
+    "Jit",
+    "Recompile",
+    "RecompileWarning",
+    "cond",
+    "disable_jit",
+    "explain_recompiles",
+    "jit",
+    "scan",
+    "while_loop",
+]

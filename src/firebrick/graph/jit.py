@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import update_wrapper
+from itertools import count
 from threading import Lock, RLock
 from time import perf_counter
 from types import MethodType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -39,7 +41,7 @@ from firebrick.graph.lines import user_line
 from firebrick.graph.passes import optimize
 from firebrick.graph.program import Program
 from firebrick.graph.trace import Trace, Traced, current, tracing
-from firebrick.graph.walk import _PLAIN, Same, Walk, differences, plain_key
+from firebrick.graph.walk import _PLAIN, Same, Walk, differences, foreign_numbers, plain_key
 from firebrick.ir import Graph, Node
 
 KEPT = 64  # graphs of one function
@@ -70,7 +72,7 @@ class Recompile:
         return f"{self.name}: {self.reason} ({self.seconds * 1e3:.0f} ms, called at {self.line})"
 
 
-_events: deque[tuple[Any, Recompile]] = deque(maxlen=1000)
+_events: deque[tuple[ref[Jit], Recompile]] = deque(maxlen=1000)
 counted: list[Callable[[Any, Recompile], None]] = []  # who is told of each trace: of which function, and why
 
 
@@ -242,6 +244,8 @@ class Jit:
         traces: How often it has been traced.
     """
 
+    __jit_through__ = "fn"  # what another compiled function sees of it
+
     def __init__(self, fn: Callable[..., Any], static_argnames: str | Sequence[str] = ()) -> None:
         if not callable(fn):
             raise OperandError("jit takes a function or another callable", type(fn).__name__, "pass a function")
@@ -267,7 +271,8 @@ class Jit:
         self.traces = 0
         self._entries: OrderedDict[Any, Entry] = OrderedDict()
         self._walks: OrderedDict[tuple[int, ...], Walk] = OrderedDict()
-        self._numbers: dict[Any, int] = {}
+        self._numbers: OrderedDict[Any, int] = OrderedDict()
+        self._next = count()
         self._lock = RLock()
         self._locks: dict[Any, Any] = {}
         self._warned = WARNED
@@ -298,13 +303,14 @@ class Jit:
             except KeyError:  # another thread has just let go of it
                 pass
         handles = [*flat.tensors, *walk.tensors]
+        given = [*flat.numbers, *walk.streams] if walk.streams else flat.numbers
         if hooks.tracing:
             check_present(handles)
         program = entry.program
         if entry.linear is not None:
-            tensors = call_tracked(program, entry.linear, handles, flat.numbers)
+            tensors = call_tracked(program, entry.linear, handles, given)
             return _rebuild(entry.recipe, lambda i: tensors[i], _Call(handles, flat.numbers), [])
-        made = program.run(handles, flat.numbers)
+        made = program.run(handles, given)
         if entry.simple is not None:
             dtype, shape, device, label = entry.simple
             return Tensor(made[0], dtype, shape, device, label)
@@ -359,7 +365,11 @@ class Jit:
     def _look(self, objects: list[tuple[str, Any]], where: tuple[int, ...]) -> Walk:
         walk = Walk([(self.name, self.fn), *objects])
         with self._lock:
-            walk.number = self._numbers.setdefault(walk.key, len(self._numbers))
+            number = self._numbers.get(walk.key)
+            walk.number = self._numbers[walk.key] = next(self._next) if number is None else number
+            self._numbers.move_to_end(walk.key)
+            if len(self._numbers) > 4 * KEPT:
+                self._numbers.popitem(last=False)
             self._walks[where] = walk
             if len(self._walks) > KEPT:
                 self._walks.popitem(last=False)
@@ -388,7 +398,7 @@ class Jit:
             flat = _Flat(named)
             self._spec(flat, args, kwargs)
             entry, walk = self._traced(args, kwargs, flat, walk, key[3], key[4])
-            if entry.program.device is not None:
+            if entry.program.graph.nodes:
                 entry.program.executable()
             entry.program.seconds = perf_counter() - started
             first = key
@@ -401,7 +411,7 @@ class Jit:
                     self._entries.popitem(last=False)
                 self._locks.pop(first, None)
             event = Recompile(self.name, reason, entry.program.seconds, user_line())
-            _events.append((self, event))
+            _events.append((ref(self), event))
             for told in list(counted):
                 told(self, event)
             if self.traces > self._warned:
@@ -414,11 +424,13 @@ class Jit:
     ) -> tuple[Entry, Walk]:
         around = Walk([*walk.roots, ("arguments", [args, kwargs])])  # also the containers among the arguments
         back = around.copies()
+        drawn = foreign_numbers()
         pulled: Pulled | None = None
         residuals: list[int] = []
         try:
             with tracing(self.name) as trace:
                 handles = _enter(trace, flat, walk, tracked)
+                trace.streams = {id(g): len(flat.numbers) + i for i, g in enumerate(walk.streams)}
                 known = len(trace.handles)
                 numbers: list[Weak] = []
                 built = [
@@ -443,6 +455,12 @@ class Jit:
                 if tracked:
                     pulled = pull(trace, list(results.tracked.values()), trace.leaves)
                     residuals, backward = split(trace, pulled)
+            if foreign_numbers() != drawn:
+                raise StateChangedError(
+                    f"{self.name} takes random numbers of Python or NumPy, which a graph would keep as they were",
+                    f"the process's generator of random or numpy.random has moved; called at {user_line()}",
+                    "draw with fb.random, or draw before the call and pass the numbers in",
+                )
             after = self._settle(walk, around, trace, known)
         except BaseException:
             back()
@@ -514,7 +532,7 @@ class Jit:
 
     def reasons(self) -> list[Recompile]:
         """Why each of its graphs was traced."""
-        return [e for jit, e in _events if jit is self]
+        return [e for jit, e in _events if jit() is self]
 
     def _warn(self) -> None:
         last = self.reasons()[-3:]
@@ -536,7 +554,7 @@ class Jit:
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What the engine made of that graph: operations, memory plan, what is written in place."""
         program = self._entry(args, kwargs).program
-        return "no tensors: nothing to run" if program.device is None else str(program.executable().explain())
+        return str(program.executable().explain()) if program.graph.nodes else "no operations: nothing to run"
 
     def _entry(self, args: Any, kwargs: Any) -> Entry:
         args, kwargs = self._ordered(args, kwargs)
@@ -661,7 +679,7 @@ class Making:
             now = first.get(id(t), -1)
             updates.append((now, None if now >= 0 else t, slot))
         return Program(
-            self.name, graph, trace.device if graph.nodes else None, places, fixed, numbers, keys, list(trace.draws.values()),
+            self.name, graph, trace.device if graph.nodes or numbers or keys else None, places, fixed, numbers, keys, list(trace.draws.values()),
             results, own, updates, [(len(outputs) + k, c) for k, c in enumerate(checks)], tuple(kept),
         )  # fmt: skip
 
@@ -792,4 +810,5 @@ def explain_recompiles(fn: Any = None) -> list[Recompile]:
         >>> [r.reason for r in fb.explain_recompiles(double)]
         ['first call', 'argument x: float32[2] on cpu:0 → float32[3] on cpu:0']
     """
-    return [e for jit, e in _events if fn is None or jit is fn or getattr(fn, "__func__", None) is jit]
+    wanted = getattr(fn, "__func__", fn)
+    return [e for jit, e in _events if fn is None or jit() is wanted]

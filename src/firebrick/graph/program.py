@@ -19,13 +19,15 @@ from firebrick.backends.contract import Backend
 from firebrick.compiler import Executable
 from firebrick.core.aval import Aval
 from firebrick.core.bind import host_scalar
+from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
-from firebrick.core.errors import DTypeError, ExecutionError
+from firebrick.core.errors import DTypeError, ExecutionError, FirebrickError
 from firebrick.core.hooks import hooks
 from firebrick.core.storage import Absent, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
+from firebrick.graph.passes import eliminate_dead_code
 from firebrick.graph.trace import Check, Draws
 from firebrick.ir import Graph
 
@@ -41,6 +43,9 @@ class Taken(Absent):
         self.name, self.thread = name, get_ident()
         self.finished: Event | None = None
         self.error: BaseException | None = None
+
+    def shown(self) -> str:
+        return f"<lost when {self.name} failed>" if self.error else f"<being written by {self.name}>"
 
     def why(self, tensor: Any = None) -> Exception | None:
         if self.error is None and tensor is not None and self.thread != get_ident():
@@ -93,10 +98,10 @@ class Program:
     checks: list[tuple[int, Check]]
     sources: tuple[int, ...] = ()
     seconds: float = 0.0
-    _executables: dict[int, tuple[Backend, Executable]] = field(default_factory=dict)
+    _executables: dict[tuple[int, bool], tuple[Backend, Executable]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._extra = bool(self.fixed or self.numbers or self.keys)
+        self._extra = bool(self.fixed or self.numbers or self.draws)
         shown = [i for kind, i, _ in self.results if kind == "in"]
         read = {p: i for i, p in enumerate(self.places) if p >= 0}
         alone = {id(t): i for i, t in self.fixed.items()}
@@ -112,18 +117,19 @@ class Program:
                 self._again[r] = i
         for r in [r for r in self._again if sum(u[2] == r for u in self.updates) > 1]:
             del self._again[r]
-        # conditions are looked at before anything is written
-        self._donate = () if self.checks else tuple(sorted(set(donated)))
+        self._donate = tuple(sorted(set(donated)))
 
     def executable(self) -> Executable:
         """What the device's engine made of the graph; made again where a decorator stands in for the engine."""
         assert self.device is not None
         engine: Backend = self.device.backend
-        found = self._executables.get(id(engine))
+        key = id(engine), config.torch_compile
+        found = self._executables.get(key)
         if found is None or found[0] is not engine:
-            found = engine, engine.compile(self.graph, self.device, self._donate)
-            self._executables = {k: v for k, v in self._executables.items() if len(self._executables) < 4}
-            self._executables[id(engine)] = found
+            ready = [o for o, _ in self.checks]  # conditions, which are looked at before anything is written
+            found = engine, engine.compile(self.graph, self.device, self._donate, ready)
+            kept = {k: v for k, v in self._executables.items() if len(self._executables) < 4}
+            self._executables = {**kept, key: found}
         return found[1]
 
     def inputs(self, handles: Sequence[Tensor], numbers: Sequence[Any]) -> list[Any]:
@@ -134,8 +140,8 @@ class Program:
                 found[i] = t.storage
             for i, number, dtype in self.numbers:
                 found[i] = self._scalar(number, dtype, numbers)
-            if self.keys:
-                blocks = [d.find()._take(d.count) for d in self.draws]
+            if self.draws:  # also those whose numbers nothing uses
+                blocks = [d.find(numbers)._take(d.count) for d in self.draws]
                 for i, which, k in self.keys:
                     found[i] = self._sent(blocks[which][k])
         return found
@@ -162,7 +168,7 @@ class Program:
         if storages is None:
             storages = self.inputs(handles, numbers)
         device = self.device
-        if device is None:
+        if device is None or not self.graph.nodes:
             made: list[Storage] = [storages[i] for _, i, _ in self.results]
         else:
             made = self._run(device, storages)
@@ -195,6 +201,7 @@ class Program:
                     s.data = taken
                 else:
                     natives[i] = backend.copy(natives[i])
+        outputs = None
         try:
             outputs = exe(natives, writing)
             if self.checks and not writing.begun:
@@ -206,6 +213,8 @@ class Program:
                 for s, data in lost:
                     s.data = data
             writing.end()
+            if self.checks and outputs is None and not writing.begun and isinstance(e, FirebrickError):
+                self._recheck(device, natives)
             if isinstance(e, MemoryError) and not isinstance(e, ExecutionError):
                 raise transfer.out_of_memory(self.name, tuple(a for _, _, a in self.results), device) from e
             raise
@@ -225,6 +234,16 @@ class Program:
                 made.append(Storage(outputs[i], memory, aval.nbytes))
         writing.end()
         return made
+
+    def _recheck(self, device: Device, natives: list[Any]) -> None:
+        """An operation failed before the checks were looked at: raise what they have to say about its operands."""
+        outputs = tuple(self.graph.outputs[o] for o, _ in self.checks)
+        graph = eliminate_dead_code(Graph(self.graph.inputs, self.graph.nodes, outputs, self.graph.names))
+        try:
+            flags = device.backend.compile(graph, device)(natives)
+        except FirebrickError:
+            return
+        self.look(device, flags)
 
     def look(self, device: Device, flags: Sequence[Any]) -> None:
         """Raise the first error among the checks of a run."""

@@ -12,23 +12,23 @@ One thread traces at a time. Another one that meets a handle of a running trace 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Event, RLock, get_ident
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from firebrick.autodiff.tape import grad_enabled, make_leaf
+from firebrick.autodiff.tape import grad_enabled, make_leaf, region
 from firebrick.backends.dispatch import check_present, check_storable
 from firebrick.backends.dispatch import execute as run_now
 from firebrick.backends.dispatch import from_host as sent_now
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.device import Device
-from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import DType, uint32
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import (
     DataDependentError,
@@ -37,7 +37,6 @@ from firebrick.core.errors import (
     LeakedTracerError,
     StateChangedError,
     TraceError,
-    UnsupportedError,
 )
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
@@ -83,6 +82,9 @@ class Traced(Absent):
 
     def __init__(self, trace: Trace, number: int, line: str) -> None:
         self.trace, self.number, self.line = trace, number, line
+
+    def shown(self) -> str:
+        return f"<value {self.number} of {self.trace.name}>"
 
     def why(self, tensor: Any = None) -> Exception | None:
         trace = self.trace
@@ -130,7 +132,8 @@ class Source:
 
     Attributes:
         kind: ``leaf`` (payload: its place among the call's tensors), ``weak`` (the ``Weak`` and a dtype), ``key`` (a place in
-            ``Trace.draws`` and the number of the draw), ``outer`` (a value of the trace around).
+            ``Trace.draws`` and the number of the draw, or a slice of numbers), ``cotangent``; in a body of control flow
+            ``outer``, ``carry`` and ``x``.
     """
 
     number: int
@@ -140,10 +143,13 @@ class Source:
     name: str = ""
 
 
+AnyTrace = TypeVar("AnyTrace", bound="Trace")
+
+
 class Draws:
     """The keys that a trace takes from one generator: how many, and which is next."""
 
-    def __init__(self, generator: Any, find: Callable[[], Any]) -> None:
+    def __init__(self, generator: Any, find: Callable[[Sequence[Any]], Any]) -> None:
         self.generator, self.find = generator, find  # the generator is held so that its id stays its own
         self.count = self.next = 0
 
@@ -174,6 +180,8 @@ class Trace:
         self.sources: list[Source] = []
         self.handles: list[Tensor] = []  # the call's tensors, then those adopted on the way
         self.draws: dict[int, Draws] = {}
+        self.streams: dict[int, int] = {}  # generators that the call knows, and their places among what a run is given
+        self._own: dict[int, Any] = {}  # generators that were made while the trace ran
         self.checks: list[Check] = []
         self.region = 0
         self.regions = 0
@@ -230,20 +238,13 @@ class Trace:
         if data.trace is self:
             number: int = data.number
             return number
-        return self._lift(data)
+        return self.lift(t, data)
 
-    def _lift(self, data: Traced) -> int:
-        """A value of a trace around this one, as an input."""
-        outer = self.parent
-        if outer is None or not data.trace.running:
-            error = data.why()
-            assert error is not None
-            raise error
-        number = data.number if data.trace is outer else outer._lift(data)
-        found = self._sourced.get(number)
-        if found is None:
-            found = self._sourced[number] = self.source(outer.avals[number], "outer", number)
-        return found
+    def lift(self, t: Tensor, data: Traced) -> int:
+        """The number here of a handle on a value of another trace."""
+        error = data.why()
+        assert error is not None
+        raise error
 
     def capture(self, t: Tensor) -> None:
         """See to it that a handle shows a value of this trace (or of one around it)."""
@@ -328,27 +329,47 @@ class Trace:
             found = self._sourced[key] = self.source(Aval((), dtype), "weak", (number, dtype), number.name)
         return self.handle(found, device, user_line())
 
-    def key(self, generator: Any, find: Callable[[], Any], device: Device) -> Tensor:
+    def begin(self, generator: Any) -> None:
+        """A generator is made while the trace runs."""
+        self.root._own[id(generator)] = generator
+
+    def owns(self, generator: Any) -> bool:
+        """Whether a generator begins with each call: what it draws is then the same each time."""
+        return id(generator) in self.root._own
+
+    def _way(self, generator: Any, find: Callable[[], Any] | None) -> Callable[[Sequence[Any]], Any]:
+        """How a run finds a generator again."""
+        place = self.root.streams.get(id(generator))
+        if place is not None:
+            return lambda given: given[place]
+        if find is not None:
+            return lambda given: find()
+        raise TraceError(
+            f"jit finds the random generators that {self.root.name} uses: arguments, and what closures, globals, attributes and "
+            "containers of them hold",
+            f"{generator!r} at {user_line()}, which is held elsewhere",
+            "pass it as an argument",
+        )
+
+    def key(self, generator: Any, find: Callable[[], Any] | None, device: Device) -> Tensor:
         """The next key of a generator, uint32 [4]: another one at each run."""
-        if self.parent is not None:
-            raise UnsupportedError(
-                "random numbers are not drawn inside fb.cond, fb.while_loop or fb.scan under jit",
-                f"a draw at {user_line()}",
-                "draw them before, for all steps at once, and pass them in (as a sequence of fb.scan)",
-            )
+        return self.keys(generator, find, device, None)
+
+    def keys(self, generator: Any, find: Callable[[], Any] | None, device: Device, count: int | None) -> Tensor:
+        """The next ``count`` keys of a generator, uint32 [count, 4]; one of shape [4] for None."""
         self.place(device)
         draws = self.draws.get(id(generator))
         if draws is None:
-            draws = self.draws[id(generator)] = Draws(generator, find)
+            draws = self.draws[id(generator)] = Draws(generator, self._way(generator, find))
         k = draws.next
-        draws.next = k + 1
+        draws.next = k + (1 if count is None else count)
         draws.count = max(draws.count, draws.next)
-        key = ("key", id(generator), k)
+        key = ("key", id(generator), k, count)
         found = self._sourced.get(key)
         if found is None:
-            from firebrick.core.dtypes import uint32
-
-            found = self._sourced[key] = self.source(Aval((4,), uint32), "key", (id(generator), k), f"key {k}")
+            shape = (4,) if count is None else (count, 4)
+            which = k if count is None else slice(k, k + count)
+            found = self._sourced[key] = self.source(Aval(shape, uint32), "key", (id(generator), which), f"key {k}")
         return self.handle(found, device, user_line())
 
     def note(self, owner: Any, name: str) -> None:
@@ -367,8 +388,7 @@ class Trace:
 
     def check(self, ok: Tensor, error: Callable[[], Exception]) -> None:
         """A bool 0-d value that each run looks at: where it is False, the run raises."""
-        if self.parent is None:
-            self.checks.append(Check(self.number(ok), error))
+        self.checks.append(Check(self.number(ok), error))
 
     # operations
 
@@ -385,7 +405,11 @@ class Trace:
         device = inputs[0].device
         self.place(device)
         if op.decompose is not None and not device.backend.supports(op, tuple(t.dtype for t in inputs)):
-            made = op.decompose(*(t.detach() for t in inputs), **params)
+            token = region.set(None)  # ``flows`` says how its parts are tracked; the tape holds the operation as a whole
+            try:
+                made = op.decompose(*inputs, **params)
+            finally:
+                region.reset(token)
             return tuple(t.detach() for t in (made if type(made) is tuple else (made,)))
         numbers = tuple(self.number(t) for t in inputs)
         first = len(self.avals)
@@ -439,9 +463,14 @@ def _saved(t: Tensor) -> tuple[Any, ...]:
 @contextmanager
 def tracing(name: str, nested: bool = False) -> Iterator[Trace]:
     """Trace in this context for a ``with`` block; handles are restored at its end."""
-    parent = current.get() if nested else None
+    with running(Trace(name, current.get() if nested else None)) as trace:
+        yield trace
+
+
+@contextmanager
+def running(trace: AnyTrace) -> Iterator[AnyTrace]:
+    """Trace into a new trace for a ``with`` block."""
     with _lock:
-        trace = Trace(name, parent)
         token = current.set(trace)
         _start(trace)
         try:

@@ -11,11 +11,15 @@ Objects of classes with ``versioned = True`` (modules, optimizers) promise that 
 
 from __future__ import annotations
 
+import dis
 import enum
+import random
 import sys
+from collections import deque
 from collections.abc import Callable
-from dataclasses import is_dataclass
-from functools import partial
+from contextvars import ContextVar
+from dataclasses import dataclass, is_dataclass
+from functools import lru_cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import ref
@@ -33,9 +37,14 @@ _PLAIN = (*SCALARS, enum.Enum, DType, Device, range, slice)
 _LIBRARIES = frozenset({
     "firebrick", "numpy", "torch", "jax", "optree", "ml_dtypes", "scipy", "safetensors", "rich", "click", "pytest", "_pytest",
     "hypothesis", "opt_einsum", "matplotlib", "PIL",
-}) | frozenset(sys.stdlib_module_names) - {"__main__"}  # fmt: skip
+}) | frozenset(sys.stdlib_module_names) - {"__main__", "test"}  # fmt: skip
 _WATCHED = 1 << 20  # bytes of a host array up to which its values are compared at each call
 _ABSENT = object()
+_BY_VALUE = frozenset({
+    "getattr", "hasattr", "setattr", "vars", "dir", "eval", "exec", "__dict__", "__getattribute__", "attrgetter", "methodcaller",
+    "copy", "deepcopy",
+})  # fmt: skip  # code that names one of these may read attributes of any name
+_MAKING = frozenset({"__init__", "__new__", "__post_init__"})  # not called again on an object that is there
 
 
 class Same:
@@ -73,6 +82,29 @@ def plain_key(v: Any) -> Any:
     return kind, v
 
 
+@dataclass(frozen=True)
+class _Reads:
+    """What code names: globals, attributes, and modules that it imports as it runs."""
+
+    globals: tuple[str, ...]
+    attributes: frozenset[str]
+    imports: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def _reads(code: CodeType) -> _Reads:
+    names: dict[str, None] = {}
+    attributes, imports = set(), []
+    for i in dis.get_instructions(code):
+        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"):
+            names[i.argval] = None
+        elif i.opname == "IMPORT_NAME":
+            imports.append(i.argval)
+        elif isinstance(i.argval, str) and ("ATTR" in i.opname or i.opname in ("LOAD_METHOD", "IMPORT_FROM")):
+            attributes.add(i.argval)
+    return _Reads(tuple(names), frozenset(attributes), tuple(imports))
+
+
 class Walk:
     """One walk.
 
@@ -88,15 +120,17 @@ class Walk:
     def __init__(self, roots: list[tuple[str, Any]]) -> None:
         self.roots = roots
         self._names: set[str] = set()
+        self._all = False  # whether code may read attributes of any name
         while True:
-            known = len(self._names)
+            known = len(self._names) + self._all
             self._begin()
             for path, root in roots:
                 self._visit(path, root)
-            if len(self._names) == known or not self._by_name:
+            if len(self._names) + self._all == known or not self._by_name:
                 break
         self.key = tuple(self.entries)
         self.tensors = [t for _, t in self.leaves]
+        self.streams = [g for _, g in self.generators]
         self.ids = {id(t) for t in self.tensors}
         self.number = -1
 
@@ -111,9 +145,13 @@ class Walk:
         self._held: list[Any] = []  # so that no id is used twice during the walk
         self._slots: list[tuple[dict[Any, Any], Any, Any]] = []
         self._cells: list[tuple[CellType, Any]] = []
-        self._lists: list[tuple[Any, tuple[int, ...]]] = []
-        self._arrays: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
-        self._objects: list[tuple[Any, dict[str, Any]]] = []
+        self._lists: list[tuple[Any, tuple[int, ...]]] = []  # containers, with the identities of their items or keys
+        self._arrays: list[tuple[np.ndarray[Any, Any], Any]] = []
+        self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
+        self._values: list[tuple[Callable[[], Any], Any]] = []  # ways to other values
+        self._objects: list[Any] = []
+        self._streams: list[Any] = []  # generators of NumPy and of Python
+        self._classes: list[type] = []
 
     # is it still so?
 
@@ -134,7 +172,13 @@ class Walk:
         for held, ids in self._lists:
             if len(held) != len(ids) or tuple(map(id, held)) != ids:
                 return False
-        return all(np.array_equal(now, then, equal_nan=now.dtype.kind in "fc") for now, then in self._arrays)
+        for fn, code, defaults, keyed in self._functions:
+            if fn.__code__ is not code or fn.__defaults__ is not defaults or fn.__kwdefaults__ is not keyed:
+                return False
+        for value, v in self._values:
+            if value() is not v:
+                return False
+        return all(_content(now) == then for now, then in self._arrays)
 
     # walking
 
@@ -162,10 +206,10 @@ class Walk:
             self._array(path, v)
         elif isinstance(v, np.generic):
             self._add(path, type(v), v.tobytes())
-        elif isinstance(v, (list, tuple)):
+        elif isinstance(v, (list, tuple, deque)):
             if not self._again(path, v):
                 self._add(path, type(v), len(v))
-                if isinstance(v, list):
+                if not isinstance(v, tuple):
                     self._lists.append((v, tuple(map(id, v))))
                 for i, item in enumerate(v):
                     self._visit(f"{path}[{i}]", item)
@@ -173,13 +217,18 @@ class Walk:
             if not self._again(path, v):
                 self._add(path, type(v), len(v))
                 self._lists.append((v, tuple(map(id, v))))
-                for k, item in v.items():
+                for i, (k, item) in enumerate(v.items()):
                     self._slots.append((v, k, item))
+                    if not isinstance(k, (*_PLAIN, tuple)):
+                        self._visit(f"key {i} of {path}", k)
+                        k = i
                     self._visit(f"{path}[{k!r}]", item)
-        elif isinstance(v, (set, frozenset)) and all(isinstance(i, _PLAIN) for i in v):
-            self._add(path, type(v), frozenset(plain_key(i) for i in v))
-            if isinstance(v, set):
+        elif isinstance(v, (set, frozenset)):
+            if not self._again(path, v):
+                self._add(path, type(v), len(v))
                 self._lists.append((v, tuple(map(id, v))))
+                for i, item in enumerate(sorted(v, key=_place)):
+                    self._visit(f"item {i} of {path}", item)
         elif isinstance(v, FunctionType):
             self._function(path, v)
         elif isinstance(v, MethodType):
@@ -200,7 +249,20 @@ class Walk:
         elif isinstance(v, ModuleType):
             self._namespace(path, v)
         elif isinstance(v, BuiltinFunctionType):
-            self._add(path, Same(v))
+            owner = v.__self__
+            self._add(path, v.__name__, Same(v if owner is None or isinstance(owner, ModuleType) else type(owner)))
+            if owner is not None and not isinstance(owner, (ModuleType, type)):
+                self._visit(f"{path}.__self__", owner)
+        elif isinstance(v, ref):
+            self._value(path, v)
+        elif isinstance(v, ContextVar):
+            self._value(path, partial(v.get, None))
+        elif isinstance(v, bytearray):
+            self._array(path, np.frombuffer(v, np.uint8))
+        elif isinstance(v, (np.random.Generator, np.random.RandomState, random.Random)):
+            self._add(path, "stream", type(v), repr(_ways(v)[0]()))
+            self._values.append((_never, None))
+            self._streams.append(v)
         else:
             self._object(path, v)
 
@@ -208,8 +270,9 @@ class Walk:
         if self._again(path, v):
             return
         if v.nbytes <= _WATCHED and v.dtype != object:
-            self._add(path, "array", v.dtype.str, v.shape, v.tobytes())
-            self._arrays.append((v, v.copy()))
+            content = _content(v)
+            self._add(path, "array", *content)
+            self._arrays.append((v, content))
         else:
             self._add(path, "array", Same(v))
             self.big.append((path, v))
@@ -222,6 +285,9 @@ class Walk:
             return
         inner = getattr(v, "__wrapped__", None)
         self._add(path, "function", v.__code__)
+        self._functions.append((v, v.__code__, v.__defaults__, v.__kwdefaults__))
+        if v.__kwdefaults__:
+            self._lists.append((v.__kwdefaults__, tuple(map(id, v.__kwdefaults__))))
         self._slots.append((v.__dict__, "__wrapped__", v.__dict__.get("__wrapped__", _ABSENT)))
         for name, cell in zip(v.__code__.co_freevars, v.__closure__ or (), strict=True):
             self._cell(name, cell)
@@ -230,19 +296,33 @@ class Walk:
         for i, default in enumerate(v.__defaults__ or ()):
             self._visit(f"default {i} of {v.__name__}", default)
         for name, default in (v.__kwdefaults__ or {}).items():
+            self._slots.append((v.__kwdefaults__, name, default))
             self._visit(f"default {name} of {v.__name__}", default)
         if not of_library(v.__module__):
             self._globals(v.__code__, v.__globals__)
 
     def _globals(self, code: CodeType, space: dict[str, Any]) -> None:
-        for name in code.co_names:
-            self._names.add(name)
-            if name in space:
-                self._slots.append((space, name, space[name]))
-                self._visit(name, space[name])
+        reads = _reads(code)
+        self._names |= reads.attributes
+        self._all = self._all or not _BY_VALUE.isdisjoint(reads.globals) or not _BY_VALUE.isdisjoint(reads.attributes)
+        for name in reads.globals:
+            held = space.get(name, _ABSENT)
+            self._slots.append((space, name, held))
+            if held is not _ABSENT:
+                self._visit(name, held)
+        for name in reads.imports:
+            for full in (name, f"{space.get('__package__')}.{name}"):
+                found = sys.modules.get(full)
+                if found is not None:
+                    self._visit(full, found)
         for inner in code.co_consts:
             if isinstance(inner, CodeType):
                 self._globals(inner, space)
+
+    def _value(self, path: str, value: Callable[[], Any]) -> None:
+        content = value()
+        self._values.append((value, content))
+        self._visit(path, content)
 
     def _cell(self, path: str, cell: CellType) -> None:
         try:
@@ -261,18 +341,29 @@ class Walk:
         if not of_library(v.__module__):
             self._members(path, v)
 
-    def _members(self, path: str, kind: type) -> None:
+    def _members(self, path: str, kind: type, making: bool = True) -> None:
         """The functions of a user's class, and those of its attributes that code may read."""
         for base in kind.__mro__:
             if base is object or of_library(base.__module__):
                 continue
-            for name, member in list(vars(base).items()):
-                fn = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-                if isinstance(fn, FunctionType) and (name == "__call__" or name == "forward" or not name.startswith("__")):
-                    self._function(f"{path}.{name}", fn)
-                elif name in self._names and not name.startswith("__") and isinstance(fn, (Tensor, *_PLAIN, list, dict, tuple)):
+            space: Any = vars(base)
+            if not any(known is base for known in self._classes):
+                self._classes.append(base)
+                self._lists.append((space, tuple(map(id, space))))
+            for name, member in list(space.items()):
+                if name in _MAKING and not making:
+                    continue
+                parts = (member.fget, member.fset) if isinstance(member, property) else (getattr(member, "__func__", member),)
+                for fn in parts:
+                    held = _space(fn) or {}
+                    through = fn if isinstance(fn, FunctionType) else held.get("__wrapped__", held.get("func"))
+                    if isinstance(through, FunctionType):
+                        self._slots.append((space, name, member))
+                        self._visit(f"{path}.{name}", fn if isinstance(fn, FunctionType) else through)
+                    elif fn is not None and (name in self._names or self._all) and not name.startswith("__"):
+                        self._slots.append((space, name, member))
+                        self._visit(f"{path}.{name}", fn)
                     self._by_name = True
-                    self._visit(f"{path}.{name}", fn)
 
     def _namespace(self, path: str, v: ModuleType) -> None:
         """A Python module: what code may read of it."""
@@ -283,10 +374,12 @@ class Walk:
             return
         self._by_name = True
         space = vars(v)
-        for name in sorted(self._names & space.keys()):
+        for name in sorted(self._names):
             if not name.startswith("__"):
-                self._slots.append((space, name, space[name]))
-                self._visit(f"{path}.{name}", space[name])
+                held = space.get(name, _ABSENT)
+                self._slots.append((space, name, held))
+                if held is not _ABSENT:
+                    self._visit(f"{path}.{name}", held)
 
     def _object(self, path: str, v: Any) -> None:
         if self._again(path, v):
@@ -296,45 +389,63 @@ class Walk:
             self._add(path, "number", v.kind)
             return
         if getattr(kind, "__jit_leaf__", False):
-            self._add(path, "generator")
+            self._add(path, "generator", hooks.methods["find_generator"](v) is not None)
             self.generators.append((path, v))
             return
-        space = getattr(v, "__dict__", None)
-        slots = [n for base in kind.__mro__ for n in _slots_of(base) if not n.startswith("__") and hasattr(v, n)]
+        through = getattr(kind, "__jit_through__", None)
+        if through is not None:
+            self._visit(path, getattr(v, through))
+            return
+        space = _space(v)
+        if space and "__wrapped__" in space:
+            self._visit(path, space["__wrapped__"])
+        slots = [n for base in kind.__mro__ for n in _slots_of(base) if not n.startswith("__")]
         if space is None and not slots:
             self._add(path, "object", Same(v))
             return
         versioned = getattr(kind, "versioned", False)
         self._add(path, "object", kind)
         if not of_library(kind.__module__):
-            self._members(path, kind)
-        chosen = versioned or of_library(kind.__module__) or is_dataclass(v)
+            self._members(path, kind, making=False)
+        chosen = versioned or of_library(kind.__module__) or is_dataclass(v) or self._all
         self._by_name |= not chosen
         unwatched = getattr(kind, "unwatched", ())
         if space is not None:
-            self._objects.append((v, dict(space)))
-            for name, item in list(space.items()):
+            self._objects.append(v)
+            if not versioned:
+                self._lists.append((space, tuple(map(id, space))))
+            seen = {**_defaults(kind), **space} if versioned else space
+            for name, item in list(seen.items()):
                 if (chosen or name in self._names) and name not in unwatched and not name.startswith("__"):
                     if not versioned:
                         self._slots.append((space, name, item))
                     self._visit(f"{path}.{name}", item)
         for name in slots:
             if chosen or name in self._names:
-                self._visit(f"{path}.{name}", getattr(v, name))
+                item = getattr(v, name, _ABSENT)
+                self._values.append((partial(getattr, v, name, _ABSENT), item))
+                if item is not _ABSENT:
+                    self._visit(f"{path}.{name}", item)
 
     def copies(self) -> Callable[[], None]:
         """Note what containers and objects hold; the function returned puts it back."""
-        lists = [(v, list(v)) for v, _ in self._lists if isinstance(v, list)]
+        lists = [(v, list(v)) for v, _ in self._lists if isinstance(v, (list, deque))]
         sets = [(v, set(v)) for v, _ in self._lists if isinstance(v, set)]
         dicts = [(v, dict(v)) for v, _ in self._lists if isinstance(v, dict)]
-        objects = [(v.__dict__, dict(v.__dict__)) for v, _ in self._objects]
-        names = list(self._slots)
+        objects = [(v.__dict__, dict(v.__dict__)) for v in self._objects]
+        classes = [(v, dict(vars(v))) for v in self._classes]
+        names = [slot for slot in self._slots if isinstance(slot[0], dict)]
         cells = list(self._cells)
+        values = [(value.args, v) for value, v in self._values if isinstance(value, partial) and value.func is getattr]
+        arrays = [(v, v.copy()) for v, _ in self._arrays if v.flags.writeable]
+        draws = [_draws(random.getstate, random.setstate), _draws(np.random.get_state, np.random.set_state)]
+        draws += [_draws(*_ways(v)) for v in self._streams]
 
         def back() -> None:
             for held, was in lists:
                 if len(held) != len(was) or any(a is not b for a, b in zip(held, was, strict=True)):
-                    held[:] = was
+                    held.clear()
+                    held.extend(was)
             for group, members in sets:
                 if group != members:
                     group.clear()
@@ -343,28 +454,89 @@ class Walk:
                 if space.keys() != content.keys() or any(space[k] is not v for k, v in content.items()):
                     space.clear()
                     space.update(content)
+            for kind, content in classes:
+                now = vars(kind)
+                for name in [n for n in now if n not in content]:
+                    delattr(kind, name)
+                for name, value in content.items():
+                    if now.get(name, _ABSENT) is not value:
+                        setattr(kind, name, value)
             for space, name, value in names:
-                if value is not _ABSENT and space.get(name, _ABSENT) is not value:
+                if value is _ABSENT:
+                    space.pop(name, None)
+                elif space.get(name, _ABSENT) is not value:
                     space[name] = value
             for cell, value in cells:
                 if value is not _ABSENT:
                     cell.cell_contents = value
+            for (owner, name, _), value in values:
+                if value is not _ABSENT and getattr(owner, name, _ABSENT) is not value:
+                    setattr(owner, name, value)
+            for array, values_then in arrays:
+                if array.tobytes() != values_then.tobytes():
+                    array[...] = values_then
+            for again in draws:
+                again()
             hooks.version += 1
 
         return back
 
 
+def foreign_numbers() -> tuple[Any, ...]:
+    """Where the generators stand that Python and NumPy have for the whole process."""
+    kind, words, *rest = np.random.get_state()
+    return random.getstate(), (kind, np.asarray(words).tobytes(), *rest)
+
+
+def _draws(get: Callable[[], Any], put: Callable[[Any], None]) -> Callable[[], None]:
+    then = get()
+    return lambda: put(then)
+
+
+def _ways(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """How the place of a generator of NumPy or of Python is read and set."""
+    if isinstance(generator, random.Random):
+        return generator.getstate, generator.setstate
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state, generator.set_state
+    bits: Any = generator.bit_generator
+    return (lambda: bits.state), (lambda then: setattr(bits, "state", then))
+
+
+def _never() -> Any:
+    """A value that is another one each time it is looked at."""
+    return _ABSENT
+
+
+def _place(item: Any) -> str:
+    return repr(item) if isinstance(item, (*_PLAIN, tuple)) else f"{type(item).__name__} {id(item)}"
+
+
+def _content(v: np.ndarray[Any, Any]) -> Any:
+    """A host array for comparison, its bits and what they mean."""
+    return v.dtype.str, v.shape, v.tobytes()
+
+
+@lru_cache(maxsize=4096)
+def _defaults(kind: type) -> dict[str, Any]:
+    """Plain class attributes of Firebrick's bases of a class, which an instance may hide by its own."""
+    bases = [base for base in reversed(kind.__mro__) if of_library(base.__module__)]
+    found = {n: v for base in bases for n, v in vars(base).items() if isinstance(v, _PLAIN)}
+    return {n: v for n, v in found.items() if not n.startswith("__") and n != "versioned"}
+
+
+def _space(v: Any) -> dict[str, Any] | None:
+    """An object's own attributes, past what its class makes of asking for them."""
+    try:
+        space = object.__getattribute__(v, "__dict__")
+    except AttributeError:
+        return None
+    return space if isinstance(space, dict) else None
+
+
 def _slots_of(base: type) -> tuple[str, ...]:
     names = base.__dict__.get("__slots__", ())
     return (names,) if isinstance(names, str) else tuple(names)
-
-
-def weakly(v: Any) -> Callable[[], Any]:
-    """A way to an object that does not keep it, where its class allows that."""
-    try:
-        return ref(v)
-    except TypeError:
-        return lambda: v
 
 
 def differences(before: tuple[Any, ...], now: tuple[Any, ...]) -> list[str]:
@@ -383,6 +555,8 @@ def _words(what: tuple[Any, ...]) -> str:
         return f"{dtype.name}[{','.join(map(str, shape))}] on {device}{more}"
     if what[0] == "array":
         return "a NumPy array" + (f" {what[1]}{list(what[2])}" if len(what) > 2 else "") + " with other values"
+    if what[0] == "stream":
+        return f"random numbers of {what[1].__module__}.{what[1].__qualname__}, further on"
     if what[0] == "same":
         return f"the same object as {what[1]}"
     if len(what) == 1 and isinstance(what[0], tuple) and isinstance(what[0][0], type):

@@ -1,7 +1,7 @@
 """Programs as data: graphs of op nodes, their reference interpreter, their verifier and their text forms."""
 
-from firebrick.ir.graph import CONSTANT, Graph, Node, interpret
+from firebrick.ir.graph import CONSTANT, INTERNAL, Graph, Node, interpret
 from firebrick.ir.serialize import from_json, to_json
 from firebrick.ir.verifier import verify_graph
 
-__all__ = ["CONSTANT", "Graph", "Node", "from_json", "interpret", "to_json", "verify_graph"]
+__all__ = ["CONSTANT", "INTERNAL", "Graph", "Node", "from_json", "interpret", "to_json", "verify_graph"]

@@ -33,6 +33,8 @@ CONSTANT = Op(
     tolerance=0,
 )
 
+INTERNAL: dict[str, Op] = {CONSTANT.name: CONSTANT}  # ops that only graphs hold, by name: no entries of the op table
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

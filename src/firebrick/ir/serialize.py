@@ -24,7 +24,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import GraphError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
-from firebrick.ir.graph import CONSTANT, Graph, Node
+from firebrick.ir.graph import INTERNAL, Graph, Node
 from firebrick.ir.verifier import verify_graph
 from firebrick.ops import OPS
 
@@ -143,7 +143,7 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
 
 
 def _op(name: Any) -> Op:
-    op = CONSTANT if name == CONSTANT.name else OPS.get(name) if isinstance(name, str) else None
+    op = INTERNAL.get(name, OPS.get(name)) if isinstance(name, str) else None
     if op is None:
         raise GraphError("a node's op is one of the op table", repr(name), "register the op, or update Firebrick")
     return op

@@ -17,7 +17,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.graph.jit import AMBIENT
-from firebrick.random.generator import Generator, State, _rows
+from firebrick.random.generator import Generator, State, _rows, refuse_in_trace
 
 _INITIAL = 0  # stream number of initial parameters
 
@@ -45,6 +45,8 @@ def seed(n: int) -> None:
         True
     """
     global _root, _initial
+    refuse_in_trace("fb.random.seed")
+    hooks.version += 1
     with _lock:
         _root = Generator(n)
         _initial = _root.fork(_INITIAL)
@@ -73,12 +75,12 @@ def default_generator(device: Any = None) -> Generator:
         return _generators[goal]
 
 
-def _find(generator: Generator) -> Callable[[], Generator]:
-    """How a compiled function finds a generator again: a device's default one by its device, since ``seed`` makes a new one."""
+def _find(generator: Generator) -> Callable[[], Generator] | None:
+    """How a compiled function finds a default generator again, by its device, since ``seed`` makes a new one; None for others."""
     for device, known in _generators.items():
         if known is generator:
             return lambda: default_generator(device)
-    return lambda: generator
+    return None
 
 
 def initial_generator() -> Generator:

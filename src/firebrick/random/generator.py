@@ -29,7 +29,9 @@ from firebrick.core.errors import ConfigError, DTypeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import astype, cos, floor_divide, less, log, sqrt
+from firebrick.functions.elementwise import astype, bitwise_and, bitwise_right_shift, cos, floor_divide, less, log, sqrt
+from firebrick.functions.indexing import take
+from firebrick.functions.sorting import argsort
 from firebrick.ops.bits import philox, random_bits, random_uniform
 
 _LOW = 0xFFFFFFFF
@@ -101,6 +103,9 @@ class Generator:
         self._seed = _check_seed(seed)
         self._counter = 0
         self._lock = Lock()
+        trace = hooks.trace()
+        if trace is not None:
+            trace.begin(self)
 
     # state
 
@@ -126,6 +131,8 @@ class Generator:
                 f"{state!r:.120}",
                 "pass what Generator.state() returned",
             ) from None
+        if not self._of_trace():
+            refuse_in_trace("Generator.set_state")
         with self._lock:
             self._seed, self._counter = seed, counter
 
@@ -141,6 +148,8 @@ class Generator:
         """
         if stream is None:
             return Generator(_whole(philox(self._next(), 0, 2)))
+        if not self._of_trace():
+            refuse_in_trace("Generator.fork")
         if not 0 <= stream < 1 << 63:
             raise ConfigError("a stream's number is an int in [0, 2^63)", repr(stream), "pass e.g. 0")
         return Generator(_whole(philox(_key(self._seed, stream | _FORKED << 32), 0, 2)))
@@ -160,11 +169,11 @@ class Generator:
 
     def _next(self) -> np.ndarray[Any, Any]:
         """The next key, on the host."""
-        if hooks.trace() is not None:
+        if hooks.trace() is not None and not self._of_trace():
             raise UnsupportedError(
                 "under jit, random numbers are drawn on the device",
-                "a draw on the host: a permutation, integers of a range above 2^31, or Generator.fork",
-                "draw them before the call and pass them in",
+                "Generator.fork, whose seed is drawn on the host",
+                "fork before the call, or name the stream: generator.fork(3)",
             )
         return self._take(1)[0]
 
@@ -181,23 +190,29 @@ class Generator:
     def _next_on(self, device: Device) -> Tensor:
         """The next key on a device; inside a trace, one that each run takes anew."""
         trace = hooks.trace()
-        if trace is None:
+        find = None if trace is None else hooks.methods["find_generator"](self)
+        if trace is None or (find is None and self._of_trace()):
             return _sent(self._take(1)[0], device)
         inside = region.get()
         if inside is not None:
             inside.note_generator(self)
-        key: Tensor = trace.key(self, hooks.methods["find_generator"](self), device)
+        key: Tensor = trace.key(self, find, device)
         return key
+
+    def _of_trace(self) -> bool:
+        """Whether it was made in the running trace, so that it begins anew with each call."""
+        trace = hooks.trace()
+        return trace is not None and trace.owns(self) and hooks.methods["find_generator"](self) is None
 
     def place(self) -> int:
         """How many keys have been taken; inside a trace, how many of them by the trace."""
         trace = hooks.trace()
-        return self._counter if trace is None else trace.drawn(self)
+        return self._counter if trace is None or self._of_trace() else trace.drawn(self)
 
     def go_back(self, place: int) -> None:
         """Draw again from a place on."""
         trace = hooks.trace()
-        if trace is not None:
+        if trace is not None and not self._of_trace():
             trace.draw_again(self, place)
             return
         with self._lock:
@@ -285,8 +300,8 @@ class Generator:
         """Integers in [low, high): low + ⌊w · (high - low) / 2^64⌋, with w a 64-bit word.
 
         No draw is rejected, so element i depends on nothing but its own word; a value's probability is off by less than
-        2^-64. Ranges up to 2^31 are computed where the result lives, in int64 and without overflow, as
-        ⌊(h · r + ⌊l · r / 2^32⌋) / 2^32⌋ for w = h · 2^32 + l; wider ones on the host.
+        2^-64. Ranges r up to 2^31 are computed in int64 and without overflow, as ⌊(h · r + ⌊l · r / 2^32⌋) / 2^32⌋ for
+        w = h · 2^32 + l; wider ones as the high half of the product of two 64-bit numbers, modulo 2^64.
 
         Args:
             shape: Sizes.
@@ -314,12 +329,12 @@ class Generator:
             w = astype(random_bits(self._next_on(goal), shape=pairs, offset=place), int64)
             r = w[..., 0] * span + floor_divide(w[..., 1] * span, _TWO_32)
             return astype(floor_divide(r, _TWO_32) + int(low), dt, copy=False)
-        words = philox(self._next(), place, math.prod(pairs)).reshape(pairs).astype(object)
-        host = (words[..., 0] * _TWO_32 + words[..., 1]) * span // (1 << 64) + int(low)
-        return _sent(np.asarray(host).astype(dt.np), goal)
+        w = astype(random_bits(self._next_on(goal), shape=pairs, offset=place), int64)
+        first = int(low) - (1 << 64 if low >= 1 << 63 else 0)
+        return astype(_high_half(w[..., 0], w[..., 1], span) + first, dt, copy=False)
 
     def permutation(self, n: int, *, device: Any = None) -> Tensor:
-        """The numbers 0 … n - 1 in random order, as int64 [n]: the stable order of n 64-bit words, computed on the host.
+        """The numbers 0 … n - 1 in random order, as int64 [n]: the stable order of n 64-bit words.
 
         Args:
             n: How many numbers, ≥ 0.
@@ -331,9 +346,31 @@ class Generator:
         given: Any = n
         if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 0:
             raise ConfigError("a permutation has a length ≥ 0", repr(n), "pass the number of samples, an int")
-        words = philox(self._next(), 0, 2 * int(n)).astype(np.uint64).reshape(n, 2)
-        order = np.argsort(words[:, 0] << np.uint64(32) | words[:, 1], kind="stable").astype(np.int64)
-        return _sent(order, find_device(device))
+        words = random_bits(self._next_on(find_device(device)), shape=(int(n), 2), offset=0)
+        minor = argsort(words[:, 1])  # sorting by the high words then keeps this order among equal ones
+        return take(minor, argsort(take(words[:, 0], minor)))
+
+
+def _high_half(h: Tensor, l: Tensor, span: int) -> Tensor:  # noqa: E741 - the low word
+    """⌊(h · 2^32 + l) · span / 2^64⌋ for h and l below 2^32 and span up to 2^64: int64, read as modulo 2^64."""
+
+    def upper(x: Tensor) -> Tensor:
+        return bitwise_and(bitwise_right_shift(x, 32), _LOW)
+
+    high, low = divmod(span, _TWO_32)
+    lh, hl = l * high, h * low
+    carry = upper(l * low) + bitwise_and(lh, _LOW) + bitwise_and(hl, _LOW)
+    return h * high + upper(lh) + upper(hl) + upper(carry)
+
+
+def refuse_in_trace(what: str) -> None:
+    """Raise inside a trace: a graph would not repeat it.
+
+    Raises:
+        UnsupportedError: A trace runs.
+    """
+    if hooks.trace() is not None:
+        raise UnsupportedError(f"{what} acts on the host, which a graph does not repeat", "a call under jit", "call it before")
 
 
 def _words(value: int) -> np.ndarray[Any, Any]:

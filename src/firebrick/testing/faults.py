@@ -50,9 +50,11 @@ class CarelessBackend(HostBackend):
     engine = ENGINE
     platforms = (ENGINE,)
 
-    def compile(self, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
+    def compile(
+        self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
+    ) -> Executable:
         kernels = choose(self, graph, device)
-        plan = plan_memory(graph, kernels, donate)
+        plan = plan_memory(graph, kernels, donate, ready)
         avals = graph.avals
         for p, k in enumerate(plan.order):
             n, kernel = graph.nodes[k], kernels[k]

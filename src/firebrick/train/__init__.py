@@ -1,8 +1,10 @@
 """Training: the learner, its strategies and metrics, and checkpoints that a run resumes from bit for bit."""
 
 from firebrick.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from firebrick.train.compiled import Compiled
 from firebrick.train.errors import (
     CheckpointError,
+    EagerTrainingWarning,
     FrozenTrainingWarning,
     NonFiniteLossError,
     TrainingError,
@@ -39,7 +41,9 @@ __all__ = [
     "AveragePrecision",
     "Checkpoint",
     "CheckpointError",
+    "Compiled",
     "ConfusionMatrix",
+    "EagerTrainingWarning",
     "Epoch",
     "Evaluation",
     "FrozenTrainingWarning",

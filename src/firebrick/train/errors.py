@@ -23,6 +23,10 @@ class FrozenTrainingWarning(UserWarning):
     """Something that should change with every step has stood still for several."""
 
 
+class EagerTrainingWarning(UserWarning):
+    """A step cannot be traced into a graph, and runs as it is written."""
+
+
 class UndefinedMetricWarning(UserWarning):
     """A metric has no value for the samples it was given, and is NaN."""
 

@@ -15,8 +15,11 @@ from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
+from firebrick.train.compiled import naming
 from firebrick.train.errors import TrainingError
-from firebrick.train.metrics import Accuracy, ConfusionMatrix, Loss, MeanAbsoluteError, MeanSquaredError, Metric, settle
+from firebrick.train.measures import Measures
+from firebrick.train.metrics import ConfusionMatrix, settle
+from firebrick.train.steps import Evaluated, EvaluationStep
 
 
 @dataclass(frozen=True)
@@ -57,64 +60,6 @@ class Evaluation:
     forecast: Forecast | None = None
 
 
-def classifies(output: Any, target: Tensor) -> bool:
-    """Whether an output is scores [batch, classes] held against class numbers [batch]."""
-    return isinstance(output, Tensor) and output.ndim == 2 and target.ndim == 1 and target.dtype.is_integer
-
-
-def regresses(output: Any, target: Tensor) -> bool:
-    """Whether an output is numbers held against numbers, element by element."""
-    return isinstance(output, Tensor) and output.shape == target.shape and target.dtype.kind == output.dtype.kind == "float"
-
-
-class Measures:
-    """What is counted beside each step: the loss; accuracy of classes, or squared and absolute error of numbers."""
-
-    def __init__(self) -> None:
-        self.loss = Loss()
-        self.accuracy = Accuracy()
-        self.mse, self.mae = MeanSquaredError(), MeanAbsoluteError()
-
-    def _all(self) -> dict[str, Metric]:
-        return {"loss": self.loss, "accuracy": self.accuracy, "mse": self.mse, "mae": self.mae}
-
-    def update(self, loss: Tensor, output: Any, target: Tensor, samples: int) -> None:
-        """Add a batch, or a device's share of one."""
-        self.loss.update(loss, samples)
-        if classifies(output, target):
-            self.accuracy.update(output, target)
-        elif regresses(output, target):
-            self.mse.update(output, target)
-            self.mae.update(output, target)
-
-    def read(self) -> list[float]:
-        """Read what is held back, with one wait; returns the losses of the batches since the last time."""
-        if not self.loss.pending():
-            return []
-        settle(*self._all().values())
-        return self.loss.recent
-
-    def values(self, prefix: str = "") -> dict[str, float | None]:
-        """Loss, accuracy, mse and mae by name; None for what this kind of model has not."""
-        self.read()
-        return {prefix + n: m.compute() if n == "loss" or m.used else None for n, m in self._all().items()}
-
-    def reset(self) -> None:
-        """Forget everything."""
-        for metric in self._all().values():
-            metric.reset()
-
-    def state(self) -> dict[str, Any]:
-        """What ``load_state`` takes: plain numbers."""
-        return {n: m.state() for n, m in self._all().items()}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from ``state()``."""
-        for name, metric in self._all().items():
-            if name in state:
-                metric.load_state(state[name])
-
-
 @contextmanager
 def evaluating(model: Module) -> Iterator[None]:
     """Evaluation mode without gradients for a ``with`` block; the mode before comes back after it."""
@@ -148,6 +93,11 @@ def evaluate(model: Module, loader: DataLoader, loss: Callable[[Any, Tensor], Te
         >>> found.samples, int(found.confusion.sum())
         (5, 5)
     """
+    return evaluated(EvaluationStep(model, loss), model, loader)
+
+
+def evaluated(step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loader: DataLoader) -> Evaluation:
+    """``evaluate`` with a step that may be compiled."""
     for name, p in model.named_parameters():
         if p.device is not loader.device:
             raise TrainingError(
@@ -161,20 +111,21 @@ def evaluate(model: Module, loader: DataLoader, loss: Callable[[Any, Tensor], Te
     with evaluating(model):
         for batch in loader:
             target = batch[-1]
-            output = model(*batch[:-1])
-            measures.update(loss(output, target), output, target, target.shape[0])
-            if classifies(output, target):
-                confusion = confusion or ConfusionMatrix(output.shape[1])
-                confusion.update(output, target)
-            elif samples == 0 and regresses(output, target):
-                forecast = _forecast(batch[0], target, output)
+            with naming(batch):
+                found = step(batch)
+            measures.take(found.counts)
+            if found.classes is not None and found.shown is not None:
+                confusion = confusion or ConfusionMatrix(found.classes)
+                confusion.update(found.shown, target)
+            elif samples == 0 and found.shown is not None:
+                forecast = _forecast(batch[0], target, found.shown)
             samples += target.shape[0]
     if confusion is not None:
         settle(confusion)
-    found = measures.values()
+    values = measures.values()
     counts = None if confusion is None else confusion.matrix()
-    assert found["loss"] is not None
-    return Evaluation(found["loss"], found["accuracy"], samples, counts, found["mse"], found["mae"], forecast)
+    assert values["loss"] is not None
+    return Evaluation(values["loss"], values["accuracy"], samples, counts, values["mse"], values["mae"], forecast)
 
 
 def _forecast(seen: Tensor, target: Tensor, predicted: Tensor) -> Forecast | None:

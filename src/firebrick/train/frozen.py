@@ -8,19 +8,19 @@ where reading waits, and finds what stands still no later than the next epoch.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from firebrick.autodiff.gradients import Gradients
 from firebrick.backends.dispatch import read
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import not_equal
+from firebrick.functions.elementwise import logical_not, not_equal
+from firebrick.functions.movement import stack
 from firebrick.functions.utility import any as any_
 from firebrick.train.errors import FrozenTrainingWarning
 
 HOST_ENGINES = ("cpu", "numpy")  # whose results are there at once, so that reading them waits for nothing
 _LEARNED = 1e-6  # of the first loss: one that stands still below that has nothing left to learn
-_PROBE = 64  # elements looked at before a whole gradient is
 
 
 class FrozenWatch:
@@ -81,26 +81,19 @@ class FrozenWatch:
                 stacklevel=4,
             )
 
-    def gradients(self, parameters: Iterable[tuple[str, Tensor]], gradients: Gradients) -> None:
-        """Look at the gradients of a step."""
-        missing, present = [], []
-        for name, parameter in parameters:
-            if name in self._said:
-                continue
-            gradient = gradients.get(parameter)
-            if gradient is None:
-                missing.append(name)
-            else:
-                present.append((name, gradient))
-        zero = _zeros(present)
-        for name, _ in present:
-            if name not in zero:
-                self._still[name] = 0
+    def gradients(self, zeros: Sequence[Zeros]) -> None:
+        """Take in the gradients of further steps."""
+        for found, flags in zip(zeros, read([z.flags for z in zeros]), strict=True):
+            self._step(found.missing, dict(zip(found.names, flags.tolist(), strict=True)))
+
+    def _step(self, missing: Sequence[str], zero: Mapping[str, bool]) -> None:
+        still = {"missing": missing, "exactly zero": [n for n, is_zero in zero.items() if is_zero]}
+        self._still.update((n, 0) for n, is_zero in zero.items() if not is_zero)
         stuck: dict[str, list[str]] = {"missing": [], "exactly zero": []}
-        for how, names in (("missing", missing), ("exactly zero", zero)):
+        for how, names in still.items():
             for name in names:
                 self._still[name] = self._still.get(name, 0) + 1
-                if self._still[name] >= self.patience:
+                if self._still[name] >= self.patience and name not in self._said:
                     stuck[how].append(name)
         for how, names in stuck.items():
             if names:
@@ -114,12 +107,34 @@ class FrozenWatch:
                 )
 
 
-def _zeros(named: list[tuple[str, Tensor]]) -> list[str]:
-    """The names whose gradient holds nothing but zeros."""
-    if not named:
-        return []
-    if named[0][1].device.engine in HOST_ENGINES:  # reading is free there; a look at the first elements mostly decides
-        hosts: list[Any] = read([g for _, g in named])
-        return [n for (n, _), h in zip(named, hosts, strict=True) if not h.reshape(-1)[:_PROBE].any() and not h.any()]
-    flags = read([any_(not_equal(g, 0)) for _, g in named])
-    return [n for (n, _), flag in zip(named, flags, strict=True) if not flag]
+
+class Zeros(NamedTuple):
+    """What the gradients of a step hold.
+
+    Attributes:
+        missing: Names of parameters without gradient.
+        names: Names of parameters with one.
+        flags: bool [names], whether it holds nothing but zeros; False for all where nobody looked.
+    """
+
+    missing: tuple[str, ...]
+    names: tuple[str, ...]
+    flags: Tensor
+
+
+def zeros_of(watching: Tensor, parameters: Sequence[tuple[str, Tensor]], gradients: Gradients) -> Zeros:
+    """Look at gradients, where ``watching``, a bool [], says so.
+
+    Args:
+        watching: Whether to look for zeros.
+        parameters: By name.
+        gradients: Theirs.
+    """
+    found = [(name, gradients.get(p)) for name, p in parameters]
+    present = [(name, g) for name, g in found if g is not None]
+
+    def look() -> Tensor:
+        return stack([logical_not(any_(not_equal(g.detach(), 0))).to(watching.device) for _, g in present])
+
+    flags = look()
+    return Zeros(tuple(n for n, g in found if g is None), tuple(n for n, _ in present), flags)

@@ -21,24 +21,28 @@ import numpy as np
 from firebrick import random
 from firebrick.backends.dispatch import read
 from firebrick.backends.registry import find_device
+from firebrick.core.bind import constant
+from firebrick.core.dtypes import bool_
 from firebrick.core.errors import DeviceError
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
 from firebrick.optim import EMA
-from firebrick.optim import clip_norm as clip_gradients
 from firebrick.train import figures, history
 from firebrick.train.checkpoint import NAME, Checkpoint, load_checkpoint, save_checkpoint
 from firebrick.train.claim import claimed
+from firebrick.train.compiled import BY_REQUEST, Compiled, naming
 from firebrick.train.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
-from firebrick.train.evaluation import Evaluation, Measures, evaluate, evaluating
-from firebrick.train.frozen import HOST_ENGINES, FrozenWatch
+from firebrick.train.evaluation import Evaluation, evaluated, evaluating
+from firebrick.train.frozen import HOST_ENGINES, FrozenWatch, Zeros
 from firebrick.train.history import Epoch
 from firebrick.train.interrupt import Interrupts
+from firebrick.train.measures import Measures
 from firebrick.train.preflight import check_places, try_batch
 from firebrick.train.progress import progress_for
-from firebrick.train.strategy import Share, SingleDevice, Strategy
+from firebrick.train.steps import EvaluationStep, Prediction, Stepped, TrainingStep
+from firebrick.train.strategy import SingleDevice, Strategy
 
 BEST = "best"
 CURVES, CONFUSION, FORECAST = "curves.png", "confusion.png", "forecast.png"
@@ -63,6 +67,8 @@ class Learner:
         checkpoint_seconds: Most seconds of training between two checkpoints within an epoch; each epoch ends with one.
         clip_norm: Largest global norm of a step's gradients; None clips nothing.
         ema: Averages of the parameters to evaluate and predict with: their decay, or an ``optim.EMA`` of the model.
+        jit: Whether steps of training, of evaluation and predictions run as graphs. One that cannot be traced runs as it is
+            written, and a warning says why; the results are the same.
 
     Schedules that wait for a metric (``optim.reduce_on_plateau``) are given one after each epoch: the loss, or the accuracy
     for mode "max", of the validation if there is one.
@@ -71,6 +77,8 @@ class Learner:
         history: One ``Epoch`` for each finished epoch.
         epoch: Finished epochs.
         step: Finished steps.
+        compiled: What runs as graphs, by name ("training step", "evaluation", "prediction"): how many graphs (``traces``), why
+            each was made (``recompiles``) in how many ``seconds``, or the ``reason`` why there is none.
 
     Example:
         >>> import numpy as np, firebrick as fb
@@ -101,6 +109,7 @@ class Learner:
         checkpoint_seconds: float = 600.0,
         clip_norm: float | None = None,
         ema: EMA | float | None = None,
+        jit: bool = True,
     ) -> None:
         parameters = model.named_parameters()
         if not parameters:
@@ -131,7 +140,11 @@ class Learner:
             raise TrainingError("clip_norm is a finite number > 0, or None", repr(clip_norm), "pass e.g. 1.0")
         self.clip_norm = clip_norm
         self.ema: EMA | None = ema if ema is None or isinstance(ema, EMA) else EMA(model, ema)
+        self.jit = jit
+        self.compiled: dict[str, Compiled] = {}
+        self._told = ""  # what was last said of it
         self._norms: list[tuple[int, Tensor]] = []  # step and norm of gradients, not read yet
+        self._zeros: list[Zeros] = []  # of gradients, not read yet
         self._validation: Evaluation | None = None
 
     # the public verbs
@@ -165,7 +178,7 @@ class Learner:
         check_places(self.model, self.optimizer, [x for x in (train, valid) if x is not None], self.strategy)
         self._check_averages()
         if self.epoch < epochs:
-            try_batch(self.model, self._forward, train)
+            try_batch(self.model, self.loss, train)
         self._open_run()
         if self._seed is not None and self.step == 0:
             random.seed(self._seed)
@@ -184,6 +197,7 @@ class Learner:
         finally:
             progress.close()
             self.model.train() if training else self.model.eval()
+        self._say_compiled()
         if draw:
             self.draw(self._validation)
         return self.history
@@ -194,13 +208,30 @@ class Learner:
         Raises:
             TrainingError: The loader is on another device and no strategy was named.
         """
+        step = self._compile("evaluation", EvaluationStep(self.model, self.loss))
         with self._averaged():
-            return evaluate(self.model, self._beside(loader), self.loss)
+            return evaluated(step, self.model, self._beside(loader))
 
     def predict(self, *inputs: Tensor) -> Any:
         """The model's output for one batch, in evaluation mode and untracked."""
+        step = self._compile("prediction", Prediction(self.model))
         with evaluating(self.model), self._averaged():
-            return self.model(*inputs)
+            return step(inputs)
+
+    def _compile(self, name: str, step: Any) -> Compiled:
+        """A step as graphs; those of before, if it is the same step."""
+        found = self.compiled.get(name)
+        if found is None or found.step != step or (found.reason == BY_REQUEST) is self.jit:
+            found = self.compiled[name] = Compiled(name, step, self.strategy.compile(step) if self.jit else None)
+        return found
+
+    def _say_compiled(self) -> None:
+        """Say what was compiled, in how many graphs and how long, and what was not, if that is new."""
+        parts = [str(c) for c in self.compiled.values() if c.recompiles or c.reason not in (None, BY_REQUEST)]
+        line = f"compiled: {', '.join(parts)}"
+        if parts and line != self._told:
+            self._told = line
+            self._say(line)
 
     def _check_averages(self) -> None:
         """Refuse averages of another model's parameters, which would stand still."""
@@ -314,15 +345,15 @@ class Learner:
 
     # one epoch
 
-    def _forward(self, model: Module, *batch: Tensor) -> tuple[Tensor, Any]:
-        output = model(*batch[:-1])
-        return self.loss(output, batch[-1]), output
-
     def _train_epoch(self, train: DataLoader, epochs: int, progress: Any, interrupts: Interrupts) -> Epoch:
         model, optimizer, strategy = self.model, self.optimizer, self.strategy
         measures, watch = self._measures, self._watch
         measures.reset()
-        self._unread, self._norms = [], []
+        self._unread, self._norms, self._zeros = [], [], []
+        step = self._compile(
+            "training step", TrainingStep(model, optimizer, self.loss, strategy, self.clip_norm, self.ema)
+        )  # fmt: skip
+        watching = [constant(w, bool_, strategy.devices[0]) for w in (False, True)]
         done = self._enter(train)
         batches = len(train)
         progress.begin(self.epoch + 1, epochs, batches, done)
@@ -332,19 +363,13 @@ class Learner:
         model.train()
         started = saved = perf_counter()
         for step_in_epoch, batch in enumerate(train, 1):
-            shares = strategy.grads(self._forward, model, batch)
-            gradients = strategy.reduce([s.gradients for s in shares], [s.samples for s in shares])
-            if step_in_epoch <= watch.patience:
-                watch.gradients(parameters, gradients)
+            watched = step_in_epoch <= watch.patience
             watch.parameters(parameters)
-            if self.clip_norm is not None:
-                self._norms.append((self.step + 1, clip_gradients(gradients, self.clip_norm)))
-            strategy.update(optimizer, model, gradients)
-            if self.ema is not None:
-                self.ema.update()
+            with naming(batch):
+                found: Stepped = step(watching[watched], batch)
             self.step += 1
             done += 1
-            samples += self._count(shares, batch)
+            samples += self._count(found, watched, batch)
             if step_in_epoch % read_every == 0:
                 self._read()
             if progress.due():
@@ -390,15 +415,17 @@ class Learner:
             self._measures.load_state(metrics)
         return cursor["position"] // train.batch_size
 
-    def _count(self, shares: list[Share], batch: Any) -> int:
+    def _count(self, found: Stepped, watched: bool, batch: Any) -> int:
         """Add a step to the metrics; returns its number of samples."""
-        total = 0
         label = batch[-1].label or "a batch"
-        for share in shares:
-            total += share.samples
-            self._measures.update(share.loss, share.output, share.target, share.samples)
-            self._unread.append((self.step, label))
-        return total
+        losses = found.counts["loss"]
+        self._measures.take(found.counts)
+        self._unread += [(self.step, label)] * len(losses)
+        if found.norm is not None:
+            self._norms.append((self.step, found.norm))
+        if watched:
+            self._zeros.append(found.zeros)
+        return sum(samples for _, samples in losses)
 
     def _read(self) -> None:
         """Read the losses of the last steps; stop if one is NaN or infinite."""
@@ -418,6 +445,8 @@ class Learner:
                     epoch=self.epoch + 1,
                 )
         self._watch.losses(values)
+        zeros, self._zeros = self._zeros, []
+        self._watch.gradients(zeros)
         norms, self._norms = self._norms, []
         for (step, _), norm in zip(norms, read([n for _, n in norms]) if norms else [], strict=True):
             if not np.isfinite(norm):

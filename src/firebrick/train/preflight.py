@@ -7,6 +7,7 @@ mode without gradients, so it draws no random number and changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from firebrick.autodiff.tape import no_grad
@@ -17,7 +18,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.nn import Module
 from firebrick.train.errors import TrainingError
-from firebrick.train.strategy import Forward, Strategy, moments_of
+from firebrick.train.strategy import Strategy, moments_of
 
 
 def check_places(model: Module, optimizer: Any, loaders: list[DataLoader], strategy: Strategy) -> None:
@@ -58,7 +59,7 @@ def _check(what: str, tensors: dict[str, Tensor], devices: tuple[Device, ...], r
         )
 
 
-def try_batch(model: Module, forward: Forward, loader: DataLoader) -> None:
+def try_batch(model: Module, loss: Callable[[Any, Tensor], Tensor], loader: DataLoader) -> None:
     """Send the loader's first batch through model and loss.
 
     Raises:
@@ -76,7 +77,7 @@ def try_batch(model: Module, forward: Forward, loader: DataLoader) -> None:
     model.eval()
     try:
         with no_grad():
-            loss: Any = forward(model, *batch)[0]
+            value: Any = loss(model(*batch[:-1]), batch[-1])
     except FirebrickError as e:
         raise TrainingError(
             f'the model and the loss must take the batches of loader "{loader.name}" ({shown})\n{e.expected}',
@@ -86,6 +87,6 @@ def try_batch(model: Module, forward: Forward, loader: DataLoader) -> None:
     finally:
         if training:
             model.train()
-    if not isinstance(loss, Tensor) or loss.size != 1 or loss.dtype.kind != "float":
-        received = describe("loss", loss) if isinstance(loss, Tensor) else type(loss).__name__
+    if not isinstance(value, Tensor) or value.size != 1 or value.dtype.kind != "float":
+        received = describe("loss", value) if isinstance(value, Tensor) else type(value).__name__
         raise TrainingError("the loss is one floating number, the mean over a batch", received, 'use reduction="mean"')

@@ -17,18 +17,18 @@ from firebrick.core import trees
 from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
+from firebrick.graph import Jit, jit
 
 Forward = Callable[..., tuple[Tensor, Any]]
 
 
 @dataclass(slots=True)
 class Share:
-    """What one device did of a step: its mean loss and the model's output (both untracked), the target it was held
-    against, its gradients and its number of samples."""
+    """What one device did of a step: its mean loss and what else was returned beside it (both untracked), its gradients and
+    its number of samples."""
 
     loss: Tensor
-    output: Any
-    target: Tensor
+    beside: Any
     gradients: Gradients
     samples: int
 
@@ -46,7 +46,7 @@ class Strategy(Protocol):
         ...
 
     def grads(self, fn: Forward, model: Any, batch: Any) -> list[Share]:
-        """Run ``fn(model, *batch) -> (mean loss, output)`` forward and backward, one share a device."""
+        """Run ``fn(model, *batch) -> (mean loss, anything)`` forward and backward, one share a device."""
         ...
 
     def reduce(self, grads: Sequence[Gradients], samples: Sequence[int]) -> Gradients:
@@ -55,6 +55,10 @@ class Strategy(Protocol):
 
     def update(self, optimizer: Any, model: Any, grads: Gradients) -> None:
         """Change the parameters."""
+        ...
+
+    def compile(self, step: Callable[..., Any]) -> Jit:
+        """A step that calls ``grads``, ``reduce`` and ``update``, or one without gradients, as graphs."""
         ...
 
 
@@ -75,7 +79,6 @@ class SingleDevice:
 
     def __init__(self, device: Device | str | None = None) -> None:
         self.device = find_device(device)
-        self._differentiated: tuple[Forward, Callable[..., Any]] | None = None
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -93,11 +96,8 @@ class SingleDevice:
 
     def grads(self, fn: Forward, model: Any, batch: Any) -> list[Share]:
         """One share: the batch."""
-        if self._differentiated is None or self._differentiated[0] is not fn:
-            self._differentiated = (fn, value_and_grad(fn, has_aux=True))
-        (loss, output), gradients = self._differentiated[1](model, *batch)
-        target = batch[-1]
-        return [Share(loss, output, target, gradients, target.shape[0])]
+        (loss, beside), gradients = value_and_grad(fn, has_aux=True)(model, *batch)
+        return [Share(loss, beside, gradients, batch[-1].shape[0])]
 
     def reduce(self, grads: Sequence[Gradients], samples: Sequence[int]) -> Gradients:
         """The one share's gradients."""
@@ -106,6 +106,11 @@ class SingleDevice:
     def update(self, optimizer: Any, model: Any, grads: Gradients) -> None:
         """``optimizer.update(model, grads)``."""
         optimizer.update(model, grads)
+
+    def compile(self, step: Callable[..., Any]) -> Jit:
+        """The whole step as one graph."""
+        compiled: Jit = jit(step)
+        return compiled
 
 
 def moments_of(state: Any) -> list[Tensor]:

@@ -102,7 +102,7 @@ def _cast(x: Aval, *, dtype: Any) -> Kernel | None:
 
 def _where(operands: Operands, known: Known) -> Kernel:
     """NumPy's, but for a choice against 0, which is known here if the 0 is a constant."""
-    condition, x1, x2 = operands
+    condition, x1, _ = operands
     plain = Kernel("{f}({0}, {1}, {2})", {"f": np.where}, layout=KEPT)
     if condition.size <= selection.FEW or x1.dtype.np not in selection.BITS:
         return plain
@@ -152,10 +152,15 @@ _SETTLED: dict[str, Callable[..., Kernel | None]] = {
     "reshape": _reshape, "permute": _permute, "broadcast_to": _broadcast_to, "slice": _slice, "concat": _concat,
 }  # fmt: skip
 
-# kernels that give row-major results whatever their operands
-_IN_ROWS = frozenset(
-    {"conv", "conv_weight", "index_add", "gelu", "gelu_gradient", "erf", "scatter", "scatter_add", "pad", "split"}
-)
+# kernels that give row-major results: whatever their operands; if their operands are
+_IN_ROWS = frozenset({"conv", "conv_weight", "index_add", "scatter", "scatter_add", "pad", "take", "layer_norm"})
+_AS_OPERANDS = frozenset({"gelu", "gelu_gradient", "erf", "split", "sigmoid"})
+
+
+def _layout(op: Op, operands: Operands, params: dict[str, Any]) -> str:
+    if op.name in _IN_ROWS or (op.name in ("softmax", "log_softmax") and params["axis"] == operands[0].ndim - 1):
+        return ROWS
+    return KEPT if op.name in _AS_OPERANDS else ANY
 
 
 def settle(op: Op, operands: Operands, params: dict[str, Any], results: Operands, known: Known) -> Kernel:
@@ -170,8 +175,7 @@ def settle(op: Op, operands: Operands, params: dict[str, Any], results: Operands
         choose = _SETTLED.get(op.name)
         found = None if choose is None else choose(*operands, **params)
     if found is None:
-        layout = ROWS if op.name in _IN_ROWS else ANY
-        found = call(KERNELS.get(op.name, op.reference), len(operands), params, layout)
+        found = call(KERNELS.get(op.name, op.reference), len(operands), params, _layout(op, operands, params))
     if any(a.ndim == 0 for a in results) and not op.view:  # NumPy returns scalars for arrays without axes
         if len(results) != 1:
             arrays = {**found.names, "arrays": _arrays}

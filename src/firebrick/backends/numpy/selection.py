@@ -35,4 +35,6 @@ def masked(x: Array, keep: Array) -> Array:
     """x where ``keep`` holds, else +0: by bits, so that NaN keeps its own and does not spread."""
     bits = keep.astype(BITS[x.dtype])
     np.negative(bits, bits)
-    return np.bitwise_and(bits, x.view(bits.dtype), bits).view(x.dtype)
+    np.bitwise_and(bits, x.view(bits.dtype), bits)
+    found: Array = bits.view(x.dtype)
+    return found

@@ -198,9 +198,11 @@ class TorchBackend(Backend):
         except RuntimeError as e:
             raise self._told(e) from e
 
-    def compile(self, graph: Graph, device: Device | None = None, donate: Iterable[int] = ()) -> Executable:
+    def compile(
+        self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
+    ) -> Executable:
         if not config.torch_compile:
-            return super().compile(graph, device, donate)
+            return super().compile(graph, device, donate, ready)
         made: Executable = self._inductor.Inductor(super().compile(graph, device))
         return made
 

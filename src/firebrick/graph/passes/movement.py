@@ -141,10 +141,12 @@ RULES: dict[str, Rule] = {
     "pad": _pad,
     "concat": _concat,
     "split": _split,
+    "detach": lambda r, node, inputs: inputs[0],
     **{op.name: _broadcasting for op in OPS.values() if op.broadcasts},
 }
 
 
 def merge_movement(graph: Graph) -> Graph:
-    """The graph with fewer reshapes, permutations, broadcasts, slices, flips, pads, splits and concatenations."""
+    """The graph with fewer reshapes, permutations, broadcasts, slices, flips, pads, splits and concatenations, and without
+    what keeps gradients apart."""
     return rewrite(graph, RULES)

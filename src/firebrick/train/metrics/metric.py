@@ -59,6 +59,15 @@ class Metric(ABC):
         fresh = self._zero()
         return any(not np.array_equal(v, fresh[k]) for k, v in self._totals.items())
 
+    def held(self) -> list[tuple[tuple[Tensor, ...], int]]:
+        """What is kept of each batch and not read yet, with its number of samples."""
+        return list(self._held)
+
+    def take(self, held: Sequence[tuple[tuple[Tensor, ...], int]]) -> None:
+        """Add batches that another metric of the same kind ``held``."""
+        for tensors, samples in held:
+            self._hold(samples, *tensors)
+
     def pending(self) -> list[Tensor]:
         """Tensors not yet read."""
         return [t for tensors, _ in self._held for t in tensors]

@@ -1,0 +1,26 @@
+"""``detach``: the operation that returns its operand and lets no gradient through. It says inside a graph what handles say
+outside; passes take it out when gradients are settled."""
+
+from __future__ import annotations
+
+from firebrick.core.aval import Aval
+from firebrick.core.op import Cost, Nondifferentiable, Op, Operand
+from firebrick.ir import INTERNAL
+
+DETACH = Op(
+    name="detach",
+    doc="x, through which no gradient flows.",
+    operands=(Operand("x", "any"),),
+    infer=lambda x: Aval(x.shape, x.dtype),
+    reference=lambda x: x,
+    vjp=Nondifferentiable("detach lets no gradient through"),
+    residuals=(),
+    samples=lambda rng, dtype: [],
+    cost=lambda inputs, outputs, params: Cost(0.0, 0.0),
+    bound="memory",
+    fusion="none",
+    tolerance=0,
+    view=True,
+    control=lambda backend, params, device: lambda x: x,
+)
+INTERNAL[DETACH.name] = DETACH

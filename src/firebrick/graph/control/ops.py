@@ -1,0 +1,181 @@
+"""The operations of control flow: ``cond``, ``while_loop``, ``while_gradient`` and ``scan``.
+
+Their parameters hold the graphs that they run. Operands that every step sees come first (``consts`` of them), then what goes
+from step to step, then sequences. The rule of each gradient makes graphs of the gradients of its graphs, so it is again made
+of these operations, and may be differentiated like any other (but for the gradient of ``while_loop``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval
+from firebrick.core.errors import ShapeError, UnsupportedError
+from firebrick.core.op import Cost, Op, Operand, Vjp
+from firebrick.graph.control import gradients, kernels
+from firebrick.ir import INTERNAL, Graph, interpret
+
+
+def _outputs(graph: Graph) -> list[Aval]:
+    avals = graph.avals
+    return [avals[i] for i in graph.outputs]
+
+
+def _fits(name: str, operands: Sequence[Any], graph: Graph) -> None:
+    given = [Aval(a.shape, a.dtype) for a in operands]
+    if given != graph.inputs:
+        raise ShapeError(
+            f"{name}: a graph gets its inputs, {', '.join(map(str, graph.inputs))}",
+            ", ".join(map(str, given)),
+            "report this as a bug",
+        )
+
+
+def _run(graph: Graph, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    return interpret(graph, arrays, lambda op, xs, params: op.reference(*xs, **params))
+
+
+def _cost(inputs: Any, outputs: Any, params: Any) -> Cost:
+    return Cost(0.0, float(sum(a.nbytes for a in (*inputs, *outputs))))
+
+
+def _control(
+    operands: tuple[Operand, ...],
+    infer: Callable[..., Any],
+    vjp: Callable[[Any, Vjp], Sequence[Any]],
+    residuals: tuple[str, ...],
+    kernel: Callable[..., Any],
+) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an operation by its reference, which runs graphs by their references."""
+
+    def declare(reference: Callable[..., Any]) -> Op:
+        op = Op(
+            name=reference.__name__.rstrip("_"), doc=reference.__doc__ or "", operands=operands, infer=infer,
+            reference=reference, vjp=vjp, residuals=residuals, samples=lambda rng, dtype: [], cost=_cost, bound="compute",
+            fusion="control", tolerance=0, control=partial(kernels.compiled, infer, kernel),
+        )  # fmt: skip
+        INTERNAL[op.name] = op
+        return op
+
+    return declare
+
+
+_SOME = (Operand("operands", "any", "", True),)
+
+
+# cond: pred, then what both branches see
+
+
+def _infer_cond(pred: Any, *operands: Any, branches: tuple[Graph, Graph]) -> tuple[Aval, ...]:
+    for graph in branches:
+        _fits("cond", operands, graph)
+    first, second = map(_outputs, branches)
+    if first != second:
+        raise ShapeError("cond: both graphs have the same results", f"{first} and {second}", "report this as a bug")
+    return tuple(first)
+
+
+@_control(_SOME, _infer_cond, gradients.of_cond, ("inputs",), kernels.cond)
+def cond_(pred: Any, *operands: Any, branches: tuple[Graph, Graph]) -> tuple[Any, ...]:
+    """What the first of two graphs gives if pred holds, else what the second gives."""
+    return _run(branches[0 if pred else 1], operands)
+
+
+# while_loop: consts, pred, carry; the graph maps consts and carry to the next pred and carry
+
+
+def _infer_while(*operands: Any, body: Graph, consts: int) -> tuple[Aval, ...]:
+    carry = operands[consts + 1 :]
+    _fits("while_loop", (*operands[:consts], *carry), body)
+    found = [Aval(a.shape, a.dtype) for a in operands[consts:]]
+    if _outputs(body) != found:
+        raise ShapeError("while_loop: a carry keeps its shapes", f"{_outputs(body)} from {found}", "report this as a bug")
+    return tuple(found[1:])
+
+
+@_control(_SOME, _infer_while, gradients.of_while, ("inputs",), kernels.while_loop)
+def while_loop_(*operands: Any, body: Graph, consts: int) -> tuple[Any, ...]:
+    """The carry after running a graph as long as pred holds."""
+    pred, *carry = operands[consts:]
+    while pred:
+        pred, *carry = _run(body, (*operands[:consts], *carry))
+    return tuple(np.array(c) for c in carry)
+
+
+# while_gradient: consts, pred, carry, then cotangents; `back` maps consts, a step's carry and cotangents to cotangents
+
+
+def _infer_while_gradient(*operands: Any, body: Graph, back: Graph, consts: int) -> tuple[Aval, ...]:
+    carries = len(body.inputs) - consts
+    _infer_while(*operands[: consts + 1 + carries], body=body, consts=consts)
+    cotangents = operands[consts + 1 + carries :]
+    _fits("while_gradient", (*operands[:consts], *operands[consts + 1 : consts + 1 + carries], *cotangents), back)
+    return tuple(Aval(a.shape, a.dtype) for a in cotangents)
+
+
+def _no_second_order(cotangents: Any, r: Vjp) -> Sequence[Any]:
+    raise UnsupportedError(
+        "fb.while_loop has first derivatives inside jit",
+        "a derivative of its gradient",
+        "use fb.scan where the number of steps is known, or take this derivative outside of jit",
+    )
+
+
+@_control(_SOME, _infer_while_gradient, _no_second_order, (), kernels.while_gradient)
+def while_gradient(*operands: Any, body: Graph, back: Graph, consts: int) -> tuple[Any, ...]:
+    """The cotangents before a while_loop: the loop runs again, its carries are kept, and the steps are gone back."""
+    carries = len(body.inputs) - consts
+    shared, pred, carry = operands[:consts], operands[consts], operands[consts + 1 : consts + 1 + carries]
+    steps = []
+    while pred:
+        steps.append(carry)
+        pred, *carry = _run(body, (*shared, *carry))
+    cotangents = operands[consts + 1 + carries :]
+    for carry in reversed(steps):
+        cotangents = _run(back, (*shared, *carry, *cotangents))
+    return tuple(np.array(c) for c in cotangents)
+
+
+# scan: consts, carry, sequences; the graph maps consts, carry and elements to the next carry and elements of the results
+
+
+def _infer_scan(
+    *operands: Any, body: Graph, consts: int, carries: int, length: int, reverse: bool, kept: bool
+) -> tuple[Aval, ...]:
+    elements = []
+    for i, x in enumerate(operands[consts + carries :]):
+        if x.shape[:1] != (length,):
+            raise ShapeError(f"scan: sequences have {length} elements", f"sequence {i}: {Aval(x.shape, x.dtype)}", "cut them")
+        elements.append(Aval(x.shape[1:], x.dtype))
+    _fits("scan", (*operands[: consts + carries], *elements), body)
+    found = _outputs(body)
+    start = body.inputs[consts : consts + carries]
+    if found[:carries] != start:
+        raise ShapeError("scan: a carry keeps its shapes", f"{found[:carries]} from {start}", "report this as a bug")
+    return (*start, *(Aval((length, *a.shape), a.dtype) for a in found[carries:]))
+
+
+@_control(_SOME, _infer_scan, gradients.of_scan, ("inputs", "outputs"), kernels.scan)
+def scan_(
+    *operands: Any, body: Graph, consts: int, carries: int, length: int, reverse: bool, kept: bool
+) -> tuple[Any, ...]:  # fmt: skip
+    """A graph run over the elements of sequences: the last carry, and the elements' results as sequences.
+
+    With ``kept``, the last ones of these are the carries before each step, which the gradient starts from.
+    """
+    shared, carry, xs = operands[:consts], operands[consts : consts + carries], operands[consts + carries :]
+    avals = _infer_scan(*operands, body=body, consts=consts, carries=carries, length=length, reverse=reverse, kept=kept)
+    ys = [np.empty(a.shape, a.dtype.np) for a in avals[carries:]]
+    for t in reversed(range(length)) if reverse else range(length):
+        found = _run(body, (*shared, *carry, *(x[t] for x in xs)))
+        carry = found[:carries]
+        for y, v in zip(ys, found[carries:], strict=True):
+            y[t] = v
+    return (*(np.array(c) for c in carry), *ys)
+
+
+gradients.COND, gradients.WHILE, gradients.WHILE_GRADIENT, gradients.SCAN = cond_, while_loop_, while_gradient, scan_

@@ -1,0 +1,102 @@
+"""``Compiled``: a step that runs as a graph where it can be traced, and as it is written, for a reason that is said, where not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from firebrick.core.errors import DeviceMismatchError, FirebrickError, OutOfRangeError, TraceError, UnsupportedError
+from firebrick.core.tensor import Tensor
+from firebrick.graph import Jit, Recompile
+from firebrick.train.errors import EagerTrainingWarning
+
+_NO_GRAPH = (TraceError, DeviceMismatchError, UnsupportedError)  # what a graph cannot do though Python may
+BY_REQUEST = "by request"
+
+
+class Compiled:
+    """A step of a ``Learner``, called as the step itself.
+
+    Args:
+        name: What it is called in messages.
+        step: The function.
+        jit: The function under jit; None runs it as it is written.
+
+    Attributes:
+        recompiles: One record for each of its graphs: why it was made, and how many seconds tracing and compiling took.
+        reason: Why it runs as it is written; None while it runs as graphs.
+    """
+
+    def __init__(self, name: str, step: Callable[..., Any], jit: Jit | None) -> None:
+        self.name, self.step = name, step
+        self.recompiles: list[Recompile] = []
+        self.reason: str | None = BY_REQUEST if jit is None else None
+        self._jit = jit
+        self._sizes: list[int] = []  # of the batch that each graph was made for
+
+    @property
+    def traces(self) -> int:
+        """How often it was traced."""
+        return len(self.recompiles)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent tracing and compiling."""
+        return sum(r.seconds for r in self.recompiles)
+
+    def __call__(self, *args: Any) -> Any:
+        run = self._jit
+        if run is None:
+            return self.step(*args)
+        before = run.traces
+        try:
+            result = run(*args)
+        except _NO_GRAPH as e:
+            failed: FirebrickError = e
+        else:
+            if run.traces != before:
+                self._traced(run.reasons()[before - run.traces :], args)
+            return result
+        result = self.step(*args)  # which raises what is wrong with the step itself
+        self._jit, self.reason = None, _one_line(failed)
+        warnings.warn(
+            f"{self.name} is not compiled, which makes it slower: {self.reason}", EagerTrainingWarning, stacklevel=3
+        )
+        return result
+
+    def _traced(self, new: list[Recompile], args: tuple[Any, ...]) -> None:
+        self.recompiles += new
+        batch = args[-1]
+        self._sizes += [batch[-1].shape[0] if batch and batch[-1].ndim else 1] * len(new)
+
+    def __str__(self) -> str:
+        if not self.recompiles:
+            return f"{self.name} not at all"
+        count = f"{self.traces} graph{'s' * (self.traces > 1)} in {self.seconds:.2f} s"
+        return f"{self.name} {count}" + (f" ({'; '.join(why)})" if (why := self._why()) else "")
+
+    def _why(self) -> list[str]:
+        """Why there is more than one graph, in few words."""
+        words = []
+        for event, size, first in zip(self.recompiles[1:], self._sizes[1:], self._sizes, strict=False):
+            only_size = size != first and all(part.startswith("argument batch") for part in event.reason.split("; "))
+            words.append(f"a batch of {size}" if only_size else event.reason)
+        return [*words[:3], "…"] if len(words) > 3 else words
+
+
+def _one_line(error: FirebrickError) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+@contextmanager
+def naming(batch: tuple[Tensor, ...]) -> Iterator[None]:
+    """Values of a batch that a graph refuses are refused by the batch's name; a graph knows only which argument it is."""
+    try:
+        yield
+    except OutOfRangeError as e:
+        label = batch[-1].label
+        if not label or label in e.received:
+            raise
+        raise OutOfRangeError(e.expected, f"{e.received}, of {label}", e.remedy, **e.context) from e

@@ -1,0 +1,77 @@
+"""``Measures``: what is counted beside each step, of training and of evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firebrick.core.tensor import Tensor
+from firebrick.train.metrics import Accuracy, Loss, MeanAbsoluteError, MeanSquaredError, Metric, settle
+
+Counts = dict[str, list[tuple[tuple[Tensor, ...], int]]]  # tensors that metrics hold of batches, and their samples, by metric
+
+
+def classifies(output: Any, target: Tensor) -> bool:
+    """Whether an output is scores [batch, classes] held against class numbers [batch]."""
+    return isinstance(output, Tensor) and output.ndim == 2 and target.ndim == 1 and target.dtype.is_integer
+
+
+def regresses(output: Any, target: Tensor) -> bool:
+    """Whether an output is numbers held against numbers, element by element."""
+    return isinstance(output, Tensor) and output.shape == target.shape and target.dtype.kind == output.dtype.kind == "float"
+
+
+class Measures:
+    """What is counted beside each step: the loss; accuracy of classes, or squared and absolute error of numbers."""
+
+    def __init__(self) -> None:
+        self.loss = Loss()
+        self.accuracy = Accuracy()
+        self.mse, self.mae = MeanSquaredError(), MeanAbsoluteError()
+
+    def _all(self) -> dict[str, Metric]:
+        return {"loss": self.loss, "accuracy": self.accuracy, "mse": self.mse, "mae": self.mae}
+
+    def update(self, loss: Tensor, output: Any, target: Tensor, samples: int) -> None:
+        """Add a batch, or a device's share of one."""
+        self.loss.update(loss, samples)
+        if classifies(output, target):
+            self.accuracy.update(output, target)
+        elif regresses(output, target):
+            self.mse.update(output, target)
+            self.mae.update(output, target)
+
+    def held(self) -> Counts:
+        """What is kept of the batches so far and not read yet."""
+        return {n: m.held() for n, m in self._all().items()}
+
+    def take(self, counts: Counts) -> None:
+        """Add batches that other measures ``held``."""
+        for name, metric in self._all().items():
+            metric.take(counts[name])
+
+    def read(self) -> list[float]:
+        """Read what is held back, with one wait; returns the losses of the batches since the last time."""
+        if not self.loss.pending():
+            return []
+        settle(*self._all().values())
+        return self.loss.recent
+
+    def values(self, prefix: str = "") -> dict[str, float | None]:
+        """Loss, accuracy, mse and mae by name; None for what this kind of model has not."""
+        self.read()
+        return {prefix + n: m.compute() if n == "loss" or m.used else None for n, m in self._all().items()}
+
+    def reset(self) -> None:
+        """Forget everything."""
+        for metric in self._all().values():
+            metric.reset()
+
+    def state(self) -> dict[str, Any]:
+        """What ``load_state`` takes: plain numbers."""
+        return {n: m.state() for n, m in self._all().items()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from ``state()``."""
+        for name, metric in self._all().items():
+            if name in state:
+                metric.load_state(state[name])

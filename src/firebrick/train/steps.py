@@ -1,0 +1,132 @@
+"""What a ``Learner`` runs over and over, each a function of tensors that holds only what it needs: a step of training, a step
+of evaluation, a prediction.
+
+They know nothing of the learner, whose counters change with each step, so each is one graph for each kind of batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from firebrick.core.tensor import Tensor
+from firebrick.nn import Module
+from firebrick.optim import EMA
+from firebrick.optim import clip_norm as clip_gradients
+from firebrick.train.frozen import Zeros, zeros_of
+from firebrick.train.measures import Counts, Measures, classifies, regresses
+from firebrick.train.metrics import classes_of
+from firebrick.train.strategy import Strategy
+
+Loss = Callable[[Any, Tensor], Tensor]
+Batch = tuple[Tensor, ...]
+
+
+class Stepped(NamedTuple):
+    """What a step of training gives.
+
+    Attributes:
+        counts: What ``Measures`` counts of the batch, one entry a device.
+        norm: Norm of the gradients before they were clipped; None where they are not.
+        zeros: Which gradients were missing, and which held nothing but zeros.
+    """
+
+    counts: Counts
+    norm: Tensor | None
+    zeros: Zeros
+
+
+class Evaluated(NamedTuple):
+    """What a step of evaluation gives.
+
+    Attributes:
+        counts: What ``Measures`` counts of the batch.
+        shown: Class numbers [batch] where classes are scored, the output where numbers are predicted, else None.
+        classes: How many classes there are; None where none are scored.
+    """
+
+    counts: Counts
+    shown: Tensor | None
+    classes: int | None
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Model and loss: ``forward(model, *batch)`` gives the mean loss, and what is counted beside it."""
+
+    loss: Loss
+
+    def __call__(self, model: Module, *batch: Tensor) -> tuple[Tensor, Counts]:
+        target = batch[-1]
+        output = model(*batch[:-1])
+        loss = self.loss(output, target)
+        measures = Measures()
+        measures.update(loss, _untracked(output), target, target.shape[0])
+        return loss, measures.held()
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """Forward, backward, reduction over the devices, clipping, update and averages.
+
+    Args:
+        model, optimizer, loss, strategy, clip_norm, ema: As of ``Learner``.
+    """
+
+    model: Module
+    optimizer: Any
+    loss: Loss
+    strategy: Strategy
+    clip_norm: float | None
+    ema: EMA | None
+
+    def __call__(self, watching: Tensor, batch: Batch) -> Stepped:
+        """Take one step.
+
+        Args:
+            watching: bool [], whether to look for gradients of zeros.
+            batch: Inputs and, last, the target.
+        """
+        shares = self.strategy.grads(Forward(self.loss), self.model, batch)
+        gradients = self.strategy.reduce([s.gradients for s in shares], [s.samples for s in shares])
+        zeros = zeros_of(watching, self.model.trainable_parameters(), gradients)
+        norm = None if self.clip_norm is None else clip_gradients(gradients, self.clip_norm)
+        self.strategy.update(self.optimizer, self.model, gradients)
+        if self.ema is not None:
+            self.ema.update()
+        measures = Measures()
+        for share in shares:
+            measures.take(share.beside)
+        return Stepped(measures.held(), norm, zeros)
+
+
+@dataclass(frozen=True)
+class EvaluationStep:
+    """Model and loss on one batch, and what is counted of it."""
+
+    model: Module
+    loss: Loss
+
+    def __call__(self, batch: Batch) -> Evaluated:
+        target = batch[-1]
+        output = self.model(*batch[:-1])
+        measures = Measures()
+        measures.update(self.loss(output, target), output, target, target.shape[0])
+        if classifies(output, target):
+            return Evaluated(measures.held(), classes_of("ConfusionMatrix", output, target), output.shape[1])
+        return Evaluated(measures.held(), output if regresses(output, target) else None, None)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The model's output."""
+
+    model: Module
+
+    def __call__(self, inputs: Batch) -> Any:
+        return self.model(*inputs)
+
+
+def _untracked(output: Any) -> Any:
+    return output.detach() if isinstance(output, Tensor) else output

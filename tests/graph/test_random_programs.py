@@ -1,0 +1,125 @@
+"""Random programs give the same bits under ``jit`` as without: results, gradients, arguments and state, call after call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from programs import Program, World, programs
+
+import firebrick as fb
+
+CALLS = 3
+ENGINES = ["cpu", pytest.param("torch:cpu", marks=pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"))]
+Way = Callable[[Callable[..., Any], bool], Callable[..., Any]]
+
+
+def _plain(program: Callable[..., Any], jit: bool) -> Callable[..., Any]:
+    return fb.jit(program) if jit else program
+
+
+def _loss(program: Callable[..., Any]) -> Callable[..., Any]:
+    """What a program returns, as a loss that depends on every float among it."""
+
+    def loss(x: fb.Tensor, *more: Any) -> Any:
+        out = program(x, *more)
+        total = fb.sum(x) * 0.0
+        for t in out:
+            if t.dtype.is_floating:
+                total = total + fb.sum(fb.where(fb.isfinite(t), fb.astype(t, fb.float32), 0.0) * 0.5)
+        return total, tuple(t.detach() for t in out)
+
+    return loss
+
+
+def _gradient_inside(program: Callable[..., Any], jit: bool) -> Callable[..., Any]:
+    fn = fb.value_and_grad(_loss(program), has_aux=True)
+    return fb.jit(fn) if jit else fn
+
+
+def _gradient_outside(program: Callable[..., Any], jit: bool) -> Callable[..., Any]:
+    loss = _loss(program)
+    return fb.value_and_grad(fb.jit(loss) if jit else loss, has_aux=True)
+
+
+def _bits(value: Any) -> Any:
+    """A value as dtype, shape and bytes; all NaNs are one."""
+    if isinstance(value, (list, tuple)):
+        return [_bits(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _bits(v) for k, v in value.items()}
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if not isinstance(value, fb.Tensor):
+        return value
+    array = np.array(value.numpy())
+    if array.dtype.kind in "fV":
+        array[array != array] = np.nan
+    return str(value.dtype), value.shape, array.tobytes()
+
+
+def outcome(program: Program, way: Way, jit: bool, device: str) -> tuple[list[Any], Any]:
+    """Results, arguments and state after each of the calls, and the function."""
+    world = World(device)
+    fn = way(world.define(program), jit)
+    found = []
+    with fb.use_device(device):
+        for k in range(CALLS):
+            given = world.arguments(k)
+            result = fn(*given)
+            found.append({"result": _bits(result), "arguments": _bits(given), "state": _bits(world.state())})
+    return found, fn
+
+
+def agree(program: Program, way: Way, device: str = "cpu") -> None:
+    note(program.source)
+    want, _ = outcome(program, way, False, device)
+    got, fn = outcome(program, way, True, device)
+    for k, (a, b) in enumerate(zip(got, want, strict=True)):
+        for part, value in a.items():
+            assert value == b[part], f"call {k}: {part} differ"
+    if way is not _gradient_outside:
+        assert fn.traces == 1
+
+
+@pytest.mark.parametrize("device", ENGINES)
+@given(program=programs())
+@settings(max_examples=80)
+def test_programs_give_the_same_bits(device: str, program: Program) -> None:
+    agree(program, _plain, device)
+
+
+@pytest.mark.parametrize("device", ENGINES)
+@given(program=programs(detached=True))
+@settings(max_examples=40)
+def test_gradients_taken_inside_have_the_same_bits(device: str, program: Program) -> None:
+    agree(program, _gradient_inside, device)
+
+
+@pytest.mark.parametrize("device", ENGINES)
+@given(program=programs(detached=True))
+@settings(max_examples=40)
+def test_gradients_taken_outside_have_the_same_bits(device: str, program: Program) -> None:
+    agree(program, _gradient_outside, device)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("device", ENGINES)
+@given(program=programs(30))
+@settings(max_examples=400)
+def test_many_longer_programs(device: str, program: Program) -> None:
+    agree(program, _plain, device)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("way", [_gradient_inside, _gradient_outside], ids=["inside", "outside"])
+@pytest.mark.parametrize("device", ENGINES)
+@given(program=programs(30, detached=True))
+@settings(max_examples=300)
+def test_gradients_of_many_longer_programs(device: str, way: Way, program: Program) -> None:
+    agree(program, way, device)
