@@ -6,12 +6,19 @@ An engine that cannot be used here is skipped by name and listed at the end of t
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if "FIREBRICK_CACHE_DIR" not in os.environ:  # compiled code of the tests, and of the programs they start, is theirs alone
+    os.environ["FIREBRICK_CACHE_DIR"] = tempfile.mkdtemp(prefix="firebrick-tests-")
+    atexit.register(shutil.rmtree, os.environ["FIREBRICK_CACHE_DIR"], ignore_errors=True)
 
 import firebrick as fb
 from firebrick.core.config import config

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from firebrick import __version__
+from firebrick.cli.cache import cache
 from firebrick.cli.devices import devices
 from firebrick.cli.doctor import doctor
 from firebrick.cli.evaluate import evaluate
@@ -21,5 +22,5 @@ def main() -> None:
     """Firebrick: one tensor program, trained and run on any engine."""
 
 
-for command in (devices, doctor, train, evaluate, predict):
+for command in (devices, doctor, train, evaluate, predict, cache):
     main.add_command(command)

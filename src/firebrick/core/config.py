@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,21 @@ def _count(text: Any) -> int:
     if n < 1:
         raise ValueError
     return n
+
+
+def _threads(text: Any) -> int:
+    n = int(text)
+    if not 0 <= n <= 1024:
+        raise ValueError
+    return n
+
+
+def _bytes(text: Any) -> int:
+    """A number of bytes: ``1000000``, ``"64M"``, ``"2 GiB"``."""
+    found = re.fullmatch(r"\s*(\d+)\s*([kmg]?)(i?b)?\s*", str(text), re.IGNORECASE)
+    if found is None:
+        raise ValueError
+    return int(found[1]) << 10 * " kmg".index(found[2].lower() or " ")
 
 
 def _names(text: Any) -> tuple[str, ...]:
@@ -40,10 +56,14 @@ class Setting:
 
 
 SETTINGS = {
+    "cache_dir": Setting("", str, "where compiled code is kept on disk (empty: the system's place for caches; off: nowhere)"),
+    "cache_size": Setting(512 * 2**20, _bytes, "most bytes of compiled code kept on disk (a number, or one with K, M or G)"),
+    "cpu_vector_bits": Setting(0, int, "bits of the vectors of compiled CPU code (0: the widest there is)", (0, 128, 256, 512)),
     "device": Setting("cpu", str, "default device of new tensors (a device string, or auto)"),
     "fallback": Setting("warn", str, "what to do when an op must run on the host", ("warn", "error", "silent")),
     "jit": Setting(True, _switch, "whether functions under jit are traced and compiled"),
     "logical_devices": Setting(4, _count, "logical devices each host engine offers"),
+    "num_threads": Setting(0, _threads, "threads of compiled CPU code (0: one for each core this process may use)"),
     "require_engines": Setting((), _names, "engines that must be usable, comma separated"),
     "torch_compile": Setting(False, _switch, "whether the torch engine hands compiled programs to torch.compile"),
     "verify_graphs": Setting(False, _switch, "check every graph after each pass that changes it"),
@@ -86,7 +106,7 @@ class Config:
         except (TypeError, ValueError, KeyError):
             raise ConfigError(f"{name}: {setting.meaning}", repr(value), f"the default is {setting.default!r}") from None
         if setting.choices and parsed not in setting.choices:
-            raise ConfigError(f"{name} is one of {', '.join(setting.choices)}", repr(value), "use one of these")
+            raise ConfigError(f"{name} is one of {', '.join(map(str, setting.choices))}", repr(value), "use one of these")
         self._values[name] = parsed
         self._sources[name] = source
 

@@ -1,0 +1,120 @@
+"""Memory for plans: pooled, size-classed, aligned buffers, NumPy arrays over one allocation each.
+
+A run of a plan takes one arena from its pool and gives it back at the end; several threads that run the same plan have an arena
+each. What is given back is kept for the next run, up to a bound, until ``release``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+ALIGNMENT = 64
+# Size classes grow by a quarter: a buffer wastes at most a fifth of itself.
+_STEPS = 4
+_LEAST = 4096
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def aligned(nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
+    """``uint8[nbytes]``, not initialised, whose first element (there is one) lies at a multiple of ``alignment``."""
+    raw = np.empty(nbytes + alignment, np.uint8)
+    at = -raw.ctypes.data % alignment
+    return raw[at : at + nbytes]
+
+
+def size_class(nbytes: int) -> int:
+    """The bytes of the buffer that serves a request: four classes in each doubling, from 4096 on."""
+    if nbytes <= _LEAST:
+        return _LEAST
+    step = (1 << (nbytes - 1).bit_length() - 1) // _STEPS
+    return -(-nbytes // step) * step
+
+
+class ArenaPool:
+    """Buffers of any sizes, reused by class; several threads may use it at once.
+
+    Args:
+        most: Bytes of unused buffers to keep.
+    """
+
+    def __init__(self, most: int = 256 * 2**20) -> None:
+        self.most = most
+        self._free: dict[int, list[Bytes]] = {}
+        self._lock = Lock()
+        self._live = self._peak = self._kept = 0
+        _pools.add(self)
+
+    def take(self, nbytes: int) -> Bytes:
+        """A buffer of at least ``nbytes`` bytes, aligned, with any content.
+
+        Raises:
+            MemoryError: The system has no more.
+        """
+        size = size_class(nbytes)
+        with self._lock:
+            free = self._free.get(size)
+            found = free.pop() if free else None
+            if found is not None:
+                self._kept -= size
+            self._live += size
+            self._peak = max(self._peak, self._live)
+        if found is not None:
+            return found
+        try:
+            return aligned(size)
+        except MemoryError:
+            self.release()  # unused buffers of other classes may make the room
+        try:
+            return aligned(size)
+        except MemoryError:
+            with self._lock:
+                self._live -= size
+            raise
+
+    def give(self, buffer: Bytes) -> None:
+        """Give a buffer back that ``take`` returned; nobody may use it after that."""
+        size = buffer.nbytes
+        with self._lock:
+            self._live -= size
+            if self._kept + size <= self.most:
+                self._free.setdefault(size, []).append(buffer)
+                self._kept += size
+
+    @contextmanager
+    def run(self, nbytes: int) -> Iterator[Bytes]:
+        """A buffer for a ``with`` block."""
+        buffer = self.take(nbytes)
+        try:
+            yield buffer
+        finally:
+            self.give(buffer)
+
+    def stats(self) -> dict[str, int]:
+        """Bytes in use (``live``), their ``peak`` since the start or the last ``release``, and unused ones ``kept``."""
+        with self._lock:
+            return {"live": self._live, "peak": self._peak, "kept": self._kept}
+
+    def release(self) -> int:
+        """Give unused buffers back to the system, and restart the peak from what is in use; returns their bytes."""
+        with self._lock:
+            freed, self._kept = self._kept, 0
+            self._free.clear()
+            self._peak = self._live
+        return freed
+
+
+def _forked() -> None:
+    for pool in _pools:
+        pool._lock = Lock()  # a thread that is not in this process may have held it
+
+
+_pools: WeakSet[ArenaPool] = WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,53 @@
+"""The three convolutions of the op table as kernels: for each, the way that suits its geometry.
+
+Most are products of matrices over patches; depthwise ones, and input gradients of images much larger than the result, have
+kernels of their own (see ``window``).
+"""
+
+from __future__ import annotations
+
+from firebrick.compiler.llvm.contract.epilogue import Epilogue
+from firebrick.compiler.llvm.contract.kernel import Contraction, contraction
+from firebrick.compiler.llvm.contract.problem import Convolution, conv, conv_input, conv_weight
+from firebrick.compiler.llvm.contract.window import depthwise, folding, suits_depthwise, suits_folding
+from firebrick.compiler.llvm.target import Target
+
+
+def forward(g: Convolution, target: Target, name: str, epilogue: Epilogue | None = None) -> Contraction:
+    """``conv``: ``bufs`` holds weight, image, the epilogue's operands, the result [batch, out, *places] and the workspace.
+
+    Args:
+        g: The geometry.
+        target: What it is computed on.
+        name: Of the functions.
+        epilogue: Over rows [out of a group] and columns [batch · places] of each group, such as the bias of channels.
+    """
+    if epilogue is None and suits_depthwise(g):
+        return depthwise(g, target, name)
+    return contraction(conv(g), target, name, epilogue)
+
+
+def input_gradient(g: Convolution, target: Target, name: str) -> list[Contraction]:
+    """``conv_input``: contractions to be run in any order; ``bufs`` of each: weight, cotangent, gradient, workspace.
+
+    Args:
+        g: The geometry of the convolution whose gradient it is.
+        target: What it is computed on.
+        name: Of the functions, which get endings of their own where there are several contractions.
+    """
+    if suits_depthwise(g) and set(g.stride) == {1}:
+        return [depthwise(g, target, name, adjoint=True)]
+    if suits_folding(g, target):
+        return [folding(g, target, name)]
+    return [contraction(p, target, f"{name}.{i}") for i, p in enumerate(conv_input(g))]
+
+
+def weight_gradient(g: Convolution, target: Target, name: str) -> Contraction:
+    """``conv_weight``: ``bufs`` holds cotangent, image, the weight's gradient and the workspace.
+
+    Args:
+        g: The geometry of the convolution whose gradient it is.
+        target: What it is computed on.
+        name: Of the functions.
+    """
+    return contraction(conv_weight(g), target, name)

@@ -1,0 +1,434 @@
+"""From a problem and a variant to kernels: the loops over a work unit around packing and micro-kernels.
+
+A contraction is one kernel, or up to three that run one after another: packing of A or B, the product, and the sum of the
+parts of a split k. Each has a grid of units that depends on shapes alone, and each element of C is made by one unit, in one
+order of sums, whatever thread runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from math import prod
+
+from firebrick.compiler.llvm.contract.choose import DIRECT, PHASE, UNIT, Variant, choose, in_runs, stores_directly
+from firebrick.compiler.llvm.contract.dot import COLUMNS, dots, suits_dot, swapped
+from firebrick.compiler.llvm.contract.emit import Emitter, Value, bytes_of, compute_type, memory, plain
+from firebrick.compiler.llvm.contract.epilogue import Epilogue, Site
+from firebrick.compiler.llvm.contract.micro import Strides, Tile, micro_kernel
+from firebrick.compiler.llvm.contract.pack import Panels, pack_panel, power_of_two
+from firebrick.compiler.llvm.contract.problem import Operand, Problem, period, row_major, simplified_result
+from firebrick.compiler.llvm.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One function ``void name(ptr bufs, i64 begin, i64 end, ptr scratch, ptr status)`` and its grid.
+
+    Attributes:
+        name: Of the function.
+        grid: How many units there are.
+        scratch: Bytes of memory that a worker needs, aligned to 64.
+        flops: Of the whole grid.
+    """
+
+    name: str
+    grid: int
+    scratch: int
+    flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A contraction as code.
+
+    ``bufs`` holds, in this order, A, B, the operands of the epilogue, C, and memory of ``workspace`` bytes, aligned to 64,
+    whose contents matter between its kernels only.
+
+    Attributes:
+        kernels: To be run one after another.
+        functions: Text of the functions, by name. Those whose names begin with ``micro.`` are named after their content:
+            contractions that have one in common share it in a module.
+        declarations: Lines that a module needs once, whatever it holds.
+        workspace: Bytes.
+        variant: How it was made.
+        in_place: Whether an operand of the epilogue that lies exactly as C does may be C's own memory: no unit writes an
+            element before it has read it there for the last time.
+    """
+
+    kernels: tuple[Kernel, ...]
+    functions: dict[str, str]
+    declarations: frozenset[str]
+    workspace: int
+    variant: Variant
+    in_place: bool = False
+
+    @property
+    def module(self) -> str:
+        """A module of LLVM IR with these functions alone."""
+        return "\n".join([*sorted(self.declarations), *self.functions.values(), ""])
+
+
+SIGNATURE = "(ptr noalias %bufs, i64 %begin, i64 %end, ptr noalias %scratch, ptr noalias %status) nounwind"
+
+
+def contraction(
+    p: Problem, target: Target, name: str, epilogue: Epilogue | None = None, variant: Variant | None = None
+) -> Contraction:
+    """Kernels for a problem.
+
+    Args:
+        p: What is computed.
+        target: What it is computed on.
+        name: Of the functions, which get endings of their own.
+        epilogue: Applied to each element before it is stored.
+        variant: How; ``choose``'s by default.
+    """
+    if variant is None and not suits_dot(p) and suits_dot(swapped(p)):
+        p = swapped(p)
+        exchanged = tuple(replace(x, rows=x.lanes, lanes=x.rows) for x in epilogue.extras) if epilogue else ()
+        epilogue = replace(epilogue, extras=exchanged) if epilogue else None
+        return _Writer(p, target, name, epilogue, choose(p, target), sides=(1, 0)).made()
+    return _Writer(p, target, name, epilogue, variant or choose(p, target)).made()
+
+
+Fold = Callable[[Emitter, Sequence[str], Sequence[Value], str], None]
+
+
+def folded(p: Problem, target: Target, name: str, variant: Variant, fold: Fold) -> Contraction:
+    """Kernels that hold all of C for one index of the batch in scratch, rows ``variant.nc`` apart, and hand it to ``fold``.
+
+    Args:
+        p: What is computed; where C lies is of no matter.
+        target: What it is computed on.
+        name: Of the functions.
+        variant: With all rows and columns in one unit, staged, without splits.
+        fold: ``(emitter, pointers, batch, scratch)``: writes what becomes of a block; pointers are A's, B's and the result's.
+    """
+    writer = _Writer(p, target, name, None, variant)
+    writer.fold = fold
+    return writer.made()
+
+
+def _aligned(n: int) -> int:
+    return -(-n // 64) * 64
+
+
+class _Writer:
+    def __init__(
+        self, p: Problem, target: Target, name: str, epilogue: Epilogue | None, v: Variant, sides: tuple[int, int] = (0, 1)
+    ) -> None:
+        self.slots = sides  # of A and B in bufs
+        self.fold: Fold | None = None
+        self.p, self.target, self.name, self.epilogue, self.v = p, target, name, epilogue, v
+        self.declared: set[str] = set()
+        self.functions: dict[str, str] = {}
+        self.kernels: list[Kernel] = []
+        self.micros: dict[tuple[int, int], str] = {}
+        self.type = compute_type(p.c.dtype)
+        self.size = bytes_of(self.type)
+        self.vl = target.width_bits // (8 * self.size)
+        self.plain = plain(self.type)
+        self.extras = [simplified_result(x) for x in epilogue.extras] if epilogue else []
+        self.c_slot = 2 + len(self.extras)
+        self.k_part = p.k if v.splits == 1 else -(-p.k // (v.splits * v.kc)) * v.kc
+        self.splits = max(1, -(-p.k // max(1, self.k_part)))
+        self.k_blocks = max(1, -(-self.k_part // v.kc))
+        self.sides = {
+            "a": Panels(p.a, p.m, p.k, v.mr, self.block(v.a, p.a)),
+            "b": Panels(p.b, p.n, p.k, v.nr, self.block(v.b, p.b)),
+        }
+        self.workspace = 0
+        simple = stores_directly(p, v.nr) and all(in_runs(x, v.nr) for x in self.extras)
+        self.staged = (v.staged or not simple) and self.splits == 1
+
+    def block(self, how: str, x: Operand) -> int:
+        """Steps of k that are packed at once: a block of the product's, or what a first-level cache holds."""
+        step = period(x) if period(x) > 1 else self.vl
+        return self.v.kc if how == UNIT else -(-128 // step) * step
+
+    def emitter(self) -> Emitter:
+        return Emitter(self.target, self.declared)
+
+    def made(self) -> Contraction:
+        p, v = self.p, self.v
+        if v.dots and not p.empty:
+            self.dot_products()
+        elif not p.empty:
+            phases = {side: self.packing(side) for side in "ab" if getattr(v, side) == PHASE and p.k}
+            partial = self.workspace
+            if self.splits > 1:
+                self.workspace += _aligned(self.splits * prod(p.batch) * p.m * p.n * self.size)
+            self.product(phases, partial)
+            if self.splits > 1:
+                self.combination(partial)
+        return Contraction(
+            tuple(self.kernels), self.functions, frozenset(self.declared), self.workspace, v,
+            v.dots or self.staged or self.splits > 1 or self.k_blocks == 1,
+        )  # fmt: skip
+
+    def kernel(self, e: Emitter, ending: str, grid: int, scratch: int, flops: float = 0.0) -> None:
+        e.do("ret void")
+        name = f"{self.name}.{ending}" if ending else self.name
+        self.functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
+        self.kernels.append(Kernel(name, grid, scratch, flops))
+
+    # ---- packing as a kernel of its own
+    def packed_batch(self, side: str) -> list[int]:
+        """Sizes of the batch that a packed operand depends on; 1 for the axes it is broadcast along."""
+        strides = self.sides[side].operand.batch
+        return [n if s else 1 for n, s in zip(self.p.batch, strides, strict=True)]
+
+    def packing(self, side: str) -> int:
+        """The kernel that packs all of an operand; its offset in the workspace."""
+        x, at = self.sides[side], self.workspace
+        sizes = self.packed_batch(side)
+        panels = -(-x.lanes // x.width)
+        each = x.elements(x.k, self.vl)
+        self.workspace += _aligned(prod(sizes) * panels * each * self.size)
+        e = self.emitter()
+        e.start("%entry")
+        source, space = e.operand(0 if side == "a" else 1), e.operand(self.c_slot + 1)
+        with e.loop("%begin", "%end") as unit:
+            *batch, panel = e.split(unit.index, [*sizes, panels])
+            to = e.at(e.at(space, at, "i8"), e.mul(unit.index, each), self.type)
+            lane = e.mul(panel, x.width)
+            with e.loop(0, x.k, x.block) as k:  # in blocks that a first-level cache holds
+                length = e.min(x.block, e.sub(x.k, k.index))
+                pack_panel(e, x, source, batch, lane, k.index, length, e.at(to, e.mul(k.index, x.width), self.type))
+        self.kernel(e, f"pack_{side}", prod(sizes) * panels, 0)
+        return at
+
+    # ---- the product
+    def product(self, phases: dict[str, int], partial: int) -> None:
+        p, v = self.p, self.v
+        e = self.emitter()
+        e.start("%entry")
+        pointers = [e.operand(i) for i in range(self.c_slot + 1)]
+        space = e.operand(self.c_slot + 1) if self.workspace else ""
+        sizes = [*p.batch, self.splits, -(-p.n // v.nc), -(-p.m // v.mc)]
+        step = {s: x.elements(min(v.kc, p.k) if getattr(v, s) == UNIT else p.k, self.vl) for s, x in self.sides.items()}
+        a_bytes = _aligned(v.mc // v.mr * step["a"] * self.size) if v.a == UNIT else 0
+        b_bytes = _aligned(step["b"] * self.size) if v.b == UNIT else 0
+        stage_bytes = _aligned(min(v.mc, -(-p.m // v.mr) * v.mr) * v.nc * self.size) if self.staged else 0
+        a_scratch, b_scratch = "%scratch", e.at("%scratch", a_bytes, "i8")
+        stage = e.at("%scratch", a_bytes + b_bytes, "i8")
+        blocked = self.k_blocks > 1
+        with e.loop("%begin", "%end") as unit:
+            *batch, part, jt, it = e.split(unit.index, sizes)
+            m0, n0 = e.mul(it, v.mc), e.mul(jt, v.nc)
+            m1, n1 = e.min(e.add(m0, v.mc), p.m), e.min(e.add(n0, v.nc), p.n)
+            k_first = e.mul(part, self.k_part)
+            k_end = e.min(e.add(k_first, self.k_part), p.k) if self.splits > 1 else p.k
+            with e.loop(k_first, k_end if p.k else 1, max(1, v.kc)) as kb:
+                k0: Value = kb.index if p.k else 0
+                kc = e.min(v.kc, e.sub(k_end, k0)) if blocked or self.splits > 1 else p.k
+                first = e.compare("eq", k0, k_first) if blocked else "true"
+                last = e.compare("sge", e.add(k0, v.kc), k_end) if blocked else "true"
+                if v.a == UNIT and p.k:
+                    with e.loop(m0, m1, v.mr) as i:
+                        to = e.at(a_scratch, e.mul(e.div(e.sub(i.index, m0), v.mr), step["a"]), self.type)
+                        pack_panel(e, self.sides["a"], pointers[0], batch, i.index, k0, kc, to)
+                with e.loop(n0, n1, v.nr) as j:
+                    b = self.source(e, "b", pointers[1], space, phases, batch, j.index, k0, b_scratch, step["b"])
+                    if v.b == UNIT and p.k:
+                        pack_panel(e, self.sides["b"], pointers[1], batch, j.index, k0, kc, b_scratch)
+                    with e.loop(m0, m1, v.mr) as i:
+                        if v.a == UNIT:
+                            a = e.at(a_scratch, e.mul(e.div(e.sub(i.index, m0), v.mr), step["a"]), self.type)
+                        else:
+                            a = self.source(e, "a", pointers[0], space, phases, batch, i.index, k0, a_scratch, step["a"])
+                        c, extras = self.target_of(e, pointers, space, partial, stage, batch, part, i.index, j.index, m0, n0)
+                        self.call(e, i.index, j.index, [a, b, kc, c, first, last, *extras])
+            if self.fold is not None:
+                self.fold(e, pointers, batch, stage)
+            elif self.staged:
+                self.write_out(e, pointers, batch, stage, m0, m1, n0, n1)
+        self.kernel(e, "", prod(sizes), a_bytes + b_bytes + stage_bytes, p.flops)
+
+    def source(
+        self, e: Emitter, side: str, pointer: str, space: str, phases: dict[str, int], batch: Sequence[Value], lane: Value,
+        k0: Value, scratch: str, step: int,
+    ) -> str:  # fmt: skip
+        """Where the micro-kernel reads a panel."""
+        x, how = self.sides[side], getattr(self.v, side)
+        if not self.p.k:
+            return pointer
+        if how == DIRECT:
+            o = x.operand
+            offset = e.dot([*batch, lane, k0], [*o.batch, o.lanes[0].stride, o.k[0].stride], o.offset)
+            return e.at(pointer, offset, self.type)
+        if how == UNIT:
+            return scratch
+        panels = -(-x.lanes // x.width)
+        index = e.dot(batch, [s if n > 1 else 0 for n, s in zip(self.packed_batch(side), self.strides(side), strict=True)])
+        panel = e.add(e.mul(index, panels), e.div(lane, x.width))
+        at = e.add(e.mul(panel, step), e.mul(k0, x.width))
+        return e.at(e.at(space, phases[side], "i8"), at, self.type)
+
+    def strides(self, side: str) -> tuple[int, ...]:
+        return row_major(self.packed_batch(side))
+
+    def target_of(
+        self, e: Emitter, pointers: Sequence[str], space: str, partial: int, stage: str, batch: Sequence[Value], part: Value,
+        row: Value, column: Value, m0: Value, n0: Value,
+    ) -> tuple[str, list[str]]:  # fmt: skip
+        """Where the micro-kernel adds its tile, and where it reads the operands of the epilogue."""
+        p = self.p
+        if self.splits > 1:
+            index = e.dot([part, *batch, row, column], row_major((self.splits, *p.batch, p.m, p.n)))
+            return e.at(e.at(space, partial, "i8"), index, self.type), []
+        if self.staged:
+            return e.at(stage, e.add(e.mul(e.sub(row, m0), self.v.nc), e.sub(column, n0)), self.type), []
+        out = []
+        for pointer, x in zip(pointers[2:], [*self.extras, p.c], strict=True):
+            lanes = e.split(column, [a.size for a in x.lanes])
+            strides = [*x.batch, x.rows[0].stride, *(a.stride for a in x.lanes)]
+            offset = e.dot([*batch, row, *lanes], strides, x.offset)
+            out.append(e.at(pointer, offset, memory(x.dtype)))
+        return out[-1], out[:-1]
+
+    def dot_products(self) -> None:
+        """The kernel for few rows, whose sums run along k."""
+        p, v = self.p, self.v
+        e = self.emitter()
+        e.start("%entry")
+        pointers = [e.operand(i) for i in range(self.c_slot + 1)]
+        a, b = (pointers[i] for i in self.slots)
+        n = self.piece(COLUMNS)
+        with e.loop("%begin", "%end") as unit:
+            *batch, j = e.split(unit.index, [*p.batch, -(-p.n // v.nc)])
+            n0 = e.mul(j, v.nc)
+            with e.loop(n0, e.min(e.add(n0, v.nc), p.n), COLUMNS) as column:
+                for row, x in enumerate(dots(e, p, a, b, batch, column.index, self.vl, self.type)):
+                    for at in range(0, COLUMNS, n):
+                        part = x if n == COLUMNS else e.shuffle(x, None, list(range(at, at + n)), COLUMNS, self.type)
+                        first = e.add(column.index, at)
+                        mask = e.lanes_below(e.sub(p.n, first), n) if p.n % COLUMNS else None
+                        self.finish(e, pointers, batch, row, first, part, n, mask)
+        self.kernel(e, "", prod(p.batch) * -(-p.n // v.nc), 0, p.flops)
+
+    # ---- micro-kernels
+    def call(self, e: Emitter, row: Value, column: Value, args: list[Value]) -> None:
+        """Call the micro-kernel of the tile at a place: the whole one, or one of those at the edges."""
+        p, v = self.p, self.v
+        row_tail, column_tail = p.m % v.mr, p.n % v.nr
+        text = ", ".join(
+            f"{t} {x}" for t, x in zip(["ptr", "ptr", "i64", "ptr", "i1", "i1"] + ["ptr"] * 99, args, strict=False)
+        )
+        rows = [(v.mr, "sle" if row_tail else "")] if p.m >= v.mr else []
+        rows += [(row_tail, "sgt" if rows else "")] if row_tail else []
+        columns = [(v.nr, "sle" if column_tail else "")] if p.n >= v.nr else []
+        columns += [(column_tail, "sgt" if columns else "")] if column_tail else []
+        for r, how_row in rows:
+            for c, how_column in columns:
+                conditions = []
+                if how_row:
+                    conditions.append(e.compare(how_row, e.add(row, v.mr), p.m))
+                if how_column:
+                    conditions.append(e.compare(how_column, e.add(column, v.nr), p.n))
+                name = self.micro(r, c)
+                if not conditions:
+                    e.do(f"call void @{name}({text})")
+                    continue
+                test = conditions[0] if len(conditions) == 1 else e.let(f"and i1 {conditions[0]}, {conditions[1]}")
+                with e.when(test):
+                    e.do(f"call void @{name}({text})")
+
+    def micro(self, rows: int, columns: int) -> str:
+        """The name of a micro-kernel, written when it is first asked for."""
+        p, v = self.p, self.v
+        if (rows, columns) in self.micros:
+            return self.micros[rows, columns]
+
+        def side(which: str, width: int) -> Strides:
+            o = self.sides[which].operand
+            return Strides(o.lanes[0].stride, o.k[0].stride) if getattr(v, which) == DIRECT else Strides(1, width)
+
+        inside = self.staged
+        c_row = v.nc if self.staged else p.n if self.splits > 1 else p.c.rows[0].stride
+        t = Tile(
+            rows, columns, self.vl, self.type, side("a", v.mr), side("b", v.nr), v.b != DIRECT, c_row,
+            self.plain if self.staged or self.splits > 1 else p.c.dtype, not inside, self.k_blocks,
+        )  # fmt: skip
+        fused = self.epilogue is not None and not self.staged and self.splits == 1
+        extras = [(Strides(x.rows[0].stride, x.lanes[-1].stride), x.dtype) for x in self.extras] if fused else []
+        text = micro_kernel(self.emitter(), t, self.epilogue if fused else None, extras)
+        name = f"micro.{sha256(text.encode()).hexdigest()[:20]}"
+        self.functions[name] = f"define internal void @{name}{text}"
+        self.micros[rows, columns] = name
+        return name
+
+    # ---- writing C
+    def piece(self, most: int) -> int:
+        """Lanes of a row of C, and of the epilogue's operands, that lie on one axis each."""
+        sizes = [x.lanes[-1].size for x in (self.p.c, *self.extras) if len(x.lanes) > 1]
+        n = most
+        for s in sizes:
+            n = power_of_two(s, n)
+        return n
+
+    def write_out(
+        self,
+        e: Emitter,
+        pointers: Sequence[str],
+        batch: Sequence[Value],
+        stage: str,
+        m0: Value,
+        m1: Value,
+        n0: Value,
+        n1: Value,
+    ) -> None:
+        """Apply the epilogue to a staged block and write it to C."""
+        n = self.piece(self.vl)
+        with e.loop(n0, n1, n) as column:
+            left = e.sub(n1, column.index)
+            mask = e.lanes_below(left, n) if self.p.n % n else None
+            with e.loop(m0, m1) as row:
+                at = e.add(e.mul(e.sub(row.index, m0), self.v.nc), e.sub(column.index, n0))
+                x = e.load(e.at(stage, at, self.type), n, self.plain)
+                self.finish(e, pointers, batch, row.index, column.index, x, n, mask)
+
+    def finish(
+        self, e: Emitter, pointers: Sequence[str], batch: Sequence[Value], row: Value, column: Value, x: str, n: int,
+        mask: str | None,
+    ) -> None:  # fmt: skip
+        """Apply the epilogue to lanes of a row, and store them."""
+        offsets = []
+        for r in [*self.extras, self.p.c]:
+            rows, lanes = e.split(row, [a.size for a in r.rows]), e.split(column, [a.size for a in r.lanes])
+            strides = [*r.batch, *(a.stride for a in r.rows), *(a.stride for a in r.lanes)]
+            offsets.append(e.dot([*batch, *rows, *lanes], strides, r.offset))
+        if self.epilogue is not None:
+            site = Site(n, self.type, mask)
+            values = [
+                site.read(e, pointer, offset, r.lanes[-1].stride, r.dtype)
+                for pointer, offset, r in zip(pointers[2:], offsets, self.extras, strict=False)
+            ]
+            x = self.epilogue.emit(e, x, values, site)
+        c = self.p.c
+        e.store_strided(x, e.at(pointers[self.c_slot], offsets[-1], memory(c.dtype)), n, c.lanes[-1].stride, c.dtype, mask)
+
+    # ---- the sum of the parts
+    def combination(self, partial: int) -> None:
+        """The kernel that adds up the parts of k, first to last, and writes C."""
+        p = self.p
+        e = self.emitter()
+        e.start("%entry")
+        pointers = [e.operand(i) for i in range(self.c_slot + 1)]
+        space = e.at(e.operand(self.c_slot + 1), partial, "i8")
+        n = self.piece(self.vl)
+        each = prod(p.batch) * p.m * p.n
+        with e.loop("%begin", "%end") as unit:
+            *batch, row = e.split(unit.index, [*p.batch, p.m])
+            start = e.mul(unit.index, p.n)
+            with e.loop(0, p.n, n) as column:
+                mask = e.lanes_below(e.sub(p.n, column.index), n) if p.n % n else None
+                at = e.add(start, column.index)
+                x = e.load(e.at(space, at, self.type), n, self.plain, mask)
+                for s in range(1, self.splits):
+                    y = e.load(e.at(space, e.add(at, s * each), self.type), n, self.plain, mask)
+                    x = e.let(f"fadd <{n} x {self.type}> {x}, {y}")
+                self.finish(e, pointers, batch, row, column.index, x, n, mask)
+        self.kernel(e, "sum", prod(p.batch) * p.m, 0, float(self.splits * each))

@@ -1,0 +1,247 @@
+"""Segments: kernels that run one after another in one native call, each on the calling thread or on all threads of the pool.
+
+A segment is a list of launches for one native loop (``runner``). Python has a turn between two of its kernels when it takes
+long, so that Ctrl-C and other threads are heard; faults that kernels wrote to the status word become errors at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firebrick.compiler.llvm.forkjoin import TICKS
+from firebrick.compiler.llvm.host import Module, Options, compile_ir
+from firebrick.compiler.llvm.pool import Pool, native, shared_pool
+from firebrick.compiler.llvm.runner import BUFFER, HEADER, RECORD
+from firebrick.compiler.llvm.target import Target
+from firebrick.core.errors import ExecutionError, FirebrickError, KernelCompileError, OutOfRangeError
+
+INDEX = 1  # the status word's code for an index outside its axis
+_CODE_BITS = 8
+_MOST_CHUNKS = 2**31 - 1
+
+# A kernel takes all threads if it would run for at least this long on one, in chunks of about that; by estimate, from shapes.
+PARALLEL_US, CHUNK_US, CHUNKS = 30.0, 15.0, 256
+# Kernels between two looks at the clock, by the sum of their estimates.
+_LOOK_US = 500.0
+
+FAULT = """\
+define internal void @firebrick_fault(ptr %status, i64 %word) cold noinline {
+  %first = cmpxchg ptr %status, i64 0, i64 %word monotonic monotonic
+  ret void
+}
+"""
+
+
+def fault_word(code: int, op: int) -> int:
+    """What a kernel writes to the status word, by ``firebrick_fault`` (text in ``FAULT``): the first fault stays there.
+
+    Args:
+        code: What went wrong: ``INDEX``.
+        op: Number of the operation, its position in the ``places`` of the segment.
+    """
+    return op << _CODE_BITS | code
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a fault can come from: what its error tells.
+
+    Attributes:
+        op: The operation's name.
+        size: Length of the axis that it indexes.
+        line: Where the program says so; empty if not known.
+    """
+
+    op: str
+    size: int
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel of a segment.
+
+    Attributes:
+        kernel: Name of its function.
+        buffers: For each of its operands and results, a position in the segment's array of buffers, or such a position and a
+            distance in bytes from there.
+        grid: Length of its grid; 0 for nothing to do.
+        chunk: How much of the grid a thread takes at a time; 0 for all of it at once, on the calling thread.
+        scratch: Bytes of working space that each thread needs.
+        cost_us: Estimate of its time on one thread in microseconds; None if not known.
+    """
+
+    kernel: str
+    buffers: tuple[int | tuple[int, int], ...]
+    grid: int
+    chunk: int = 0
+    scratch: int = 0
+    cost_us: float | None = None
+
+
+def chunk_of(grid: int, cost_us: float) -> int:
+    """The chunk of a kernel by its estimated time on one thread, from nothing that differs between machines; 0 for direct.
+
+    Args:
+        grid: Length of its grid.
+        cost_us: Estimate for the whole grid in microseconds.
+    """
+    if grid < 2 or cost_us < PARALLEL_US:
+        return 0
+    return -(-grid // min(grid, CHUNKS, int(cost_us / CHUNK_US)))
+
+
+class Segment:
+    """Kernels to be run in order.
+
+    Args:
+        launches: The kernels.
+        modules: Where they are compiled.
+        places: The operations that faults name, by number.
+        name: For messages.
+
+    Raises:
+        KernelCompileError: A kernel is in none of the modules, or has an extent that cannot be.
+    """
+
+    __slots__ = ("_address", "_buffers", "_program", "launches", "modules", "name", "parallel", "places", "scratch")
+
+    def __init__(
+        self, launches: Sequence[Launch], modules: Sequence[Module], places: Sequence[Place] = (), name: str = "segment"
+    ) -> None:
+        self.launches, self.modules, self.places, self.name = tuple(launches), tuple(modules), tuple(places), name
+        self.scratch = max((x.scratch for x in launches), default=0)
+        self.parallel = any(_shared(x) for x in launches)
+        self._program, self._buffers = _program(self.launches, self.modules, self.parallel)
+        self._address = int(self._program.ctypes.data)
+
+    def __call__(self, bufs: int, pool: Pool | None = None) -> None:
+        """Run its kernels.
+
+        Args:
+            bufs: Address of the array of buffer addresses; array and buffers stay there until the call returns.
+            pool: Whose threads work; the process's by default.
+
+        Raises:
+            OutOfRangeError: A kernel met an index outside its axis; the operation is named. What the segment wrote is lost.
+        """
+        if pool is None:
+            pool = shared_pool()
+        if self.parallel and not pool.started:
+            pool.start()
+        caller = pool.caller(self.scratch)
+        program, run = self._address, caller.run
+        at = run(program, bufs, caller.address, caller.status_address, 0)
+        while at > 0:  # between two calls Python handles signals, and lets other threads run
+            at = run(program, bufs, caller.address, caller.status_address, at)
+        if at < 0:
+            raise self.fault(int(caller.status[0]))
+
+    def fault(self, word: int) -> FirebrickError:
+        """The error that a status word stands for."""
+        code, number = word & (1 << _CODE_BITS) - 1, word >> _CODE_BITS
+        if code != INDEX or not 0 <= number < len(self.places):
+            return ExecutionError(
+                f"a kernel of {self.name} writes a known fault of one of {len(self.places)} operations",
+                f"status word {word:#x}",
+                "report it: it is a bug",
+            )
+        place = self.places[number]
+        where = f", at {place.line}" if place.line else ""
+        return OutOfRangeError(
+            f"{place.op}: indices must lie in [{-place.size}, {place.size})",
+            f"one outside, in a compiled program{where}",
+            "check the index tensor (labels, tokens) against the axis it indexes",
+            op=place.op,
+        )
+
+
+def build_segment(
+    kernels: str,
+    launches: Sequence[Launch],
+    places: Sequence[Place] = (),
+    *,
+    name: str = "segment",
+    target: Target | None = None,
+    modules: Sequence[Module] = (),
+    options: Options | None = None,
+) -> Segment:
+    """A segment whose kernels are given as text, as compiled modules, or both.
+
+    Args:
+        kernels: LLVM IR of the kernels that are not in ``modules``; may be empty. It may declare ``i64 @firebrick_ticks()``.
+        launches: The kernels in order.
+        places: The operations that faults name, by number.
+        name: For messages.
+        target: This machine, with vectors of any width that it has.
+        modules: Compiled modules with the other kernels.
+        options: How the text is optimised.
+
+    Raises:
+        KernelCompileError: A kernel is missing or not valid.
+    """
+    found = list(modules)
+    if kernels:
+        own = native().module
+        found.insert(0, compile_ir(kernels, target, imports={TICKS: own[TICKS]}, keep=[own], options=options))
+    return Segment(launches, found, places, name)
+
+
+def _shared(launch: Launch) -> bool:
+    """Whether a launch has work for several threads."""
+    return bool(launch.chunk) and launch.grid > launch.chunk
+
+
+Words = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bool) -> tuple[Words, Words]:
+    """The list for the native loop, and the part of it that tells where each kernel's buffers are."""
+    addresses: dict[str, int] = {}
+    for module in modules:
+        addresses.update(module.addresses)
+    for x in launches:
+        if min(x.grid, x.chunk, x.scratch) < 0 or (x.chunk and x.grid > _MOST_CHUNKS * x.chunk):
+            raise KernelCompileError(
+                f"a kernel has a grid ≥ 0 in at most {_MOST_CHUNKS} chunks", str(x), "choose a larger chunk"
+            )
+    kept = [x for x in launches if x.grid]
+    missing = {x.kernel for x in kept} - addresses.keys()
+    if missing:
+        raise KernelCompileError(
+            "the kernels of a segment are in its text or its modules", f"{', '.join(sorted(missing))}, nowhere", "compile them"
+        )
+    looks = set(_looks(kept))
+    buffers = np.array([(8 * at, offset) for x in kept for at, offset in _places(x)] or [(0, 0)], np.int64)
+    program = np.zeros(HEADER // 8 + len(kept) * RECORD // 8, np.int64)
+    program[:3] = len(kept), max((len(x.buffers) for x in kept), default=0) or 1, parallel
+    records = program[HEADER // 8 :].reshape(-1, RECORD // 8)
+    first = int(buffers.ctypes.data)
+    for k, x in enumerate(kept):
+        places = _places(x)
+        start = places[0][0] if places else 0
+        if all(place == (start + i, 0) for i, place in enumerate(places)):  # a part of the segment's own array
+            where, number = 8 * start, -1
+        else:
+            where, number = first, len(places)
+        records[k] = addresses[x.kernel], x.grid, x.chunk if _shared(x) else 0, where, number, k in looks
+        first += BUFFER * len(places)
+    return program, buffers
+
+
+def _places(launch: Launch) -> list[tuple[int, int]]:
+    return [b if isinstance(b, tuple) else (b, 0) for b in launch.buffers]
+
+
+def _looks(launches: Sequence[Launch]) -> Iterator[int]:
+    """Before which kernels the clock is looked at."""
+    spent = 0.0
+    for k, launch in enumerate(launches):
+        if k and spent >= _LOOK_US:
+            yield k
+            spent = 0.0
+        spent += _LOOK_US if launch.cost_us is None else launch.cost_us

@@ -1,0 +1,360 @@
+"""The scalar-expression IR: what a kernel computes for one element, as a typed graph shared by all code generators.
+
+Nodes are hash-consed: equal expressions are one object, so common subexpressions merge by construction. All operations are
+total. Integer arithmetic wraps, x / 0 = x % 0 = 0, shifts by a negative number or at least the width shift everything out,
+floats become integers by truncation with saturation, and NaN becomes 0. ``min`` and ``max`` give NaN if either operand is;
+of zeros with unlike signs they may give either. Comparisons with NaN are false, except ``ne``. Nothing assumes finite numbers.
+
+Computation is in bool, integers, float32 and float64. Narrower floats are storage: see ``storage``.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from collections.abc import Iterable
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+FLOATS = ("float32", "float64")
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+INTEGERS = SIGNED + UNSIGNED
+DTYPES = ("bool", *INTEGERS, *FLOATS)
+BITS = {"bool": 1, "float32": 32, "float64": 64} | {d: int(d.lstrip("uint")) for d in INTEGERS}
+
+Number = bool | int | float
+
+_ANY, _ARITHMETIC = frozenset(DTYPES), frozenset((*INTEGERS, *FLOATS))
+_FLOAT, _BITWISE, _INTEGER = frozenset(FLOATS), frozenset(("bool", *INTEGERS)), frozenset(INTEGERS)
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+# op → dtypes of its operands, all of which and the result agree (comparisons give bool)
+_SAME: dict[str, frozenset[str]] = {
+    "add": _ARITHMETIC, "sub": _ARITHMETIC, "mul": _ARITHMETIC, "div": _ARITHMETIC, "rem": _INTEGER, "neg": _ARITHMETIC,
+    "fma": _FLOAT, "min": _ARITHMETIC, "max": _ARITHMETIC, "abs": _ARITHMETIC, "sqrt": _FLOAT, "copysign": _FLOAT,
+    "scale": _FLOAT, "floor": _FLOAT, "ceil": _FLOAT, "trunc": _FLOAT, "rint": _FLOAT,
+    "and": _BITWISE, "or": _BITWISE, "xor": _BITWISE, "not": _BITWISE, "shl": _INTEGER, "shr": _INTEGER,
+} | dict.fromkeys(COMPARISONS, _ANY)  # fmt: skip
+_COUNT = {"neg": 1, "abs": 1, "sqrt": 1, "floor": 1, "ceil": 1, "trunc": 1, "rint": 1, "not": 1, "fma": 3}
+COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
+REDUCTIONS = ("sum", "prod", "max", "min")
+
+CALLS = {
+    "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1, "sinh": 1, "cosh": 1, "asinh": 1, "acosh": 1, "atanh": 1,
+    "atan2": 2, "hypot": 2, "pow": 2, "fmod": 2,
+}  # fmt: skip
+"""Functions of the C library, of float64: how many operands each takes."""
+
+
+class Expr:
+    """One node. Make nodes with this module's functions and Python's operators; numbers take the other operand's dtype.
+
+    Attributes:
+        op: What it computes.
+        dtype: Of its value.
+        args: Operand nodes.
+        value: What else the op needs: the number of a ``const``, the place of a ``load``, the axis of an ``index``, the name
+            of a ``call``, the kind of a ``reduce``.
+    """
+
+    __slots__ = ("__weakref__", "args", "dtype", "op", "value")
+    op: str
+    dtype: str
+    args: tuple[Expr, ...]
+    value: Number | str | None
+
+    def __repr__(self) -> str:
+        inner = ", ".join(map(repr, self.args))
+        if self.op == "const":
+            return f"{self.value!r}:{self.dtype}"
+        tag = "" if self.value is None else f"[{self.value}]"
+        return f"{self.op}{tag}({inner}){':' + self.dtype if self.op in ('cast', 'bitcast', 'load') else ''}"
+
+    def __add__(self, other: Operand) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: Operand) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: Operand) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Expr:
+        return binary("div", other, self)
+
+    def __and__(self, other: Operand) -> Expr:
+        return binary("and", self, other)
+
+    def __or__(self, other: Operand) -> Expr:
+        return binary("or", self, other)
+
+    def __xor__(self, other: Operand) -> Expr:
+        return binary("xor", self, other)
+
+    def __lshift__(self, other: Operand) -> Expr:
+        return binary("shl", self, other)
+
+    def __rshift__(self, other: Operand) -> Expr:
+        return binary("shr", self, other)
+
+    def __neg__(self) -> Expr:
+        return unary("neg", self)
+
+    def __invert__(self) -> Expr:
+        return unary("not", self)
+
+    def __lt__(self, other: Operand) -> Expr:
+        return binary("lt", self, other)
+
+    def __le__(self, other: Operand) -> Expr:
+        return binary("le", self, other)
+
+    def __gt__(self, other: Operand) -> Expr:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: Operand) -> Expr:
+        return binary("ge", self, other)
+
+
+Operand = Expr | bool | int | float
+Key = tuple[str, str, tuple[int, ...], object]
+
+_nodes: WeakValueDictionary[Key, Expr] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def node(op: str, dtype: str, args: tuple[Expr, ...] = (), value: Number | str | None = None) -> Expr:
+    """The one node with these fields; no checks and no simplification."""
+    tag: object = struct.pack("<d", value) if isinstance(value, float) else value
+    # the key names operands by identity; the node keeps them alive as long as it is in the table
+    key = (op, dtype, tuple(map(id, args)), tag)
+    with _lock:
+        found = _nodes.get(key)
+        if found is None:
+            found = Expr()
+            found.op, found.dtype, found.args, found.value = op, dtype, args, value
+            _nodes[key] = found
+    return found
+
+
+def load(place: int, dtype: str) -> Expr:
+    """The element of operand ``place`` at the kernel's current position, as ``dtype`` (storage is converted by the kernel)."""
+    return node("load", _checked(dtype), (), place)
+
+
+def index(axis: int) -> Expr:
+    """The current position along ``axis`` of the kernel's shape, int64."""
+    return node("index", "int64", (), axis)
+
+
+def const(value: Number, dtype: str) -> Expr:
+    """A number; integers wrap to ``dtype``, floats round to it."""
+    if _checked(dtype) == "bool":
+        return node("const", dtype, (), bool(value))
+    if dtype in INTEGERS:
+        bits = BITS[dtype]
+        whole = int(value) & ((1 << bits) - 1)
+        return node("const", dtype, (), whole - (1 << bits) if dtype in SIGNED and whole >> (bits - 1) else whole)
+    with np.errstate(over="ignore"):
+        return node("const", dtype, (), float(np.dtype(dtype).type(value)))
+
+
+def _checked(dtype: str) -> str:
+    if dtype not in BITS:
+        raise TypeError(f"a scalar expression has one of the dtypes {', '.join(DTYPES)}. Received: {dtype!r}")
+    return dtype
+
+
+def _both(a: Operand, b: Operand) -> tuple[Expr, Expr]:
+    if isinstance(a, Expr):
+        return a, b if isinstance(b, Expr) else const(b, a.dtype)
+    if isinstance(b, Expr):
+        return const(a, b.dtype), b
+    raise TypeError(f"one operand must be an expression. Received: {a!r} and {b!r}")
+
+
+def _apply(op: str, args: tuple[Expr, ...]) -> Expr:
+    dtypes = {a.dtype for a in args}
+    if len(dtypes) != 1 or not dtypes <= _SAME[op] or len(args) != _COUNT.get(op, 2):
+        raise TypeError(f"{op} takes {_COUNT.get(op, 2)} operands of one dtype out of {sorted(_SAME[op])}. Received: {args}")
+    dtype = "bool" if op in COMPARISONS else args[0].dtype
+    if op in COMMUTATIVE and args[0].op == "const":
+        args = (args[1], args[0])
+    return _simplified(op, dtype, args)
+
+
+def unary(op: str, a: Expr) -> Expr:
+    """``neg``, ``abs``, ``not`` (of bits), or of floats ``sqrt``, ``floor``, ``ceil``, ``trunc``, ``rint`` (halves to even)."""
+    return _apply(op, (a,))
+
+
+def binary(op: str, a: Operand, b: Operand) -> Expr:
+    """An operation of two operands of one dtype; at least one is an expression."""
+    return _apply(op, _both(a, b))
+
+
+def fma(a: Expr, b: Operand, c: Operand) -> Expr:
+    """a · b + c, rounded once."""
+    return _apply("fma", (a, _both(a, b)[1], _both(a, c)[1]))
+
+
+def minimum(a: Operand, b: Operand) -> Expr:
+    """The smaller; NaN if either is."""
+    return binary("min", a, b)
+
+
+def maximum(a: Operand, b: Operand) -> Expr:
+    """The larger; NaN if either is."""
+    return binary("max", a, b)
+
+
+def eq(a: Operand, b: Operand) -> Expr:
+    """a = b."""
+    return binary("eq", a, b)
+
+
+def ne(a: Operand, b: Operand) -> Expr:
+    """a ≠ b; true if either is NaN."""
+    return binary("ne", a, b)
+
+
+def scale(a: Operand, n: Expr) -> Expr:
+    """a · 2^n, rounded once; n is a whole number as a float, |n| < 250 for float32 and 2000 for float64, or NaN."""
+    return binary("scale", a, n)
+
+
+def copysign(a: Operand, b: Operand) -> Expr:
+    """|a| with the sign of b."""
+    return binary("copysign", a, b)
+
+
+def sqrt(a: Expr) -> Expr:
+    """The square root, correctly rounded; NaN below 0."""
+    return unary("sqrt", a)
+
+
+def absolute(a: Expr) -> Expr:
+    """|a|; the smallest integer gives itself."""
+    return a if a.dtype in UNSIGNED else unary("abs", a)
+
+
+def select(condition: Expr, a: Operand, b: Operand) -> Expr:
+    """a where the condition holds, else b."""
+    return _choice("select", condition, a, b)
+
+
+def rarely(condition: Expr, a: Operand, b: Operand) -> Expr:
+    """``select``, where the condition almost never holds: what only ``a`` needs is computed behind a branch."""
+    return _choice("rarely", condition, a, b)
+
+
+def _choice(op: str, condition: Expr, a: Operand, b: Operand) -> Expr:
+    x, y = _both(a, b)
+    if condition.dtype != "bool" or x.dtype != y.dtype:
+        raise TypeError(f"{op} takes a bool and two operands of one dtype. Received: {condition.dtype}, {x.dtype}, {y.dtype}")
+    if condition.op == "const":
+        return x if condition.value else y
+    return x if x is y else node(op, x.dtype, (condition, x, y))
+
+
+def cast(a: Expr, dtype: str) -> Expr:
+    """The value as another dtype: float → int truncates and saturates, int → int wraps, to bool asks whether it is not 0."""
+    if a.dtype == _checked(dtype):
+        return a
+    if dtype == "bool":
+        return ne(a, 0)
+    return _simplified("cast", dtype, (a,))
+
+
+def bitcast(a: Expr, dtype: str) -> Expr:
+    """The same bits read as another dtype of the same width."""
+    if BITS[_checked(dtype)] != BITS[a.dtype]:
+        raise TypeError(f"bitcast keeps the width. Received: {a.dtype} to {dtype}")
+    if a.op == "bitcast":
+        a = a.args[0]
+    return a if a.dtype == dtype else _simplified("bitcast", dtype, (a,))
+
+
+def call(name: str, *args: Expr) -> Expr:
+    """A function of the C library, of float64: for what is rarely needed or rarely reached. ``CALLS`` lists them."""
+    if CALLS.get(name) != len(args) or any(a.dtype != "float64" for a in args):
+        raise TypeError(f"{name} is called with {CALLS.get(name, 'no')} float64 operands. Received: {args}")
+    return node("call", "float64", args, name)
+
+
+def gather(place: int, dtype: str, position: Expr) -> Expr:
+    """The element of operand ``place`` that lies ``position`` (int64) elements behind its first, wherever the kernel stands."""
+    if position.dtype != "int64":
+        raise TypeError(f"a position is int64. Received: {position.dtype}")
+    return node("gather", _checked(dtype), (position,), place)
+
+
+def bounded(position: Expr, size: int, status: int) -> Expr:
+    """An index (int64) into ``size`` > 0 elements, counted from the end if negative. One out of range is clamped, and
+    ``status`` (not 0) goes into the kernel's status word if that is still 0."""
+    if position.dtype != "int64" or size <= 0 or not status:
+        raise TypeError(f"an index is int64, into at least one element. Received: {position.dtype}, {size}, {status}")
+    return node("bounded", "int64", (position,), f"{size}:{status}")
+
+
+def reduce(kind: str, a: Expr) -> Expr:
+    """``a`` over all elements of the row: ``sum``, ``prod``, or NaN-propagating ``max`` and ``min``. Row kernels only."""
+    if kind not in REDUCTIONS or a.dtype == "bool":
+        raise TypeError(f"reduce takes one of {', '.join(REDUCTIONS)} and numbers. Received: {kind!r}, {a.dtype}")
+    return node("reduce", a.dtype, (a,), kind)
+
+
+def polynomial(x: Expr, coefficients: Iterable[float]) -> Expr:
+    """c0 + c1·x + c2·x² + … by Horner's rule with fused steps."""
+    rest = list(coefficients)
+    out: Expr = const(rest.pop(), x.dtype)
+    while rest:
+        out = fma(out, x, rest.pop())
+    return out
+
+
+def _simplified(op: str, dtype: str, args: tuple[Expr, ...]) -> Expr:
+    """Constants folded, and identities that hold for every value, NaN and signed zeros included."""
+    if all(a.op == "const" for a in args):
+        from firebrick.compiler.scalar.interpret import apply
+
+        out = apply(op, dtype, [np.asarray(a.value, a.dtype) for a in args], None)
+        return const(out.item(), dtype)
+    if len(args) == 2 and args[1].op == "const":
+        a, value = args[0], args[1].value
+        zero = value == 0 and (a.dtype not in FLOATS or math.copysign(1.0, float(value or 0.0)) > 0)
+        if (op in ("mul", "div") and value == 1) or (op in ("sub", "shl", "shr") and zero):
+            return a
+        if a.dtype in INTEGERS and op in ("add", "or", "xor") and value == 0:
+            return a
+    return node(op, dtype, args)
+
+
+def walk(roots: Iterable[Expr]) -> list[Expr]:
+    """All nodes below ``roots``, operands before what uses them, each once."""
+    out: list[Expr] = []
+    seen: set[int] = set()
+    stack = [(r, False) for r in reversed(list(roots))]
+    while stack:
+        at, done = stack.pop()
+        if done:
+            out.append(at)
+        elif id(at) not in seen:
+            seen.add(id(at))
+            stack.append((at, True))
+            stack.extend((a, False) for a in reversed(at.args) if id(a) not in seen)
+    return out

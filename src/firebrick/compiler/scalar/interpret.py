@@ -1,0 +1,157 @@
+"""The NumPy interpreter of scalar expressions: the meaning of each node, and the reference of every code generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from firebrick.compiler.scalar.expr import BITS, FLOATS, INTEGERS, SIGNED, Expr, walk
+
+Array = np.ndarray[Any, Any]
+
+
+def evaluate(roots: Sequence[Expr], operands: Sequence[Array], indices: Mapping[int, Array] | None = None) -> list[Array]:
+    """The values of expressions.
+
+    Args:
+        roots: Expressions.
+        operands: What ``load`` reads, arrays that broadcast together, of any dtype that casts to the load's.
+        indices: What ``index`` gives for each axis, int64.
+    """
+    values: dict[Expr, Array] = {}
+    with np.errstate(all="ignore"):
+        for e in walk(roots):
+            if e.op == "load":
+                assert isinstance(e.value, int)
+                values[e] = np.asarray(operands[e.value]).astype(e.dtype)
+            elif e.op == "index":
+                assert isinstance(e.value, int)
+                assert indices is not None
+                values[e] = indices[e.value]
+            elif e.op == "gather":
+                assert isinstance(e.value, int)
+                values[e] = operands[e.value].reshape(-1)[values[e.args[0]]].astype(e.dtype)
+            elif e.op == "const":
+                values[e] = np.asarray(e.value, e.dtype)
+            else:
+                values[e] = apply(e.op, e.dtype, [values[a] for a in e.args], e.value)
+    return [values[r] for r in roots]
+
+
+def apply(op: str, dtype: str, args: Sequence[Array], value: Any) -> Array:
+    """One node's value from those of its operands."""
+    with np.errstate(all="ignore"):
+        if op == "cast":
+            return _cast(args[0], dtype)
+        if op == "bounded":
+            size = int(value.split(":")[0])
+            return np.clip(np.where(args[0] < 0, args[0] + size, args[0]), 0, size - 1)
+        if op == "bitcast":
+            return np.ascontiguousarray(args[0]).view(dtype).reshape(args[0].shape)
+        if op == "call":
+            return np.asarray(_CALLS[value](*args))
+        if op == "reduce":
+            return np.asarray(_REDUCE[value](args[0], axis=-1, keepdims=True, dtype=dtype) if value in ("sum", "prod")
+                              else _REDUCE[value](args[0], axis=-1, keepdims=True))  # fmt: skip
+        if dtype in INTEGERS and op in _INTEGER:
+            return _INTEGER[op](*args)
+        return np.asarray(_PLAIN[op](*args)).astype(dtype, copy=False)
+
+
+def _cast(x: Array, dtype: str) -> Array:
+    if x.dtype.kind != "f" or dtype in FLOATS:
+        return np.asarray(x).astype(dtype)
+    info = np.iinfo(dtype)
+    low, high = float(info.min), 2.0 ** (BITS[dtype] - (dtype in SIGNED))
+    wide = x.astype(np.float64)
+    inside = (wide > low - 1) & (wide < high)
+    whole = np.trunc(np.where(inside, wide, 0.0)).astype(dtype)
+    return np.where(wide >= high, info.max, np.where(wide <= low, info.min, whole)).astype(dtype)
+
+
+def _divide(a: Array, b: Array) -> Array:
+    """Truncated quotient; 0 for a zero divisor."""
+    down = np.floor_divide(a, b)
+    up = (np.remainder(a, b) != 0) & ((a < 0) != (b < 0))
+    return np.asarray(np.where(b == 0, 0, down + up), a.dtype)
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    return np.asarray(np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b))), a.dtype)
+
+
+def _negative(a: Array) -> Array:
+    return np.asarray(np.subtract(np.zeros((), a.dtype), a), a.dtype)
+
+
+_INTEGER: dict[str, Callable[..., Array]] = {
+    "div": _divide, "rem": _remainder, "neg": _negative,
+    "shl": lambda a, b: np.asarray(np.left_shift(a, b)), "shr": lambda a, b: np.asarray(np.right_shift(a, b)),
+}  # fmt: skip
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b and what its rounding lost. Source: Knuth, The Art of Computer Programming, volume 2, 4.2.2."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def _split(a: Array) -> tuple[Array, Array]:
+    t = a * 134217729.0
+    high = t - (t - a)
+    return high, a - high
+
+
+def _odd(s: Array, lost: Array) -> Array:
+    """s + lost rounded to the neighbour with an odd last bit, unless it is exact."""
+    bits = s.view(np.int64)
+    away = np.where((lost > 0) == (s > 0), 1, -1)
+    move = (lost != 0) & (bits & 1 == 0) & np.isfinite(s)
+    return np.where(move, (bits + np.where(move, away, 0)).view(np.float64), s)
+
+
+def fused(a: Array, b: Array, c: Array) -> Array:
+    """a · b + c with one rounding; of float64 away from overflow and underflow of a · b's rounding error.
+
+    Source: Boldo, Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd",
+    IEEE Transactions on Computers 57, 2008.
+    """
+    a, b, c = np.broadcast_arrays(a, b, c)
+    dtype = a.dtype
+    x, y, z = (np.array(v, np.float64) for v in (a, b, c))
+    product = x * y
+    if dtype == np.float32:  # the product is exact in float64
+        s, lost = _two_sum(product, z)
+        out = _odd(s, lost)
+    else:
+        (xh, xl), (yh, yl) = _split(x), _split(y)
+        low = ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
+        th, tl = _two_sum(z, low)
+        vh, vl = _two_sum(product, th)
+        out = vh + _odd(*_two_sum(tl, vl))
+    plain = product + z
+    return np.asarray(np.where(np.isfinite(out) & (out != 0), out, plain)).astype(dtype)
+
+
+def _scaled(a: Array, n: Array) -> Array:
+    whole = np.where(np.isnan(n), 0, n).astype(np.int64)
+    return np.asarray(np.where(np.isnan(n), n, np.ldexp(a, whole)))
+
+
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "scale": _scaled,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "fma": fused,
+    "min": np.minimum, "max": np.maximum, "abs": np.abs, "sqrt": np.sqrt, "copysign": np.copysign, "floor": np.floor,
+    "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "not": np.bitwise_not, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "select": np.where, "rarely": np.where,
+}  # fmt: skip
+_CALLS: dict[str, Callable[..., Any]] = {
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
+    "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "atan2": np.arctan2, "hypot": np.hypot,
+    "pow": np.power, "fmod": np.fmod,
+}  # fmt: skip
+_REDUCE: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}

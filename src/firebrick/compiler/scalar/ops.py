@@ -1,0 +1,182 @@
+"""What the op table's elementwise entries are as scalar expressions, with the table's edge rules.
+
+Half precision comes in as float32 and is rounded where a result is stored, not between fused operations; a cast to half
+precision does round. Complex numbers and 8-bit floats have no scalar expressions, nor has an op that reads other elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from firebrick.compiler.scalar import math, periodic
+from firebrick.compiler.scalar.expr import (
+    FLOATS,
+    SIGNED,
+    Expr,
+    absolute,
+    binary,
+    bitcast,
+    call,
+    cast,
+    const,
+    copysign,
+    eq,
+    fma,
+    maximum,
+    minimum,
+    ne,
+    rarely,
+    select,
+    sqrt,
+    unary,
+)
+from firebrick.compiler.scalar.power import power
+from firebrick.compiler.scalar.storage import HALVES, STORAGE, rounded
+
+Rule = Callable[..., Expr]
+
+
+def expression(op: str, args: Sequence[Expr], params: Mapping[str, Any] | None = None) -> Expr:
+    """An op's result for one element.
+
+    Args:
+        op: Name of an entry that ``supports`` knows.
+        args: The operands' elements, of one dtype where the entry promotes them together.
+        params: The entry's parameters.
+
+    Raises:
+        KeyError: The op has no expression.
+    """
+    return RULES[op](*args, **(params or {}))
+
+
+def supports(op: str, dtypes: Sequence[str], params: Mapping[str, Any] | None = None) -> bool:
+    """Whether an op with operands of these dtypes (names in storage) has an expression."""
+    names = [*dtypes, *(v.name for v in (params or {}).values() if hasattr(v, "itemsize") and hasattr(v, "name"))]
+    return op in RULES and all(d in STORAGE for d in names)
+
+
+def _floating(x: Expr) -> bool:
+    return x.dtype in FLOATS
+
+
+def _divide_down(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Quotient rounded towards -∞, and a - b · quotient with the sign of b."""
+    if not _floating(a):
+        q, r = binary("div", a, b), binary("rem", a, b)
+        if a.dtype not in SIGNED:
+            return q, r
+        off = ne(r, 0) & ((r ^ b) < 0)
+        return select(off, q - 1, q), select(off, r + b, r)
+    # a quotient just below a whole number may round up to it, which the remainder's sign shows
+    q = unary("floor", a / b)
+    r = fma(-q, b, a)
+    low = ne(r, 0.0) & ne(r < 0.0, b < 0.0)
+    near_q, near_r = select(low, q - 1.0, q), copysign(select(low, r + b, r), b)
+    # large quotients, infinities and zero divisors: by the library's exact remainder
+    wide_a, wide_b = cast(a, "float64"), cast(b, "float64")
+    rest = call("fmod", wide_a, wide_b)
+    whole = unary("rint", (wide_a - rest) / wide_b)
+    off = ne(rest, 0.0) & ne(rest < 0.0, wide_b < 0.0)
+    far_q = select(eq(wide_b, 0.0), wide_a / wide_b, select(off, whole - 1.0, whole))
+    far_r = copysign(select(off, rest + wide_b, rest), wide_b)
+    rare = ~(absolute(q) < 2.0 ** (math.FORMATS[a.dtype].places - 1)) | ~(absolute(b) < math.INFINITY)
+    return rarely(rare, cast(far_q, a.dtype), near_q), rarely(rare, cast(far_r, a.dtype), near_r)
+
+
+def _plain(op: str) -> Rule:
+    return lambda x1, x2: binary(op, x1, x2)
+
+
+def _swapped(op: str) -> Rule:
+    return lambda x1, x2: binary(op, x2, x1)
+
+
+def _rounding(op: str) -> Rule:
+    return lambda x: unary(op, x) if _floating(x) else x
+
+
+def _library(name: str) -> Rule:
+    """By the C library, in float64."""
+
+    def rule(*xs: Expr) -> Expr:
+        return cast(call(name, *(cast(x, "float64") for x in xs)), xs[0].dtype)
+
+    return rule
+
+
+def _sign(x: Expr) -> Expr:
+    one, zero = const(1, x.dtype), const(0, x.dtype)
+    if x.dtype not in SIGNED and not _floating(x):
+        return select(eq(x, 0), zero, one)
+    out = select(x > 0, one, select(x < 0, const(-1, x.dtype), zero))
+    return select(ne(x, x), x, out) if _floating(x) else out
+
+
+def _cast(x: Expr, *, dtype: Any) -> Expr:
+    name = dtype if isinstance(dtype, str) else dtype.name
+    return rounded(cast(x, "float32"), name) if name in HALVES else cast(x, name)
+
+
+def _relu(x: Expr) -> Expr:
+    return maximum(x, 0) if x.dtype not in ("uint8", "uint16", "uint32", "uint64") else x
+
+
+def _test(float_rule: Callable[[Expr], Expr], other: bool) -> Rule:
+    return lambda x: float_rule(x) if _floating(x) else const(other, "bool")
+
+
+RULES: dict[str, Rule] = {
+    "add": _plain("add"), "subtract": _plain("sub"), "multiply": _plain("mul"), "divide": _plain("div"),
+    "floor_divide": lambda x1, x2: _divide_down(x1, x2)[0], "remainder": lambda x1, x2: _divide_down(x1, x2)[1],
+    "pow": power, "maximum": maximum, "minimum": minimum,
+    "negative": lambda x: -x, "abs": absolute, "sign": _sign, "relu": _relu,
+    "floor": _rounding("floor"), "ceil": _rounding("ceil"), "trunc": _rounding("trunc"), "round": _rounding("rint"),
+    "isnan": _test(lambda x: ne(x, x), False), "isinf": _test(lambda x: eq(absolute(x), math.INFINITY), False),
+    "isfinite": _test(lambda x: absolute(x) < math.INFINITY, True),
+    "equal": eq, "not_equal": ne, "less": _plain("lt"), "less_equal": _plain("le"), "greater": _plain("gt"),
+    "greater_equal": _plain("ge"),
+    "logical_and": _plain("and"), "logical_or": _plain("or"), "logical_xor": _plain("xor"), "logical_not": lambda x: ~x,
+    "bitwise_and": _plain("and"), "bitwise_or": _plain("or"), "bitwise_xor": _plain("xor"), "bitwise_invert": lambda x: ~x,
+    "bitwise_left_shift": _plain("shl"), "bitwise_right_shift": _plain("shr"),
+    "copysign": copysign, "where": select, "clip": lambda x, low, high: minimum(maximum(x, low), high), "cast": _cast,
+    "exp": math.exp, "expm1": math.expm1, "log": math.log, "log2": math.log2, "log10": math.log10, "log1p": math.log1p,
+    "sqrt": sqrt, "sigmoid": math.sigmoid, "tanh": math.tanh, "erf": math.erf, "gelu": math.gelu,
+    "gelu_gradient": math.gelu_gradient, "logaddexp": math.logaddexp, "sinh": math.sinh, "cosh": math.cosh,
+    "sin": periodic.sin, "cos": periodic.cos, "tan": periodic.tan, "hypot": math.hypot,
+    "asin": _library("asin"), "acos": _library("acos"), "atan": _library("atan"), "atan2": _library("atan2"),
+    "asinh": _library("asinh"), "acosh": _library("acosh"), "atanh": _library("atanh"),
+}  # fmt: skip
+"""Name of an entry → (operands' elements, **parameters) → the result's element."""
+
+
+_M0, _M1, _W0, _W1 = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
+
+
+def random_bits(key: Sequence[Expr], position: Expr) -> Expr:
+    """Word ``position`` (int64) of a Philox4x32-10 stream, uint32; ``key`` is its four uint32 words.
+
+    Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+    """
+    place = bitcast(position, "uint64")
+    block = place >> 2
+    c = [cast(block, "uint32"), cast(block >> 32, "uint32"), key[2], key[3]]
+    k0, k1 = key[0], key[1]
+    for _ in range(10):
+        p0, p1 = cast(c[0], "uint64") * _M0, cast(c[2], "uint64") * _M1
+        c = [
+            cast(p1 >> 32, "uint32") ^ c[1] ^ k0, cast(p1, "uint32"),
+            cast(p0 >> 32, "uint32") ^ c[3] ^ k1, cast(p0, "uint32"),
+        ]  # fmt: skip
+        k0, k1 = k0 + _W0, k1 + _W1
+    word = cast(place & 3, "uint32")
+    return select(eq(word & 2, 0), select(eq(word & 1, 0), c[0], c[1]), select(eq(word & 1, 0), c[2], c[3]))
+
+
+def random_uniform(key: Sequence[Expr], position: Expr, dtype: str) -> Expr:
+    """Number ``position`` (int64) of a stream of uniform numbers in [0, 1), float32 or float64."""
+    if dtype == "float32":
+        return cast(random_bits(key, position) >> 8, "float32") * 2.0**-24
+    high, low = (cast(random_bits(key, position * 2 + i), "uint64") for i in (0, 1))
+    return cast((high >> 5) * (1 << 26) + (low >> 6), "float64") * 2.0**-53

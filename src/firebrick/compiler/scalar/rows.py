@@ -1,0 +1,119 @@
+"""The op table's row entries as expressions with ``reduce`` nodes, of operands' elements along the innermost axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from firebrick.compiler.scalar import math
+from firebrick.compiler.scalar.expr import Expr, cast, const, eq, ne, reduce, select, sqrt
+
+
+def total(x: Expr) -> Expr:
+    """Σ x."""
+    return reduce("sum", x)
+
+
+def average(x: Expr, count: int) -> Expr:
+    """Σ x / count."""
+    return reduce("sum", x) / float(count)
+
+
+def every(x: Expr) -> Expr:
+    """Whether bool x holds for all of the row."""
+    return ne(reduce("min", cast(x, "uint8")), 0)
+
+
+def some(x: Expr) -> Expr:
+    """Whether bool x holds for any of the row."""
+    return ne(reduce("max", cast(x, "uint8")), 0)
+
+
+def _shifted(x: Expr) -> tuple[Expr, Expr]:
+    """x - max x, and the sum of its exponentials."""
+    centred = x - reduce("max", x)
+    return centred, reduce("sum", math.exp(centred))
+
+
+def softmax(x: Expr) -> Expr:
+    """exp(x) / Σ exp(x)."""
+    centred, scale = _shifted(x)
+    return math.exp(centred) * (1.0 / scale)
+
+
+def log_softmax(x: Expr) -> Expr:
+    """x - log Σ exp(x)."""
+    centred, scale = _shifted(x)
+    return centred - math.log(scale)
+
+
+def softmax_gradient(g: Expr, y: Expr) -> Expr:
+    """y · (g - Σ g · y), of softmax's result y."""
+    return y * (g - reduce("sum", g * y))
+
+
+def log_softmax_gradient(g: Expr, y: Expr) -> Expr:
+    """g - exp(y) · Σ g, of log-softmax's result y."""
+    return g - math.exp(y) * reduce("sum", g)
+
+
+def statistics(x: Expr, count: int) -> tuple[Expr, Expr]:
+    """The mean, and the biased variance, in two passes."""
+    mean = average(x, count)
+    centred = x - mean
+    return mean, average(centred * centred, count)
+
+
+def layer_norm(x: Expr, weight: Expr, bias: Expr, count: int, eps: float) -> Expr:
+    """(x - mean) / √(variance + eps) · weight + bias."""
+    mean, variance = statistics(x, count)
+    return (x - mean) * (1.0 / sqrt(variance + eps)) * weight + bias
+
+
+def standardized(x: Expr, count: int, eps: float) -> tuple[Expr, Expr]:
+    """(x - mean) · i, and i = 1 / √(variance + eps)."""
+    mean, variance = statistics(x, count)
+    inverse = 1.0 / sqrt(variance + eps)
+    return (x - mean) * inverse, inverse
+
+
+def layer_norm_gradient(g: Expr, x: Expr, weight: Expr, count: int, eps: float) -> Expr:
+    """The cotangent of layer norm's x: (u - mean u - h · mean(u · h)) · i with u = g · weight and h the standardized x."""
+    h, inverse = standardized(x, count, eps)
+    u = g * weight
+    return (u - average(u, count) - h * average(u * h, count)) * inverse
+
+
+def rms_norm(x: Expr, weight: Expr, count: int, eps: float) -> Expr:
+    """x / √(mean x² + eps) · weight."""
+    return x * (1.0 / sqrt(average(x * x, count) + eps)) * weight
+
+
+def rms_norm_gradient(g: Expr, x: Expr, weight: Expr, count: int, eps: float) -> Expr:
+    """The cotangent of RMS norm's x."""
+    inverse = 1.0 / sqrt(average(x * x, count) + eps)
+    u = g * weight
+    return (u - x * (average(u * x, count) * inverse * inverse)) * inverse
+
+
+def cross_entropy(x: Expr, label: Expr, position: Expr) -> Expr:
+    """-log softmax(x) at ``label``: one value a row; ``position`` is the index along it, of the label's dtype."""
+    centred, scale = _shifted(x)
+    return math.log(scale) - reduce("sum", select(eq(position, label), centred, 0.0))
+
+
+def cross_entropy_gradient(g: Expr, x: Expr, label: Expr, position: Expr) -> Expr:
+    """The cotangent of x for the row's cotangent g: g · (softmax(x) - 1 at the label)."""
+    centred, scale = _shifted(x)
+    return g * (math.exp(centred) * (1.0 / scale) - select(eq(position, label), const(1.0, x.dtype), 0.0))
+
+
+REDUCTIONS: dict[str, Callable[[Expr, int], Expr]] = {
+    "sum": lambda x, count: total(x),
+    "mean": average,
+    "prod": lambda x, count: reduce("prod", x),
+    "max": lambda x, count: reduce("max", x),
+    "min": lambda x, count: reduce("min", x),
+    "all": lambda x, count: every(x),
+    "any": lambda x, count: some(x),
+}
+"""Name of an entry → (element, elements in the row) → its value for the row."""

@@ -1,0 +1,211 @@
+"""Accuracy of the scalar IR's mathematics, compiled and interpreted, over all magnitudes and at special values."""
+
+from __future__ import annotations
+
+import math as cmath
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from native_kernels import run_map, widths
+
+from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.scalar import evaluate, math, periodic
+from firebrick.compiler.scalar.expr import Expr, load
+from firebrick.compiler.scalar.power import power
+
+mpmath = pytest.importorskip("mpmath")
+Array = np.ndarray[Any, Any]
+
+# name → (expression, mpmath's function of a number, limit in units of the last place)
+FUNCTIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Any], Any], float]] = {
+    "exp": (math.exp, mpmath.exp, 1.0),
+    "exp2": (math.exp2, lambda x: mpmath.mpf(2) ** x, 1.0),
+    "expm1": (math.expm1, mpmath.expm1, 2.0),
+    "log": (math.log, mpmath.log, 1.5),
+    "log1p": (math.log1p, mpmath.log1p, 1.5),
+    "log2": (math.log2, lambda x: mpmath.log(x, 2), 1.5),
+    "log10": (math.log10, mpmath.log10, 1.5),
+    "tanh": (math.tanh, mpmath.tanh, 1.5),
+    "sinh": (math.sinh, mpmath.sinh, 2.0),
+    "cosh": (math.cosh, mpmath.cosh, 1.5),
+    "sigmoid": (math.sigmoid, lambda x: 1 / (1 + mpmath.exp(-x)), 2.0),
+    "erf": (math.erf, mpmath.erf, 1.5),
+    "rsqrt": (math.rsqrt, lambda x: 1 / mpmath.sqrt(x), 1.5),
+    "sin": (periodic.sin, mpmath.sin, 2.0),
+    "cos": (periodic.cos, mpmath.cos, 2.0),
+    "tan": (periodic.tan, mpmath.tan, 3.0),
+}
+POSITIVE = {"log", "log2", "log10", "rsqrt"}
+DTYPES = ("float32", "float64")
+
+
+def operands(name: str, dtype: str, count: int) -> Array:
+    """Numbers of all magnitudes, and many where functions change."""
+    rng = np.random.default_rng(17)
+    word = np.uint32 if dtype == "float32" else np.uint64
+    bits = rng.integers(0, np.iinfo(word).max, count, dtype=word).view(dtype)
+    parts = [bits, rng.uniform(-90, 90, count), rng.uniform(-2, 2, count), rng.normal(size=count) * 1e-4]
+    if dtype == "float64":
+        parts.append(rng.uniform(-745, 710, count))
+    x = np.concatenate([np.asarray(p, dtype) for p in parts])
+    x = x[np.isfinite(x)]
+    x = np.abs(x[x != 0]) if name in POSITIVE else x
+    return x[x > -1] if name == "log1p" else x
+
+
+def exact(f: Callable[[Any], Any], x: Array) -> list[Any]:
+    """f at each number, to 40 digits beyond what the result cancels."""
+    with mpmath.workprec(160):
+        return [f(mpmath.mpf(float(v))) for v in x]
+
+
+def units(got: Array, want: list[Any]) -> Array:
+    """Errors in units of the last place of the exact results; beyond the largest number the limit is infinity."""
+    info = np.finfo(got.dtype)
+    out = np.empty(len(want))
+    with mpmath.workprec(160):
+        top = mpmath.mpf(float(info.max)) * (1 + mpmath.mpf(2) ** (-info.nmant - 2))
+        for i, (a, b) in enumerate(zip(got.tolist(), want, strict=True)):
+            if abs(b) >= top:
+                out[i] = 0.0 if a == float(mpmath.sign(b)) * np.inf else np.inf
+                continue
+            place = max(mpmath.frexp(b)[1] - info.nmant - 1, info.minexp - info.nmant) if b else info.minexp - info.nmant
+            out[i] = float(abs(mpmath.mpf(a) - b) / mpmath.mpf(2) ** place) if np.isfinite(a) else np.inf
+    return out
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_errors_stay_within_two_units_of_the_last_place(name: str, dtype: str) -> None:
+    function, reference, limit = FUNCTIONS[name]
+    x = operands(name, dtype, 300)
+    e = function(load(0, dtype))
+    error = units(run_map(e, [x], x.shape, dtype, Target.host()), exact(reference, x))
+    worst = int(np.argmax(error))
+    assert error[worst] <= limit, (x[worst], error[worst])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gelu_is_within_two_units_of_its_operand_and_five_of_itself(dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    end = 12 if dtype == "float32" else 36
+    x = np.concatenate([rng.uniform(-end, 6, 1000), rng.normal(size=200) * 1e-3]).astype(dtype)
+    want = exact(lambda v: v * mpmath.erfc(-v / mpmath.sqrt(2)) / 2, x)
+    got = run_map(math.gelu(load(0, dtype)), [x], x.shape, dtype, Target.host())
+    assert units(got, want).max() <= 5
+    by_operand = [abs(float(mpmath.mpf(float(a)) - b)) for a, b in zip(got, want, strict=True)]
+    assert (np.asarray(by_operand) <= 2 * np.finfo(dtype).eps * np.abs(x)).all()
+
+
+@pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_special_values_and_signs_of_zeros(name: str, dtype: str, target: Target) -> None:
+    info = np.finfo(dtype)
+    tiny = info.smallest_subnormal
+    x = np.array([0.0, -0.0, tiny, -tiny, np.inf, -np.inf, np.nan, -1.0, 1.0, -2.0, info.max, -info.max], dtype)
+    plain = {
+        "sigmoid": lambda v: np.asarray([0.5 if v0 == 0 else 1 / (1 + np.exp(-v0)) for v0 in v]),
+        "rsqrt": lambda v: 1 / np.sqrt(v),
+        "erf": lambda v: np.asarray([cmath.erf(v0) for v0 in v]),
+    }
+    with np.errstate(all="ignore"):
+        want = (plain.get(name) or getattr(np, name))(x.astype(np.longdouble if name not in ("sin", "cos", "tan") else dtype))
+        want = np.asarray(want).astype(dtype)
+    got = run_map(FUNCTIONS[name][0](load(0, dtype)), [x], x.shape, dtype, target)
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    close = np.isfinite(want)
+    assert np.array_equal(got[~close & ~np.isnan(want)], want[~close & ~np.isnan(want)])
+    assert np.allclose(got[close], want[close], rtol=4 * info.eps, atol=2 * float(tiny))
+    zero = (want == 0) & (got == 0)
+    assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "expm1", "log1p", "erf", "gelu"])
+def test_all_float32_bit_patterns_by_stride(name: str) -> None:
+    x = np.arange(0, 2**32, 40009, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    fine = {
+        "sigmoid": lambda v: np.where(v >= 0, 1, np.exp(-np.abs(v))) / (1 + np.exp(-np.abs(v))),
+        "erf": lambda v: np.frompyfunc(cmath.erf, 1, 1)(v).astype(np.float64),
+        "gelu": lambda v: v * 0.5 * np.frompyfunc(cmath.erfc, 1, 1)(-v * 0.5**0.5).astype(np.float64),
+    }
+    function: Any = getattr(math, name)
+    got = run_map(function(load(0, "float32")), [x], x.shape, np.float32, Target.host())
+    with np.errstate(all="ignore"):
+        want = (fine.get(name) or getattr(np, name))(x.astype(np.float64))
+        rounded = want.astype(np.float32)
+        spacing = np.spacing(np.abs(np.where(np.isfinite(rounded), rounded, 1)))
+        error = np.abs(got.astype(np.float64) - want) / spacing
+    same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+    if name == "gelu":  # where it vanishes, relative to the operand
+        error = np.where(np.abs(want) < 1e-30, 0.0, error)
+    assert np.where(same, 0.0, error).max() <= (5 if name == "gelu" else 2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_powers_and_their_special_cases(dtype: str) -> None:
+    rng = np.random.default_rng(23)
+    base = np.exp(rng.uniform(-60, 60, 600)).astype(dtype)
+    most = 88 if dtype == "float32" else 700
+    to = (rng.uniform(-most, most, 600) / np.log(base)).astype(dtype)
+    near = (1 + rng.normal(size=300) * 1e-2).astype(dtype)
+    far = (rng.uniform(-most, most, 300) / np.log(near)).astype(dtype)
+    x, y = np.concatenate([base, near]), np.concatenate([to, far])
+    e = power(load(0, dtype), load(1, dtype))
+    got = run_map(e, [x, y], x.shape, dtype, Target.host())
+    with mpmath.workprec(200):
+        want = [mpmath.mpf(float(a)) ** mpmath.mpf(float(b)) for a, b in zip(x, y, strict=True)]
+    assert units(got, want).max() <= 1.2
+    s = np.array([0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, 1e30, -1e30, np.inf, -np.inf, np.nan, 2**25 + 2], dtype)
+    a, b = (np.ascontiguousarray(v.ravel()) for v in np.meshgrid(s, s))
+    with np.errstate(all="ignore"):
+        plain = np.power(a, b)
+    for result in (run_map(e, [a, b], a.shape, dtype, Target.host()), evaluate([e], [a, b])[0]):
+        assert np.allclose(result, plain, rtol=4 * np.finfo(dtype).eps, equal_nan=True)
+        zero = plain == 0
+        assert np.array_equal(np.signbit(result[zero]), np.signbit(plain[zero]))
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_large_float32_angles_are_reduced_exactly(name: str) -> None:
+    rng = np.random.default_rng(2)
+    x = np.concatenate([rng.uniform(-1, 1, 400) * 2.0 ** rng.uniform(10, 127, 400), [3.4e38, 65536.0, 16367173 * 2.0**72]])
+    x = x.astype(np.float32)  # the last is the float32 closest to a multiple of π/2
+    with mpmath.workprec(400):
+        want = [getattr(mpmath, name)(mpmath.mpf(float(v))) for v in x]
+    got = run_map(FUNCTIONS[name][0](load(0, "float32")), [x], x.shape, np.float32, Target.host())
+    assert units(got, want).max() <= 2
+
+
+# a float32 tangent is computed in float64, whose fused products the interpreter does not have exactly near denormals
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - {"tan"}))
+def test_the_interpreter_gives_the_compiled_bits(name: str) -> None:
+    x = operands(name, "float32", 500)
+    e = FUNCTIONS[name][0](load(0, "float32"))
+    got = run_map(e, [x], x.shape, np.float32, Target.host())
+    assert np.array_equal(evaluate([e], [x])[0], got, equal_nan=True)
+    for narrower in widths():
+        again = run_map(e, [x], x.shape, np.float32, narrower)
+        if narrower.fma:
+            assert np.array_equal(again, got, equal_nan=True)
+
+
+def test_the_coefficients_are_what_their_derivation_gives() -> None:
+    import importlib.util
+    from pathlib import Path
+
+    from firebrick.compiler.scalar import coefficients as kept
+
+    spec = importlib.util.spec_from_file_location("derive", Path(__file__).with_name("derive_coefficients.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    derive = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(derive)
+    with mpmath.workdps(60):
+        for (name, dtype), row in kept.TABLE.items():
+            assert derive.coefficients(name, dtype) == list(row), (name, dtype)
+        for (name, dtype), parts in kept.NUMBERS.items():
+            assert derive.split(derive.NUMBERS[name], dtype) == list(parts)
+        assert derive.two_over_pi(len(kept.TWO_OVER_PI)) == list(kept.TWO_OVER_PI)
