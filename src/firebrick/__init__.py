@@ -444,6 +444,7 @@ __all__ = [
     "complex128",
     "complex64",
     "concat",
+    "cond",
     "config",
     "conj",
     "conv1d",
@@ -649,6 +650,7 @@ __all__ = [
     "scaled_dot_product_attention",
     "scatter",
     "scatter_add",
+    "scan",
     "searchsorted",
     "selu",
     "set_default_device",
@@ -713,6 +715,7 @@ __all__ = [
     "vjp",
     "vstack",
     "where",
+    "while_loop",
     "zeros",
     "zeros_like",
 ]

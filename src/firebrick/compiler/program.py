@@ -199,7 +199,8 @@ def choose(engine: Engine, graph: Graph, device: Device | None) -> list[Kernel |
             kernels.append(None)
             continue
         if n.op.control is not None:
-            kernels.append(call(n.op.control(engine, n.params, device), len(n.inputs), {}))
+            control = n.op.control(engine, n.params, device)
+            kernels.append(call(control, len(n.inputs), {}, scratch=getattr(control, "scratch", 0)))
             continue
         operands = tuple(avals[i] for i in n.inputs)
         kernels.append(engine.kernel(n.op, operands, n.params, n.avals, device, tuple(known.get(i) for i in n.inputs)))

@@ -10,15 +10,16 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass
 from functools import update_wrapper
 from itertools import count
 from threading import Lock, RLock
 from time import perf_counter
-from types import MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import ref
 
@@ -37,12 +38,14 @@ from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.call import Linear, Pulled, pull, split
 from firebrick.graph.call import call as call_tracked
-from firebrick.graph.lines import user_line
+from firebrick.graph.lines import user_frame, user_line
 from firebrick.graph.passes import optimize
+from firebrick.graph.passes.dead import without_inputs
 from firebrick.graph.program import Program
-from firebrick.graph.trace import Trace, Traced, current, tracing
+from firebrick.graph.trace import Trace, Traced, alone, current, tracing
 from firebrick.graph.walk import _PLAIN, Same, Walk, differences, foreign_numbers, plain_key
-from firebrick.ir import Graph, Node
+from firebrick.ir import Graph
+from firebrick.ir.nested import nodes_in
 
 KEPT = 64  # graphs of one function
 WARNED = 8  # graphs after which a warning explains them
@@ -126,8 +129,8 @@ class _Flat:
 class _Results:
     """How the results of a traced function are made again from the storages of a run."""
 
-    def __init__(self, trace: Trace, handles: dict[int, int], numbers: dict[int, int]) -> None:
-        self.trace, self.handles = trace, handles
+    def __init__(self, trace: Trace, handles: dict[int, int], known: Container[int]) -> None:
+        self.trace, self.handles, self.known = trace, handles, known
         self.values: list[int] = []
         self.tracked: dict[int, Tensor] = {}
         self._slots: dict[tuple[int, bool], int] = {}
@@ -172,8 +175,20 @@ class _Results:
         if isinstance(v, (list, tuple)):
             return "sequence", type(v), [self.recipe(i) for i in v]
         if isinstance(v, dict):
-            return "dict", type(v), [(k, self.recipe(i)) for k, i in v.items()]
+            return "dict", _emptied(v), [(k, self.recipe(i)) for k, i in v.items()]
+        space = getattr(v, "__dict__", None)
+        if type(space) is dict and id(v) not in self.known and not isinstance(v, (FunctionType, ModuleType, type)):
+            return "object", copy(v), [(k, self.recipe(i)) for k, i in space.items()]
         return "plain", v
+
+
+def _emptied(v: dict[Any, Any]) -> dict[Any, Any] | None:
+    """A dict of a class of its own without its items; None for a plain one."""
+    if type(v) is dict:
+        return None
+    made = copy(v)
+    made.clear()
+    return made
 
 
 def _shown(storage: Storage, program: Program, slot: int) -> Tensor:
@@ -202,7 +217,15 @@ def _rebuild(recipe: tuple[Any, ...], made: Callable[[int], Tensor], call: _Call
         return recipe[1](*parts) if hasattr(recipe[1], "_fields") else recipe[1](parts)
     if kind == "dict":
         built = [(k, _rebuild(r, made, call, new)) for k, r in recipe[2]]
-        return dict(built) if recipe[1] is dict else recipe[1](built)
+        if recipe[1] is None:
+            return dict(built)
+        again = copy(recipe[1])
+        again.update(built)
+        return again
+    if kind == "object":
+        again = copy(recipe[1])
+        again.__dict__.update([(k, _rebuild(r, made, call, new)) for k, r in recipe[2]])
+        return again
     if kind == "gradients":
         return Gradients.of([(call.handles[at], _rebuild(r, made, call, new)) for at, r in recipe[1]])
     return recipe[1]
@@ -290,10 +313,20 @@ class Jit:
             return self.fn(*args, **kwargs)
         if kwargs:
             args, kwargs = self._ordered(args, kwargs)
+        traces = hooks.traces
         flat = _Flat()
         spec = self._spec(flat, args, kwargs)
         walk = self._walk(flat.objects)
         key = self._key(spec, flat, walk)
+        while hooks.tracing or hooks.traces != traces:  # another thread's trace may have had some of the tensors
+            traces, before = hooks.traces, key
+            check_present([*flat.tensors, *walk.tensors])
+            flat = _Flat()
+            spec = self._spec(flat, args, kwargs)
+            walk = self._walk(flat.objects)
+            key = self._key(spec, flat, walk)
+            if key == before:
+                break
         entry = self._entries.get(key)
         if entry is None:
             entry, walk = self._missing(key, args, kwargs, walk)
@@ -304,8 +337,6 @@ class Jit:
                 pass
         handles = [*flat.tensors, *walk.tensors]
         given = [*flat.numbers, *walk.streams] if walk.streams else flat.numbers
-        if hooks.tracing:
-            check_present(handles)
         program = entry.program
         if entry.linear is not None:
             tensors = call_tracked(program, entry.linear, handles, given)
@@ -337,33 +368,45 @@ class Jit:
         parts: list[Any] = []
         for i, v in enumerate(args):
             name = names[i] if i < len(names) else f"args[{i}]"
-            parts.append(self._fixed(name, v) if name in static else flat.key(name, v, self.name))
+            parts.append(self._fixed(flat, name, v) if name in static else flat.key(name, v, self.name))
         for name in sorted(kwargs) if kwargs else ():
             v = kwargs[name]
-            parts.append((name, self._fixed(name, v) if name in static else flat.key(name, v, self.name)))
+            parts.append((name, self._fixed(flat, name, v) if name in static else flat.key(name, v, self.name)))
         return tuple(parts)
 
-    def _fixed(self, name: str, v: Any) -> Any:
-        key = plain_key(v)
+    def _fixed(self, flat: _Flat, name: str, v: Any) -> Any:
+        """The key of a static argument: its value; what an object holds is walked through as that of any other."""
         try:
-            hash(key)
+            hash(v)
         except TypeError:
             raise OperandError(
                 f"{self.name}: a static argument is hashable",
                 f"{name}: {type(v).__name__}",
                 "pass a tuple for a list, or take it out of static_argnames",
             ) from None
-        return ("static", *key)
+        if isinstance(v, _PLAIN):
+            part: Any = plain_key(v)
+            said = f"static {v!r}"
+        elif isinstance(v, (tuple, frozenset)):
+            items = list(v) if isinstance(v, tuple) else sorted(v, key=repr)
+            return ("static", type(v), *(self._fixed(flat, f"{name}[{i}]", item) for i, item in enumerate(items)))
+        else:
+            flat.objects.append((name, v))
+            part, said = type(v), f"static {type(v).__name__}"
+        if flat.named is not None:
+            flat.named.append((name, said))
+        return "static", part
 
     def _walk(self, objects: list[tuple[str, Any]]) -> Walk:
         where = tuple([id(v) for _, v in objects])
         walk = self._walks.get(where)
-        if walk is not None and all([a[1] is b[1] for a, b in zip(walk.roots[1:], objects, strict=True)]) and walk.fresh():
+        if walk is not None and walk.of(objects) and walk.fresh():
             return walk
         return self._look(objects, where)
 
     def _look(self, objects: list[tuple[str, Any]], where: tuple[int, ...]) -> Walk:
         walk = Walk([(self.name, self.fn), *objects])
+        walk.let_go(self._forgets(where))
         with self._lock:
             number = self._numbers.get(walk.key)
             walk.number = self._numbers[walk.key] = next(self._next) if number is None else number
@@ -374,6 +417,17 @@ class Jit:
             if len(self._walks) > KEPT:
                 self._walks.popitem(last=False)
         return walk
+
+    def _forgets(self, where: tuple[int, ...]) -> Callable[[Any], None]:
+        """What drops a walk when an argument that it began from is gone."""
+        jit = ref(self)
+
+        def gone(_: Any) -> None:
+            known = jit()
+            if known is not None:
+                known._walks.pop(where, None)
+
+        return gone
 
     @staticmethod
     def _ties(tensors: list[Tensor], walk: Walk) -> tuple[int, ...]:
@@ -387,21 +441,26 @@ class Jit:
     # tracing
 
     def _missing(self, key: Any, args: Any, kwargs: Any, walk: Walk) -> tuple[Entry, Walk]:
+        first = key
+        named: list[tuple[str, str]] = []
+        flat = _Flat(named)
+        spec = self._spec(flat, args, kwargs)
         with self._lock:
             lock = self._locks.setdefault(key, Lock())
-        with lock:
+        with lock, alone():
+            if not walk.fresh():  # while another thread traced it, state has begun
+                walk = self._walk(flat.objects)
+                key = self._key(spec, flat, walk)
             found = self._entries.get(key)
             if found is not None:
                 return found, walk
             started = perf_counter()
-            named: list[tuple[str, str]] = []
-            flat = _Flat(named)
-            self._spec(flat, args, kwargs)
-            entry, walk = self._traced(args, kwargs, flat, walk, key[3], key[4])
-            if entry.program.graph.nodes:
-                entry.program.executable()
+            try:
+                entry, walk = self._traced(args, kwargs, flat, walk, key[3], key[4])
+            finally:
+                with self._lock:
+                    self._locks.pop(first, None)
             entry.program.seconds = perf_counter() - started
-            first = key
             key = (key[0], walk.number, key[2], key[3], key[4])
             with self._lock:
                 reason = self._reason(entry)
@@ -409,7 +468,6 @@ class Jit:
                 self._entries[key] = entry
                 if len(self._entries) > KEPT:
                     self._entries.popitem(last=False)
-                self._locks.pop(first, None)
             event = Recompile(self.name, reason, entry.program.seconds, user_line())
             _events.append((ref(self), event))
             for told in list(counted):
@@ -422,7 +480,15 @@ class Jit:
     def _traced(
         self, args: Any, kwargs: Any, flat: _Flat, walk: Walk, tracked: tuple[int, ...], ambient: tuple[Any, ...]
     ) -> tuple[Entry, Walk]:
-        around = Walk([*walk.roots, ("arguments", [args, kwargs])])  # also the containers among the arguments
+        numbers: list[Weak] = []
+        built = [
+            self._argument(self._positional[i] if i < len(self._positional) else f"args[{i}]", v, numbers)
+            for i, v in enumerate(args)
+        ]
+        keyed = {k: self._argument(k, kwargs[k], numbers) for k in sorted(kwargs)}
+        # also the containers among the arguments, those that the function sees
+        around = Walk([(self.name, self.fn), *flat.objects, ("arguments", [built, keyed])])
+        check_present([*flat.tensors, *walk.tensors])
         back = around.copies()
         drawn = foreign_numbers()
         pulled: Pulled | None = None
@@ -432,17 +498,11 @@ class Jit:
                 handles = _enter(trace, flat, walk, tracked)
                 trace.streams = {id(g): len(flat.numbers) + i for i, g in enumerate(walk.streams)}
                 known = len(trace.handles)
-                numbers: list[Weak] = []
-                built = [
-                    self._argument(self._positional[i] if i < len(self._positional) else f"args[{i}]", v, numbers)
-                    for i, v in enumerate(args)
-                ]
-                keyed = {k: self._argument(k, kwargs[k], numbers) for k in sorted(kwargs)}
                 with grad_mode(grad_enabled()):
                     result = self.fn(*built, **keyed)
                 for i, t in enumerate(trace.handles[known:], known):
                     handles[id(t)] = i
-                results = _Results(trace, handles, {})
+                results = _Results(trace, handles, around.visited)
                 recipe = results.recipe(result)
                 own = len(results.values)
                 changes = [
@@ -461,15 +521,17 @@ class Jit:
                     f"the process's generator of random or numpy.random has moved; called at {user_line()}",
                     "draw with fb.random, or draw before the call and pass the numbers in",
                 )
-            after = self._settle(walk, around, trace, known)
+            after = self._settle(walk, around, trace, known, flat.objects)
+            made = Making(self.name, trace, [*flat.tensors, *after.tensors])
+            if pulled is None or backward is None:
+                program, linear = made.program(results.values, own, changes), None
+            else:
+                program, linear = made.linear(results, own, changes, pulled, residuals, backward, tracked)
+            if program.graph.nodes:
+                program.executable()
         except BaseException:
             back()
             raise
-        made = Making(self.name, trace, [*flat.tensors, *after.tensors])
-        if pulled is None or backward is None:
-            program, linear = made.program(results.values, own, changes), None
-        else:
-            program, linear = made.linear(results, own, changes, pulled, residuals, backward, tracked)
         return Entry(program, linear, recipe, flat.named or [], after.key, ambient, tracked), after
 
     def _argument(self, name: str, v: Any, numbers: list[Weak]) -> Any:
@@ -479,7 +541,7 @@ class Jit:
 
     def _check_arrays(self, trace: Trace, walk: Walk) -> None:
         for path, big in walk.big:
-            for n in trace.nodes:
+            for n in nodes_in(trace.nodes):
                 value = n.params.get("value")
                 if n.op.name == "constant" and isinstance(value, np.ndarray) and value.nbytes == big.nbytes:
                     raise TraceError(
@@ -488,7 +550,7 @@ class Jit:
                         f"make the tensor once, outside of the function: {path} = fb.asarray({path})",
                     )
 
-    def _settle(self, walk: Walk, around: Walk, trace: Trace, known: int) -> Walk:
+    def _settle(self, walk: Walk, around: Walk, trace: Trace, known: int, objects: list[tuple[str, Any]]) -> Walk:
         """The walk after the trace; raises if the function changed something that a graph cannot carry out."""
         after = Walk(around.roots)
         made = {id(t) for t in trace.handles[known:]}
@@ -514,7 +576,6 @@ class Jit:
             )
         if made:
             hooks.version += 1
-            objects = walk.roots[1:]
             return self._look(objects, tuple(id(v) for _, v in objects))
         return walk
 
@@ -536,13 +597,20 @@ class Jit:
 
     def _warn(self) -> None:
         last = self.reasons()[-3:]
-        warnings.warn(
+        text = (
             f"{self.name} has been traced {self.traces} times; the last because of: "
             + " | ".join(r.reason for r in last)
             + f". It keeps {KEPT} graphs. Pass what changes as a tensor or a number, pad batches to one size, or see "
-            "fb.explain_recompiles()",
-            RecompileWarning,
-            stacklevel=5,
+            "fb.explain_recompiles()"
+        )
+        frame = user_frame()
+        if frame is None:
+            warnings.warn(text, RecompileWarning, stacklevel=1)
+            return
+        space = frame.f_globals
+        registry = space.setdefault("__warningregistry__", {})
+        warnings.warn_explicit(
+            text, RecompileWarning, frame.f_code.co_filename, frame.f_lineno, space.get("__name__"), registry
         )
 
     # looking inside
@@ -606,7 +674,11 @@ def _with_numbers(name: str, v: Any, numbers: list[Weak]) -> Any:
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
     if isinstance(v, dict):
         built = {k: _with_numbers(f"{name}[{k!r}]", item, numbers) for k, item in v.items()}
-        return v if all(built[k] is v[k] for k in v) else kind(built)
+        if all(built[k] is v[k] for k in v):
+            return v
+        made = copy(v)
+        made.update(built)
+        return made
     return v
 
 
@@ -671,6 +743,8 @@ class Making:
             else:
                 keys.append((i, draws.index(s.payload[0]), s.payload[1]))
             places.append(place)
+        used_up = set(kept)
+        numbers += [(-1, *s.payload) for i, s in enumerate(trace.sources) if s.kind == "weak" and i not in used_up]
         order = {v: k for k, v in enumerate(outputs)}
         results = [("out", order[v], trace.avals[v]) if v in order else ("in", at[v], trace.avals[v]) for v in values]
         updates = []
@@ -679,7 +753,8 @@ class Making:
             now = first.get(id(t), -1)
             updates.append((now, None if now >= 0 else t, slot))
         return Program(
-            self.name, graph, trace.device if graph.nodes or numbers or keys else None, places, fixed, numbers, keys, list(trace.draws.values()),
+            self.name, graph, trace.device if graph.nodes or numbers or keys else None, places, fixed, numbers, keys,
+            list(trace.draws.values()),
             results, own, updates, [(len(outputs) + k, c) for k, c in enumerate(checks)], tuple(kept),
         )  # fmt: skip
 
@@ -721,24 +796,6 @@ def pruned(graph: Graph, flows: list[tuple[bool, ...]]) -> tuple[Graph, list[tup
             nodes.append(n)
             kept.append(flow)
     return Graph(graph.inputs, nodes[::-1], graph.outputs, graph.names), kept[::-1]
-
-
-def without_inputs(graph: Graph, kept: list[int]) -> Graph:
-    """A graph with these of its inputs only."""
-    if len(kept) == len(graph.inputs):
-        return graph
-    dropped, count = len(graph.inputs) - len(kept), len(graph.inputs)
-    new = {old: i for i, old in enumerate(kept)}
-
-    def number(i: int) -> int:
-        return new[i] if i < count else i - dropped
-
-    nodes = [
-        Node(m.op, tuple(map(number, m.inputs)), m.params, m.first - dropped, m.avals, m.label, m.line, m.region)
-        for m in graph.nodes
-    ]
-    names = [graph.names[i] for i in kept] if graph.names else []
-    return Graph([graph.inputs[i] for i in kept], nodes, tuple(map(number, graph.outputs)), names)
 
 
 # the public verbs

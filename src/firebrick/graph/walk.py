@@ -16,7 +16,7 @@ import enum
 import random
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
@@ -38,11 +38,14 @@ _LIBRARIES = frozenset({
     "firebrick", "numpy", "torch", "jax", "optree", "ml_dtypes", "scipy", "safetensors", "rich", "click", "pytest", "_pytest",
     "hypothesis", "opt_einsum", "matplotlib", "PIL",
 }) | frozenset(sys.stdlib_module_names) - {"__main__", "test"}  # fmt: skip
+_OPEN = frozenset({
+    "firebrick", "types", "collections", "functools", "argparse", "_thread", "configparser", "dataclasses",
+})  # fmt: skip  # libraries whose objects hold what a user put there
 _WATCHED = 1 << 20  # bytes of a host array up to which its values are compared at each call
 _ABSENT = object()
 _BY_VALUE = frozenset({
-    "getattr", "hasattr", "setattr", "vars", "dir", "eval", "exec", "__dict__", "__getattribute__", "attrgetter", "methodcaller",
-    "copy", "deepcopy",
+    "getattr", "hasattr", "setattr", "vars", "dir", "eval", "exec", "__dict__", "__getattribute__", "attrgetter",
+    "methodcaller", "copy", "deepcopy",
 })  # fmt: skip  # code that names one of these may read attributes of any name
 _MAKING = frozenset({"__init__", "__new__", "__post_init__"})  # not called again on an object that is there
 
@@ -133,6 +136,7 @@ class Walk:
         self.streams = [g for _, g in self.generators]
         self.ids = {id(t) for t in self.tensors}
         self.number = -1
+        self._arguments: list[Callable[[], Any]] = []
 
     def _begin(self) -> None:
         self.version = hooks.version
@@ -143,15 +147,36 @@ class Walk:
         self._by_name = False  # whether attributes were chosen by the names that code reads
         self._seen: dict[int, str] = {}
         self._held: list[Any] = []  # so that no id is used twice during the walk
-        self._slots: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._slots: list[tuple[Any, Any, Any]] = []  # namespaces, names in them, and what these show
         self._cells: list[tuple[CellType, Any]] = []
         self._lists: list[tuple[Any, tuple[int, ...]]] = []  # containers, with the identities of their items or keys
         self._arrays: list[tuple[np.ndarray[Any, Any], Any]] = []
         self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
         self._values: list[tuple[Callable[[], Any], Any]] = []  # ways to other values
+        self._fields: list[tuple[Any, str, Any]] = []  # of objects with __slots__
         self._objects: list[Any] = []
         self._streams: list[Any] = []  # generators of NumPy and of Python
         self._classes: list[type] = []
+
+    def let_go(self, gone: Callable[[Any], None]) -> None:
+        """Keep nothing alive that an argument holds: ``gone`` is called when one of the arguments is."""
+        self._seen.clear()
+        for held in (self._held, self._fields, self._objects, self._classes):
+            held.clear()
+        self._arguments = [_weakly(v, gone) for _, v in self.roots[1:]]
+        del self.roots[1:]
+
+    def of(self, objects: list[tuple[str, Any]]) -> bool:
+        """Whether these are the arguments that it began from."""
+        for known, (_, v) in zip(self._arguments, objects, strict=True):  # noqa: SIM110 - a loop is quicker
+            if known() is not v:
+                return False
+        return True
+
+    @property
+    def visited(self) -> Container[int]:
+        """The ids of the objects that it found, while the arguments live."""
+        return self._seen.keys()
 
     # is it still so?
 
@@ -207,7 +232,8 @@ class Walk:
         elif isinstance(v, np.generic):
             self._add(path, type(v), v.tobytes())
         elif isinstance(v, (list, tuple, deque)):
-            if not self._again(path, v):
+            plain = type(v) is tuple and all(isinstance(i, _PLAIN) for i in v)  # whether two alike are one does not show
+            if plain or not self._again(path, v):
                 self._add(path, type(v), len(v))
                 if not isinstance(v, tuple):
                     self._lists.append((v, tuple(map(id, v))))
@@ -286,8 +312,9 @@ class Walk:
         inner = getattr(v, "__wrapped__", None)
         self._add(path, "function", v.__code__)
         self._functions.append((v, v.__code__, v.__defaults__, v.__kwdefaults__))
-        if v.__kwdefaults__:
-            self._lists.append((v.__kwdefaults__, tuple(map(id, v.__kwdefaults__))))
+        keyed = v.__kwdefaults__ or {}
+        if keyed:
+            self._lists.append((keyed, tuple(map(id, keyed))))
         self._slots.append((v.__dict__, "__wrapped__", v.__dict__.get("__wrapped__", _ABSENT)))
         for name, cell in zip(v.__code__.co_freevars, v.__closure__ or (), strict=True):
             self._cell(name, cell)
@@ -295,8 +322,8 @@ class Walk:
             self._visit(path, inner)
         for i, default in enumerate(v.__defaults__ or ()):
             self._visit(f"default {i} of {v.__name__}", default)
-        for name, default in (v.__kwdefaults__ or {}).items():
-            self._slots.append((v.__kwdefaults__, name, default))
+        for name, default in keyed.items():
+            self._slots.append((keyed, name, default))
             self._visit(f"default {name} of {v.__name__}", default)
         if not of_library(v.__module__):
             self._globals(v.__code__, v.__globals__)
@@ -404,6 +431,10 @@ class Walk:
             self._add(path, "object", Same(v))
             return
         versioned = getattr(kind, "versioned", False)
+        root = kind.__module__.partition(".")[0]
+        if root in _LIBRARIES and root not in _OPEN:  # locks, loggers, files, other libraries' objects
+            self._add(path, "object", Same(v))
+            return
         self._add(path, "object", kind)
         if not of_library(kind.__module__):
             self._members(path, kind, making=False)
@@ -414,7 +445,7 @@ class Walk:
             self._objects.append(v)
             if not versioned:
                 self._lists.append((space, tuple(map(id, space))))
-            seen = {**_defaults(kind), **space} if versioned else space
+            seen = {**_defaults(kind), **space} if versioned else space  # type: ignore[arg-type]  # mypy sees no hash of a type
             for name, item in list(seen.items()):
                 if (chosen or name in self._names) and name not in unwatched and not name.startswith("__"):
                     if not versioned:
@@ -423,7 +454,8 @@ class Walk:
         for name in slots:
             if chosen or name in self._names:
                 item = getattr(v, name, _ABSENT)
-                self._values.append((partial(getattr, v, name, _ABSENT), item))
+                self._values.append((_reader(v, name), item))
+                self._fields.append((v, name, item))
                 if item is not _ABSENT:
                     self._visit(f"{path}.{name}", item)
 
@@ -436,10 +468,11 @@ class Walk:
         classes = [(v, dict(vars(v))) for v in self._classes]
         names = [slot for slot in self._slots if isinstance(slot[0], dict)]
         cells = list(self._cells)
-        values = [(value.args, v) for value, v in self._values if isinstance(value, partial) and value.func is getattr]
+        fields = list(self._fields)
         arrays = [(v, v.copy()) for v, _ in self._arrays if v.flags.writeable]
         draws = [_draws(random.getstate, random.setstate), _draws(np.random.get_state, np.random.set_state)]
         draws += [_draws(*_ways(v)) for v in self._streams]
+        frozen: list[tuple[Any, bool]] = [(t, t.frozen) for _, t in self.leaves if hasattr(t, "frozen")]
 
         def back() -> None:
             for held, was in lists:
@@ -469,7 +502,7 @@ class Walk:
             for cell, value in cells:
                 if value is not _ABSENT:
                     cell.cell_contents = value
-            for (owner, name, _), value in values:
+            for owner, name, value in fields:
                 if value is not _ABSENT and getattr(owner, name, _ABSENT) is not value:
                     setattr(owner, name, value)
             for array, values_then in arrays:
@@ -477,6 +510,8 @@ class Walk:
                     array[...] = values_then
             for again in draws:
                 again()
+            for t, was_frozen in frozen:
+                t.frozen = was_frozen
             hooks.version += 1
 
         return back
@@ -484,7 +519,7 @@ class Walk:
 
 def foreign_numbers() -> tuple[Any, ...]:
     """Where the generators stand that Python and NumPy have for the whole process."""
-    kind, words, *rest = np.random.get_state()
+    kind, words, *rest = np.random.get_state()  # noqa: NPY002 - it is what a user's code may draw from
     return random.getstate(), (kind, np.asarray(words).tobytes(), *rest)
 
 
@@ -532,6 +567,24 @@ def _space(v: Any) -> dict[str, Any] | None:
     except AttributeError:
         return None
     return space if isinstance(space, dict) else None
+
+
+def _weakly(v: Any, gone: Callable[[Any], None]) -> Callable[[], Any]:
+    """A way to an object that does not keep it, where its class allows that and somebody else keeps it."""
+    if isinstance(v, MethodType):
+        return lambda: v
+    try:
+        return ref(v, gone)
+    except TypeError:
+        return lambda: v
+
+
+def _reader(v: Any, name: str) -> Callable[[], Any]:
+    try:
+        held = ref(v)
+    except TypeError:
+        return partial(getattr, v, name, _ABSENT)
+    return lambda: getattr(held(), name, _ABSENT)
 
 
 def _slots_of(base: type) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ write over, so that sums that grow over the steps grow in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,36 @@ from firebrick.core.device import Device
 from firebrick.ir import Graph, Node
 from firebrick.ops import OPS
 
-Kernel = Callable[..., tuple[Any, ...]]
+Run = Callable[..., tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What runs, and the bytes that it takes beside its operands and results."""
+
+    run: Run
+    scratch: int
+
+    def __call__(self, *operands: Any) -> tuple[Any, ...]:
+        return self.run(*operands)
+
+
+def _bytes(avals: Iterable[Aval]) -> int:
+    return sum(a.nbytes for a in avals)
+
+
+def _results(graph: Graph) -> int:
+    """Bytes of a graph's outputs."""
+    avals = graph.avals
+    return _bytes(avals[i] for i in graph.outputs)
+
+
 _RESHAPE, _SPLIT, _CONCAT = OPS["reshape"], OPS["split"], OPS["concat"]
 
 
 def compiled(
     infer: Callable[..., Any], kernel: Callable[..., Kernel], backend: Backend, params: dict[str, Any], device: Device | None
-) -> Kernel:  # fmt: skip
+) -> Run:  # fmt: skip
     """An operation's kernel on an engine; where there are no values, its shape rule."""
     if backend.engine == "meta":
         return lambda *avals: tuple(infer(*avals, **params))
@@ -40,7 +64,7 @@ def cond(backend: Backend, device: Device | None, *, branches: tuple[Graph, Grap
     def run(pred: Any, *operands: Any) -> tuple[Any, ...]:
         return (first if backend.to_host(pred) else second)(operands)
 
-    return run
+    return Kernel(run, max(first.plan.peak, second.plan.peak) - _results(branches[0]))
 
 
 def while_loop(backend: Backend, device: Device | None, *, body: Graph, consts: int) -> Kernel:
@@ -53,7 +77,7 @@ def while_loop(backend: Backend, device: Device | None, *, body: Graph, consts: 
             pred, *carry = step((*shared, *carry))
         return tuple(carry)
 
-    return run
+    return Kernel(run, step.plan.peak)
 
 
 def while_gradient(backend: Backend, device: Device | None, *, body: Graph, back: Graph, consts: int) -> Kernel:
@@ -73,7 +97,7 @@ def while_gradient(backend: Backend, device: Device | None, *, body: Graph, back
             cotangents = undo((*shared, *steps.pop(), *cotangents))
         return tuple(cotangents)
 
-    return run
+    return Kernel(run, max(step.plan.peak, undo.plan.peak))  # and the carries of all steps, whose number is not known
 
 
 def scan(
@@ -123,7 +147,9 @@ def scan(
             used.add(i)
         return (*(f(c) for f, c in zip(unframe, _distinct(backend, carry), strict=True)), *out)
 
-    return run
+    # results lie there a second time, element by element, until they are joined
+    elements_kept = length * _bytes(dict(zip(lists, joined, strict=True)).values())
+    return Kernel(run, step.plan.peak + elements_kept)
 
 
 def _distinct(backend: Backend, natives: Sequence[Any]) -> list[Any]:
