@@ -103,8 +103,8 @@ def test_a_damaged_outcome_is_done_again(tmp_path: Path) -> None:
 def test_failures_are_shown_and_fail_the_run(tmp_path: Path) -> None:
     goal = tmp_path / "accuracy.md"
     with faults.planted(faults.reads_zero("standardize")):
-        arguments = ["--device", faults.ENGINE, "--op", "standardize", "--jobs", "1", "--state", str(tmp_path), "--write", str(goal)]
-        result = CliRunner().invoke(main, arguments)
+        what = ["--device", faults.ENGINE, "--op", "standardize", "--jobs", "1"]
+        result = CliRunner().invoke(main, [*what, "--state", str(tmp_path), "--write", str(goal)])
     assert result.exit_code == 1
     assert f"FAILED {faults.ENGINE} standardize float32" in result.output
     assert "**failed**" in goal.read_text()

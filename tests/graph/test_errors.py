@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import currentframe
+from queue import SimpleQueue
 from types import SimpleNamespace
 
 import numpy as np
@@ -421,17 +422,24 @@ def test_tensors_of_two_devices_raise_as_in_eager() -> None:
 
 
 def test_a_tensor_in_an_opaque_object_raises_naming_the_line() -> None:
-    hidden = iter([ones()])
-    held = weakref.WeakValueDictionary({"w": ones()})
-    del held
+    hidden = SimpleQueue()
+    hidden.put(ones())
 
     @fb.jit
     def f(x: fb.Tensor) -> fb.Tensor:
-        return x * next(hidden)  # here
+        return x * hidden.get()  # here
 
     with pytest.raises(fb.TraceError, match=r"(?s)jit finds the tensors.*pass it as an argument") as caught:
         f(ones())
     assert line_of("here") in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [lambda: iter([1.0, 2.0]), itertools.count, lambda: (i for i in range(3)), lambda: zip([1.0])])
+def test_an_iterator_in_reach_raises_naming_it(make) -> None:
+    items = make()
+    f = fb.jit(lambda x: x * next(items))
+    with pytest.raises(fb.TraceError, match=r"(?s)takes no items from an iterator.*items.*take the item before"):
+        f(ones())
 
 
 def test_shapes_and_kinds_are_checked_as_in_eager_at_the_users_line() -> None:

@@ -6,9 +6,15 @@ What a function captures is read at each call, and nothing that it captured is k
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
+from array import array
+from collections import deque
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -394,9 +400,102 @@ def test_a_computed_attribute_is_read_anew() -> None:
     assert f(ones()).tolist() == [6.0, 6.0]
 
 
+def test_numbers_in_any_container_are_read_anew() -> None:
+    local, variable = threading.local(), ContextVar("rate", default=2.0)
+    local.rate = 2.0
+    places = {
+        "deque": (deque([2.0]), lambda v: v[0], lambda v: v.__setitem__(0, 3.0)),
+        "bytes": (bytearray(b"\x02"), lambda v: v[0], lambda v: v.__setitem__(0, 3)),
+        "array": (array("d", [2.0]), lambda v: v[0], lambda v: v.__setitem__(0, 3.0)),
+        "objects": (np.array([2.0, None], object), lambda v: v[0], lambda v: v.__setitem__(0, 3.0)),
+        "local": (local, lambda v: v.rate, lambda v: setattr(v, "rate", 3.0)),
+        "variable": (variable, lambda v: v.get(), lambda v: v.set(3.0)),
+        "set": ({2.0}, lambda v: sum(v), lambda v: (v.clear(), v.add(3.0))),
+        "nested": (([{"a": (2.0,)}],), lambda v: v[0][0]["a"][0], lambda v: v[0][0].update(a=(3.0,))),
+        "function": (lambda: None, lambda v: v.rate, lambda v: setattr(v, "rate", 3.0)),
+    }
+    places["function"][0].rate = 2.0
+    for name, (held, read, change) in places.items():
+        f = fb.jit(lambda x, held=held, read=read: x * read(held))
+        assert f(ones()).tolist() == [2.0, 2.0], name
+        change(held)
+        assert f(ones()).tolist() == [3.0, 3.0], name
+
+
+def test_what_is_imported_inside_is_read_anew() -> None:
+    lib = ModuleType("user_settings_inside")
+    lib.rate = 2.0
+    sys.modules[lib.__name__] = lib
+
+    def g(x: fb.Tensor) -> fb.Tensor:
+        import user_settings_inside
+        from user_settings_inside import rate
+
+        return x * user_settings_inside.rate * rate
+
+    try:
+        f = fb.jit(g)
+        assert f(ones()).tolist() == [4.0, 4.0]
+        lib.rate = 3.0
+        assert f(ones()).tolist() == [9.0, 9.0]
+    finally:
+        del sys.modules[lib.__name__]
+
+
+def test_a_name_that_is_defined_later_is_seen() -> None:
+    space = {"__name__": "user_space"}
+    exec("def g(x):\n    try:\n        return x * late\n    except NameError:\n        return x * abs(-2.0)\n", space)
+    f = fb.jit(space["g"])
+    assert f(ones()).tolist() == [2.0, 2.0]
+    space["abs"] = lambda v: 5.0
+    assert f(ones()).tolist() == [5.0, 5.0]
+    space["late"] = 3.0
+    assert f(ones()).tolist() == [3.0, 3.0]
+
+
+def test_operators_static_and_inherited_methods_of_a_users_class_are_looked_into() -> None:
+    class Base:
+        rate = 2.0
+
+        def __mul__(self, x: fb.Tensor) -> fb.Tensor:
+            return x * self.rate
+
+        @staticmethod
+        def fixed(x: fb.Tensor) -> fb.Tensor:
+            return x * Base.rate
+
+        @classmethod
+        def own(cls, x: fb.Tensor) -> fb.Tensor:
+            return x * cls.rate
+
+    class Derived(Base):
+        def above(self, x: fb.Tensor) -> fb.Tensor:
+            return super().own(x)
+
+    held = Derived()
+    f = fb.jit(lambda x: held * x + Derived.fixed(x) + Derived.own(x) + held.above(x))
+    assert f(ones()).tolist() == [8.0, 8.0]
+    Base.rate = 3.0
+    assert f(ones()).tolist() == [12.0, 12.0]
+    Derived.rate = 1.0
+    assert f(ones()).tolist() == [6.0, 6.0]
+    held.rate = 2.0
+    assert f(ones()).tolist() == [7.0, 7.0]
+
+
+def test_a_torch_tensor_whose_number_is_read_is_read_anew() -> None:
+    torch = pytest.importorskip("torch")
+    rate = torch.tensor(2.0)
+    f = fb.jit(lambda x: x * rate.item())
+    assert f(ones()).tolist() == [2.0, 2.0]
+    rate.fill_(3.0)
+    assert f(ones()).tolist() == [3.0, 3.0]
+
+
 def test_a_tensor_that_jit_cannot_find_raises_rather_than_being_kept_as_it_is() -> None:
-    hidden = iter([fb.asarray(2.0)])
-    f = fb.jit(lambda x: x * next(hidden))
+    hidden = SimpleQueue()
+    hidden.put(fb.asarray(2.0))
+    f = fb.jit(lambda x: x * hidden.get())
     with pytest.raises(fb.TraceError, match="held elsewhere"):
         f(ones())
 

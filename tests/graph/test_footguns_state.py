@@ -7,6 +7,7 @@ each call.
 from __future__ import annotations
 
 from collections import namedtuple
+from queue import SimpleQueue
 from types import SimpleNamespace
 
 import numpy as np
@@ -69,8 +70,9 @@ def test_a_generator_made_inside_draws_the_same_at_each_call_as_in_eager() -> No
 
 
 def test_a_generator_that_jit_cannot_find_raises() -> None:
-    hidden = iter([fb.random.Generator(0)])
-    f = fb.jit(lambda x: x + next(hidden).uniform((2,)))
+    hidden = SimpleQueue()
+    hidden.put(fb.random.Generator(0))
+    f = fb.jit(lambda x: x + hidden.get().uniform((2,)))
     with pytest.raises(fb.TraceError, match=r"(?s)random generators .*held elsewhere"):
         f(ones())
 
@@ -158,6 +160,17 @@ def test_the_results_of_two_calls_do_not_share_memory() -> None:
     b = f(fb.ones(3))
     assert a.tolist() == [1.0, 1.0, 1.0]
     assert b.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_graph_of_which_nothing_is_left_gives_each_input_in_its_place(device) -> None:
+    f = fb.jit(lambda a, b: (b * 1.0, a * 1.0, b * 1.0))
+    a, b = fb.zeros(2, device=device), fb.ones(2, device=device)
+    for _ in range(2):
+        made = f(a, b)
+        assert [t.tolist() for t in made] == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+        made[0][0] = 9.0
+        a += 0.0
+        assert (made[2].tolist(), a.tolist(), b.tolist()) == ([1.0, 1.0], [0.0, 0.0], [1.0, 1.0])
 
 
 def test_results_that_are_inputs_views_or_constants_are_safe_to_change(device) -> None:

@@ -119,7 +119,7 @@ class _Values:
     def _copies(self, n: Node) -> bool:
         """Whether a view is certain to be a copy: a reshape that merges axes which do not follow each other in memory."""
         strides = self.strides.get(n.inputs[0]) if n.op.name == "reshape" else None
-        return strides is not None and not _in_place(self.avals[n.inputs[0]].shape, strides, self.avals[n.first].shape)
+        return strides is not None and not in_place(self.avals[n.inputs[0]].shape, strides, self.avals[n.first].shape)
 
     def is_input(self, v: int) -> bool:
         return v < len(self.graph.inputs)
@@ -128,8 +128,8 @@ class _Values:
         return self.avals[v].nbytes
 
 
-def _in_place(shape: tuple[int, ...], strides: tuple[int, ...], goal: tuple[int, ...]) -> bool:
-    """Whether memory with these strides can be seen in the shape ``goal``: only axes that follow each other there are merged."""
+def in_place(shape: tuple[int, ...], strides: tuple[int, ...], goal: tuple[int, ...]) -> bool:
+    """Whether memory with these strides can be seen in the shape ``goal``, which merges only axes that follow each other."""
     if 0 in shape:
         return True
     axes = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]

@@ -6,8 +6,8 @@ dtype of the result.
 
 from __future__ import annotations
 
-from math import prod
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np

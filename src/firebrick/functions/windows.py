@@ -59,7 +59,8 @@ def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0
             ones = broadcast_to(constant(True, bool_, x.device), x.shape)
             inside = bind(OPS["pad"], (ones,), {"widths": pairs, "value": False})
             zeros_around = bind(OPS["pad"], (x,), {"widths": pairs, "value": 0})
-            return bind(OPS["where"], (inside, zeros_around, value), {})  # type: ignore[no-any-return]
+            padded: Tensor = bind(OPS["where"], (inside, zeros_around, value), {})
+            return padded
         if not scalar_fits(value, x.dtype):
             raise scalar_misfit("pad", value, x.dtype)
         host_scalar(value, x.dtype)  # its range too

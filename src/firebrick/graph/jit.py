@@ -38,12 +38,13 @@ from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.call import Linear, Pulled, pull, split
 from firebrick.graph.call import call as call_tracked
+from firebrick.graph.differences import differences
 from firebrick.graph.lines import user_frame, user_line
 from firebrick.graph.passes import optimize
 from firebrick.graph.passes.dead import without_inputs
 from firebrick.graph.program import Program
 from firebrick.graph.trace import Trace, Traced, alone, current, tracing
-from firebrick.graph.walk import _PLAIN, Same, Walk, differences, foreign_numbers, plain_key
+from firebrick.graph.walk import _PLAIN, Same, Walk, foreign_numbers, plain_key
 from firebrick.ir import Graph
 from firebrick.ir.nested import nodes_in
 
@@ -331,7 +332,7 @@ class Jit:
         if entry is None:
             entry, walk = self._missing(key, args, kwargs, walk)
         else:
-            try:
+            try:  # noqa: SIM105 - quicker so
                 self._entries.move_to_end(key)
             except KeyError:  # another thread has just let go of it
                 pass

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from sys import getrefcount
 from threading import Event, get_ident, main_thread
 from typing import Any
@@ -185,7 +186,8 @@ class Program:
         writing = _Writing(self, device)
         try:
             if device is None or not self.graph.nodes:
-                made: list[Storage] = [storages[i] for _, i, _ in self.results]
+                outputs = self.graph.outputs  # inputs, as nothing is computed
+                made: list[Storage] = [storages[i if kind == "in" else outputs[i]] for kind, i, _ in self.results]
             else:
                 made = self._run(device, storages, writing)
             del storages
@@ -320,8 +322,8 @@ class _Writing:
 
 
 _SIGINT = int(signal.SIGINT)
-_set = getattr(signal.signal, "__wrapped__", signal.signal)  # past the making of enum members
-_read = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+_plain = import_module("_signal")  # what ``signal`` wraps: it makes no enum members, which takes ten times as long
+_set, _read = _plain.signal, _plain.getsignal
 
 
 class _Holder:

@@ -15,11 +15,13 @@ import dis
 import enum
 import random
 import sys
+from array import array
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
+from threading import local
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import ref
@@ -28,6 +30,7 @@ import numpy as np
 
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
+from firebrick.core.errors import TraceError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
@@ -283,8 +286,17 @@ class Walk:
             self._value(path, v)
         elif isinstance(v, ContextVar):
             self._value(path, partial(v.get, None))
-        elif isinstance(v, bytearray):
-            self._array(path, np.frombuffer(v, np.uint8))
+        elif isinstance(v, (bytearray, array, memoryview)):
+            self._array(path, np.asarray(v))
+        elif isinstance(v, Iterator) and type(v).__module__ in ("builtins", "itertools"):
+            raise TraceError(
+                "a function under jit takes no items from an iterator, which would happen while it is traced only",
+                f"{path}: {type(v).__name__}",
+                "take the item before the call and pass it in, or keep a list",
+            )
+        elif type(v).__module__.partition(".")[0] == "torch" and hasattr(v, "_version"):
+            self._add(path, "object", Same(v), v._version)
+            self._values.append((_reader(v, "_version"), v._version))
         elif isinstance(v, (np.random.Generator, np.random.RandomState, random.Random)):
             self._add(path, "stream", type(v), repr(_ways(v)[0]()))
             self._values.append((_never, None))
@@ -295,7 +307,13 @@ class Walk:
     def _array(self, path: str, v: np.ndarray[Any, Any]) -> None:
         if self._again(path, v):
             return
-        if v.nbytes <= _WATCHED and v.dtype != object:
+        if v.dtype == object:
+            flat = v.reshape(-1)
+            self._add(path, "array", v.shape)
+            self._lists.append((flat, tuple(map(id, flat))))
+            for i, item in enumerate(flat):
+                self._visit(f"{path}.flat[{i}]", item)
+        elif v.nbytes <= _WATCHED:
             content = _content(v)
             self._add(path, "array", *content)
             self._arrays.append((v, content))
@@ -320,6 +338,11 @@ class Walk:
             self._cell(name, cell)
         if inner is not None:
             self._visit(path, inner)
+        self._by_name |= len(v.__dict__) > (inner is not None)
+        for name in sorted(self._names & v.__dict__.keys()):
+            if not name.startswith("__"):
+                self._slots.append((v.__dict__, name, v.__dict__[name]))
+                self._visit(f"{v.__name__}.{name}", v.__dict__[name])
         for i, default in enumerate(v.__defaults__ or ()):
             self._visit(f"default {i} of {v.__name__}", default)
         for name, default in keyed.items():
@@ -505,9 +528,9 @@ class Walk:
             for owner, name, value in fields:
                 if value is not _ABSENT and getattr(owner, name, _ABSENT) is not value:
                     setattr(owner, name, value)
-            for array, values_then in arrays:
-                if array.tobytes() != values_then.tobytes():
-                    array[...] = values_then
+            for host, then in arrays:
+                if host.tobytes() != then.tobytes():
+                    host[...] = then
             for again in draws:
                 again()
             for t, was_frozen in frozen:
@@ -563,7 +586,7 @@ def _defaults(kind: type) -> dict[str, Any]:
 def _space(v: Any) -> dict[str, Any] | None:
     """An object's own attributes, past what its class makes of asking for them."""
     try:
-        space = object.__getattribute__(v, "__dict__")
+        space = v.__dict__ if isinstance(v, local) else object.__getattribute__(v, "__dict__")
     except AttributeError:
         return None
     return space if isinstance(space, dict) else None
@@ -590,34 +613,3 @@ def _reader(v: Any, name: str) -> Callable[[], Any]:
 def _slots_of(base: type) -> tuple[str, ...]:
     names = base.__dict__.get("__slots__", ())
     return (names,) if isinstance(names, str) else tuple(names)
-
-
-def differences(before: tuple[Any, ...], now: tuple[Any, ...]) -> list[str]:
-    """What differs between two keys of walks, in words."""
-    old, new = ({e[0]: e[1:] for e in key} for key in (before, now))
-    out = [f"{p}: {_words(old[p])} → {_words(new[p])}" for p in new if p in old and old[p] != new[p]]
-    out += [f"{p}: new, {_words(new[p])}" for p in new if p not in old]
-    out += [f"{p}: gone" for p in old if p not in new]
-    return out
-
-
-def _words(what: tuple[Any, ...]) -> str:
-    if what[0] == "tensor":
-        _, kind, dtype, shape, device, frozen = what
-        more = ", frozen" if frozen else ""
-        return f"{dtype.name}[{','.join(map(str, shape))}] on {device}{more}"
-    if what[0] == "array":
-        return "a NumPy array" + (f" {what[1]}{list(what[2])}" if len(what) > 2 else "") + " with other values"
-    if what[0] == "stream":
-        return f"random numbers of {what[1].__module__}.{what[1].__qualname__}, further on"
-    if what[0] == "same":
-        return f"the same object as {what[1]}"
-    if len(what) == 1 and isinstance(what[0], tuple) and isinstance(what[0][0], type):
-        kind, *value = what[0]
-        shown = float.fromhex(value[0]) if kind is float else value[0] if len(value) == 1 else tuple(value)
-        return f"{kind.__name__} {shown!r}"
-    if what[0] == "function":
-        return f"function {what[1].co_name} at line {what[1].co_firstlineno}"
-    if isinstance(what[0], type):
-        return f"{what[0].__name__} of {what[1]}" if len(what) > 1 else what[0].__name__
-    return " ".join(getattr(w, "__name__", str(w)) for w in what)

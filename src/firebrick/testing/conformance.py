@@ -21,7 +21,6 @@ from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, bfloat16
 from firebrick.core.hooks import hooks
-from firebrick.core.op import Op
 from firebrick.core.tensor import Tensor
 from firebrick.graph import jit
 from firebrick.ops import OPS

@@ -203,10 +203,8 @@ class _Run:
 
     def floats(self, leaves: list[Any], spec: Any) -> list[int]:
         """Places, among the leaves of the arguments, of those to differentiate by."""
-        args, _ = trees.unflatten(spec, leaves)
-        fixed = {id(v) for i in self.constant for v in _tensors(args[i])}
-        tensors = [(i, v) for i, v in enumerate(leaves) if isinstance(v, Tensor) and v.dtype.kind == "float"]
-        return [i for i, v in tensors if id(v) not in fixed]
+        fixed = {id(v) for i in self.constant for v in _tensors(trees.unflatten(spec, leaves)[0][i])}
+        return [i for i, v in enumerate(leaves) if isinstance(v, Tensor) and v.dtype.kind == "float" and id(v) not in fixed]
 
     # checks
 
@@ -386,15 +384,12 @@ class _Run:
                     want, got = call(plain, given), compiled(traced, given)
                     _agree(f"in {mode} mode, ", got, want, plain, traced)
             _require(compiled.traces == 1, f"in {mode} mode, two equal calls under jit trace it {compiled.traces} times")
-            if not self.gradient:
-                continue
-            if plain.trainable_parameters():
+            if self.gradient and plain.trainable_parameters():
                 found = [value_and_grad(loss)(plain, given)[1], jit(value_and_grad(loss))(traced, given)[1]]
                 slopes = [[g[p] for _, p in m.trainable_parameters()] for g, m in zip(found, (plain, traced), strict=True)]
                 _agree(f"in {mode} mode, gradients: ", slopes[1], slopes[0], plain, traced)
-            if given:
-                of_inputs = [value_and_grad(partial(loss, m)) for m in (plain, traced)]
-                want, got = of_inputs[0](given)[1], jit(of_inputs[1])(given)[1]
+            if self.gradient and given:
+                want, got = value_and_grad(partial(loss, plain))(given)[1], jit(value_and_grad(partial(loss, traced)))(given)[1]
                 _agree(f"in {mode} mode, gradients by inputs: ", got, want, plain, traced)
 
     def check_inputs(self) -> None:
