@@ -39,6 +39,8 @@ class Hooks:
         "tracing", "version",
     )  # fmt: skip
 
+    unwatched = frozenset(__slots__)  # how the process runs, not what a program computes
+
     def __init__(self) -> None:
         self.execute: Callable[..., Any] = _absent
         self.record: Callable[..., Any] = _absent
