@@ -223,39 +223,6 @@ def test_an_input_that_a_condition_depends_on_after_its_update_is_not_donated() 
     assert program.writes == frozenset()
 
 
-def test_a_product_that_is_used_transposed_is_formed_transposed_and_updates_in_place() -> None:
-    weight, x, g = Aval((5, 8), fb.float32), Aval((16, 8), fb.float32), Aval((16, 5), fb.float32)
-    w = Writer(weight, x, g)
-    gradient = w.permute(w.matmul(w.permute(1, axes=(1, 0)), 2), axes=(1, 0))
-    program = w.compile(w.subtract(0, w.multiply(gradient, gradient)), donate=(0,))
-    assert [n.op.name for n in program.graph.nodes] == ["permute", "matmul", "multiply", "subtract"]
-    assert program.writes == {0}
-    rng = np.random.default_rng(0)
-    arrays = [rng.normal(size=a.shape).astype(np.float32) for a in (weight, x, g)]
-    want = arrays[0] - (arrays[1].T @ arrays[2]).T ** 2
-    (got,) = program(arrays)
-    assert np.allclose(got, want, rtol=1e-5, atol=1e-5)
-
-
-def test_a_product_that_is_also_used_as_it_is_stays() -> None:
-    w = Writer(Aval((4, 4), fb.float32))
-    p = w.matmul(0, 0)
-    program = w.compile(w.permute(p, axes=(1, 0)), w.exp(p))
-    assert [n.op.name for n in program.graph.nodes] == ["matmul", "permute", "exp"]
-
-
-def test_stacks_of_products_are_formed_transposed_too() -> None:
-    stack = Aval((3, 4, 5), fb.float64)
-    w = Writer(stack, Aval((3, 5, 2), fb.float64))
-    p = w.matmul(0, 1)
-    program = w.compile(w.exp(w.permute(p, axes=(0, 2, 1))), w.exp(w.permute(p, axes=(0, 2, 1))))
-    assert sum(n.op.name == "matmul" for n in program.graph.nodes) == 1
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(3, 4, 5)), rng.normal(size=(3, 5, 2))
-    for got in program([a, b]):
-        assert np.allclose(got, np.exp((a @ b).transpose(0, 2, 1)))
-
-
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
 def test_a_reshape_that_merges_axes_out_of_order_is_known_to_be_a_copy(engine: str) -> None:
     if engine == "torch":

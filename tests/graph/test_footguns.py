@@ -577,3 +577,47 @@ def test_memory_of_repeated_calls_does_not_grow() -> None:
     for _ in range(20):
         f(x)
     assert device.backend.memory_stats(device) == live
+
+
+def test_batches_that_an_object_holds_are_no_reason_for_another_graph() -> None:
+    class Run:
+        def __init__(self) -> None:
+            self.weight = fb.asarray(2.0)
+            self.batches = [fb.full((3,), float(i)) for i in range(5)]
+
+        @fb.jit
+        def loss(self, x: fb.Tensor) -> fb.Tensor:
+            assert len(self.batches) == 5
+            return fb.sum(x) * self.weight
+
+    run = Run()
+    assert [run.loss(x).item() for x in run.batches] == [0.0, 6.0, 12.0, 18.0, 24.0]
+    assert Run.loss.traces == 1
+
+
+def test_an_argument_that_is_captured_and_changed_is_one_tensor() -> None:
+    held = [ones(), ones()]
+
+    @fb.jit
+    def bump(x: fb.Tensor) -> fb.Tensor:
+        x += 1.0
+        return held[0] * 10.0
+
+    other = ones()
+    assert bump(other).tolist() == [10.0, 10.0]
+    assert bump(held[0]).tolist() == [20.0, 20.0]
+    assert [t.tolist() for t in (held[0], other)] == [[2.0, 2.0], [2.0, 2.0]]
+    assert bump(held[1]).tolist() == [20.0, 20.0]
+    assert held[1].tolist() == [2.0, 2.0]
+
+
+def test_elements_of_a_large_array_are_seen_to_change() -> None:
+    table = np.zeros(1 << 18)
+
+    @fb.jit
+    def scaled(x: fb.Tensor) -> fb.Tensor:
+        return x * float(table[7])
+
+    assert scaled(ones()).tolist() == [0.0, 0.0]
+    table[7] = 3.0
+    assert scaled(ones()).tolist() == [3.0, 3.0]

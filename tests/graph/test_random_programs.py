@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -13,21 +13,12 @@ from hypothesis import currently_in_test_context, given, note, settings
 from programs import Program, World, programs
 
 import firebrick as fb
-from firebrick.compiler import program as compiled
 from firebrick.graph.passes.rewriter import rewrite
 from firebrick.ir import Graph
 
 CALLS = 3
 ENGINES = ["cpu", pytest.param("torch:cpu", marks=pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"))]
 Way = Callable[[Callable[..., Any], bool], Callable[..., Any]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def plain_products() -> Iterator[None]:
-    """Programs without transposed products, the one change of a graph that rounds differently."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "in_rows", lambda graph: graph)
-        yield
 
 
 def _plain(program: Callable[..., Any], jit: bool) -> Callable[..., Any]:
@@ -153,7 +144,7 @@ def _swapped(graph: Graph) -> Graph:
 def test_another_result_or_another_state_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     for program in (Program(("v0 = x - y",), ("v0",)), Program(("state += x - y",), ("x",))):
         agree(program, _plain)
-    monkeypatch.setattr(import_module("firebrick.graph.jit"), "optimize", _swapped)
+    monkeypatch.setattr(import_module("firebrick.graph.making"), "optimize", _swapped)
     with pytest.raises(AssertionError, match="call 0: result differ"):
         agree(Program(("v0 = x - y",), ("v0",)), _plain)
     with pytest.raises(AssertionError, match="call 0: state differ"):

@@ -19,7 +19,6 @@ import numpy as np
 
 from firebrick.compiler.kernel import Kernel, call
 from firebrick.compiler.plan import Plan, plan_memory
-from firebrick.compiler.products import in_rows
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.errors import ShapeError
@@ -184,7 +183,6 @@ def build(
     given = tuple(donate)
     if any(not 0 <= i < len(graph.inputs) for i in given):
         raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "give up inputs only")
-    graph = in_rows(graph)
     kernels = choose(engine, graph, device)
     return write(engine, graph, kernels, plan_memory(graph, kernels, given, ready), device)
 

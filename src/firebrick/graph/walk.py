@@ -36,7 +36,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
-_PLAIN = (*SCALARS, enum.Enum, DType, Device, range, slice)
+PLAIN = (*SCALARS, enum.Enum, DType, Device, range, slice)
 _LIBRARIES = frozenset({
     "firebrick", "numpy", "torch", "jax", "optree", "ml_dtypes", "scipy", "safetensors", "rich", "click", "pytest", "_pytest",
     "hypothesis", "opt_einsum", "matplotlib", "PIL",
@@ -44,7 +44,7 @@ _LIBRARIES = frozenset({
 _OPEN = frozenset({
     "firebrick", "types", "collections", "functools", "argparse", "_thread", "configparser", "dataclasses",
 })  # fmt: skip  # libraries whose objects hold what a user put there
-_WATCHED = 1 << 20  # bytes of a host array up to which its values are compared at each call
+_BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
 _ABSENT = object()
 _BY_VALUE = frozenset({
     "getattr", "hasattr", "setattr", "vars", "dir", "eval", "exec", "__dict__", "__getattribute__", "attrgetter",
@@ -120,7 +120,7 @@ class Walk:
         key: What a graph depends on.
         number: The key's, among those of one function.
         entries: The key's parts by path, for explanations.
-        big: Host arrays too large to be watched, with their paths.
+        big: Host arrays too large to be part of a graph, with their paths.
     """
 
     def __init__(self, roots: list[tuple[str, Any]]) -> None:
@@ -228,14 +228,14 @@ class Walk:
             if not self._again(path, v):
                 self._add(path, "tensor", type(v), v.dtype, v.shape, v.device, getattr(v, "frozen", None))
                 self.leaves.append((path, v))
-        elif isinstance(v, _PLAIN):
+        elif isinstance(v, PLAIN):
             self._add(path, plain_key(v))
         elif isinstance(v, np.ndarray):
             self._array(path, v)
         elif isinstance(v, np.generic):
             self._add(path, type(v), v.tobytes())
         elif isinstance(v, (list, tuple, deque)):
-            plain = type(v) is tuple and all(isinstance(i, _PLAIN) for i in v)  # whether two alike are one does not show
+            plain = type(v) is tuple and all(isinstance(i, PLAIN) for i in v)  # whether two alike are one does not show
             if plain or not self._again(path, v):
                 self._add(path, type(v), len(v))
                 if not isinstance(v, tuple):
@@ -248,7 +248,7 @@ class Walk:
                 self._lists.append((v, tuple(map(id, v))))
                 for i, (k, item) in enumerate(v.items()):
                     self._slots.append((v, k, item))
-                    if not isinstance(k, (*_PLAIN, tuple)):
+                    if not isinstance(k, (*PLAIN, tuple)):
                         self._visit(f"key {i} of {path}", k)
                         k = i
                     self._visit(f"{path}[{k!r}]", item)
@@ -313,13 +313,12 @@ class Walk:
             self._lists.append((flat, tuple(map(id, flat))))
             for i, item in enumerate(flat):
                 self._visit(f"{path}.flat[{i}]", item)
-        elif v.nbytes <= _WATCHED:
+        else:
             content = _content(v)
             self._add(path, "array", *content)
             self._arrays.append((v, content))
-        else:
-            self._add(path, "array", Same(v))
-            self.big.append((path, v))
+            if v.nbytes > _BUILT_IN:
+                self.big.append((path, v))
 
     def _function(self, path: str, v: FunctionType) -> None:
         if self._again(path, v):
@@ -567,7 +566,7 @@ def _never() -> Any:
 
 
 def _place(item: Any) -> str:
-    return repr(item) if isinstance(item, (*_PLAIN, tuple)) else f"{type(item).__name__} {id(item)}"
+    return repr(item) if isinstance(item, (*PLAIN, tuple)) else f"{type(item).__name__} {id(item)}"
 
 
 def _content(v: np.ndarray[Any, Any]) -> Any:
@@ -579,7 +578,7 @@ def _content(v: np.ndarray[Any, Any]) -> Any:
 def _defaults(kind: type) -> dict[str, Any]:
     """Plain class attributes of Firebrick's bases of a class, which an instance may hide by its own."""
     bases = [base for base in reversed(kind.__mro__) if of_library(base.__module__)]
-    found = {n: v for base in bases for n, v in vars(base).items() if isinstance(v, _PLAIN)}
+    found = {n: v for base in bases for n, v in vars(base).items() if isinstance(v, PLAIN)}
     return {n: v for n, v in found.items() if not n.startswith("__") and n != "versioned"}
 
 
