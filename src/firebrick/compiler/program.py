@@ -54,8 +54,8 @@ class Engine(Protocol):
     def from_host(self, array: np.ndarray[Any, Any], device: Any) -> Any:
         """A native copy of a host array."""
 
-    def copy(self, native: Any) -> Any:
-        """A native copy that shares memory with nothing."""
+    def copy(self, native: Any, device: Device | None = None) -> Any:
+        """A native copy on its device that shares memory with nothing."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,8 @@ class Executable:
             for i in (*n.inputs, *n.results):
                 if not left[i]:
                     values.pop(i, None)
-        return tuple(self._engine.copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs))
+        copy: Callable[[Any], Any] = self._names["copy"]
+        return tuple(copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs))
 
     def explain(self, source: bool = False) -> str:
         """What runs: ops and how often, memory reused and the peak, donated inputs; the program itself with ``source``."""
@@ -226,7 +227,7 @@ class _Writer:
 
     def executable(self) -> Executable:
         graph, plan, engine = self.graph, self.plan, self.engine
-        self.space["copy"] = engine.copy
+        self.space["copy"] = lambda native: engine.copy(native, self.device)
         names = {i: f"v{i}" for i in range(len(graph.inputs))}
         body: list[str] = []
         places: dict[int, Node] = {}

@@ -114,9 +114,7 @@ def number_later(where: str, value: Weak, dtype: Any, device: Device) -> Tensor:
     check_storable(dt, device)
     if value.kind is float and dt.kind not in ("float", "complex"):  # the host casts it, as it would now
         given = value.value
-        value = Weak(
-            int, value.name, lambda numbers: int(cast_host(where, np.asarray(given(numbers)), dt)), value.arguments
-        )
+        value = Weak(int, value.name, lambda numbers: int(cast_host(where, np.asarray(given(numbers)), dt)), value.arguments)
     made: Tensor = as_tensor(value, dt, device)
     return made
 

@@ -229,7 +229,7 @@ class Program:
                         if getrefcount(s) <= _STORAGE and getrefcount(given[i]) <= _BUFFER:
                             continue
                         s.data = given[i]
-                    natives[i] = copy(given[i])
+                    natives[i] = copy(given[i], device)
             outputs = exe(natives, writing)
             if self.checks and not writing.begun:
                 self.look(device, [outputs[o] for o, _ in self.checks])

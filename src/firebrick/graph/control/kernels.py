@@ -54,8 +54,8 @@ def compiled(
     return kernel(backend, device, **params)
 
 
-def _copied(backend: Backend, natives: Iterable[Any]) -> list[Any]:
-    return [backend.copy(x) for x in natives]
+def _copied(backend: Backend, device: Device | None, natives: Iterable[Any]) -> list[Any]:
+    return [backend.copy(x, device) for x in natives]
 
 
 def cond(backend: Backend, device: Device | None, *, branches: tuple[Graph, Graph]) -> Kernel:
@@ -72,7 +72,7 @@ def while_loop(backend: Backend, device: Device | None, *, body: Graph, consts: 
 
     def run(*operands: Any) -> tuple[Any, ...]:
         shared, pred = operands[:consts], operands[consts]
-        carry: Sequence[Any] = _copied(backend, operands[consts + 1 :])
+        carry: Sequence[Any] = _copied(backend, device, operands[consts + 1 :])
         while backend.to_host(pred):
             pred, *carry = step((*shared, *carry))
         return tuple(carry)
@@ -92,7 +92,7 @@ def while_gradient(backend: Backend, device: Device | None, *, body: Graph, back
         while backend.to_host(pred):
             steps.append(carry)
             pred, *carry = step((*shared, *carry))
-        cotangents: Sequence[Any] = _copied(backend, operands[consts + 1 + carries :])
+        cotangents: Sequence[Any] = _copied(backend, device, operands[consts + 1 + carries :])
         while steps:
             cotangents = undo((*shared, *steps.pop(), *cotangents))
         return tuple(cotangents)
@@ -130,8 +130,8 @@ def scan(
         shared, first = operands[:consts], operands[consts : consts + carries]
         if not length:
             empty = [backend.from_host(np.empty((0, *a.shape), a.dtype.np), device) for a in joined]  # type: ignore[arg-type]
-            return (*_copied(backend, first), *empty)
-        carry = [f(backend.copy(x) if k not in held else x) for k, (f, x) in enumerate(zip(frame, first, strict=True))]
+            return (*_copied(backend, device, first), *empty)
+        carry = [f(backend.copy(x, device) if k not in held else x) for k, (f, x) in enumerate(zip(frame, first, strict=True))]
         xs = [f(x) for f, x in zip(cut, operands[consts + carries :], strict=True)]
         ys: dict[int, list[Any]] = {i: [None] * length for i in seen}
         for t in order:
@@ -143,20 +143,20 @@ def scan(
         used: set[int] = set()
         out = []
         for i in lists:  # two results of one value are two arrays
-            out.append(backend.copy(stacked[i]) if i in used else stacked[i])
+            out.append(backend.copy(stacked[i], device) if i in used else stacked[i])
             used.add(i)
-        return (*(f(c) for f, c in zip(unframe, _distinct(backend, carry), strict=True)), *out)
+        return (*(f(c) for f, c in zip(unframe, _distinct(backend, device, carry), strict=True)), *out)
 
     # results lie there a second time, element by element, until they are joined
     elements_kept = length * _bytes(dict(zip(lists, joined, strict=True)).values())
     return Kernel(run, step.plan.peak + elements_kept)
 
 
-def _distinct(backend: Backend, natives: Sequence[Any]) -> list[Any]:
+def _distinct(backend: Backend, device: Device | None, natives: Sequence[Any]) -> list[Any]:
     """Arrays that are all different."""
     out: list[Any] = []
     for x in natives:
-        out.append(backend.copy(x) if any(x is y for y in out) else x)
+        out.append(backend.copy(x, device) if any(x is y for y in out) else x)
     return out
 
 
