@@ -259,6 +259,7 @@ def test_ctrl_c_in_compiled_steps_leaves_the_values_of_a_finished_step() -> None
         import os, signal, sys, threading, time
         import numpy as np
         import firebrick as fb
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a process that was begun in the background
         a, b, c = (fb.zeros(2000) for _ in range(3))
 
         @fb.jit
@@ -303,6 +304,7 @@ def test_ctrl_c_in_a_trace_puts_everything_back() -> None:
         import os, signal
         import firebrick as fb
         from firebrick.core.hooks import hooks
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a process that was begun in the background
         model = fb.nn.Linear(2, 2)
         optimizer = fb.optim.Adam(model, lr=0.1)
         grads = fb.value_and_grad(lambda m, x: fb.sum(m(x)))

@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from keyword import iskeyword
 from math import isfinite
 from typing import Any, Protocol
@@ -80,6 +80,7 @@ class Executable:
         self.graph, self.plan, self.writes, self.source = graph, plan, plan.writes, source
         self._engine = engine
         self._names = names
+        self._copy: Callable[[Any], Any] = names["copy"]
         self._file = f"<firebrick program {next(_numbers)}>"
         self._lines: dict[int, Node] = {}
         self._texts: dict[int, str] = {}
@@ -140,8 +141,7 @@ class Executable:
             for i in (*n.inputs, *n.results):
                 if not left[i]:
                     values.pop(i, None)
-        copy: Callable[[Any], Any] = self._names["copy"]
-        return tuple(copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs))
+        return tuple(self._copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs))
 
     def explain(self, source: bool = False) -> str:
         """What runs: ops and how often, memory reused and the peak, donated inputs; the program itself with ``source``."""
@@ -227,7 +227,7 @@ class _Writer:
 
     def executable(self) -> Executable:
         graph, plan, engine = self.graph, self.plan, self.engine
-        self.space["copy"] = lambda native: engine.copy(native, self.device)
+        self.space["copy"] = partial(engine.copy, device=self.device)
         names = {i: f"v{i}" for i in range(len(graph.inputs))}
         body: list[str] = []
         places: dict[int, Node] = {}
