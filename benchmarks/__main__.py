@@ -1,4 +1,5 @@
-"""``python -m benchmarks [FILE.json]``: overhead of importing and of eager operations, beside numpy, torch and jax."""
+"""``python -m benchmarks [FILE.json]``: overhead of importing, of eager operations and of compiled functions, and training
+steps, beside numpy, torch and jax."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import numpy as np
 
 import firebrick as fb
 from benchmarks.measure import Result, import_times, interleaved, report
+from benchmarks.steps import everything
 
 
 def _peers() -> dict[str, Any]:
@@ -67,7 +69,8 @@ def general_path() -> Result:
 
 def main() -> None:
     path = sys.argv[1] if len(sys.argv) > 1 else "benchmarks/results/latest.json"
-    report([import_times(["firebrick", "numpy"]), eager_add(10, 20_000), eager_add(1_000_000, 50), general_path()], path)
+    eager = [import_times(["firebrick", "numpy"]), eager_add(10, 20_000), eager_add(1_000_000, 50), general_path()]
+    report([*eager, *everything()], path)
 
 
 main()

@@ -92,6 +92,8 @@ def report(results: list[Result], path: str) -> None:
     print(HEAD)
     for r in results:
         print("\n".join(r.rows()) + (f"\n    target: {r.target}" if r.target else ""))
+        for what, value in r.notes.items():
+            print(f"    {what}: {value}")
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:
         json.dump({"machine": facts, "results": [asdict(r) for r in results]}, f, indent=1)

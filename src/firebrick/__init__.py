@@ -92,16 +92,6 @@ from firebrick.core.errors import (
 from firebrick.core.shapes import broadcast_shapes
 from firebrick.core.tensor import Tensor
 from firebrick.core.trees import tree_map
-from firebrick.graph import (
-    Recompile,
-    RecompileWarning,
-    cond,
-    disable_jit,
-    explain_recompiles,
-    jit,
-    scan,
-    while_loop,
-)
 from firebrick.functions.activation import (
     celu,
     elu,
@@ -344,6 +334,16 @@ from firebrick.functions.statistical import (
 )
 from firebrick.functions.utility import all, allclose, any, diff, isclose
 from firebrick.functions.windows import fold2d, pad, unfold, unfold2d
+from firebrick.graph import (
+    Recompile,
+    RecompileWarning,
+    cond,
+    disable_jit,
+    explain_recompiles,
+    jit,
+    scan,
+    while_loop,
+)
 
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
@@ -441,9 +441,10 @@ __all__ = [
     "chunk",
     "clip",
     "complex",
-    "complex128",
     "complex64",
+    "complex128",
     "concat",
+    "cond",
     "config",
     "conj",
     "conv1d",
@@ -497,11 +498,11 @@ __all__ = [
     "flatnonzero",
     "flatten",
     "flip",
+    "float8_e4m3fn",
+    "float8_e5m2",
     "float16",
     "float32",
     "float64",
-    "float8_e4m3fn",
-    "float8_e5m2",
     "floor",
     "floor_divide",
     "fold2d",
@@ -532,10 +533,10 @@ __all__ = [
     "index_copy",
     "inf",
     "instance_norm",
+    "int8",
     "int16",
     "int32",
     "int64",
-    "int8",
     "interpolate",
     "isclose",
     "isdtype",
@@ -555,9 +556,9 @@ __all__ = [
     "linspace",
     "local_response_norm",
     "log",
-    "log10",
     "log1p",
     "log2",
+    "log10",
     "log_sigmoid",
     "log_softmax",
     "logaddexp",
@@ -647,6 +648,7 @@ __all__ = [
     "round",
     "rsqrt",
     "scaled_dot_product_attention",
+    "scan",
     "scatter",
     "scatter_add",
     "searchsorted",
@@ -692,10 +694,10 @@ __all__ = [
     "triu",
     "triu_indices",
     "trunc",
+    "uint8",
     "uint16",
     "uint32",
     "uint64",
-    "uint8",
     "unavailable",
     "unfold",
     "unfold2d",
@@ -713,6 +715,7 @@ __all__ = [
     "vjp",
     "vstack",
     "where",
+    "while_loop",
     "zeros",
     "zeros_like",
 ]

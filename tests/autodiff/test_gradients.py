@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 
+import numpy as np
 import pytest
 
 import firebrick as fb
@@ -296,3 +297,21 @@ def test_an_update_inside_the_graph_is_part_of_it() -> None:
     y += 3.0
     y[0] = 0.0
     assert fb.backward(fb.sum(y))[x].tolist() == [0.0, 4.0]
+
+
+# where gradients lie
+
+
+def test_the_gradient_of_a_transposed_matrix_lies_in_rows(device: str) -> None:
+    rng = np.random.default_rng(0)
+    given = {k: rng.normal(size=s) for k, s in {"w": (5, 3), "x": (4, 3), "y": (5, 2), "stack": (2, 4, 3)}.items()}
+    t = {k: fb.asarray(v, device=device) for k, v in given.items()}
+    w = t["w"].require_grad()
+    for product, expected in (
+        (lambda: t["x"] @ w.mT, np.ones((5, 4)) @ given["x"]),
+        (lambda: w.mT @ t["y"], given["y"] @ np.ones((2, 3))),
+        (lambda: t["stack"] @ w.mT, np.ones((5, 8)) @ given["stack"].reshape(8, 3)),
+    ):
+        found = fb.backward(fb.sum(product()))[w].numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        assert found.flags.c_contiguous

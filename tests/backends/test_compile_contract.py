@@ -323,10 +323,25 @@ def test_an_engine_copies_by_a_cast_unless_it_says_how(poor: Any) -> None:
         def describe(self, native: Any) -> Aval:
             return Aval(native.shape, fb.float32)
 
+        def supports(self, op: Any, dtypes: Any) -> bool:
+            return True
+
         def execute(self, op: Any, inputs: Any, params: Any, out: Any = None) -> Any:
             return op.reference(*inputs, **params)
 
-    x = np.ones(3, np.float32)
-    y = Plain().copy(x)
-    assert np.array_equal(x, y)
-    assert not np.shares_memory(x, y)
+    class WithoutCast(Plain):
+        def supports(self, op: Any, dtypes: Any) -> bool:
+            return False
+
+        def to_host(self, native: Any) -> Any:
+            return native
+
+        def from_host(self, array: Any, device: Any) -> Any:
+            assert device.name == "torch:cpu:1"
+            return array
+
+    for engine in (Plain(), WithoutCast()):
+        x = np.ones(3, np.float32)
+        y = engine.copy(x, fb.device("torch:cpu:1"))
+        assert np.array_equal(x, y)
+        assert not np.shares_memory(x, y)

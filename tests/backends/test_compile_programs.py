@@ -102,7 +102,6 @@ def test_a_random_program_gives_the_bits_of_its_nodes_one_by_one(engine: str, se
     for donate in ((), tuple(i for i in range(len(arrays)) if rng.random() < 0.6), tuple(range(len(arrays)))):
         program = backend.compile(graph, device, donate)
         natives = [backend.from_host(a, device) for a in arrays]
-        # the graph as it runs: transposed products are rounded in their own way
         want = [np.array(backend.to_host(w)) for w in interpret(program.graph, natives, execute)]
         told = f"{graph}\n{program.explain(source=True)}"
         assert program.writes <= set(donate), told

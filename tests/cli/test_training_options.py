@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from firebrick.train import Learner, SingleDevice, load_checkpoint
+from firebrick.train import Learner, load_checkpoint
 
 Run = Callable[..., Result]
 CNN = ("train", "digits", "--model", "cnn", "--set", "width=4", "--set", "features=16")
@@ -34,15 +34,15 @@ def test_a_run_that_died_within_an_epoch_goes_on_bit_for_bit(run: Run, monkeypat
     arguments = ("train", "digits", "--model", model, "--set", "width=2", "--augment", "crop", "--augment", "flip",
                  "--schedule", "one-cycle", "--optimizer", "adamw", "--batch-size", 256, "--epochs", 2)  # fmt: skip
     assert run(*arguments, "--out", "whole").exit_code == 0
-    update, steps = SingleDevice.update, count()
+    counted, steps = Learner._count, count()
 
-    def dying(self: SingleDevice, *given: Any) -> None:
+    def dying(self: Learner, *given: Any) -> int:
         if next(steps) == 8:
             raise MemoryError("the process is gone")
-        update(self, *given)
+        return counted(self, *given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SingleDevice, "update", dying)
+        patched.setattr(Learner, "_count", dying)
         patched.setattr(Learner, "_checkpoint_due", lambda self, saved: True)
         assert run(*arguments, "--out", "parts").exit_code == 1
     stopped = load_checkpoint("parts").state
@@ -122,3 +122,19 @@ def test_a_run_too_short_for_one_cycle_is_refused_by_the_options_to_change(run: 
     assert "2 steps: --epochs 1 of 2 batches" in result.output
     assert "raise --epochs, or lower --batch-size" in result.output
     assert run(*options, "--epochs", 2).exit_code == 0
+
+
+def test_graphs_change_nothing_but_the_time_and_say_how_many_there_are(run: Run) -> None:
+    arguments = ("train", "digits", "--model", "mlp", "--batch-size", 256, "--epochs", 2)
+    compiled, plain = run(*arguments, "--out", "compiled"), run(*arguments, "--no-jit", "--out", "plain")
+    assert compiled.exit_code == plain.exit_code == 0
+    one, other = load_checkpoint("compiled"), load_checkpoint("plain")
+    assert all(one.model[n].tobytes() == other.model[n].tobytes() for n in one.model)
+    assert one.config == other.config
+    line = next(line for line in compiled.output.splitlines() if line.startswith("compiled: "))
+    assert line.startswith("compiled: training step 2 graphs in ")
+    assert "evaluation 1 graph in" in line
+    assert "compiled: " not in plain.output
+    results = [run("evaluate", "compiled", *more).output for more in ((), ("--no-jit",))]
+    assert results[0] == results[1]
+    assert "test accuracy" in results[0]

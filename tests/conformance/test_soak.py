@@ -13,7 +13,7 @@ from firebrick.ops import OPS
 from firebrick.testing import faults, soak
 from firebrick.testing.soak import Unit, main, units
 
-ARGS = ["--device", "numpy", "--op", "exp", "--op", "cast", "--jobs", "1"]
+ARGS = ["--device", "numpy", "--op", "standardize", "--op", "slogdet", "--jobs", "1"]
 
 
 def soaked(tmp_path: Path, *more: str) -> Any:
@@ -40,7 +40,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(soak, "run_unit", some)
     assert soaked(tmp_path).exit_code != 0
     monkeypatch.setattr(soak, "run_unit", right)
-    every = len(units(["numpy"], ["exp", "cast"]))
+    every = len(units(["numpy"], ["standardize", "slogdet"]))
     result = soaked(tmp_path)
     assert result.exit_code == 0, result.output
     assert f"3 done before, {every - 3} to do" in result.output
@@ -54,10 +54,10 @@ def test_shards_share_the_work_and_the_last_one_writes_the_figures(tmp_path: Pat
     assert not goal.exists()
     assert soaked(tmp_path, "--shard", "2/2", "--write", str(goal)).exit_code == 0
     text = goal.read_text()
-    assert "| exp | " in text
+    assert "| standardize | " in text
     assert "| `numpy` |" in text
     cases = int(next(line for line in text.splitlines() if line.startswith("| `numpy`")).split("|")[2].replace(",", ""))
-    assert cases == soaked_cases("exp") + soaked_cases("cast")
+    assert cases == soaked_cases("standardize") + soaked_cases("slogdet")
 
 
 def soaked_cases(op: str) -> int:
@@ -75,11 +75,11 @@ def test_outcomes_of_other_code_do_not_count(tmp_path: Path, monkeypatch: pytest
     assert soak.fingerprint(0) != soak.fingerprint(1)
 
 
-@pytest.mark.parametrize("change", [{"failed": None}, {"cases": "12"}, {"op": "cast"}, {"failures": None}])
+@pytest.mark.parametrize("change", [{"failed": None}, {"cases": "12"}, {"op": "slogdet"}, {"failures": None}])
 def test_an_outcome_that_holds_something_else_is_done_again(tmp_path: Path, change: dict[str, Any]) -> None:
     soaked(tmp_path)
     (folder,) = (tmp_path / "state").iterdir()
-    file = folder / "numpy.exp.float32.json"
+    file = folder / "numpy.standardize.float32.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     result = soaked(tmp_path)
     assert result.exit_code == 0, result.output
@@ -102,11 +102,11 @@ def test_a_damaged_outcome_is_done_again(tmp_path: Path) -> None:
 
 def test_failures_are_shown_and_fail_the_run(tmp_path: Path) -> None:
     goal = tmp_path / "accuracy.md"
-    with faults.planted(faults.reads_zero("exp")):
-        arguments = ["--device", faults.ENGINE, "--op", "exp", "--jobs", "1", "--state", str(tmp_path), "--write", str(goal)]
-        result = CliRunner().invoke(main, arguments)
+    with faults.planted(faults.reads_zero("standardize")):
+        what = ["--device", faults.ENGINE, "--op", "standardize", "--jobs", "1"]
+        result = CliRunner().invoke(main, [*what, "--state", str(tmp_path), "--write", str(goal)])
     assert result.exit_code == 1
-    assert f"FAILED {faults.ENGINE} exp float32" in result.output
+    assert f"FAILED {faults.ENGINE} standardize float32" in result.output
     assert "**failed**" in goal.read_text()
 
 

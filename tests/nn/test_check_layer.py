@@ -12,6 +12,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import nn
+from firebrick.graph.trace import current
 from firebrick.testing import LayerError, check_layer
 
 LABELS = fb.asarray([1, 0, 2, 1])
@@ -292,6 +293,38 @@ class Promotes(Good):
         return super().forward(x) + fb.zeros(3, dtype=fb.float64, device=x.device)
 
 
+class ReadsItsInput(Good):
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return super().forward(x) * (1.0 if x.device.engine == "meta" or fb.max(x).item() < 1e9 else 2.0)
+
+
+class DiffersInAGraph(Good):
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return super().forward(x) * (1.0 if current.get() is None else 1.0 + 1e-8)
+
+
+class ForgetsABufferInAGraph(Good):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = nn.Buffer(fb.zeros(()))
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        if self.training and current.get() is None:
+            self.seen += 1.0
+        return super().forward(x)
+
+
+class DrawsMoreInAGraph(Good):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = fb.random.Generator(0)
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        if self.training and current.get() is not None:
+            self.generator.uniform((2,), device=x.device)
+        return super().forward(x)
+
+
 class Anonymous(Good):
     def __repr__(self) -> str:
         return "a layer"
@@ -327,6 +360,10 @@ def test_a_layer_without_a_fault_passes() -> None:
         (ComputesInFloat32, "gradient", "must equal the slope of output 0"),
         (Promotes, "outputs", "output 0 is float64 for inputs and parameters of float32"),
         (Anonymous, "repr", "does not name it"),
+        (ReadsItsInput, "jit", "DataDependentError: item"),
+        (DiffersInAGraph, "jit", "in train mode, tensor 0 differs under jit"),
+        (ForgetsABufferInAGraph, "jit", "in train mode, the call leaves another seen under jit"),
+        (DrawsMoreInAGraph, "jit", "in train mode, its generators stand elsewhere after a call under jit"),
     ],
 )
 def test_a_planted_fault_is_found(kind: type[nn.Module], check: str, text: str) -> None:
@@ -342,7 +379,7 @@ def test_a_wrong_output_shape_is_found() -> None:
 def test_checks_can_be_left_out_by_name() -> None:
     report = check_layer(Detaches, (4, 3), skip=("gradient",))
     assert "gradient" not in report.checked
-    assert str(report) == "Detaches: 9 checks, 0 failed"
+    assert str(report) == "Detaches: 10 checks, 0 failed"
 
 
 def test_a_class_inside_a_function_is_checked_without_pickle() -> None:

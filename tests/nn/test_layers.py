@@ -279,7 +279,7 @@ def test_initial_parameters_have_torchs_distribution() -> None:
         (lambda: nn.Conv2d(3, 2, 3, groups=2), ConfigError, "Conv2d: groups divides in_channels and out_channels"),
         (lambda: nn.LayerNorm(4)(fb.ones((3, 5))), ShapeError, r"LayerNorm: x is \[\.\.\., 4\]"),
         (lambda: nn.Embedding(4, 2)(fb.ones(3)), DTypeError, "Embedding: indices need an integer dtype"),
-        (lambda: nn.Embedding(4, 2)(fb.asarray([4])), IndexError, r"Embedding: indices lie in \[0, 4\)"),
+        (lambda: nn.Embedding(4, 2)(fb.asarray([4])), IndexError, r"Embedding: indices must lie in \[0, 4\)"),
         (lambda: nn.Dropout(1.0), ConfigError, r"Dropout: p lies in \[0, 1\)\nReceived: p = 1.0"),
         (lambda: nn.MultiheadAttention(8, 3), ConfigError, "MultiheadAttention: heads divides embed"),
         (lambda: nn.MultiheadAttention(8, 2)(fb.ones((3, 8))), ShapeError, r"query is \[batch, length, 8\]"),

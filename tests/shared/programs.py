@@ -23,17 +23,21 @@ from firebrick.core.errors import FirebrickError
 VALUES: dict[str, tuple[str, ...]] = {
     "elementwise": (
         "fb.sin({f})", "fb.exp(-fb.abs({f}))", "fb.tanh({f})", "fb.relu({f})", "fb.sqrt(fb.abs({f}))", "-{f}", "fb.square({f})",
-        "fb.sigmoid({f})", "fb.sign({f})", "fb.floor({f})", "fb.round({f})", "fb.gelu({f})", "fb.log1p(fb.abs({f}))", "fb.abs({a})",
+        "fb.sigmoid({f})", "fb.sign({f})", "fb.floor({f})", "fb.round({f})", "fb.gelu({f})", "fb.log1p(fb.abs({f}))",
+        "fb.abs({a})",
         "fb.bitwise_invert({i})", "fb.logical_not({b})", "fb.isfinite({f})", "fb.silu({f})", "fb.erf({f})", "-{i}",
     ),
     "arithmetic": (
         "{f} + {f}", "{f} - {f}", "{f} * {f}", "{f} / (fb.abs({f}) + 1.0)", "fb.maximum({f}, {f})", "fb.minimum({f}, {f})",
-        "{i} + {i}", "{i} * {i}", "{i} - {i}", "{i} // {i}", "{i} % {k}", "{f} % {n}", "fb.atan2({f}, {f})", "fb.hypot({f}, {f})",
+        "{i} + {i}", "{i} * {i}", "{i} - {i}", "{i} // {i}", "{i} % {k}", "{f} % {n}", "fb.atan2({f}, {f})",
+        "fb.hypot({f}, {f})",
         "{f} * {f} + {f}", "({f} + {f}) * ({f} - {f})", "{f} - fb.mean({f})",
     ),
     "numbers": (
-        "{f} + {n}", "{f} * {n}", "{n} - {f}", "{n} / (fb.square({f}) + 1.0)", "{i} + {k}", "{k} * {i}", "fb.clip({f}, -1.0, {n})",
-        "{f} * 1.0", "{f} + 0.0", "{i} * 0", "{f} ** 2.0", "fb.full((2, 3), {n})", "fb.full((3,), {k})", "{f} * ({n} * 2.0 + 1.0)",
+        "{f} + {n}", "{f} * {n}", "{n} - {f}", "{n} / (fb.square({f}) + 1.0)", "{i} + {k}", "{k} * {i}",
+        "fb.clip({f}, -1.0, {n})",
+        "{f} * 1.0", "{f} + 0.0", "{i} * 0", "{f} ** 2.0", "fb.full((2, 3), {n})", "fb.full((3,), {k})",
+        "{f} * ({n} * 2.0 + 1.0)",
         "fb.asarray({n}) * {f}", "fb.zeros((2, 3)) + {f}", "fb.ones_like({f})", "fb.arange(3) + {i}",
     ),
     "choices": (
@@ -42,7 +46,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     ),
     "reductions": (
         "fb.sum({f})", "fb.sum({m}, axis=0)", "fb.sum({m}, axis=-1, keepdims=True)", "fb.mean({m}, axis=1)", "fb.max({f})",
-        "fb.min({m}, axis=0)", "fb.prod({f})", "fb.any({b})", "fb.all({b})", "fb.sum({i})", "fb.argmax({m}, axis=1)", "fb.var({f})",
+        "fb.min({m}, axis=0)", "fb.prod({f})", "fb.any({b})", "fb.all({b})", "fb.sum({i})", "fb.argmax({m}, axis=1)",
+        "fb.var({f})",
         "fb.cumulative_sum({m}, axis=1)", "fb.sort({m}, axis=0)", "fb.logsumexp({m}, axis=1)", "fb.std({m}, axis=0)",
     ),
     "products": (
@@ -51,13 +56,15 @@ VALUES: dict[str, tuple[str, ...]] = {
         "fb.vecdot({m}, {m})", "fb.cross_entropy({m}, fb.asarray([0, 1]))",
     ),
     "movement": (
-        "fb.reshape({a}, (-1,))", "fb.reshape({m}, (3, 2))", "fb.matrix_transpose({m})", "fb.flip({a})", "fb.expand_dims({a}, axis=0)",
+        "fb.reshape({a}, (-1,))", "fb.reshape({m}, (3, 2))", "fb.matrix_transpose({m})", "fb.flip({a})",
+        "fb.expand_dims({a}, axis=0)",
         "fb.squeeze({a}[None], axis=0)", "fb.concat([{m}, {m}], axis=0)", "fb.stack([{f}, {f}])", "fb.roll({m}, 1, axis=1)",
         "fb.broadcast_to({f}, (2, 3))", "fb.pad({m}, ((0, 1), (1, 0)))", "fb.unstack({m})[0]", "fb.tile({m}, (1, 2))",
         "fb.permute_dims(fb.permute_dims({m}, (1, 0)), (1, 0))", "fb.triu({m})",
     ),
     "indexing": (
-        "{m}[0]", "{m}[:, 1:]", "{m}[::-1]", "{m}[..., None]", "{m}[-1, ::2]", "{m}[fb.asarray([1, 0, 1])]", "{m}[:, 0] + {m}[:, 1]",
+        "{m}[0]", "{m}[:, 1:]", "{m}[::-1]", "{m}[..., None]", "{m}[-1, ::2]", "{m}[fb.asarray([1, 0, 1])]",
+        "{m}[:, 0] + {m}[:, 1]",
         "fb.take({m}, fb.asarray([0, 0]), axis=1)", "fb.take_along_axis({m}, fb.argsort({m}, axis=1), axis=1)", "{i}[None, :1]",
         "fb.one_hot(fb.abs({i}) % 4, 4)", "fb.index_add(fb.zeros(3), fb.asarray([0, 2]), fb.reshape({f}, (-1,))[:2], axis=0)",
     ),
@@ -67,29 +74,32 @@ VALUES: dict[str, tuple[str, ...]] = {
         "fb.astype(fb.astype({f}, fb.bfloat16), fb.float32)", "fb.astype({f}, fb.bool)",
     ),
     "random": (
-        "generator.normal((2, 3))", "generator.uniform((3,))", "generator.bernoulli((2, 3), 0.5)", "generator.integers((3,), 0, 5)",
+        "generator.normal((2, 3))", "generator.uniform((3,))", "generator.bernoulli((2, 3), 0.5)",
+        "generator.integers((3,), 0, 5)",
         "{f} * generator.uniform((3,))", "dropout({f})",
     ),
     "gradients": (
         "fb.grad(lambda t: fb.sum(fb.sin(t) * t))({g})", "fb.value_and_grad(lambda t: fb.mean(fb.square(t - {n})))({g})[1]",
-        "fb.grad(lambda t: fb.sum(fb.exp(-t * t) * weight))({g})", "fb.grad(lambda t: fb.sum(fb.softmax(t, axis=-1)[..., 0]))({g})",
+        "fb.grad(lambda t: fb.sum(fb.exp(-t * t) * weight))({g})",
+        "fb.grad(lambda t: fb.sum(fb.softmax(t, axis=-1)[..., 0]))({g})",
         "fb.grad(lambda t: fb.sum(fb.grad(lambda u: fb.sum(u * u * u))(t) * t))({g})", "fb.grad(lambda t: fb.max(t))({g})",
         "fb.vjp(lambda t: fb.tanh(t) * {n}, {g})[0]", "fb.grad(lambda t: fb.sum(fb.checkpoint(fb.sin)(t) * t))({g})",
     ),
     "detours": ("{f}.detach()", "inner({f}, {n})", "fb.positive({a})", "layer(fb.broadcast_to({g}, (2, 3)))"),
 }  # fmt: skip
 EFFECTS = (
-    "state += {v}", "state[0] = {v}[0]", "state[:, 1] = {n}", "count += 1", "state *= 0.5", "fb.multiply(state, {n}, out=state)",
+    "state += {v}", "state[0] = {v}[0]", "state[:, 1] = {n}", "count += 1", "state *= 0.5",
+    "fb.multiply(state, {n}, out=state)",
     "x[0] = {v}[1]", "state[...] = {v}", "table['w'] += 1.0", "x += 0.25", "state[state > 1.0] = {n}",
 )  # fmt: skip
 """Statements that change what outlives the call; {v} is a float32 [2, 3]."""
 CONTROL: dict[str, tuple[str, ...]] = {
     "cond": (
         "fb.cond(fb.sum({f}) > {n}, lambda t: fb.sin(t), lambda t: t * 2.0, {f})",
-        "fb.cond(fb.any({b}), lambda: {f}, lambda: fb.zeros_like({f0}))",
+        "fb.cond(fb.any({b}), lambda t: -t, lambda t: fb.exp(-t * t), {f})", "fb.cond({f} > {n}, fb.sin, fb.tanh, {f})",
     ),
     "while_loop": (
-        "fb.while_loop(lambda t, j: j < 3, lambda t, j: (t * 0.5 + 1.0, j + 1), ({f}, fb.asarray(0)))[0]",
+        "fb.while_loop(lambda s: s[1] < 3, lambda s: (s[0] * 0.5 + 1.0, s[1] + 1), ({f}, fb.asarray(0)))[0]",
     ),
     "scan": (
         "fb.scan(lambda c, t: (c * 0.5 + t, c), fb.zeros(3), fb.astype(fb.broadcast_to({g}, (2, 3)), fb.float32))[1]",
@@ -191,13 +201,11 @@ class _Writing:
             hole, rest = part.split("}", 1)
             if hole in ("n", "k"):
                 choice = self.of(["n", "0.5", "-1.5", "2.0"] if hole == "n" else ["i", "2", "3"])
-            elif hole == "f0":
-                choice = chosen
             else:
                 found = self.kind(hole)
                 if not found:
                     return None
-                chosen = choice = self.of(found[-6:] if self.of([True, True, False]) else found)
+                choice = self.of(found[-6:] if self.of([True, True, False]) else found)
             text += choice + rest
         return text
 

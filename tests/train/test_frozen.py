@@ -73,7 +73,7 @@ class NowAndThen(Branchy):
 
     def forward(self, x: Any) -> Any:
         self.steps += 1.0
-        return self.used(x) + self.dead(x) * fb.where(self.steps % 5.0 == 0.0, 1.0, 0.0)
+        return self.used(x) + self.dead(x) * fb.astype(self.steps % 5.0 == 0.0, fb.float32)
 
 
 def test_a_gradient_that_moves_now_and_then_is_not_frozen(make: Make) -> None:

@@ -12,7 +12,7 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.residuals import Memo, handle, last_uses, strategy
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, region
 from firebrick.core.bind import bind, check_operand, constant, describe, not_a_tensor
-from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
+from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Vjp
 from firebrick.core.tensor import Tensor
@@ -87,6 +87,13 @@ def register_hook(x: Tensor, fn: Callable[[Tensor], Tensor | None]) -> None:
         raise GradientError("a hook needs a tracked tensor", describe("x", x), "call x.require_grad() first")
     if x.slot:
         raise GradientError("a hook needs the first result of an operation", describe("x", x), "hook a later tensor")
+    trace = hooks.trace()
+    if trace is not None and trace.parent is not None:
+        raise UnsupportedError(
+            "a hook inside the branches and bodies of fb.cond, fb.while_loop and fb.scan is not run under jit",
+            f"{describe('x', x)} in {trace.name}",
+            "hook what goes in or comes out, or do this part outside jit",
+        )
     x.node.hooks.append(fn)
 
 
@@ -259,7 +266,7 @@ def _step(
         for v, p in zip(node.inputs, node.parents, strict=False)
     )
     outputs = tuple(handle(v, memo, node if track and v.aval.dtype.is_inexact else None, i) for i, v in enumerate(node.outputs))
-    rule = Vjp(inputs, outputs, node.in_avals, needs, node.params, tuple(g is not None for g in gs))
+    rule = Vjp(inputs, outputs, node.in_avals, needs, node.params, tuple(g is not None for g in gs), node.parents)
     assert callable(node.op.vjp)
     results = node.op.vjp(whole[0] if len(whole) == 1 else tuple(whole), rule)
     for i, (g, p) in enumerate(zip(results, node.parents, strict=True)):

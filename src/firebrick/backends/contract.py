@@ -254,10 +254,13 @@ class Backend:
         """An error of the engine's library in a compiled program, as the contract's: a failed allocation is a MemoryError."""
         return error
 
-    def copy(self, native: Any) -> Any:
-        """A native copy that shares memory with nothing and may be written: a cast to its own dtype, which every engine with
-        ``cast`` has."""
-        return self.execute(OPS["cast"], (native,), {"dtype": self.describe(native).dtype})
+    def copy(self, native: Any, device: Device | None = None) -> Any:
+        """A native copy on its own device that shares memory with nothing and may be written: a cast to its own dtype, or,
+        where the engine has no ``cast``, one by way of the host."""
+        cast, dtype = OPS["cast"], self.describe(native).dtype
+        if self.supports(cast, (dtype,)):
+            return self.execute(cast, (native,), {"dtype": dtype})
+        return self.from_host(np.array(self.to_host(native)), device or self.first_device())
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         """For an elementwise op: a function of native arrays of equal, non-empty shape that does what ``execute`` does and

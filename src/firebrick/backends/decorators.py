@@ -120,7 +120,7 @@ class _Verified(Executable):
 
     def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
         backend = self._verify.inner
-        before = [backend.copy(x) if i in self.writes else x for i, x in enumerate(natives)]
+        before = [self._copy(x) if i in self.writes else x for i, x in enumerate(natives)]
         found = self._program(natives, begin)
         for position, (got, want) in enumerate(zip(found, self._nodes.stepwise(before, self._step), strict=True)):
             exact, other = (np.asarray(backend.to_host(x)) for x in (want, got))

@@ -5,10 +5,8 @@ An op that an engine lacks is decomposed if its entry says how; otherwise it run
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -26,10 +24,8 @@ from firebrick.core.op import Op
 from firebrick.core.storage import Absent, Storage
 from firebrick.core.tensor import Tensor
 
-
 _KERNELS = 128  # ops with graphs whose compiled forms are kept
-_kernels: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
-_lock = Lock()
+_kernels: dict[Any, tuple[Any, Any]] = {}
 
 
 def wrap(native: Any, aval: Aval, device: Device, base: Storage | None = None) -> Tensor:
@@ -74,8 +70,10 @@ def execute(
         except MemoryError as e:
             raise transfer.out_of_memory(op.name, avals, device) from e
         except Exception:
-            check_present(inputs)
-            raise
+            if not any(isinstance(n, Absent) for n in natives):
+                raise
+            check_present(inputs)  # raises, or waits for the thread that had it
+            return execute(op, inputs, params, avals, out)
         results = result if type(result) is tuple else (result,)
         base = inputs[0].storage.root if op.view else None
         made = []
@@ -109,15 +107,12 @@ def _controlled(
     """Run one op that runs graphs; what the engine made of these is kept for a while."""
     check_present(inputs)
     key = (op, device, device.backend, id(params))
-    with _lock:
-        found = _kernels.get(key)
+    found = _kernels.get(key)
     if found is None:
         assert op.control is not None
-        found = op.control(device.backend, params, device), params
-        with _lock:
-            _kernels[key] = found
-            if len(_kernels) > _KERNELS:
-                _kernels.popitem(last=False)
+        found = _kernels[key] = op.control(device.backend, params, device), params
+        for oldest in list(_kernels)[:-_KERNELS]:
+            _kernels.pop(oldest, None)
     result = found[0](*(t.storage.data for t in inputs))
     base = inputs[0].storage.root if op.view else None
     results = result if type(result) is tuple else (result,)
@@ -171,8 +166,11 @@ def check_present(tensors: Sequence[Tensor]) -> None:
 
 def to_host(x: Tensor) -> np.ndarray[Any, Any]:
     """The values as a read-only NumPy array; waits for the work that makes them."""
-    check_present((x,))
-    host: np.ndarray[Any, Any] = x.device.backend.to_host(x.storage.data)
+    data = x.storage.data
+    while isinstance(data, Absent):
+        check_present((x,))
+        data = x.storage.data
+    host: np.ndarray[Any, Any] = x.device.backend.to_host(data)
     if host.flags.writeable or host.base is not None:
         x.storage.export()
         host = host.view()

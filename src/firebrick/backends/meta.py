@@ -45,7 +45,7 @@ class MetaBackend(Backend):
     def supports(self, op: Op, dtypes: tuple[DType, ...]) -> bool:
         return True
 
-    def copy(self, native: Aval) -> Aval:
+    def copy(self, native: Aval, device: Device | None = None) -> Aval:
         return native
 
     def kernel(

@@ -16,7 +16,8 @@ import click
 
 from firebrick.core.errors import FallbackWarning, FirebrickError
 from firebrick.data.datasets import DataError
-from firebrick.train import FrozenTrainingWarning, TrainingInterrupted
+from firebrick.graph import RecompileWarning
+from firebrick.train import EagerTrainingWarning, FrozenTrainingWarning, TrainingInterrupted
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -33,7 +34,7 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def wrapped(*args: Any, debug: bool, **kwargs: Any) -> Any:
         with warnings.catch_warnings():
-            for kind in (FrozenTrainingWarning, FallbackWarning):
+            for kind in (FrozenTrainingWarning, EagerTrainingWarning, FallbackWarning, RecompileWarning):
                 warnings.simplefilter("always", kind)
             warnings.showwarning = _say_warning
             try:

@@ -130,6 +130,7 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
     "--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files, as published; for ett also a CSV."
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/DATASET-MODEL]")
+@click.option("--no-jit", is_flag=True, help="Run each operation as it comes, without graphs: slower, with the same results.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the run directory, with the settings it was started with.")
 @click.pass_context
 @reported
@@ -137,7 +138,7 @@ def train(
     ctx: click.Context, dataset: str, model_name: str | None, assignments: dict[str, Any], device: str | None,
     epochs: int | None, batch_size: int | None, lr: float | None, schedule: str | None, optimizer: str,
     weight_decay: float | None, label_smoothing: float, augment: tuple[str, ...], look_back: int, horizon: int, seed: int,
-    data_dir: Path | None, out: Path | None, resume: bool,
+    data_dir: Path | None, out: Path | None, no_jit: bool, resume: bool,
 ) -> None:  # fmt: skip
     """Train a model on DATASET and say how it does on the test data.
 
@@ -192,7 +193,7 @@ def train(
         run = free_name(out or usual)
         if run.resolve() != (out or usual).resolve():
             click.echo(f"{out or usual} holds something already: this run goes to {run}")
-    learner, (training, validation, testing) = _prepare(config, run)
+    learner, (training, validation, testing) = _prepare(config, run, jit=not no_jit)
     if resume:
         learner.resume()
         click.echo(f"resumed {run} after epoch {learner.epoch}, step {learner.step}")
@@ -264,7 +265,7 @@ def _schedule(config: dict[str, Any], batches: int) -> optim.Schedule:
     return _SCHEDULES[config["schedule"]](config["lr"], steps)
 
 
-def _prepare(config: dict[str, Any], out: Path) -> tuple[Learner, tuple[DataLoader, ...]]:
+def _prepare(config: dict[str, Any], out: Path, *, jit: bool) -> tuple[Learner, tuple[DataLoader, ...]]:
     """The learner of a config, and the loaders that train, validate and test."""
     device, task, folder = find_device(config["device"]), task_of(config), config["data_dir"]
     training, validation = task.training_loaders(config, folder, device)
@@ -281,6 +282,7 @@ def _prepare(config: dict[str, Any], out: Path) -> tuple[Learner, tuple[DataLoad
         log=print,
         config=config,
         class_names=task.names_of(config),
+        jit=jit,
     )
     count = sum(p.size for _, p in model.named_parameters())
     click.echo(

@@ -27,6 +27,7 @@ class Kernel:
         elementwise: Whether ``{out}`` may be an operand: each element of the result depends on that element alone.
         layout: The order of the result's elements in memory: ``"rows"``, row-major; ``"kept"``, so if the operands' are;
             ``"any"``.
+        scratch: Bytes that it takes beside its operands and results while it runs, as far as they are known.
     """
 
     expr: str
@@ -35,6 +36,7 @@ class Kernel:
     first: str | None = None
     elementwise: bool = True
     layout: str = ANY
+    scratch: int = 0
 
     @property
     def writes(self) -> bool:
@@ -42,10 +44,13 @@ class Kernel:
         return self.into is not None or self.first is not None
 
 
-def call(function: Callable[..., Any], operands: int, params: dict[str, Any], layout: str = ANY) -> Kernel:
+def call(function: Callable[..., Any], operands: int, params: dict[str, Any], layout: str = ANY, scratch: int = 0) -> Kernel:
     """The kernel that calls ``function`` with all operands and parameters."""
     args = [f"{{{i}}}" for i in range(operands)]
     args += [f"{name}={{p_{name}}}" for name in params]
     return Kernel(
-        f"{{f}}({', '.join(args)})", {"f": function, **{f"p_{name}": value for name, value in params.items()}}, layout=layout
+        f"{{f}}({', '.join(args)})",
+        {"f": function, **{f"p_{name}": value for name, value in params.items()}},
+        layout=layout,
+        scratch=scratch,
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from firebrick.compiler.kernel import KEPT, ROWS, Kernel
 from firebrick.core.aval import Aval
+from firebrick.core.indexing import strides_of
 from firebrick.ir import Graph, Node
 
 _FOREVER = 1 << 60
@@ -89,7 +90,9 @@ class _Values:
         self.rows = [True] * len(self.avals)
         # whether a value is all there is in its buffer, element after element, so that a result of its shape fits in
         self.whole = [v in given for v in range(count)] + [False] * (len(self.avals) - count)
+        self.strides: dict[int, tuple[int, ...]] = {}  # of values whose strides, in elements, are certain
         self.constants: set[int] = set()
+        self.scratch = [0 if kernel is None else kernel.scratch for kernel in kernels]
         for k, (n, kernel) in enumerate(zip(graph.nodes, kernels, strict=True)):
             for i in set(n.inputs):
                 self.users[i].append(k)
@@ -99,19 +102,50 @@ class _Values:
                     self.constants.add(v)
                     continue
                 self.rows[v] = kernel.layout == ROWS or (kernel.layout == KEPT and all(self.rows[i] for i in n.inputs))
-                if n.op.view:
+                if n.op.view and self._copies(n):
+                    self.rows[v] = self.whole[v] = True
+                elif n.op.view:
                     self.buffer[v] = self.buffer[n.inputs[0]]
                     self.whole[v] = n.op.name == "reshape" and self.whole[n.inputs[0]]
                 else:
                     self.whole[v] = self.rows[v]
+                if kernel.layout == ROWS and not n.op.view:
+                    self.strides[v] = tuple(strides_of(self.avals[v].shape))
+                elif n.op.name == "permute" and n.inputs[0] in self.strides:
+                    self.strides[v] = tuple(self.strides[n.inputs[0]][a] for a in n.params["axes"])
         self.given = given
         self.outputs = frozenset(graph.outputs)
+
+    def _copies(self, n: Node) -> bool:
+        """Whether a view is certain to be a copy: a reshape that merges axes which do not follow each other in memory."""
+        strides = self.strides.get(n.inputs[0]) if n.op.name == "reshape" else None
+        return strides is not None and not in_place(self.avals[n.inputs[0]].shape, strides, self.avals[n.first].shape)
 
     def is_input(self, v: int) -> bool:
         return v < len(self.graph.inputs)
 
     def bytes(self, v: int) -> int:
         return self.avals[v].nbytes
+
+
+def in_place(shape: tuple[int, ...], strides: tuple[int, ...], goal: tuple[int, ...]) -> bool:
+    """Whether memory with these strides can be seen in the shape ``goal``, which merges only axes that follow each other."""
+    if 0 in shape:
+        return True
+    axes = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]
+    sizes = [d for d in goal if d != 1]
+    i = j = 0
+    while i < len(axes):
+        first, here, there = i, axes[i][0], sizes[j]
+        i, j = i + 1, j + 1
+        while here != there:
+            if here < there:
+                here, i = here * axes[i][0], i + 1
+            else:
+                there, j = there * sizes[j], j + 1
+        if any(axes[k][1] != axes[k + 1][0] * axes[k + 1][1] for k in range(first, i - 1)):
+            return False
+    return True
 
 
 def plan_memory(graph: Graph, kernels: Sequence[Kernel | None], donate: Iterable[int] = (), ready: Iterable[int] = ()) -> Plan:
@@ -345,7 +379,7 @@ def _peak(values: _Values, lives: _Lives, order: Sequence[int], copied: frozense
             continue
         last = _FOREVER if v in values.outputs else max([place[k], *(place[u] for u in values.users[v])])
         ends[b] = max(ends.get(b, -1), last)
-        if nodes[k].op.name == "reshape" and not values.rows[nodes[k].inputs[0]]:
+        if nodes[k].op.name == "reshape" and values.buffer[v] != v and not values.rows[nodes[k].inputs[0]]:
             ends[v] = last  # most such reshapes have to copy
     freed: dict[int, int] = defaultdict(int)
     live = peak = 0
@@ -354,6 +388,6 @@ def _peak(values: _Values, lives: _Lives, order: Sequence[int], copied: frozense
             if v in ends:
                 live += values.bytes(v)
                 freed[ends[v]] += values.bytes(v)
-        peak = max(peak, live)
+        peak = max(peak, live + values.scratch[k])
         live -= freed.pop(p, 0)
     return max(peak, live + sum(values.bytes(values.graph.outputs[i]) for i in copied))

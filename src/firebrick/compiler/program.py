@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from keyword import iskeyword
 from math import isfinite
 from typing import Any, Protocol
@@ -19,7 +19,6 @@ import numpy as np
 
 from firebrick.compiler.kernel import Kernel, call
 from firebrick.compiler.plan import Plan, plan_memory
-from firebrick.compiler.products import in_rows
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.errors import ShapeError
@@ -55,8 +54,8 @@ class Engine(Protocol):
     def from_host(self, array: np.ndarray[Any, Any], device: Any) -> Any:
         """A native copy of a host array."""
 
-    def copy(self, native: Any) -> Any:
-        """A native copy that shares memory with nothing."""
+    def copy(self, native: Any, device: Device | None = None) -> Any:
+        """A native copy on its device that shares memory with nothing."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,7 @@ class Executable:
         self.graph, self.plan, self.writes, self.source = graph, plan, plan.writes, source
         self._engine = engine
         self._names = names
+        self._copy: Callable[[Any], Any] = names["copy"]
         self._file = f"<firebrick program {next(_numbers)}>"
         self._lines: dict[int, Node] = {}
         self._texts: dict[int, str] = {}
@@ -141,7 +141,7 @@ class Executable:
             for i in (*n.inputs, *n.results):
                 if not left[i]:
                     values.pop(i, None)
-        return tuple(self._engine.copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs))
+        return tuple(self._copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs))
 
     def explain(self, source: bool = False) -> str:
         """What runs: ops and how often, memory reused and the peak, donated inputs; the program itself with ``source``."""
@@ -184,7 +184,6 @@ def build(
     given = tuple(donate)
     if any(not 0 <= i < len(graph.inputs) for i in given):
         raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "give up inputs only")
-    graph = in_rows(graph)
     kernels = choose(engine, graph, device)
     return write(engine, graph, kernels, plan_memory(graph, kernels, given, ready), device)
 
@@ -199,7 +198,8 @@ def choose(engine: Engine, graph: Graph, device: Device | None) -> list[Kernel |
             kernels.append(None)
             continue
         if n.op.control is not None:
-            kernels.append(call(n.op.control(engine, n.params, device), len(n.inputs), {}))
+            control = n.op.control(engine, n.params, device)
+            kernels.append(call(control, len(n.inputs), {}, scratch=getattr(control, "scratch", 0)))
             continue
         operands = tuple(avals[i] for i in n.inputs)
         kernels.append(engine.kernel(n.op, operands, n.params, n.avals, device, tuple(known.get(i) for i in n.inputs)))
@@ -227,7 +227,7 @@ class _Writer:
 
     def executable(self) -> Executable:
         graph, plan, engine = self.graph, self.plan, self.engine
-        self.space["copy"] = engine.copy
+        self.space["copy"] = partial(engine.copy, device=self.device)
         names = {i: f"v{i}" for i in range(len(graph.inputs))}
         body: list[str] = []
         places: dict[int, Node] = {}

@@ -83,6 +83,7 @@ class Config:
     def __init__(self) -> None:
         object.__setattr__(self, "_values", {})
         object.__setattr__(self, "_sources", {})
+        self._show()
         self.load_environment()
 
     def load_environment(self) -> None:
@@ -109,12 +110,13 @@ class Config:
             raise ConfigError(f"{name} is one of {', '.join(map(str, setting.choices))}", repr(value), "use one of these")
         self._values[name] = parsed
         self._sources[name] = source
+        self.__dict__[name] = parsed
+
+    def _show(self) -> None:
+        """Put every setting where attributes are looked for first."""
+        self.__dict__.update({name: self._values.get(name, setting.default) for name, setting in SETTINGS.items()})
 
     def __getattr__(self, name: str) -> Any:
-        if name in SETTINGS:
-            return self.__dict__["_values"].get(name, SETTINGS[name].default)
-        if name in ("_values", "_sources"):
-            return self.__dict__[name]
         raise AttributeError(f"firebrick.config has no setting {name!r}; there are {', '.join(SETTINGS)}")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -131,6 +133,7 @@ class Config:
         finally:
             self._values.clear()
             self._values.update(values)
+            self._show()
             self._sources.clear()
             self._sources.update(sources)
 

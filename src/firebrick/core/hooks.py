@@ -27,6 +27,7 @@ class Hooks:
         methods: What operators and methods of ``Tensor`` call, by name, installed by ``functions``.
         tracing: How many traces run in this process. While one does, ``graph.trace`` stands in for ``execute``,
             ``from_host`` and ``to_host``, and every operation takes the general path.
+        traces: How many traces have begun in this process.
         capture: ``(tensor)`` tells a running trace that a handle is about to be read or rebound past ``bind``.
         trace: ``() -> the trace of this context or None``.
         version: Grows with every change of the structure of a module, an optimizer or another object whose class is
@@ -34,9 +35,11 @@ class Hooks:
     """
 
     __slots__ = (
-        "capture", "execute", "find_device", "from_host", "grad_enabled", "methods", "record", "to_host", "trace", "tracing",
-        "version",
+        "capture", "execute", "find_device", "from_host", "grad_enabled", "methods", "record", "to_host", "trace", "traces",
+        "tracing", "version",
     )  # fmt: skip
+
+    unwatched = frozenset(__slots__)  # how the process runs, not what a program computes
 
     def __init__(self) -> None:
         self.execute: Callable[..., Any] = _absent
@@ -47,6 +50,7 @@ class Hooks:
         self.to_host: Callable[..., Any] = _absent
         self.methods: dict[str, Callable[..., Any]] = {}
         self.tracing = 0
+        self.traces = 0
         self.version = 0
         self.capture: Callable[..., Any] = _absent
         self.trace: Callable[[], Any] = _absent

@@ -65,6 +65,7 @@ class Vjp:
         needs: Which operands want a cotangent; rules may return None for the others.
         params: The operation's parameters.
         given: Which results have a cotangent; those of the others are zeros.
+        parents: Of each operand the node of the tape that made it, and its slot there; None where untracked.
     """
 
     inputs: tuple[Any, ...]
@@ -73,6 +74,7 @@ class Vjp:
     needs: tuple[bool, ...]
     params: dict[str, Any]
     given: tuple[bool, ...]
+    parents: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,11 @@ class Absent:
         """What stands for the values in print."""
         return "<no values>"
 
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("there is no buffer here")  # an engine's library asks; the general path says why
+
+    __array_ufunc__ = __array_function__ = __array__ = __torch_function__ = _refuse
+
 
 class Storage:
     """A buffer of one device.

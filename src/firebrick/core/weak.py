@@ -6,6 +6,7 @@ expression, which Python computes at every call. What needs the number itself (`
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -74,6 +75,30 @@ class Weak:
     def __abs__(self) -> Weak:
         return _of(operator.abs, "abs ", self)
 
+    def __invert__(self) -> Weak:
+        return _of(operator.invert, "~", self)
+
+    def __trunc__(self) -> Weak:
+        return _of(math.trunc, "trunc ", self)
+
+    def __floor__(self) -> Weak:
+        return _of(math.floor, "floor ", self)
+
+    def __ceil__(self) -> Weak:
+        return _of(math.ceil, "ceil ", self)
+
+    def __round__(self, digits: int | None = None) -> Weak:
+        return _of(lambda v: round(v, digits), "round ", self)
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)  # in print there is no value to format
+
 
 def _of(fn: Callable[..., Any], sign: str, *parts: Any) -> Weak:
     values = [p.value if isinstance(p, Weak) else (lambda numbers, p=p: p) for p in parts]
@@ -92,11 +117,15 @@ def _binary(name: str, fn: Callable[[Any, Any], Any], sign: str) -> None:
     def forward(self: Weak, other: Any) -> Any:
         if isinstance(other, (int, float, Weak)):
             return _of(fn, sign, self, other)
+        if isinstance(other, complex):
+            raise self.unknown("arithmetic with a complex number")
         return NotImplemented
 
     def reflected(self: Weak, other: Any) -> Any:
         if isinstance(other, (int, float)):
             return _of(fn, sign, other, self)
+        if isinstance(other, complex):
+            raise self.unknown("arithmetic with a complex number")
         return NotImplemented
 
     setattr(Weak, f"__{name}__", forward)
@@ -106,6 +135,8 @@ def _binary(name: str, fn: Callable[[Any, Any], Any], sign: str) -> None:
 for _name, _fn, _sign in (
     ("add", operator.add, "+"), ("sub", operator.sub, "-"), ("mul", operator.mul, "*"), ("truediv", operator.truediv, "/"),
     ("floordiv", operator.floordiv, "//"), ("mod", operator.mod, "%"), ("pow", operator.pow, "**"),
+    ("and", operator.and_, "&"), ("or", operator.or_, "|"), ("xor", operator.xor, "^"), ("lshift", operator.lshift, "<<"),
+    ("rshift", operator.rshift, ">>"),
 ):  # fmt: skip
     _binary(_name, _fn, _sign)
 

@@ -305,16 +305,17 @@ def _repeats(repeats: Any) -> np.ndarray[Any, Any] | Tensor:
     def error() -> ShapeError:
         return ShapeError("repeat: repeats are ints ≥ 0 along one axis", shown, "check them")
 
-    tensor = isinstance(repeats, Tensor)
-    shown = describe("repeats", repeats) if tensor else repr(repeats)
-    given = repeats if tensor else np.asarray(repeats)
-    kind = given.dtype.np.kind if tensor else given.dtype.kind
-    if kind not in "iu" and given.size:
+    given: Any = repeats if isinstance(repeats, Tensor) else np.asarray(repeats)
+    shown = describe("repeats", repeats) if isinstance(repeats, Tensor) else repr(repeats)
+    if np.dtype(getattr(given.dtype, "np", given.dtype)).kind not in "iu" and given.size:
         raise OperandError("repeat: repeats is an int, a list of ints or an integer tensor", shown, "pass ints")
     if given.ndim > 1:
         raise error()
-    if not (tensor and staged(lambda: greater_equal(given, 0), error)):
-        host = given.numpy() if tensor else given
-        if host.size and int(host.min()) < 0:
+    if isinstance(given, Tensor):
+        if not staged(lambda: greater_equal(given, 0), error) and given.size and int(given.numpy().min()) < 0:
             raise error()
-    return given if tensor else given.astype(np.int64)
+        return given
+    if given.size and int(given.min()) < 0:
+        raise error()
+    found: np.ndarray[Any, Any] = given.astype(np.int64)
+    return found

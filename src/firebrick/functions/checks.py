@@ -63,12 +63,12 @@ def check_range(where: str, key: str, values: Tensor, low: int, high: int, remed
 
     def inside() -> Tensor:
         info = iinfo(values.dtype)  # a bound that it cannot pass is no operand beside it
-        ok = bind(OPS["greater_equal"], (values, max(low, info.min)), {})
+        ok: Tensor = bind(OPS["greater_equal"], (values, max(low, info.min)), {})
         if high <= info.max:
             ok = bind(OPS["logical_and"], (ok, bind(OPS["less"], (values, high), {})), {})
-        if ignored is None or not info.min <= ignored <= info.max:
-            return ok
-        return bind(OPS["logical_or"], (ok, bind(OPS["equal"], (values, ignored), {})), {})
+        if ignored is not None and info.min <= ignored <= info.max:
+            ok = bind(OPS["logical_or"], (ok, bind(OPS["equal"], (values, ignored), {})), {})
+        return ok
 
     if staged(inside, lambda: OutOfRangeError(expected, f"{key} with a value outside, {said}", remedy, op=where)):
         return

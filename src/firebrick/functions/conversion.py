@@ -109,10 +109,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 
 def number_later(where: str, value: Weak, dtype: Any, device: Device) -> Tensor:
     """A Python number that is known when the graph runs, as a 0-d tensor."""
-    dt = default_dtype("int" if value.kind is int else "float", device) if dtype is None else dtypes.dtype_argument(where, dtype)
+    own = default_dtype("int" if value.kind is int else "float", device)
+    dt = own if dtype is None else dtypes.dtype_argument(where, dtype)
     check_storable(dt, device)
-    if value.kind is float and dt.kind not in ("float", "complex"):
-        return astype(as_tensor(value, default_dtype("float", device), device), dt)
+    if value.kind is float and dt.kind not in ("float", "complex"):  # the host casts it, as it would now
+        given = value.value
+        value = Weak(int, value.name, lambda numbers: int(cast_host(where, np.asarray(given(numbers)), dt)), value.arguments)
     made: Tensor = as_tensor(value, dt, device)
     return made
 

@@ -6,6 +6,7 @@ dtype of the result.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -94,6 +95,10 @@ def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) ->
 def _filled_later(where: str, sizes: tuple[int, ...], value: Tensor | Weak, dtype: Any, device: Device) -> Tensor:
     """A tensor of one value that is known when the graph runs."""
     if isinstance(value, Weak):
+        dt = None if dtype is None else dtypes.dtype_argument(where, dtype)
+        if dt is not None and dt.is_integer:
+            given, fitting = value.value, partial(_host_scalar, where, dt=dt)
+            value = Weak(int, value.name, lambda numbers: int(fitting(value=given(numbers))), value.arguments)
         return broadcast_to(number_later(where, value, dtype, device), sizes)
     if value.ndim:
         _check_numbers(where, fill_value=value)

@@ -179,9 +179,9 @@ def _place(name: str, x: Tensor, axis: int | None, keepdims: bool, extreme: Any)
             op=name,
         )
 
-    if x.dtype.is_inexact and not staged(lambda: logical_not(isnan(best)), error):
-        if bool(reduce("any", isnan(best), None, False)):
-            raise error()
+    looked = not x.dtype.is_inexact or staged(lambda: logical_not(isnan(best)), error)
+    if not looked and bool(reduce("any", isnan(best), None, False)):
+        raise error()
     # the first that equals the extreme: NaN equals nothing
     found = argmax(astype(equal(flat.detach(), best), "uint8"), axis=at, keepdims=keepdims)
     if axis is None and keepdims:

@@ -247,6 +247,7 @@ def _check_signs(name: str, sign: Tensor) -> None:
     if sign.device.engine == "meta":
         return
     shown = describe("sign", sign)
+
     def ok() -> Tensor:
         return equal(sign, 1) if sign.dtype.kind == "uint" else logical_or(equal(sign, 1), equal(sign, -1))
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, check_operand, constant, describe
-from firebrick.core.dtypes import scalar_fits, scalar_misfit
+from firebrick.core.bind import bind, check_operand, constant, describe, host_scalar
+from firebrick.core.dtypes import bool_, scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
 from firebrick.functions.movement import _operand, broadcast_to, concat, moveaxis, permute_dims, reshape
 from firebrick.ops import OPS
 
@@ -54,8 +55,15 @@ def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0
         meant = next((f'write "{ours}"' for ours, theirs in _MODES.items() if theirs and theirs == mode), "use one of these")
         raise ConfigError(f"pad: mode must be one of {', '.join(_MODES)}", repr(mode), meant)
     if mode == "constant":
+        if isinstance(value, Weak):  # known when the graph runs: taken where the padding is
+            ones = broadcast_to(constant(True, bool_, x.device), x.shape)
+            inside = bind(OPS["pad"], (ones,), {"widths": pairs, "value": False})
+            zeros_around = bind(OPS["pad"], (x,), {"widths": pairs, "value": 0})
+            padded: Tensor = bind(OPS["where"], (inside, zeros_around, value), {})
+            return padded
         if not scalar_fits(value, x.dtype):
             raise scalar_misfit("pad", value, x.dtype)
+        host_scalar(value, x.dtype)  # its range too
         return bind(OPS["pad"], (x,), {"widths": pairs, "value": value})  # type: ignore[no-any-return]
     for axis, (before, after) in enumerate(pairs):
         n, most = x.shape[axis], max(before, after)

@@ -1,7 +1,8 @@
 """Capture: functions traced into graphs, passes over these, ``jit``, and control flow."""
 
 from firebrick.graph.control import cond, scan, while_loop
-from firebrick.graph.jit import Jit, Recompile, RecompileWarning, disable_jit, explain_recompiles, jit
+from firebrick.graph.jit import Jit, disable_jit, jit
+from firebrick.graph.recompiles import Recompile, RecompileWarning, explain_recompiles
 
 __all__ = [
     "Jit",

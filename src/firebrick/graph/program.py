@@ -10,12 +10,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from sys import getrefcount
-from threading import Event, current_thread, get_ident, main_thread
+from threading import Event, get_ident, main_thread
 from typing import Any
 
 from firebrick.backends import transfer
 from firebrick.backends.contract import Backend
+from firebrick.backends.dispatch import check_present
 from firebrick.compiler import Executable
 from firebrick.core.aval import Aval
 from firebrick.core.bind import host_scalar
@@ -24,11 +26,11 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import DTypeError, ExecutionError, FirebrickError
 from firebrick.core.hooks import hooks
-from firebrick.core.storage import Absent, Storage
+from firebrick.core.storage import OWNED, Absent, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.passes import eliminate_dead_code
-from firebrick.graph.trace import Check, Draws
+from firebrick.graph.trace import Check, Draws, Traced
 from firebrick.ir import Graph
 
 _PATIENCE = 600.0
@@ -74,7 +76,7 @@ class Program:
         device: Where it runs; None for a graph without tensors.
         places: For each input that is a tensor of the call: its place among the call's handles, else -1.
         fixed: Tensors that stand for themselves, by input.
-        numbers: Inputs that are Python numbers: (input, Weak, dtype).
+        numbers: Inputs that are Python numbers: (input or -1 if nothing uses it, Weak, dtype).
         keys: Inputs that are keys of a generator: (input, which generator, which draw).
         draws: The generators, and how many keys each gives.
         results: For each value that leaves the program: ("out", output) or ("in", input).
@@ -105,6 +107,7 @@ class Program:
         shown = [i for kind, i, _ in self.results if kind == "in"]
         read = {p: i for i, p in enumerate(self.places) if p >= 0}
         alone = {id(t): i for i, t in self.fixed.items()}
+        self._changes = [(place, handle, r, *self.results[r][2]) for place, handle, r in self.updates]
         self._again: dict[int, int] = {}  # results that are a changed handle's new value and nothing else, with its input
         donated = []
         for place, handle, r in self.updates:
@@ -117,6 +120,11 @@ class Program:
                 self._again[r] = i
         for r in [r for r in self._again if sum(u[2] == r for u in self.updates) > 1]:
             del self._again[r]
+        # for each result: the input that it is, or whose storage it takes, or -1; the output, or -1; its bytes
+        self._results = [
+            (i, -1, 0) if kind == "in" else (self._again.get(r, -1), i, aval.nbytes)
+            for r, (kind, i, aval) in enumerate(self.results)
+        ]
         self._donate = tuple(sorted(set(donated)))
 
     def executable(self) -> Executable:
@@ -135,11 +143,18 @@ class Program:
     def inputs(self, handles: Sequence[Tensor], numbers: Sequence[Any]) -> list[Any]:
         """The storage of each input."""
         found: list[Any] = [handles[p].storage if p >= 0 else None for p in self.places]
+        # another thread has one for a moment, or it is lost
+        while not _ABSENT.isdisjoint([type(s.data) for s in found if s is not None]):
+            check_present([handles[p] for p in self.places if p >= 0])
+            found = [handles[p].storage if p >= 0 else None for p in self.places]
         if self._extra:
             for i, t in self.fixed.items():
                 found[i] = t.storage
             for i, number, dtype in self.numbers:
-                found[i] = self._scalar(number, dtype, numbers)
+                if i < 0:  # nothing uses it, but it must fit all the same
+                    host_scalar(number.value(numbers), dtype)
+                else:
+                    found[i] = self._scalar(number, dtype, numbers)
             if self.draws:  # also those whose numbers nothing uses
                 blocks = [d.find(numbers)._take(d.count) for d in self.draws]
                 for i, which, k in self.keys:
@@ -153,7 +168,7 @@ class Program:
 
     def _scalar(self, number: Weak, dtype: DType, numbers: Sequence[Any]) -> Storage:
         value = number.value(numbers)
-        if number.kind is int and type(value) is not int:
+        if number.kind is int and type(value) is not int and dtype.is_integer:
             raise DTypeError(
                 f"{number.name} was an int when {self.name} was traced",
                 f"{type(value).__name__} {value!r}",
@@ -168,41 +183,53 @@ class Program:
         if storages is None:
             storages = self.inputs(handles, numbers)
         device = self.device
-        if device is None or not self.graph.nodes:
-            made: list[Storage] = [storages[i] for _, i, _ in self.results]
-        else:
-            made = self._run(device, storages)
-        del storages
-        for place, handle, r in self.updates:
+        writing = _Writing(self, device)
+        try:
+            if device is None or not self.graph.nodes:
+                outputs = self.graph.outputs  # inputs, as nothing is computed
+                made: list[Storage] = [storages[i if kind == "in" else outputs[i]] for kind, i, _ in self.results]
+            else:
+                made = self._run(device, storages, writing)
+            del storages
+            if self.updates:  # all of them change, or none
+                writing.hold()
+                self._rebind(handles, made)
+        finally:
+            writing.end()
+        return made
+
+    def _rebind(self, handles: Sequence[Tensor], made: list[Storage]) -> None:
+        for place, handle, r, shape, dtype in self._changes:
             t = handles[place] if handle is None else handle
             t.storage = made[r]
             if t.node is not None:
                 t.node = None
             if t.leaf > 0:
                 t.leaf = -t.leaf
-            aval = self.results[r][2]
-            if t.shape != aval.shape or t.dtype is not aval.dtype:
-                t.shape, t.dtype = aval
+            if t.dtype is not dtype or t.shape != shape:
+                t.shape, t.dtype = shape, dtype
                 hooks.version += 1
-        return made
 
-    def _run(self, device: Device, storages: list[Any]) -> list[Storage]:
+    def _run(self, device: Device, storages: list[Any], writing: _Writing) -> list[Storage]:
         exe = self.executable()
-        natives = [s.data for s in storages]
-        lost: list[tuple[Storage, Any]] = []
-        writing = _Writing(self, device)
-        taken = None
-        if exe.writes:
-            taken, backend = Taken(self.name), device.backend
-            for i in exe.writes:
-                s = storages[i]
-                if s.base is None and s.kind == "owned" and getrefcount(s) <= _STORAGE and getrefcount(s.data) <= _BUFFER:
-                    lost.append((s, s.data))
-                    s.data = taken
-                else:
-                    natives[i] = backend.copy(natives[i])
-        outputs = None
+        given = [s.data for s in storages]
+        natives = given.copy()
+        if not _ABSENT.isdisjoint(map(type, natives)):
+            error = next(n for n in natives if isinstance(n, Absent)).why()
+            assert error is not None
+            raise error
+        taken = outputs = None
         try:
+            if exe.writes:
+                taken, copy = Taken(self.name), device.backend.copy
+                for i in exe.writes:
+                    s = storages[i]
+                    if s.base is None and s.kind is OWNED:
+                        s.data = taken  # whoever found the buffer before this line is counted in the next one
+                        if getrefcount(s) <= _STORAGE and getrefcount(given[i]) <= _BUFFER:
+                            continue
+                        s.data = given[i]
+                    natives[i] = copy(given[i], device)
             outputs = exe(natives, writing)
             if self.checks and not writing.begun:
                 self.look(device, [outputs[o] for o, _ in self.checks])
@@ -210,29 +237,32 @@ class Program:
             if taken is not None and writing.begun:
                 taken.error = e
             else:
-                for s, data in lost:
-                    s.data = data
-            writing.end()
+                for s, data in zip(storages, given, strict=True):
+                    if s.data is taken:
+                        s.data = data
             if self.checks and outputs is None and not writing.begun and isinstance(e, FirebrickError):
                 self._recheck(device, natives)
             if isinstance(e, MemoryError) and not isinstance(e, ExecutionError):
                 raise transfer.out_of_memory(self.name, tuple(a for _, _, a in self.results), device) from e
             raise
-        memory, again = device._memory, self._again
+        if self.updates:
+            writing.hold()
+        del given, natives
+        memory = device._memory
         if memory.live + exe.plan.peak > memory.peak:
             memory.peak = memory.live + exe.plan.peak
         made = []
-        for r, (kind, i, aval) in enumerate(self.results):
-            if kind == "in":
-                made.append(storages[i])
-                continue
-            s = storages[again[r]] if r in again else None
-            if s is not None and s.base is None and s.kind == "owned" and getrefcount(s) <= _STORAGE:
-                s.data = outputs[i]
-                made.append(s)
-            else:
-                made.append(Storage(outputs[i], memory, aval.nbytes))
-        writing.end()
+        for own, i, nbytes in self._results:
+            if own >= 0:
+                s = storages[own]
+                if i < 0:
+                    made.append(s)
+                    continue
+                if s.data is taken or (s.base is None and s.kind is OWNED and getrefcount(s) <= _STORAGE):
+                    s.data = outputs[i]
+                    made.append(s)
+                    continue
+            made.append(Storage(outputs[i], memory, nbytes))
         return made
 
     def _recheck(self, device: Device, natives: list[Any]) -> None:
@@ -259,7 +289,7 @@ class _Writing:
 
     __slots__ = ("_before", "_pending", "begun", "device", "program")
 
-    def __init__(self, program: Program, device: Device) -> None:
+    def __init__(self, program: Program, device: Device | None) -> None:
         self.program, self.device = program, device
         self.begun = False
         self._before: Any = None
@@ -267,10 +297,17 @@ class _Writing:
 
     def __call__(self, flags: Sequence[Any] = ()) -> None:
         if self.program.checks:
+            assert self.device is not None
             self.program.look(self.device, flags)
-        if current_thread() is main_thread() and signal.getsignal(signal.SIGINT) not in (None, signal.SIG_IGN):
-            self._before = signal.signal(signal.SIGINT, self._note)
+        self.hold()
         self.begun = True
+
+    def hold(self) -> None:
+        """Ctrl-C waits from here on."""
+        if self._before is not None:
+            return
+        if get_ident() == main_thread().ident and _read(_SIGINT) not in (None, signal.SIG_IGN):
+            self._before = _set(_SIGINT, self._note)
 
     def _note(self, number: int, frame: Any) -> None:
         self._pending = True
@@ -279,9 +316,14 @@ class _Writing:
         """The run is over, one way or the other: Ctrl-C acts again, also one that came in between."""
         if self._before is not None:
             before, self._before = self._before, None
-            signal.signal(signal.SIGINT, before)
+            _set(_SIGINT, before)
             if self._pending:
                 signal.raise_signal(signal.SIGINT)
+
+
+_SIGINT = int(signal.SIGINT)
+_plain = import_module("_signal")  # what ``signal`` wraps: it makes no enum members, which takes ten times as long
+_set, _read = _plain.signal, _plain.getsignal
 
 
 class _Holder:
@@ -294,11 +336,14 @@ def _calibrate() -> tuple[int, int]:
     handle, buffer = _Holder(), _Holder()
     buffer.data = _Holder()
     handle.data = _Holder()
-    storages, natives = [handle.data], [buffer.data]
+    storages, given = [handle.data], [buffer.data]
+    natives = given.copy()
     for i in range(1):
         s = storages[i]
-        return getrefcount(s), getrefcount(buffer.data)
+        buffer.data = None
+        return getrefcount(s), getrefcount(given[i])
     return len(natives), 0
 
 
 _STORAGE, _BUFFER = _calibrate()
+_ABSENT = frozenset({Taken, Traced})

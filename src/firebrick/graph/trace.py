@@ -12,6 +12,7 @@ One thread traces at a time. Another one that meets a handle of a running trace 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -44,6 +45,7 @@ from firebrick.core.storage import Absent, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.lines import method_called, user_line
+from firebrick.graph.passes.common import key_of
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops import OPS
 
@@ -99,6 +101,8 @@ class Traced(Absent):
                 )
             if tensor.storage.data is not self:
                 return None
+        if tensor is not None and tensor.storage.data is not self:  # the trace has just ended
+            return None
         return LeakedTracerError(
             f"a tensor made while {trace.name} was traced is used outside of it, where it has no value",
             f"made at {self.line}, used at {user_line()}",
@@ -246,6 +250,29 @@ class Trace:
         assert error is not None
         raise error
 
+    def alike(self, a: Traced, b: Traced) -> bool:
+        """Whether two values are computed in the same way from the same inputs."""
+        pairs, seen = [(a.number, b.number)], set()
+        if a.trace is not self or b.trace is not self:
+            return a.trace is b.trace and a.number == b.number
+        while pairs:
+            pair = pairs.pop()
+            if pair in seen or pair[0] == pair[1]:
+                continue
+            seen.add(pair)
+            m, n = (self._maker(i) for i in pair)
+            if m is None or n is None or m.op is not n.op or pair[0] - m.first != pair[1] - n.first:
+                return False
+            if key_of(m.params) != key_of(n.params):
+                return False
+            pairs += zip(m.inputs, n.inputs, strict=True)
+        return True
+
+    def _maker(self, number: int) -> Node | None:
+        """The operation that made a value; None for an input."""
+        at = bisect_right(self.nodes, number, key=lambda n: n.first) - 1
+        return self.nodes[at] if at >= 0 and number in self.nodes[at].results else None
+
     def capture(self, t: Tensor) -> None:
         """See to it that a handle shows a value of this trace (or of one around it)."""
         data = t.storage.data
@@ -345,8 +372,8 @@ class Trace:
         if find is not None:
             return lambda given: find()
         raise TraceError(
-            f"jit finds the random generators that {self.root.name} uses: arguments, and what closures, globals, attributes and "
-            "containers of them hold",
+            f"jit finds the random generators that {self.root.name} uses: arguments, and what closures, globals, attributes "
+            "and containers of them hold",
             f"{generator!r} at {user_line()}, which is held elsewhere",
             "pass it as an argument",
         )
@@ -482,6 +509,13 @@ def running(trace: AnyTrace) -> Iterator[AnyTrace]:
 
 
 @contextmanager
+def alone() -> Iterator[None]:
+    """No other thread traces during a ``with`` block."""
+    with _lock:
+        yield
+
+
+@contextmanager
 def outside() -> Iterator[None]:
     """For a ``with`` block, operations run at once, as if no trace were there."""
     token = current.set(None)
@@ -495,6 +529,7 @@ def _start(trace: Trace) -> None:
     _running.append(trace)
     trace.running = True
     hooks.tracing += 1
+    hooks.traces += 1
     hooks.execute, hooks.from_host = _execute, _from_host
 
 

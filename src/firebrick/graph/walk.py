@@ -15,11 +15,13 @@ import dis
 import enum
 import random
 import sys
+from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
+from threading import local
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import ref
@@ -28,21 +30,25 @@ import numpy as np
 
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
+from firebrick.core.errors import TraceError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
-_PLAIN = (*SCALARS, enum.Enum, DType, Device, range, slice)
+PLAIN = (*SCALARS, enum.Enum, DType, Device, range, slice)
 _LIBRARIES = frozenset({
     "firebrick", "numpy", "torch", "jax", "optree", "ml_dtypes", "scipy", "safetensors", "rich", "click", "pytest", "_pytest",
     "hypothesis", "opt_einsum", "matplotlib", "PIL",
 }) | frozenset(sys.stdlib_module_names) - {"__main__", "test"}  # fmt: skip
-_WATCHED = 1 << 20  # bytes of a host array up to which its values are compared at each call
+_OPEN = frozenset({
+    "firebrick", "types", "collections", "functools", "argparse", "_thread", "configparser", "dataclasses",
+})  # fmt: skip  # libraries whose objects hold what a user put there
+_BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
 _ABSENT = object()
 _BY_VALUE = frozenset({
-    "getattr", "hasattr", "setattr", "vars", "dir", "eval", "exec", "__dict__", "__getattribute__", "attrgetter", "methodcaller",
-    "copy", "deepcopy",
+    "getattr", "hasattr", "setattr", "vars", "dir", "eval", "exec", "__dict__", "__getattribute__", "attrgetter",
+    "methodcaller", "copy", "deepcopy",
 })  # fmt: skip  # code that names one of these may read attributes of any name
 _MAKING = frozenset({"__init__", "__new__", "__post_init__"})  # not called again on an object that is there
 
@@ -114,7 +120,7 @@ class Walk:
         key: What a graph depends on.
         number: The key's, among those of one function.
         entries: The key's parts by path, for explanations.
-        big: Host arrays too large to be watched, with their paths.
+        big: Host arrays too large to be part of a graph, with their paths.
     """
 
     def __init__(self, roots: list[tuple[str, Any]]) -> None:
@@ -133,6 +139,7 @@ class Walk:
         self.streams = [g for _, g in self.generators]
         self.ids = {id(t) for t in self.tensors}
         self.number = -1
+        self._arguments: list[Callable[[], Any]] = []
 
     def _begin(self) -> None:
         self.version = hooks.version
@@ -143,15 +150,36 @@ class Walk:
         self._by_name = False  # whether attributes were chosen by the names that code reads
         self._seen: dict[int, str] = {}
         self._held: list[Any] = []  # so that no id is used twice during the walk
-        self._slots: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._slots: list[tuple[Any, Any, Any]] = []  # namespaces, names in them, and what these show
         self._cells: list[tuple[CellType, Any]] = []
         self._lists: list[tuple[Any, tuple[int, ...]]] = []  # containers, with the identities of their items or keys
         self._arrays: list[tuple[np.ndarray[Any, Any], Any]] = []
         self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
         self._values: list[tuple[Callable[[], Any], Any]] = []  # ways to other values
+        self._fields: list[tuple[Any, str, Any]] = []  # of objects with __slots__
         self._objects: list[Any] = []
         self._streams: list[Any] = []  # generators of NumPy and of Python
         self._classes: list[type] = []
+
+    def let_go(self, gone: Callable[[Any], None]) -> None:
+        """Keep nothing alive that an argument holds: ``gone`` is called when one of the arguments is."""
+        self._seen.clear()
+        for held in (self._held, self._fields, self._objects, self._classes):
+            held.clear()
+        self._arguments = [_weakly(v, gone) for _, v in self.roots[1:]]
+        del self.roots[1:]
+
+    def of(self, objects: list[tuple[str, Any]]) -> bool:
+        """Whether these are the arguments that it began from."""
+        for known, (_, v) in zip(self._arguments, objects, strict=True):  # noqa: SIM110 - a loop is quicker
+            if known() is not v:
+                return False
+        return True
+
+    @property
+    def visited(self) -> Container[int]:
+        """The ids of the objects that it found, while the arguments live."""
+        return self._seen.keys()
 
     # is it still so?
 
@@ -200,14 +228,15 @@ class Walk:
             if not self._again(path, v):
                 self._add(path, "tensor", type(v), v.dtype, v.shape, v.device, getattr(v, "frozen", None))
                 self.leaves.append((path, v))
-        elif isinstance(v, _PLAIN):
+        elif isinstance(v, PLAIN):
             self._add(path, plain_key(v))
         elif isinstance(v, np.ndarray):
             self._array(path, v)
         elif isinstance(v, np.generic):
             self._add(path, type(v), v.tobytes())
         elif isinstance(v, (list, tuple, deque)):
-            if not self._again(path, v):
+            plain = type(v) is tuple and all(isinstance(i, PLAIN) for i in v)  # whether two alike are one does not show
+            if plain or not self._again(path, v):
                 self._add(path, type(v), len(v))
                 if not isinstance(v, tuple):
                     self._lists.append((v, tuple(map(id, v))))
@@ -219,7 +248,7 @@ class Walk:
                 self._lists.append((v, tuple(map(id, v))))
                 for i, (k, item) in enumerate(v.items()):
                     self._slots.append((v, k, item))
-                    if not isinstance(k, (*_PLAIN, tuple)):
+                    if not isinstance(k, (*PLAIN, tuple)):
                         self._visit(f"key {i} of {path}", k)
                         k = i
                     self._visit(f"{path}[{k!r}]", item)
@@ -257,8 +286,17 @@ class Walk:
             self._value(path, v)
         elif isinstance(v, ContextVar):
             self._value(path, partial(v.get, None))
-        elif isinstance(v, bytearray):
-            self._array(path, np.frombuffer(v, np.uint8))
+        elif isinstance(v, (bytearray, array, memoryview)):
+            self._array(path, np.asarray(v))
+        elif isinstance(v, Iterator) and type(v).__module__ in ("builtins", "itertools"):
+            raise TraceError(
+                "a function under jit takes no items from an iterator, which would happen while it is traced only",
+                f"{path}: {type(v).__name__}",
+                "take the item before the call and pass it in, or keep a list",
+            )
+        elif type(v).__module__.partition(".")[0] == "torch" and hasattr(v, "_version"):
+            self._add(path, "object", Same(v), v._version)
+            self._values.append((_reader(v, "_version"), v._version))
         elif isinstance(v, (np.random.Generator, np.random.RandomState, random.Random)):
             self._add(path, "stream", type(v), repr(_ways(v)[0]()))
             self._values.append((_never, None))
@@ -269,13 +307,18 @@ class Walk:
     def _array(self, path: str, v: np.ndarray[Any, Any]) -> None:
         if self._again(path, v):
             return
-        if v.nbytes <= _WATCHED and v.dtype != object:
+        if v.dtype == object:
+            flat = v.reshape(-1)
+            self._add(path, "array", v.shape)
+            self._lists.append((flat, tuple(map(id, flat))))
+            for i, item in enumerate(flat):
+                self._visit(f"{path}.flat[{i}]", item)
+        else:
             content = _content(v)
             self._add(path, "array", *content)
             self._arrays.append((v, content))
-        else:
-            self._add(path, "array", Same(v))
-            self.big.append((path, v))
+            if v.nbytes > _BUILT_IN:
+                self.big.append((path, v))
 
     def _function(self, path: str, v: FunctionType) -> None:
         if self._again(path, v):
@@ -286,17 +329,23 @@ class Walk:
         inner = getattr(v, "__wrapped__", None)
         self._add(path, "function", v.__code__)
         self._functions.append((v, v.__code__, v.__defaults__, v.__kwdefaults__))
-        if v.__kwdefaults__:
-            self._lists.append((v.__kwdefaults__, tuple(map(id, v.__kwdefaults__))))
+        keyed = v.__kwdefaults__ or {}
+        if keyed:
+            self._lists.append((keyed, tuple(map(id, keyed))))
         self._slots.append((v.__dict__, "__wrapped__", v.__dict__.get("__wrapped__", _ABSENT)))
         for name, cell in zip(v.__code__.co_freevars, v.__closure__ or (), strict=True):
             self._cell(name, cell)
         if inner is not None:
             self._visit(path, inner)
+        self._by_name |= len(v.__dict__) > (inner is not None)
+        for name in sorted(self._names & v.__dict__.keys()):
+            if not name.startswith("__"):
+                self._slots.append((v.__dict__, name, v.__dict__[name]))
+                self._visit(f"{v.__name__}.{name}", v.__dict__[name])
         for i, default in enumerate(v.__defaults__ or ()):
             self._visit(f"default {i} of {v.__name__}", default)
-        for name, default in (v.__kwdefaults__ or {}).items():
-            self._slots.append((v.__kwdefaults__, name, default))
+        for name, default in keyed.items():
+            self._slots.append((keyed, name, default))
             self._visit(f"default {name} of {v.__name__}", default)
         if not of_library(v.__module__):
             self._globals(v.__code__, v.__globals__)
@@ -404,6 +453,10 @@ class Walk:
             self._add(path, "object", Same(v))
             return
         versioned = getattr(kind, "versioned", False)
+        root = kind.__module__.partition(".")[0]
+        if root in _LIBRARIES and root not in _OPEN:  # locks, loggers, files, other libraries' objects
+            self._add(path, "object", Same(v))
+            return
         self._add(path, "object", kind)
         if not of_library(kind.__module__):
             self._members(path, kind, making=False)
@@ -414,7 +467,7 @@ class Walk:
             self._objects.append(v)
             if not versioned:
                 self._lists.append((space, tuple(map(id, space))))
-            seen = {**_defaults(kind), **space} if versioned else space
+            seen = {**_defaults(kind), **space} if versioned else space  # type: ignore[arg-type]  # mypy sees no hash of a type
             for name, item in list(seen.items()):
                 if (chosen or name in self._names) and name not in unwatched and not name.startswith("__"):
                     if not versioned:
@@ -423,7 +476,8 @@ class Walk:
         for name in slots:
             if chosen or name in self._names:
                 item = getattr(v, name, _ABSENT)
-                self._values.append((partial(getattr, v, name, _ABSENT), item))
+                self._values.append((_reader(v, name), item))
+                self._fields.append((v, name, item))
                 if item is not _ABSENT:
                     self._visit(f"{path}.{name}", item)
 
@@ -436,10 +490,11 @@ class Walk:
         classes = [(v, dict(vars(v))) for v in self._classes]
         names = [slot for slot in self._slots if isinstance(slot[0], dict)]
         cells = list(self._cells)
-        values = [(value.args, v) for value, v in self._values if isinstance(value, partial) and value.func is getattr]
+        fields = list(self._fields)
         arrays = [(v, v.copy()) for v, _ in self._arrays if v.flags.writeable]
         draws = [_draws(random.getstate, random.setstate), _draws(np.random.get_state, np.random.set_state)]
         draws += [_draws(*_ways(v)) for v in self._streams]
+        frozen: list[tuple[Any, bool]] = [(t, t.frozen) for _, t in self.leaves if hasattr(t, "frozen")]
 
         def back() -> None:
             for held, was in lists:
@@ -469,14 +524,16 @@ class Walk:
             for cell, value in cells:
                 if value is not _ABSENT:
                     cell.cell_contents = value
-            for (owner, name, _), value in values:
+            for owner, name, value in fields:
                 if value is not _ABSENT and getattr(owner, name, _ABSENT) is not value:
                     setattr(owner, name, value)
-            for array, values_then in arrays:
-                if array.tobytes() != values_then.tobytes():
-                    array[...] = values_then
+            for host, then in arrays:
+                if host.tobytes() != then.tobytes():
+                    host[...] = then
             for again in draws:
                 again()
+            for t, was_frozen in frozen:
+                t.frozen = was_frozen
             hooks.version += 1
 
         return back
@@ -484,7 +541,7 @@ class Walk:
 
 def foreign_numbers() -> tuple[Any, ...]:
     """Where the generators stand that Python and NumPy have for the whole process."""
-    kind, words, *rest = np.random.get_state()
+    kind, words, *rest = np.random.get_state()  # noqa: NPY002 - it is what a user's code may draw from
     return random.getstate(), (kind, np.asarray(words).tobytes(), *rest)
 
 
@@ -509,7 +566,7 @@ def _never() -> Any:
 
 
 def _place(item: Any) -> str:
-    return repr(item) if isinstance(item, (*_PLAIN, tuple)) else f"{type(item).__name__} {id(item)}"
+    return repr(item) if isinstance(item, (*PLAIN, tuple)) else f"{type(item).__name__} {id(item)}"
 
 
 def _content(v: np.ndarray[Any, Any]) -> Any:
@@ -521,50 +578,37 @@ def _content(v: np.ndarray[Any, Any]) -> Any:
 def _defaults(kind: type) -> dict[str, Any]:
     """Plain class attributes of Firebrick's bases of a class, which an instance may hide by its own."""
     bases = [base for base in reversed(kind.__mro__) if of_library(base.__module__)]
-    found = {n: v for base in bases for n, v in vars(base).items() if isinstance(v, _PLAIN)}
+    found = {n: v for base in bases for n, v in vars(base).items() if isinstance(v, PLAIN)}
     return {n: v for n, v in found.items() if not n.startswith("__") and n != "versioned"}
 
 
 def _space(v: Any) -> dict[str, Any] | None:
     """An object's own attributes, past what its class makes of asking for them."""
     try:
-        space = object.__getattribute__(v, "__dict__")
+        space = v.__dict__ if isinstance(v, local) else object.__getattribute__(v, "__dict__")
     except AttributeError:
         return None
     return space if isinstance(space, dict) else None
 
 
+def _weakly(v: Any, gone: Callable[[Any], None]) -> Callable[[], Any]:
+    """A way to an object that does not keep it, where its class allows that and somebody else keeps it."""
+    if isinstance(v, MethodType):
+        return lambda: v
+    try:
+        return ref(v, gone)
+    except TypeError:
+        return lambda: v
+
+
+def _reader(v: Any, name: str) -> Callable[[], Any]:
+    try:
+        held = ref(v)
+    except TypeError:
+        return partial(getattr, v, name, _ABSENT)
+    return lambda: getattr(held(), name, _ABSENT)
+
+
 def _slots_of(base: type) -> tuple[str, ...]:
     names = base.__dict__.get("__slots__", ())
     return (names,) if isinstance(names, str) else tuple(names)
-
-
-def differences(before: tuple[Any, ...], now: tuple[Any, ...]) -> list[str]:
-    """What differs between two keys of walks, in words."""
-    old, new = ({e[0]: e[1:] for e in key} for key in (before, now))
-    out = [f"{p}: {_words(old[p])} → {_words(new[p])}" for p in new if p in old and old[p] != new[p]]
-    out += [f"{p}: new, {_words(new[p])}" for p in new if p not in old]
-    out += [f"{p}: gone" for p in old if p not in new]
-    return out
-
-
-def _words(what: tuple[Any, ...]) -> str:
-    if what[0] == "tensor":
-        _, kind, dtype, shape, device, frozen = what
-        more = ", frozen" if frozen else ""
-        return f"{dtype.name}[{','.join(map(str, shape))}] on {device}{more}"
-    if what[0] == "array":
-        return "a NumPy array" + (f" {what[1]}{list(what[2])}" if len(what) > 2 else "") + " with other values"
-    if what[0] == "stream":
-        return f"random numbers of {what[1].__module__}.{what[1].__qualname__}, further on"
-    if what[0] == "same":
-        return f"the same object as {what[1]}"
-    if len(what) == 1 and isinstance(what[0], tuple) and isinstance(what[0][0], type):
-        kind, *value = what[0]
-        shown = float.fromhex(value[0]) if kind is float else value[0] if len(value) == 1 else tuple(value)
-        return f"{kind.__name__} {shown!r}"
-    if what[0] == "function":
-        return f"function {what[1].co_name} at line {what[1].co_firstlineno}"
-    if isinstance(what[0], type):
-        return f"{what[0].__name__} of {what[1]}" if len(what) > 1 else what[0].__name__
-    return " ".join(getattr(w, "__name__", str(w)) for w in what)

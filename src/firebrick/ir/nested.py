@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from firebrick.ir.graph import Graph
+from firebrick.ir.graph import Graph, Node
 
 
 def graphs_in(value: Any) -> Iterator[Graph]:
@@ -18,6 +18,14 @@ def graphs_in(value: Any) -> Iterator[Graph]:
     elif isinstance(value, dict):
         for v in value.values():
             yield from graphs_in(v)
+
+
+def nodes_in(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Nodes and those of the graphs inside them, at any depth."""
+    for n in nodes:
+        yield n
+        for inner in graphs_in(n.params):
+            yield from nodes_in(inner.nodes)
 
 
 def map_graphs(value: Any, change: Callable[[Graph], Graph]) -> Any:

@@ -5,21 +5,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import sqrt
 from typing import Any
 
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.device import Device
 from firebrick.core.dtypes import result_type
-from firebrick.core.errors import ConfigError, DTypeError, ShapeError
+from firebrick.core.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
+from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.attention import masked_softmax, scaled_dot_product_attention
-from firebrick.functions.creation import arange
+from firebrick.functions.creation import arange, zeros
 from firebrick.functions.elementwise import astype, less_equal, logical_and, not_equal
 from firebrick.functions.indexing import take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import concat, expand_dims, matrix_transpose, permute_dims, reshape, split
 from firebrick.functions.normalisation import softmax, widened
+from firebrick.graph.trace import new_state
 from firebrick.nn.checks import check_probability, check_shape, check_sizes
 from firebrick.nn.dropout import Dropout
 from firebrick.nn.linear import Linear
@@ -50,6 +53,8 @@ class KeyValueCache:
     """The keys and values that attention has seen: in self-attention those of earlier calls, to which each call adds its own;
     in attention to a memory those of the memory, computed once.
 
+    Under ``jit`` each length has a graph of its own, which later sequences use again; the cache of a memory is for eager calls.
+
     Attributes:
         keys: Tensor [batch, heads, length, d], or None before the first call.
         values: Tensor of the same shape but its last axis, or None.
@@ -62,6 +67,8 @@ class KeyValueCache:
         >>> y.shape, cache.length
         ((1, 1, 8), 3)
     """
+
+    unwatched = frozenset({"_memory"})  # it only tells one memory from another
 
     def __init__(self) -> None:
         self.keys: Tensor | None = None
@@ -76,6 +83,10 @@ class KeyValueCache:
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add [batch, heads, n, d] at the end, and return all keys and values."""
+        if self.keys is None and hooks.trace() is not None:  # a graph extends state that is there: of no places yet
+            self.keys, self.values = (
+                new_state(partial(zeros, (*t.shape[:2], 0, t.shape[3]), dtype=t.dtype, device=t.device)) for t in (keys, values)
+            )
         if self.keys is not None and self.values is not None:
             if self._memory is not None or keys.shape[0] != self.keys.shape[0]:
                 raise ShapeError(
@@ -84,15 +95,24 @@ class KeyValueCache:
                     "use a new cache for another layer or batch, or cache.select(rows)",
                 )
             keys, values = concat([self.keys, keys], axis=2), concat([self.values, values], axis=2)
-        self.keys, self.values = keys, values
+        self._keep(keys, values)
         return keys, values
+
+    def _keep(self, keys: Tensor, values: Tensor) -> None:
+        if hooks.trace() is None:
+            self.keys, self.values = keys, values
+            return
+        assert self.keys is not None
+        assert self.values is not None
+        self.keys._rebind(keys)
+        self.values._rebind(values)
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order (integers; repeats allowed): what beam search does between steps.
 
         A memory is then given with the same rows."""
         if self.keys is not None and self.values is not None:
-            self.keys, self.values = take(self.keys, rows, axis=0), take(self.values, rows, axis=0)
+            self._keep(take(self.keys, rows, axis=0), take(self.values, rows, axis=0))
             self._memory = None if self._memory is None else ()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -248,6 +268,12 @@ class MultiheadAttention(Module):
                 "MultiheadAttention: with rotary, a query has a place, which the cache of a memory does not count",
                 "a cache, a key, and rotary",
                 "leave out the cache, or build the attention to the memory without rotary",
+            )
+        if cache is not None and hooks.trace() is not None:
+            raise UnsupportedError(
+                "MultiheadAttention: the cache of a memory is not used under jit, where no memory can be told from another",
+                "a cache and a key",
+                "leave out the cache, or call the layer outside jit",
             )
         if cache is not None and cache.keys is not None and cache.values is not None:
             if cache._memory == () and key.shape[:2] == (cache.keys.shape[0], cache.keys.shape[2]):

@@ -242,8 +242,12 @@ class Module:
 
     def _switch(self, training: bool) -> Self:
         for _, m in self.modules():
-            object.__setattr__(m, "training", training)
-            changed(m, "training")
+            if m.training is not training:
+                if training is type(m).training:
+                    m.__dict__.pop("training")
+                else:
+                    object.__setattr__(m, "training", training)
+                changed(m, "training")
         return self
 
     def freeze(self) -> Self:

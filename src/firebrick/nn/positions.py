@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.registry import find_device
 from firebrick.core.bind import describe
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import astype
+from firebrick.functions.conversion import cast_host
 from firebrick.functions.movement import concat, reshape, split, stack
 from firebrick.nn import initial
 from firebrick.nn.checks import check_shape, check_sizes
@@ -29,14 +28,19 @@ _LEAST = 128  # rows of the smallest table
 
 
 @lru_cache(maxsize=32)
+def _host_table(length: int, features: int, base: float, dtype: DType) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    angles = np.arange(length)[:, None] * base ** (-np.arange(0, features, 2) / features)
+    return cast_host("positions", np.sin(angles), dtype), cast_host("positions", np.cos(angles), dtype)
+
+
+@lru_cache(maxsize=32)
 def _table(
     length: int, features: int, base: float, dtype: DType, device: Device, engine: Any
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Sines and cosines of place · base^(-2i / features), each [length, features / 2]; of the engine behind the device now."""
-    angles = np.arange(length)[:, None] * base ** (-np.arange(0, features, 2) / features)
     made = []
-    for values in (np.sin(angles), np.cos(angles)):
-        table: Tensor = astype(hooks.from_host(values, find_device("numpy")), dtype, copy=False).to(device)
+    for values in _host_table(length, features, base, dtype):
+        table: Tensor = hooks.from_host(values, device)
         table.storage.uncount()
         made.append(table)
     return made[0], made[1]
@@ -48,8 +52,13 @@ def _rows(where: str, n: int, offset: int, features: int, base: float, x: Tensor
     capacity = _LEAST
     while capacity < offset + n:
         capacity *= 2
+    places = slice(offset, offset + n)
+    if hooks.trace() is not None:  # the rows become constants of the graph, which outlives no table
+        found = _host_table(capacity, features, base, x.dtype)
+        sines, cosines = (hooks.from_host(np.ascontiguousarray(t[places]), x.device) for t in found)
+        return sines, cosines
     sines, cosines = _table(capacity, features, base, x.dtype, x.device, x.device.backend)
-    return sines[offset : offset + n], cosines[offset : offset + n]
+    return sines[places], cosines[places]
 
 
 def _check_even(where: str, features: int, base: float) -> None:

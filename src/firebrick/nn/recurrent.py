@@ -12,11 +12,15 @@ from typing import Any, NamedTuple
 
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
+from firebrick.functions.checks import staged
 from firebrick.functions.conversion import asarray
 from firebrick.functions.creation import arange, zeros
-from firebrick.functions.elementwise import astype, less, where
+from firebrick.functions.elementwise import astype, greater_equal, less, less_equal, logical_and, where
 from firebrick.functions.movement import concat, expand_dims, permute_dims, reshape, split, stack
+from firebrick.graph.control import scan
 from firebrick.nn.checks import check_choice, check_probability, check_shape, check_sizes
 from firebrick.nn.dropout import Dropout
 from firebrick.nn.module import Module
@@ -87,7 +91,9 @@ def _build(module: Module, gates: int, s: _Settings, generator: Generator | None
 def _running(kind: str, lengths: Any, length: int, batch: int, x: Tensor) -> tuple[Tensor, int]:
     """A mask [length · batch, 1] of the rows that are still running at each step, and the number of steps where all are."""
     if not isinstance(lengths, Tensor):
-        if not isinstance(lengths, (list, tuple)) or any(not isinstance(n, int) or isinstance(n, bool) for n in lengths):
+        if not isinstance(lengths, (list, tuple)) or any(
+            not isinstance(n, (int, Weak)) or isinstance(n, bool) for n in lengths
+        ):
             raise not_a_tensor(kind, "lengths", lengths, x.device.name)
         lengths = asarray(list(lengths), dtype="int64" if not lengths else None, device=x.device)
     if not lengths.dtype.is_integer:
@@ -97,35 +103,52 @@ def _running(kind: str, lengths: Any, length: int, batch: int, x: Tensor) -> tup
             f"{kind}: lengths is [batch]", f"{describe('lengths', lengths)} for a batch of {batch}", "give each row its length"
         )
     shortest = 0
-    if x.device.engine != "meta" and batch:
+    if hooks.trace() is not None:
+        error = _outside(kind, length, f"{describe('lengths', lengths)} with a value outside")
+        staged(lambda: logical_and(greater_equal(lengths, 1), less_equal(lengths, length)), lambda: error)
+    elif x.device.engine != "meta" and batch:
         values = lengths.numpy()
         shortest, longest = int(values.min()), int(values.max())
         if shortest < 1 or longest > length:
-            raise OutOfRangeError(
-                f"{kind}: lengths lie in [1, {length}], the length of x",
-                f"lengths from {shortest} to {longest}",
-                "drop empty rows, and pad x to the longest",
-            )
+            raise _outside(kind, length, f"lengths from {shortest} to {longest}")
     steps = expand_dims(arange(length, device=x.device), axis=1)
     running = less(steps, expand_dims(astype(lengths, steps.dtype, copy=False), axis=0))
     return reshape(running, (length * batch, 1)), shortest
 
 
-def _scan(
-    step: Step, inputs: list[Tensor], state: State, reverse: bool, masks: list[Tensor] | None, shortest: int
-) -> tuple[list[Tensor], State]:
-    """Run over the steps; rows that are not running keep their state, and their outputs are 0."""
+def _outside(kind: str, length: int, received: str) -> OutOfRangeError:
+    return OutOfRangeError(
+        f"{kind}: lengths lie in [1, {length}], the length of x", received, "drop empty rows, and pad x to the longest"
+    )
+
+
+def _over(
+    step: Step, inputs: Tensor, state: State, reverse: bool, running: Tensor | None, shortest: int, length: int
+) -> tuple[Tensor, State]:
+    """Run over the steps; rows that are not running keep their state, and their outputs are 0.
+
+    Inside a trace the steps are one scan, whatever their number.
+    """
+    batch = inputs.shape[0] // length
+
+    def one(state: State, at: tuple[Tensor, Tensor | None]) -> tuple[State, Tensor]:
+        x, mask = at
+        after = step(x, state)
+        if mask is None:
+            return after, after[0]
+        return tuple(where(mask, new, old) for new, old in zip(after, state, strict=True)), where(mask, after[0], 0.0)
+
+    if hooks.trace() is not None:
+        cut = [None if t is None else reshape(t, (length, batch, t.shape[1])) for t in (inputs, running)]
+        state, y = scan(one, state, tuple(cut), reverse=reverse)
+        return reshape(y, (length * batch, y.shape[2])), state
+    parts = split(inputs, (batch,) * length)
+    masks = None if running is None else split(running, (batch,) * length)
     outputs: list[Tensor] = []
-    order = range(len(inputs))
-    for t in reversed(order) if reverse else order:
-        after = step(inputs[t], state)
-        if masks is None or t < shortest:
-            state = after
-            outputs.append(state[0])
-        else:
-            state = tuple(where(masks[t], new, old) for new, old in zip(after, state, strict=True))
-            outputs.append(where(masks[t], after[0], 0.0))
-    return (outputs[::-1] if reverse else outputs), state
+    for t in range(length - 1, -1, -1) if reverse else range(length):
+        state, y = one(state, (parts[t], None if masks is None or t < shortest else masks[t]))
+        outputs.append(y)
+    return concat(outputs[::-1] if reverse else outputs), state
 
 
 def _run(
@@ -148,10 +171,9 @@ def _run(
             check_state(kind, name, t, (states, batch, size))
         starts = [[reshape(h, h.shape[1:]) for h in split(t, (1,) * states)] for t in state]
     y = reshape(y, (length * batch, s.input_size))
-    masks, shortest = None, length
+    running, shortest = None, length
     if lengths is not None:
         running, shortest = _running(kind, lengths, length, batch, x)
-        masks = split(running, (batch,) * length)
         y = where(running, y, 0.0)  # what is not looked at may be NaN, and 0 · NaN in a gradient is not 0
     ends: list[State] = []
     for i, layer in enumerate(s.suffixes):
@@ -165,9 +187,8 @@ def _run(
                 start = tuple(zeros((batch, size), dtype=y.dtype, device=x.device) for size in state_sizes)
             else:
                 start = tuple(rows[len(ends)] for rows in starts)
-            parts = split(inputs, (batch,) * length)
-            outputs, end = _scan(make_step(w), parts, start, direction == 1, masks, shortest)
-            found.append(concat(outputs))
+            outputs, end = _over(make_step(w), inputs, start, direction == 1, running, shortest, length)
+            found.append(outputs)
             ends.append(end)
         y = found[0] if len(found) == 1 else concat(found, axis=1)
     y = reshape(y, (length, batch, y.shape[1]))

@@ -62,11 +62,16 @@ class WeightNorm(Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the layer computes with the weight that magnitude and direction give."""
         weight = self.direction * (self.magnitude / _norm(self.direction, self.axis))
+        shown = getattr(self.layer, self.name)
         self._show(weight)
         try:
             return self.layer(*args, **kwargs)
         finally:
-            self._show(weight.detach())
+            if shown.device is weight.device:  # the same handle, so that it may change under jit
+                self._show(shown)
+                shown._rebind(weight.detach())
+            else:
+                self._show(weight.detach())
 
     def _show(self, weight: Tensor) -> None:
         object.__setattr__(self.layer, self.name, weight)

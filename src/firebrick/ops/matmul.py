@@ -46,10 +46,31 @@ def _vjp(g: Any, r: Any) -> Any:
         if not r.needs[1]:
             return g1, None
         rows, cotangents = (reshape(t, shape=(size_of(t.shape[:-1]), t.shape[-1])) for t in (x1, g))
-        return g1, matmul(adjoint(rows), cotangents)
-    g1 = sum_to(matmul(g, adjoint(x2)), x1.shape) if r.needs[0] else None
-    g2 = sum_to(matmul(adjoint(x1), g), x2.shape) if r.needs[1] else None
+        return g1, _right(rows, cotangents, r)
+    g1 = sum_to(_left(g, x2, r), x1.shape) if r.needs[0] else None
+    g2 = sum_to(_right(x1, g, r), x2.shape) if r.needs[1] else None
     return g1, g2
+
+
+# The cotangent of an operand that is a transpose goes on transposed. So it is computed as the transpose of what then lies in
+# rows: a weight [out, in] of a linear layer gets a gradient that its update walks through without strides.
+
+
+def _left(g: Any, x2: Any, r: Any) -> Any:
+    return swap(matmul(conjugate(x2), swap(g))) if _turned(r.parents[0]) else matmul(g, adjoint(x2))
+
+
+def _right(x1: Any, g: Any, r: Any) -> Any:
+    return swap(matmul(swap(g), conjugate(x1))) if _turned(r.parents[1]) else matmul(adjoint(x1), g)
+
+
+def _turned(parent: Any) -> bool:
+    """Whether an operand was made by exchanging the last two axes of a tensor."""
+    if parent is None or parent[0].op is not permute:
+        return False
+    axes = parent[0].params["axes"]
+    n = len(axes)
+    return tuple(axes) == (*range(n - 2), n - 1, n - 2)
 
 
 def _samples(rng: np.random.Generator, name: str) -> list[Sample]:

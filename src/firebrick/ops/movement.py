@@ -227,9 +227,13 @@ def _infer_split(x: Any, *, sizes: tuple[int, ...], axis: int) -> tuple[Aval, ..
     return tuple(Aval((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype) for n in sizes)
 
 
-@_move(lambda g, r: (concat(*g, axis=r.params["axis"]),), _infer_split,
+def _split_vjp(g: Any, r: Any) -> Any:
+    return (concat(*(g if isinstance(g, tuple) else (g,)), axis=r.params["axis"]),)
+
+
+@_move(_split_vjp, _infer_split,
        [((6, 3), {"sizes": (2, 1, 3), "axis": 0}), ((2, 4, 3), {"sizes": (1, 3), "axis": 1}),
-        ((3,), {"sizes": (1, 2), "axis": 0}), ((2, 3), {"sizes": (0, 2, 1), "axis": 1}),
+        ((3,), {"sizes": (1, 2), "axis": 0}), ((1, 3), {"sizes": (1,), "axis": 0}), ((2, 3), {"sizes": (0, 2, 1), "axis": 1}),
         ((0, 2), {"sizes": (1, 1), "axis": 1})],
        view=True)  # fmt: skip
 def split(x: Array, *, sizes: tuple[int, ...], axis: int) -> tuple[Array, ...]:

@@ -11,8 +11,9 @@ from firebrick.core.bind import constant
 from firebrick.core.dtypes import DType, float32, float64
 from firebrick.core.errors import ConfigError, GradientError, OperandError
 from firebrick.core.tensor import Tensor
+from firebrick.functions.checks import staged
 from firebrick.functions.elementwise import abs as abs_
-from firebrick.functions.elementwise import astype, clip, maximum, pow, sqrt
+from firebrick.functions.elementwise import astype, clip, isfinite, maximum, pow, sqrt
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
 
@@ -50,12 +51,8 @@ def clip_norm(grads: Gradients, max_norm: float, *, p: float = 2.0, error_if_non
     _check("clip_norm", grads, "p", p, infinite=True)
     with no_grad():
         total = global_norm(grads, p)
-        if error_if_nonfinite and not math.isfinite(value := float(total)):
-            raise GradientError(
-                "clip_norm: the norm of the gradients is finite",
-                f"{value}",
-                "lower the learning rate or check the data; fb.detect_anomaly() names the operation that made the first NaN",
-            )
+        if error_if_nonfinite:
+            _check_finite(total)
         factor = clip(float(max_norm) / (total + 1e-6), 0.0, 1.0)
 
         def scaled(g: Tensor) -> Tensor:
@@ -65,6 +62,18 @@ def clip_norm(grads: Gradients, max_norm: float, *, p: float = 2.0, error_if_non
 
         grads.change(scaled)
     return total
+
+
+def _check_finite(total: Tensor) -> None:
+    def error(value: str) -> GradientError:
+        return GradientError(
+            "clip_norm: the norm of the gradients is finite",
+            value,
+            "lower the learning rate or check the data; fb.detect_anomaly() names the operation that made the first NaN",
+        )
+
+    if not staged(lambda: isfinite(total), lambda: error("NaN or infinity")) and not math.isfinite(value := float(total)):
+        raise error(f"{value}")
 
 
 def clip_value(grads: Gradients, limit: float) -> None:

@@ -13,11 +13,11 @@ from firebrick.core.bind import constant
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.hooks import changed
+from firebrick.core.hooks import changed, hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, minimum
 from firebrick.nn import StateError
-from firebrick.optim.optimizer import Target, check_range, host, named, placed
+from firebrick.optim.optimizer import Target, check_beside, check_range, host, named, placed
 
 
 class EMA:
@@ -86,6 +86,8 @@ class EMA:
         """Take the parameters' values into the averages."""
         if self._step is None:
             return
+        if hooks.tracing:
+            check_beside("EMA.update", [*self._averages.items(), ("the step counter", self._step)], self._parameters)
         with no_grad():
             rests: dict[tuple[DType, Device], Tensor] = {}
             for name, p in self._parameters:
@@ -161,7 +163,8 @@ class EMA:
         self._averages = {n: astype(placed(t, own[n].device), _wide(own[n].dtype), copy=False) for n, t in theirs.items()}
         self.decay, self.warmup = decay, bool(state["warmup"])
         if self._step is not None:
-            self._step = constant(int(np.asarray(host(state["step"]))), self._step.dtype, self._step.device)
+            home = self._parameters[0][1].device
+            self._step = constant(int(np.asarray(host(state["step"]))), self._step.dtype, home)
 
     def __repr__(self) -> str:
         return f"EMA(decay={self.decay}, warmup={self.warmup}, {len(self._parameters)} parameters)"

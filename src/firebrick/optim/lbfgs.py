@@ -13,7 +13,8 @@ from firebrick.autodiff.tape import no_grad
 from firebrick.autodiff.transforms import value_and_grad
 from firebrick.core.bind import describe
 from firebrick.core.dtypes import float32, float64
-from firebrick.core.errors import ConfigError, UnsupportedError
+from firebrick.core.errors import ConfigError, DataDependentError, UnsupportedError
+from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import abs as abs_
@@ -21,6 +22,7 @@ from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import concat, reshape
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
+from firebrick.graph.lines import user_line
 from firebrick.nn import Module, StateError
 from firebrick.optim.line_search import Point, strong_wolfe
 from firebrick.optim.optimizer import Target, check_range, check_target, host, named, placed
@@ -117,7 +119,14 @@ class LBFGS:
 
         Raises:
             ConfigError: ``model`` holds other parameters than the optimizer, or they lie on several devices.
+            DataDependentError: It is called under ``jit``; put the loss function under ``jit`` instead.
         """
+        if hooks.trace() is not None:
+            raise DataDependentError(
+                "LBFGS reads the loss and its slope while it searches, so a step of it is no graph",
+                f"LBFGS.step under jit, at {user_line()}",
+                "call it outside of jit, with a loss under jit: opt.step(model, fb.jit(loss_fn))",
+            )
         check_target("LBFGS.step", model, self._parameters)
         places = {p.device: describe(n, p) for n, p in self._parameters}
         if len(places) > 1:

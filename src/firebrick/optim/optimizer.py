@@ -140,6 +140,8 @@ class Optimizer(ABC):
             ShapeError, DeviceMismatchError: A gradient does not fit its parameter; nothing was changed.
         """
         check_target(f"{type(self).__name__}.update", model, self._parameters)
+        if hooks.tracing:
+            check_beside(f"{type(self).__name__}.update", [*self._state(), ("the step counter", self._step)], self._parameters)
         found = self._gradients(grads)
         with no_grad(), ExitStack() as long_lived:
             for device in {p.device for _, p in self._parameters}:
@@ -227,6 +229,9 @@ class Optimizer(ABC):
 
     # settings and state
 
+    def _state(self) -> list[tuple[str, Tensor]]:
+        return [(n, t) for held in (*self._moments.values(), self._missed) for n, t in held.items()]
+
     @property
     def step(self) -> int:
         """Number of updates done."""
@@ -243,8 +248,9 @@ class Optimizer(ABC):
     @learning_rate.setter
     def learning_rate(self, lr: float | Schedule) -> None:
         rate = schedule(lr)
-        if isinstance(rate, constant_rate) and isinstance(self.schedule, constant_rate):
-            rate.stand_for(self.schedule)
+        with no_grad():  # a schedule that keeps tensors makes them now, so that a step that was traced before is found again
+            for dtype, device in {(_rate_dtype(p), p.device) for _, p in self._parameters}:
+                rate(astype(self._step.to(device), dtype))
         self.schedule = rate
 
     @property
@@ -313,7 +319,7 @@ class Optimizer(ABC):
                 "build the model with the same settings. Nothing was loaded",
             )
         moments = {m: {n: placed(t, own[n].device) for n, t in state["moments"].get(m, {}).items()} for m in self.moments}
-        step = constant(int(np.asarray(host(state["step"]))), self._step.dtype, self._step.device)
+        step = constant(int(np.asarray(host(state["step"]))), self._step.dtype, self._parameters[0][1].device)
         rebuilt = [group_from_state(g, own) for g, own in zip(state["groups"], self.groups, strict=True)]
         rate = from_state(state["schedule"], self.schedule)
         self.groups, self.schedule = rebuilt, rate
@@ -362,6 +368,20 @@ def check_target(where: str, model: Any, parameters: Sequence[tuple[str, Paramet
         "; ".join(parts),
         "make the optimizer after the model is complete, and pass the same model; a fork has parameters of its own",
     )
+
+
+def check_beside(where: str, state: Sequence[tuple[str, Tensor]], parameters: Sequence[tuple[str, Parameter]]) -> None:
+    """Inside a trace, which moves nothing between devices, raise DeviceMismatchError unless all state lies beside its
+    parameters."""
+    home, places = parameters[0][1].device, {n: p.device for n, p in parameters}
+    for name, t in state:
+        if hooks.trace() is not None and t.device is not (goal := places.get(name, home)):
+            raise DeviceMismatchError(
+                f"{where}: under jit, state lies on the device of its parameters",
+                f"{describe(f'state of {name}', t)}, and the parameter on {goal}",
+                "make optimizer and averages after model.to(…), or let o.load_state_dict(o.state_dict()) move what it holds",
+                devices=[t.device.name, goal.name],
+            )
 
 
 def _rate_dtype(p: Tensor) -> DType:

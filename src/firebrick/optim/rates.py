@@ -75,11 +75,6 @@ class constant:
     def __call__(self, step: Tensor) -> Tensor:
         return shown_as(self._shown, self.lr, step).detach()
 
-    def stand_for(self, other: constant) -> None:
-        """Give the rate wherever another one gave its own, so that a compiled step goes on with this one."""
-        for dtype, device in other._shown:
-            self._shown[dtype, device] = scalar(self.lr, dtype, device)
-
 
 @dataclass(frozen=True)
 class step:

@@ -298,6 +298,9 @@ def from_state(state: Mapping[str, Any], current: Schedule | None) -> Schedule:
         return current
     check_fields(made, values)
     found: Schedule = made(**{k: _from(v, getattr(current, k, None)) for k, v in values.items()})
+    if isinstance(found, (constant, reduce_on_plateau)) and isinstance(current, type(found)):
+        rate = found.lr if isinstance(found, constant) else found.rate
+        found._shown.update((key, scalar(rate, *key)) for key in current._shown)  # so that a compiled step goes on with it
     return found
 
 

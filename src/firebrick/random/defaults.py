@@ -76,7 +76,7 @@ def default_generator(device: Any = None) -> Generator:
 
 
 def _find(generator: Generator) -> Callable[[], Generator] | None:
-    """How a compiled function finds a default generator again, by its device, since ``seed`` makes a new one; None for others."""
+    """How a compiled function finds a default generator again: by its device, as ``seed`` makes a new one. None for others."""
     for device, known in _generators.items():
         if known is generator:
             return lambda: default_generator(device)

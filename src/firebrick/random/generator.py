@@ -173,9 +173,10 @@ class Generator:
             raise UnsupportedError(
                 "under jit, random numbers are drawn on the device",
                 "Generator.fork, whose seed is drawn on the host",
-                "fork before the call, or name the stream: generator.fork(3)",
+                "fork before the call",
             )
-        return self._take(1)[0]
+        key: np.ndarray[Any, Any] = self._take(1)[0]
+        return key
 
     def _take(self, count: int) -> np.ndarray[Any, Any]:
         """The next ``count`` keys, uint32 [count, 4]."""
@@ -185,7 +186,8 @@ class Generator:
         with self._lock:
             counter = self._counter
             self._counter = counter + count
-        return np.stack([_key(self._seed, counter + i) for i in range(count)])
+        keys: np.ndarray[Any, Any] = np.stack([_key(self._seed, counter + i) for i in range(count)])
+        return keys
 
     def _next_on(self, device: Device) -> Tensor:
         """The next key on a device; inside a trace, one that each run takes anew."""

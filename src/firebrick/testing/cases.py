@@ -1,7 +1,7 @@
-"""The conformance cases of an engine, generated from the op table: op × dtype × sample × layout × destination.
+"""The conformance cases of an engine, generated from the op table: op × dtype × sample × mode × layout × destination.
 
-``pairwise`` keeps every (op, dtype, sample), and gives each a layout and a destination so that within every op all pairs
-of dtype, sample, layout and destination occur that can. ``full`` is the whole product.
+``pairwise`` keeps every (op, dtype, sample, mode), and gives each a layout and a destination so that within every op and
+mode all pairs of dtype, sample, layout and destination occur that can. ``full`` is the whole product.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.op import Op, Sample
 from firebrick.ops import OPS
 from firebrick.testing.layouts import LAYOUTS
+from firebrick.testing.report import named
 
 DESTINATIONS = ("none", "fresh", "viewed", "aliased")
 """No ``out=``; one that nobody else sees; one with an earlier view alive; an operand."""
+
+MODES = ("eager", "jit")
+"""Run at once; traced into a graph of one operation, and run by what the engine makes of it."""
 
 EXCLUDED = {"to_device": "it is tested between all pairs of engines, in tests/backends/test_transfer.py"}
 """Ops without conformance cases, each with the reason."""
@@ -33,7 +37,7 @@ EXCLUDED = {"to_device": "it is tested between all pairs of engines, in tests/ba
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One conformance case. ``mode`` is how it runs (``eager``); ``index`` tells cases of a run apart."""
+    """One conformance case. ``mode`` is how it runs, one of ``MODES``; ``index`` tells cases of a run apart."""
 
     device: Device
     op: Op
@@ -47,9 +51,8 @@ class Case:
 
     @property
     def name(self) -> str:
-        """``add float32 'row' strided out=aliased``."""
-        out = "" if self.destination == "none" else f" out={self.destination}"
-        return f"{self.op.name} {self.dtype} {self.sample.name!r} {self.layout}{out}"
+        """``add float32 'row' strided out=aliased jit``."""
+        return named(self.op.name, self.dtype, self.sample.name, self.layout, self.destination, self.mode)
 
 
 def avals_of(op: Op, sample: Sample) -> tuple[tuple[Aval, ...], tuple[Aval, ...]]:
@@ -83,6 +86,7 @@ def cases(
     dtypes: Iterable[str] | None = None,
     subset: str = "pairwise",
     seed: int = 0,
+    modes: Iterable[str] | None = None,
 ) -> Iterator[Case]:
     """The conformance cases of a device.
 
@@ -92,6 +96,7 @@ def cases(
         dtypes: Names of dtypes; all that the device stores by default.
         subset: ``"pairwise"`` or ``"full"``.
         seed: Of the samples and of the choice of layouts and destinations.
+        modes: Of ``MODES``; all by default.
 
     Example:
         >>> from firebrick.testing import cases
@@ -101,6 +106,9 @@ def cases(
     """
     if subset not in ("pairwise", "full"):
         raise ConfigError('subset is "pairwise" or "full"', repr(subset), "use one of these")
+    modes = MODES if modes is None else tuple(modes)
+    if unknown := set(modes) - set(MODES):
+        raise ConfigError(f"modes are {' and '.join(MODES)}", ", ".join(sorted(unknown)), "use these")
     home = find_device(device)
     wanted = None if dtypes is None else set(dtypes)
     index = 0
@@ -112,9 +120,10 @@ def cases(
             for number, sample in enumerate(samples_of(op, dtype, seed))
             if storable(home, op, sample)
         ]
-        for (dtype, number, sample), layout, destination in _combined(op, rows, subset, seed):
-            yield Case(home, op, dtype, sample, number, layout, destination, index=index)
-            index += 1
+        for mode in modes:
+            for (dtype, number, sample), layout, destination in _combined(op, rows, subset, seed, mode):
+                yield Case(home, op, dtype, sample, number, layout, destination, mode, index)
+                index += 1
 
 
 def storable(device: Device, op: Op, sample: Sample) -> bool:
@@ -126,13 +135,13 @@ def storable(device: Device, op: Op, sample: Sample) -> bool:
 Row = tuple[str, int, Sample]
 
 
-def _combined(op: Op, rows: list[Row], subset: str, seed: int) -> Iterator[tuple[Row, str, str]]:
+def _combined(op: Op, rows: list[Row], subset: str, seed: int, mode: str) -> Iterator[tuple[Row, str, str]]:
     options = [(layout, destination) for layout in LAYOUTS for destination in DESTINATIONS]
     possible = [[o for o in options if _possible(op, sample, o[1])] for _, _, sample in rows]
     if subset == "full":
         yield from ((row, *o) for row, os in zip(rows, possible, strict=True) for o in os)
         return
-    rng = np.random.default_rng([seed, crc32(op.name.encode())])
+    rng = np.random.default_rng([seed, crc32(f"{op.name} {mode}".encode())])
     open_pairs: set[Any] = set()
     for row, os in zip(rows, possible, strict=True):
         for o in os:

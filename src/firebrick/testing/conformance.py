@@ -21,8 +21,8 @@ from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, bfloat16
 from firebrick.core.hooks import hooks
-from firebrick.core.op import Op
 from firebrick.core.tensor import Tensor
+from firebrick.graph import jit
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import check_results, run_reference
 from firebrick.ops.declare import Array
@@ -41,15 +41,18 @@ def _require(holds: bool, what: str) -> None:
         raise _Wrong(what)
 
 
-# how a case runs; another way to run (compiled) is another entry
+Run = Callable[[tuple[Tensor, ...], Tensor | None], tuple[Tensor, ...]]
 
 
-def _eager(op: Op, operands: tuple[Tensor, ...], params: dict[str, Any], out: Tensor | None) -> tuple[Tensor, ...]:
-    result = bind(op, operands, params, out)
-    return result if isinstance(result, tuple) else (result,)
+def _runner(case: Case) -> Run:
+    """A function of operands and a destination that runs a case; under ``jit`` all its calls are runs of one executable."""
+    name, params = case.op.name, case.sample.params
 
+    def run(operands: tuple[Tensor, ...], out: Tensor | None) -> tuple[Tensor, ...]:
+        result = bind(OPS[name], operands, params, out)
+        return result if isinstance(result, tuple) else (result,)
 
-MODES: dict[str, Callable[..., tuple[Tensor, ...]]] = {"eager": _eager}
+    return jit(run) if case.mode == "jit" else run
 
 
 # reading
@@ -148,7 +151,7 @@ def _check(case: Case) -> tuple[float, float]:
     operands = tuple(place(p, a, case.device) for p, a in zip(places, arrays, strict=True))
     _check_unchanged("building the layout: operand", operands, arrays)
     avals = avals_of(op, case.sample)[1]
-    run = MODES[case.mode]
+    run = _runner(case)
     slope = 0.0
     if has_gradient(op, case.sample):
         found = compare(case, arrays, [t.detach() for t in operands])
@@ -159,7 +162,7 @@ def _check(case: Case) -> tuple[float, float]:
     out = _destination(case, operands, avals)
     before = _filler(avals[0], case.device).numpy()
     earlier = (out[...], out.detach()) if out is not None and case.destination == "viewed" else ()
-    results = run(op, operands, params, out)
+    results = run(operands, out)
 
     _require(len(results) == len(avals), f"{len(results)} results instead of {len(avals)}")
     for t, aval in zip(results, avals, strict=True):
@@ -181,17 +184,17 @@ def _check(case: Case) -> tuple[float, float]:
 
 
 def _check_apart(
-    case: Case, run: Any, operands: tuple[Tensor, ...], arrays: tuple[Array, ...], results: tuple[Tensor, ...],
+    case: Case, run: Run, operands: tuple[Tensor, ...], arrays: tuple[Array, ...], results: tuple[Tensor, ...],
     kept: tuple[Array, ...],
 ) -> None:  # fmt: skip
     """Check that results and operands share nothing that anyone can notice, and that the fast path gives the same bits."""
     op = case.op
-    if op.fusion == "map" and not case.sample.params and len(operands) < 3:
+    if case.mode == "eager" and op.fusion == "map" and not case.sample.params and len(operands) < 3:
         fast = binary(op, *operands) if len(operands) == 2 else unary(op, *operands)
         _require(_same_bits(fast.numpy(), kept[0]), "the fast path gives other bits than the general one")
-    for t, first in zip(run(op, operands, case.sample.params, None), kept, strict=True):
+    for t, first in zip(run(operands, None), kept, strict=True):
         _require(_same_bits(t.numpy(), first), "the same op on the same operands gives other bits the second time")
-    for t in run(op, operands, case.sample.params, None):
+    for t in run(operands, None):
         _overwrite(t)
     _check_unchanged("reusing the memory of a result: operand", operands, arrays)
     _check_unchanged("reusing the memory of another result: result", results, kept)
@@ -222,8 +225,9 @@ def run_case(case: Case) -> Verdict:
     except Exception as e:  # noqa: BLE001 - an engine may raise anything, and the verdict says what
         message = f"{type(e).__name__}: {e}"
     return Verdict(
-        not message, case.op.name, case.dtype, case.sample.name, case.layout, case.destination, units, message, slope
-    )
+        not message, case.op.name, case.dtype, case.sample.name, case.layout, case.destination, units, message, slope,
+        case.mode,
+    )  # fmt: skip
 
 
 def conformance(
@@ -232,6 +236,7 @@ def conformance(
     dtypes: Iterable[str] | None = None,
     subset: str = "pairwise",
     seed: int = 0,
+    modes: Iterable[str] | None = None,
 ) -> Report:
     """Hold an engine against the reference, on one of its devices.
 
@@ -241,6 +246,7 @@ def conformance(
         dtypes: Names of dtypes; all that the device stores by default.
         subset: ``"pairwise"`` (seconds) or ``"full"`` (many minutes).
         seed: Of the samples and of the choice of layouts and destinations.
+        modes: ``"eager"`` (each operation at once), ``"jit"`` (by executables of graphs of one operation); both by default.
 
     Returns:
         Counts, worst deviations by op, and the failures with their names.
@@ -253,7 +259,7 @@ def conformance(
     home = find_device(device)
     report = Report(home.name, seed)
     before = {(op, name): n for op, name, n in explain_fallbacks()}
-    for case in cases(home, ops, dtypes, subset, seed):
+    for case in cases(home, ops, dtypes, subset, seed, modes):
         report.add(run_case(case))
     for op, name, n in explain_fallbacks():
         if name == home.name and n > before.get((op, name), 0):

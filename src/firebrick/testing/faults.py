@@ -14,7 +14,8 @@ import numpy as np
 
 from firebrick.backends.numpy.engine import HostBackend
 from firebrick.backends.registry import find_device, register_backend, unregister_backend
-from firebrick.compiler import Executable, choose, plan_memory, write
+from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
+from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.op import Op
 from firebrick.ir import Graph
@@ -83,9 +84,22 @@ def careless() -> Iterator[Device]:
         unregister_backend(ENGINE)
 
 
+class FaultyPrograms(FaultyBackend):
+    """A host engine that is sound when it runs operations one by one, and whose compiled programs go through a fault."""
+
+    def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
+        return HostBackend.execute(self, op, inputs, params, out)
+
+    def kernel(
+        self, op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], device: Device | None,
+        known: tuple[Array | None, ...],
+    ) -> Kernel:  # fmt: skip
+        return call(lambda *natives: self.fault(self.execute, op, natives, params, None), len(operands), {})
+
+
 @contextmanager
-def planted(fault: Fault) -> Iterator[Device]:
-    """A device of an engine with any fault.
+def planted(fault: Fault, *, programs: bool = False) -> Iterator[Device]:
+    """A device of an engine with any fault, in all that it runs or in compiled programs only.
 
     Example:
         >>> import firebrick as fb
@@ -95,7 +109,7 @@ def planted(fault: Fault) -> Iterator[Device]:
         ...     (x + x).tolist()
         [0.0, 0.0]
     """
-    register_backend(FaultyBackend(fault))
+    register_backend(FaultyPrograms(fault) if programs else FaultyBackend(fault))
     try:
         yield find_device(ENGINE)
     finally:

@@ -25,6 +25,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import concat
 from firebrick.functions.statistical import sum as sum_
+from firebrick.graph import jit
 from firebrick.nn import Buffer, Module, Parameter, StateError
 from firebrick.random import Generator
 
@@ -83,7 +84,8 @@ def check_layer(
     unknown paths raise), ``devices`` (the same values elsewhere, and inputs left behind raise), ``ties`` (a layer used in
     two places stays one through state, copies and moves, and gets the summed gradient), ``inputs`` (they stay as they were),
     ``calls`` (a call leaves nothing in attributes, and one with twice the batch gives what it gives without the call before
-    it), ``pickle`` and ``repr``.
+    it), ``jit`` (outputs, gradients and what a call leaves behind are the same under ``fb.jit``, and two equal calls make one
+    graph), ``pickle`` and ``repr``.
 
     Args:
         layer: Function that makes a fresh layer, each time with other initial values; or a layer, of which copies are made.
@@ -108,7 +110,7 @@ def check_layer(
     Example:
         >>> import firebrick as fb
         >>> print(fb.testing.check_layer(lambda: fb.nn.Linear(3, 2), (4, 3), output=(4, 2)))
-        Linear: 10 checks, 0 failed
+        Linear: 11 checks, 0 failed
     """
     if isinstance(layer, Module):
         kept = layer.fork("cpu")
@@ -199,6 +201,11 @@ class _Run:
             self.call(layer, dtype)
         return layer
 
+    def floats(self, leaves: list[Any], spec: Any) -> list[int]:
+        """Places, among the leaves of the arguments, of those to differentiate by."""
+        fixed = {id(v) for i in self.constant for v in _tensors(trees.unflatten(spec, leaves)[0][i])}
+        return [i for i, v in enumerate(leaves) if isinstance(v, Tensor) and v.dtype.kind == "float" and id(v) not in fixed]
+
     # checks
 
     def check_outputs(self) -> None:
@@ -227,13 +234,8 @@ class _Run:
             layer = getattr(self.fresh(float64), mode)()
             begin = _snapshot(layer)
             named = layer.trainable_parameters()
-            args, keywords = self.arguments(float64)
-            leaves, spec = trees.flatten((args, keywords))
-            fixed = {id(v) for i in self.constant for v in _tensors(args[i])}
-            floats = [
-                i for i, v in enumerate(leaves) if isinstance(v, Tensor) and v.dtype.kind == "float" and id(v) not in fixed
-            ]
-
+            leaves, spec = trees.flatten(self.arguments(float64))
+            floats = self.floats(leaves, spec)
             fn = partial(_called, layer, begin, leaves, spec, floats)
             values = [p.detach() for _, p in named] + [leaves[i] for i in floats]
             names = [n for n, _ in named] + [f"input {i}" for i in range(len(floats))]
@@ -359,6 +361,37 @@ class _Run:
                 f"the gradient of {n}, shared by two places, is not the sum of both",
             )
 
+    def check_jit(self) -> None:
+        dtype = float64 if float64 in self.dtypes else self.dtypes[0]
+        leaves, spec = trees.flatten(self.arguments(dtype))
+        floats = self.floats(leaves, spec)
+        given = [leaves[i] for i in floats]
+
+        def call(layer: Module, values: list[Tensor]) -> list[Tensor]:
+            full = dict(zip(floats, values, strict=True))
+            args, keywords = trees.unflatten(spec, [full.get(i, v) for i, v in enumerate(leaves)])
+            return _tensors(layer(*args, **keywords))
+
+        def loss(layer: Module, values: list[Tensor]) -> Tensor:
+            terms = [sum_(t * _weights(t)) for t in call(layer, values) if t.dtype.kind == "float"]
+            return sum(terms[1:], terms[0])
+
+        for mode in ("train", "eval"):
+            plain = getattr(self.used(dtype), mode)()
+            traced, compiled = plain.fork(), jit(call)
+            with no_grad():
+                for _ in range(2):  # the second call runs what the first has made
+                    want, got = call(plain, given), compiled(traced, given)
+                    _agree(f"in {mode} mode, ", got, want, plain, traced)
+            _require(compiled.traces == 1, f"in {mode} mode, two equal calls under jit trace it {compiled.traces} times")
+            if self.gradient and plain.trainable_parameters():
+                found = [value_and_grad(loss)(plain, given)[1], jit(value_and_grad(loss))(traced, given)[1]]
+                slopes = [[g[p] for _, p in m.trainable_parameters()] for g, m in zip(found, (plain, traced), strict=True)]
+                _agree(f"in {mode} mode, gradients: ", slopes[1], slopes[0], plain, traced)
+            if self.gradient and given:
+                want, got = value_and_grad(partial(loss, plain))(given)[1], jit(value_and_grad(partial(loss, traced)))(given)[1]
+                _agree(f"in {mode} mode, gradients by inputs: ", got, want, plain, traced)
+
     def check_inputs(self) -> None:
         layer = self.fresh(float64)
         args, keywords = self.arguments(float64)
@@ -467,6 +500,22 @@ def _close(a: Tensor, b: Tensor, dtype: DType) -> bool:
     x, y = x.astype(np.float64), y.astype(np.float64)
     scale = max(1.0, float(np.abs(y[np.isfinite(y)]).max(initial=0.0)))
     return bool(np.allclose(x, y, rtol=_TOLERANCE[dtype], atol=_TOLERANCE[dtype] * scale))
+
+
+def _weights(t: Tensor) -> Tensor:
+    """A number for each element, so that a sum of products depends on all of them."""
+    made: Tensor = hooks.from_host(np.cos(np.arange(t.size)).reshape(t.shape).astype(t.dtype.np), t.device)
+    return made
+
+
+def _agree(where: str, got: Sequence[Tensor], want: Sequence[Tensor], plain: Module, traced: Module) -> None:
+    """Check that a layer under jit, and its state after the call, are as without."""
+    _require(len(got) == len(want), f"{where}there are {len(got)} tensors under jit and {len(want)} without")
+    for i, (a, b) in enumerate(zip(got, want, strict=True)):
+        _require(_close(a, b, b.dtype), f"{where}tensor {i} differs under jit")
+    for (name, a), (_, b) in zip(traced.named_buffers(), plain.named_buffers(), strict=True):
+        _require(_close(a, b, b.dtype), f"{where}the call leaves another {name} under jit")
+    _require(_snapshot(traced)[1] == _snapshot(plain)[1], f"{where}its generators stand elsewhere after a call under jit")
 
 
 def _all_tensors(module: Module) -> Iterator[tuple[str, Tensor]]:

@@ -6,6 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
+def named(op: str, dtype: str, sample: str, layout: str, destination: str, mode: str) -> str:
+    """What a case is called: ``add float32 'row' strided out=aliased jit``."""
+    out = "" if destination == "none" else f" out={destination}"
+    return f"{op} {dtype} {sample!r} {layout}{out}{'' if mode == 'eager' else f' {mode}'}"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Of one case: whether it holds, the worst deviation in units of eps · scale, and what failed."""
@@ -19,11 +25,11 @@ class Verdict:
     units: float
     message: str = ""
     gradient_units: float = 0.0
+    mode: str = "eager"
 
     def __str__(self) -> str:
-        out = "" if self.destination == "none" else f" out={self.destination}"
         state = f"ok, {self.units:.3g} units" if self.ok else f"FAILED: {self.message}"
-        return f"{self.op} {self.dtype} {self.sample!r} {self.layout}{out}: {state}"
+        return f"{named(self.op, self.dtype, self.sample, self.layout, self.destination, self.mode)}: {state}"
 
 
 @dataclass

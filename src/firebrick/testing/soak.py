@@ -68,7 +68,7 @@ def fingerprint(seed: int) -> str:
     digest = hashlib.sha256(f"{seed} {platform.machine()} {sorted(_versions().items())}".encode())
     for path in sorted(root.rglob("*.py")):
         part = path.relative_to(root)
-        if part.parts[0] in ("core", "ops", "ir", "backends", "autodiff", "testing"):
+        if part.parts[0] in ("core", "ops", "ir", "compiler", "backends", "autodiff", "graph", "testing"):
             digest.update(str(part).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from firebrick.graph.jit import Recompile, counted
+from firebrick.graph.recompiles import Recompile, counted
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``Compiled``: a step that runs as a graph where it can be traced, and as it is written, for a reason that is said, where not."""
+"""``Compiled``: a step that runs as a graph where it can be traced; where not, as it is written, for a reason that is said."""
 
 from __future__ import annotations
 
@@ -61,28 +61,26 @@ class Compiled:
             return result
         result = self.step(*args)  # which raises what is wrong with the step itself
         self._jit, self.reason = None, _one_line(failed)
-        warnings.warn(
-            f"{self.name} is not compiled, which makes it slower: {self.reason}", EagerTrainingWarning, stacklevel=3
-        )
+        warnings.warn(f"{self.name} is not compiled, which makes it slower: {self.reason}", EagerTrainingWarning, stacklevel=3)
         return result
 
     def _traced(self, new: list[Recompile], args: tuple[Any, ...]) -> None:
         self.recompiles += new
-        batch = args[-1]
-        self._sizes += [batch[-1].shape[0] if batch and batch[-1].ndim else 1] * len(new)
+        last = args[-1][-1] if args[-1] else None
+        self._sizes += [last.shape[0] if isinstance(last, Tensor) and last.ndim else 1] * len(new)
 
     def __str__(self) -> str:
         if not self.recompiles:
-            return f"{self.name} not at all"
-        count = f"{self.traces} graph{'s' * (self.traces > 1)} in {self.seconds:.2f} s"
+            return f"{self.name} not, {self.reason}"
+        count = f"{self.traces} graph{'s' * (self.traces > 1)} in {self.seconds:.2g} s"
         return f"{self.name} {count}" + (f" ({'; '.join(why)})" if (why := self._why()) else "")
 
     def _why(self) -> list[str]:
         """Why there is more than one graph, in few words."""
         words = []
         for event, size, first in zip(self.recompiles[1:], self._sizes[1:], self._sizes, strict=False):
-            only_size = size != first and all(part.startswith("argument batch") for part in event.reason.split("; "))
-            words.append(f"a batch of {size}" if only_size else event.reason)
+            of_batch = all(part.startswith(("argument batch", "argument inputs")) for part in event.reason.split("; "))
+            words.append(f"a batch of {size}" if of_batch and size != first else event.reason)
         return [*words[:3], "…"] if len(words) > 3 else words
 
 

@@ -14,8 +14,9 @@ from firebrick.backends.dispatch import read
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.functions.losses import cross_entropy
+from firebrick.graph import Jit
 from firebrick.nn import Module
-from firebrick.train.compiled import naming
+from firebrick.train.compiled import Compiled, naming
 from firebrick.train.errors import TrainingError
 from firebrick.train.measures import Measures
 from firebrick.train.metrics import ConfusionMatrix, settle
@@ -73,13 +74,16 @@ def evaluating(model: Module) -> Iterator[None]:
             model.train()
 
 
-def evaluate(model: Module, loader: DataLoader, loss: Callable[[Any, Tensor], Tensor] = cross_entropy) -> Evaluation:
+def evaluate(
+    model: Module, loader: DataLoader, loss: Callable[[Any, Tensor], Tensor] = cross_entropy, *, jit: bool = True
+) -> Evaluation:
     """Mean loss, and accuracy and confusion matrix or errors, of a model over a loader, in evaluation mode.
 
     Args:
         model: Called as ``model(*inputs)``.
         loader: Gives batches (inputs…, target), on the model's device.
         loss: Called as ``loss(output, target)``; returns the mean over the batch.
+        jit: Whether batches go through a graph.
 
     Raises:
         TrainingError: A parameter of the model is on another device than the loader.
@@ -93,7 +97,8 @@ def evaluate(model: Module, loader: DataLoader, loss: Callable[[Any, Tensor], Te
         >>> found.samples, int(found.confusion.sum())
         (5, 5)
     """
-    return evaluated(EvaluationStep(model, loss), model, loader)
+    step = EvaluationStep(model, loss)
+    return evaluated(Compiled("evaluation", step, Jit(step) if jit else None), model, loader)
 
 
 def evaluated(step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loader: DataLoader) -> Evaluation:

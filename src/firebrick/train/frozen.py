@@ -13,10 +13,13 @@ from typing import NamedTuple
 
 from firebrick.autodiff.gradients import Gradients
 from firebrick.backends.dispatch import read
+from firebrick.core.dtypes import bool_
 from firebrick.core.tensor import Tensor
+from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import logical_not, not_equal
 from firebrick.functions.movement import stack
 from firebrick.functions.utility import any as any_
+from firebrick.graph import cond
 from firebrick.train.errors import FrozenTrainingWarning
 
 HOST_ENGINES = ("cpu", "numpy")  # whose results are there at once, so that reading them waits for nothing
@@ -107,7 +110,6 @@ class FrozenWatch:
                 )
 
 
-
 class Zeros(NamedTuple):
     """What the gradients of a step hold.
 
@@ -134,7 +136,11 @@ def zeros_of(watching: Tensor, parameters: Sequence[tuple[str, Tensor]], gradien
     present = [(name, g) for name, g in found if g is not None]
 
     def look() -> Tensor:
-        return stack([logical_not(any_(not_equal(g.detach(), 0))).to(watching.device) for _, g in present])
+        return stack([logical_not(any_(not_equal(g, 0))) for g in grads])
 
-    flags = look()
+    def look_away() -> Tensor:
+        return zeros((len(grads),), dtype=bool_, device=watching.device)
+
+    grads = [g.detach().to(watching.device) for _, g in present]
+    flags = cond(watching, look, look_away) if grads else look_away()
     return Zeros(tuple(n for n, g in found if g is None), tuple(n for n, _ in present), flags)

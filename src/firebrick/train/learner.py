@@ -42,7 +42,7 @@ from firebrick.train.measures import Measures
 from firebrick.train.preflight import check_places, try_batch
 from firebrick.train.progress import progress_for
 from firebrick.train.steps import EvaluationStep, Prediction, Stepped, TrainingStep
-from firebrick.train.strategy import SingleDevice, Strategy
+from firebrick.train.strategy import SingleDevice, Strategy, bring
 
 BEST = "best"
 CURVES, CONFUSION, FORECAST = "curves.png", "confusion.png", "forecast.png"
@@ -177,6 +177,9 @@ class Learner:
         valid = None if valid_loader is None else self._beside(valid_loader)
         check_places(self.model, self.optimizer, [x for x in (train, valid) if x is not None], self.strategy)
         self._check_averages()
+        for holder in (self.optimizer, self.ema):
+            if holder is not None:
+                bring(holder, self.strategy.devices[0])
         if self.epoch < epochs:
             try_batch(self.model, self.loss, train)
         self._open_run()

@@ -89,9 +89,7 @@ class SingleDevice:
         """Move the model and the optimizer's state here, where they are not yet; the loader's batches come here too."""
         if any(p.device is not self.device for _, p in model.named_parameters()):
             model.to(self.device)
-        state = optimizer.state_dict()
-        if any(t.device is not self.device for t in moments_of(state)):
-            optimizer.load_state_dict(state)  # which places each moment beside its parameter
+        bring(optimizer, self.device)
         return loader.to(self.device)
 
     def grads(self, fn: Forward, model: Any, batch: Any) -> list[Share]:
@@ -111,6 +109,13 @@ class SingleDevice:
         """The whole step as one graph."""
         compiled: Jit = jit(step)
         return compiled
+
+
+def bring(holder: Any, device: Device) -> None:
+    """Move what an optimizer or averages hold to the device, where their parameters are."""
+    state = holder.state_dict()
+    if any(isinstance(v, Tensor) and v.device is not device for v in trees.flatten(state)[0]):
+        holder.load_state_dict(state)  # which places each tensor beside its parameter
 
 
 def moments_of(state: Any) -> list[Tensor]:

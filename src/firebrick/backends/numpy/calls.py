@@ -42,7 +42,7 @@ def _ufunc(op: Op, operands: Operands) -> np.ufunc | None:
     return kernel if isinstance(kernel, np.ufunc) else None
 
 
-# with a destination, NumPy's maximum and minimum take a microsecond longer, which only memory that is in no cache is worth
+# with a destination, which has to be named, NumPy's maximum and minimum take longer, which only memory in no cache is worth
 _SLOW_INTO = frozenset({np.maximum, np.minimum})
 _WORTH = 1 << 18  # bytes
 
@@ -50,13 +50,14 @@ _WORTH = 1 << 18  # bytes
 def apply(ufunc: np.ufunc, operands: Operands, result: Aval) -> Kernel:
     """A ufunc on all operands."""
     args = ", ".join(f"{{{i}}}" for i in range(len(operands)))
-    worth = ufunc not in _SLOW_INTO or result.nbytes >= _WORTH
-    return Kernel(f"{{f}}({args})", {"f": ufunc}, f"{{f}}({args}, {{out}})" if worth else None, layout=KEPT)
+    slow = ufunc in _SLOW_INTO
+    into = f"{{f}}({args}, {'out=' if slow else ''}{{out}})"
+    return Kernel(f"{{f}}({args})", {"f": ufunc}, None if slow and result.nbytes < _WORTH else into, layout=KEPT)
 
 
 def _relu(x: Aval, **_: Any) -> Kernel:
     names: dict[str, Any] = {"f": np.maximum, "zero": np.zeros((), x.dtype.np)}
-    return Kernel("{f}({0}, {zero})", names, "{f}({0}, {zero}, {out})" if x.nbytes >= _WORTH else None, layout=KEPT)
+    return Kernel("{f}({0}, {zero})", names, "{f}({0}, {zero}, out={out})" if x.nbytes >= _WORTH else None, layout=KEPT)
 
 
 def _sum(x: Aval, *, axes: tuple[int, ...], keepdims: bool) -> Kernel:
@@ -119,7 +120,7 @@ def _where(operands: Operands, known: Known) -> Kernel:
 
 def _clip(x: Aval, low: Aval, high: Aval) -> Kernel:
     names: dict[str, Any] = {"minimum": np.minimum, "maximum": np.maximum}
-    into = "{minimum}({maximum}({0}, {1}), {2}, {out})" if x.nbytes >= _WORTH else None
+    into = "{minimum}({maximum}({0}, {1}), {2}, out={out})" if x.nbytes >= _WORTH else None
     return Kernel("{minimum}({maximum}({0}, {1}), {2})", names, into, layout=KEPT)
 
 

@@ -127,7 +127,7 @@ class HostBackend(Backend):
     def around(self) -> tuple[str, dict[str, Any]]:
         return 'errstate(all="ignore")', {"errstate": np.errstate}
 
-    def copy(self, native: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def copy(self, native: np.ndarray[Any, Any], device: Device | None = None) -> np.ndarray[Any, Any]:
         return np.array(native, order="C")
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:

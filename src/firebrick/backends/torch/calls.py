@@ -159,4 +159,5 @@ def settle(
     kernel = kernels.KERNELS[op.name]
     if not half:
         kernel = precision.plain(kernel)
-    return call(kernel, len(operands), params, KEPT if op.name in elementwise.PLAIN else ANY)
+    kept = op.name in elementwise.PLAIN or op.name == "split"
+    return call(kernel, len(operands), params, ROWS if op.name == "layer_norm" else KEPT if kept else ANY)

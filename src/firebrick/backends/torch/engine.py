@@ -224,7 +224,7 @@ class TorchBackend(Backend):
     def told(self, error: Exception) -> Exception:
         return self._told(error) if isinstance(error, RuntimeError) else error
 
-    def copy(self, native: Any) -> Any:
+    def copy(self, native: Any, device: Device | None = None) -> Any:
         return native.clone(memory_format=self._torch.contiguous_format)
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:

@@ -38,7 +38,7 @@ class Inductor(Executable):
         outputs = []
         for x in found:
             at = x.untyped_storage().data_ptr()
-            outputs.append(self._engine.copy(x) if at in seen else x)
+            outputs.append(self._copy(x) if at in seen else x)
             seen.add(at)
         return tuple(outputs)
 

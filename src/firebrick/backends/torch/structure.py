@@ -73,7 +73,8 @@ def places(indices: Any, size: int, op: str) -> Any:
     """
     at = indices.to(torch.int64)
     if at.numel():
-        low, high = torch.stack(at.aminmax()).tolist()
+        ends = at.aminmax()
+        low, high = (ends[0].item(), ends[1].item()) if at.device.type == "cpu" else torch.stack(ends).tolist()  # one wait
         if low < -size or high >= size or (low < 0 and indices.dtype is torch.uint64):
             check_indices(to_host(indices), size, op)
         if low < 0:

@@ -47,6 +47,7 @@ class Body(Trace):
         self.start = new_id()
         self.outer: dict[Place, tuple[Source, Tensor]] = {}
         self.blocks: list[tuple[Any, int, int | None]] = []  # keys: the generator, the first of a step, how many
+        self.finders: dict[int, Callable[[], Any] | None] = {}
         self._tracked: set[int] = set()
         self._outputs: list[int] = []
 
@@ -64,6 +65,12 @@ class Body(Trace):
             self._tracked.add(number)
             self.leaves.append(make_leaf(t))
         return t
+
+    def own(self, t: Tensor) -> Tensor:
+        """A handle of this trace on a tensor from outside, which may be rebound here."""
+        made = self.handle(self.number(t), t.device, user_line(), t.label)
+        made.node, made.slot = t.node, t.slot
+        return made
 
     def lift(self, t: Tensor, data: Traced) -> int:
         if self.parent is None or not (data.trace.running and data.trace.within()):
@@ -100,7 +107,7 @@ class Body(Trace):
     def weak(self, number: Weak, dtype: DType, device: Device) -> Tensor:
         return super().weak(number, dtype, device) if self.parent is None else self.parent.weak(number, dtype, device)
 
-    def keys(self, generator: Any, find: Callable[[], Any], device: Device, count: int | None) -> Tensor:
+    def keys(self, generator: Any, find: Callable[[], Any] | None, device: Device, count: int | None) -> Tensor:
         """Keys of each step: those that a loop would draw one step after the other."""
         if self.steps is None:
             raise UnsupportedError(
@@ -108,7 +115,8 @@ class Body(Trace):
                 f"a draw at {user_line()}, in {self.name}",
                 "draw them before and use what was drawn, or use fb.scan, which runs a known number of steps",
             )
-        draws = self.draws.setdefault(id(generator), Draws(generator, find))
+        draws = self.draws.setdefault(id(generator), Draws(generator, lambda given: generator))
+        self.finders[id(generator)] = find
         first = draws.next
         draws.next += 1 if count is None else count
         draws.count = max(draws.count, draws.next)

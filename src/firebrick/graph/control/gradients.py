@@ -8,11 +8,9 @@ runs the loop again to keep its carries, since how many there are is not known b
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,35 +21,25 @@ from firebrick.autodiff.tape import grad_enabled, grad_mode, region
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.device import Device
-from firebrick.core.op import Op, Vjp
+from firebrick.core.op import Vjp
 from firebrick.core.tensor import Tensor
 from firebrick.graph.control.body import Body, replay
 from firebrick.graph.trace import running
-from firebrick.ir import Graph
+from firebrick.ir import INTERNAL, Graph
 from firebrick.ops import OPS
 
-COND: Op
-WHILE: Op
-WHILE_GRADIENT: Op
-SCAN: Op
 _KEPT = 256  # graphs made of graphs that are remembered
-_made: OrderedDict[Any, Any] = OrderedDict()
-_lock = Lock()
+_made: dict[Any, tuple[Any, Any]] = {}
 
 
 def _remembered(key: tuple[Any, ...], holds: Any, make: Callable[[], Any]) -> Any:
     """What ``make`` makes, once for each key; ``holds`` are the objects whose ids are in it."""
-    with _lock:
-        found = _made.get(key)
-        if found is not None:
-            _made.move_to_end(key)
-            return found[0]
-    made = make()
-    with _lock:
-        _made[key] = made, holds
-        if len(_made) > _KEPT:
-            _made.popitem(last=False)
-    return made
+    found = _made.get(key)
+    if found is None:
+        found = _made[key] = make(), holds
+        for oldest in list(_made)[:-_KEPT]:
+            _made.pop(oldest, None)
+    return found[0]
 
 
 @contextmanager
@@ -75,9 +63,7 @@ def _add(x: Tensor, y: Tensor) -> Tensor:
     return total
 
 
-def pulled(
-    graph: Graph, wanted: tuple[int, ...], given: tuple[int, ...], device: Device
-) -> tuple[Graph, tuple[int, ...]]:
+def pulled(graph: Graph, wanted: tuple[int, ...], given: tuple[int, ...], device: Device) -> tuple[Graph, tuple[int, ...]]:
     """The graph from ``graph``'s inputs and the cotangents of its outputs ``given`` to the cotangents of its inputs.
 
     Args:
@@ -138,7 +124,7 @@ def of_cond(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
     out: list[Tensor | None] = [None] * len(r.inputs)
     if reached:
         with again():
-            made = bind(COND, (*r.inputs, *(gs[i] for i in given)), {"branches": graphs})
+            made = bind(INTERNAL["cond"], (*r.inputs, *(gs[i] for i in given)), {"branches": graphs})
         for i, g in zip(reached, made, strict=True):
             out[i + 1] = g
     return out
@@ -227,11 +213,14 @@ def of_while(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
     back, summed, _ = _step_back(step, consts, carries, wanted, (), device)
     flowing = _inexact(body.inputs[consts:])
     zeros = [filled(0.0, r.inputs[i].detach()) for i in summed]
-    key = ("while back", id(back), consts, len(summed), len(flowing))
-    ordered = _remembered(key, back, lambda: _carry_first(back, consts, len(summed) + len(flowing), carries))
+    ordered = _remembered(
+        ("carry first", id(back), consts, carries),
+        back,
+        lambda: _carry_first(back, consts, len(summed) + len(flowing), carries),
+    )
     with again():
         made = bind(
-            WHILE_GRADIENT,
+            INTERNAL["while_gradient"],
             (*r.inputs, *zeros, *(gs[i] for i in flowing)),
             {"body": body, "back": ordered, "consts": consts},
         )
@@ -266,7 +255,7 @@ def bind_scan(
         "body": _keeping(body, consts, carries) if kept else body, "consts": consts, "carries": carries, "length": length,
         "reverse": reverse, "kept": kept,
     }  # fmt: skip
-    made: tuple[Tensor, ...] = bind(SCAN, operands, params)
+    made: tuple[Tensor, ...] = bind(INTERNAL["scan"], operands, params)
     return made[:results]
 
 
@@ -278,7 +267,7 @@ def of_scan(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
     shared, xs = r.inputs[:consts], r.inputs[consts + carries :]
     starts = r.outputs[len(r.outputs) - carries :] if carries else ()
     if carries and not p["kept"]:
-        made = bind(SCAN, r.inputs, {**p, "body": _keeping(body, consts, carries), "kept": True})
+        made = bind(INTERNAL["scan"], r.inputs, {**p, "body": _keeping(body, consts, carries), "kept": True})
         starts = made[len(made) - carries :]
     flowing = _inexact(body.inputs[consts : consts + carries])
     ends = consts + carries

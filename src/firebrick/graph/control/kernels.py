@@ -7,6 +7,7 @@ write over, so that sums that grow over the steps grow in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,21 +18,44 @@ from firebrick.core.device import Device
 from firebrick.ir import Graph, Node
 from firebrick.ops import OPS
 
-Kernel = Callable[..., tuple[Any, ...]]
+Run = Callable[..., tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What runs, and the bytes that it takes beside its operands and results."""
+
+    run: Run
+    scratch: int
+
+    def __call__(self, *operands: Any) -> tuple[Any, ...]:
+        return self.run(*operands)
+
+
+def _bytes(avals: Iterable[Aval]) -> int:
+    return sum(a.nbytes for a in avals)
+
+
+def _results(graph: Graph) -> int:
+    """Bytes of a graph's outputs."""
+    avals = graph.avals
+    return _bytes(avals[i] for i in graph.outputs)
+
+
 _RESHAPE, _SPLIT, _CONCAT = OPS["reshape"], OPS["split"], OPS["concat"]
 
 
 def compiled(
     infer: Callable[..., Any], kernel: Callable[..., Kernel], backend: Backend, params: dict[str, Any], device: Device | None
-) -> Kernel:  # fmt: skip
+) -> Run:  # fmt: skip
     """An operation's kernel on an engine; where there are no values, its shape rule."""
     if backend.engine == "meta":
         return lambda *avals: tuple(infer(*avals, **params))
     return kernel(backend, device, **params)
 
 
-def _copied(backend: Backend, natives: Iterable[Any]) -> list[Any]:
-    return [backend.copy(x) for x in natives]
+def _copied(backend: Backend, device: Device | None, natives: Iterable[Any]) -> list[Any]:
+    return [backend.copy(x, device) for x in natives]
 
 
 def cond(backend: Backend, device: Device | None, *, branches: tuple[Graph, Graph]) -> Kernel:
@@ -40,7 +64,7 @@ def cond(backend: Backend, device: Device | None, *, branches: tuple[Graph, Grap
     def run(pred: Any, *operands: Any) -> tuple[Any, ...]:
         return (first if backend.to_host(pred) else second)(operands)
 
-    return run
+    return Kernel(run, max(first.plan.peak, second.plan.peak) - _results(branches[0]))
 
 
 def while_loop(backend: Backend, device: Device | None, *, body: Graph, consts: int) -> Kernel:
@@ -48,12 +72,12 @@ def while_loop(backend: Backend, device: Device | None, *, body: Graph, consts: 
 
     def run(*operands: Any) -> tuple[Any, ...]:
         shared, pred = operands[:consts], operands[consts]
-        carry: Sequence[Any] = _copied(backend, operands[consts + 1 :])
+        carry: Sequence[Any] = _copied(backend, device, operands[consts + 1 :])
         while backend.to_host(pred):
             pred, *carry = step((*shared, *carry))
         return tuple(carry)
 
-    return run
+    return Kernel(run, step.plan.peak)
 
 
 def while_gradient(backend: Backend, device: Device | None, *, body: Graph, back: Graph, consts: int) -> Kernel:
@@ -68,12 +92,12 @@ def while_gradient(backend: Backend, device: Device | None, *, body: Graph, back
         while backend.to_host(pred):
             steps.append(carry)
             pred, *carry = step((*shared, *carry))
-        cotangents: Sequence[Any] = _copied(backend, operands[consts + 1 + carries :])
+        cotangents: Sequence[Any] = _copied(backend, device, operands[consts + 1 + carries :])
         while steps:
             cotangents = undo((*shared, *steps.pop(), *cotangents))
         return tuple(cotangents)
 
-    return run
+    return Kernel(run, max(step.plan.peak, undo.plan.peak))  # and the carries of all steps, whose number is not known
 
 
 def scan(
@@ -106,8 +130,8 @@ def scan(
         shared, first = operands[:consts], operands[consts : consts + carries]
         if not length:
             empty = [backend.from_host(np.empty((0, *a.shape), a.dtype.np), device) for a in joined]  # type: ignore[arg-type]
-            return (*_copied(backend, first), *empty)
-        carry = [f(backend.copy(x) if k not in held else x) for k, (f, x) in enumerate(zip(frame, first, strict=True))]
+            return (*_copied(backend, device, first), *empty)
+        carry = [f(backend.copy(x, device) if k not in held else x) for k, (f, x) in enumerate(zip(frame, first, strict=True))]
         xs = [f(x) for f, x in zip(cut, operands[consts + carries :], strict=True)]
         ys: dict[int, list[Any]] = {i: [None] * length for i in seen}
         for t in order:
@@ -119,18 +143,20 @@ def scan(
         used: set[int] = set()
         out = []
         for i in lists:  # two results of one value are two arrays
-            out.append(backend.copy(stacked[i]) if i in used else stacked[i])
+            out.append(backend.copy(stacked[i], device) if i in used else stacked[i])
             used.add(i)
-        return (*(f(c) for f, c in zip(unframe, _distinct(backend, carry), strict=True)), *out)
+        return (*(f(c) for f, c in zip(unframe, _distinct(backend, device, carry), strict=True)), *out)
 
-    return run
+    # results lie there a second time, element by element, until they are joined
+    elements_kept = length * _bytes(dict(zip(lists, joined, strict=True)).values())
+    return Kernel(run, step.plan.peak + elements_kept)
 
 
-def _distinct(backend: Backend, natives: Sequence[Any]) -> list[Any]:
+def _distinct(backend: Backend, device: Device | None, natives: Sequence[Any]) -> list[Any]:
     """Arrays that are all different."""
     out: list[Any] = []
     for x in natives:
-        out.append(backend.copy(x) if any(x is y for y in out) else x)
+        out.append(backend.copy(x, device) if any(x is y for y in out) else x)
     return out
 
 

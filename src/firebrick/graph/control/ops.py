@@ -100,9 +100,10 @@ def _infer_while(*operands: Any, body: Graph, consts: int) -> tuple[Aval, ...]:
 @_control(_SOME, _infer_while, gradients.of_while, ("inputs",), kernels.while_loop)
 def while_loop_(*operands: Any, body: Graph, consts: int) -> tuple[Any, ...]:
     """The carry after running a graph as long as pred holds."""
-    pred, *carry = operands[consts:]
+    pred, carry = operands[consts], operands[consts + 1 :]
     while pred:
-        pred, *carry = _run(body, (*operands[:consts], *carry))
+        pred, *found = _run(body, (*operands[:consts], *carry))
+        carry = tuple(found)
     return tuple(np.array(c) for c in carry)
 
 
@@ -133,7 +134,8 @@ def while_gradient(*operands: Any, body: Graph, back: Graph, consts: int) -> tup
     steps = []
     while pred:
         steps.append(carry)
-        pred, *carry = _run(body, (*shared, *carry))
+        pred, *found = _run(body, (*shared, *carry))
+        carry = tuple(found)
     cotangents = operands[consts + 1 + carries :]
     for carry in reversed(steps):
         cotangents = _run(back, (*shared, *carry, *cotangents))
@@ -168,14 +170,10 @@ def scan_(
     With ``kept``, the last ones of these are the carries before each step, which the gradient starts from.
     """
     shared, carry, xs = operands[:consts], operands[consts : consts + carries], operands[consts + carries :]
-    avals = _infer_scan(*operands, body=body, consts=consts, carries=carries, length=length, reverse=reverse, kept=kept)
-    ys = [np.empty(a.shape, a.dtype.np) for a in avals[carries:]]
+    ys = [np.empty((length, *a.shape), a.dtype.np) for a in _outputs(body)[carries:]]
     for t in reversed(range(length)) if reverse else range(length):
         found = _run(body, (*shared, *carry, *(x[t] for x in xs)))
         carry = found[:carries]
         for y, v in zip(ys, found[carries:], strict=True):
             y[t] = v
     return (*(np.array(c) for c in carry), *ys)
-
-
-gradients.COND, gradients.WHILE, gradients.WHILE_GRADIENT, gradients.SCAN = cond_, while_loop_, while_gradient, scan_

@@ -34,8 +34,8 @@ from firebrick.ops import OPS
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
     """``true_fn(*operands)`` if ``pred`` holds, else ``false_fn(*operands)``; only that one runs.
 
-    Under ``jit`` both are traced, and the graph chooses at each run. They may use whatever is around them, and gradients flow to
-    it; they change no tensor that was there before, and draw no random numbers. ``fb.where`` chooses elementwise.
+    Under ``jit`` both are traced, and the graph chooses at each run. They may use whatever is around them, and gradients flow
+    to it; they change no tensor that was there before, and draw no random numbers. ``fb.where`` chooses elementwise.
 
     Args:
         pred: Bool tensor of shape (), or a Python bool, by which the branch is chosen at once.
@@ -58,18 +58,17 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
         >>> f(fb.ones(2)).tolist(), f(-fb.ones(2)).tolist()
         ([2.0, 2.0], [1.0, 1.0])
     """
-    operands = _copies(operands)
     if isinstance(pred, bool):
-        return (true_fn if pred else false_fn)(*operands)
+        return (true_fn if pred else false_fn)(*_copies(operands, _other))
     _check_pred("cond: pred", pred)
     trace = current.get()
     if trace is None:
-        return (true_fn if pred else false_fn)(*operands)
+        return (true_fn if pred else false_fn)(*_copies(operands, _other))
     device = trace.device or pred.device
     bodies, found = [], []
     for fn, which in ((true_fn, "true_fn"), (false_fn, "false_fn")):
         with body(f"{which} of fb.cond", device) as b:
-            found.append(_Tree(f"cond: the result of {which}", fn(*operands)))
+            found.append(_Tree(f"cond: the result of {which}", fn(*_copies(operands, b.own))))
             bodies.append(b)
     result = found[0]
     result.same("cond: both branches return", found[1].tree, "the result of true_fn", "the result of false_fn")
@@ -116,14 +115,14 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
         now = carry.again()
         while _pred(cond_fn(now)):
             now = body_fn(now)
-            carry.same("while_loop: the carry stays", now)
+            carry.same("while_loop: the carry keeps", now)
         return now
     if not carry.leaves:
         raise OperandError("while_loop: init holds at least one tensor", repr(init), "carry what the loop changes")
     device = trace.device or carry.leaves[0].device
     pred = _staged_pred(cond_fn(carry.again()), trace, device)
     with body("the body of fb.while_loop", device) as b:
-        after = carry.same("while_loop: the carry stays", body_fn(carry.build([b.input(t, "carry") for t in carry.leaves])))
+        after = carry.same("while_loop: the carry keeps", body_fn(carry.build([b.input(t, "carry") for t in carry.leaves])))
         more = _staged_pred(cond_fn(carry.build(list(map(_other, after)))), b, device)
         flags = []
         for c in list(b.checks):  # a step that fails a check is the last one
@@ -143,8 +142,8 @@ def scan(
 ) -> tuple[Any, Any]:
     """A loop over sequences: ``carry, y = fn(carry, x)`` for each element; the last carry, and the ys as sequences.
 
-    Under ``jit`` ``fn`` is traced once, so the graph is as small for a thousand steps as for one. In the backward pass each step
-    runs again from the carry before it, which is all that is kept. Random draws in ``fn`` are those of the plain loop.
+    Under ``jit`` ``fn`` is traced once, so the graph is as small for a thousand steps as for one. In the backward pass each
+    step runs again from the carry before it, which is all that is kept. Random draws in ``fn`` are those of the plain loop.
 
     Args:
         fn: From the carry and an element to the next carry, of the same structure, shapes and dtypes, and a result.
@@ -177,13 +176,14 @@ def scan(
             result = _Tree(_RESULT, _pair(fn(carry.again(), first))[1])
         return carry.again(), result.build([_zeros((0, *t.shape), t) for t in result.leaves])
     parts = [_elements(x) for x in elements.leaves]
-    now, results = carry.again(), []
+    now = carry.again()
+    results: list[list[Tensor]] = []
     for t in range(steps - 1, -1, -1) if reverse else range(steps):
         now, y = _pair(fn(now, elements.build([p[t] for p in parts])))
-        carry.same("scan: the carry stays", now)
+        carry.same("scan: the carry keeps", now)
         if not results:
             result = _Tree(_RESULT, y)
-        results.append(result.same("scan: results of all steps are alike", y, "of the first step", "of a later one"))
+        results.append(result.same("scan: all steps return", y, "of the first step", "of a later one"))
     if reverse:
         results.reverse()
     return now, result.build([_stacked(column) for column in zip(*results, strict=True)])
@@ -201,7 +201,7 @@ def _traced_scan(
         start = carry.build([b.input(t, "carry") for t in carry.leaves])
         element = elements.build([b.fresh(Aval(t.shape[1:], t.dtype), "x", t.device, t.label) for t in elements.leaves])
         now, y = _pair(fn(start, element))
-        after = carry.same("scan: the carry stays", now)
+        after = carry.same("scan: the carry keeps", now)
         result = _Tree(_RESULT, y)
         b.finish([*after, *result.leaves, *(b.handle(c.number, device) for c in b.checks)])
     if not b.sources:  # an operation has an operand
@@ -236,7 +236,7 @@ def _keys(trace: Trace, b: Body, length: int, reverse: bool, device: Device) -> 
         if inside is not None:
             inside.note_generator(draws.generator)
         if length:
-            keys = trace.keys(draws.generator, draws.find, device, length * draws.count)
+            keys = trace.keys(draws.generator, b.finders[place], device, length * draws.count)
         else:
             keys = trace.constant(np.zeros((0, 4), np.uint32), device)
         keys = bind(OPS["reshape"], (keys,), {"shape": (length, draws.count, 4)})
@@ -324,7 +324,7 @@ class _Tree:
         leaves, spec = trees.flatten(tree)
         if spec != self.spec:
             raise ShapeError(
-                f"{rule} of one structure",
+                f"{rule} one structure",
                 f"{first} {_structure(self.tree)}, {second} {_structure(tree)}",
                 "return the same containers, with the same keys, each time",
             )
@@ -337,10 +337,10 @@ class _Tree:
             kind, what, remedy = (
                 (DTypeError, "dtype", f"cast it: fb.astype(…, fb.{a.dtype.name}), or start from {b.dtype.name}")
                 if a.dtype is not b.dtype
-                else (ShapeError, "shape", "keep its shape; results of each step belong into what scan stacks")
+                else (ShapeError, "shape", "reshape it; what grows from step to step is what fb.scan stacks")
             )
             leaf = f"leaf {path} " if path else ""
-            raise kind(f"{rule} of one {what}", f"{leaf}{first} {a.aval}, {second} {b.aval}", remedy)
+            raise kind(f"{rule} one {what}", f"{leaf}{first} {a.aval}, {second} {b.aval}", remedy)
         return leaves
 
 
@@ -365,8 +365,9 @@ def _other(t: Tensor) -> Tensor:
     return u
 
 
-def _copies(values: Any) -> Any:
-    return trees.tree_map(lambda v: _other(v) if type(v) is Tensor else v, values)
+def _copies(values: tuple[Any, ...], copy: Callable[[Tensor], Tensor]) -> Any:
+    """Arguments with other handles of the same tensors, which may be rebound; what is more than a tensor stays itself."""
+    return trees.tree_map(lambda v: copy(v) if type(v) is Tensor else v, values)
 
 
 def _check_pred(name: str, pred: Any) -> None:
@@ -400,7 +401,9 @@ def _length(elements: _Tree, length: Any) -> int:
     sizes = set()
     for (path, _), t in zip(trees.leaves_with_paths(elements.tree), elements.leaves, strict=True):
         if not t.shape:
-            raise ShapeError("scan: the first axis of each of xs is the sequence", describe(f"xs{path}", t), "give it that axis")
+            raise ShapeError(
+                "scan: the first axis of each of xs is the sequence", describe(f"xs{path}", t), "give it that axis"
+            )
         sizes.add(t.shape[0])
     if length is not None:
         if isinstance(length, bool) or not hasattr(length, "__index__"):

@@ -3,6 +3,7 @@
 from firebrick.graph.passes.algebra import simplify_algebra
 from firebrick.graph.passes.casts import clean_casts
 from firebrick.graph.passes.common import merge_common_subexpressions
+from firebrick.graph.passes.control import prune_control
 from firebrick.graph.passes.dead import eliminate_dead_code
 from firebrick.graph.passes.fold import fold_constants
 from firebrick.graph.passes.movement import merge_movement
@@ -16,5 +17,6 @@ __all__ = [
     "merge_common_subexpressions",
     "merge_movement",
     "optimize",
+    "prune_control",
     "simplify_algebra",
 ]

@@ -33,7 +33,7 @@ def merge_common_subexpressions(graph: Graph) -> Graph:
 def key_of(value: Any) -> Any:
     """What a parameter hashes and compares by: type and bits. 0.0 is not -0.0, 1 is not True, NaNs are equal by payload.
 
-    Values of unknown types, and graphs, are equal only to themselves.
+    Values of unknown types are equal only to themselves.
     """
     kind = type(value)
     if kind is int or kind is bool or kind is str or value is None:
@@ -51,4 +51,7 @@ def key_of(value: Any) -> Any:
         return (kind, struct.pack("dd", value.real, value.imag))
     if kind is slice:
         return (kind, key_of(value.start), key_of(value.stop), key_of(value.step))
+    if kind is Graph:
+        nodes = [(n.op, n.inputs, n.region, key_of(n.params)) for n in value.nodes]
+        return (kind, *value.inputs, *nodes, value.outputs)
     return (kind, id(value))

@@ -11,6 +11,7 @@ from firebrick.core.errors import GraphError
 from firebrick.graph.passes.algebra import simplify_algebra
 from firebrick.graph.passes.casts import clean_casts
 from firebrick.graph.passes.common import merge_common_subexpressions
+from firebrick.graph.passes.control import prune_control
 from firebrick.graph.passes.dead import eliminate_dead_code
 from firebrick.graph.passes.fold import fold_constants
 from firebrick.graph.passes.movement import merge_movement
@@ -20,6 +21,7 @@ from firebrick.ir.nested import map_graphs
 Pass = Callable[[Graph], Graph]
 PASSES: tuple[Pass, ...] = (
     eliminate_dead_code,
+    prune_control,
     clean_casts,
     merge_movement,
     fold_constants,
@@ -57,6 +59,7 @@ def optimize(graph: Graph, verify: bool | None = None) -> Graph:
     check = config.verify_graphs if verify is None else verify
     if check:
         verify_graph(graph)
+    graph = prune_control(eliminate_dead_code(graph))  # from the outside in: what is not used there is not used inside
     graph = _inside(graph, lambda inner: optimize(inner, check))
     settled = 0
     for k in range(_ROUNDS * len(PASSES)):

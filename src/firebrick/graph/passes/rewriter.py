@@ -63,6 +63,10 @@ class Rewriter:
         aval = op.infer(*(self.avals[i] for i in inputs), **params)
         return self._append(Node(op, inputs, params, len(self.avals), (aval,), None, like.line, like.region))[0]
 
+    def emit_all(self, like: Node, inputs: tuple[int, ...], params: dict[str, Any], avals: tuple[Aval, ...]) -> range:
+        """A new node of the op, line and region of the old node ``like``; returns the numbers of its results."""
+        return self._append(Node(like.op, inputs, params, len(self.avals), avals, None, like.line, like.region))
+
     def constant(self, value: np.ndarray[Any, Any], like: Node) -> int:
         """A new constant; returns its number."""
         return self.emit(CONSTANT, (), {"value": value}, like)

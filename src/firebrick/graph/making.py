@@ -1,0 +1,108 @@
+"""From a finished trace to a program: which inputs it has, what each result is, and what the tape needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firebrick.core.tensor import Tensor
+from firebrick.graph.call import Linear, Pulled
+from firebrick.graph.passes import optimize
+from firebrick.graph.passes.dead import without_inputs
+from firebrick.graph.program import Program
+from firebrick.graph.results import Results
+from firebrick.graph.trace import Trace
+from firebrick.ir import Graph
+
+
+@dataclass
+class Making:
+    """Makes programs of a finished trace, for calls with these tensors."""
+
+    name: str
+    trace: Trace
+    tensors: list[Tensor]
+
+    def program(
+        self, values: list[int], own: int, changes: list[tuple[int, int]], also: tuple[int, ...] = (), end: int | None = None
+    ) -> Program:  # fmt: skip
+        """The program of ``values``. Inputs that nothing uses (nor ``also`` names) are left out."""
+        trace = self.trace
+        made = {n.first + k for n in trace.nodes[:end] for k in range(len(n.avals))}
+        outputs = list(dict.fromkeys(v for v in values if v in made))
+        checks = [c for c in trace.checks if c.number in made]
+        graph = optimize(trace.graph([*outputs, *(c.number for c in checks)], end))
+        used = {i for n in graph.nodes for i in n.inputs} | set(graph.outputs)
+        kept = [i for i, s in enumerate(trace.sources) if i in used or s.number in values or i in also]
+        graph = without_inputs(graph, kept)
+        sources = [trace.sources[i] for i in kept]
+        at = {s.number: i for i, s in enumerate(sources)}
+        first: dict[int, int] = {}
+        for i, t in enumerate(self.tensors):
+            first.setdefault(id(t), i)
+        places, fixed = [], {}
+        numbers, keys, draws = [], [], list(trace.draws)
+        for i, s in enumerate(sources):
+            place = -1
+            if s.kind == "leaf":
+                t = trace.handles[s.payload]
+                place = first.get(id(t), -1)
+                if place < 0:
+                    fixed[i] = t
+            elif s.kind == "weak":
+                numbers.append((i, *s.payload))
+            else:
+                keys.append((i, draws.index(s.payload[0]), s.payload[1]))
+            places.append(place)
+        used_up = set(kept)
+        numbers += [(-1, *s.payload) for i, s in enumerate(trace.sources) if s.kind == "weak" and i not in used_up]
+        order = {v: k for k, v in enumerate(outputs)}
+        results = [("out", order[v], trace.avals[v]) if v in order else ("in", at[v], trace.avals[v]) for v in values]
+        updates = []
+        for place, slot in changes:
+            t = trace.handles[place]
+            now = first.get(id(t), -1)
+            updates.append((now, None if now >= 0 else t, slot))
+        return Program(
+            self.name, graph, trace.device if graph.nodes or numbers or keys else None, places, fixed, numbers, keys,
+            list(trace.draws.values()),
+            results, own, updates, [(len(outputs) + k, c) for k, c in enumerate(checks)], tuple(kept),
+        )  # fmt: skip
+
+    def linear(
+        self, results: Results, own: int, changes: list[tuple[int, int]], pulled: Pulled, residuals: list[int],
+        backward: Graph, tracked: tuple[int, ...],
+    ) -> tuple[Program, Linear]:  # fmt: skip
+        """The forward program, which returns residuals too, and what the tape needs of it."""
+        trace = self.trace
+        slots = sorted(results.tracked)
+        forward, flows = pruned(trace.graph([results.values[i] for i in slots], pulled.start), trace.flows)
+        used = {i for n in forward.nodes for i in n.inputs if i < len(forward.inputs)} | set(forward.outputs)
+        values = [*results.values, *residuals]
+        program = self.program(values, own, changes, tuple(used), pulled.start)
+        count = len(backward.inputs)
+        graph = optimize(backward)
+        outs = list(dict.fromkeys(graph.outputs))
+        order = {v: k for k, v in enumerate(outs)}
+        shown = [
+            ("in", v, backward.inputs[v]) if v < count else ("out", order[v], aval)
+            for v, aval in zip(graph.outputs, [graph.avals[v] for v in graph.outputs], strict=True)
+        ]
+        graph = Graph(graph.inputs, graph.nodes, tuple(outs), graph.names)
+        back = Program(
+            f"the gradient of {self.name}", graph, trace.device if graph.nodes else None, list(range(count)), {}, [], [], [],
+            shown, len(shown), [], [], tuple(range(count)),
+        )  # fmt: skip
+        reached = tuple(i for i, _ in pulled.gradients)
+        return program, Linear(tracked, tuple(slots), back, reached, len(results.values), forward, flows)
+
+
+def pruned(graph: Graph, flows: list[tuple[bool, ...]]) -> tuple[Graph, list[tuple[bool, ...]]]:
+    """The nodes that the outputs depend on, with their flows; numbers stay as they are."""
+    wanted = set(graph.outputs)
+    nodes, kept = [], []
+    for n, flow in zip(reversed(graph.nodes), reversed(flows[: len(graph.nodes)]), strict=True):
+        if wanted.intersection(n.results):
+            wanted.update(n.inputs)
+            nodes.append(n)
+            kept.append(flow)
+    return Graph(graph.inputs, nodes[::-1], graph.outputs, graph.names), kept[::-1]

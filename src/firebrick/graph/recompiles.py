@@ -1,0 +1,75 @@
+"""Why functions under ``jit`` were traced, and who is told."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+from firebrick.graph.lines import user_frame
+
+
+class RecompileWarning(UserWarning):
+    """A function under ``jit`` has been traced many times."""
+
+
+@dataclass(frozen=True)
+class Recompile:
+    """One trace: of which function, why, how long it and compiling took, and where it was called."""
+
+    name: str
+    reason: str
+    seconds: float
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason} ({self.seconds * 1e3:.0f} ms, called at {self.line})"
+
+
+_events: deque[tuple[ref[Any], Recompile]] = deque(maxlen=1000)
+counted: list[Callable[[Any, Recompile], None]] = []  # who is told of each trace: of which function, and why
+
+
+def note(jit: Any, event: Recompile) -> None:
+    """A function has been traced."""
+    _events.append((ref(jit), event))
+    for told in list(counted):
+        told(jit, event)
+
+
+def warn(text: str) -> None:
+    """A ``RecompileWarning`` at the user's line."""
+    frame = user_frame()
+    if frame is None:
+        warnings.warn(text, RecompileWarning, stacklevel=1)
+        return
+    space = frame.f_globals
+    registry = space.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, RecompileWarning, frame.f_code.co_filename, frame.f_lineno, space.get("__name__"), registry)
+
+
+def explain_recompiles(fn: Any = None) -> list[Recompile]:
+    """Why functions under ``jit`` were traced: which argument or captured value changed, and from what to what.
+
+    Args:
+        fn: A function under ``jit``; all of the process if None.
+
+    Returns:
+        One record for each trace, oldest first (the last 1,000).
+
+    Example:
+        >>> import firebrick as fb
+        >>> double = fb.jit(lambda x: x + x)
+        >>> y = double(fb.ones(2)), double(fb.ones(3))
+        >>> [r.reason for r in fb.explain_recompiles(double)]
+        ['first call', 'argument x: float32[2] on cpu:0 → float32[3] on cpu:0']
+    """
+    return reasons(None if fn is None else getattr(fn, "__func__", fn))
+
+
+def reasons(jit: Any) -> list[Recompile]:
+    """The traces of one function under ``jit``, or of all (None), oldest first."""
+    return [e for known, e in _events if jit is None or known() is jit]

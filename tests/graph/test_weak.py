@@ -1,0 +1,213 @@
+"""Python numbers among the arguments of a compiled function behave beside tensors as they do in eager."""
+
+from __future__ import annotations
+
+import math
+import operator
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
+          "float64", "complex64", "complex128"]  # fmt: skip
+NUMBERS = [3, 0, -1, 300, 2**40, 2**70, 2.5, -0.0, float("inf"), float("nan"), 1e300]
+BINARY = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv, "%": operator.mod,
+    "**": operator.pow, "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
+    ">=": operator.ge, "&": operator.and_, "<<": operator.lshift, "maximum": fb.maximum, "atan2": fb.atan2,
+}  # fmt: skip
+OTHERS = {
+    "where": lambda x, n: fb.where(x == x, x, n),
+    "clip": lambda x, n: fb.clip(x, n, n),
+    "clip below": lambda x, n: fb.clip(x, n),
+    "full": lambda x, n: fb.full((2,), n, device=x.device),
+    "full of a dtype": lambda x, n: fb.full((2,), n, dtype=x.dtype, device=x.device),
+    "full_like": lambda x, n: fb.full_like(x, n),
+    "asarray": lambda x, n: fb.asarray(n, device=x.device),
+    "asarray of a dtype": lambda x, n: fb.asarray(n, dtype=x.dtype, device=x.device),
+    "asarray of a list": lambda x, n: fb.asarray([n, n], device=x.device),
+    "setitem": lambda x, n: operator.setitem(x, 0, n) or x,
+    "in place": lambda x, n: operator.iadd(x, n),
+    "sum": lambda x, n: fb.sum(x * n),
+    "pad": lambda x, n: fb.pad(x, 1, value=n),
+    "result": lambda x, n: (x, n),
+    "isclose": lambda x, n: fb.isclose(x, n),
+}
+
+
+VALUE_DECIDES = ("full", "asarray", "asarray of a list", "asarray of a dtype", "full of a dtype", "full_like")
+
+
+def outcome(run, x, n):
+    """What a call gives, in a form that can be compared: bits and dtype, or the class of the error."""
+    try:
+        made = run(x, n)
+    except Exception as e:  # noqa: BLE001 - which one is what is compared
+        return next(kind for kind in (TypeError, ValueError, ArithmeticError, RuntimeError) if isinstance(e, kind)).__name__
+    parts = made if isinstance(made, tuple) else (made,)
+    return [(v.dtype.name, v.shape, v.numpy().tobytes()) if isinstance(v, fb.Tensor) else (type(v), repr(v)) for v in parts]
+
+
+def values(dtype: str) -> fb.Tensor:
+    return fb.asarray(np.array([0, 1])).astype(getattr(fb, dtype if dtype != "bool" else "bool"))
+
+
+@pytest.mark.parametrize("name", [*BINARY, *OTHERS])
+@pytest.mark.filterwarnings("ignore::firebrick.RecompileWarning")
+def test_a_number_beside_a_tensor_of_every_dtype_gives_eagers_bits_or_error(name) -> None:
+    fn = BINARY.get(name) or OTHERS[name]
+    forms = [lambda x, n: fn(x, n), lambda x, n: fn(n, x)] if name in BINARY else [fn]
+    for form in forms:
+        compiled = fb.jit(form)
+        for dtype in DTYPES:
+            for n in NUMBERS:
+                with np.errstate(all="ignore"):
+                    if n == 2**70 and name in VALUE_DECIDES:
+                        continue  # eager chooses a float dtype by the value, which a graph cannot; it raises
+                    a, b = outcome(compiled, values(dtype), n), outcome(form, values(dtype), n)
+                assert a == b, f"{name} of {dtype} and {n!r}: {a} under jit, {b} in eager"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_int_and_a_float_make_at_most_one_graph_each(dtype) -> None:
+    f = fb.jit(lambda x, n: (x + n, x * n))
+    for n in (1, 2, 3, 1.5, 2.5):
+        with suppress(fb.DTypeError):
+            f(values(dtype), n)
+    assert f.traces <= 2
+
+
+ARITHMETIC = {
+    "n + 1": lambda n: n + 1,
+    "1 - n": lambda n: 1 - n,
+    "n * 2.5": lambda n: n * 2.5,
+    "n / 2": lambda n: n / 2,
+    "7 // n": lambda n: 7 // n,
+    "n % 3": lambda n: n % 3,
+    "n ** 2": lambda n: n**2,
+    "2 ** n": lambda n: 2**n,
+    "n ** -1": lambda n: n**-1,
+    "-n": lambda n: -n,
+    "+n": lambda n: +n,
+    "abs": lambda n: abs(n),
+    "1 / (1 + n)": lambda n: 1 / (1 + n),
+    "n + n": lambda n: n + n,
+    "n + True": lambda n: n + True,
+    "divmod": lambda n: divmod(n, 2),
+    "round": lambda n: round(n),
+    "round to digits": lambda n: round(n, 1),
+    "sum": lambda n: sum([n, n, 1]),
+    "complex": lambda n: n * 1j,
+    "trunc": lambda n: math.trunc(n),
+    "bits": lambda n: (n & 3, n | 8, n ^ 1, n << 2, n >> 1, ~n),
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_arithmetic_of_numbers_is_pythons(name) -> None:
+    """Either Python's own number, at each call, or an error that says how to have one."""
+    fn = ARITHMETIC[name]
+
+    def g(x, n):
+        made = fn(n)
+        return (x, *made) if isinstance(made, tuple) else (x * made, made)
+
+    f = fb.jit(g)
+    for n in (2, 5, 3.5, -2.25, -3):
+        x = fb.ones(2, dtype=fb.float64)
+        eager = outcome(g, x, n)
+        compiled = outcome(f, x, n)
+        if name == "complex":
+            assert compiled == "RuntimeError"  # says static_argnames
+        else:
+            assert compiled == eager, f"{name} of {n!r}: {compiled} under jit, {eager} in eager"
+    if name != "complex":
+        assert outcome(f, fb.ones(2, dtype=fb.float64), 2) == outcome(g, fb.ones(2, dtype=fb.float64), 2)
+
+
+def test_a_division_by_zero_raises_pythons_error_and_leaves_the_state_as_it_was() -> None:
+    w = fb.zeros(2)
+
+    @fb.jit
+    def f(n):
+        w[...] = w + 1.0 / n
+
+    f(2.0)
+    with pytest.raises(ZeroDivisionError):
+        f(0.0)
+    assert w.tolist() == [0.5, 0.5]
+    f(1.0)
+    assert w.tolist() == [1.5, 1.5]
+
+
+def test_an_int_power_that_becomes_a_float_is_pythons() -> None:
+    f = fb.jit(lambda x, n: x * 2**n)
+    x = fb.ones(2, dtype=fb.float64)
+    assert f(x, 3).tolist() == [8.0, 8.0]
+    assert f(x, -1).tolist() == [0.5, 0.5]
+    whole = fb.jit(lambda x, n: x * 2**n)
+    ints = fb.ones(2, dtype=fb.int64)
+    assert whole(ints, 3).tolist() == [8, 8]
+    with pytest.raises(fb.DTypeError, match="write the number as a float"):
+        whole(ints, -1)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, n: x if n > 2 else -x, lambda x, n: x if n else -x, lambda x, n: [x for _ in range(n)],
+        lambda x, n: fb.zeros(n), lambda x, n: fb.reshape(x, (n, -1)), lambda x, n: x[n], lambda x, n: x[:n],
+        lambda x, n: fb.sum(x, axis=n), lambda x, n: x * math.sqrt(n), lambda x, n: x * int(n), lambda x, n: x * float(n),
+        lambda x, n: {n: x}, lambda x, n: f"{n:.3f}" and x, lambda x, n: "ab"[n] and x, lambda x, n: x * max(n, 1),
+        lambda x, n: fb.permute_dims(x, (n,)), lambda x, n: fb.arange(n), lambda x, n: fb.linspace(0, 1, n),
+        lambda x, n: fb.roll(x, n), lambda x, n: fb.eye(n), lambda x, n: np.float32(n) * 1 and x, lambda x, n: x * (n == 2),
+        lambda x, n: x * (n in (1, 2)), lambda x, n: fb.nn.Dropout(n)(x), lambda x, n: fb.random.uniform((n,)),
+    ],
+)  # fmt: skip
+def test_what_needs_the_number_itself_gives_eagers_result_or_says_how_to_have_it(use) -> None:
+    f = fb.jit(use)
+    for n in (1, 0):
+        x, said = fb.ones(3), "static_argnames='n'"
+        try:
+            made = f(x, n)
+        except fb.DataDependentError as e:
+            said = str(e)
+        except (ZeroDivisionError, IndexError, ValueError, TypeError) as e:
+            if "static_argnames" in str(e):
+                continue
+            with pytest.raises(type(e)):
+                use(x, n)
+        else:
+            assert made.tolist() == use(x, n).tolist()
+        assert "static_argnames='n'" in said
+
+
+def test_numbers_in_conditions_raise_naming_the_argument_and_the_remedy() -> None:
+    f = fb.jit(lambda x, n: x if n > 2 else -x)
+    with pytest.raises(fb.DataDependentError, match=r"(?s)the number n .*static_argnames='n'"):
+        f(fb.ones(2), 3)
+    assert fb.jit(lambda x, n: x if n > 2 else -x, static_argnames="n")(fb.ones(2), 3).tolist() == [1.0, 1.0]
+
+
+def test_a_number_kept_outside_raises_when_it_is_used() -> None:
+    kept = []
+
+    @fb.jit
+    def f(x, n):
+        def inner():
+            return n
+
+        return x + n, inner
+
+    made, inner = f(fb.ones(2), 1.0)
+    assert made.tolist() == [2.0, 2.0]
+    with pytest.raises(fb.DataDependentError):
+        float(inner())
+    with pytest.raises(fb.DataDependentError, match="outside the trace"):
+        fb.ones(2) + inner()
+    assert not kept
