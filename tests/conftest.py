@@ -93,3 +93,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, reason in _required_but_missing().items():
         terminalreporter.write_line(f"engine {name} is required (FIREBRICK_REQUIRE_ENGINES): {reason}", red=True)
     terminalreporter.write_line(f"conformance seed {SEED} (CONFORMANCE_SEED={SEED} repeats it)")
+
+
+@pytest.fixture
+def numpy_kernels() -> Iterator[None]:
+    """What ``cpu`` compiles has the bits of what it runs eagerly: on NumPy's kernels, since its own round in their own way."""
+    with fb.config.scope(cpu_compile=False):
+        yield

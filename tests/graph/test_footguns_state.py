@@ -431,6 +431,7 @@ def test_a_shared_layer_stays_one_layer_and_a_tie_made_or_broken_is_seen() -> No
     assert f.traces == 3  # one layer, one weight, none
 
 
+@pytest.mark.usefixtures("numpy_kernels")
 def test_switching_training_freezing_and_back_makes_the_graphs_that_are_needed_once() -> None:
     fb.random.seed(0)
     model = fb.nn.Sequential(fb.nn.Linear(4, 4), fb.nn.BatchNorm1d(4), fb.nn.Dropout(0.5))

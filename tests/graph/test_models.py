@@ -117,6 +117,10 @@ def same(got: dict[str, np.ndarray], want: dict[str, np.ndarray], tolerance: flo
 
 def rounded(name: str, device: str, dtype: str) -> float:
     """How far eager and jit may differ, in terms of the largest magnitude in an array."""
+    if device == "cpu":
+        # compiled kernels round exp, tanh, … as NumPy's do not; the gradient of keys' biases is 0 but for such errors, which
+        # Adam divides by their own size, and batch normalisation of four images multiplies them
+        return {"float32": 2e-2, "float64": 2e-11}[dtype]
     if (name, device) != ("lstm-forecaster", "torch:cpu"):
         return 0.0
     # a scan keeps its steps side by side, and PyTorch's products of such slices may add in another order
@@ -142,29 +146,33 @@ def check_training(name: str, device: str, dtype: str, tolerance: float) -> None
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("device", ENGINES)
 @pytest.mark.parametrize("name", MODELS)
-def test_twenty_steps_of_training_have_the_same_bits_and_one_trace(name: str, device: str, dtype: str) -> None:
+def test_twenty_steps_of_training_give_the_same_state_and_one_trace(name: str, device: str, dtype: str) -> None:
     check_training(name, device, dtype, rounded(name, device, dtype))
 
 
 @pytest.mark.parametrize("device", ENGINES)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_forward_pass_and_gradients_have_the_same_bits(name: str, device: str) -> None:
+def test_a_forward_pass_and_gradients_are_the_same(name: str, device: str) -> None:
     if device.startswith("torch"):
         pytest.importorskip("torch", reason="torch, for the engine torch:cpu")
+    once = 1e-5 if device == "cpu" else 0.0  # one pass, with compiled kernels
     plain, traced = made(name, device, "float32"), made(name, device, "float32")
     x, y = plain.data[0]
     forward = fb.jit(traced.model)
     gradient, traced_gradient = fb.value_and_grad(plain.loss), fb.jit(fb.value_and_grad(traced.loss))
     for _ in range(2):  # dropout draws anew, running statistics move on
-        np.testing.assert_array_equal(forward(x).numpy(), plain.model(x).numpy())
+        same({"y": forward(x).numpy()}, {"y": plain.model(x).numpy()}, once)
         (loss, grads), (want, wanted) = traced_gradient(traced.model, x, y), gradient(plain.model, x, y)
-        assert loss.item() == want.item()
+        same({"loss": loss.numpy()}, {"loss": want.numpy()}, once)
         mine = {n: grads[p].numpy() for n, p in traced.model.named_parameters()}
-        same(mine, {n: wanted[p].numpy() for n, p in plain.model.named_parameters()}, rounded(name, device, "float32"))
-        same(traced.state(), plain.state())
+        same(
+            mine, {n: wanted[p].numpy() for n, p in plain.model.named_parameters()},
+            rounded(name, device, "float32") if device != "cpu" else 1e-3,
+        )  # fmt: skip
+        same(traced.state(), plain.state(), once)
     traced.model.eval()
     plain.model.eval()
-    np.testing.assert_array_equal(forward(x).numpy(), plain.model(x).numpy())
+    same({"y": forward(x).numpy()}, {"y": plain.model(x).numpy()}, once)
     assert (forward.traces, traced_gradient.traces) == (2, 1)
 
 

@@ -17,7 +17,11 @@ from firebrick.graph.passes.rewriter import rewrite
 from firebrick.ir import Graph
 
 CALLS = 3
-ENGINES = ["cpu", pytest.param("torch:cpu", marks=pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed"))]
+ENGINES = [
+    "numpy",
+    "cpu",
+    pytest.param("torch:cpu", marks=pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")),
+]
 Way = Callable[[Callable[..., Any], bool], Callable[..., Any]]
 
 
@@ -100,7 +104,7 @@ def _close(got: Any, want: Any, unit: float) -> bool:
     return bool(np.all(same | (np.abs(a - b) <= 64 * unit * scale)))
 
 
-def agree(program: Program, way: Way, device: str = "cpu") -> None:
+def agree(program: Program, way: Way, device: str = "numpy") -> None:
     if currently_in_test_context():
         note(program.source)
     want, _ = outcome(program, way, False, device)
@@ -109,7 +113,7 @@ def agree(program: Program, way: Way, device: str = "cpu") -> None:
     twice = way is not _plain and "fb.grad(lambda u: fb.sum(fb.scan(" in program.source
     for k, (a, b) in enumerate(zip(got, want, strict=True)):
         for part, value in a.items():
-            ok = value == b[part] or ((device != "cpu" or twice) and _close(value, b[part], _unit(program)))
+            ok = value == b[part] or ((device != "numpy" or twice) and _close(value, b[part], _unit(program)))
             assert ok, f"call {k}: {part} differ"
     if way is not _gradient_outside:
         assert fn.traces == 1

@@ -9,6 +9,8 @@ import firebrick as fb
 from firebrick import nn
 from firebrick.core.errors import OutOfRangeError, UnsupportedError
 
+pytestmark = pytest.mark.usefixtures("numpy_kernels")
+
 X = fb.asarray(np.random.default_rng(0).normal(size=(2, 5, 8)).astype(np.float32))
 
 

@@ -10,6 +10,8 @@ import firebrick as fb
 from firebrick import nn, optim
 from firebrick.core import trees
 
+pytestmark = pytest.mark.usefixtures("numpy_kernels")
+
 Hook = Callable[[int, nn.Module, Any], None]
 ENGINES = ["cpu", "numpy", "torch:cpu"]
 STEPS = 12

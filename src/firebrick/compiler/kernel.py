@@ -25,6 +25,9 @@ class Kernel:
             are lost; None where the kernel has no such form.
         first: Like ``into``, for the case that ``{out}`` is the first operand; ``into`` by default.
         elementwise: Whether ``{out}`` may be an operand: each element of the result depends on that element alone.
+        outs: The form of a kernel with several results, each of which may be written over something: ``{out0}``, ``{out1}``, …
+            are arrays like in ``into``, or None for a new one. What it returns counts: it may refuse an array.
+        over: For each result of ``outs``, the operands that ``{out…}`` may be.
         layout: The order of the result's elements in memory: ``"rows"``, row-major; ``"kept"``, so if the operands' are;
             ``"any"``.
         scratch: Bytes that it takes beside its operands and results while it runs, as far as they are known.
@@ -35,13 +38,15 @@ class Kernel:
     into: str | None = None
     first: str | None = None
     elementwise: bool = True
+    outs: str | None = None
+    over: tuple[frozenset[int], ...] = ()
     layout: str = ANY
     scratch: int = 0
 
     @property
     def writes(self) -> bool:
         """Whether it can write over a dead value."""
-        return self.into is not None or self.first is not None
+        return self.into is not None or self.first is not None or self.outs is not None
 
 
 def call(function: Callable[..., Any], operands: int, params: dict[str, Any], layout: str = ANY, scratch: int = 0) -> Kernel:

@@ -31,6 +31,7 @@ class Plan:
     Attributes:
         order: Places of the graph's nodes in the order in which they run.
         into: For a node's place: the value whose memory its result is written to.
+        outs: For a result of a kernel with several: the value whose memory it is written to.
         dies: For a node's place: values whose last use it is.
         begin: How many nodes of ``order`` run before the first one that overwrites a donated input.
         writes: The inputs that are overwritten.
@@ -45,6 +46,7 @@ class Plan:
 
     order: list[int]
     into: dict[int, int] = field(default_factory=dict)
+    outs: dict[int, int] = field(default_factory=dict)
     dies: dict[int, list[int]] = field(default_factory=dict)
     begin: int = 0
     writes: frozenset[int] = frozenset()
@@ -60,7 +62,8 @@ class Plan:
         saved = f", {_size(self.unplanned)} with memory of its own for every result" if self.unplanned > self.peak else ""
         lines = [
             f"memory: at most {_size(self.peak)} beside inputs and constants{saved}",
-            f"reuse: {len(self.into)} results, {_size(self.reused)}, over dead values; {_size(self.donated)} of donated inputs",
+            f"reuse: {len(self.into) + len(self.outs)} results, {_size(self.reused)}, over dead values; "
+            f"{_size(self.donated)} of donated inputs",
         ]
         if self.writes:
             lines.append(f"donated inputs overwritten: {', '.join(f'%{i}' for i in sorted(self.writes))}")
@@ -284,17 +287,23 @@ def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int
     writes: set[int] = set()
     for p, k in enumerate(order):
         n, kernel = values.graph.nodes[k], kernels[k]
-        if kernel is not None and kernel.writes and values.whole[n.first] and not n.op.view:
-            found = _room(values, lives, n, kernel, p, k in tail, waiting[n.avals[0]])
+        several = kernel is not None and kernel.outs is not None
+        for v in n.results if several else (n.first,):
+            if kernel is None or not kernel.writes or not values.whole[v] or n.op.view:
+                continue
+            found = _room(values, lives, n, v, kernel, p, k in tail, waiting[values.avals[v]])
             if found is not None:
-                plan.into[k] = found
+                if several:
+                    plan.outs[v] = found
+                else:
+                    plan.into[k] = found
                 source = lives.buffer(found)
-                lives.move(n.first, source)
-                plan.reused += n.avals[0].nbytes
+                lives.move(v, source)
+                plan.reused += values.bytes(v)
                 if values.is_input(source):
                     writes.add(source)
                     plan.begin = min(plan.begin, p)
-                    plan.donated += n.avals[0].nbytes
+                    plan.donated += values.bytes(v)
         if pool:
             for v in dict.fromkeys((*n.results, *n.inputs)):  # a result first: it may have taken an operand's place
                 b = lives.buffer(v)
@@ -309,7 +318,7 @@ def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int
         for v, made in values.node_of.items()
         if v not in values.constants and v not in values.outputs
     }
-    for k, u in plan.into.items():
+    for k, u in (*plan.into.items(), *((values.node_of[v], u) for v, u in plan.outs.items())):
         if u in last:  # memory that waits dies where it is used again
             last[u] = max(last[u], place[k])
     for v, p in last.items():
@@ -320,17 +329,23 @@ def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int
     return plan
 
 
-def _room(values: _Values, lives: _Lives, n: Node, kernel: Kernel, p: int, late: bool, waiting: list[int]) -> int | None:
-    """The value in whose memory the result of node ``n`` at place ``p`` goes, if there is one."""
-    aval = n.avals[0]
-    if kernel.elementwise:
-        for i in dict.fromkeys(n.inputs if kernel.into is not None else n.inputs[:1]):
-            b = lives.buffer(i)
-            alone = all(j == i or lives.buffer(j) != b for j in n.inputs)
-            ours = not values.is_input(b) or (late and b in values.given)
-            if ours and alone and values.whole[i] and values.avals[i] == aval and lives.last[b] == p:
-                return i
-    for at in range(len(waiting) - 1, -1, -1) if kernel.into is not None else ():
+def _room(
+    values: _Values, lives: _Lives, n: Node, v: int, kernel: Kernel, p: int, late: bool, waiting: list[int]
+) -> int | None:  # fmt: skip
+    """The value in whose memory the result ``v`` of node ``n`` at place ``p`` goes, if there is one."""
+    aval = values.avals[v]
+    if kernel.outs is not None:
+        over = [n.inputs[j] for j in sorted(kernel.over[v - n.first])]
+        over.sort(key=lambda i: not values.is_input(i))  # state stays where it is
+    else:
+        over = list(n.inputs if kernel.into is not None else n.inputs[:1]) if kernel.elementwise else []
+    for i in dict.fromkeys(over):
+        b = lives.buffer(i)
+        alone = all(j == i or lives.buffer(j) != b for j in n.inputs)
+        ours = not values.is_input(b) or (late and b in values.given)
+        if ours and alone and values.whole[i] and values.avals[i] == aval and lives.last[b] == p:
+            return i
+    for at in range(len(waiting) - 1, -1, -1) if kernel.first is None or kernel.into is not None else ():
         u = waiting[at]
         b = lives.buffer(u)
         if lives.last[b] < p and (late or not values.is_input(b)):

@@ -82,6 +82,7 @@ class Executable:
         self._names = names
         self._copy: Callable[[Any], Any] = names["copy"]
         self._file = f"<firebrick program {next(_numbers)}>"
+        self.notes: list[str] = []  # what else there is to say: more lines of ``explain``
         self._lines: dict[int, Node] = {}
         self._texts: dict[int, str] = {}
         exec(compile(source, self._file, "exec"), names)
@@ -150,6 +151,7 @@ class Executable:
         lines = [f"{len(self.graph.nodes)} nodes: {ops or 'none'}", str(self.plan)]
         if self.plan.copied:
             lines.append(f"outputs copied, since they would share memory: {', '.join(map(str, sorted(self.plan.copied)))}")
+        lines += self.notes
         if source:
             lines.append(self.source)
         return "\n".join(lines)
@@ -272,23 +274,27 @@ class _Writer:
             names[n.first] = names[into]
             text = f"{names[into]} = {self.text(form, n, kernel, operands, names[into])}"
         else:
+            outs = [names[self.plan.outs[v]] if v in self.plan.outs else "None" for v in n.results]
             for v in n.results:
                 names[v] = f"v{v}"
             target = ", ".join(names[v] for v in n.results)
             if len(n.avals) == 1 and _packed(n, self.avals):
                 target += ","
-            text = f"{target} = {self.text(kernel.expr, n, kernel, operands)}"
+            form = kernel.outs if kernel.outs is not None and outs.count("None") < len(outs) else kernel.expr
+            text = f"{target} = {self.text(form, n, kernel, operands, outs=outs)}"
         # the name of what was written over is the result's now, and inputs are the caller's
         dead = [names[v] for v in dies if v != into and names[v] not in self.inputs]
         return [text, f"del {', '.join(dead)}"] if dead else [text]
 
-    def text(self, form: str, n: Node, kernel: Kernel, operands: list[str], out: str = "") -> str:
+    def text(
+        self, form: str, n: Node, kernel: Kernel, operands: list[str], out: str = "", outs: Sequence[str] = ()
+    ) -> str:  # fmt: skip
         """An expression with operands, destination and names filled in."""
         spelt = {
             key: _literal(value) or self.name(n.op.name if callable(value) else key, value)
             for key, value in kernel.names.items()
         }
-        return form.format(*operands, out=out, **spelt)
+        return form.format(*operands, out=out, **{f"out{i}": name for i, name in enumerate(outs)}, **spelt)
 
     def name(self, stem: str, value: Any) -> str:
         """The program's name for an object: its own, or one made from ``stem``."""

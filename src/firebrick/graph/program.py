@@ -100,7 +100,7 @@ class Program:
     checks: list[tuple[int, Check]]
     sources: tuple[int, ...] = ()
     seconds: float = 0.0
-    _executables: dict[tuple[int, bool], tuple[Backend, Executable]] = field(default_factory=dict)
+    _executables: dict[tuple[int, bool, bool], tuple[Backend, Executable]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._extra = bool(self.fixed or self.numbers or self.draws)
@@ -131,7 +131,7 @@ class Program:
         """What the device's engine made of the graph; made again where a decorator stands in for the engine."""
         assert self.device is not None
         engine: Backend = self.device.backend
-        key = id(engine), config.torch_compile
+        key = id(engine), config.torch_compile, config.cpu_compile
         found = self._executables.get(key)
         if found is None or found[0] is not engine:
             ready = [o for o, _ in self.checks]  # conditions, which are looked at before anything is written

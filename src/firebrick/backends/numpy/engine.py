@@ -16,11 +16,13 @@ from firebrick.backends.contract import ARITHMETIC, STORAGE, Backend
 from firebrick.backends.numpy.calls import settle, widened
 from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
 from firebrick.compiler import Kernel
+from firebrick.compiler.fused import FUSED
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import _BY_NP, DType, bfloat16, dtype, float16, float32
 from firebrick.core.op import Op
+from firebrick.ir import CONSTANT, interpret
 from firebrick.ops import OPS
 
 _STORED = {float16.np: float32.np, bfloat16.np: float32.np}
@@ -97,6 +99,8 @@ class HostBackend(Backend):
         return True
 
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
+        if op is FUSED:
+            return interpret(params["body"], inputs, self._inside)
         kernel = _KERNELS.get(op.name) or _quiet(op.reference)
         first = inputs[-1].dtype
         if first in _STORED and op.name not in _MOVES:
@@ -105,6 +109,9 @@ class HostBackend(Backend):
         if out is not None and isinstance(KERNELS.get(op.name), np.ufunc):
             return kernel(*inputs, out=out)
         return _as_arrays(kernel(*inputs, **params))
+
+    def _inside(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        return params["value"] if op is CONSTANT else self.execute(op, inputs, params)
 
     def kernel(
         self,

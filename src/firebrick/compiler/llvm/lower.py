@@ -1,0 +1,329 @@
+"""From the body of a ``fused`` node to kernels: scalar expressions of its results, and views of its operands.
+
+Operands and results lie row by row; what a view in the body does to an operand becomes strides. A kernel's name is a hash of
+its code, so that equal bodies are one kernel, whatever plan they are part of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import prod
+from typing import Any
+
+from firebrick.compiler.fuse import COLUMNS, CONTRACT, MAP, ROWS
+from firebrick.compiler.llvm import convolutions, products
+from firebrick.compiler.llvm.column import Columns, column_kernels
+from firebrick.compiler.llvm.contract import Contraction
+from firebrick.compiler.llvm.long_row import LongRows, long_row_kernels
+from firebrick.compiler.llvm.map import map_kernel
+from firebrick.compiler.llvm.memory import View
+from firebrick.compiler.llvm.native import NativeKernel, module_text
+from firebrick.compiler.llvm.row import row_kernel
+from firebrick.compiler.llvm.segment import Launch, chunk_of
+from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.scalar import ops, rows
+from firebrick.compiler.scalar.expr import Expr, const, load, walk
+from firebrick.compiler.scalar.storage import STORAGE, computed
+from firebrick.core.aval import Aval
+from firebrick.core.indexing import strides_of
+from firebrick.ir import CONSTANT, Graph, Node
+
+# Rates of one thread for the estimate of a kernel's time, which decides on how many threads it runs: bytes from memory and
+# elements of one operation, and a contraction's multiplications and additions, per microsecond.
+BYTES_PER_US, STEPS_PER_US, FLOPS_PER_US = 1.0e4, 2.0e4, 5.0e4
+FEW, LONG = 4, 1 << 15
+"""Fewer rows of at least that length are left to the engine's own reductions."""
+_NAME = "firebrick_kernel"
+
+
+def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
+    """How a node can be computed in kernels, one of ``fuse.KINDS``; else why it cannot."""
+    if len(n.avals) != 1:
+        return "several results"
+    strange = [a.dtype.name for a in (*operands, *n.avals) if a.dtype.name not in STORAGE]
+    if strange:
+        return f"no kernels of {strange[0]}"
+    if n.op.name in convolutions.OPS:
+        return convolutions.refused(operands) or CONTRACT
+    if n.op.name == "matmul":
+        return products.refused(operands) or CONTRACT
+    kind = MAP
+    if n.op.name not in ops.RULES:
+        kind = _reduced(n, operands[0].shape) if n.op.name in _ROWS or n.op.name in rows.REDUCTIONS else "no scalar expression"
+        if kind not in (ROWS, COLUMNS):
+            return kind
+    try:
+        made = _applied(n, [load(i, computed(a.dtype.name)) for i, a in enumerate(operands)], operands)
+    except TypeError as e:
+        return str(e)
+    return kind if made.dtype == computed(n.avals[0].dtype.name) else f"a result of dtype {made.dtype}"
+
+
+def _reduced(n: Node, shape: tuple[int, ...]) -> str:
+    """Along what a node reduces an operand of this shape; else why it has no kernel."""
+    last = len(shape) - 1
+    if prod(shape) == 0:
+        return "no elements"
+    axes = n.params["axes"] if n.op.name in rows.REDUCTIONS else (n.params.get("axis", last),)
+    if axes == (last,):
+        if shape[last] < 2:
+            return "rows of one element"
+        if prod(shape[:-1]) >= FEW or shape[last] < LONG:
+            return ROWS
+    if n.op.name not in rows.REDUCTIONS or not axes:
+        return "few long rows" if axes == (last,) else f"along axes {axes}"
+    lead, trail = _ends(axes, len(shape))
+    return COLUMNS if lead + trail == len(axes) else f"along axes {axes}"
+
+
+def _ends(axes: tuple[int, ...], rank: int) -> tuple[int, int]:
+    """How many of the reduced axes are the first ones, and how many the last ones; all are last ones where they are both."""
+    trail = next((k for k in range(rank) if rank - 1 - k not in axes), rank)
+    lead = next((k for k in range(rank - trail) if k not in axes), rank - trail)
+    return lead, trail
+
+
+def _applied(n: Node, args: list[Expr], operands: Sequence[Aval]) -> Expr:
+    """A node's result, of its operands' elements."""
+    if n.op.name in ops.RULES:
+        return ops.expression(n.op.name, args, n.params)
+    if n.op.name in rows.REDUCTIONS:
+        return rows.REDUCTIONS[n.op.name](args[0], prod(operands[0].shape[a] for a in n.params["axes"]))
+    return _ROWS[n.op.name](args, operands[0].shape[-1], n.params)
+
+
+_ROWS: dict[str, Callable[[list[Expr], int, dict[str, Any]], Expr]] = {
+    "softmax": lambda x, count, params: rows.softmax(x[0]),
+    "log_softmax": lambda x, count, params: rows.log_softmax(x[0]),
+    "layer_norm": lambda x, count, params: rows.layer_norm(x[0], x[1], x[2], count, params["eps"]),
+    "rms_norm": lambda x, count, params: rows.rms_norm(x[0], x[1], count, params["eps"]),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kernel of a body, and its buffers: the body's inputs, then its results, then temporary ones, by number."""
+
+    kernel: NativeKernel
+    buffers: tuple[int, ...]
+    cost_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A body's kernels.
+
+    Attributes:
+        parts: In the order in which they run.
+        temporary: Bytes of each temporary buffer.
+        text: The module of the kernels.
+        over: For each result, the inputs whose memory it may take: every element is read where the result's is written, and
+            nowhere else.
+    """
+
+    parts: tuple[Part, ...]
+    temporary: tuple[int, ...]
+    text: str
+    over: tuple[frozenset[int], ...]
+
+    @property
+    def cost_us(self) -> float:
+        """Estimate of its time on one thread."""
+        return sum(p.cost_us for p in self.parts)
+
+    def launches(self, at: Sequence[int | tuple[int, int]]) -> list[Launch]:
+        """The launches of the kernels.
+
+        Args:
+            at: Where the addresses of the body's inputs, its results and its temporary buffers stand in the segment's array.
+        """
+        return [
+            Launch(
+                p.kernel.name, tuple(at[i] for i in p.buffers), p.kernel.grid, chunk_of(p.kernel.grid, p.cost_us),
+                p.kernel.scratch, p.cost_us,
+            )
+            for p in self.parts
+        ]  # fmt: skip
+
+
+def lower(body: Graph, target: Target) -> Lowered:
+    """Generate the kernels of a body, whose nodes are one group of ``fuse``."""
+    n = body.nodes[-1]
+    if n.op.name in convolutions.OPS:
+        made = convolutions.contractions(n, [body.inputs[i] for i in range(len(n.inputs))], target)
+        return _contracted(made, 2)
+    lowering = _Lowering(body)
+    if n.op.name == "matmul":
+        (i, *left), (j, *right) = (lowering.views[v] for v in n.inputs)
+        c = products.product(n.avals[0].dtype.name, left, right, target)
+        return _contracted([(c, (i, j))], len(body.inputs))
+    return lowering.lowered(target)
+
+
+def _contracted(made: Sequence[tuple[Contraction, tuple[int, int]]], count: int) -> Lowered:
+    """Contractions, of which operands of ``count``, that give one result together."""
+    parts: list[Part] = []
+    sizes: list[int] = []
+    functions: dict[str, str] = {}
+    declarations: set[str] = set()
+    for c, order in made:
+        space = count + 1 + len(sizes)
+        sizes.append(c.workspace)
+        functions.update(c.functions)
+        declarations |= c.declarations
+        for k in c.kernels:
+            cost = k.flops / FLOPS_PER_US or c.workspace / BYTES_PER_US
+            parts.append(Part(NativeKernel(k.name, "", frozenset(), 4, k.grid, k.scratch), (*order, count, space), cost))
+    text = "\n".join([*sorted(declarations), *functions.values(), ""])
+    return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),))
+
+
+Seen = tuple[int, tuple[int, ...], tuple[int, ...]]  # an input, and its shape and strides in a view
+
+
+class _Lowering:
+    def __init__(self, body: Graph) -> None:
+        self.body, self.avals = body, body.avals
+        reduced = [n for n in body.nodes if n.op.fusion == "row"]
+        self.kind = kind_of(reduced[0], self._operands(reduced[0])) if reduced else MAP
+        self.shape = self.avals[reduced[0].inputs[0] if reduced else body.outputs[0]].shape
+        self.views: dict[int, Seen] = {
+            i: (i, a.shape, tuple(strides_of(a.shape))) for i, a in enumerate(body.inputs)
+        }  # fmt: skip
+        self.places: dict[tuple[int, tuple[int, ...]], int] = {}  # of an input with strides: the operand of the kernel
+        self.values: dict[int, Expr] = {}
+        for n in body.nodes:
+            self._node(n)
+
+    def _node(self, n: Node) -> None:
+        if n.op is CONSTANT:
+            value, dtype = n.params["value"], computed(n.avals[0].dtype.name)
+            self.values[n.first] = const(value.reshape(()).astype(dtype).item(), dtype)
+        elif n.op.name == "matmul":
+            return
+        elif n.op.name in _VIEWS:
+            v = n.inputs[0]
+            if v in self.views:
+                i, shape, strides = self.views[v]
+                self.views[n.first] = i, n.avals[0].shape, _VIEWS[n.op.name](shape, strides, n)
+            else:
+                self.values[n.first] = self.values[v]  # a number is the same in any shape
+        else:
+            self.values[n.first] = _applied(n, [self._value(v) for v in n.inputs], self._operands(n))
+
+    def _operands(self, n: Node) -> tuple[Aval, ...]:
+        return tuple(self.avals[v] for v in n.inputs)
+
+    def _value(self, v: int) -> Expr:
+        """The element of a value at the kernel's position."""
+        if v not in self.views:
+            return self.values[v]
+        i, shape, strides = self.views[v]
+        key = i, _broadcast(shape, strides, self.shape)
+        return load(self.places.setdefault(key, len(self.places)), computed(self.avals[v].dtype.name))
+
+    def lowered(self, target: Target) -> Lowered:
+        body, shape = self.body, self.shape
+        outs = [self._value(v) for v in body.outputs]
+        places = list(self.places)
+        avals = [self.avals[v] for v in body.outputs]
+        inputs = [i for i, _ in places]
+        results = list(range(len(body.inputs), len(body.inputs) + len(avals)))
+        steps = sum(e.op not in ("load", "const") for e in walk(outs)) * prod(shape) * max(a.dtype.itemsize for a in avals) / 4
+        moved = sum(body.inputs[i].nbytes for i in inputs) + sum(a.nbytes for a in avals)
+        cost = moved / BYTES_PER_US + steps / STEPS_PER_US
+        if self.kind == COLUMNS:
+            return self._reduction(cost, target)
+        operands = [View(body.inputs[i].dtype.name, strides) for i, strides in places]
+        written = [(e, View(a.dtype.name, _row_view(a.shape, shape))) for e, a in zip(outs, avals, strict=True)]
+        whole = _row_view(shape, shape)
+        free = [all(strides == whole for j, strides in places if j == i) for i in range(len(body.inputs))]
+        over = tuple(frozenset(i for i, x in enumerate(body.inputs) if free[i] and x == a and a.shape == shape) for a in avals)
+        generate = row_kernel if self.kind == ROWS else map_kernel
+        kernel = _named(generate(_NAME, shape, operands, written, target), self.kind)
+        return Lowered((Part(kernel, (*inputs, *results), cost),), (), module_text([kernel]), over)
+
+    def _reduction(self, cost: float, target: Target) -> Lowered:
+        """A reduction of one operand along its first axes, its last ones, or both: rows first, then columns."""
+        (n,) = self.body.nodes
+        (x,) = self.body.inputs
+        lead, trail = _ends(n.params["axes"], x.ndim)
+        count, columns, length = (
+            prod(x.shape[:lead]), prod(x.shape[lead : x.ndim - trail]), prod(x.shape[x.ndim - trail :]),
+        )  # fmt: skip
+        rule, dtype = rows.REDUCTIONS[n.op.name], x.dtype.name
+        if n.op.name in ("all", "any"):
+            stored = computed_in = "bool"
+        else:
+            stored, computed_in = n.avals[0].dtype.name, computed(dtype)
+        made: list[tuple[LongRows | Columns, list[int], int]] = []
+        sizes: list[int] = []
+        source = 0
+        if length > 1:
+            e = rule(load(0, computed(dtype)), length)
+            to = computed_in if count > 1 else stored  # what lies in between is not rounded
+            shape = (count * columns, length)
+            views = [View(dtype, (length, 1))], [(e, View(to, (1, 0)))]
+            if shape[0] < FEW and length >= LONG:
+                stage: LongRows | Columns = long_row_kernels(_NAME, shape, *views, target)
+            else:
+                stage = LongRows((row_kernel(_NAME, shape, *views, target),), (), 1)
+            out = 1
+            if count > 1:
+                out = 2 + len(sizes)
+                sizes.append(shape[0] * View(to, ()).itemsize)
+            made.append((stage, [source], out))
+            source, dtype = out, to
+        if count > 1 or length <= 1:
+            e = rule(load(0, computed(dtype)), count)
+            views = [View(dtype, (columns, 1))], [(e, View(stored, (0, 1)))]
+            made.append((column_kernels(_NAME, count, columns, *views, target), [source], 1))
+        parts = []
+        for k, (stage, operands, out) in enumerate(made):
+            blocks = stage.parts * count * columns if isinstance(stage, LongRows) else stage.blocks * columns
+            partial = [2 + len(sizes) + i for i in range(len(stage.partials))]
+            sizes += [blocks * v.itemsize for v in stage.partials]
+            for j, kernel in enumerate(stage.kernels):
+                last = j == len(stage.kernels) - 1
+                buffers = (*operands, *partial, *([out] if last else []))
+                parts.append(Part(_named(kernel, COLUMNS), buffers, cost if k + j == 0 else cost / 10))
+        text = module_text([p.kernel for p in parts])
+        return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),))
+
+
+def _named(kernel: NativeKernel, kind: str) -> NativeKernel:
+    """The kernel under a name that is a hash of its code."""
+    name = f"{kind}_{blake2b(kernel.text.encode(), digest_size=12).hexdigest()}"
+    text = kernel.text.replace(f"@{kernel.name}(", f"@{name}(")
+    return NativeKernel(name, text, kernel.declarations, kernel.buffers, kernel.grid, kernel.scratch)
+
+
+def _row_view(shape: Sequence[int], whole: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a result that lies row by row, in the shape of its kernel: 0 along a last axis that it lacks."""
+    lacking = len(shape) < len(whole)
+    return _broadcast((*shape, 1) if lacking else shape, strides_of((*shape, 1) if lacking else shape), whole)
+
+
+def _broadcast(shape: Sequence[int], strides: Sequence[int], to: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a view in a shape that it broadcasts to: 0 along axes that it lacks or that have size 1."""
+    missing = len(to) - len(shape)
+    return (0,) * missing + tuple(0 if d == 1 else s for d, s in zip(shape, strides, strict=True))
+
+
+def _broadcast_to(shape: tuple[int, ...], strides: tuple[int, ...], n: Node) -> tuple[int, ...]:
+    return _broadcast(shape, strides, n.avals[0].shape)
+
+
+def _reshape(shape: tuple[int, ...], strides: tuple[int, ...], n: Node) -> tuple[int, ...]:
+    """Axes of size 1 put in or dropped."""
+    rest = iter([s for d, s in zip(shape, strides, strict=True) if d != 1])
+    return tuple(0 if d == 1 else next(rest) for d in n.avals[0].shape)
+
+
+def _permute(shape: tuple[int, ...], strides: tuple[int, ...], n: Node) -> tuple[int, ...]:
+    return tuple(strides[a] for a in n.params["axes"])
+
+
+_VIEWS = {"broadcast_to": _broadcast_to, "reshape": _reshape, "permute": _permute}

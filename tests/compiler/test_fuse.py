@@ -1,0 +1,200 @@
+"""The fusion of elementwise nodes: which become one, in which order, and that the graph computes the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.compiler import fuse as module
+from firebrick.compiler.fuse import Can, fuse
+from firebrick.compiler.fused import FUSED
+from firebrick.compiler.llvm.lower import kind_of
+from firebrick.core.aval import Aval
+from firebrick.core.errors import ShapeError
+from firebrick.ir import Graph, Node, from_json, interpret, to_json, verify_graph
+from firebrick.ops import OPS
+
+F, N = fb.float32, 256
+
+
+def graph_of(*inputs: Aval) -> Graph:
+    return Graph(list(inputs))
+
+
+def add(g: Graph, name: str, *inputs: int, **params: Any) -> int:
+    return g.add(OPS[name], *inputs, **params)[0]
+
+
+def elementwise(n: Node, operands: tuple[Aval, ...]) -> str:
+    """Kernels for elementwise nodes only, so that others are in the way."""
+    return kind_of(n, operands) if n.op.fusion == "map" else "not elementwise"
+
+
+def run(g: Graph, arrays: Any) -> tuple[Any, ...]:
+    return interpret(g, arrays, lambda op, xs, params: op.reference(*xs, **params))
+
+
+def check(g: Graph, can: Can = elementwise) -> Graph:
+    """The fused graph, which is well formed and computes what ``g`` does."""
+    made = fuse(g, can)
+    verify_graph(made)
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=a.shape).astype(a.dtype.np) for a in g.inputs]
+    for got, want in zip(run(made, arrays), run(g, arrays), strict=True):
+        np.testing.assert_array_equal(got, want)
+    return made
+
+
+def fused(g: Graph) -> list[Node]:
+    return [n for n in g.nodes if n.op is FUSED]
+
+
+def test_a_chain_becomes_one_node_with_the_results_that_others_use() -> None:
+    g = graph_of(Aval((N, N), F), Aval((N,), F))
+    a = add(g, "add", 0, 1)
+    b = add(g, "relu", a)
+    c = add(g, "multiply", b, a)
+    d = add(g, "matmul", b, b)
+    g.outputs = (c, d)
+    made = check(g)
+    (node,) = fused(made)
+    assert [n.op.name for n in made.nodes] == ["fused", "matmul"]
+    assert node.avals == (Aval((N, N), F),) * 2
+    assert node.inputs == (0, 1)
+
+
+def test_nothing_waits_for_what_waits_for_it() -> None:
+    # relu → matmul → multiply with relu's operand and result: one kernel of all three could never run
+    g = graph_of(Aval((N, N), F))
+    a = add(g, "add", 0, 0)
+    b = add(g, "relu", a)
+    c = add(g, "matmul", b, b)
+    d = add(g, "multiply", c, b)
+    e = add(g, "subtract", d, a)
+    g.outputs = (e,)
+    made = check(g)
+    assert [n.op.name for n in made.nodes] == ["fused", "matmul", "fused"]
+    assert [len(n.params["body"].nodes) for n in fused(made)] == [2, 2]
+
+
+def test_two_groups_join_through_a_third_only_if_no_path_is_in_between() -> None:
+    g = graph_of(Aval((N, N), F), Aval((N, N), F))
+    a = add(g, "negative", add(g, "abs", 0))
+    b = add(g, "negative", add(g, "abs", 1))
+    c = add(g, "add", a, b)
+    g.outputs = (c,)
+    assert len(fused(check(g))) == 1
+    g = graph_of(Aval((N, N), F), Aval((N, N), F))
+    a = add(g, "negative", add(g, "abs", 0))
+    m = add(g, "matmul", a, a)
+    b = add(g, "negative", add(g, "add", m, 1))
+    c = add(g, "add", a, b)
+    g.outputs = (c,)
+    made = check(g)
+    assert len(fused(made)) == 2
+
+
+def test_a_value_and_its_transpose_are_not_read_in_one_kernel_that_makes_it() -> None:
+    g = graph_of(Aval((N, N, 4), F))
+    a = add(g, "negative", add(g, "abs", 0))
+    t = add(g, "permute", a, axes=(1, 0, 2))
+    c = add(g, "add", a, t)
+    g.outputs = (add(g, "exp", c),)
+    made = check(g)
+    assert [n.op.name for n in made.nodes] == ["fused", "fused"]
+    assert [n.op.name for n in fused(made)[1].params["body"].nodes] == ["permute", "add", "exp"]
+
+
+def test_numbers_and_views_are_taken_in_and_stay_where_others_use_them() -> None:
+    g = graph_of(Aval((N,), F), Aval((N, N), F))
+    number = g.constant(np.asarray(2.0, np.float32))
+    wide = add(g, "broadcast_to", number, shape=(N, N))
+    rows = add(g, "reshape", 0, shape=(N, 1))
+    many = add(g, "broadcast_to", rows, shape=(N, N))
+    a = add(g, "multiply", 1, wide)
+    b = add(g, "add", a, many)
+    g.outputs = (b, many)
+    made = check(g)
+    (node,) = fused(made)
+    assert set(node.inputs) == {0, 1}
+    assert [n.op.name for n in made.nodes if n.op is not FUSED] == ["reshape", "broadcast_to"]
+
+
+def test_regions_and_shapes_stay_apart() -> None:
+    g = graph_of(Aval((N, N), F))
+    a = add(g, "abs", 0)
+    b = add(g, "exp", a)
+    g.nodes = [g.nodes[0], Node(OPS["exp"], (a,), {}, b, g.nodes[1].avals, region=1)]
+    c = add(g, "negative", b)
+    g.outputs = (c,)
+    assert fuse(g, kind_of).nodes[0].params["body"].nodes[0].op.name == "abs"
+    assert [n.region for n in fused(fuse(g, kind_of))][:1] == [0]
+    assert all(len({m.op.name for m in n.params["body"].nodes} & {"abs", "exp"}) < 2 for n in fused(fuse(g, kind_of)))
+
+
+def test_what_is_small_or_has_no_kernel_stays_as_it_is_and_says_why() -> None:
+    g = graph_of(Aval((4,), F), Aval((N, N), fb.complex64))
+    g.outputs = (add(g, "exp", 0), add(g, "exp", 1), add(g, "sqrt", g.constant(np.asarray(2.0, np.float32))))
+    reasons: list[str] = []
+    assert fuse(g, kind_of, reasons) is g
+    assert sorted(reasons) == ["exp complex64[256,256]: no kernels of complex64", "exp float32[4]: 1 so small"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_graphs_compute_the_same_in_groups(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ALONE", 1)
+    monkeypatch.setattr(module, "TWO", 1)
+    rng = np.random.default_rng(seed)
+    g = graph_of(*(Aval(s, F) for s in ((3, 4, 4), (4, 4), (4,), (3, 1, 4), ())))
+    for _ in range(40):
+        avals = g.avals
+        i, j = (int(k) for k in rng.integers(len(avals), size=2))
+        how = rng.integers(10)
+        if how < 6:
+            add(g, str(rng.choice(["add", "multiply", "maximum", "subtract"])), i, j)
+        elif how < 8:
+            add(g, str(rng.choice(["relu", "abs", "negative", "sigmoid"])), i)
+        elif how == 8 and avals[i].ndim >= 2:
+            add(g, "permute", i, axes=(1, 0, 2)) if avals[i].ndim == 3 and avals[i].shape[0] == avals[i].shape[1] else add(
+                g, "matmul", i, 1)  # fmt: skip
+        elif avals[i].ndim:
+            add(g, "sum", i, axes=(0,), keepdims=True)
+    g.outputs = tuple(int(k) for k in rng.integers(g.size, size=3))
+    check(g, kind_of)
+    made = check(g)
+    again = from_json(to_json(made))
+    assert str(again) == str(made)
+
+
+def test_what_is_computed_row_by_row_is_one_kernel_and_a_product_takes_in_its_transposes() -> None:
+    g = graph_of(Aval((N, 64), F), Aval((64,), F))
+    x = add(g, "add", 0, 1)
+    mean = add(g, "mean", x, axes=(1,), keepdims=True)
+    centred = add(g, "subtract", x, mean)
+    variance = add(g, "mean", add(g, "multiply", centred, centred), axes=(1,), keepdims=True)
+    y = add(g, "divide", centred, add(g, "sqrt", variance))
+    z = add(g, "matmul", add(g, "permute", y, axes=(1, 0)), y)
+    g.outputs = (z, add(g, "sum", y, axes=(0,), keepdims=False))
+    rows, *alone = (n.params["body"] for n in fuse(g, kind_of).nodes)
+    assert len(rows.nodes) == 7
+    assert sorted([m.op.name for m in body.nodes] for body in alone) == [["permute", "matmul"], ["sum"]]
+
+
+def test_reductions_of_rows_of_other_lengths_stay_apart() -> None:
+    g = graph_of(Aval((N, 64), F))
+    short = add(g, "reshape", 0, shape=(N, 2, 32))
+    a = add(g, "sum", short, axes=(2,), keepdims=True)
+    b = add(g, "softmax", add(g, "multiply", a, a), axis=1)
+    g.outputs = (add(g, "softmax", add(g, "abs", short), axis=2), b)
+    made = check(g, kind_of)
+    assert all(sum(m.op.fusion == "row" for m in n.params["body"].nodes) <= 2 for n in fused(made))
+
+
+def test_a_fused_operation_refuses_operands_of_other_shapes() -> None:
+    g = graph_of(Aval((2,), F))
+    g.outputs = (add(g, "abs", 0),)
+    with pytest.raises(ShapeError, match=r"a fused operation takes float32\[2\]"):
+        FUSED.infer(Aval((3,), F), body=g)
