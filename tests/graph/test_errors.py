@@ -467,6 +467,36 @@ def test_an_index_that_is_out_of_range_raises_at_each_run_and_changes_nothing() 
     assert f.traces == 1
 
 
+def test_a_label_out_of_range_names_the_users_line() -> None:
+    @fb.jit
+    def f(scores: fb.Tensor, labels: fb.Tensor) -> fb.Tensor:
+        return fb.cross_entropy(scores, labels)
+
+    scores = fb.ones((2, 3))
+    assert f(scores, fb.asarray([0, 2])).item() > 0.0
+    line = f.fn.__code__.co_firstlineno + 2
+    for labels in ([0, 3], [-1, 0]):
+        with pytest.raises(fb.OutOfRangeError, match=r"labels must lie in \[0, 3\)") as caught:
+            f(scores, fb.asarray(labels))
+        assert caught.value.__notes__ == [f"in a compiled program, at {__file__}:{line} in f"]
+
+
+def test_what_a_function_changed_in_an_argument_is_named_by_the_argument() -> None:
+    @fb.jit
+    def f(state: dict[str, fb.Tensor], **more: dict[str, fb.Tensor]) -> fb.Tensor:
+        state["w"] = state["w"] + 1.0
+        more["extra"]["b"] = state["w"]
+        return state["w"]
+
+    state = {"w": ones()}
+    with pytest.raises(fb.StateChangedError, match=r"arguments\['state'\]\['w'\]"):
+        f(state, extra={})
+    g = fb.jit(lambda **more: more["extra"].update(b=1))
+    with pytest.raises(fb.StateChangedError, match=r"keywords\['extra'\]\['b'\]"):
+        g(extra={})
+    assert state["w"].tolist() == [1.0, 1.0]
+
+
 def test_errors_pickle() -> None:
     import pickle
 

@@ -8,6 +8,7 @@ numbers among the arguments, the place of random generators. So no state is froz
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,11 +38,13 @@ from firebrick.graph.call import call as call_tracked
 from firebrick.graph.differences import differences
 from firebrick.graph.lines import user_line
 from firebrick.graph.making import Making
+from firebrick.graph.plain import PLAIN, Same, plain_key
 from firebrick.graph.program import Program
 from firebrick.graph.recompiles import Recompile, note, reasons, warn
 from firebrick.graph.results import Call, Results, rebuild, shown
+from firebrick.graph.streams import foreign_numbers
 from firebrick.graph.trace import Trace, Traced, alone, current, tracing
-from firebrick.graph.walk import PLAIN, Same, Walk, foreign_numbers, plain_key
+from firebrick.graph.walk import Walk
 from firebrick.ir.nested import nodes_in
 
 KEPT = 64  # graphs of one function
@@ -121,6 +124,13 @@ class Jit:
     def __repr__(self) -> str:
         return f"<jit of {self.name}, {len(self._entries)} graphs>"
 
+    def __reduce__(self) -> Any:
+        name = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(getattr(self, "__module__", ""))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (Jit, (self.fn, tuple(self._static)))  # one that a decorator made goes by its name
+
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else MethodType(self, owner)
 
@@ -164,12 +174,15 @@ class Jit:
         program = entry.program
         if entry.linear is not None:
             tensors = call_tracked(program, entry.linear, handles, given)
-            return rebuild(entry.recipe, lambda i: tensors[i], Call(handles, flat.numbers), [])
+            return rebuild(entry.recipe, lambda i: tensors[i], self._call(handles, flat), [])
         made = program.run(handles, given)
         if entry.simple is not None:
             dtype, shape, device, label = entry.simple
             return Tensor(made[0], dtype, shape, device, label)
-        return rebuild(entry.recipe, lambda i: shown(made[i], program, i), Call(handles, flat.numbers), [])
+        return rebuild(entry.recipe, lambda i: shown(made[i], program, i), self._call(handles, flat), [])
+
+    def _call(self, handles: list[Tensor], flat: Flat) -> Call:
+        return Call(handles, flat.numbers, lambda: Walk([(self.name, self.fn), *flat.objects]).found)
 
     def _key(self, spec: Any, flat: Flat, walk: Walk) -> Any:
         tracked: tuple[int, ...] = ()
@@ -306,7 +319,7 @@ class Jit:
         ]
         keyed = {k: self._argument(k, kwargs[k], numbers, twins) for k in sorted(kwargs)}
         # also the containers among the arguments, those that the function sees
-        around = Walk([(self.name, self.fn), *flat.objects, ("arguments", [built, keyed])])
+        around = Walk([(self.name, self.fn), *flat.objects, *self._seen(built, keyed)])
         check_present([*flat.tensors, *walk.tensors])
         back = around.copies()
         drawn = foreign_numbers()
@@ -319,9 +332,12 @@ class Jit:
                 known = len(trace.handles)
                 with grad_mode(grad_enabled()):
                     result = self.fn(*built, **keyed)
+                if trace.refused is not None:
+                    raise trace.refused  # which the function has caught: its other way would be taken at each call
                 for i, t in enumerate(trace.handles[known:], known):
                     handles[id(t)] = i
-                results = Results(trace, handles, around.visited)
+                there = {id(v): i for i, v in enumerate(around.found[: around.ends[len(flat.objects)]])}
+                results = Results(trace, handles, there)
                 recipe = results.recipe(result)
                 own = len(results.values)
                 changes = [
@@ -352,6 +368,12 @@ class Jit:
             back()
             raise
         return Entry(program, linear, recipe, flat.named or [], after.key, ambient, tracked, bool(shared)), after
+
+    def _seen(self, built: list[Any], keyed: dict[str, Any]) -> list[tuple[str, Any]]:
+        """The arguments that the function gets, by name, to walk through."""
+        names = self._positional
+        placed = {names[i] if i < len(names) else f"args[{i}]": v for i, v in enumerate(built)}
+        return [("arguments", placed), ("keywords", keyed)]
 
     def _argument(self, name: str, v: Any, numbers: list[Weak], twins: dict[int, Tensor]) -> Any:
         return v if name in self._static else for_trace(name, v, numbers, twins)

@@ -174,6 +174,12 @@ class Program:
                 f"{type(value).__name__} {value!r}",
                 "write the number as a float, 2.0 for 2, wherever it may become one",
             )
+        if isinstance(value, complex) and dtype.kind != "complex":
+            raise DTypeError(
+                f"{number.name} was a float when {self.name} was traced",
+                f"complex {value!r}",
+                "pass numbers whose power is real, or cast the tensor to a complex dtype and compute the power with fb.pow",
+            )
         return self._sent(host_scalar(value, dtype))
 
     def run(

@@ -91,7 +91,8 @@ class Traced(Absent):
     def why(self, tensor: Any = None) -> Exception | None:
         trace = self.trace
         if trace.running and trace.within():
-            return _needs_value(tensor)
+            trace.root.refused = _needs_value(tensor)
+            return trace.root.refused
         if trace.running and trace.thread != get_ident() and tensor is not None:
             if not trace.finished.wait(_PATIENCE):
                 return ExecutionError(
@@ -189,6 +190,7 @@ class Trace:
         self.checks: list[Check] = []
         self.region = 0
         self.regions = 0
+        self.refused: Exception | None = None  # what asked for a value, which the function may catch
         self.set_at: dict[str, str] = {}  # the line where an attribute of this name was set
         self.flows: list[tuple[bool, ...]] = []  # for each node: which operands were tracked
         self.leaves: list[Any] = []  # tape nodes of the call's tracked tensors
@@ -414,8 +416,15 @@ class Trace:
             self.draws[id(generator)].next = place
 
     def check(self, ok: Tensor, error: Callable[[], Exception]) -> None:
-        """A bool 0-d value that each run looks at: where it is False, the run raises."""
-        self.checks.append(Check(self.number(ok), error))
+        """A bool 0-d value that each run looks at: where it is False, the run raises, and names the line that asks for it."""
+        line = user_line()
+
+        def located() -> Exception:
+            raised = error()
+            raised.add_note(f"in a compiled program, at {line}")
+            return raised
+
+        self.checks.append(Check(self.number(ok), located))
 
     # operations
 
