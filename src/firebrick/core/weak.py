@@ -49,8 +49,8 @@ class Weak:
             trace.root.refused = error
         return error
 
-    @property
-    def __class__(self) -> type:  # type: ignore[misc]  # it may be set, says mypy
+    @property  # type: ignore[misc]  # of every class mypy thinks that it may be set
+    def __class__(self) -> type:
         """The number's type, so that ``isinstance`` answers as it does without jit."""
         return self.kind
 

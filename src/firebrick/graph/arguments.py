@@ -102,10 +102,11 @@ def for_trace(name: str, v: Any, numbers: list[Weak], twins: Mapping[int, Tensor
 
 def refilled(like: Any, items: Any) -> Any:
     """A container of these items: of a class ``like``, past what its own constructor asks for, or a copy of ``like``."""
+    kind: Any = like
     if isinstance(like, type):
         if issubclass(like, tuple):
             return tuple.__new__(like, items)
-        return frozenset.__new__(like, items) if issubclass(like, frozenset) else like(items)
+        return frozenset.__new__(like, items) if issubclass(like, frozenset) else kind(items)
     made = copy(like)
     if isinstance(made, (list, deque)):
         made.clear()

@@ -527,7 +527,8 @@ def jit(fn: Callable[..., Any] | None = None, *, static_argnames: str | Sequence
     Results are those of ``fn`` itself. Tensors, modules, optimizers and generators that it uses or changes are read and
     written at each call, whether it gets them as arguments or captures them. Python ints and floats among the arguments may
     differ from call to call; other plain values (bool, str, None) and those read from closures, globals and attributes make a
-    graph of their own. Printing and other effects happen while it is traced only.
+    graph of their own. It returns tensors, numbers, objects that were there before, and new containers and objects of these.
+    Printing, reading files and clocks, and other effects happen while it is traced only.
 
     Args:
         fn: Function, method or callable object; left out, ``jit`` is a decorator with settings.

@@ -205,16 +205,19 @@ class Program:
         return made
 
     def _rebind(self, handles: Sequence[Tensor], made: list[Storage]) -> None:
-        for place, handle, r, shape, dtype in self._changes:
-            t = handles[place] if handle is None else handle
-            t.storage = made[r]
-            if t.node is not None:
-                t.node = None
-            if t.leaf > 0:
-                t.leaf = -t.leaf
-            if t.dtype is not dtype or t.shape != shape:
-                t.shape, t.dtype = shape, dtype
-                hooks.version += 1
+        with hooks.rebinding:
+            for place, handle, r, shape, dtype in self._changes:
+                t = handles[place] if handle is None else handle
+                if hooks.tracing and hooks.elsewhere(t, made[r], dtype, shape, None, 0):
+                    continue
+                t.storage = made[r]
+                if t.node is not None:
+                    t.node = None
+                if t.leaf > 0:
+                    t.leaf = -t.leaf
+                if t.dtype is not dtype or t.shape != shape:
+                    t.shape, t.dtype = shape, dtype
+                    hooks.version += 1
 
     def _run(self, device: Device, storages: list[Any], writing: _Writing) -> list[Storage]:
         exe = self.executable()

@@ -305,9 +305,10 @@ class Trace:
         aval = t.aval
         number = self.source(aval, "leaf", len(self.handles), name)
         self.handles.append(t)
-        self._known[id(t)] = (t, _saved(t))
-        t.storage = Storage(Traced(self, number, name), t.device._memory, 0)
-        t.node, t.slot = None, 0
+        with hooks.rebinding:
+            self._known[id(t)] = (t, _saved(t))
+            t.storage = Storage(Traced(self, number, name), t.device._memory, 0)
+            t.node, t.slot = None, 0
         if tracked:
             self.leaves.append(make_leaf(t))
 
@@ -474,8 +475,16 @@ class Trace:
 
     def restore(self) -> None:
         """Let every handle show again what it showed before."""
-        for t, saved in self._known.values():
-            t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf, t.label = saved
+        with hooks.rebinding:
+            for t, saved in self._known.values():
+                t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf, t.label = saved
+            self._known.clear()
+
+    def later(self, t: Tensor, storage: Any, dtype: DType, shape: tuple[int, ...], node: Any, slot: int) -> None:
+        """Let a handle of the call show this after the trace: what another thread has computed for it meanwhile."""
+        _, (_, _, _, device, _, _, leaf, label) = self._known[id(t)]
+        self._known[id(t)] = (t, (storage, dtype, shape, device, node, slot, -abs(leaf), label))
+        hooks.version += 1
 
     def graph(self, outputs: list[int], end: int | None = None) -> Graph:
         """The program from the inputs to these values, of the first ``end`` nodes."""
@@ -576,6 +585,14 @@ def _capture(t: Tensor) -> None:
         check_present((t,))
 
 
+def _elsewhere(t: Tensor, storage: Any, dtype: DType, shape: tuple[int, ...], node: Any, slot: int) -> bool:
+    data = t.storage.data
+    if type(data) is not Traced or data.trace.thread == get_ident() or id(t) not in data.trace.root._known:
+        return False
+    data.trace.root.later(t, storage, dtype, shape, node, slot)
+    return True
+
+
 def new_state(make: Callable[[], Tensor]) -> Tensor:
     """A tensor that is to outlive the call, such as a moment of an optimizer: made at once, also inside a trace."""
     trace = current.get()
@@ -590,7 +607,7 @@ def new_state(make: Callable[[], Tensor]) -> Tensor:
 def _after_fork() -> None:
     """A child process goes on without the traces that ran in its parent's other threads."""
     global _lock
-    _lock = RLock()
+    _lock, hooks.rebinding = RLock(), RLock()
     for trace in _running[::-1]:
         trace.restore()
         trace.running = False
@@ -605,4 +622,5 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 hooks.capture = _capture
+hooks.elsewhere = _elsewhere
 hooks.trace = current.get

@@ -47,7 +47,7 @@ from firebrick.graph.streams import rewound, ways
 
 _BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
 _ABSENT = object()
-_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _MAKING = frozenset({"__init__", "__new__", "__post_init__"})  # not called again on an object that is there
 
 
