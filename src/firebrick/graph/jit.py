@@ -43,7 +43,8 @@ from firebrick.graph.program import Program
 from firebrick.graph.recompiles import Recompile, note, reasons, warn
 from firebrick.graph.results import Call, Results, rebuild, shown
 from firebrick.graph.streams import foreign_numbers
-from firebrick.graph.trace import Trace, Traced, alone, current, tracing
+from firebrick.graph.trace import Trace, alone, current, tracing
+from firebrick.graph.traced import Traced
 from firebrick.graph.walk import Walk
 from firebrick.ir.nested import nodes_in
 

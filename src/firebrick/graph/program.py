@@ -30,7 +30,8 @@ from firebrick.core.storage import OWNED, Absent, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.passes import eliminate_dead_code
-from firebrick.graph.trace import Check, Draws, Traced
+from firebrick.graph.trace import Check, Draws
+from firebrick.graph.traced import Traced
 from firebrick.ir import Graph
 
 _PATIENCE = 600.0
