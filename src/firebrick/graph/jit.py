@@ -143,17 +143,11 @@ class Jit:
         if kwargs:
             args, kwargs = self._ordered(args, kwargs)
         traces = hooks.traces
-        flat = Flat()
-        spec = self._spec(flat, args, kwargs)
-        walk = self._walk(flat.objects)
-        key = self._key(spec, flat, walk)
+        flat, walk, key = self._read(args, kwargs)
         while hooks.tracing or hooks.traces != traces:  # another thread's trace may have had some of the tensors
             traces, before = hooks.traces, key
             check_present([*flat.tensors, *walk.tensors])
-            flat = Flat()
-            spec = self._spec(flat, args, kwargs)
-            walk = self._walk(flat.objects)
-            key = self._key(spec, flat, walk)
+            flat, walk, key = self._read(args, kwargs)
             if key == before:
                 break
         entry = self._entries.get(key)
@@ -182,6 +176,13 @@ class Jit:
             return Tensor(made[0], dtype, shape, device, label)
         return rebuild(entry.recipe, lambda i: shown(made[i], program, i), self._call(handles, flat), [])
 
+    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Flat, Walk, Any]:
+        """A call's arguments taken apart, what it reaches, and the key of both."""
+        flat = Flat()
+        spec = self._spec(flat, args, kwargs)
+        walk = self._walk(flat.objects)
+        return flat, walk, self._key(spec, flat, walk)
+
     def _call(self, handles: list[Tensor], flat: Flat) -> Call:
         return Call(handles, flat.numbers, lambda: Walk([(self.name, self.fn), *flat.objects]).found)
 
@@ -206,11 +207,15 @@ class Jit:
             more.append(rest.pop(name))
         return tuple(more), rest
 
+    def _named(self, i: int) -> str:
+        """What the function calls argument ``i``."""
+        return self._positional[i] if i < len(self._positional) else f"args[{i}]"
+
     def _spec(self, flat: Flat, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        names, static = self._positional, self._static
+        static = self._static
         parts: list[Any] = []
         for i, v in enumerate(args):
-            name = names[i] if i < len(names) else f"args[{i}]"
+            name = self._named(i)
             parts.append(self._fixed(flat, name, v) if name in static else flat.key(name, v, self.name))
         for name in sorted(kwargs) if kwargs else ():
             v = kwargs[name]
@@ -314,10 +319,7 @@ class Jit:
         twins = {} if shared else {id(t): _twin(t) for t in flat.tensors if id(t) in walk.ids}
         tensors = [twins.get(id(t), t) for t in flat.tensors]
         numbers: list[Weak] = []
-        built = [
-            self._argument(self._positional[i] if i < len(self._positional) else f"args[{i}]", v, numbers, twins)
-            for i, v in enumerate(args)
-        ]
+        built = [self._argument(self._named(i), v, numbers, twins) for i, v in enumerate(args)]
         keyed = {k: self._argument(k, kwargs[k], numbers, twins) for k in sorted(kwargs)}
         # also the containers among the arguments, those that the function sees
         around = Walk([(self.name, self.fn), *flat.objects, *self._seen(built, keyed)])
@@ -341,11 +343,7 @@ class Jit:
                 results = Results(trace, handles, there)
                 recipe = results.recipe(result)
                 own = len(results.values)
-                changes = [
-                    (handles[id(t)], results.slot(number))
-                    for t, number, _ in trace.changed()
-                    if number is not None and number != _source_of(trace, handles[id(t)])
-                ]
+                changes = [(handles[id(t)], results.slot(number)) for t, number in trace.changed()]
                 self._check_arrays(trace, around)
                 backward = None
                 if tracked:
@@ -372,9 +370,7 @@ class Jit:
 
     def _seen(self, built: list[Any], keyed: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments that the function gets, by name, to walk through."""
-        names = self._positional
-        placed = {names[i] if i < len(names) else f"args[{i}]": v for i, v in enumerate(built)}
-        return [("arguments", placed), ("keywords", keyed)]
+        return [("arguments", {self._named(i): v for i, v in enumerate(built)}), ("keywords", keyed)]
 
     def _argument(self, name: str, v: Any, numbers: list[Weak], twins: dict[int, Tensor]) -> Any:
         return v if name in self._static else for_trace(name, v, numbers, twins)
@@ -458,10 +454,7 @@ class Jit:
 
     def _entry(self, args: Any, kwargs: Any) -> Entry:
         args, kwargs = self._ordered(args, kwargs)
-        flat = Flat()
-        spec = self._spec(flat, args, kwargs)
-        walk = self._walk(flat.objects)
-        key = self._key(spec, flat, walk)
+        _, walk, key = self._read(args, kwargs)
         found = self._entries.get(key)
         return found if found is not None else self._missing(key, args, kwargs, walk)[0]
 
@@ -488,13 +481,6 @@ def _enter(trace: Trace, arguments: list[tuple[str, Tensor]], walk: Walk, tracke
         handles[id(t)] = i
         trace.enter(t, t.label or path, i in tracked)
     return handles
-
-
-def _source_of(trace: Trace, place: int) -> int | None:
-    for s in trace.sources:
-        if s.kind == "leaf" and s.payload == place:
-            return s.number
-    return None
 
 
 def _grown(path: str, new: set[str]) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from sys import getrefcount
-from threading import Event, get_ident, main_thread
+from threading import get_ident, main_thread
+from time import sleep
 from typing import Any
 
 from firebrick.backends import transfer
@@ -40,11 +41,10 @@ _PATIENCE = 600.0
 class Taken(Absent):
     """The data of storages while a program writes into their memory, and after it failed doing so."""
 
-    __slots__ = ("error", "finished", "name", "thread")
+    __slots__ = ("error", "name", "thread")
 
     def __init__(self, name: str) -> None:
         self.name, self.thread = name, get_ident()
-        self.finished: Event | None = None
         self.error: BaseException | None = None
 
     def shown(self) -> str:
@@ -52,13 +52,12 @@ class Taken(Absent):
 
     def why(self, tensor: Any = None) -> Exception | None:
         if self.error is None and tensor is not None and self.thread != get_ident():
-            deadline = Event()
             for _ in range(int(_PATIENCE / 0.001)):  # another thread's step: over in a moment
                 if tensor.storage.data is not self:
                     return None
                 if self.error is not None:
                     break
-                deadline.wait(0.001)
+                sleep(0.001)
         error = self.error
         return ExecutionError(
             f"{self.name} failed while it wrote into this tensor's memory, so its values are lost",

@@ -381,18 +381,20 @@ class Trace:
 
     # the end
 
-    def changed(self) -> list[tuple[Tensor, int | None, Aval]]:
-        """The handles of the call that show another value now: handle, the value's number, its aval."""
+    def changed(self) -> list[tuple[Tensor, int]]:
+        """The handles of the call that show another value now, with the value's number."""
+        before = {id(self.handles[s.payload]): s.number for s in self.sources if s.kind == "leaf"}
         out = []
         for t, _ in self._known.values():
-            data = t.storage.data
             if t.node is not None and t.node not in self.leaves:
                 raise StateChangedError(
                     f"{self.name} leaves a tensor of the call tracked",
                     f"{t.label or t.aval}",
                     "take gradients with fb.value_and_grad inside the function, or x.require_grad() outside of it",
                 )
-            out.append((t, self.number(t) if type(data) is Traced else None, t.aval))
+            number = self.number(t)
+            if number != before.get(id(t)):
+                out.append((t, number))
         return out
 
     def restore(self) -> None:
@@ -428,9 +430,9 @@ def _saved(t: Tensor) -> tuple[Any, ...]:
 
 
 @contextmanager
-def tracing(name: str, nested: bool = False) -> Iterator[Trace]:
+def tracing(name: str) -> Iterator[Trace]:
     """Trace in this context for a ``with`` block; handles are restored at its end."""
-    with running(Trace(name, current.get() if nested else None)) as trace:
+    with running(Trace(name)) as trace:
         yield trace
 
 
