@@ -110,7 +110,7 @@ def split(trace: Trace, pulled: Pulled) -> tuple[list[int], Graph]:
 
 def call(program: Program, linear: Linear, handles: Sequence[Tensor], numbers: Sequence[Any]) -> list[Tensor]:
     """Run a program on tracked tensors; its results, those that depend on them tracked."""
-    given = [_held(handles[p]) for p in linear.tracked]
+    given = [tape.own_handle(handles[p]) for p in linear.tracked]
     storages = program.inputs(handles, numbers)
     others = [Tensor(s, a.dtype, a.shape, program.device) for s, a in zip(storages, program.graph.inputs, strict=True)]  # type: ignore[arg-type]
     made = program.run(handles, numbers, storages)
@@ -124,12 +124,6 @@ def call(program: Program, linear: Linear, handles: Sequence[Tensor], numbers: S
         if node is not None and tape.region.get() is None:
             node.outputs = tuple(map(Saved, residuals))
     return results[: linear.residuals]
-
-
-def _held(t: Tensor) -> Tensor:
-    kept = t.detach()
-    kept.node, kept.slot = t.node, t.slot
-    return kept
 
 
 def _op(program: Program, linear: Linear, inputs: list[Tensor]) -> Op:
@@ -175,7 +169,7 @@ def _replayed(
     with tape.grad_mode(True):
         nodes = []
         for t in tracked:
-            own = _held(t)
+            own = tape.own_handle(t)
             leaves.append(own)
             nodes.append(track(own))
         for i, p in enumerate(program.places):

@@ -25,7 +25,7 @@ from weakref import ref
 import numpy as np
 
 from firebrick.autodiff.residuals import strategy
-from firebrick.autodiff.tape import grad_enabled, grad_mode
+from firebrick.autodiff.tape import grad_enabled, grad_mode, own_handle
 from firebrick.backends.dispatch import check_present
 from firebrick.core.config import config
 from firebrick.core.errors import ConfigError, OperandError, StateChangedError, TraceError
@@ -466,8 +466,8 @@ def _shared(tensors: list[Tensor], walk: Walk) -> tuple[tuple[int, int], ...]:
 
 
 def _twin(t: Tensor) -> Tensor:
-    made = t.detach()
-    made.node, made.slot, made.leaf = t.node, t.slot, t.leaf
+    made = own_handle(t)
+    made.leaf = t.leaf
     return made
 
 
