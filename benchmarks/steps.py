@@ -55,7 +55,7 @@ def leaf_overhead(count: int = 1000) -> Result:
 
 def _ours(
     device: str, jit: bool, build: Callable[[], fb.nn.Module], x: Any, y: Any, loss: Callable[..., Any]
-) -> Callable[[], Any]:
+) -> tuple[Callable[[], Any], Any]:
     with fb.use_device(device):
         fb.random.seed(0)
         model = build()
@@ -69,7 +69,7 @@ def _ours(
         return found
 
     run = fb.jit(step) if jit else step
-    return lambda: run(a, b)
+    return lambda: run(a, b), run
 
 
 def _theirs(build: Callable[[Any], Any], x: Any, y: Any, loss: str, compiled: bool) -> Callable[[], Any]:
@@ -98,9 +98,13 @@ def training_step(
 ) -> Result:  # fmt: skip
     """A training step with Adam, eager and under ``jit`` on each engine, and PyTorch's own."""
     contenders: Contenders = {}
+    compiled_steps: dict[str, Any] = {}
     for device in ENGINES:
         for jit in (True, False):
-            contenders[f"firebrick {device} {'jit' if jit else 'eager'}"] = _ours(device, jit, build, x, y, getattr(fb, loss))
+            call, run = _ours(device, jit, build, x, y, getattr(fb, loss))
+            contenders[f"firebrick {device} {'jit' if jit else 'eager'}"] = call
+            if jit:
+                compiled_steps[device] = run
     if theirs is not None:
         contenders["torch eager"] = _theirs(theirs, x, y, loss, False)
         if compiled:
@@ -114,6 +118,8 @@ def training_step(
     for device in ENGINES:
         pair = [found.median(f"firebrick {device} {how}") for how in ("eager", "jit")]
         found.notes[f"{device}: eager / jit"] = round(pair[0] / pair[1], 2)
+        spent = sum(r.seconds for r in fb.explain_recompiles(compiled_steps[device]))
+        found.notes[f"{device}: traced and compiled in"] = f"{spent * 1e3:.0f} ms"
     if theirs is not None:
         found.notes["torch:cpu jit / torch eager"] = round(
             found.median("firebrick torch:cpu jit") / found.median("torch eager"), 2

@@ -76,6 +76,10 @@ def test_replace_refuses_another_device_dtype_or_shape_and_registers_where_none_
     grads.replace(y, fb.full(1, 8.0, dtype=fb.float64))
     assert grads[x].tolist() == [7.0, 7.0]
     assert grads[y].tolist() == [8.0]
+    grads[x] = grads[x] + 1.0
+    assert grads[x].tolist() == [8.0, 8.0]
+    with pytest.raises(fb.ShapeError, match="gradient"):
+        grads[x] = fb.ones((2, 1), dtype=fb.float64)
 
 
 def test_remove_takes_a_gradient_out() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from firebrick.backends.dispatch import execute, from_host
 from firebrick.core.hooks import hooks
-from firebrick.graph.trace import Traced, current
+from firebrick.graph.trace import current
+from firebrick.graph.traced import Traced
 
 
 def _left() -> list[Traced]:

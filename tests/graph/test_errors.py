@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -185,38 +187,94 @@ def test_a_tensor_kept_in_a_closure_variable_raises_and_puts_it_back() -> None:
 
 
 def test_a_tensor_that_gets_out_otherwise_raises_where_it_is_used() -> None:
-    def f(x: fb.Tensor):
+    out = SimpleQueue()
+
+    @fb.jit
+    def f(x: fb.Tensor) -> None:
         y = x * 2.0  # made
+        out.put(y)
 
-        def later():
-            return y
-
-        return later
-
-    j = fb.jit(f)
-    later = j(ones())
+    f(ones())
+    kept = out.get()
     made = line_of("made")
     for use in (lambda t: t.tolist(), lambda t: t + 1.0, lambda t: fb.sum(t), lambda t: t.item(), fb.jit(lambda t: t + 1.0)):
         with pytest.raises((fb.LeakedTracerError, fb.ShapeError)) as caught:
-            use(later())
+            use(kept)
         if isinstance(caught.value, fb.LeakedTracerError):
             assert re.search(
                 rf"(?s)made at {re.escape(made)}.*used at {re.escape(__file__)}.*return it from", str(caught.value)
             )
         del caught
-    assert "value" in repr(later())
-    del later
+    assert "value" in repr(kept)
+    del kept
 
 
-def test_a_generator_function_that_outlives_its_trace() -> None:
-    def numbers(x: fb.Tensor):
-        yield x * 2.0
-        yield x * 3.0
+def numbers(x: fb.Tensor):
+    yield x * 2.0
+    yield x * 3.0
 
-    made = fb.jit(lambda x: numbers(x))(ones())
-    x = ones()
-    assert next(made).tolist() == [2.0, 2.0]  # runs now, on the handle as it is
-    del made, x
+
+class Slotted:
+    __slots__ = ("me",)
+
+
+def holding_itself(x: fb.Tensor) -> list:
+    made = [x]
+    made.append(made)
+    return made
+
+
+def slotted_holding_itself(x: fb.Tensor) -> Slotted:
+    made = Slotted()
+    made.me = made
+    return made
+
+
+async def later(x: fb.Tensor) -> fb.Tensor:
+    return x
+
+
+REFUSED_RESULTS = {
+    "a generator": numbers,
+    "a map": lambda x: map(abs, [x]),
+    "a zip": lambda x: zip([x], [x], strict=True),
+    "a list_iterator": lambda x: iter([x]),
+    "a dict_values": lambda x: {"x": x}.values(),
+    "a function that holds a tensor": lambda x: lambda: x,
+    "a function with a default": lambda x: lambda y=x: y,
+    "a partial": lambda x: functools.partial(fb.add, x),
+    "a method of a tensor": lambda x: x.tolist,
+    "a builtin method": lambda x: [x].append,
+    "an array of objects": lambda x: np.frompyfunc(lambda i: x, 1, 1)(np.arange(2)),
+    "a list that holds itself": holding_itself,
+    "an object that holds itself": slotted_holding_itself,
+    "a lock": lambda x: threading.Lock(),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED_RESULTS)
+def test_a_result_that_cannot_be_made_anew_raises_rather_than_being_the_first_calls_again(kind) -> None:
+    with pytest.raises(fb.TraceError, match=r"(?s)returns what a graph can make anew at each call.*return"):
+        fb.jit(REFUSED_RESULTS[kind])(ones())
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_a_coroutine_raises_at_the_first_call() -> None:
+    with pytest.raises(fb.TraceError, match="a coroutine, which would be the same one at each call"):
+        fb.jit(later)(ones())
+
+
+@pytest.mark.parametrize("how", [lambda x: float(fb.sum(x)), lambda x: 1.0 if x[0] > 0.0 else 2.0, lambda x: x[0].item()])
+def test_a_refusal_that_the_function_catches_raises_all_the_same(how) -> None:
+    @fb.jit
+    def f(x: fb.Tensor) -> fb.Tensor:
+        try:
+            return x * how(x)
+        except Exception:  # noqa: BLE001 - which is what the test is about
+            return x
+
+    with pytest.raises(fb.DataDependentError):
+        f(ones())
 
 
 def test_an_exception_that_carries_a_tensor_of_the_trace() -> None:
@@ -465,6 +523,36 @@ def test_an_index_that_is_out_of_range_raises_at_each_run_and_changes_nothing() 
     assert f(fb.asarray([1, 1])).tolist() == [[2.0], [2.0]]
     assert seen.item() == 2.0
     assert f.traces == 1
+
+
+def test_a_label_out_of_range_names_the_users_line() -> None:
+    @fb.jit
+    def f(scores: fb.Tensor, labels: fb.Tensor) -> fb.Tensor:
+        return fb.cross_entropy(scores, labels)
+
+    scores = fb.ones((2, 3))
+    assert f(scores, fb.asarray([0, 2])).item() > 0.0
+    line = f.fn.__code__.co_firstlineno + 2
+    for labels in ([0, 3], [-1, 0]):
+        with pytest.raises(fb.OutOfRangeError, match=r"labels must lie in \[0, 3\)") as caught:
+            f(scores, fb.asarray(labels))
+        assert caught.value.__notes__ == [f"in a compiled program, at {__file__}:{line} in f"]
+
+
+def test_what_a_function_changed_in_an_argument_is_named_by_the_argument() -> None:
+    @fb.jit
+    def f(state: dict[str, fb.Tensor], **more: dict[str, fb.Tensor]) -> fb.Tensor:
+        state["w"] = state["w"] + 1.0
+        more["extra"]["b"] = state["w"]
+        return state["w"]
+
+    state = {"w": ones()}
+    with pytest.raises(fb.StateChangedError, match=r"arguments\['state'\]\['w'\]"):
+        f(state, extra={})
+    g = fb.jit(lambda **more: more["extra"].update(b=1))
+    with pytest.raises(fb.StateChangedError, match=r"keywords\['extra'\]\['b'\]"):
+        g(extra={})
+    assert state["w"].tolist() == [1.0, 1.0]
 
 
 def test_errors_pickle() -> None:

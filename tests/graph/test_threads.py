@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import multiprocessing
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -20,6 +22,7 @@ from firebrick.testing import assert_max_traces
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 THREADS = 8
+SECONDS = 0.9  # that threads call at once in each test of that: ten seconds in all
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +63,15 @@ def together(work: Callable[[int], None], threads: int = THREADS) -> None:
         raise errors[0]
 
 
+def rounds() -> Iterator[int]:
+    """0, 1, 2, … for ``SECONDS``."""
+    end = time.perf_counter() + SECONDS
+    for k in itertools.count():
+        if time.perf_counter() > end:
+            return
+        yield k
+
+
 def python(code: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-W", "error", "-c", textwrap.dedent(code)],
@@ -77,7 +89,7 @@ def test_one_key_is_compiled_once_and_every_thread_gets_its_own_result(device) -
     def work(i: int) -> None:
         x = fb.full((3,), float(i), device=device)
         expected = f.fn(x, float(i)).item()
-        for _ in range(40):
+        for _ in rounds():
             assert f(x, float(i)).item() == pytest.approx(expected, rel=1e-6)
 
     with assert_max_traces(1, f):
@@ -89,7 +101,7 @@ def test_each_of_many_keys_is_compiled_once() -> None:
     f = fb.jit(lambda x: fb.sum(x) * 2.0)
 
     def work(i: int) -> None:
-        for k in range(24):
+        for k in rounds():
             n = (i + k) % 6 + 1
             assert f(fb.ones(n)).item() == 2.0 * n
 
@@ -104,7 +116,7 @@ def test_threads_trace_functions_that_share_a_model() -> None:
     expected = model(x).numpy()
 
     def work(i: int) -> None:
-        for k in range(6):
+        for k in rounds():
             f = fb.jit(lambda x, k=k: model(x) + float(k))
             for _ in range(3):
                 assert np.allclose(f(x).numpy(), expected + k, atol=1e-5)
@@ -115,7 +127,7 @@ def test_threads_trace_functions_that_share_a_model() -> None:
 
 def test_updates_under_a_lock_are_all_done_and_readers_see_finished_steps(device) -> None:
     state = [fb.zeros(64, device=device), fb.zeros(64, device=device)]
-    lock, n = threading.Lock(), 30
+    lock, done = threading.Lock(), [0]
 
     @fb.jit
     def step(x: fb.Tensor) -> fb.Tensor:
@@ -127,10 +139,11 @@ def test_updates_under_a_lock_are_all_done_and_readers_see_finished_steps(device
     x = fb.ones(64, device=device)
 
     def work(i: int) -> None:
-        for _ in range(n):
+        for _ in rounds():
             if i % 2:
                 with lock:
                     step(x)
+                    done[0] += 1
             else:
                 seen = state[0].numpy()
                 assert (seen == seen[0]).all()
@@ -139,9 +152,42 @@ def test_updates_under_a_lock_are_all_done_and_readers_see_finished_steps(device
                 assert total().item() == 0.0
 
     together(work)
-    assert state[0].tolist() == [float(n * THREADS // 2)] * 64
-    assert state[1].tolist() == [-float(n * THREADS // 2)] * 64
+    assert state[0].tolist() == [float(done[0])] * 64
+    assert state[1].tolist() == [-float(done[0])] * 64
     assert step.traces == 1
+
+
+def test_a_step_that_ends_while_another_thread_traces_its_state_is_not_lost(device) -> None:
+    state, x = fb.zeros(3, device=device), fb.ones(3, device=device)
+    computed, traced = threading.Event(), threading.Event()
+
+    @fb.jit
+    def step(x: fb.Tensor) -> None:
+        state[...] = state + x
+
+    step(x)
+    program = next(iter(step._entries.values())).program
+    run = program._run
+
+    def slow(*args):
+        made = run(*args)
+        computed.set()
+        assert traced.wait(60)
+        return made
+
+    program._run = slow
+    stepping = threading.Thread(target=step, args=(x,))
+    stepping.start()
+    assert computed.wait(60)
+
+    @fb.jit
+    def read() -> fb.Tensor:
+        traced.set()
+        stepping.join(60)
+        return state * 1.0
+
+    assert read().tolist() == [2.0, 2.0, 2.0]
+    assert state.tolist() == [2.0, 2.0, 2.0]
 
 
 def test_training_in_one_thread_while_others_evaluate() -> None:
@@ -161,7 +207,7 @@ def test_training_in_one_thread_while_others_evaluate() -> None:
     losses = []
 
     def work(i: int) -> None:
-        for _ in range(20):
+        for _ in rounds():
             if i == 0:
                 losses.append(train(x).item())
             else:
@@ -177,7 +223,7 @@ def test_gradients_through_one_compiled_function_in_many_threads() -> None:
 
     def work(i: int) -> None:
         x = fb.full((4,), float(i))
-        for _ in range(15):
+        for _ in rounds():
             assert fb.grad(f)(x).tolist() == [3.0 * i * i] * 4
 
     together(work)
@@ -188,7 +234,7 @@ def test_a_trace_that_fails_in_one_thread_does_not_stop_the_others() -> None:
     f = fb.jit(lambda x, bad: x.item() if bad else x + 1.0)
 
     def work(i: int) -> None:
-        for _ in range(10):
+        for _ in rounds():
             if i % 2:
                 with pytest.raises(fb.DataDependentError):
                     f(fb.asarray(1.0), True)

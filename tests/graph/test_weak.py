@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import operator
 from contextlib import suppress
+from numbers import Number
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -195,19 +197,52 @@ def test_numbers_in_conditions_raise_naming_the_argument_and_the_remedy() -> Non
 
 
 def test_a_number_kept_outside_raises_when_it_is_used() -> None:
-    kept = []
+    out = SimpleQueue()
 
     @fb.jit
     def f(x, n):
-        def inner():
-            return n
+        out.put(n)
+        return x + n
 
-        return x + n, inner
-
-    made, inner = f(fb.ones(2), 1.0)
-    assert made.tolist() == [2.0, 2.0]
+    assert f(fb.ones(2), 1.0).tolist() == [2.0, 2.0]
+    kept = out.get()
     with pytest.raises(fb.DataDependentError):
-        float(inner())
+        float(kept)
     with pytest.raises(fb.DataDependentError, match="outside the trace"):
-        fb.ones(2) + inner()
-    assert not kept
+        fb.ones(2) + kept
+
+
+def by_pattern(n):
+    match n:
+        case int():
+            return 2.0
+        case float():
+            return 3.0
+    return 4.0
+
+
+@pytest.mark.parametrize(
+    "kind", [lambda n: 2.0 if isinstance(n, int) else 3.0, lambda n: 2.0 if isinstance(n, Number) else 3.0, by_pattern]
+)
+@pytest.mark.parametrize("number", [3, 3.5])
+def test_asking_for_a_numbers_type_gives_eagers_answer(kind, number) -> None:
+    f = fb.jit(lambda x, n: x * kind(n) + n)
+    assert f(fb.ones(2), number).tolist() == f.fn(fb.ones(2), number).tolist()
+
+
+@pytest.mark.parametrize(
+    "use", [lambda n: n.real, lambda n: n.is_integer(), lambda n: hasattr(n, "is_integer"), lambda n: np.asarray([n, n])]
+)
+def test_what_a_number_has_besides_its_value_names_the_argument_and_the_remedy(use) -> None:
+    with pytest.raises(fb.DataDependentError, match=r"(?s)n, a Python float.*static_argnames='n'"):
+        fb.jit(lambda x, n: x * use(n))(fb.ones(2), 3.0)
+    with pytest.raises(AttributeError, match="'float' object has no attribute 'nothing'"):
+        fb.jit(lambda x, n: x * n.nothing)(fb.ones(2), 3.0)
+
+
+def test_a_root_of_a_negative_number_raises_rather_than_losing_its_imaginary_part() -> None:
+    f = fb.jit(lambda x, n: x * n**0.5)
+    assert f(fb.ones(2), 4.0).tolist() == [2.0, 2.0]
+    for run in (f, f.fn):
+        with pytest.raises(fb.DTypeError, match="complex"):
+            run(fb.ones(2), -4.0)

@@ -10,7 +10,7 @@ from firebrick.autodiff.anomaly import check_backward
 from firebrick.autodiff.distributed import reduced
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.residuals import Memo, handle, last_uses, strategy
-from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, region
+from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
 from firebrick.core.bind import bind, check_operand, constant, describe, not_a_tensor
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
@@ -237,7 +237,7 @@ def _step(
         return
     for fn in node.hooks:
         if gs[0] is not None:
-            changed = fn(_own_handle(gs[0]))
+            changed = fn(own_handle(gs[0]))
             if changed is not None:
                 if not isinstance(changed, Tensor):
                     raise not_a_tensor("register_hook", "what the hook returns", changed, gs[0].device.name)
@@ -253,7 +253,7 @@ def _step(
         if node.parents and node.id not in stop:  # a leaf made on top of a tensor that an outer gradient tracks
             _add(cotangents, node.parents[0], gs[0])
         else:
-            found[node] = reduced(node.handle(), _own_handle(gs[0]))
+            found[node] = reduced(node.handle(), own_handle(gs[0]))
         return
     whole = [
         g if g is not None or not a.dtype.is_inexact else _zeros(node, slot)
@@ -284,13 +284,6 @@ def _step(
                 "report this as a bug of the op's entry",
             )
         _add(cotangents, p, g)
-
-
-def _own_handle(g: Tensor) -> Tensor:
-    """Another handle on a cotangent for someone outside, who may rebind it: several leaves may have got the same one."""
-    t = g.detach()
-    t.node, t.slot = g.node, g.slot
-    return t
 
 
 def _add(cotangents: dict[tuple[int, int], Tensor], to: tuple[Node, int] | None, g: Tensor) -> None:

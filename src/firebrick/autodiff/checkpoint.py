@@ -15,7 +15,7 @@ from typing import Any
 from weakref import ref
 
 from firebrick.autodiff.residuals import Budget, Memo, Value, again, save, strategy
-from firebrick.autodiff.tape import Node, grad_mode, new_id, region
+from firebrick.autodiff.tape import Node, grad_mode, new_id, own_handle, region
 from firebrick.core import trees
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
@@ -262,6 +262,6 @@ def _frozen(values: Any) -> Any:
 def _same(a: Any) -> Any:
     if type(a) is not Tensor:
         return a
-    t = a.detach()
-    t.node, t.slot, t.leaf = a.node, a.slot, a.leaf
+    t = own_handle(a)
+    t.leaf = a.leaf
     return t

@@ -24,6 +24,9 @@ class Gradients:
         >>> grads = fb.backward(fb.sum(x * x))
         >>> grads[x].tolist()
         [2.0, 4.0]
+        >>> grads[x] = grads[x] * 0.5
+        >>> grads[x].tolist()
+        [1.0, 2.0]
     """
 
     def __init__(self, found: dict[Node, Tensor]) -> None:
@@ -80,6 +83,9 @@ class Gradients:
             )
         return found
 
+    def __setitem__(self, leaf: Tensor, gradient: Tensor) -> None:
+        self.replace(leaf, gradient)
+
     def remove(self, leaf: Tensor) -> Tensor | None:
         """Take a gradient out; None if there is none."""
         self.get(leaf)
@@ -87,7 +93,7 @@ class Gradients:
         return self._found.pop(leaf.leaf, None)
 
     def replace(self, leaf: Tensor, gradient: Tensor) -> None:
-        """Set the gradient of a leaf, also where there was none.
+        """Set the gradient of a leaf, also where there was none: ``grads[leaf] = gradient``.
 
         Raises:
             DeviceMismatchError, DTypeError, ShapeError: The gradient differs from the leaf in device, dtype or shape.

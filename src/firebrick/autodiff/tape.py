@@ -147,5 +147,12 @@ def make_leaf(t: Tensor) -> Node:
     return node
 
 
+def own_handle(t: Tensor) -> Tensor:
+    """Another handle of the same values and tracking: who gets it may rebind it."""
+    other = t.detach()
+    other.node, other.slot = t.node, t.slot
+    return other
+
+
 hooks.record = record
 hooks.grad_enabled = grad_enabled

@@ -41,7 +41,7 @@ def _check_floating(name: str, t: Any) -> None:
         raise DTypeError("gradients need a floating or complex dtype", describe(name, t), "cast it: fb.astype(x, fb.float32)")
 
 
-def _track(t: Tensor) -> Node:
+def track(t: Tensor) -> Node:
     """Make a handle a leaf; a leaf on top of what an outer gradient tracks passes its cotangent on to that."""
     outer = (t.node, t.slot) if t.node is not None else None
     node = make_leaf(t)
@@ -72,7 +72,7 @@ class _Leaves:
                                 "give each thread its own copy with model.fork(device)",
                             )
                         self._restore.append((p, p.node, p.slot))
-                        node = _track(p)
+                        node = track(p)
                         _active.add(node.id)
                         self.nodes.append(node)
                     tracked.append(v)
@@ -80,7 +80,7 @@ class _Leaves:
                     _check_floating(f"argument leaf {i}", v)
                     t = v.detach()
                     t.node, t.slot = v.node, v.slot
-                    self.nodes.append(_track(t))
+                    self.nodes.append(track(t))
                     tracked.append(t)
         except BaseException:
             self.ids = frozenset(n.id for n in self.nodes)

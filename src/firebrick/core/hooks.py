@@ -7,6 +7,7 @@ installs what operators and methods of ``Tensor`` call. Installing happens once,
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import RLock
 from typing import Any
 
 
@@ -30,13 +31,17 @@ class Hooks:
         traces: How many traces have begun in this process.
         capture: ``(tensor)`` tells a running trace that a handle is about to be read or rebound past ``bind``.
         trace: ``() -> the trace of this context or None``.
+        rebinding: Held for the moment in which a handle is made to show something else, so that a trace that begins or ends
+            in another thread meanwhile loses no value.
+        elsewhere: ``(tensor, storage, dtype, shape, node, slot) -> bool``: where another thread's trace has a handle, lets it
+            show this after the trace; called with ``rebinding`` held.
         version: Grows with every change of the structure of a module, an optimizer or another object whose class is
             ``versioned``, and when a handle changes its shape, dtype or device.
     """
 
     __slots__ = (
-        "capture", "execute", "find_device", "from_host", "grad_enabled", "methods", "record", "to_host", "trace", "traces",
-        "tracing", "version",
+        "capture", "elsewhere", "execute", "find_device", "from_host", "grad_enabled", "methods", "rebinding", "record",
+        "to_host", "trace", "traces", "tracing", "version",
     )  # fmt: skip
 
     unwatched = frozenset(__slots__)  # how the process runs, not what a program computes
@@ -54,6 +59,8 @@ class Hooks:
         self.version = 0
         self.capture: Callable[..., Any] = _absent
         self.trace: Callable[[], Any] = _absent
+        self.rebinding = RLock()
+        self.elsewhere: Callable[..., bool] = _absent
 
 
 hooks = Hooks()

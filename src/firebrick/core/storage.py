@@ -7,6 +7,7 @@ view is never unique, whatever the engine.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from sys import getrefcount
 from typing import Any
 
@@ -15,14 +16,14 @@ from firebrick.core.device import Memory, PersistentMemory
 OWNED, BORROWED, EXPORTED = "owned", "borrowed", "exported"
 
 
-class Absent:
+class Absent(ABC):
     """In place of a buffer where there is none: a value of a trace, or memory that a failed program left half written."""
 
     __slots__ = ()
 
+    @abstractmethod
     def why(self, tensor: Any = None) -> Exception | None:
         """The error for reading ``tensor``, whose storage holds this; None if it was worth waiting for and is there now."""
-        raise NotImplementedError
 
     def shown(self) -> str:
         """What stands for the values in print."""

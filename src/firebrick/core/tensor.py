@@ -227,9 +227,12 @@ class Tensor:
             hooks.capture(to)
         if to.dtype is not self.dtype or to.shape != self.shape:
             hooks.version += 1
-        self.storage, self.dtype, self.shape = to.storage, to.dtype, to.shape
-        self.node, self.slot = to.node, to.slot
-        self.leaf = -abs(self.leaf)
+        with hooks.rebinding:
+            if hooks.tracing and hooks.elsewhere(self, to.storage, to.dtype, to.shape, to.node, to.slot):
+                return
+            self.storage, self.dtype, self.shape = to.storage, to.dtype, to.shape
+            self.node, self.slot = to.node, to.slot
+            self.leaf = -abs(self.leaf)
 
     def _assign(self, name: str, result: Tensor) -> Tensor:
         if result.shape != self.shape:

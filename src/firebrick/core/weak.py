@@ -39,11 +39,28 @@ class Weak:
     def unknown(self, what: str) -> DataDependentError:
         """The error for what needs the number now."""
         static = self.arguments[0] if len(self.arguments) == 1 else self.arguments
-        return DataDependentError(
+        error = DataDependentError(
             f"{what} needs the number {self.name} while the graph is made",
             f"{self.name}, a Python {self.kind.__name__} that may differ from call to call",
             f"pass static_argnames={static!r} to jit: each value then gets a graph of its own",
         )
+        trace = hooks.trace()
+        if trace is not None:
+            trace.root.refused = error
+        return error
+
+    @property  # type: ignore[misc]  # of every class mypy thinks that it may be set
+    def __class__(self) -> type:
+        """The number's type, so that ``isinstance`` answers as it does without jit."""
+        return self.kind
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(self.kind, name):
+            raise self.unknown(f".{name}")
+        raise AttributeError(f"{self.kind.__name__!r} object has no attribute {name!r}")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise self.unknown("a NumPy array")
 
     def __bool__(self) -> bool:
         raise self.unknown("if, while, and, or, not")
@@ -115,7 +132,7 @@ def _of(fn: Callable[..., Any], sign: str, *parts: Any) -> Weak:
 
 def _binary(name: str, fn: Callable[[Any, Any], Any], sign: str) -> None:
     def forward(self: Weak, other: Any) -> Any:
-        if isinstance(other, (int, float, Weak)):
+        if isinstance(other, (int, float)):  # another Weak too
             return _of(fn, sign, self, other)
         if isinstance(other, complex):
             raise self.unknown("arithmetic with a complex number")

@@ -37,10 +37,10 @@ from firebrick.ops import OPS
 def _check_numbers(where: str, **values: Any) -> None:
     """Check that arguments are numbers, one each."""
     for name, value in values.items():
-        if isinstance(value, int):  # of any size
-            continue
         if isinstance(value, Weak):
             raise value.unknown(f"{where}: {name}")
+        if isinstance(value, int):  # of any size
+            continue
         if isinstance(value, (str, bytes)) or np.ndim(value) or np.asarray(value).dtype.kind in "USO":
             raise OperandError(f"{where}: {name} is a number", f"{type(value).__name__} {value!r:.60}", "pass a Python scalar")
 

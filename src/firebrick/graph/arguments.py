@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from firebrick.core.bind import not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
-from firebrick.graph.walk import PLAIN, plain_key
+from firebrick.graph.plain import PLAIN, of_library, plain_key
 
 
 class Flat:
@@ -40,11 +41,13 @@ class Flat:
         elif isinstance(v, (list, tuple)):
             if self.named is not None:
                 self.named.append((path, f"{kind.__name__} of {len(v)}"))
-            return (kind, *(self.key(f"{path}[{i}]", item, fn) for i, item in enumerate(v)))
+            parts = (kind, *(self.key(f"{path}[{i}]", item, fn) for i, item in enumerate(v)))
+            return parts if kind is list or kind is tuple else (*parts, self._beside(path, v))
         elif isinstance(v, dict):
             if self.named is not None:
                 self.named.append((path, f"{kind.__name__} with {', '.join(map(str, v))}"))
-            return (kind, *((k, self.key(f"{path}[{k!r}]", item, fn)) for k, item in v.items()))
+            parts = (kind, *((type(k), k, self.key(f"{path}[{k!r}]", item, fn)) for k, item in v.items()))
+            return parts if kind is dict else (*parts, self._beside(path, v))
         elif isinstance(v, (np.ndarray, np.generic)):
             raise not_a_tensor(fn, path, v, None)
         else:
@@ -53,6 +56,21 @@ class Flat:
         if self.named is not None:
             self.named.append((path, said))
         return part
+
+    def _beside(self, path: str, v: Any) -> Any:
+        """The key of what a container of a class of its own has beside its items: its class, attributes, a default factory."""
+        held = dict(getattr(v, "__dict__", {}))
+        if isinstance(v, defaultdict):
+            held["default_factory"] = v.default_factory
+        if not of_library(type(v).__module__):
+            held["class"] = type(v)
+        plain = []
+        for name, item in held.items():
+            if isinstance(item, PLAIN):
+                plain.append((name, plain_key(item)))
+            else:
+                self.objects.append((f"{path}.{name}", item))
+        return tuple(plain)
 
     def paths(self) -> list[str]:
         """What the user calls each tensor."""
@@ -73,12 +91,26 @@ def for_trace(name: str, v: Any, numbers: list[Weak], twins: Mapping[int, Tensor
         parts = [for_trace(f"{name}[{i}]", item, numbers, twins) for i, item in enumerate(v)]
         if all(a is b for a, b in zip(parts, v, strict=True)):
             return v
-        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+        return refilled(kind if kind is list or isinstance(v, tuple) else copy(v), parts)
     if isinstance(v, dict):
         built = {k: for_trace(f"{name}[{k!r}]", item, numbers, twins) for k, item in v.items()}
         if all(built[k] is v[k] for k in v):
             return v
-        made = copy(v)
-        made.update(built)
-        return made
+        return refilled(copy(v), built)
     return v
+
+
+def refilled(like: Any, items: Any) -> Any:
+    """A container of these items: of a class ``like``, past what its own constructor asks for, or a copy of ``like``."""
+    kind: Any = like
+    if isinstance(like, type):
+        if issubclass(like, tuple):
+            return tuple.__new__(like, items)
+        return frozenset.__new__(like, items) if issubclass(like, frozenset) else kind(items)
+    made = copy(like)
+    if isinstance(made, (list, deque)):
+        made.clear()
+        made.extend(items)
+    else:
+        made.update(items)
+    return made

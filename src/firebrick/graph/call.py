@@ -15,6 +15,7 @@ from firebrick.autodiff import tape
 from firebrick.autodiff.backward import reachable, run
 from firebrick.autodiff.residuals import Saved
 from firebrick.autodiff.tape import grad_enabled
+from firebrick.autodiff.transforms import track
 from firebrick.core.bind import bind
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Op, Operand, Vjp
@@ -22,6 +23,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.graph.program import Program
 from firebrick.graph.trace import Trace
 from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ops.elementwise import add
 
 
 @dataclass
@@ -64,28 +66,23 @@ class Pulled:
 def pull(trace: Trace, results: Sequence[Tensor], leaves: Sequence[Any]) -> Pulled:
     """Trace the backward pass from tracked results to tracked inputs."""
     start = len(trace.nodes)
-    stop = frozenset(n.id for n in leaves)
-    seeds: dict[tuple[int, int], Tensor] = {}
-    cotangents = []
-    found: dict[int, Any] = {}
-    for i, t in enumerate(results):
-        number = trace.source(t.aval, "cotangent", i, f"cotangent {i}")
-        cotangents.append(number)
-        g = trace.handle(number, t.device)
-        key = (t.node.id, t.slot)
-        seeds[key] = g if key not in seeds else bind(_add(), (seeds[key], g), {})
-        for n in reachable(t.node, stop):
-            found[n.id] = n
-    nodes = sorted(found.values(), key=lambda n: -n.id)
-    grads = run(nodes, seeds, False, stop, last=True)
+    cotangents = [trace.source(t.aval, "cotangent", i, f"cotangent {i}") for i, t in enumerate(results)]
+    pairs = [(t, trace.handle(number, t.device)) for t, number in zip(results, cotangents, strict=True)]
+    grads = _gradients(pairs, leaves, False, last=True)
     gradients = [(i, trace.number(grads[n])) for i, n in enumerate(leaves) if n in grads]
     return Pulled(start, cotangents, gradients)
 
 
-def _add() -> Op:
-    from firebrick.ops.elementwise import add
-
-    return add
+def _gradients(pairs: Sequence[tuple[Tensor, Tensor]], leaves: Sequence[Any], more: bool, last: bool = False) -> Any:
+    """The gradients of the leaves from pairs of a tracked result and its cotangent; recorded if ``more`` are to follow."""
+    stop = frozenset(n.id for n in leaves)
+    seeds: dict[tuple[int, int], Tensor] = {}
+    found: dict[int, Any] = {}
+    for t, g in pairs:
+        key = (t.node.id, t.slot)
+        seeds[key] = g if key not in seeds else bind(add, (seeds[key], g), {})
+        found.update((n.id, n) for n in reachable(t.node, stop))
+    return run(sorted(found.values(), key=lambda n: -n.id), seeds, more, stop, last=last)
 
 
 def split(trace: Trace, pulled: Pulled) -> tuple[list[int], Graph]:
@@ -113,7 +110,7 @@ def split(trace: Trace, pulled: Pulled) -> tuple[list[int], Graph]:
 
 def call(program: Program, linear: Linear, handles: Sequence[Tensor], numbers: Sequence[Any]) -> list[Tensor]:
     """Run a program on tracked tensors; its results, those that depend on them tracked."""
-    given = [_held(handles[p]) for p in linear.tracked]
+    given = [tape.own_handle(handles[p]) for p in linear.tracked]
     storages = program.inputs(handles, numbers)
     others = [Tensor(s, a.dtype, a.shape, program.device) for s, a in zip(storages, program.graph.inputs, strict=True)]  # type: ignore[arg-type]
     made = program.run(handles, numbers, storages)
@@ -127,12 +124,6 @@ def call(program: Program, linear: Linear, handles: Sequence[Tensor], numbers: S
         if node is not None and tape.region.get() is None:
             node.outputs = tuple(map(Saved, residuals))
     return results[: linear.residuals]
-
-
-def _held(t: Tensor) -> Tensor:
-    kept = t.detach()
-    kept.node, kept.slot = t.node, t.slot
-    return kept
 
 
 def _op(program: Program, linear: Linear, inputs: list[Tensor]) -> Op:
@@ -178,29 +169,15 @@ def _replayed(
     with tape.grad_mode(True):
         nodes = []
         for t in tracked:
-            own = t.detach()
-            outer = (t.node, t.slot) if t.node is not None else None
-            node = tape.make_leaf(own)
-            if outer is not None:
-                node.parents = (outer,)
+            own = tape.own_handle(t)
             leaves.append(own)
-            nodes.append(node)
+            nodes.append(track(own))
         for i, p in enumerate(program.places):
             if p in at:
                 values[program.sources[i]] = leaves[at[p]]
         _interpret(linear, values)
-    stop = frozenset(n.id for n in nodes)
-    seeds: dict[tuple[int, int], Tensor] = {}
-    found: dict[int, Any] = {}
-    for number, g in zip(linear.forward.outputs, gs, strict=True):
-        t = values[number]
-        if t.node is None:
-            continue
-        key = (t.node.id, t.slot)
-        seeds[key] = g if key not in seeds else bind(_add(), (seeds[key], g), {})
-        for n in reachable(t.node, stop):
-            found[n.id] = n
-    grads = run(sorted(found.values(), key=lambda n: -n.id), seeds, record_more, stop)
+    results = [(values[number], g) for number, g in zip(linear.forward.outputs, gs, strict=True)]
+    grads = _gradients([(t, g) for t, g in results if t.node is not None], nodes, record_more)
     for i, n in enumerate(nodes):
         n.closed = True
         if n in grads:

@@ -8,6 +8,7 @@ numbers among the arguments, the place of random generators. So no state is froz
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from weakref import ref
 import numpy as np
 
 from firebrick.autodiff.residuals import strategy
-from firebrick.autodiff.tape import grad_enabled, grad_mode
+from firebrick.autodiff.tape import grad_enabled, grad_mode, own_handle
 from firebrick.backends.dispatch import check_present
 from firebrick.core.config import config
 from firebrick.core.errors import ConfigError, OperandError, StateChangedError, TraceError
@@ -37,11 +38,14 @@ from firebrick.graph.call import call as call_tracked
 from firebrick.graph.differences import differences
 from firebrick.graph.lines import user_line
 from firebrick.graph.making import Making
+from firebrick.graph.plain import PLAIN, Same, plain_key
 from firebrick.graph.program import Program
 from firebrick.graph.recompiles import Recompile, note, reasons, warn
 from firebrick.graph.results import Call, Results, rebuild, shown
-from firebrick.graph.trace import Trace, Traced, alone, current, tracing
-from firebrick.graph.walk import PLAIN, Same, Walk, foreign_numbers, plain_key
+from firebrick.graph.streams import foreign_numbers
+from firebrick.graph.trace import Trace, alone, current, tracing
+from firebrick.graph.traced import Traced
+from firebrick.graph.walk import Walk
 from firebrick.ir.nested import nodes_in
 
 KEPT = 64  # graphs of one function
@@ -121,6 +125,13 @@ class Jit:
     def __repr__(self) -> str:
         return f"<jit of {self.name}, {len(self._entries)} graphs>"
 
+    def __reduce__(self) -> Any:
+        name = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(getattr(self, "__module__", ""))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (Jit, (self.fn, tuple(self._static)))  # one that a decorator made goes by its name
+
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else MethodType(self, owner)
 
@@ -132,17 +143,11 @@ class Jit:
         if kwargs:
             args, kwargs = self._ordered(args, kwargs)
         traces = hooks.traces
-        flat = Flat()
-        spec = self._spec(flat, args, kwargs)
-        walk = self._walk(flat.objects)
-        key = self._key(spec, flat, walk)
+        flat, walk, key = self._read(args, kwargs)
         while hooks.tracing or hooks.traces != traces:  # another thread's trace may have had some of the tensors
             traces, before = hooks.traces, key
             check_present([*flat.tensors, *walk.tensors])
-            flat = Flat()
-            spec = self._spec(flat, args, kwargs)
-            walk = self._walk(flat.objects)
-            key = self._key(spec, flat, walk)
+            flat, walk, key = self._read(args, kwargs)
             if key == before:
                 break
         entry = self._entries.get(key)
@@ -164,12 +169,22 @@ class Jit:
         program = entry.program
         if entry.linear is not None:
             tensors = call_tracked(program, entry.linear, handles, given)
-            return rebuild(entry.recipe, lambda i: tensors[i], Call(handles, flat.numbers), [])
+            return rebuild(entry.recipe, lambda i: tensors[i], self._call(handles, flat), [])
         made = program.run(handles, given)
         if entry.simple is not None:
             dtype, shape, device, label = entry.simple
             return Tensor(made[0], dtype, shape, device, label)
-        return rebuild(entry.recipe, lambda i: shown(made[i], program, i), Call(handles, flat.numbers), [])
+        return rebuild(entry.recipe, lambda i: shown(made[i], program, i), self._call(handles, flat), [])
+
+    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Flat, Walk, Any]:
+        """A call's arguments taken apart, what it reaches, and the key of both."""
+        flat = Flat()
+        spec = self._spec(flat, args, kwargs)
+        walk = self._walk(flat.objects)
+        return flat, walk, self._key(spec, flat, walk)
+
+    def _call(self, handles: list[Tensor], flat: Flat) -> Call:
+        return Call(handles, flat.numbers, lambda: Walk([(self.name, self.fn), *flat.objects]).found)
 
     def _key(self, spec: Any, flat: Flat, walk: Walk) -> Any:
         tracked: tuple[int, ...] = ()
@@ -192,11 +207,15 @@ class Jit:
             more.append(rest.pop(name))
         return tuple(more), rest
 
+    def _named(self, i: int) -> str:
+        """What the function calls argument ``i``."""
+        return self._positional[i] if i < len(self._positional) else f"args[{i}]"
+
     def _spec(self, flat: Flat, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        names, static = self._positional, self._static
+        static = self._static
         parts: list[Any] = []
         for i, v in enumerate(args):
-            name = names[i] if i < len(names) else f"args[{i}]"
+            name = self._named(i)
             parts.append(self._fixed(flat, name, v) if name in static else flat.key(name, v, self.name))
         for name in sorted(kwargs) if kwargs else ():
             v = kwargs[name]
@@ -300,13 +319,10 @@ class Jit:
         twins = {} if shared else {id(t): _twin(t) for t in flat.tensors if id(t) in walk.ids}
         tensors = [twins.get(id(t), t) for t in flat.tensors]
         numbers: list[Weak] = []
-        built = [
-            self._argument(self._positional[i] if i < len(self._positional) else f"args[{i}]", v, numbers, twins)
-            for i, v in enumerate(args)
-        ]
+        built = [self._argument(self._named(i), v, numbers, twins) for i, v in enumerate(args)]
         keyed = {k: self._argument(k, kwargs[k], numbers, twins) for k in sorted(kwargs)}
         # also the containers among the arguments, those that the function sees
-        around = Walk([(self.name, self.fn), *flat.objects, ("arguments", [built, keyed])])
+        around = Walk([(self.name, self.fn), *flat.objects, *self._seen(built, keyed)])
         check_present([*flat.tensors, *walk.tensors])
         back = around.copies()
         drawn = foreign_numbers()
@@ -319,16 +335,15 @@ class Jit:
                 known = len(trace.handles)
                 with grad_mode(grad_enabled()):
                     result = self.fn(*built, **keyed)
+                if trace.refused is not None:
+                    raise trace.refused  # which the function has caught: its other way would be taken at each call
                 for i, t in enumerate(trace.handles[known:], known):
                     handles[id(t)] = i
-                results = Results(trace, handles, around.visited)
+                there = {id(v): i for i, v in enumerate(around.found[: around.ends[len(flat.objects)]])}
+                results = Results(trace, handles, there)
                 recipe = results.recipe(result)
                 own = len(results.values)
-                changes = [
-                    (handles[id(t)], results.slot(number))
-                    for t, number, _ in trace.changed()
-                    if number is not None and number != _source_of(trace, handles[id(t)])
-                ]
+                changes = [(handles[id(t)], results.slot(number)) for t, number in trace.changed()]
                 self._check_arrays(trace, around)
                 backward = None
                 if tracked:
@@ -352,6 +367,10 @@ class Jit:
             back()
             raise
         return Entry(program, linear, recipe, flat.named or [], after.key, ambient, tracked, bool(shared)), after
+
+    def _seen(self, built: list[Any], keyed: dict[str, Any]) -> list[tuple[str, Any]]:
+        """The arguments that the function gets, by name, to walk through."""
+        return [("arguments", {self._named(i): v for i, v in enumerate(built)}), ("keywords", keyed)]
 
     def _argument(self, name: str, v: Any, numbers: list[Weak], twins: dict[int, Tensor]) -> Any:
         return v if name in self._static else for_trace(name, v, numbers, twins)
@@ -435,10 +454,7 @@ class Jit:
 
     def _entry(self, args: Any, kwargs: Any) -> Entry:
         args, kwargs = self._ordered(args, kwargs)
-        flat = Flat()
-        spec = self._spec(flat, args, kwargs)
-        walk = self._walk(flat.objects)
-        key = self._key(spec, flat, walk)
+        _, walk, key = self._read(args, kwargs)
         found = self._entries.get(key)
         return found if found is not None else self._missing(key, args, kwargs, walk)[0]
 
@@ -450,8 +466,8 @@ def _shared(tensors: list[Tensor], walk: Walk) -> tuple[tuple[int, int], ...]:
 
 
 def _twin(t: Tensor) -> Tensor:
-    made = t.detach()
-    made.node, made.slot, made.leaf = t.node, t.slot, t.leaf
+    made = own_handle(t)
+    made.leaf = t.leaf
     return made
 
 
@@ -465,13 +481,6 @@ def _enter(trace: Trace, arguments: list[tuple[str, Tensor]], walk: Walk, tracke
         handles[id(t)] = i
         trace.enter(t, t.label or path, i in tracked)
     return handles
-
-
-def _source_of(trace: Trace, place: int) -> int | None:
-    for s in trace.sources:
-        if s.kind == "leaf" and s.payload == place:
-            return s.number
-    return None
 
 
 def _grown(path: str, new: set[str]) -> bool:
@@ -505,7 +514,8 @@ def jit(fn: Callable[..., Any] | None = None, *, static_argnames: str | Sequence
     Results are those of ``fn`` itself. Tensors, modules, optimizers and generators that it uses or changes are read and
     written at each call, whether it gets them as arguments or captures them. Python ints and floats among the arguments may
     differ from call to call; other plain values (bool, str, None) and those read from closures, globals and attributes make a
-    graph of their own. Printing and other effects happen while it is traced only.
+    graph of their own. It returns tensors, numbers, objects that were there before, and new containers and objects of these.
+    Printing, reading files and clocks, and other effects happen while it is traced only.
 
     Args:
         fn: Function, method or callable object; left out, ``jit`` is a decorator with settings.

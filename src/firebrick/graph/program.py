@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from sys import getrefcount
-from threading import Event, get_ident, main_thread
+from threading import get_ident, main_thread
+from time import sleep
 from typing import Any
 
 from firebrick.backends import transfer
@@ -30,7 +31,8 @@ from firebrick.core.storage import OWNED, Absent, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.passes import eliminate_dead_code
-from firebrick.graph.trace import Check, Draws, Traced
+from firebrick.graph.trace import Check, Draws
+from firebrick.graph.traced import Traced
 from firebrick.ir import Graph
 
 _PATIENCE = 600.0
@@ -39,11 +41,10 @@ _PATIENCE = 600.0
 class Taken(Absent):
     """The data of storages while a program writes into their memory, and after it failed doing so."""
 
-    __slots__ = ("error", "finished", "name", "thread")
+    __slots__ = ("error", "name", "thread")
 
     def __init__(self, name: str) -> None:
         self.name, self.thread = name, get_ident()
-        self.finished: Event | None = None
         self.error: BaseException | None = None
 
     def shown(self) -> str:
@@ -51,13 +52,12 @@ class Taken(Absent):
 
     def why(self, tensor: Any = None) -> Exception | None:
         if self.error is None and tensor is not None and self.thread != get_ident():
-            deadline = Event()
             for _ in range(int(_PATIENCE / 0.001)):  # another thread's step: over in a moment
                 if tensor.storage.data is not self:
                     return None
                 if self.error is not None:
                     break
-                deadline.wait(0.001)
+                sleep(0.001)
         error = self.error
         return ExecutionError(
             f"{self.name} failed while it wrote into this tensor's memory, so its values are lost",
@@ -174,6 +174,12 @@ class Program:
                 f"{type(value).__name__} {value!r}",
                 "write the number as a float, 2.0 for 2, wherever it may become one",
             )
+        if isinstance(value, complex) and dtype.kind != "complex":
+            raise DTypeError(
+                f"{number.name} was a float when {self.name} was traced",
+                f"complex {value!r}",
+                "pass numbers whose power is real, or cast the tensor to a complex dtype and compute the power with fb.pow",
+            )
         return self._sent(host_scalar(value, dtype))
 
     def run(
@@ -199,16 +205,19 @@ class Program:
         return made
 
     def _rebind(self, handles: Sequence[Tensor], made: list[Storage]) -> None:
-        for place, handle, r, shape, dtype in self._changes:
-            t = handles[place] if handle is None else handle
-            t.storage = made[r]
-            if t.node is not None:
-                t.node = None
-            if t.leaf > 0:
-                t.leaf = -t.leaf
-            if t.dtype is not dtype or t.shape != shape:
-                t.shape, t.dtype = shape, dtype
-                hooks.version += 1
+        with hooks.rebinding:
+            for place, handle, r, shape, dtype in self._changes:
+                t = handles[place] if handle is None else handle
+                if hooks.tracing and hooks.elsewhere(t, made[r], dtype, shape, None, 0):
+                    continue
+                t.storage = made[r]
+                if t.node is not None:
+                    t.node = None
+                if t.leaf > 0:
+                    t.leaf = -t.leaf
+                if t.dtype is not dtype or t.shape != shape:
+                    t.shape, t.dtype = shape, dtype
+                    hooks.version += 1
 
     def _run(self, device: Device, storages: list[Any], writing: _Writing) -> list[Storage]:
         exe = self.executable()

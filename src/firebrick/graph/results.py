@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections import deque
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
+from functools import cached_property, partial
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+import numpy as np
 
 from firebrick.autodiff.gradients import Gradients
 from firebrick.core.errors import TraceError
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
+from firebrick.graph.arguments import refilled
+from firebrick.graph.plain import PLAIN
 from firebrick.graph.program import Program
 from firebrick.graph.trace import Trace
+from firebrick.graph.walk import slots_of
 
 
 class Results:
-    """How the results of a traced function are made again from the storages of a run."""
+    """How the results of a traced function are made again from the storages of a run.
 
-    def __init__(self, trace: Trace, handles: dict[int, int], known: Container[int]) -> None:
+    Args:
+        trace: The trace.
+        handles: Places of the call's tensors, by id.
+        known: Places, in a walk, of the objects that were there before the call, by id.
+    """
+
+    def __init__(self, trace: Trace, handles: dict[int, int], known: Mapping[int, int]) -> None:
         self.trace, self.handles, self.known = trace, handles, known
         self.values: list[int] = []
         self.tracked: dict[int, Tensor] = {}
         self._slots: dict[tuple[int, bool], int] = {}
         self._made: dict[int, int] = {}
         self._count = 0
+        self._around: list[int] = []  # ids of the containers and objects whose parts are looked at
 
     def slot(self, number: int, tracked: bool = False) -> int:
         found = self._slots.get((number, tracked))
@@ -63,23 +77,67 @@ class Results:
                     )
                 parts.append((at, self.recipe(g)))
             return "gradients", parts
-        if isinstance(v, (list, tuple)):
-            return "sequence", type(v), [self.recipe(i) for i in v]
+        if isinstance(v, PLAIN):
+            return "plain", v
+        if id(v) in self.known:
+            return "known", self.known[id(v)]
+        if id(v) in self._around:
+            raise self._refused(f"a {type(v).__name__} that holds itself", "return the parts")
+        self._around.append(id(v))
+        try:
+            return self._parts(v)
+        finally:
+            self._around.pop()
+
+    def _parts(self, v: Any) -> tuple[Any, ...]:
+        """The recipe of a container or an object."""
+        if isinstance(v, (list, tuple, set, frozenset, deque)):
+            return "sequence", _emptied(v), [self.recipe(i) for i in v]
         if isinstance(v, dict):
             return "dict", _emptied(v), [(k, self.recipe(i)) for k, i in v.items()]
+        if isinstance(v, (ModuleType, type)):
+            return "plain", v
+        if isinstance(v, (np.ndarray, np.generic, bytearray)) and not (isinstance(v, np.ndarray) and v.dtype.hasobject):
+            return "object", copy(v), []
+        if isinstance(v, MethodType) and id(v.__self__) in self.known:
+            return "bound", v.__func__, self.recipe(v.__self__)
+        if isinstance(v, (FunctionType, BuiltinFunctionType)) and _holds_nothing(v):
+            return "plain", v
         space = getattr(v, "__dict__", None)
-        if type(space) is dict and id(v) not in self.known and not isinstance(v, (FunctionType, ModuleType, type)):
-            return "object", copy(v), [(k, self.recipe(i)) for k, i in space.items()]
-        return "plain", v
+        held = attributes(v)
+        if (type(space) is dict or held) and not isinstance(v, (FunctionType, MethodType, partial)):
+            return "object", copy(v), [(k, self.recipe(i)) for k, i in held]
+        raise self._refused(
+            f"a {type(v).__name__}, which would be the same one at each call",
+            "return tensors, numbers and containers or objects of these; make the rest of them after the call",
+        )
+
+    def _refused(self, received: str, remedy: str) -> TraceError:
+        return TraceError(f"{self.trace.name} returns what a graph can make anew at each call", received, remedy)
 
 
-def _emptied(v: dict[Any, Any]) -> dict[Any, Any] | None:
-    """A dict of a class of its own without its items; None for a plain one."""
-    if type(v) is dict:
-        return None
+def _emptied(v: Any) -> Any:
+    """A container of a class of its own without its items; the class of a plain one, and of tuples."""
+    kind = type(v)
+    if kind in (list, tuple, set, frozenset, dict) or isinstance(v, (tuple, frozenset)):
+        return kind
     made = copy(v)
     made.clear()
     return made
+
+
+def _holds_nothing(v: FunctionType | BuiltinFunctionType) -> bool:
+    """Whether a function is all code: what it holds would be that of the call that was traced."""
+    if isinstance(v, BuiltinFunctionType):
+        return v.__self__ is None or isinstance(v.__self__, ModuleType)
+    return not (v.__closure__ or v.__defaults__ or v.__kwdefaults__)
+
+
+def attributes(v: Any) -> list[tuple[str, Any]]:
+    """What an object holds, in its ``__dict__`` and its slots."""
+    space = getattr(v, "__dict__", None)
+    slots = [n for base in type(v).__mro__ for n in slots_of(base) if not n.startswith("__") and hasattr(v, n)]
+    return [*(space.items() if type(space) is dict else ()), *((n, getattr(v, n)) for n in slots)]
 
 
 def shown(storage: Storage, program: Program, slot: int) -> Tensor:
@@ -104,18 +162,17 @@ def rebuild(recipe: tuple[Any, ...], made: Callable[[int], Tensor], call: Call, 
     if kind == "number":
         return recipe[1].value(call.numbers)
     if kind == "sequence":
-        parts = [rebuild(r, made, call, new) for r in recipe[2]]
-        return recipe[1](*parts) if hasattr(recipe[1], "_fields") else recipe[1](parts)
+        return refilled(recipe[1], [rebuild(r, made, call, new) for r in recipe[2]])
     if kind == "dict":
-        built = [(k, rebuild(r, made, call, new)) for k, r in recipe[2]]
-        if recipe[1] is None:
-            return dict(built)
-        again = copy(recipe[1])
-        again.update(built)
-        return again
+        return refilled(recipe[1], {k: rebuild(r, made, call, new) for k, r in recipe[2]})
+    if kind == "known":
+        return call.known[recipe[1]]
+    if kind == "bound":
+        return MethodType(recipe[1], rebuild(recipe[2], made, call, new))
     if kind == "object":
         again = copy(recipe[1])
-        again.__dict__.update([(k, rebuild(r, made, call, new)) for k, r in recipe[2]])
+        for name, r in recipe[2]:
+            object.__setattr__(again, name, rebuild(r, made, call, new))
         return again
     if kind == "gradients":
         return Gradients.of([(call.handles[at], rebuild(r, made, call, new)) for at, r in recipe[1]])
@@ -124,7 +181,13 @@ def rebuild(recipe: tuple[Any, ...], made: Callable[[int], Tensor], call: Call, 
 
 @dataclass
 class Call:
-    """The values of one call: its tensors in order, and its Python numbers."""
+    """The values of one call: its tensors in order, its Python numbers, and a way to the objects that it found."""
 
     handles: list[Tensor]
     numbers: list[Any]
+    find: Callable[[], list[Any]]
+
+    @cached_property
+    def known(self) -> list[Any]:
+        """The objects that were there before the call, by their places in a walk."""
+        return self.find()

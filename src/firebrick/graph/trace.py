@@ -32,10 +32,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, uint32
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import (
-    DataDependentError,
     DeviceMismatchError,
-    ExecutionError,
-    LeakedTracerError,
     StateChangedError,
     TraceError,
 )
@@ -44,8 +41,9 @@ from firebrick.core.op import Op
 from firebrick.core.storage import Absent, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
-from firebrick.graph.lines import method_called, user_line
+from firebrick.graph.lines import user_line
 from firebrick.graph.passes.common import key_of
+from firebrick.graph.traced import Traced
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops import OPS
 
@@ -53,81 +51,6 @@ current: ContextVar[Any] = ContextVar("firebrick_trace", default=None)
 _lock = RLock()
 _running: list[Trace] = []
 _SMALL = 4096  # bytes of a constant up to which equal ones are one
-_PATIENCE = 600.0  # seconds another thread's trace is waited for
-
-_ASKED = {
-    "__bool__": "if, while, and, or, not",
-    "__int__": "int()",
-    "__float__": "float()",
-    "__complex__": "complex()",
-    "__index__": "a size, an index or range()",
-    "item": "item()",
-    "tolist": "tolist()",
-    "numpy": "numpy()",
-    "__array__": "a NumPy function",
-    "__dlpack__": "another library",
-    "nonzero": "the shape of nonzero's result",
-    "unique_all": "the shape of unique's result",
-    "unique_values": "the shape of unique's result",
-    "unique_counts": "the shape of unique's result",
-    "unique_inverse": "the shape of unique's result",
-    "masked_select": "the shape of a selection by a mask",
-    "getitem": "the shape of a selection by a mask",
-    "repeat": "the shape of repeat's result",
-}
-
-
-class Traced(Absent):
-    """The data of a storage inside a trace: value ``number`` of it, made at a line of the user's program."""
-
-    __slots__ = ("line", "number", "trace")
-
-    def __init__(self, trace: Trace, number: int, line: str) -> None:
-        self.trace, self.number, self.line = trace, number, line
-
-    def shown(self) -> str:
-        return f"<value {self.number} of {self.trace.name}>"
-
-    def why(self, tensor: Any = None) -> Exception | None:
-        trace = self.trace
-        if trace.running and trace.within():
-            return _needs_value(tensor)
-        if trace.running and trace.thread != get_ident() and tensor is not None:
-            if not trace.finished.wait(_PATIENCE):
-                return ExecutionError(
-                    f"a trace of {trace.name} must end before its tensors are used elsewhere",
-                    f"it has run for {_PATIENCE:.0f} s",
-                    "see that the traced function waits for nothing",
-                )
-            if tensor.storage.data is not self:
-                return None
-        if tensor is not None and tensor.storage.data is not self:  # the trace has just ended
-            return None
-        return LeakedTracerError(
-            f"a tensor made while {trace.name} was traced is used outside of it, where it has no value",
-            f"made at {self.line}, used at {user_line()}",
-            f"return it from {trace.name}, instead of keeping it in a list, an attribute or a global",
-        )
-
-
-def _needs_value(tensor: Any) -> Exception:
-    asked = method_called(_ASKED) or "reading it"
-    shown = "a tensor" if tensor is None else f"{tensor.aval}" + (f" ({tensor.label})" if tensor.label else "")
-    if asked.startswith("the shape"):
-        remedy = (
-            "pass size= where the function takes it, use fb.where with a mask in place of a selection, or do it outside jit"
-        )
-    elif asked.startswith(("a size", "int")):
-        remedy = "pass the number as a Python int named in static_argnames, or use fb.scan or fb.while_loop for a loop"
-    elif asked.startswith("if"):
-        remedy = "use fb.where or fb.cond for a branch, fb.while_loop for a loop, or a static argument (static_argnames=…)"
-    else:
-        remedy = "return the tensor and read it after the call, or do this part outside jit"
-    return DataDependentError(
-        f"{asked} needs the value of a tensor while the graph is made, when there are no values yet",
-        f"{shown} at {user_line()}",
-        remedy,
-    )
 
 
 @dataclass
@@ -189,6 +112,7 @@ class Trace:
         self.checks: list[Check] = []
         self.region = 0
         self.regions = 0
+        self.refused: Exception | None = None  # what asked for a value, which the function may catch
         self.set_at: dict[str, str] = {}  # the line where an attribute of this name was set
         self.flows: list[tuple[bool, ...]] = []  # for each node: which operands were tracked
         self.leaves: list[Any] = []  # tape nodes of the call's tracked tensors
@@ -303,9 +227,10 @@ class Trace:
         aval = t.aval
         number = self.source(aval, "leaf", len(self.handles), name)
         self.handles.append(t)
-        self._known[id(t)] = (t, _saved(t))
-        t.storage = Storage(Traced(self, number, name), t.device._memory, 0)
-        t.node, t.slot = None, 0
+        with hooks.rebinding:
+            self._known[id(t)] = (t, _saved(t))
+            t.storage = Storage(Traced(self, number, name), t.device._memory, 0)
+            t.node, t.slot = None, 0
         if tracked:
             self.leaves.append(make_leaf(t))
 
@@ -414,8 +339,15 @@ class Trace:
             self.draws[id(generator)].next = place
 
     def check(self, ok: Tensor, error: Callable[[], Exception]) -> None:
-        """A bool 0-d value that each run looks at: where it is False, the run raises."""
-        self.checks.append(Check(self.number(ok), error))
+        """A bool 0-d value that each run looks at: where it is False, the run raises, and names the line that asks for it."""
+        line = user_line()
+
+        def located() -> Exception:
+            raised = error()
+            raised.add_note(f"in a compiled program, at {line}")
+            return raised
+
+        self.checks.append(Check(self.number(ok), located))
 
     # operations
 
@@ -449,24 +381,34 @@ class Trace:
 
     # the end
 
-    def changed(self) -> list[tuple[Tensor, int | None, Aval]]:
-        """The handles of the call that show another value now: handle, the value's number, its aval."""
+    def changed(self) -> list[tuple[Tensor, int]]:
+        """The handles of the call that show another value now, with the value's number."""
+        before = {id(self.handles[s.payload]): s.number for s in self.sources if s.kind == "leaf"}
         out = []
         for t, _ in self._known.values():
-            data = t.storage.data
             if t.node is not None and t.node not in self.leaves:
                 raise StateChangedError(
                     f"{self.name} leaves a tensor of the call tracked",
                     f"{t.label or t.aval}",
                     "take gradients with fb.value_and_grad inside the function, or x.require_grad() outside of it",
                 )
-            out.append((t, self.number(t) if type(data) is Traced else None, t.aval))
+            number = self.number(t)
+            if number != before.get(id(t)):
+                out.append((t, number))
         return out
 
     def restore(self) -> None:
         """Let every handle show again what it showed before."""
-        for t, saved in self._known.values():
-            t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf, t.label = saved
+        with hooks.rebinding:
+            for t, saved in self._known.values():
+                t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf, t.label = saved
+            self._known.clear()
+
+    def later(self, t: Tensor, storage: Any, dtype: DType, shape: tuple[int, ...], node: Any, slot: int) -> None:
+        """Let a handle of the call show this after the trace: what another thread has computed for it meanwhile."""
+        _, (_, _, _, device, _, _, leaf, label) = self._known[id(t)]
+        self._known[id(t)] = (t, (storage, dtype, shape, device, node, slot, -abs(leaf), label))
+        hooks.version += 1
 
     def graph(self, outputs: list[int], end: int | None = None) -> Graph:
         """The program from the inputs to these values, of the first ``end`` nodes."""
@@ -488,9 +430,9 @@ def _saved(t: Tensor) -> tuple[Any, ...]:
 
 
 @contextmanager
-def tracing(name: str, nested: bool = False) -> Iterator[Trace]:
+def tracing(name: str) -> Iterator[Trace]:
     """Trace in this context for a ``with`` block; handles are restored at its end."""
-    with running(Trace(name, current.get() if nested else None)) as trace:
+    with running(Trace(name)) as trace:
         yield trace
 
 
@@ -567,6 +509,14 @@ def _capture(t: Tensor) -> None:
         check_present((t,))
 
 
+def _elsewhere(t: Tensor, storage: Any, dtype: DType, shape: tuple[int, ...], node: Any, slot: int) -> bool:
+    data = t.storage.data
+    if type(data) is not Traced or data.trace.thread == get_ident() or id(t) not in data.trace.root._known:
+        return False
+    data.trace.root.later(t, storage, dtype, shape, node, slot)
+    return True
+
+
 def new_state(make: Callable[[], Tensor]) -> Tensor:
     """A tensor that is to outlive the call, such as a moment of an optimizer: made at once, also inside a trace."""
     trace = current.get()
@@ -581,7 +531,7 @@ def new_state(make: Callable[[], Tensor]) -> Tensor:
 def _after_fork() -> None:
     """A child process goes on without the traces that ran in its parent's other threads."""
     global _lock
-    _lock = RLock()
+    _lock, hooks.rebinding = RLock(), RLock()
     for trace in _running[::-1]:
         trace.restore()
         trace.running = False
@@ -596,4 +546,5 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 hooks.capture = _capture
+hooks.elsewhere = _elsewhere
 hooks.trace = current.get

@@ -11,104 +11,44 @@ Objects of classes with ``versioned = True`` (modules, optimizers) promise that 
 
 from __future__ import annotations
 
-import dis
-import enum
+import os
 import random
 import sys
 from array import array
-from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from functools import lru_cache, partial
+from operator import attrgetter, methodcaller
 from threading import local
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any
-from weakref import ref
+from weakref import CallableProxyType, ProxyType, WeakValueDictionary, ref
 
 import numpy as np
 
-from firebrick.core.device import Device
-from firebrick.core.dtypes import DType
 from firebrick.core.errors import TraceError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
+from firebrick.graph.plain import LIBRARIES, OPEN, PLAIN, Same, of_library, plain_key
+from firebrick.graph.reads import BY_VALUE, reads_of
+from firebrick.graph.streams import rewound, ways
 
-SCALARS = (bool, int, float, complex, str, bytes, type(None))
-PLAIN = (*SCALARS, enum.Enum, DType, Device, range, slice)
-_LIBRARIES = frozenset({
-    "firebrick", "numpy", "torch", "jax", "optree", "ml_dtypes", "scipy", "safetensors", "rich", "click", "pytest", "_pytest",
-    "hypothesis", "opt_einsum", "matplotlib", "PIL",
-}) | frozenset(sys.stdlib_module_names) - {"__main__", "test"}  # fmt: skip
-_OPEN = frozenset({
-    "firebrick", "types", "collections", "functools", "argparse", "_thread", "configparser", "dataclasses",
-})  # fmt: skip  # libraries whose objects hold what a user put there
 _BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
 _ABSENT = object()
-_BY_VALUE = frozenset({
-    "getattr", "hasattr", "setattr", "vars", "dir", "eval", "exec", "__dict__", "__getattribute__", "attrgetter",
-    "methodcaller", "copy", "deepcopy",
-})  # fmt: skip  # code that names one of these may read attributes of any name
+_VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _MAKING = frozenset({"__init__", "__new__", "__post_init__"})  # not called again on an object that is there
-
-
-class Same:
-    """An object in a key, equal to itself only."""
-
-    __slots__ = ("of",)
-
-    def __init__(self, of: Any) -> None:
-        self.of = of
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.of is self.of
-
-    def __hash__(self) -> int:
-        return id(self.of)
-
-    def __repr__(self) -> str:
-        return f"{type(self.of).__name__} object"
-
-
-def of_library(name: str | None) -> bool:
-    """Whether a Python module belongs to a library that reads nothing of the user's."""
-    return (name or "").partition(".")[0] in _LIBRARIES
-
-
-def plain_key(v: Any) -> Any:
-    """A plain value for a key: floats by their bits, types kept apart."""
-    kind = type(v)
-    if kind is float:
-        return float, v.hex()
-    if kind is complex:
-        return complex, v.real.hex(), v.imag.hex()
-    if kind is slice:
-        return slice, v.start, v.stop, v.step
-    return kind, v
-
-
-@dataclass(frozen=True)
-class _Reads:
-    """What code names: globals, attributes, and modules that it imports as it runs."""
-
-    globals: tuple[str, ...]
-    attributes: frozenset[str]
-    imports: tuple[str, ...]
-
-
-@lru_cache(maxsize=4096)
-def _reads(code: CodeType) -> _Reads:
-    names: dict[str, None] = {}
-    attributes, imports = set(), []
-    for i in dis.get_instructions(code):
-        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"):
-            names[i.argval] = None
-        elif i.opname == "IMPORT_NAME":
-            imports.append(i.argval)
-        elif isinstance(i.argval, str) and ("ATTR" in i.opname or i.opname in ("LOAD_METHOD", "IMPORT_FROM")):
-            attributes.add(i.argval)
-    return _Reads(tuple(names), frozenset(attributes), tuple(imports))
 
 
 class Walk:
@@ -121,6 +61,8 @@ class Walk:
         number: The key's, among those of one function.
         entries: The key's parts by path, for explanations.
         big: Host arrays too large to be part of a graph, with their paths.
+        found: The objects visited, in an order that is the same for equal keys; none after ``let_go``.
+        ends: How many were found after each root.
     """
 
     def __init__(self, roots: list[tuple[str, Any]]) -> None:
@@ -132,6 +74,7 @@ class Walk:
             self._begin()
             for path, root in roots:
                 self._visit(path, root)
+                self.ends.append(len(self.found))
             if len(self._names) + self._all == known or not self._by_name:
                 break
         self.key = tuple(self.entries)
@@ -149,7 +92,8 @@ class Walk:
         self.big: list[tuple[str, np.ndarray[Any, Any]]] = []
         self._by_name = False  # whether attributes were chosen by the names that code reads
         self._seen: dict[int, str] = {}
-        self._held: list[Any] = []  # so that no id is used twice during the walk
+        self.found: list[Any] = []  # held so that no id is used twice during the walk
+        self.ends: list[int] = []
         self._slots: list[tuple[Any, Any, Any]] = []  # namespaces, names in them, and what these show
         self._cells: list[tuple[CellType, Any]] = []
         self._lists: list[tuple[Any, tuple[int, ...]]] = []  # containers, with the identities of their items or keys
@@ -164,7 +108,7 @@ class Walk:
     def let_go(self, gone: Callable[[Any], None]) -> None:
         """Keep nothing alive that an argument holds: ``gone`` is called when one of the arguments is."""
         self._seen.clear()
-        for held in (self._held, self._fields, self._objects, self._classes):
+        for held in (self.found, self._fields, self._objects, self._classes):
             held.clear()
         self._arguments = [_weakly(v, gone) for _, v in self.roots[1:]]
         del self.roots[1:]
@@ -175,11 +119,6 @@ class Walk:
             if known() is not v:
                 return False
         return True
-
-    @property
-    def visited(self) -> Container[int]:
-        """The ids of the objects that it found, while the arguments live."""
-        return self._seen.keys()
 
     # is it still so?
 
@@ -220,7 +159,7 @@ class Walk:
             self._add(path, "same", first)
             return True
         self._seen[id(v)] = path
-        self._held.append(v)
+        self.found.append(v)
         return False
 
     def _visit(self, path: str, v: Any) -> None:
@@ -228,10 +167,14 @@ class Walk:
             if not self._again(path, v):
                 self._add(path, "tensor", type(v), v.dtype, v.shape, v.device, getattr(v, "frozen", None))
                 self.leaves.append((path, v))
+        elif type(v) is Weak:
+            self._add(path, "number", v.kind)
         elif isinstance(v, PLAIN):
             self._add(path, plain_key(v))
+            self._beside(path, v)
         elif isinstance(v, np.ndarray):
             self._array(path, v)
+            self._beside(path, v)
         elif isinstance(v, np.generic):
             self._add(path, type(v), v.tobytes())
         elif isinstance(v, (list, tuple, deque)):
@@ -242,7 +185,8 @@ class Walk:
                     self._lists.append((v, tuple(map(id, v))))
                 for i, item in enumerate(v):
                     self._visit(f"{path}[{i}]", item)
-        elif isinstance(v, dict):
+                self._beside(path, v)
+        elif isinstance(v, (dict, MappingProxyType)):
             if not self._again(path, v):
                 self._add(path, type(v), len(v))
                 self._lists.append((v, tuple(map(id, v))))
@@ -252,12 +196,16 @@ class Walk:
                         self._visit(f"key {i} of {path}", k)
                         k = i
                     self._visit(f"{path}[{k!r}]", item)
+                self._beside(path, v)
+        elif isinstance(v, _VIEWS):
+            self._visit(path, v.mapping)
         elif isinstance(v, (set, frozenset)):
             if not self._again(path, v):
                 self._add(path, type(v), len(v))
                 self._lists.append((v, tuple(map(id, v))))
                 for i, item in enumerate(sorted(v, key=_place)):
                     self._visit(f"item {i} of {path}", item)
+                self._beside(path, v)
         elif isinstance(v, FunctionType):
             self._function(path, v)
         elif isinstance(v, MethodType):
@@ -277,8 +225,9 @@ class Walk:
             self._class(path, v)
         elif isinstance(v, ModuleType):
             self._namespace(path, v)
-        elif isinstance(v, BuiltinFunctionType):
+        elif isinstance(v, (BuiltinFunctionType, MethodWrapperType)):
             owner = v.__self__
+            self._all = self._all or v.__name__ in BY_VALUE
             self._add(path, v.__name__, Same(v if owner is None or isinstance(owner, ModuleType) else type(owner)))
             if owner is not None and not isinstance(owner, (ModuleType, type)):
                 self._visit(f"{path}.__self__", owner)
@@ -286,23 +235,45 @@ class Walk:
             self._value(path, v)
         elif isinstance(v, ContextVar):
             self._value(path, partial(v.get, None))
-        elif isinstance(v, (bytearray, array, memoryview)):
+        elif isinstance(v, WeakValueDictionary):
+            self._visit(path, vars(v)["data"])
+        elif isinstance(v, type(os.environ)):
+            self._add(path, "environment", hash(tuple(v.items())))
+            self._values.append((_never, None))
+        elif type(v) in (ProxyType, CallableProxyType):
+            self._visit(path, v.__repr__.__self__)
+        elif isinstance(v, (bytearray, array, memoryview)) or type(v).__module__ in ("_ctypes", "ctypes"):
             self._array(path, np.asarray(v))
+        elif isinstance(v, (attrgetter, methodcaller)):
+            self._all = True
+            self._visit(path, v.__reduce__()[1])
         elif isinstance(v, Iterator) and type(v).__module__ in ("builtins", "itertools"):
             raise TraceError(
                 "a function under jit takes no items from an iterator, which would happen while it is traced only",
                 f"{path}: {type(v).__name__}",
                 "take the item before the call and pass it in, or keep a list",
             )
-        elif type(v).__module__.partition(".")[0] == "torch" and hasattr(v, "_version"):
-            self._add(path, "object", Same(v), v._version)
+        elif type(v).__module__.partition(".")[0] == "torch" and hasattr(v, "data_ptr"):
+            self._array(path, v.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy())
             self._values.append((_reader(v, "_version"), v._version))
         elif isinstance(v, (np.random.Generator, np.random.RandomState, random.Random)):
-            self._add(path, "stream", type(v), repr(_ways(v)[0]()))
+            self._add(path, "stream", type(v), repr(ways(v)[0]()))
             self._values.append((_never, None))
             self._streams.append(v)
         else:
             self._object(path, v)
+
+    def _beside(self, path: str, v: Any) -> None:
+        """What a plain value or a container has of its own when its class is a user's."""
+        kind = type(v)
+        if kind is defaultdict:
+            self._value(f"{path}.default_factory", _reader(v, "default_factory"))
+        if of_library(kind.__module__) or (isinstance(v, PLAIN) and self._again(path, v)):
+            return
+        self._members(path, kind, making=False)
+        space = _space(v)
+        if space:
+            self._visit(f"{path}.__dict__", space)
 
     def _array(self, path: str, v: np.ndarray[Any, Any]) -> None:
         if self._again(path, v):
@@ -351,10 +322,10 @@ class Walk:
             self._globals(v.__code__, v.__globals__)
 
     def _globals(self, code: CodeType, space: dict[str, Any]) -> None:
-        reads = _reads(code)
+        reads = reads_of(code)
         self._names |= reads.attributes
-        self._all = self._all or not _BY_VALUE.isdisjoint(reads.globals) or not _BY_VALUE.isdisjoint(reads.attributes)
-        for name in reads.globals:
+        self._all = self._all or not BY_VALUE.isdisjoint(reads.globals) or not BY_VALUE.isdisjoint(reads.attributes)
+        for name in [n for n in space if not n.startswith("__")] if reads.any_global else reads.globals:
             held = space.get(name, _ABSENT)
             self._slots.append((space, name, held))
             if held is not _ABSENT:
@@ -389,9 +360,12 @@ class Walk:
         self._add(path, Same(v))
         if not of_library(v.__module__):
             self._members(path, v)
+            if not of_library(type(v).__module__):
+                self._members(f"type of {path}", type(v))
 
     def _members(self, path: str, kind: type, making: bool = True) -> None:
         """The functions of a user's class, and those of its attributes that code may read."""
+        self._values.append((_reader(kind, "__mro__"), kind.__mro__))
         for base in kind.__mro__:
             if base is object or of_library(base.__module__):
                 continue
@@ -419,12 +393,15 @@ class Walk:
         if self._again(path, v):
             return
         self._add(path, Same(v))
+        if v is os and not self._names.isdisjoint(("environ", "getenv")):
+            self._visit("os.environ", os.environ)
         if of_library(v.__name__):
+            self._by_name |= v is os
             return
         self._by_name = True
         space = vars(v)
-        for name in sorted(self._names):
-            if not name.startswith("__"):
+        for name in sorted({*self._names, "__getattr__"}):
+            if not name.startswith("__") or name == "__getattr__":
                 held = space.get(name, _ABSENT)
                 self._slots.append((space, name, held))
                 if held is not _ABSENT:
@@ -434,9 +411,6 @@ class Walk:
         if self._again(path, v):
             return
         kind = type(v)
-        if isinstance(v, Weak):
-            self._add(path, "number", v.kind)
-            return
         if getattr(kind, "__jit_leaf__", False):
             self._add(path, "generator", hooks.methods["find_generator"](v) is not None)
             self.generators.append((path, v))
@@ -448,13 +422,14 @@ class Walk:
         space = _space(v)
         if space and "__wrapped__" in space:
             self._visit(path, space["__wrapped__"])
-        slots = [n for base in kind.__mro__ for n in _slots_of(base) if not n.startswith("__")]
+        slots = [n for base in kind.__mro__ for n in slots_of(base) if not n.startswith("__")]
         if space is None and not slots:
             self._add(path, "object", Same(v))
             return
         versioned = getattr(kind, "versioned", False)
         root = kind.__module__.partition(".")[0]
-        if root in _LIBRARIES and root not in _OPEN:  # locks, loggers, files, other libraries' objects
+        whole = root in OPEN or (space is not None and "_parameters" in space)  # also modules of torch
+        if root in LIBRARIES and not whole:  # locks, loggers, files, other libraries' objects
             self._add(path, "object", Same(v))
             return
         self._add(path, "object", kind)
@@ -467,6 +442,7 @@ class Walk:
             self._objects.append(v)
             if not versioned:
                 self._lists.append((space, tuple(map(id, space))))
+                self._values.append((_reader(v, "__class__"), v.__class__))
             seen = {**_defaults(kind), **space} if versioned else space  # type: ignore[arg-type]  # mypy sees no hash of a type
             for name, item in list(seen.items()):
                 if (chosen or name in self._names) and name not in unwatched and not name.startswith("__"):
@@ -492,8 +468,8 @@ class Walk:
         cells = list(self._cells)
         fields = list(self._fields)
         arrays = [(v, v.copy()) for v, _ in self._arrays if v.flags.writeable]
-        draws = [_draws(random.getstate, random.setstate), _draws(np.random.get_state, np.random.set_state)]
-        draws += [_draws(*_ways(v)) for v in self._streams]
+        draws = [rewound(random.getstate, random.setstate), rewound(np.random.get_state, np.random.set_state)]
+        draws += [rewound(*ways(v)) for v in self._streams]
         frozen: list[tuple[Any, bool]] = [(t, t.frozen) for _, t in self.leaves if hasattr(t, "frozen")]
 
         def back() -> None:
@@ -537,27 +513,6 @@ class Walk:
             hooks.version += 1
 
         return back
-
-
-def foreign_numbers() -> tuple[Any, ...]:
-    """Where the generators stand that Python and NumPy have for the whole process."""
-    kind, words, *rest = np.random.get_state()  # noqa: NPY002 - it is what a user's code may draw from
-    return random.getstate(), (kind, np.asarray(words).tobytes(), *rest)
-
-
-def _draws(get: Callable[[], Any], put: Callable[[Any], None]) -> Callable[[], None]:
-    then = get()
-    return lambda: put(then)
-
-
-def _ways(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """How the place of a generator of NumPy or of Python is read and set."""
-    if isinstance(generator, random.Random):
-        return generator.getstate, generator.setstate
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state, generator.set_state
-    bits: Any = generator.bit_generator
-    return (lambda: bits.state), (lambda then: setattr(bits, "state", then))
 
 
 def _never() -> Any:
@@ -609,6 +564,7 @@ def _reader(v: Any, name: str) -> Callable[[], Any]:
     return lambda: getattr(held(), name, _ABSENT)
 
 
-def _slots_of(base: type) -> tuple[str, ...]:
+def slots_of(base: type) -> tuple[str, ...]:
+    """The names of a class's own ``__slots__``."""
     names = base.__dict__.get("__slots__", ())
     return (names,) if isinstance(names, str) else tuple(names)

@@ -24,7 +24,8 @@ from firebrick.core.weak import Weak
 from firebrick.graph.control.detach import DETACH
 from firebrick.graph.lines import user_line
 from firebrick.graph.passes.dead import eliminate_dead_code
-from firebrick.graph.trace import Draws, Source, Trace, Traced, current, running
+from firebrick.graph.trace import Draws, Source, Trace, current, running
+from firebrick.graph.traced import Traced
 from firebrick.ir import CONSTANT, Graph, Node
 
 _ORDER = {"outer": 0, "carry": 1, "x": 2, "key": 3}  # of a graph's inputs

@@ -1,0 +1,52 @@
+"""What a function's code names, and so what of the world around it the function may read."""
+
+from __future__ import annotations
+
+import dis
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+
+BY_VALUE = frozenset({
+    "getattr", "hasattr", "setattr", "vars", "dir", "eval", "exec", "__dict__", "__getattribute__", "attrgetter",
+    "methodcaller", "copy", "deepcopy",
+})  # fmt: skip  # code that names one of these may read attributes of any name
+_ALL_GLOBALS = frozenset({"globals", "eval", "exec", "__globals__"})
+_MODULES_BY_NAME = frozenset({"import_module", "__import__", "modules"})
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What code names.
+
+    Attributes:
+        globals: Global names.
+        attributes: Names of attributes.
+        imports: Python modules that it imports, or may import, as it runs.
+        any_global: Whether it may read globals of any name.
+    """
+
+    globals: tuple[str, ...]
+    attributes: frozenset[str]
+    imports: tuple[str, ...]
+    any_global: bool
+
+
+@lru_cache(maxsize=4096)
+def reads_of(code: CodeType) -> Reads:
+    """What the code of a function names, without the functions inside it."""
+    names: dict[str, None] = {}
+    attributes, imports = set(), []
+    for i in dis.get_instructions(code):
+        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"):
+            names[i.argval] = None
+        elif i.opname == "IMPORT_NAME":
+            imports.append(i.argval)
+        elif i.opname == "MATCH_CLASS":
+            attributes.add("__dict__")  # it reads those that the pattern or the class names
+        elif isinstance(i.argval, str) and ("ATTR" in i.opname or i.opname in ("LOAD_METHOD", "IMPORT_FROM")):
+            attributes.add(i.argval)
+    named = attributes | names.keys()
+    if named & _MODULES_BY_NAME:
+        imports += [c for c in code.co_consts if isinstance(c, str)]
+    return Reads(tuple(names), frozenset(attributes), tuple(imports), not named.isdisjoint(_ALL_GLOBALS))

@@ -1,0 +1,30 @@
+"""Random numbers that are not Firebrick's own: where the generators of Python and of NumPy stand, and how they are put back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def foreign_numbers() -> tuple[Any, ...]:
+    """Where the generators stand that Python and NumPy have for the whole process."""
+    kind, words, *rest = np.random.get_state()  # noqa: NPY002 - it is what a user's code may draw from
+    return random.getstate(), (kind, np.asarray(words).tobytes(), *rest)
+
+
+def rewound(get: Callable[[], Any], put: Callable[[Any], None]) -> Callable[[], None]:
+    then = get()
+    return lambda: put(then)
+
+
+def ways(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """How the place of a generator of NumPy or of Python is read and set."""
+    if isinstance(generator, random.Random):
+        return generator.getstate, generator.setstate
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state, generator.set_state
+    bits: Any = generator.bit_generator
+    return (lambda: bits.state), (lambda then: setattr(bits, "state", then))

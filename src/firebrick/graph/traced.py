@@ -1,0 +1,90 @@
+"""``Traced``: what a storage holds inside a trace, and the errors for asking it for a value."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from firebrick.core.errors import DataDependentError, ExecutionError, LeakedTracerError
+from firebrick.core.storage import Absent
+from firebrick.graph.lines import method_called, user_line
+
+if TYPE_CHECKING:
+    from firebrick.graph.trace import Trace
+
+_PATIENCE = 600.0  # seconds another thread's trace is waited for
+
+_ASKED = {
+    "__bool__": "if, while, and, or, not",
+    "__int__": "int()",
+    "__float__": "float()",
+    "__complex__": "complex()",
+    "__index__": "a size, an index or range()",
+    "item": "item()",
+    "tolist": "tolist()",
+    "numpy": "numpy()",
+    "__array__": "a NumPy function",
+    "__dlpack__": "another library",
+    "nonzero": "the shape of nonzero's result",
+    "unique_all": "the shape of unique's result",
+    "unique_values": "the shape of unique's result",
+    "unique_counts": "the shape of unique's result",
+    "unique_inverse": "the shape of unique's result",
+    "masked_select": "the shape of a selection by a mask",
+    "getitem": "the shape of a selection by a mask",
+    "repeat": "the shape of repeat's result",
+}
+
+
+class Traced(Absent):
+    """The data of a storage inside a trace: value ``number`` of it, made at a line of the user's program."""
+
+    __slots__ = ("line", "number", "trace")
+
+    def __init__(self, trace: Trace, number: int, line: str) -> None:
+        self.trace, self.number, self.line = trace, number, line
+
+    def shown(self) -> str:
+        return f"<value {self.number} of {self.trace.name}>"
+
+    def why(self, tensor: Any = None) -> Exception | None:
+        trace = self.trace
+        if trace.running and trace.within():
+            trace.root.refused = _needs_value(tensor)
+            return trace.root.refused
+        if trace.running and trace.thread != get_ident() and tensor is not None:
+            if not trace.finished.wait(_PATIENCE):
+                return ExecutionError(
+                    f"a trace of {trace.name} must end before its tensors are used elsewhere",
+                    f"it has run for {_PATIENCE:.0f} s",
+                    "see that the traced function waits for nothing",
+                )
+            if tensor.storage.data is not self:
+                return None
+        if tensor is not None and tensor.storage.data is not self:  # the trace has just ended
+            return None
+        return LeakedTracerError(
+            f"a tensor made while {trace.name} was traced is used outside of it, where it has no value",
+            f"made at {self.line}, used at {user_line()}",
+            f"return it from {trace.name}, instead of keeping it in a list, an attribute or a global",
+        )
+
+
+def _needs_value(tensor: Any) -> Exception:
+    asked = method_called(_ASKED) or "reading it"
+    shown = "a tensor" if tensor is None else f"{tensor.aval}" + (f" ({tensor.label})" if tensor.label else "")
+    if asked.startswith("the shape"):
+        remedy = (
+            "pass size= where the function takes it, use fb.where with a mask in place of a selection, or do it outside jit"
+        )
+    elif asked.startswith(("a size", "int")):
+        remedy = "pass the number as a Python int named in static_argnames, or use fb.scan or fb.while_loop for a loop"
+    elif asked.startswith("if"):
+        remedy = "use fb.where or fb.cond for a branch, fb.while_loop for a loop, or a static argument (static_argnames=…)"
+    else:
+        remedy = "return the tensor and read it after the call, or do this part outside jit"
+    return DataDependentError(
+        f"{asked} needs the value of a tensor while the graph is made, when there are no values yet",
+        f"{shown} at {user_line()}",
+        remedy,
+    )
