@@ -35,7 +35,7 @@ F = fb.float32
 @pytest.fixture
 def every(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels for single nodes of any size."""
-    monkeypatch.setattr(fuse_module, "ALONE", 0)
+    monkeypatch.setattr(fuse_module, "ONE", 0)
     monkeypatch.setattr(fuse_module, "TWO", 0)
     monkeypatch.setattr(fuse_module, "THREE", 0)
     monkeypatch.setattr(fuse_module, "REDUCED", 0)

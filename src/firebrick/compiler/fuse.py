@@ -22,11 +22,11 @@ from firebrick.ir import CONSTANT, Graph, Node
 Can = Callable[[Node, tuple[Aval, ...]], str]
 """How an engine can compute a node in a kernel, one of ``KINDS``; else why not."""
 
-MAP, ROWS, COLUMNS, CONTRACT = KINDS = "map", "rows", "columns", "contract"
+MAP, ROWS, COLUMNS, CONTRACT, ALONE = KINDS = "map", "rows", "columns", "contract", "alone"
 
 MOST = 200
 """Nodes of a group at most: a kernel's code grows with them, and its values have to find room in registers."""
-ALONE, TWO, THREE = 1 << 15, 1 << 12, 1
+ONE, TWO, THREE = 1 << 15, 1 << 12, 1
 """From so many elements on a group of one, two, or more nodes has a kernel; below, its call costs more than it saves."""
 REDUCED = 1 << 9
 """The same for groups with reductions."""
@@ -102,7 +102,7 @@ class _Groups:
         made = [self.unit_of[self.made_by[v]] for v in n.inputs if v in self.made_by]
         for u in made:
             unit.above |= self.units[u].above | 1 << u
-        if n.op.fusion not in ("map", "row", "contract") or n.op.control is not None or self.free[k]:
+        if n.op.control is not None or self.free[k]:
             return
         kind = can(n, operands)
         if kind not in KINDS:
@@ -162,12 +162,12 @@ def _fit(a: _Unit, b: _Unit) -> bool:
 def _pays(unit: _Unit) -> bool:
     """Whether a kernel is quicker than the engine's own operations one by one."""
     assert unit.shape is not None
-    if unit.kind == CONTRACT:
+    if unit.kind in (CONTRACT, ALONE):
         return True
     if unit.kind != MAP:
         return prod(unit.shape) >= REDUCED
     size = prod(unit.shape)
-    return size >= (ALONE, TWO, THREE)[min(len(unit.members), 3) - 1]
+    return size >= (ONE, TWO, THREE)[min(len(unit.members), 3) - 1]
 
 
 def _rewritten(graph: Graph, groups: _Groups) -> Graph:
@@ -226,11 +226,9 @@ class _Body:
         inside = {v for k in members for v in graph.nodes[k].results}
         self.taken: list[Node] = []  # views and numbers that are taken in, operands first
         self.seen: set[int] = set()
-        self.alone = groups.units[groups.unit_of[members[0]]].kind in (
-            COLUMNS,
-            CONTRACT,
-        )  # what reads arrays as they are, but for a product, which packs them anyway
-        self.product = graph.nodes[members[0]].op.name == "matmul"
+        kind = groups.units[groups.unit_of[members[0]]].kind
+        self.alone = kind in (COLUMNS, ALONE)  # what reads arrays as they are
+        self.product = kind == CONTRACT  # which packs them anyway
         self.inputs: list[int] = []
         for k in members:
             for v in graph.nodes[k].inputs:

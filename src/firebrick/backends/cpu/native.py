@@ -16,7 +16,8 @@ from firebrick.compiler.kernel import ROWS
 from firebrick.compiler.llvm.addresses import AddressTable
 from firebrick.compiler.llvm.arena import ALIGNMENT, ArenaPool, aligned
 from firebrick.compiler.llvm.host import Module, compile_many
-from firebrick.compiler.llvm.lower import Lowered, lower
+from firebrick.compiler.llvm.lower import lower
+from firebrick.compiler.llvm.lowered import Lowered
 from firebrick.compiler.llvm.segment import Segment
 from firebrick.compiler.llvm.target import Target
 from firebrick.core.aval import Aval

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from math import prod
 
 from firebrick.compiler.llvm.contract import Contraction, Convolution, forward, input_gradient, weight_gradient
+from firebrick.compiler.llvm.lowered import Lowered, contracted
 from firebrick.compiler.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.ir import Node
@@ -15,7 +16,7 @@ OPS = ("conv", "conv_input", "conv_weight")
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
-def refused(operands: Sequence[Aval]) -> str:
+def refused(n: Node, operands: Sequence[Aval]) -> str:
     """Why a convolution of these operands has no kernels; empty if it has."""
     if operands[0].dtype.name not in _DTYPES:
         return f"no contractions of {operands[0].dtype.name}"
@@ -40,3 +41,8 @@ def contractions(n: Node, operands: Sequence[Aval], target: Target) -> list[tupl
     if n.op.name == "conv_input":
         return [(c, (1, 0)) for c in input_gradient(g, target, name)]
     return [(weight_gradient(g, target, name), (1, 0))]
+
+
+def lowered(n: Node, operands: Sequence[Aval], target: Target) -> Lowered:
+    """The kernels of a node."""
+    return contracted(contractions(n, operands, target), 2)

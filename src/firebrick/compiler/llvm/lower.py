@@ -7,21 +7,19 @@ its code, so that equal bodies are one kernel, whatever plan they are part of.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
 from math import prod
 from typing import Any
 
-from firebrick.compiler.fuse import COLUMNS, CONTRACT, MAP, ROWS
-from firebrick.compiler.llvm import convolutions, products
+from firebrick.compiler.fuse import ALONE, COLUMNS, CONTRACT, MAP, ROWS
+from firebrick.compiler.llvm import products
 from firebrick.compiler.llvm.column import Columns, column_kernels
-from firebrick.compiler.llvm.contract import Contraction
 from firebrick.compiler.llvm.long_row import LongRows, long_row_kernels
+from firebrick.compiler.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, Part, contracted
 from firebrick.compiler.llvm.map import map_kernel
 from firebrick.compiler.llvm.memory import View
-from firebrick.compiler.llvm.native import NativeKernel, module_text
+from firebrick.compiler.llvm.native import NAME, module_text, named
 from firebrick.compiler.llvm.row import row_kernel
-from firebrick.compiler.llvm.segment import Launch, chunk_of
+from firebrick.compiler.llvm.rules import RULES
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar import ops, rows
 from firebrick.compiler.scalar.expr import Expr, const, load, walk
@@ -30,23 +28,19 @@ from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
 from firebrick.ir import CONSTANT, Graph, Node
 
-# Rates of one thread for the estimate of a kernel's time, which decides on how many threads it runs: bytes from memory and
-# elements of one operation, and a contraction's multiplications and additions, per microsecond.
-BYTES_PER_US, STEPS_PER_US, FLOPS_PER_US = 1.0e4, 2.0e4, 5.0e4
 FEW, LONG = 4, 1 << 15
 """Fewer rows of at least that length are left to the engine's own reductions."""
-_NAME = "firebrick_kernel"
 
 
 def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     """How a node can be computed in kernels, one of ``fuse.KINDS``; else why it cannot."""
-    if len(n.avals) != 1:
-        return "several results"
     strange = [a.dtype.name for a in (*operands, *n.avals) if a.dtype.name not in STORAGE]
     if strange:
         return f"no kernels of {strange[0]}"
-    if n.op.name in convolutions.OPS:
-        return convolutions.refused(operands) or CONTRACT
+    if n.op.name in RULES:
+        return RULES[n.op.name].refused(n, operands) or ALONE
+    if len(n.avals) != 1:
+        return "several results"
     if n.op.name == "matmul":
         return products.refused(operands) or CONTRACT
     kind = MAP
@@ -102,82 +96,18 @@ _ROWS: dict[str, Callable[[list[Expr], int, dict[str, Any]], Expr]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One kernel of a body, and its buffers: the body's inputs, then its results, then temporary ones, by number."""
-
-    kernel: NativeKernel
-    buffers: tuple[int, ...]
-    cost_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A body's kernels.
-
-    Attributes:
-        parts: In the order in which they run.
-        temporary: Bytes of each temporary buffer.
-        text: The module of the kernels.
-        over: For each result, the inputs whose memory it may take: every element is read where the result's is written, and
-            nowhere else.
-    """
-
-    parts: tuple[Part, ...]
-    temporary: tuple[int, ...]
-    text: str
-    over: tuple[frozenset[int], ...]
-
-    @property
-    def cost_us(self) -> float:
-        """Estimate of its time on one thread."""
-        return sum(p.cost_us for p in self.parts)
-
-    def launches(self, at: Sequence[int | tuple[int, int]]) -> list[Launch]:
-        """The launches of the kernels.
-
-        Args:
-            at: Where the addresses of the body's inputs, its results and its temporary buffers stand in the segment's array.
-        """
-        return [
-            Launch(
-                p.kernel.name, tuple(at[i] for i in p.buffers), p.kernel.grid, chunk_of(p.kernel.grid, p.cost_us),
-                p.kernel.scratch, p.cost_us,
-            )
-            for p in self.parts
-        ]  # fmt: skip
-
-
 def lower(body: Graph, target: Target) -> Lowered:
     """Generate the kernels of a body, whose nodes are one group of ``fuse``."""
     n = body.nodes[-1]
-    if n.op.name in convolutions.OPS:
-        made = convolutions.contractions(n, [body.inputs[i] for i in range(len(n.inputs))], target)
-        return _contracted(made, 2)
+    if n.op.name in RULES:
+        made = RULES[n.op.name].lower(n, tuple(body.inputs[i] for i in n.inputs), target)
+        return made.of(n.inputs, len(body.inputs))
     lowering = _Lowering(body)
     if n.op.name == "matmul":
         (i, *left), (j, *right) = (lowering.views[v] for v in n.inputs)
         c = products.product(n.avals[0].dtype.name, left, right, target)
-        return _contracted([(c, (i, j))], len(body.inputs))
+        return contracted([(c, (i, j))], len(body.inputs))
     return lowering.lowered(target)
-
-
-def _contracted(made: Sequence[tuple[Contraction, tuple[int, int]]], count: int) -> Lowered:
-    """Contractions, of which operands of ``count``, that give one result together."""
-    parts: list[Part] = []
-    sizes: list[int] = []
-    functions: dict[str, str] = {}
-    declarations: set[str] = set()
-    for c, order in made:
-        space = count + 1 + len(sizes)
-        sizes.append(c.workspace)
-        functions.update(c.functions)
-        declarations |= c.declarations
-        for k in c.kernels:
-            cost = k.flops / FLOPS_PER_US or c.workspace / BYTES_PER_US
-            parts.append(Part(NativeKernel(k.name, "", frozenset(), 4, k.grid, k.scratch), (*order, count, space), cost))
-    text = "\n".join([*sorted(declarations), *functions.values(), ""])
-    return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),))
 
 
 Seen = tuple[int, tuple[int, ...], tuple[int, ...]]  # an input, and its shape and strides in a view
@@ -242,7 +172,7 @@ class _Lowering:
         free = [all(strides == whole for j, strides in places if j == i) for i in range(len(body.inputs))]
         over = tuple(frozenset(i for i, x in enumerate(body.inputs) if free[i] and x == a and a.shape == shape) for a in avals)
         generate = row_kernel if self.kind == ROWS else map_kernel
-        kernel = _named(generate(_NAME, shape, operands, written, target), self.kind)
+        kernel = named(generate(NAME, shape, operands, written, target), self.kind)
         return Lowered((Part(kernel, (*inputs, *results), cost),), (), module_text([kernel]), over)
 
     def _reduction(self, cost: float, target: Target) -> Lowered:
@@ -267,9 +197,9 @@ class _Lowering:
             shape = (count * columns, length)
             views = [View(dtype, (length, 1))], [(e, View(to, (1, 0)))]
             if shape[0] < FEW and length >= LONG:
-                stage: LongRows | Columns = long_row_kernels(_NAME, shape, *views, target)
+                stage: LongRows | Columns = long_row_kernels(NAME, shape, *views, target)
             else:
-                stage = LongRows((row_kernel(_NAME, shape, *views, target),), (), 1)
+                stage = LongRows((row_kernel(NAME, shape, *views, target),), (), 1)
             out = 1
             if count > 1:
                 out = 2 + len(sizes)
@@ -279,7 +209,7 @@ class _Lowering:
         if count > 1 or length <= 1:
             e = rule(load(0, computed(dtype)), count)
             views = [View(dtype, (columns, 1))], [(e, View(stored, (0, 1)))]
-            made.append((column_kernels(_NAME, count, columns, *views, target), [source], 1))
+            made.append((column_kernels(NAME, count, columns, *views, target), [source], 1))
         parts = []
         for k, (stage, operands, out) in enumerate(made):
             blocks = stage.parts * count * columns if isinstance(stage, LongRows) else stage.blocks * columns
@@ -288,16 +218,9 @@ class _Lowering:
             for j, kernel in enumerate(stage.kernels):
                 last = j == len(stage.kernels) - 1
                 buffers = (*operands, *partial, *([out] if last else []))
-                parts.append(Part(_named(kernel, COLUMNS), buffers, cost if k + j == 0 else cost / 10))
+                parts.append(Part(named(kernel, COLUMNS), buffers, cost if k + j == 0 else cost / 10))
         text = module_text([p.kernel for p in parts])
         return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),))
-
-
-def _named(kernel: NativeKernel, kind: str) -> NativeKernel:
-    """The kernel under a name that is a hash of its code."""
-    name = f"{kind}_{blake2b(kernel.text.encode(), digest_size=12).hexdigest()}"
-    text = kernel.text.replace(f"@{kernel.name}(", f"@{name}(")
-    return NativeKernel(name, text, kernel.declarations, kernel.buffers, kernel.grid, kernel.scratch)
 
 
 def _row_view(shape: Sequence[int], whole: Sequence[int]) -> tuple[int, ...]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from firebrick.compiler.llvm.emit import Code
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar.expr import BITS, FLOATS, Expr
 
+NAME = "firebrick_kernel"
+"""A kernel's name until its text is there; ``named`` gives it its own."""
 UNIT = 8192
 """About how many elements one unit of a grid covers."""
 STREAM = 16 << 20
@@ -131,3 +134,10 @@ def lanes_for(target: Target, nodes: Iterable[Expr], dtypes: Iterable[str]) -> i
     floats = [BITS[d] for d in found if d in FLOATS]
     widest = max(floats) if floats else max((BITS[d] for d in found), default=32)
     return min(64, target.lanes(max(8, widest)))
+
+
+def named(kernel: NativeKernel, kind: str) -> NativeKernel:
+    """The kernel under a name that is a hash of its code."""
+    name = f"{kind}_{blake2b(kernel.text.encode(), digest_size=12).hexdigest()}"
+    text = kernel.text.replace(f"@{kernel.name}(", f"@{name}(")
+    return NativeKernel(name, text, kernel.declarations, kernel.buffers, kernel.grid, kernel.scratch)

@@ -103,22 +103,24 @@ alone:
   call void %kernel(ptr %args, i64 0, i64 %grid, ptr %scratch, ptr %status)
   br label %ran
 ran:
+  %word = load atomic i64, ptr %status monotonic, align 8
+  %fault = icmp ne i64 %word, 0
   %k1 = add i64 %k, 1
-  br label %next
+  br i1 %fault, label %end, label %next
 end:
+  %faulty = phi i1 [ false, %next ], [ false, %clock ], [ true, %ran ]
   br i1 %parallel, label %leave, label %result
 leave:
   call void @{LEAVE}(ptr %pool)
   br label %result
 result:
-  br i1 %left, label %turn, label %done
-turn:
-  ret i64 %k
-done:
-  %word = load atomic i64, ptr %status monotonic, align 8
-  %fault = icmp ne i64 %word, 0
-  %code = sext i1 %fault to i64
+  br i1 %faulty, label %broken, label %whole
+broken:
+  %code = xor i64 %k, -1
   ret i64 %code
+whole:
+  %turn = select i1 %left, i64 %k, i64 0
+  ret i64 %turn
 }}
 
 ; to[i] = the pointer that stands `offset` bytes behind objects[i]

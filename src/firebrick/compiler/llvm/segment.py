@@ -1,7 +1,8 @@
 """Segments: kernels that run one after another in one native call, each on the calling thread or on all threads of the pool.
 
 A segment is a list of launches for one native loop (``runner``). Python has a turn between two of its kernels when it takes
-long, so that Ctrl-C and other threads are heard; faults that kernels wrote to the status word become errors at its end.
+long, so that Ctrl-C and other threads are heard; a fault that a kernel writes to the status
+word ends the segment with an error.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def fault_word(code: int, op: int) -> int:
 
     Args:
         code: What went wrong: ``INDEX``.
-        op: Number of the operation, its position in the ``places`` of the segment.
+        op: Number of the operation, its position in the ``places`` of the launch.
     """
     return op << _CODE_BITS | code
 
@@ -73,6 +74,7 @@ class Launch:
         chunk: How much of the grid a thread takes at a time; 0 for all of it at once, on the calling thread.
         scratch: Bytes of working space that each thread needs.
         cost_us: Estimate of its time on one thread in microseconds; None if not known.
+        places: The operations that its faults name, by number.
     """
 
     kernel: str
@@ -81,6 +83,7 @@ class Launch:
     chunk: int = 0
     scratch: int = 0
     cost_us: float | None = None
+    places: tuple[Place, ...] = ()
 
 
 def chunk_of(grid: int, cost_us: float) -> int:
@@ -101,19 +104,16 @@ class Segment:
     Args:
         launches: The kernels.
         modules: Where they are compiled.
-        places: The operations that faults name, by number.
         name: For messages.
 
     Raises:
         KernelCompileError: A kernel is in none of the modules, or has an extent that cannot be.
     """
 
-    __slots__ = ("_address", "_buffers", "_program", "launches", "modules", "name", "parallel", "places", "scratch")
+    __slots__ = ("_address", "_buffers", "_program", "launches", "modules", "name", "parallel", "scratch")
 
-    def __init__(
-        self, launches: Sequence[Launch], modules: Sequence[Module], places: Sequence[Place] = (), name: str = "segment"
-    ) -> None:
-        self.launches, self.modules, self.places, self.name = tuple(launches), tuple(modules), tuple(places), name
+    def __init__(self, launches: Sequence[Launch], modules: Sequence[Module], name: str = "segment") -> None:
+        self.launches, self.modules, self.name = tuple(x for x in launches if x.grid), tuple(modules), name
         self.scratch = max((x.scratch for x in launches), default=0)
         self.parallel = any(_shared(x) for x in launches)
         self._program, self._buffers = _program(self.launches, self.modules, self.parallel)
@@ -139,18 +139,18 @@ class Segment:
         while at > 0:  # between two calls Python handles signals, and lets other threads run
             at = run(program, bufs, caller.address, caller.status_address, at)
         if at < 0:
-            raise self.fault(int(caller.status[0]))
+            raise self.fault(self.launches[-1 - at], int(caller.status[0]))
 
-    def fault(self, word: int) -> FirebrickError:
-        """The error that a status word stands for."""
+    def fault(self, launch: Launch, word: int) -> FirebrickError:
+        """The error that a status word stands for, which a launch left."""
         code, number = word & (1 << _CODE_BITS) - 1, word >> _CODE_BITS
-        if code != INDEX or not 0 <= number < len(self.places):
+        if code != INDEX or not 0 <= number < len(launch.places):
             return ExecutionError(
-                f"a kernel of {self.name} writes a known fault of one of {len(self.places)} operations",
-                f"status word {word:#x}",
+                f"a kernel of {self.name} writes a known fault of one of {len(launch.places)} operations",
+                f"status word {word:#x} of {launch.kernel}",
                 "report it: it is a bug",
             )
-        place = self.places[number]
+        place = launch.places[number]
         where = f", at {place.line}" if place.line else ""
         return OutOfRangeError(
             f"{place.op}: indices must lie in [{-place.size}, {place.size})",
@@ -163,7 +163,6 @@ class Segment:
 def build_segment(
     kernels: str,
     launches: Sequence[Launch],
-    places: Sequence[Place] = (),
     *,
     name: str = "segment",
     target: Target | None = None,
@@ -175,7 +174,6 @@ def build_segment(
     Args:
         kernels: LLVM IR of the kernels that are not in ``modules``; may be empty. It may declare ``i64 @firebrick_ticks()``.
         launches: The kernels in order.
-        places: The operations that faults name, by number.
         name: For messages.
         target: This machine, with vectors of any width that it has.
         modules: Compiled modules with the other kernels.
@@ -188,7 +186,7 @@ def build_segment(
     if kernels:
         own = native().module
         found.insert(0, compile_ir(kernels, target, imports={TICKS: own[TICKS]}, keep=[own], options=options))
-    return Segment(launches, found, places, name)
+    return Segment(launches, found, name)
 
 
 def _shared(launch: Launch) -> bool:
