@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from firebrick.core.bind import check_devices, constant, describe, not_a_tensor
-from firebrick.core.dtypes import result_type
+from firebrick.core.bind import bind, check_devices, constant, describe, not_a_tensor
+from firebrick.core.dtypes import bool_, result_type
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.settings import number
 from firebrick.core.shapes import broadcast_shapes
@@ -16,6 +16,7 @@ from firebrick.functions.elementwise import astype, less_equal, logical_and, not
 from firebrick.functions.movement import broadcast_to, expand_dims
 from firebrick.functions.normalisation import softmax, widened
 from firebrick.functions.utility import any as any_of
+from firebrick.ops import OPS
 
 
 class Bernoulli(Protocol):
@@ -79,6 +80,10 @@ def scaled_dot_product_attention(
         times = query.shape[-3] // key.shape[-3]
         key, value = _repeated(key, times), _repeated(value, times)
     factor = scale if scale is not None else 1.0 / math.sqrt(max(1, query.shape[-1]))
+    if bias is None and not dropout and key.shape[:-2] == query.shape[:-2] == value.shape[:-2]:
+        seen = constant(True, bool_, query.device) if mask is None else mask
+        result, _ = bind(OPS["attention"], (query, key, value, seen), {"scale": float(factor), "causal": causal})
+        return astype(result, goal, copy=False)
     scores = (query * factor) @ key.mT
     allowed = mask
     if bias is not None:

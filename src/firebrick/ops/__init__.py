@@ -2,6 +2,7 @@
 
 from firebrick.ops import (
     activation,
+    attention,
     bits,
     bitwise,
     casts,
@@ -23,7 +24,7 @@ from firebrick.ops import (
 from firebrick.ops.table import OPS, IncompleteOpError, register
 
 __all__ = [
-    "OPS", "IncompleteOpError", "activation", "bits", "bitwise", "casts", "convolution", "decomposition", "elementwise", "fft",
-    "indexing", "linalg", "matmul", "movement", "normalisation", "pooling", "reduction", "register", "scan", "sorting",
-    "trigonometry",
+    "OPS", "IncompleteOpError", "activation", "attention", "bits", "bitwise", "casts", "convolution", "decomposition",
+    "elementwise", "fft", "indexing", "linalg", "matmul", "movement", "normalisation", "pooling", "reduction", "register",
+    "scan", "sorting", "trigonometry",
 ]  # fmt: skip
