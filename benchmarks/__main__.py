@@ -1,76 +1,143 @@
-"""``python -m benchmarks [FILE.json]``: overhead of importing, of eager operations and of compiled functions, and training
-steps, beside numpy, torch and jax."""
+"""``python -m benchmarks``: Firebrick beside PyTorch (eager and compiled) and JAX on the same work in one run.
+
+Prints a table and writes JSON. ``--list`` names what there is, ``--only`` chooses from it, ``--write-docs`` puts the figures
+of a JSON file into docs/performance.md.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import sys
-from collections.abc import Callable
+import time
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import firebrick as fb
-from benchmarks.measure import Result, import_times, interleaved, report
-from benchmarks.steps import everything
-
-
-def _peers() -> dict[str, Any]:
-    found = {"numpy": np}
-    for name in ("torch", "jax"):
-        try:
-            found[name] = __import__(name)
-        except ImportError:
-            print(f"{name} is not installed: left out")
-    if "jax" in found:
-        import jax.numpy
-
-        found["jax"] = jax.numpy
-    return found
+AFTER = ("compile", "memory", "taken core")
+"""What is measured in processes of its own, by name."""
+ENGINES = "engines"
+"""The training steps of ``benchmarks.steps``."""
 
 
-def eager_add(n: int, calls: int) -> Result:
-    """``add`` of two float32 tensors of ``n`` elements."""
-    host = np.ones(n, np.float32)
-    contenders: dict[str, Callable[[], Any]] = {}
-    for device in ("cpu", "torch:cpu"):
-        try:
-            x, y = fb.asarray(host, device=device), fb.asarray(host, device=device)
-        except fb.DeviceError as e:
-            print(f"{device} is left out: {e}")
-            continue
-        contenders[f"firebrick {device}"] = lambda x=x, y=y: fb.add(x, y)
-    for name, peer in _peers().items():
-        convert = peer.from_numpy if name == "torch" else peer.asarray
-        a, b = convert(host.copy()), convert(host.copy())
-        add = peer.add
-        if name == "jax":
-            contenders[name] = lambda a=a, b=b, add=add: add(a, b).block_until_ready()
-        else:
-            contenders[name] = lambda a=a, b=b, add=add: add(a, b)
-    target = "firebrick cpu ≤ 2.5 µs" if n == 10 else ""
-    return interleaved(f"eager add, float32 [{n}]", contenders, calls, target=target)
+def _arguments() -> argparse.Namespace:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    p = argparse.ArgumentParser("python -m benchmarks", description=(__doc__ or "").partition("\n\n")[2])
+    p.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names, or their beginnings")
+    p.add_argument("--list", action="store_true", help="print the names")
+    p.add_argument("--rounds", type=int, default=15, help="rounds of each piece of work (15)")
+    p.add_argument("--threads", type=int, default=cores, help=f"threads, and cores, of each contender ({cores})")
+    p.add_argument("--json", type=Path, default=Path("benchmarks/results/latest.json"), help="file to write")
+    p.add_argument("--no-compile-peers", action="store_true", help="leave torch.compile and jax.jit out")
+    p.add_argument("--write-docs", type=Path, metavar="JSON", help="measure nothing: put figures into docs/performance.md")
+    return p.parse_args()
 
 
-def general_path() -> Result:
-    """What bind's general path costs: a broadcast add, and a recorded one."""
-    x, row = fb.ones((10, 1)), fb.ones(10)
-    tracked = fb.ones(10).require_grad()
-    a, b = np.ones((10, 1), np.float32), np.ones(10, np.float32)
-    return interleaved(
-        "eager add, general path",
-        {
-            "firebrick broadcast": lambda: fb.add(x, row),
-            "firebrick recorded": lambda: fb.add(tracked, row),
-            "numpy": lambda: np.add(a, b),
-        },
-        20_000,
-    )
+def _confine(threads: int) -> None:
+    """This process, and those that it starts, to so many cores and threads; before any library is imported."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "FIREBRICK_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ["JAX_PLATFORMS"] = "cpu"
 
 
-def main() -> None:
-    path = sys.argv[1] if len(sys.argv) > 1 else "benchmarks/results/latest.json"
-    eager = [import_times(["firebrick", "numpy"]), eager_add(10, 20_000), eager_add(1_000_000, 50), general_path()]
-    report([*eager, *everything()], path)
+def main() -> int:
+    """Run what was asked for."""
+    args = _arguments()
+    if args.write_docs:
+        from benchmarks.document import write
+
+        write(args.write_docs, Path("docs/performance.md"))
+        return 0
+    _confine(args.threads)
+    from benchmarks.overhead import OVERHEAD
+    from benchmarks.workloads import everything
+
+    work = everything(args.threads)
+    names = [*(w.name for w in work), *AFTER, *OVERHEAD, ENGINES]
+    chosen = [n for n in names if not args.only or any(n.startswith(o) for o in args.only)]
+    if args.list or not chosen:
+        print("\n".join(names))
+        return 0 if args.list else 2
+    _run(args, [w for w in work if w.name in chosen], chosen)
+    return 0
 
 
-main()
+def _run(args: argparse.Namespace, work: list[Any], chosen: list[str]) -> None:
+    """Measure, print and write; the file is written again after every piece of work, so that a run cut off is not lost."""
+    from benchmarks import measure, processes, steps
+    from benchmarks.compare import HEAD, compare, lines
+    from benchmarks.models import NETWORKS
+    from benchmarks.overhead import OVERHEAD
+    from benchmarks.roofline import measured
+    from benchmarks.worker import Contender
+
+    peers = ["torch"] if find_spec("torch") else []
+    if not args.no_compile_peers:
+        peers += (["torch.compile"] if peers else []) + (["jax.jit"] if find_spec("jax") else [])
+    names = ["firebrick", *peers]
+    contenders = {n: Contender(n) for n in [*names, "numpy"]}
+    record: dict[str, Any] = {
+        "machine": measure.machine(), "threads": args.threads, "rounds": args.rounds, "load": measure.load(),
+        "begun": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }  # fmt: skip
+
+    def save() -> None:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+    def show(text: list[str]) -> None:
+        print("\n".join(text), flush=True)
+
+    show([measure.described(record["machine"]), f"{args.threads} threads, {args.rounds} rounds, load {record['load']}"])
+    try:
+        if work:
+            probes = [contenders[n] for n in ("firebrick", "torch", "numpy") if n in contenders]
+            counts = sorted({1, args.threads})
+            rates = measured(probes, counts)
+            record["rates"] = rates.record()
+            for t in counts:
+                copies = ", ".join(f"{size >> 10} KiB {rate / 1e9:.0f}" for size, rate in rates.copy[t].items())
+                show(
+                    [f"roofline, {t} thread{'s' * (t > 1)}: {rates.gemm[t] / 1e9:.0f} GFLOP/s ({rates.by[t]}); GB/s: {copies}"]
+                )
+            show([HEAD])
+        record["work"] = []
+        for w in work:
+            if w.model in NETWORKS:
+                w.arrays = NETWORKS[w.model].arrays()
+            if w.share is not None:
+                rates = measured(probes, [args.threads])  # what the target is a share of, at the same time
+            found = compare(w, [contenders[n] for n in names], args.rounds, rates)
+            show(lines(found))
+            record["work"].append(found.record() | {"load": measure.load()})
+            save()
+        if "compile" in chosen:
+            record["compile"] = processes.compiling(args.threads, tuple(n for n in processes.COMPILED if n in names))
+            show(processes.summary("compile, transformer step, s", record["compile"]))
+        if "memory" in chosen:
+            record["memory"] = processes.memory(args.threads, tuple(names))
+            for what, found_ in record["memory"].items():
+                show(processes.summary(f"memory, {what}", found_))
+        if "taken core" in chosen:
+            record["taken core"] = processes.taken_core([contenders[n] for n in names], args.threads, args.rounds)
+            for what, found_ in record["taken core"].items():
+                show(processes.summary(f"a core taken, {what}, s", found_))
+    finally:
+        for c in contenders.values():
+            c.close()
+        save()
+    results = [OVERHEAD[n]() for n in chosen if n in OVERHEAD]
+    results += steps.steps(bool(find_spec("torch"))) if ENGINES in chosen else []
+    if results:
+        show([measure.HEAD, *(line for r in results for line in measure.described_result(r))])
+        record["overhead"] = [asdict(r) for r in results]
+    save()
+    print(f"written to {args.json}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -71,29 +71,57 @@ def import_times(modules: list[str], rounds: int = 9) -> Result:
 
 
 def machine() -> dict[str, Any]:
-    """What ran the benchmark: processor, cores, Python and the contenders' versions."""
-    model = platform.processor()
+    """What runs the benchmark: processor, its vectors, cores, memory, system, Python and the contenders' versions."""
+    model, flags = platform.processor(), set[str]()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8") as f:
-            model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), model)
+            facts = dict(map(_pair, f))
+        model, flags = facts.get("model name", model), set(facts.get("flags", facts.get("Features", "")).split())
     versions = {}
-    for name in ("firebrick", "numpy", "torch", "jax"):
+    for name in ("firebrick", "numpy", "llvmlite", "torch", "jax", "jaxlib"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return {"processor": model, "cores": os.cpu_count(), "python": platform.python_version(), "versions": versions}
+    return {
+        "processor": model, "features": sorted(flags & _VECTORS), "cores": os.cpu_count(), "system": platform.platform(),
+        "python": platform.python_version(), "versions": versions,
+    }  # fmt: skip
+
+
+_VECTORS = {
+    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "avx512_vnni",
+    "amx_tile", "amx_bf16", "asimd", "sve",
+}  # fmt: skip
+
+
+def _pair(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name.strip(), value.strip()
+
+
+def load() -> float:
+    """Processes that want to run, over the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def described(facts: dict[str, Any]) -> str:
+    """The machine in a line."""
+    versions = ", ".join(f"{n} {v}" for n, v in facts["versions"].items())
+    return f"{facts['processor']} ({' '.join(facts['features'])}), {facts['cores']} cores, Python {facts['python']}, {versions}"
+
+
+def described_result(r: Result) -> list[str]:
+    """A result as lines: its contenders, its target and its notes."""
+    notes = [f"    {what}: {value}" for what, value in r.notes.items()]
+    return [*r.rows(), *([f"    target: {r.target}"] if r.target else []), *notes]
 
 
 def report(results: list[Result], path: str) -> None:
     """Print the table and write everything as JSON."""
     facts = machine()
-    print(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}, {facts['versions']}")
-    print(HEAD)
-    for r in results:
-        print("\n".join(r.rows()) + (f"\n    target: {r.target}" if r.target else ""))
-        for what, value in r.notes.items():
-            print(f"    {what}: {value}")
+    print(described(facts))
+    print("\n".join([HEAD, *(line for r in results for line in described_result(r))]))
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:
         json.dump({"machine": facts, "results": [asdict(r) for r in results]}, f, indent=1)

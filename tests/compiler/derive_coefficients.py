@@ -14,20 +14,39 @@ from mpmath import mp, mpf
 
 mp.dps = 60
 
-TAIL_SLOPE = {"float32": mpf("0.3"), "float64": mpf("0.2")}
-TAIL_END = {"float32": mpf("14.5"), "float64": mpf("39")}
+# of the tail: the end, the slope that says where the points lie, and the numerator's degree
+TAIL = {"float32": (mpf("14.5"), mpf("0.3"), 4), "float64": (mpf("39"), mpf("0.2"), 10)}
 
 
-def tail(t: Any, slope: Any) -> Any:
-    """Φ(-a) · exp(a²/2) / u with u = 1 / (1 + slope · a) and t = 2u - 1."""
-    u = (t + 1) / 2
-    a = (1 / u - 1) / slope
-    return mp.erfc(a / mp.sqrt(2)) / 2 * mp.exp(a * a / 2) / u
+def tail(a: Any) -> Any:
+    """Φ(-a) · exp(a²/2)."""
+    return mp.erfc(a / mp.sqrt(2)) / 2 * mp.exp(a * a / 2)
+
+
+def tail_fit(end: Any, slope: Any, degree: int) -> tuple[list[Any], list[Any], list[Any]]:
+    """P, R and L with tail(a) = P(a) / (P(a) · L(a) + R(a)) at the Chebyshev points of 2 / (1 + slope · a) - 1 for a in
+    [0, end]: P of ``degree``, R of one less, L linear."""
+    n = 2 * degree + 2
+    low = 2 / (1 + slope * end) - 1
+    points = [(low + 1) / 2 + (1 - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * n)) for i in range(n)]
+    matrix, values = mp.matrix(n, n), mp.matrix(n, 1)
+    for i, t in enumerate(points):
+        a = (2 / (t + 1) - 1) / slope
+        values[i] = tail(a)
+        for j in range(degree + 1):  # P(a) - tail(a) · (Q(a) - 1) = tail(a)
+            matrix[i, j] = a**j
+            matrix[i, degree + 1 + j] = -values[i] * a ** (j + 1)
+    found = list(mp.lu_solve(matrix, values))
+    p, q = found[: degree + 1], [mpf(1), *found[degree + 1 :]]
+    steep = q[-1] / p[-1]
+    line = [(q[-2] - steep * p[-2]) / p[-1], steep]
+    rest = [q[i] - line[0] * p[i] - (steep * p[i - 1] if i else 0) for i in range(degree)]
+    return p, rest, line
 
 
 # name → function, interval, degree for float32 and for float64
 FITS: dict[str, tuple[Callable[[Any], Any], Any, Any, int, int]] = {
-    "EXP": (lambda r: mp.hyp1f1(1, 3, r) / 2, -mp.log(2) / 2, mp.log(2) / 2, 5, 10),  # (exp(r) - 1 - r) / r²
+    "EXP": (lambda r: mp.hyp1f1(1, 3, r) / 2, -mp.log(2) / 2, mp.log(2) / 2, 4, 10),  # (exp(r) - 1 - r) / r²
     "LOG": (lambda f: -mp.hyp2f1(1, 2, 3, -f) / 2, mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1, 9, 21),  # (log(1 + f) - f) / f²
     "TANH": (lambda s: (mp.tanh(mp.sqrt(s)) / mp.sqrt(s) - 1) / s, mpf(0), mpf("0.4"), 5, 12),
     "SINH": (lambda s: (mp.sinh(mp.sqrt(s)) / mp.sqrt(s) - 1) / s, mpf(0), mpf(1), 4, 8),
@@ -50,15 +69,14 @@ def fit(f: Callable[[Any], Any], low: Any, high: Any, degree: int) -> list[Any]:
 
 def coefficients(name: str, dtype: str) -> list[float]:
     """One row of the table: coefficients as float64, to be rounded to ``dtype`` where they are used."""
-    if name == "TAIL":
-        slope = TAIL_SLOPE[dtype]
-        low = 2 / (1 + slope * TAIL_END[dtype]) - 1
-        return [float(c) for c in fit(lambda t: tail(t, slope), low, mpf(1), 9 if dtype == "float32" else 24)]
+    if name in TAILS:
+        return [float(c) for c in tail_fit(*TAIL[dtype])[TAILS.index(name)]]
     f, low, high, narrow, wide = FITS[name]
     degree = MIDDLE[name] if dtype == "middle" else narrow if dtype == "float32" else wide
     return [float(c) for c in fit(f, low, high, degree)]
 
 
+TAILS = ("TAIL", "TAIL_REST", "TAIL_LINE")
 MIDDLE = {"EXP": 6, "LOG": 14}  # degrees for computing float32 functions in float64
 
 # numbers as sums of floats, each the rest rounded
@@ -83,7 +101,7 @@ def two_over_pi(words: int) -> list[int]:
         return [int(mp.floor(2 / mp.pi * mpf(2) ** (32 * (i + 1)))) % 2**32 for i in range(words)]
 
 
-NAMES = (*FITS, "TAIL")
+NAMES = (*FITS, *TAILS)
 
 
 def main() -> None:

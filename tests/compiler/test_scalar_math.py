@@ -101,6 +101,18 @@ def test_gelu_is_within_two_units_of_its_operand_and_five_of_itself(dtype: str) 
 
 @pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_gelu_at_special_values(dtype: str, target: Target) -> None:
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, np.finfo(dtype).max, -np.finfo(dtype).max], dtype)
+    want = np.array([0.0, -0.0, np.inf, np.nan, np.nan, 1e30, -0.0, np.finfo(dtype).max, -0.0], dtype)
+    got = run_map(math.gelu(load(0, dtype)), [x], x.shape, dtype, target)
+    assert np.array_equal(got, want, equal_nan=True)
+    assert np.array_equal(np.signbit(got[:2]), np.signbit(want[:2]))
+    slope = run_map(math.gelu_gradient(load(0, dtype), load(1, dtype)), [np.ones_like(x), x], x.shape, dtype, target)
+    assert np.array_equal(np.nan_to_num(slope, nan=9.0), [0.5, 0.5, 9.0, 9.0, 9.0, 1.0, 0.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_special_values_and_signs_of_zeros(name: str, dtype: str, target: Target) -> None:
     info = np.finfo(dtype)

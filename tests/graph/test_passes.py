@@ -25,8 +25,8 @@ from firebrick.graph.passes import (
     simplify_algebra,
 )
 from firebrick.graph.passes.casts import direct, holds
-from firebrick.graph.passes.common import key_of
 from firebrick.ir import CONSTANT, Graph, Node, interpret, verify_graph
+from firebrick.ir.keys import key_of
 
 OPS = fb.ops.OPS
 

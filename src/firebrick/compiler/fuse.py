@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from firebrick.compiler.fused import FUSED
+from firebrick.compiler.indexed import INDEXED, NUMBERED, along_rows, whole
 from firebrick.core.aval import Aval
 from firebrick.ir import CONSTANT, Graph, Node
 
@@ -56,6 +57,8 @@ class _Unit:
     shape: tuple[int, ...] | None = None
     region: int = 0
     kind: str = MAP
+    whole: list[tuple[int, bool]] = field(default_factory=list)  # values that it reads anywhere; whether a row at a time would do
+    dear: bool = False  # the engine's own operation costs much more than a kernel's call
 
 
 def is_free(n: Node, operands: tuple[Aval, ...]) -> bool:
@@ -111,6 +114,8 @@ class _Groups:
         if all(self.is_number(v) for v in n.inputs):
             return  # to be computed once, when the graph is made
         unit.shape, unit.region, unit.kind = (operands if kind in (ROWS, COLUMNS) else n.avals)[0].shape, n.region, kind
+        unit.whole = [(n.inputs[i], along_rows(n, operands)) for i in whole(n, operands)]
+        unit.dear = n.op.name in INDEXED
         for v in n.inputs:
             if v in self.made_by:
                 self._join(self.unit_of[self.made_by[v]], self.unit_of[k])
@@ -121,17 +126,23 @@ class _Groups:
         return k is not None and self.free[k] and all(self.is_number(i) for i in self.graph.nodes[k].inputs)
 
     def _join(self, a: int, b: int) -> None:
-        """Make one group of two, if they may be one."""
+        """Make one group of two, if they may be one; the second one waits for the first."""
         first, second = self.units[a], self.units[b]
         if a == b or first.region != second.region or not _fit(first, second):
             return
-        if len(first.members) + len(second.members) > MOST:
+        if len(first.members) + len(second.members) > MOST or self._apart(first, b) or self._apart(second, a):
             return
         both = 1 << a | 1 << b
         above = (first.above | second.above) & ~both
-        if any(u.above & both for i, u in self.units.items() if above >> i & 1):
-            return  # something waits for one of them, and the other for it
+        between = second.above & ~first.above & ~both  # what the first waits for does not wait for it
+        while between:
+            u = between.bit_length() - 1
+            if self.units[u].above >> a & 1:
+                return  # something waits for the first, and the second for it
+            between ^= 1 << u
         first.members += second.members
+        first.whole += second.whole
+        first.dear |= second.dear
         first.above = above
         if second.kind == ROWS:
             first.kind, first.shape = ROWS, second.shape
@@ -141,6 +152,15 @@ class _Groups:
         for u in self.units.values():
             if u.above & both:
                 u.above = (u.above | above | 1 << a) & ~(1 << b)
+
+    def _apart(self, unit: _Unit, other: int) -> bool:
+        """Whether a unit reads a value anywhere that another one makes."""
+        maker = self.units[other]
+        return any(
+            self.unit_of[self.made_by[v]] == other and not (rows and maker.kind == ROWS and maker.shape == self.avals[v].shape)
+            for v, rows in unit.whole
+            if v in self.made_by
+        )
 
     def _split(self, a: int) -> None:
         """Make its nodes units of their own again."""
@@ -162,7 +182,7 @@ def _fit(a: _Unit, b: _Unit) -> bool:
 def _pays(unit: _Unit) -> bool:
     """Whether a kernel is quicker than the engine's own operations one by one."""
     assert unit.shape is not None
-    if unit.kind in (CONTRACT, ALONE):
+    if unit.kind in (CONTRACT, ALONE) or unit.dear:
         return True
     if unit.kind != MAP:
         return prod(unit.shape) >= REDUCED
@@ -229,7 +249,14 @@ class _Body:
         kind = groups.units[groups.unit_of[members[0]]].kind
         self.alone = kind in (COLUMNS, ALONE)  # what reads arrays as they are
         self.product = kind == CONTRACT  # which packs them anyway
+        self.numbered = kind == ALONE and graph.nodes[members[0]].op.name in NUMBERED
         self.inputs: list[int] = []
+        for k in members:  # what is read anywhere is read as it lies
+            n = graph.nodes[k]
+            for i in whole(n, [groups.avals[v] for v in n.inputs]):
+                if n.inputs[i] not in inside and n.inputs[i] not in self.seen:
+                    self.seen.add(n.inputs[i])
+                    self.inputs.append(n.inputs[i])
         for k in members:
             for v in graph.nodes[k].inputs:
                 if v not in inside:
@@ -239,7 +266,7 @@ class _Body:
         for n in (*self.taken, *(graph.nodes[k] for k in members)):
             first = body.size
             body.nodes.append(Node(n.op, tuple(number[v] for v in n.inputs), n.params, first, n.avals, n.label, n.line))
-            number[n.first] = first
+            number.update(zip(n.results, range(first, first + len(n.avals)), strict=True))
         own = set(members)
         results = [v for v in sorted(inside) if v in groups.outputs or not groups.users[v] <= own]
         body.outputs = tuple(number[v] for v in results)
@@ -264,7 +291,9 @@ class _Body:
         if self.product:
             view = self.groups.free[k] or self.graph.nodes[k].op.name == "permute"
             return view and not self.groups.is_number(v)
-        return self.groups.free[k] and not self.alone
+        if self.alone:
+            return self.numbered and self.groups.is_number(v)
+        return self.groups.free[k]
 
 
 def _order(groups: _Groups, parts: dict[int, _Part]) -> list[int]:

@@ -31,6 +31,7 @@ class Kernel:
         layout: The order of the result's elements in memory: ``"rows"``, row-major; ``"kept"``, so if the operands' are;
             ``"any"``.
         scratch: Bytes that it takes beside its operands and results while it runs, as far as they are known.
+        faults: Whether it raises for some values of its operands: then it runs before anything donated is overwritten.
     """
 
     expr: str
@@ -42,6 +43,7 @@ class Kernel:
     over: tuple[frozenset[int], ...] = ()
     layout: str = ANY
     scratch: int = 0
+    faults: bool = False
 
     @property
     def writes(self) -> bool:

@@ -11,10 +11,11 @@ they need are moved behind everything else, so that a failure before them leaves
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from firebrick.compiler.kernel import KEPT, ROWS, Kernel
+from firebrick.compiler.views import reshaped
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
 from firebrick.ir import Graph, Node
@@ -122,7 +123,8 @@ class _Values:
     def _copies(self, n: Node) -> bool:
         """Whether a view is certain to be a copy: a reshape that merges axes which do not follow each other in memory."""
         strides = self.strides.get(n.inputs[0]) if n.op.name == "reshape" else None
-        return strides is not None and not in_place(self.avals[n.inputs[0]].shape, strides, self.avals[n.first].shape)
+        source = self.avals[n.inputs[0]]
+        return strides is not None and source.size > 0 and reshaped(source.shape, strides, self.avals[n.first].shape) is None
 
     def is_input(self, v: int) -> bool:
         return v < len(self.graph.inputs)
@@ -131,27 +133,10 @@ class _Values:
         return self.avals[v].nbytes
 
 
-def in_place(shape: tuple[int, ...], strides: tuple[int, ...], goal: tuple[int, ...]) -> bool:
-    """Whether memory with these strides can be seen in the shape ``goal``, which merges only axes that follow each other."""
-    if 0 in shape:
-        return True
-    axes = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]
-    sizes = [d for d in goal if d != 1]
-    i = j = 0
-    while i < len(axes):
-        first, here, there = i, axes[i][0], sizes[j]
-        i, j = i + 1, j + 1
-        while here != there:
-            if here < there:
-                here, i = here * axes[i][0], i + 1
-            else:
-                there, j = there * sizes[j], j + 1
-        if any(axes[k][1] != axes[k + 1][0] * axes[k + 1][1] for k in range(first, i - 1)):
-            return False
-    return True
-
-
-def plan_memory(graph: Graph, kernels: Sequence[Kernel | None], donate: Iterable[int] = (), ready: Iterable[int] = ()) -> Plan:
+def plan_memory(
+    graph: Graph, kernels: Sequence[Kernel | None], donate: Iterable[int] = (), ready: Iterable[int] = (),
+    arrange: Callable[[list[int]], list[int]] = list,
+) -> Plan:  # fmt: skip
     """Plan the order and memory of a graph.
 
     Args:
@@ -159,13 +144,15 @@ def plan_memory(graph: Graph, kernels: Sequence[Kernel | None], donate: Iterable
         kernels: The kernel of each node; None for constants.
         donate: Numbers of inputs that may be overwritten.
         ready: Positions of outputs that must be there before the first donated input is overwritten.
+        arrange: Puts places of nodes into another order that respects what they need of each other: first those that come
+            before the nodes that overwrite donated inputs, then these.
     """
     ready = tuple(ready)
     plans = []
     for given in dict.fromkeys((frozenset(donate), frozenset())):
         values = _Values(graph, kernels, given)
         tail = _tail(values, kernels, _behind(values, ready)) if given else frozenset()
-        order = [k for k in range(len(graph.nodes)) if k not in tail] + sorted(tail)
+        order = arrange([k for k in range(len(graph.nodes)) if k not in tail]) + arrange(sorted(tail))
         plans += [_assigned(values, kernels, order, tail, pool) for pool in (True, False)]
     for p in plans:
         p.ready = ready
@@ -211,7 +198,8 @@ def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[in
         if any(values.node_of.get(i) in tail for i in n.inputs):
             tail.add(k)
     for k in range(len(nodes) - 1, -1, -1):
-        if k not in tail and k not in early and _only_for(tail, values, nodes[k]):
+        kernel = kernels[k]
+        if k not in tail and k not in early and _only_for(tail, values, nodes[k]) and not (kernel and kernel.faults):
             tail.add(k)
     return frozenset(tail)
 

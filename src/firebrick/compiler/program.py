@@ -19,6 +19,7 @@ import numpy as np
 
 from firebrick.compiler.kernel import Kernel, call
 from firebrick.compiler.plan import Plan, plan_memory
+from firebrick.compiler.segments import Run
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.errors import ShapeError
@@ -28,7 +29,7 @@ from firebrick.ir import CONSTANT, Graph, Node
 Begin = Callable[..., None]
 _numbers = itertools.count()
 _UNTOLD = frozenset({"run", "kernel"})  # names of wrappers, which do not say what they wrap
-_TAKEN = frozenset({"args", "begin", "program"})
+_TAKEN = frozenset({"args", "arena", "begin", "program", "space"})
 
 
 class Engine(Protocol):
@@ -208,9 +209,29 @@ def choose(engine: Engine, graph: Graph, device: Device | None) -> list[Kernel |
     return kernels
 
 
-def write(engine: Engine, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan, device: Device | None) -> Executable:
+@dataclass(frozen=True)
+class Runs:
+    """A program's runs (``segments``) as functions.
+
+    Attributes:
+        made: Each with a function of the arena, the arrays that it reads, and those that its results are to take the memory of;
+            it returns the results as a tuple.
+        skipped: Places of nodes that need no line.
+        arena: A context manager, as an object of this name in the program, whose value is the arena of one run of the program;
+            None if the functions need none.
+    """
+
+    made: Sequence[tuple[Run, Callable[..., tuple[Any, ...]]]]
+    skipped: frozenset[int]
+    arena: Callable[[], Any] | None
+
+
+def write(
+    engine: Engine, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan, device: Device | None,
+    native: Runs = Runs((), frozenset(), None),
+) -> Executable:  # fmt: skip
     """The program of a graph whose kernels and memory are settled."""
-    return _Writer(engine, graph, kernels, plan, device).executable()
+    return _Writer(engine, graph, kernels, plan, device, native).executable()
 
 
 @dataclass
@@ -220,12 +241,15 @@ class _Writer:
     kernels: Sequence[Kernel | None]
     plan: Plan
     device: Device | None
+    native: Runs
     space: dict[str, Any] = field(default_factory=lambda: {"copy": None})
     known: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.avals = self.graph.avals
         self.inputs = {f"v{i}" for i in range(len(self.graph.inputs))}
+        self.inside = self.native.skipped.union(*(run.nodes for run, _ in self.native.made))
+        self.ends = {run.nodes[-1]: (run, function) for run, function in self.native.made}
 
     def executable(self) -> Executable:
         graph, plan, engine = self.graph, self.plan, self.engine
@@ -246,6 +270,10 @@ class _Writer:
                 texts[k] = names[n.first]
                 continue
             texts[k] = self.text(kernel.expr, n, kernel, [f"a{i}" for i in range(len(n.inputs))])
+            if k in self.ends:
+                body += self.run_lines(*self.ends[k], names, plan.dies.get(p, ()))
+            if k in self.inside:
+                continue
             places[len(body)] = n
             body += self.lines(n, k, kernel, names, plan.dies.get(p, ()))
         results = [f"copy({names[v]})" if i in plan.copied else names[v] for i, v in enumerate(graph.outputs)]
@@ -253,16 +281,42 @@ class _Writer:
         head = ["def program(args, begin=None):"]
         args = ", ".join(names[i] for i in range(len(graph.inputs)))
         head.append(f"    ({args}{',' if len(graph.inputs) == 1 else ''}) = args")
-        around = engine.around()
         indent = "    "
-        if around is not None:
-            self.space.update(around[1])
-            head.append(f"    with {around[0]}:")
-            indent = "        "
+        for context in self.around():
+            head.append(f"{indent}with {context}:")
+            indent += "    "
         made = Executable(graph, plan, "\n".join([*head, *(indent + line for line in body), ""]), self.space, engine)
         made._texts = texts
         made._lines = {len(head) + 1 + at: n for at, n in places.items()}
         return made
+
+    def around(self) -> list[str]:
+        """The context managers, as expressions, in which the program runs."""
+        found: list[str] = []
+        around = self.engine.around()
+        if around is not None:
+            self.space.update(around[1])
+            if any(kernel is not None and k not in self.inside for k, kernel in enumerate(self.kernels)):
+                found.append(around[0])
+        if self.native.arena is not None:
+            self.space["arena"] = self.native.arena
+            found.append("arena() as space")
+        return found
+
+    def run_lines(
+        self, run: Run, function: Callable[..., Any], names: dict[int, str], dies: Iterable[int]
+    ) -> list[str]:  # fmt: skip
+        """One call for many nodes."""
+        args = ["space"] if self.native.arena is not None else []
+        args += [names[v] for v in run.arrays]
+        args += [names[u] for u in run.outside]
+        for v in run.results:
+            names[v] = f"v{v}"
+        text = f"{self.name('native', function)}({', '.join(args)})"
+        if run.results:
+            text = f"({', '.join(names[v] for v in run.results)},) = {text}"
+        dead = [names[v] for v in dies if names[v] not in self.inputs]
+        return [text, f"del {', '.join(dead)}"] if dead else [text]
 
     def lines(self, n: Node, k: int, kernel: Kernel, names: dict[int, str], dies: Iterable[int]) -> list[str]:
         """One node: its expression, then the values that die with it."""

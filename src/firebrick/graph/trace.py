@@ -42,9 +42,9 @@ from firebrick.core.storage import Absent, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.lines import user_line
-from firebrick.graph.passes.common import key_of
 from firebrick.graph.traced import Traced
 from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ir.keys import key_of
 from firebrick.ops import OPS
 
 current: ContextVar[Any] = ContextVar("firebrick_trace", default=None)

@@ -17,7 +17,7 @@ from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.ops.convolution import elements, padded_to, places_of, without
 from firebrick.ops.declare import FLOATS, Array, per_operand, size_of, values
-from firebrick.ops.indexing import scatter_add, zeros_like_aval
+from firebrick.ops.indexing import gather, scatter_add, zeros_like_aval
 from firebrick.ops.movement import reshape
 from firebrick.ops.table import register
 
@@ -81,11 +81,7 @@ def _max_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 
 
 def _max_vjp(g: Any, r: Any) -> Any:
-    shape, at = r.avals[0].shape, r.outputs[1]
-    flat = (*shape[:2], size_of(at.shape[2:]))
-    zeros = zeros_like_aval(Aval((*shape[:2], size_of(shape[2:])), r.avals[0].dtype), g[0])
-    spread = scatter_add(zeros, reshape(at, shape=flat), reshape(g[0], shape=flat), axis=2)
-    return (reshape(spread, shape=shape),)
+    return (max_pool_gradient(g[0], r.outputs[1], size=r.avals[0].shape[2:], **r.params),)
 
 
 def image_places(image: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
@@ -116,6 +112,64 @@ def max_pool(x: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any)
     best = np.max(np.where(inside, each, -np.inf), -1, keepdims=True)
     first = np.argmax(inside & ((each == best) | np.isnan(each)), -1)[..., None]
     return best[..., 0].astype(x.dtype), np.ascontiguousarray(np.take_along_axis(place, first, -1)[..., 0])
+
+
+def _infer_max_gradient(
+    g: Any, at: Any, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> Aval:
+    shape = (*g.shape[:2], *size)
+    want = pooled_shape("max_pool_gradient", shape, kernel, stride, padding, dilation)
+    if want != g.shape or at.shape != g.shape:
+        raise ShapeError(
+            "max_pool_gradient: the cotangent and the places must have max_pool's shape", f"{g.shape} and {at.shape}, not {want}",
+            "check size",
+        )  # fmt: skip
+    return Aval(shape, g.dtype)
+
+
+def _max_gradient_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    out = []
+    for s in _max_samples(rng, name):
+        _, at = max_pool.reference(*s.inputs, **s.params)
+        size = s.inputs[0].shape[2:]
+        out.append(Sample((values(rng, name, at.shape), at), {**s.params, "size": size}, s.grad_safe, s.name))
+    return out
+
+
+def _max_gradient_vjp(gg: Any, r: Any) -> Any:
+    at = r.inputs[1]
+    found = gather(_flat(gg), _flat(at), axis=2)
+    return (reshape(found, shape=at.shape), None)
+
+
+def _flat(x: Any) -> Any:
+    return reshape(x, shape=(*x.shape[:2], size_of(x.shape[2:])))
+
+
+def _max_gradient_simple(
+    g: Any, at: Any, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    shape = (*g.shape[:2], size_of(size))
+    spread = scatter_add(zeros_like_aval(Aval(shape, g.dtype), g), _flat(at), _flat(g), axis=2)
+    return reshape(spread, shape=(*shape[:2], *size))
+
+
+@register(
+    operands="g:floating at:integer", infer=_infer_max_gradient, vjp=_max_gradient_vjp, residuals=("inputs",),
+    samples=_max_gradient_samples, cost=per_operand(2), bound="memory", fusion="window", tolerance=8, scale="operands",
+    dtypes=FLOATS, decompose=_max_gradient_simple,
+)  # fmt: skip
+def max_pool_gradient(
+    g: Array, at: Array, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> Array:
+    """What max_pool sends a cotangent of its values to: each goes to ``at``, its window's place in images of ``size``.
+
+    ``at`` is max_pool's second result for the same windows; nothing goes to a place outside its window.
+    """
+    out = np.zeros((*g.shape[:2], *(n + sum(p) for n, p in zip(size, padding, strict=True))), g.dtype)
+    for part, inside, where in image_places(size, kernel, stride, padding, dilation):
+        out[part] += np.where(inside & (at == where), g, np.zeros((), g.dtype))
+    return without(out, padding, size)
 
 
 def _infer_avg(x: Any, *, kernel: Any, stride: Any, padding: Any) -> Aval:

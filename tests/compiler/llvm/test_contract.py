@@ -11,9 +11,13 @@ import pytest
 from contractions import Compiled
 
 from firebrick.compiler.llvm import host
-from firebrick.compiler.llvm.contract import Axis, Epilogue, Result, bias, choose, contraction, conv, matmul, relu, residual
+from firebrick.compiler.llvm.contract import Axis, Epilogue, Result, choose, contraction, conv, matmul
+from firebrick.compiler.llvm.contract import product as product_of
 from firebrick.compiler.llvm.contract.problem import Convolution
 from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.scalar.expr import Expr, const, load, maximum, select
+from firebrick.compiler.scalar.interpret import evaluate
+from firebrick.compiler.scalar.ops import expression
 from firebrick.core.errors import UnsupportedError
 
 TOLERANCE = 16  # that of matmul in the op table, in eps of Σ|a||b|
@@ -203,8 +207,15 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns(target) -> None:
 
 
 # ---- epilogues
-def rows_and_columns(m: int, n: int, row: int, column: int) -> Result:
-    return Result("float32", (Axis(m, row),), (Axis(n, column),))
+def rows_and_columns(m: int, n: int, row: int, column: int, dtype: str = "float32") -> Result:
+    return Result(dtype, (Axis(m, row),), (Axis(n, column),))
+
+
+X, Y = product_of("float32"), load(1, "float32")
+
+
+def relu(e: Expr) -> Expr:
+    return maximum(e, const(0.0, "float32"))
 
 
 @pytest.mark.parametrize("changes", [{}, {"staged": True}, {"splits": 2}, {"kc": 32}], ids=str)
@@ -219,45 +230,105 @@ def test_bias_residual_and_relu_are_applied_once_to_the_whole_sum(which, changes
         "residual": (drawn(rng, (m, n), "float32", "n"), rows_and_columns(m, n, n, 1), lambda v: v),
         "transposed": (drawn(rng, (n, m), "float32", "n"), rows_and_columns(m, n, 1, m), lambda v: v.T),
     }[which]
-    epilogue = (residual if which == "residual" else bias)(where).then(relu())
     p = matmul(a.shape, b.shape, "float32")
     v = replace(choose(p, target), **changes)
     c = np.full((m, n), np.nan, np.float32)
-    Compiled(contraction(p, target, "product", epilogue, v), target)(a, b, x, c)
+    Compiled(contraction(p, target, "product", Epilogue((where,), ((relu(X + Y), p.c),)), v), target)(a, b, x, c)
     check(c, a, b, lambda s: np.maximum(s + wide(x).astype(np.float64), 0))
     assert (c == 0).any()
     assert (c > 0).any()
 
 
-@pytest.mark.parametrize("changes", [{}, {"staged": True}, {"splits": 2}, {"kc": 1000, "splits": 1}], ids=str)
-def test_a_residual_may_be_the_result_itself_where_the_contraction_says_so(changes) -> None:
+@pytest.mark.parametrize("changes", [{}, {"staged": True}, {"splits": 2}, {"kc": 32}], ids=str)
+def test_several_results_of_any_dtype_are_stored_at_once(changes, target) -> None:
+    m, k, n = 29, 130, 53
+    rng = np.random.default_rng(4)
+    a, b = drawn(rng, (m, k), "float32", "n"), drawn(rng, (k, n), "float32", "n")
+    x, keep = drawn(rng, (n,), "float32", "n"), rng.random((m, n)) < 0.5
+    p = matmul(a.shape, b.shape, "float32")
+    h = X + Y
+    results = (
+        (relu(h), p.c),
+        (h > 0.0, rows_and_columns(m, n, n, 1, "bool")),
+        (select(load(2, "bool"), h, const(0.0, "float32")), rows_and_columns(m, n, 1, m, "float16")),
+        (X, rows_and_columns(m, n, n + 3, 1)),
+    )
+    epilogue = Epilogue((rows_and_columns(m, n, 0, 1), rows_and_columns(m, n, n, 1, "bool")), results)
+    c, mask = np.full((m, n), np.nan, np.float32), np.zeros((m, n), bool)
+    narrow, beside = np.full((n, m), np.nan, np.float16), np.full((m, n + 3), 7.0, np.float32)
+    made = contraction(p, target, "product", epilogue, replace(choose(p, target), **changes))
+    Compiled(made, target)(a, b, x, keep, c, mask, narrow, beside)
+    check(beside[:, :n], a, b)
+    assert (beside[:, n:] == 7.0).all()
+    whole = beside[:, :n] + x
+    np.testing.assert_array_equal(c, np.maximum(whole, 0))
+    np.testing.assert_array_equal(mask, whole > 0)
+    np.testing.assert_array_equal(narrow.T, np.where(keep, whole, 0).astype(np.float16))
+
+
+@pytest.mark.parametrize("changes", [{}, {"splits": 2}, {"kc": 32}], ids=str)
+@pytest.mark.parametrize("inner", [1, 7, 16, 20])
+def test_views_may_split_rows_and_columns_in_ways_of_their_own(inner, changes, target) -> None:
+    m, k, n = 24, 100, 7 * inner * 2
+    rng = np.random.default_rng(4)
+    a, b = drawn(rng, (m, k), "float32", "n"), drawn(rng, (k, n), "float32", "n")
+    x = drawn(rng, (8, 14), "float32", "n")  # repeated along three groups of rows, and along the inner columns
+    p = matmul(a.shape, b.shape, "float32")
+    at = Result("float32", (Axis(3, 0), Axis(8, 14)), (Axis(14, 1), Axis(inner, 0)))
+    # the result is [14, 24, inner]
+    to = Result("float32", (Axis(m, inner),), (Axis(14, m * inner), Axis(inner, 1)))
+    c = np.full((14, m, inner), np.nan, np.float32)
+    v = replace(choose(p, target), **changes)
+    Compiled(contraction(p, target, "product", Epilogue((at,), ((X + Y, to),)), v), target)(a, b, x, c)
+    wide = np.broadcast_to(x[None, :, :, None], (3, 8, 14, inner)).reshape(m, n)
+    check(c.transpose(1, 0, 2).reshape(m, n), a, b, lambda s: s + wide)
+
+
+def test_heavy_epilogues_are_written_once_and_light_ones_for_each_register() -> None:
+    target = host_target(0)
+    p = matmul((56, 64), (64, 64), "float32")
+    heavy = expression("gelu", [X], {})
+    assert Epilogue((), ((relu(X), p.c),)).light
+    assert not Epilogue((), ((heavy, p.c),)).light
+    rng = np.random.default_rng(0)
+    a, b = drawn(rng, (56, 64), "float32", "n"), drawn(rng, (64, 64), "float32", "n")
+    plain, c = np.zeros((56, 64), np.float32), np.zeros((56, 64), np.float32)
+    Compiled(contraction(p, target, "product"), target)(a, b, plain)
+    Compiled(contraction(p, target, "product", Epilogue((), ((heavy, p.c),))), target)(a, b, c)
+    (want,) = evaluate([heavy], [plain])
+    np.testing.assert_allclose(c, want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{}, {"staged": True}, {"splits": 2}, {"kc": 32}], ids=str)
+def test_a_residual_may_be_the_result_itself(changes) -> None:
     target, rng = host_target(0), np.random.default_rng(6)
     a, b = drawn(rng, (29, 400), "float32", "n"), drawn(rng, (400, 53), "float32", "n")
     before = drawn(rng, (29, 53), "float32", "n")
     p = matmul(a.shape, b.shape, "float32")
-    made = contraction(p, target, "product", residual(rows_and_columns(29, 53, 53, 1)), replace(choose(p, target), **changes))
-    assert made.in_place == (bool(changes) or made.variant.kc >= 400)
+    epilogue = Epilogue((rows_and_columns(29, 53, 53, 1),), ((X + Y, p.c),))
     c = before.copy()
-    if made.in_place:
-        Compiled(made, target)(a, b, c, c)
-        check(c, a, b, lambda s: s + before)
+    Compiled(contraction(p, target, "product", epilogue, replace(choose(p, target), **changes)), target)(a, b, c, c)
+    check(c, a, b, lambda s: s + before)
 
 
 @pytest.mark.parametrize("m", [1, 3])
-def test_few_rows_take_epilogues_and_batches(m, target) -> None:
+@pytest.mark.parametrize("n", [37, 1, 40])
+def test_few_rows_take_epilogues_and_batches(m, n, target) -> None:
     rng = np.random.default_rng(9)
-    a, b = drawn(rng, (2, m, 100), "float32", "n"), drawn(rng, (2, 100, 37), "float32", "t")
-    x = drawn(rng, (1, 37), "float32", "n")
-    where = Result("float32", (Axis(m, 0),), (Axis(37, 1),), (0,))
+    a, b = drawn(rng, (2, m, 100), "float32", "n"), drawn(rng, (2, 100, n), "float32", "t")
+    x = drawn(rng, (1, n), "float32", "n")
+    where = Result("float32", (Axis(m, 0),), (Axis(n, 1),), (0,))
     p = matmul(a.shape, b.shape, "float32", strides(a), strides(b))
     assert choose(p, target).dots
-    c = np.full((2, m, 37), np.nan, np.float32)
-    Compiled(contraction(p, target, "product", bias(where)), target)(a, b, x, c)
+    c = np.full((2, m, n), np.nan, np.float32)
+    Compiled(contraction(p, target, "product", Epilogue((where,), ((X + Y, p.c),))), target)(a, b, x, c)
     check(c, a, b, lambda s: s + x)
-    q = matmul((2, 37, 100), (2, 100, m), "float32", strides(b.swapaxes(1, 2)), strides(a.swapaxes(1, 2)))
-    d = np.full((2, 37, m), np.nan, np.float32)
-    by_row = bias(Result("float32", (Axis(37, 1),), (Axis(m, 0),), (0,)))
-    made = contraction(q, target, "product", by_row)
+    if n == 1:
+        return
+    q = matmul((2, n, 100), (2, 100, m), "float32", strides(b.swapaxes(1, 2)), strides(a.swapaxes(1, 2)))
+    d = np.full((2, n, m), np.nan, np.float32)
+    by_row = Result("float32", (Axis(n, 1),), (Axis(m, 0),), (0,))
+    made = contraction(q, target, "product", Epilogue((by_row,), ((X + Y, q.c),)))
     assert made.variant.dots
     Compiled(made, target)(b.swapaxes(1, 2), a.swapaxes(1, 2), x, d)
     np.testing.assert_array_equal(d, c.swapaxes(1, 2))
@@ -268,12 +339,11 @@ def test_a_bias_of_channels_is_added_to_a_convolution() -> None:
     g = Convolution("float32", (2, 3, 9, 7), (5, 3, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
     x, w, b = (rng.uniform(-1, 1, s).astype(np.float32) for s in (g.image, g.weight, (5,)))
     plain, biased = np.zeros(g.result, np.float32), np.zeros(g.result, np.float32)
-    Compiled(contraction(conv(g), target, "conv"), target)(w, x, plain)
-    at = Result("float32", (Axis(5, 1),), (Axis(2 * 63, 0),), (5,))
-    epilogue = bias(at)
-    assert isinstance(epilogue, Epilogue)
-    Compiled(contraction(conv(g), target, "conv", epilogue), target)(w, x, b, biased)
-    np.testing.assert_allclose(biased, plain + b[:, None, None], rtol=1e-6, atol=1e-6)
+    p = conv(g)
+    Compiled(contraction(p, target, "conv"), target)(w, x, plain)
+    epilogue = Epilogue((Result("float32", (Axis(5, 1),), (Axis(2 * 63, 0),), (5,)),), ((X + Y, p.c),))
+    Compiled(contraction(p, target, "conv", epilogue), target)(w, x, b, biased)
+    np.testing.assert_array_equal(biased, plain + b[:, None, None])
 
 
 # ---- other machines

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.cpu.native import Native, link, native_kernel
+from firebrick.backends.cpu.native import compiled, kinds_of, native_kernel
 from firebrick.backends.numpy.engine import HostBackend
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fuse import fuse
@@ -72,8 +72,9 @@ class CpuBackend(HostBackend):
         reasons: list[str] = []
         fused = fuse(graph, kind_of, reasons)
         kernels = choose(self, fused, device)
-        link([k.names["run"] for k in kernels if k is not None and isinstance(k.names.get("run"), Native)])
-        program = write(self, fused, kernels, plan_memory(fused, kernels, given, ready), device)
+        kinds = kinds_of(fused, kernels)
+        plan, runs, segments = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))
+        program = write(self, fused, kernels, plan, device, runs)
         program.notes += _notes(fused, kernels, reasons)
         return program
 

@@ -7,8 +7,6 @@ each. What is given back is kept for the next run, up to a bound, until ``releas
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 from weakref import WeakSet
@@ -87,14 +85,9 @@ class ArenaPool:
                 self._free.setdefault(size, []).append(buffer)
                 self._kept += size
 
-    @contextmanager
-    def run(self, nbytes: int) -> Iterator[Bytes]:
+    def run(self, nbytes: int) -> Loan:
         """A buffer for a ``with`` block."""
-        buffer = self.take(nbytes)
-        try:
-            yield buffer
-        finally:
-            self.give(buffer)
+        return Loan(self, nbytes)
 
     def stats(self) -> dict[str, int]:
         """Bytes in use (``live``), their ``peak`` since the start or the last ``release``, and unused ones ``kept``."""
@@ -108,6 +101,23 @@ class ArenaPool:
             self._free.clear()
             self._peak = self._live
         return freed
+
+
+class Loan:
+    """A buffer that is given back at the end of a ``with`` block."""
+
+    __slots__ = ("buffer", "nbytes", "pool")
+
+    def __init__(self, pool: ArenaPool, nbytes: int) -> None:
+        self.pool, self.nbytes = pool, nbytes
+
+    def __enter__(self) -> Bytes:
+        self.buffer = self.pool.take(self.nbytes)
+        return self.buffer
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.give(self.buffer)
+        del self.buffer  # nobody uses it any more
 
 
 def _forked() -> None:

@@ -190,14 +190,14 @@ class Emitter:
             return self._scaled(dtype, v)
         if op not in ("min", "max"):
             raise TypeError(f"no code for {op} of {dtype}")
-        t, better = self.type(dtype), "ogt" if op == "max" else "olt"
+        t = self.type(dtype)
         known = e.args[1].op == "const" and e.args[1].value == e.args[1].value
         if known:  # the constant where it is strictly better, so that NaN stays
-            c = code.put(f"fcmp {better} {t} {v[1]}, {v[0]}")
+            c = code.put(f"fcmp {'ogt' if op == 'max' else 'olt'} {t} {v[1]}, {v[0]}")
             return self._select(c, dtype, v[1], v[0])
-        c = code.put(f"fcmp {better} {t} {v[0]}, {v[1]}")
-        out = self._select(c, dtype, v[0], v[1])
-        return self._select(code.put(f"fcmp uno {t} {v[0]}, {v[0]}"), dtype, v[0], out)
+        name = f"llvm.{op}imum.{suffix(scalar_type(dtype), self.lanes)}"
+        code.declared.add(f"declare {t} @{name}({t}, {t})")
+        return code.put(f"call nsz {t} @{name}({t} {v[0]}, {t} {v[1]})")  # either zero will do
 
     def _fused(self, dtype: str, v: list[str]) -> str:
         if self.code.target.fma or dtype == "float64":

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 from firebrick.compiler.fuse import ALONE, COLUMNS, CONTRACT, MAP, ROWS
-from firebrick.compiler.llvm import products
+from firebrick.compiler.llvm import indexing, products
 from firebrick.compiler.llvm.column import Columns, column_kernels
 from firebrick.compiler.llvm.long_row import LongRows, long_row_kernels
 from firebrick.compiler.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, Part, contracted
@@ -20,6 +21,7 @@ from firebrick.compiler.llvm.memory import View
 from firebrick.compiler.llvm.native import NAME, module_text, named
 from firebrick.compiler.llvm.row import row_kernel
 from firebrick.compiler.llvm.rules import RULES
+from firebrick.compiler.llvm.segment import Place
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar import ops, rows
 from firebrick.compiler.scalar.expr import Expr, const, load, walk
@@ -27,6 +29,7 @@ from firebrick.compiler.scalar.storage import STORAGE, computed
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
 from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ir.keys import key_of
 
 FEW, LONG = 4, 1 << 15
 """Fewer rows of at least that length are left to the engine's own reductions."""
@@ -37,6 +40,9 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     strange = [a.dtype.name for a in (*operands, *n.avals) if a.dtype.name not in STORAGE]
     if strange:
         return f"no kernels of {strange[0]}"
+    elsewhere = indexing.refused(n, operands)
+    if elsewhere is not None:
+        return elsewhere or MAP
     if n.op.name in RULES:
         return RULES[n.op.name].refused(n, operands) or ALONE
     if len(n.avals) != 1:
@@ -96,18 +102,44 @@ _ROWS: dict[str, Callable[[list[Expr], int, dict[str, Any]], Expr]] = {
 }
 
 
+_lowered: WeakValueDictionary[Any, Lowered] = WeakValueDictionary()
+
+
 def lower(body: Graph, target: Target) -> Lowered:
-    """Generate the kernels of a body, whose nodes are one group of ``fuse``."""
+    """The kernels of a body, whose nodes are one group of ``fuse``; equal bodies that are alive have the same."""
+    key = key_of(body), tuple(n.line for n in body.nodes), target  # faults tell the line
+    found = _lowered.get(key)
+    if found is None:
+        found = _lowered[key] = _generated(body, target)
+    return found
+
+
+def _generated(body: Graph, target: Target) -> Lowered:
     n = body.nodes[-1]
-    if n.op.name in RULES:
-        made = RULES[n.op.name].lower(n, tuple(body.inputs[i] for i in n.inputs), target)
-        return made.of(n.inputs, len(body.inputs))
+    avals = body.avals
+    if n.op.name in RULES and kind_of(n, tuple(avals[v] for v in n.inputs)) == ALONE:
+        return _alone(body, target)
     lowering = _Lowering(body)
     if n.op.name == "matmul":
         (i, *left), (j, *right) = (lowering.views[v] for v in n.inputs)
         c = products.product(n.avals[0].dtype.name, left, right, target)
         return contracted([(c, (i, j))], len(body.inputs))
     return lowering.lowered(target)
+
+
+def _alone(body: Graph, target: Target) -> Lowered:
+    """The kernels of a body's last node; the others are numbers that it takes."""
+    n, avals = body.nodes[-1], body.avals
+    rule, operands = RULES[n.op.name], tuple(avals[v] for v in n.inputs)
+    inputs = [v for v in n.inputs if v < len(body.inputs)]
+    if len(inputs) == len(n.inputs):
+        return rule.lower(n, operands, target).of(inputs, len(body.inputs))
+    numbers: dict[int, Any] = {}
+    for m in body.nodes[:-1]:
+        numbers[m.first] = m.params["value"].reshape(()) if m.op is CONSTANT else numbers[m.inputs[0]]
+    assert rule.numbered is not None
+    known = {i: numbers[v] for i, v in enumerate(n.inputs) if v in numbers}
+    return rule.numbered(n, operands, target, known).of(inputs, len(body.inputs))
 
 
 Seen = tuple[int, tuple[int, ...], tuple[int, ...]]  # an input, and its shape and strides in a view
@@ -123,6 +155,7 @@ class _Lowering:
             i: (i, a.shape, tuple(strides_of(a.shape))) for i, a in enumerate(body.inputs)
         }  # fmt: skip
         self.places: dict[tuple[int, tuple[int, ...]], int] = {}  # of an input with strides: the operand of the kernel
+        self.faults: list[Place] = []
         self.values: dict[int, Expr] = {}
         for n in body.nodes:
             self._node(n)
@@ -140,29 +173,55 @@ class _Lowering:
                 self.views[n.first] = i, n.avals[0].shape, _VIEWS[n.op.name](shape, strides, n)
             else:
                 self.values[n.first] = self.values[v]  # a number is the same in any shape
+        elif n.op.name in indexing.EXPRESSIONS:
+            self.values[n.first] = indexing.expression(n, self._operands(n), self)
         else:
-            self.values[n.first] = _applied(n, [self._value(v) for v in n.inputs], self._operands(n))
+            self.values[n.first] = _applied(n, [self.value(v) for v in n.inputs], self._operands(n))
 
     def _operands(self, n: Node) -> tuple[Aval, ...]:
         return tuple(self.avals[v] for v in n.inputs)
 
-    def _value(self, v: int) -> Expr:
+    @property
+    def given(self) -> list[tuple[int, ...]]:
+        """How the kernel steps through each operand."""
+        return [strides for _, strides in self.places]
+
+    def operand(self, place: int, strides: tuple[int, ...]) -> int:
+        """The number of input ``place`` as an operand of the kernel, with these strides in its shape."""
+        return self.places.setdefault((place, strides), len(self.places))
+
+    def view(self, k: int, strides: tuple[int, ...]) -> int:
+        """The number of operand ``k`` with other strides."""
+        return self.operand(list(self.places)[k][0], strides)
+
+    def place_of(self, v: int) -> int | None:
+        """The input that a value is."""
+        return v if v < len(self.body.inputs) else None
+
+    def fault(self, place: Place) -> int:
+        """The number of a place that faults come from."""
+        if place not in self.faults:
+            self.faults.append(place)
+        return self.faults.index(place)
+
+    def value(self, v: int) -> Expr:
         """The element of a value at the kernel's position."""
         if v not in self.views:
             return self.values[v]
         i, shape, strides = self.views[v]
         key = i, _broadcast(shape, strides, self.shape)
-        return load(self.places.setdefault(key, len(self.places)), computed(self.avals[v].dtype.name))
+        return load(self.operand(*key), computed(self.avals[v].dtype.name))
 
     def lowered(self, target: Target) -> Lowered:
         body, shape = self.body, self.shape
-        outs = [self._value(v) for v in body.outputs]
+        outs = [self.value(v) for v in body.outputs]
         places = list(self.places)
         avals = [self.avals[v] for v in body.outputs]
         inputs = [i for i, _ in places]
         results = list(range(len(body.inputs), len(body.inputs) + len(avals)))
         steps = sum(e.op not in ("load", "const") for e in walk(outs)) * prod(shape) * max(a.dtype.itemsize for a in avals) / 4
-        moved = sum(body.inputs[i].nbytes for i in inputs) + sum(a.nbytes for a in avals)
+        moved = sum(min(body.inputs[i].nbytes, body.inputs[i].dtype.itemsize * prod(shape)) for i in inputs)
+        moved += sum(a.nbytes for a in avals)
         cost = moved / BYTES_PER_US + steps / STEPS_PER_US
         if self.kind == COLUMNS:
             return self._reduction(cost, target)
@@ -173,7 +232,8 @@ class _Lowering:
         over = tuple(frozenset(i for i, x in enumerate(body.inputs) if free[i] and x == a and a.shape == shape) for a in avals)
         generate = row_kernel if self.kind == ROWS else map_kernel
         kernel = named(generate(NAME, shape, operands, written, target), self.kind)
-        return Lowered((Part(kernel, (*inputs, *results), cost),), (), module_text([kernel]), over)
+        part = Part(kernel, (*inputs, *results), cost, tuple(self.faults))
+        return Lowered((part,), (), module_text([kernel]), over)
 
     def _reduction(self, cost: float, target: Target) -> Lowered:
         """A reduction of one operand along its first axes, its last ones, or both: rows first, then columns."""

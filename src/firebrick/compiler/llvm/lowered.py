@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firebrick.compiler.llvm.contract import Contraction
+from firebrick.compiler.llvm.host import AS_WRITTEN
 from firebrick.compiler.llvm.native import NativeKernel
 from firebrick.compiler.llvm.segment import Launch, Place, chunk_of
 
@@ -31,7 +32,7 @@ class Part:
     places: tuple[Place, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Lowered:
     """A body's kernels.
 
@@ -92,5 +93,5 @@ def contracted(made: Sequence[tuple[Contraction, tuple[int, int]]], count: int) 
         for k in c.kernels:
             cost = k.flops / FLOPS_PER_US or c.workspace / BYTES_PER_US
             parts.append(Part(NativeKernel(k.name, "", frozenset(), 4, k.grid, k.scratch), (*order, count, space), cost))
-    text = "\n".join([*sorted(declarations), *functions.values(), ""])
+    text = AS_WRITTEN + "\n".join([*sorted(declarations), *functions.values(), ""])
     return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),))

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from math import prod
 
 from firebrick.compiler.llvm.emit import Code, Emitter, splat, vector_type
+from firebrick.compiler.llvm.gathered import Gathered, uniform
 from firebrick.compiler.llvm.memory import (
     Strip,
     View,
     address,
     positions,
     read,
-    read_at,
     read_uniform,
     stored_type,
     tail_mask,
@@ -25,7 +25,7 @@ from firebrick.compiler.llvm.memory import (
 from firebrick.compiler.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
 from firebrick.compiler.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import Expr, walk
+from firebrick.compiler.scalar.expr import Expr, steps, walk
 from firebrick.compiler.scalar.storage import computed
 
 
@@ -42,7 +42,7 @@ def map_kernel(
     Args:
         name: Of its function.
         shape: Of the results.
-        operands: What ``load(k)`` reads, with a stride for each axis of ``shape``.
+        operands: What ``load(k)`` and ``gather(k, …)`` read, with a stride for each axis of ``shape``.
         results: Expressions and where they go; the dtypes agree but for half precision, which takes float32.
         target: What to generate for.
         stream: Whether to write past the caches; by default, if a result is too large for them. Results that lie over an
@@ -53,10 +53,10 @@ def map_kernel(
             raise TypeError(f"a result stored as {view.dtype} is computed as {computed(view.dtype)}. Received: {e.dtype}")
     nodes = walk(e for e, _ in results)
     views = [*operands, *(v for _, v in results)]
-    axes = sorted({int(e.value or 0) for e in nodes if e.op == "index"})
+    axes = [e for e in nodes if e.op == "index"]
     rank = len(shape)
     # an index is a view of positions: it steps by 1 along its axis
-    strides = [v.strides for v in views] + [tuple(int(i == a) for i in range(rank)) for a in axes]
+    strides = [v.strides for v in views] + [steps(e, rank) for e in axes]
     lead = results[0][1].strides
     order = sorted(range(rank), key=lambda a: (-abs(lead[a]) if lead[a] else -(1 << 62), a))
     nest = merge(shape, strides, order)
@@ -101,13 +101,17 @@ class _Writer:
     """Writes the code of one row: a stretch of the innermost axis at one position of the others."""
 
     def __init__(
-        self, code: Code, nest: Nest, operands: list[View], results: list[tuple[Expr, View]], axes: list[int], lanes: int,
+        self, code: Code, nest: Nest, operands: list[View], results: list[tuple[Expr, View]], axes: list[Expr], lanes: int,
         stream: bool,
     ) -> None:  # fmt: skip
         self.code, self.nest, self.lanes, self.results, self.axes = code, nest, lanes, results, axes
         self.views = [*operands, *(v for _, v in results)]
         self.operands = len(operands)
         self.pointers = buffer_pointers(code, len(self.views))
+        self.nodes = walk(e for e, _ in results)
+        self.inner = {e: nest.strides[len(self.views) + i][-1] for i, e in enumerate(axes)}
+        inner = [s[-1] for s in nest.strides]
+        self.same = uniform(self.nodes, inner, self.inner)
         self.stream = 0
         if stream and lanes > 1:
             contiguous = all(nest.strides[self.operands + i][-1] == 1 for i in range(len(results)))
@@ -129,10 +133,10 @@ class _Writer:
             if offset != "0":
                 pointer = code.put(f"getelementptr {stored_type(view.dtype, code)}, ptr {pointer}, i64 {offset}")
             self.strips.append(Strip(view.dtype, pointer, strides[-1]))
-        used = {int(e.value or 0) for e in walk(e for e, _ in self.results) if e.op == "load"}
-        for k in sorted(used):
+        for k in sorted({int(e.value or 0) for e in self.nodes if e.op == "load"}):
             if self.strips[k].stride == 0:
                 read_uniform(code, self.strips[k], lanes)
+        self.gathered = Gathered(code, self.nodes, self.same, self.strips, lanes, self._scalar)
         if lanes == 1:
             loop = Loop(code, start, stop, 1)
             self._body(loop.index)
@@ -159,6 +163,13 @@ class _Writer:
         self._body(loop.index, "", stream)
         loop.close()
 
+    def _scalar(self, e: Expr) -> str:
+        """A load or an index that is the same all along the row."""
+        if e.op != "load":
+            return self.bases[self.axes.index(e)]
+        strip = self.strips[int(e.value or 0)]
+        return read(self.code, Strip(strip.dtype, strip.pointer, 0), "0", 1)
+
     def _body(self, at: str, mask: str = "", stream: bool = False) -> None:
         code, lanes = self.code, self.lanes
 
@@ -167,17 +178,15 @@ class _Writer:
                 return read(code, self.strips[int(e.value or 0)], at, lanes, mask)
             if e.op != "index":
                 raise TypeError(f"a map kernel has no {e.op}")
-            which = self.axes.index(int(e.value or 0))
-            here = positions(code, at, self.nest.strides[len(self.views) + which][-1], lanes)
-            if self.bases[which] == "0":
+            base = self.bases[self.axes.index(e)]
+            here = positions(code, at, self.inner[e], lanes)
+            if base == "0":
                 return here
             t = vector_type("i64", lanes)
-            return code.put(f"add {t} {here}, {splat(code, 'i64', self.bases[which], lanes)}")
+            return code.put(f"add {t} {here}, {splat(code, 'i64', base, lanes)}")
 
-        def element(e: Expr, places: str) -> str:
-            return read_at(code, self.strips[int(e.value or 0)], places, lanes, mask)
-
-        emitter = Emitter(code, lanes, leaf, element, mask)
+        emitter = Emitter(code, lanes, leaf, lambda e, places: self.gathered.element(e, places, at, mask), mask)
+        emitter.values.update(self.gathered.splats)
         values = emitter.all(e for e, _ in self.results)
         for strip, value, (_, view) in zip(self.strips[self.operands :], values, self.results, strict=True):
             write(code, strip, at, value, lanes, mask, lanes * view.itemsize if stream else 0)

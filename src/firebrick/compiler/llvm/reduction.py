@@ -24,9 +24,10 @@ def identity(kind: str, dtype: str, lanes: int) -> str:
 
 
 def step(code: Code, kind: str, dtype: str, a: str, b: str, lanes: int) -> str:
-    """a and b put together."""
+    """a, the result so far, and b put together."""
     e = binary(_STEP[kind], load(0, dtype), load(1, dtype))
-    names = (a, b)
+    # of an extremum, the first operand is looked at for NaN, which must not lengthen the chain of results
+    names = (b, a) if kind in ("max", "min") else (a, b)
     return Emitter(code, lanes, lambda x: names[int(x.value or 0)]).value(e)
 
 

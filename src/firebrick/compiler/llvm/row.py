@@ -15,6 +15,7 @@ from math import prod
 
 from firebrick.compiler.llvm import reduction
 from firebrick.compiler.llvm.emit import Code, Emitter, literal, scalar_type, splat, vector_type
+from firebrick.compiler.llvm.gathered import Gathered, uniform
 from firebrick.compiler.llvm.memory import (
     Strip,
     View,
@@ -31,7 +32,7 @@ from firebrick.compiler.llvm.memory import (
 from firebrick.compiler.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
 from firebrick.compiler.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import FLOATS, Expr, walk
+from firebrick.compiler.scalar.expr import FLOATS, Expr, steps, walk
 from firebrick.compiler.scalar.storage import computed
 
 BLOCK = 32
@@ -42,6 +43,8 @@ BLOCKS = 32
 """Blocks of rows at most, of a kernel that also adds up columns."""
 WORTH = 6
 """From so many instructions on, a value is kept rather than computed again."""
+AHEAD = 1 << 9, 1 << 20
+"""Bytes of a row, and of an operand, from which on the second pass over a row fetches the next row's."""
 
 Result = tuple[Expr, View]
 
@@ -115,9 +118,10 @@ class Rows:
         roots = [*(e for e, _ in results), *sums]
         self.roots, nodes = roots, walk(roots)
         self.views = [*operands, *(v for _, v in results)]
-        self.axes = sorted({int(e.value or 0) for e in nodes if e.op == "index"})
+        self.nodes = nodes
+        self.axes = [e for e in nodes if e.op == "index"]
         rank = len(shape)
-        strides = [v.strides for v in self.views] + [tuple(int(i == a) for i in range(rank)) for a in self.axes]
+        strides = [v.strides for v in self.views] + [steps(e, rank) for e in self.axes]
         outer = merge(shape[:-1], [s[:-1] for s in strides], range(rank - 1))
         # rows are counted over the merged outer axes; a last axis of its own keeps ``row_offsets`` away from the innermost
         self.nest = Nest((*outer.shape, 1), tuple((*s, 0) for s in outer.strides))
@@ -125,7 +129,7 @@ class Rows:
         self.lanes = lanes_for(code.target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in self.views])
         while self.lanes > 1 and self.lanes // 2 >= self.length:
             self.lanes //= 2
-        self.uniform = self._uniform(nodes)
+        self.uniform = uniform(nodes, self.inner, dict(zip(self.axes, self.inner[len(self.views) :], strict=True)))
         level = levels(roots)
         reduces = [e for e in nodes if e.op == "reduce"]
         self.passes = [[e for e in reduces if level[e] == k] for k in range(1, max(level.values(), default=0) + 1)]
@@ -137,25 +141,11 @@ class Rows:
         for e in sums:
             self.totals.append(Strip(e.dtype, code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch}"), 1))
             self.scratch += -(-self.length * item_bytes(e.dtype) // 64) * 64
+        self.ahead = self._ahead(shape)
         self.stream = 0
         large = [v for e, v in results if prod(shape) * v.itemsize >= STREAM and not self._once(e, v)]
         if large and code.target.arch == "x86_64" and all(results[i][1].strides[-1] == 1 for _, i in self.each):
             self.stream = max(self.lanes * v.itemsize for v in large)
-
-    def _uniform(self, nodes: list[Expr]) -> set[Expr]:
-        """Nodes with one value for the row."""
-        out: set[Expr] = set()
-        last = len(self.views[0].strides) - 1 if self.views else 0
-        for e in nodes:
-            if e.op == "load":
-                same = self.inner[int(e.value or 0)] == 0
-            elif e.op == "index":
-                same = e.value != last
-            else:
-                same = e.op == "reduce" or all(a in out for a in e.args)
-            if same:
-                out.add(e)
-        return out
 
     def _once(self, e: Expr, view: View) -> bool:
         if view.strides[-1] == 0 and e not in self.uniform and self.length > 1:
@@ -208,6 +198,7 @@ class Rows:
         for k in sorted({int(e.value or 0) for e in walk(self.roots) if e.op == "load"}):
             if self.inner[k] == 0:
                 read_uniform(code, self.strips[k], self.lanes)
+        self.gathered = Gathered(code, self.nodes, self.uniform, self.strips, self.lanes, self._scalar_leaf)
         for number, reduces in enumerate(self.passes):
             self._pass(number, reduces)
         for e, i in self.once:
@@ -216,17 +207,20 @@ class Rows:
             self._write_each()
 
     def _scalar(self) -> Emitter:
-        code = self.code
+        emitter = Emitter(
+            self.code, 1, self._scalar_leaf, lambda e, at: read_at(self.code, self.strips[int(e.value or 0)], at, 1)
+        )
+        emitter.values.update(self.gathered.scalars)
+        return emitter
 
-        def leaf(e: Expr) -> str:
-            if e.op == "reduce":
-                return self.scalars[e]
-            if e.op == "index":
-                return self.bases[self.axes.index(int(e.value or 0))]
-            strip = self.strips[int(e.value or 0)]
-            return read(code, Strip(strip.dtype, strip.pointer, 0), "0", 1)
-
-        return Emitter(code, 1, leaf, lambda e, place: read_at(code, self.strips[int(e.value or 0)], place, 1))
+    def _scalar_leaf(self, e: Expr) -> str:
+        """A leaf that is the same all along the row."""
+        if e.op == "reduce":
+            return self.scalars[e]
+        if e.op == "index":
+            return self.bases[self.axes.index(e)]
+        strip = self.strips[int(e.value or 0)]
+        return read(self.code, Strip(strip.dtype, strip.pointer, 0), "0", 1)
 
     def _emitter(self, number: int, at: str, mask: str) -> Emitter:
         """For the elements from position ``at`` on, in pass ``number``."""
@@ -239,7 +233,7 @@ class Rows:
                 return self.splats[e]
             if e.op == "load":
                 return read(code, self.strips[int(e.value or 0)], at, lanes, mask)
-            which = self.axes.index(int(e.value or 0))
+            which = self.axes.index(e)
             step, base = self.inner[len(self.views) + which], self.bases[which]
             if step == 0:
                 return splat(code, "i64", base, lanes)
@@ -248,10 +242,8 @@ class Rows:
                 here if base == "0" else code.put(f"add {vector_type('i64', lanes)} {here}, {splat(code, 'i64', base, lanes)}")
             )
 
-        def element(e: Expr, places: str) -> str:
-            return read_at(code, self.strips[int(e.value or 0)], places, lanes, mask)
-
-        emitter = Emitter(code, lanes, leaf, element, mask)
+        emitter = Emitter(code, lanes, leaf, lambda e, places: self.gathered.element(e, places, at, mask), mask)
+        emitter.values.update(self.gathered.splats)
         for e, room in self.rooms.items():
             if self.written[e] < number:
                 emitter.values[e] = read(code, room, at, lanes, mask)
@@ -264,6 +256,7 @@ class Rows:
 
     def _body(self, number: int, reduces: list[Expr], at: str, mask: str = "") -> list[str]:
         emitter = self._emitter(number, at, mask)
+        self._fetch(number, at)
         values = emitter.all(e.args[0] for e in reduces)
         self._store_kept(number, emitter, at, mask)
         if mask:
@@ -407,6 +400,7 @@ class Rows:
 
         def body(at: str, mask: str = "", stream: bool = False) -> None:
             emitter = self._emitter(number, at, mask)
+            self._fetch(number, at)
             values = emitter.all(e for e, _ in self.each)
             for (_, i), value in zip(self.each, values, strict=True):
                 strip = self.strips[len(self.operands) + i]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from firebrick.compiler.llvm import convolutions
+from firebrick.compiler.llvm import attention, convolutions, pooling, scatters
 from firebrick.compiler.llvm.lowered import Lowered
 from firebrick.compiler.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -21,10 +22,18 @@ class Rule:
     Attributes:
         refused: Why a node has none; empty if it has. Called with the node and its operands.
         lower: Its kernels, which know the node's operands, one by one, as inputs 0, 1, …, and read and write them row by row.
+        numbered: The same where some operands, by position, are numbers of the program; the others are the inputs. Only for
+            ``fuse``'s ``NUMBERED``.
     """
 
     refused: Callable[[Node, Operands], str]
     lower: Callable[[Node, Operands, Target], Lowered]
+    numbered: Callable[[Node, Operands, Target, Mapping[int, Any]], Lowered] | None = None
 
 
-RULES: dict[str, Rule] = dict.fromkeys(convolutions.OPS, Rule(convolutions.refused, convolutions.lowered))
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(convolutions.OPS, Rule(convolutions.refused, convolutions.lowered)),
+    **dict.fromkeys(attention.OPS, Rule(attention.refused, attention.lowered)),
+    **dict.fromkeys(pooling.OPS, Rule(pooling.refused, pooling.lowered)),
+    **dict.fromkeys(scatters.OPS, Rule(scatters.refused, lambda n, xs, to: scatters.lowered(n, xs, to, {}), scatters.lowered)),
+}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -55,8 +55,8 @@ class Expr:
         op: What it computes.
         dtype: Of its value.
         args: Operand nodes.
-        value: What else the op needs: the number of a ``const``, the place of a ``load``, the axis of an ``index``, the name
-            of a ``call``, the kind of a ``reduce``.
+        value: What else the op needs: the number of a ``const``, the place of a ``load``, the axis of an ``index`` (or its
+            strides), the name of a ``call``, the kind of a ``reduce``.
     """
 
     __slots__ = ("__weakref__", "args", "dtype", "op", "value")
@@ -159,6 +159,18 @@ def load(place: int, dtype: str) -> Expr:
 def index(axis: int) -> Expr:
     """The current position along ``axis`` of the kernel's shape, int64."""
     return node("index", "int64", (), axis)
+
+
+def position(strides: Sequence[int]) -> Expr:
+    """Σ ``index(a)`` · ``strides[a]`` over the axes of the kernel's shape, int64."""
+    return node("index", "int64", (), ",".join(map(str, strides)))
+
+
+def steps(e: Expr, rank: int) -> tuple[int, ...]:
+    """How far the value of an ``index`` node goes for one step along each axis."""
+    if isinstance(e.value, str):
+        return tuple(int(s) for s in e.value.split(",") if s)
+    return tuple(int(a == e.value) for a in range(rank))
 
 
 def const(value: Number, dtype: str) -> Expr:
@@ -297,7 +309,8 @@ def call(name: str, *args: Expr) -> Expr:
 
 
 def gather(place: int, dtype: str, position: Expr) -> Expr:
-    """The element of operand ``place`` that lies ``position`` (int64) elements behind its first, wherever the kernel stands."""
+    """The element that lies ``position`` (int64) elements behind the one that ``load`` would read: behind the operand's first,
+    wherever the kernel stands, if its view's strides are 0."""
     if position.dtype != "int64":
         raise TypeError(f"a position is int64. Received: {position.dtype}")
     return node("gather", _checked(dtype), (position,), place)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.scalar.expr import BITS, FLOATS, INTEGERS, SIGNED, Expr, walk
+from firebrick.compiler.scalar.expr import BITS, FLOATS, INTEGERS, SIGNED, Expr, steps, walk
 
 Array = np.ndarray[Any, Any]
 
@@ -18,7 +18,7 @@ def evaluate(roots: Sequence[Expr], operands: Sequence[Array], indices: Mapping[
     Args:
         roots: Expressions.
         operands: What ``load`` reads, arrays that broadcast together, of any dtype that casts to the load's.
-        indices: What ``index`` gives for each axis, int64.
+        indices: What ``index`` gives for each axis, int64. What is gathered counts from an operand's first element.
     """
     values: dict[Expr, Array] = {}
     with np.errstate(all="ignore"):
@@ -27,9 +27,9 @@ def evaluate(roots: Sequence[Expr], operands: Sequence[Array], indices: Mapping[
                 assert isinstance(e.value, int)
                 values[e] = np.asarray(operands[e.value]).astype(e.dtype)
             elif e.op == "index":
-                assert isinstance(e.value, int)
                 assert indices is not None
-                values[e] = indices[e.value]
+                parts = [indices[a] * step for a, step in enumerate(steps(e, len(indices))) if step]
+                values[e] = np.asarray(sum(parts, np.zeros((), np.int64)))
             elif e.op == "gather":
                 assert isinstance(e.value, int)
                 values[e] = operands[e.value].reshape(-1)[values[e.args[0]]].astype(e.dtype)

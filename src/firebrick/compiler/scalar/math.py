@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firebrick.compiler.scalar.coefficients import NUMBERS, TABLE, TAIL_END, TAIL_SLOPE
+from firebrick.compiler.scalar.coefficients import NUMBERS, TABLE, TAIL_END
 from firebrick.compiler.scalar.expr import (
     Expr,
     absolute,
@@ -91,11 +91,22 @@ def exp_minus_one(r: Expr) -> Expr:
     return fma(r * r, polynomial(r, table("EXP", r)), r)
 
 
+def exp_near(r: Expr) -> Expr:
+    """exp(r) for |r| ≤ log(2)/2."""
+    return fma(fma(polynomial(r, table("EXP", r)), r, 1.0), r, 1.0)
+
+
 def exp(x: Expr) -> Expr:
     """e to the power x."""
     f = FORMATS[x.dtype]
     n, r = reduced(clamped(x, f.low, f.high))
-    return scale(exp_minus_one(r) + 1.0, n)
+    return scale(exp_near(r), n)
+
+
+def exp_down(x: Expr) -> Expr:
+    """e to the power x, for x ≤ 0 and NaN."""
+    n, r = reduced(maximum(x, FORMATS[x.dtype].low))
+    return scale(exp_near(r), n)
 
 
 def exp2(x: Expr) -> Expr:
@@ -105,7 +116,7 @@ def exp2(x: Expr) -> Expr:
     n = (x + f.magic) - f.magic
     rest = x - n
     high, low, _ = number("LN2", x)
-    return scale(exp_minus_one(fma(rest, high, rest * low)) + 1.0, n)
+    return scale(exp_near(fma(rest, high, rest * low)), n)
 
 
 def expm1(x: Expr) -> Expr:
@@ -122,7 +133,7 @@ def tanh(x: Expr) -> Expr:
     f = FORMATS[x.dtype]
     size = minimum(absolute(x), f.flat / 2)
     n, r = reduced(size + size)
-    far = 1.0 - 2.0 / (scale(exp_minus_one(r) + 1.0, n) + 1.0)
+    far = 1.0 - 2.0 / (scale(exp_near(r), n) + 1.0)
     square = size * size
     near = fma(size * square, polynomial(square, table("TANH", x)), size)
     return copysign(select(square < 0.4, near, far), x)
@@ -131,9 +142,11 @@ def tanh(x: Expr) -> Expr:
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + exp(-x)), without overflow."""
     f = FORMATS[x.dtype]
-    n, r = reduced(-clamped(x, f.low, f.high - 1.0))
-    power = scale(1.0, -n)  # exp(-x) = exp(r) / power, and neither overflows
-    return power / ((power + exp_minus_one(r)) + 1.0)  # in this order, small terms round first
+    n, r = reduced(clamped(x, f.low, f.high - 1.0))
+    power = scale(1.0, n)  # exp(-x) = exp(-r) / power, and neither overflows
+    turned = [-c if i % 2 else c for i, c in enumerate(table("EXP", x))]
+    rest = fma(r * r, polynomial(r, turned), -r)  # exp(-r) - 1
+    return power / ((power + rest) + 1.0)  # in this order, small terms round first
 
 
 def sinh(x: Expr) -> Expr:
@@ -154,7 +167,7 @@ def _half_exp(x: Expr) -> tuple[Expr, Expr]:
     """|x| and exp(|x|) / 2, which may be finite where exp(|x|) is not."""
     size = minimum(absolute(x), FORMATS[x.dtype].high + 1.0)
     n, r = reduced(size)
-    return size, scale(exp_minus_one(r) + 1.0, n - 1.0)
+    return size, scale(exp_near(r), n - 1.0)
 
 
 # logarithms
@@ -232,26 +245,25 @@ def logaddexp(x: Expr, y: Expr) -> Expr:
 # the normal distribution
 
 
-def _tail(size: Expr) -> Expr:
-    """Φ(-a) · exp(a²/2), with Φ the normal distribution function, for 0 ≤ a ≤ ``TAIL_END``."""
-    slope = TAIL_SLOPE[size.dtype]
-    u = 1.0 / fma(size, slope, 1.0)
-    # 2u - 1, written so that near a = 0, where the polynomial is steep, the error of u does not count
-    return u * polynomial(fma(size * (-2.0 * slope), u, 1.0), table("TAIL", size))
+def _tail(size: Expr, n: Expr, rest: Expr) -> Expr:
+    """Φ(-a) · exp(a²/2) · 2^n · (1 + rest), with Φ the normal distribution function, for 0 ≤ a ≤ ``TAIL_END``.
+
+    P / (P · L + R): as a quotient in which one polynomial stands twice, its rounding errors nearly cancel.
+    """
+    top = polynomial(size, table("TAIL", size))
+    below = fma(top, polynomial(size, table("TAIL_LINE", size)), polynomial(size, table("TAIL_REST", size)))
+    return scale(fma(top, rest, top), n) / below
 
 
-def _normal(x: Expr) -> tuple[Expr, Expr]:
-    """Φ(x), and exp(-x²/2)."""
+def _bell(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """a = |x|, and n and s with exp(-a²/2) = 2^n · (1 + s)."""
     size = minimum(absolute(x), TAIL_END[x.dtype])
     minus = size * -0.5
     # a² is not rounded where it matters: n · high is exact, and the fused product with it
     high, low = _short_log2(x.dtype)
     magic = FORMATS[x.dtype].magic
     n = fma(minus * size, number("LOG2E", x)[0], magic) - magic
-    r = fma(n, -low, fma(minus, size, n * -high))
-    bell = scale(exp_minus_one(r) + 1.0, n)
-    tail = bell * _tail(size)
-    return select(x > 0.0, 1.0 - tail, tail), bell
+    return size, n, exp_minus_one(fma(n, -low, fma(minus, size, n * -high)))
 
 
 def _short_log2(dtype: str) -> tuple[float, float]:
@@ -268,21 +280,23 @@ def gelu(x: Expr) -> Expr:
     Within 2 units of |x| everywhere; far on the left, where it nearly vanishes, up to 5 units of itself, and more next to
     denormals.
     """
-    return x * _normal(x)[0]
+    size, n, rest = _bell(x)
+    # x · tail on the left, x - |x| · tail on the right, where an infinite |x| is cut
+    return fma(minimum(x, -size), _tail(size, n, rest), maximum(x, 0.0))
 
 
 def gelu_gradient(g: Expr, x: Expr) -> Expr:
     """g · (Φ(x) + x · φ(x))."""
-    phi, bell = _normal(x)
-    return g * fma(x, bell * 0.3989422804014327, phi)
+    size, n, rest = _bell(x)
+    tail = _tail(size, n, rest)
+    return g * fma(x * 0.3989422804014327, scale(rest + 1.0, n), select(x > 0.0, 1.0 - tail, tail))
 
 
 def erf(x: Expr) -> Expr:
     """The error function."""
     size = minimum(absolute(x), 4.0 if x.dtype == "float32" else 6.0)
     n, r = reduced(-(size * size))
-    bell = scale(exp_minus_one(r) + 1.0, n)
-    far = fma(bell * _tail(size * 2.0**0.5), -2.0, 1.0)
+    far = fma(_tail(size * 2.0**0.5, n, exp_minus_one(r)), -2.0, 1.0)
     near = fma(size, polynomial(size * size, table("ERF", x)), size)
     return copysign(select(size < 1.0, near, far), x)
 

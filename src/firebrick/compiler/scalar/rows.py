@@ -31,13 +31,13 @@ def some(x: Expr) -> Expr:
 def _shifted(x: Expr) -> tuple[Expr, Expr]:
     """x - max x, and the sum of its exponentials."""
     centred = x - reduce("max", x)
-    return centred, reduce("sum", math.exp(centred))
+    return centred, reduce("sum", math.exp_down(centred))
 
 
 def softmax(x: Expr) -> Expr:
     """exp(x) / Σ exp(x)."""
     centred, scale = _shifted(x)
-    return math.exp(centred) * (1.0 / scale)
+    return math.exp_down(centred) * (1.0 / scale)
 
 
 def log_softmax(x: Expr) -> Expr:
@@ -104,7 +104,7 @@ def cross_entropy(x: Expr, label: Expr, position: Expr) -> Expr:
 def cross_entropy_gradient(g: Expr, x: Expr, label: Expr, position: Expr) -> Expr:
     """The cotangent of x for the row's cotangent g: g · (softmax(x) - 1 at the label)."""
     centred, scale = _shifted(x)
-    return g * (math.exp(centred) * (1.0 / scale) - select(eq(position, label), const(1.0, x.dtype), 0.0))
+    return g * (math.exp_down(centred) * (1.0 / scale) - select(eq(position, label), const(1.0, x.dtype), 0.0))
 
 
 REDUCTIONS: dict[str, Callable[[Expr, int], Expr]] = {

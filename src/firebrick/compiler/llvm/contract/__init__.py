@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from firebrick.compiler.llvm.contract.choose import Variant, choose
 from firebrick.compiler.llvm.contract.convolution import forward, input_gradient, weight_gradient
-from firebrick.compiler.llvm.contract.epilogue import Epilogue, Site, bias, relu, residual
+from firebrick.compiler.llvm.contract.epilogue import Epilogue, fits, product, stored
 from firebrick.compiler.llvm.contract.kernel import Contraction, Kernel, contraction
 from firebrick.compiler.llvm.contract.problem import (
     Axis,
@@ -33,19 +33,18 @@ __all__ = [
     "Operand",
     "Problem",
     "Result",
-    "Site",
     "Variant",
-    "bias",
     "choose",
     "contraction",
     "conv",
     "conv_input",
     "conv_weight",
+    "fits",
     "forward",
     "input_gradient",
     "matmul",
-    "relu",
-    "residual",
+    "product",
     "simplified",
+    "stored",
     "weight_gradient",
 ]

@@ -46,12 +46,13 @@ class Variant:
     dots: bool = False
 
 
-def choose(p: Problem, target: Target) -> Variant:
+def choose(p: Problem, target: Target, finished: bool = False) -> Variant:
     """A good way to compute a contraction.
 
     Args:
         p: The problem, simplified.
         target: What it is computed on.
+        finished: Whether an epilogue computes what is stored: then sums of several blocks of k are made in scratch.
     """
     type_ = compute_type(p.c.dtype)
     size = bytes_of(type_)
@@ -71,6 +72,8 @@ def choose(p: Problem, target: Target) -> Variant:
     batch = prod(p.batch)
     a = DIRECT if reads_directly(p.a, type_) and _calm(p.a, p.k, size) else UNIT
     mc, nc = _unit(p, mr, nr, kc, size, batch)
+    if finished and kc < p.k:
+        mc = min(mc, max(1, (256 << 10) // (nc * size * mr)) * mr)
     if a == UNIT and (p.n > nc or (kc % vl and kc < p.k)):
         a = PHASE
     return Variant(mr, nr, kc, mc, nc, a, b, staged, _splits(p, mc, nc, kc, batch, vl))

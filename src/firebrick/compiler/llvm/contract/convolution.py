@@ -1,7 +1,7 @@
 """The three convolutions of the op table as kernels: for each, the way that suits its geometry.
 
-Most are products of matrices over patches; depthwise ones, and input gradients of images much larger than the result, have
-kernels of their own (see ``window``).
+Most are products of matrices over patches, those of 3 × 3 taps over their transforms (see ``winograd``); depthwise ones, and
+input gradients of images much larger than the result, have kernels of their own (see ``window``).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from firebrick.compiler.llvm.contract.epilogue import Epilogue
 from firebrick.compiler.llvm.contract.kernel import Contraction, contraction
 from firebrick.compiler.llvm.contract.problem import Convolution, conv, conv_input, conv_weight
 from firebrick.compiler.llvm.contract.window import depthwise, folding, suits_depthwise, suits_folding
+from firebrick.compiler.llvm.contract.winograd import tiling, winograd
 from firebrick.compiler.llvm.target import Target
 
 
@@ -24,6 +25,9 @@ def forward(g: Convolution, target: Target, name: str, epilogue: Epilogue | None
     """
     if epilogue is None and suits_depthwise(g):
         return depthwise(g, target, name)
+    t = tiling(g, target, adjoint=False)
+    if t is not None:
+        return winograd(g, t, target, name, epilogue)
     return contraction(conv(g), target, name, epilogue)
 
 
@@ -39,6 +43,9 @@ def input_gradient(g: Convolution, target: Target, name: str) -> list[Contractio
         return [depthwise(g, target, name, adjoint=True)]
     if suits_folding(g, target):
         return [folding(g, target, name)]
+    t = tiling(g, target, adjoint=True)
+    if t is not None:
+        return [winograd(g, t, target, name)]
     return [contraction(p, target, f"{name}.{i}") for i, p in enumerate(conv_input(g))]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from firebrick.compiler.llvm.emit import Code
 from firebrick.compiler.llvm.target import Target
 
 Value = int | str
@@ -59,7 +60,7 @@ class Loop:
     next: list[str] = field(default_factory=list)
 
 
-class Emitter:
+class Emitter(Code):
     """The body of one function, and the declarations it needs.
 
     Attributes:
@@ -68,42 +69,25 @@ class Emitter:
     """
 
     def __init__(self, target: Target, declared: set[str] | None = None) -> None:
-        self.target = target
-        self.lines: list[str] = []
-        self.declared = declared if declared is not None else set()
-        self.block = "entry"
-        self._count = 0
+        super().__init__(target)
+        if declared is not None:
+            self.declared = declared
 
     # ---- text
     def name(self, hint: str = "v") -> str:
         """A name that is not in use."""
-        self._count += 1
-        return f"%{hint}{self._count}"
+        return f"%{self.fresh(hint)}"
 
-    def do(self, text: str) -> None:
-        """An instruction without a result."""
-        self.lines.append("  " + text)
-
-    def let(self, text: str) -> str:
-        """The result of an instruction."""
-        made = self.name()
-        self.lines.append(f"  {made} = {text}")
-        return made
+    let = Code.put
 
     def intrinsic(self, result: str, name: str, *operands: tuple[str, Value]) -> str:
         """The result of a call of one of LLVM's intrinsics; nothing is returned for void."""
-        self.declared.add(f"declare {result} @{name}({', '.join(t for t, _ in operands)})")
-        call = f"call {result} @{name}({', '.join(f'{t} {v}' for t, v in operands)})"
-        if result == "void":
-            self.do(call)
-            return ""
-        return self.let(call)
+        return self.call(result, name, *((t, str(v)) for t, v in operands))
 
     # ---- control
     def start(self, label: str) -> None:
         """Begin a block."""
-        self.lines.append(f"{label[1:]}:")
-        self.block = label[1:]
+        self.label(label[1:])
 
     @contextmanager
     def loop(self, begin: Value, end: Value, step: Value = 1, carried: Sequence[tuple[str, str]] = ()) -> Iterator[Loop]:
@@ -243,7 +227,7 @@ class Emitter:
         v, short = vector(n, type_), {"float": "f32", "double": "f64", "i16": "i16"}[type_]
         return self.intrinsic(
             v, f"llvm.masked.load.v{n}{short}.p0",
-            ("ptr", base), ("i32", bytes_of(type_)), (vector(n, "i1"), mask), (v, "zeroinitializer"),
+            (f"ptr align {bytes_of(type_)}", base), (vector(n, "i1"), mask), (v, "zeroinitializer"),
         )  # fmt: skip
 
     def store(self, x: str, base: str, n: int, dtype: str, mask: str | None = None) -> None:
@@ -258,7 +242,7 @@ class Emitter:
             x, stored, v = self.let(f"bitcast {v} {x} to {vector(n, 'i16')}"), "i16", vector(n, "i16")
         short = {"float": "f32", "double": "f64", "i16": "i16"}[stored]
         self.intrinsic(
-            "void", f"llvm.masked.store.v{n}{short}.p0", (v, x), ("ptr", base), ("i32", size), (vector(n, "i1"), mask)
+            "void", f"llvm.masked.store.v{n}{short}.p0", (v, x), (f"ptr align {size}", base), (vector(n, "i1"), mask)
         )
 
     def store_strided(self, x: str, base: str, n: int, step: int, dtype: str, mask: str | None = None) -> None:

@@ -1,96 +1,114 @@
-"""Epilogues: what happens to an element of a product before it is stored, without another walk through memory.
+"""``Epilogue``: what is stored of each element of a product, without another walk through memory.
 
-An epilogue is a function over vectors of accumulated values and of its operands (a bias, a residual), which lie in memory as
-C does, with stride 0 where they are broadcast. ``bias``, ``residual`` and ``relu`` are ready made; ``then`` chains two.
+Scalar expressions of the element and of operands at its place (a bias, a residual, a mask), which lie in memory as C does, with
+stride 0 where they are broadcast. Each expression is a result with a place of its own; the plain product is one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from firebrick.compiler.llvm.contract.emit import STORAGE, Emitter, compute_type, constant, memory, vector
-from firebrick.compiler.llvm.contract.problem import Result
+from firebrick.compiler.llvm.contract.emit import Emitter, Value
+from firebrick.compiler.llvm.contract.problem import Result, simplified_result
+from firebrick.compiler.llvm.emit import Emitter as Expressions
+from firebrick.compiler.llvm.memory import Strip, read, read_uniform, stored_type, write
+from firebrick.compiler.scalar.expr import Expr, load, walk
+from firebrick.compiler.scalar.storage import computed
 
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where an epilogue is applied: ``n`` lanes of a row of C.
-
-    Attributes:
-        n: Lanes.
-        type: ``float`` or ``double``.
-        mask: Lanes that exist; None for all.
-    """
-
-    n: int
-    type: str
-    mask: str | None = None
-
-    def read(self, e: Emitter, base: str, offset: int | str, step: int, dtype: str) -> str:
-        """Lanes of an operand that are ``step`` elements apart, 0 for a broadcast one."""
-        at = e.at(base, offset, memory(dtype))
-        if step == 1:
-            x = e.load(at, self.n, dtype, self.mask)
-        elif step == 0:
-            one = e.load(at, 1, dtype)
-            x = e.shuffle(one, None, [0] * self.n, 1, compute_type(dtype))
-        else:
-            x = "poison"
-            for i in range(self.n):
-                here = e.at(at, i * step, memory(dtype))
-                if self.mask is not None:  # the first lane always exists
-                    there = e.let(f"extractelement {vector(self.n, 'i1')} {self.mask}, i64 {i}")
-                    here = e.let(f"select i1 {there}, ptr {here}, ptr {at}")
-                lane = e.load(here, 1, dtype)
-                one = e.let(f"extractelement {vector(1, compute_type(dtype))} {lane}, i64 0")
-                x = e.let(f"insertelement {vector(self.n, compute_type(dtype))} {x}, {compute_type(dtype)} {one}, i64 {i}")
-        have = compute_type(dtype)
-        if have == self.type:
-            return x
-        how = "fpext" if STORAGE[dtype][2] < 8 and self.type == "double" else "fptrunc"
-        return e.let(f"{how} {vector(self.n, have)} {x} to {vector(self.n, self.type)}")
+LIGHT = 8
+"""Operations of an epilogue that is applied to the registers of a tile, of which each is a copy of its code."""
+_STEADY = frozenset({"index", "gather", "reduce", "bounded"})
 
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """A function of the accumulated vector.
+    """Expressions of the element of a product, ``load(0)``, and of operands, ``load(1)``, ``load(2)``, …
 
     Attributes:
-        key: Names it: two epilogues with one key and one list of extras are the same.
-        extras: Operands in memory, read at the place of C that is written.
-        emit: ``(emitter, accumulated, values of extras, site) -> vector``, all in the type of the arithmetic.
+        operands: Where they lie and how they are stored: any dtype of ``storage``.
+        results: Expressions, and where their values go.
     """
 
-    key: str
-    extras: tuple[Result, ...]
-    emit: Callable[[Emitter, str, Sequence[str], Site], str]
+    operands: tuple[Result, ...]
+    results: tuple[tuple[Expr, Result], ...]
 
-    def then(self, after: Epilogue) -> Epilogue:
-        """This one, then another on what it gives."""
-        first, n = self.emit, len(self.extras)
+    @property
+    def views(self) -> tuple[Result, ...]:
+        """Operands, then results, in the order of their buffers."""
+        return *self.operands, *(r for _, r in self.results)
 
-        def both(e: Emitter, x: str, values: Sequence[str], site: Site) -> str:
-            return after.emit(e, first(e, x, values[:n], site), values[n:], site)
+    @property
+    def plain(self) -> bool:
+        """Whether it stores the product and nothing else."""
+        return [e for e, _ in self.results] == [product(self.results[0][1].dtype)]
 
-        return Epilogue(f"{self.key};{after.key}", (*self.extras, *after.extras), both)
+    @property
+    def light(self) -> bool:
+        """Whether its code is so short that it is written once for each vector of a tile."""
+        nodes = walk(e for e, _ in self.results)
+        return sum(e.op not in ("load", "const") for e in nodes) <= LIGHT and all(e.op not in ("rarely", "call") for e in nodes)
+
+    def simplified(self) -> Epilogue:
+        """The same with axes merged where memory allows it."""
+        results = tuple((e, simplified_result(r)) for e, r in self.results)
+        return Epilogue(tuple(simplified_result(x) for x in self.operands), results)
+
+    def swapped(self) -> Epilogue:
+        """That of the transposed product."""
+        return Epilogue(tuple(map(_swapped, self.operands)), tuple((e, _swapped(r)) for e, r in self.results))
 
 
-def bias(where: Result) -> Epilogue:
-    """Add an operand: a bias of rows or columns (stride 0 along the other), or a residual of C's own shape."""
-    return Epilogue("add", (where,), lambda e, x, v, s: e.let(f"fadd {vector(s.n, s.type)} {x}, {v[0]}"))
+def product(dtype: str) -> Expr:
+    """The element of a product of arrays of a dtype."""
+    return load(0, computed(dtype))
 
 
-residual = bias
+def stored(c: Result) -> Epilogue:
+    """The epilogue of a plain product."""
+    return Epilogue((), ((product(c.dtype), c),))
 
 
-def relu() -> Epilogue:
-    """The larger of the value and 0; NaN stays NaN."""
+def fits(results: Sequence[Expr]) -> str:
+    """Why expressions are not those of an epilogue; empty if they are."""
+    strange = sorted({e.op for e in walk(results) if e.op in _STEADY})
+    return f"{strange[0]} after a product" if strange else ""
 
-    def emit(e: Emitter, x: str, values: Sequence[str], s: Site) -> str:
-        v = vector(s.n, s.type)
-        zero = constant(["0.0"] * s.n, s.type)
-        below = e.let(f"fcmp olt {v} {x}, {zero}")
-        return e.let(f"select {vector(s.n, 'i1')} {below}, {v} {zero}, {v} {x}")
 
-    return Epilogue("relu", (), emit)
+def _swapped(x: Result) -> Result:
+    return replace(x, rows=x.lanes, lanes=x.rows)
+
+
+def values(
+    e: Emitter, epilogue: Epilogue, x: str, places: Sequence[tuple[str, Value, int]], n: int, mask: str | None
+) -> list[tuple[Strip, str]]:
+    """The results for ``n`` lanes of a row, and where each goes; ``write`` stores them.
+
+    Args:
+        e: Where instructions go.
+        epilogue: What is computed.
+        x: Elements of the product in the type of the arithmetic: a vector, or a scalar for one lane.
+        places: For each view its pointer, an offset in elements from there, and the elements between lanes.
+        n: Lanes.
+        mask: Those that exist, the first of them for certain; None for all.
+    """
+    strips = []
+    for (pointer, offset, step), view in zip(places, epilogue.views, strict=True):
+        strips.append(Strip(view.dtype, e.at(pointer, offset, stored_type(view.dtype, e)), step))
+    operands = strips[: len(epilogue.operands)]
+    for strip in operands:
+        if strip.stride == 0:
+            read_uniform(e, strip, n)
+
+    def leaf(node: Expr) -> str:
+        k = int(node.value or 0)
+        return read(e, operands[k - 1], "0", n, mask or "") if k else x
+
+    made = Expressions(e, n, leaf, mask=mask or "").all(r for r, _ in epilogue.results)
+    return list(zip(strips[len(operands) :], made, strict=True))
+
+
+def put(e: Emitter, made: Sequence[tuple[Strip, str]], n: int, mask: str | None) -> None:
+    """Store what ``values`` computed."""
+    for strip, value in made:
+        write(e, strip, "0", value, n, mask or "")

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from math import prod
+from math import gcd, prod
 
 from firebrick.compiler.llvm.contract.choose import DIRECT, PHASE, UNIT, Variant, choose, in_runs, stores_directly
 from firebrick.compiler.llvm.contract.dot import COLUMNS, dots, suits_dot, swapped
-from firebrick.compiler.llvm.contract.emit import Emitter, Value, bytes_of, compute_type, memory, plain
-from firebrick.compiler.llvm.contract.epilogue import Epilogue, Site
+from firebrick.compiler.llvm.contract.emit import Emitter, Value, bytes_of, compute_type, plain
+from firebrick.compiler.llvm.contract.epilogue import Epilogue, put, stored, values
 from firebrick.compiler.llvm.contract.micro import Strides, Tile, micro_kernel
 from firebrick.compiler.llvm.contract.pack import Panels, pack_panel, power_of_two
-from firebrick.compiler.llvm.contract.problem import Operand, Problem, period, row_major, simplified_result
+from firebrick.compiler.llvm.contract.problem import Operand, Problem, Result, period, row_major
+from firebrick.compiler.llvm.memory import stored_type, tail_mask
 from firebrick.compiler.llvm.target import Target
 
 
@@ -43,8 +44,8 @@ class Kernel:
 class Contraction:
     """A contraction as code.
 
-    ``bufs`` holds, in this order, A, B, the operands of the epilogue, C, and memory of ``workspace`` bytes, aligned to 64,
-    whose contents matter between its kernels only.
+    ``bufs`` holds, in this order, A, B, the operands of the epilogue, its results, and memory of ``workspace`` bytes, aligned
+    to 64, whose contents matter between its kernels only.
 
     Attributes:
         kernels: To be run one after another.
@@ -53,8 +54,8 @@ class Contraction:
         declarations: Lines that a module needs once, whatever it holds.
         workspace: Bytes.
         variant: How it was made.
-        in_place: Whether an operand of the epilogue that lies exactly as C does may be C's own memory: no unit writes an
-            element before it has read it there for the last time.
+        in_place: Whether an operand of the epilogue that lies exactly as a result does may be that result's own memory:
+            elements are read there for the last time before they are written.
     """
 
     kernels: tuple[Kernel, ...]
@@ -62,7 +63,7 @@ class Contraction:
     declarations: frozenset[str]
     workspace: int
     variant: Variant
-    in_place: bool = False
+    in_place: bool = True
 
     @property
     def module(self) -> str:
@@ -82,15 +83,20 @@ def contraction(
         p: What is computed.
         target: What it is computed on.
         name: Of the functions, which get endings of their own.
-        epilogue: Applied to each element before it is stored.
+        epilogue: What is stored of each element, and where; without one, the element where ``p.c`` says.
         variant: How; ``choose``'s by default.
     """
-    if variant is None and not suits_dot(p) and suits_dot(swapped(p)):
-        p = swapped(p)
-        exchanged = tuple(replace(x, rows=x.lanes, lanes=x.rows) for x in epilogue.extras) if epilogue else ()
-        epilogue = replace(epilogue, extras=exchanged) if epilogue else None
-        return _Writer(p, target, name, epilogue, choose(p, target), sides=(1, 0)).made()
-    return _Writer(p, target, name, epilogue, variant or choose(p, target)).made()
+    epilogue, sides = (epilogue or stored(p.c)).simplified(), (0, 1)
+    if variant is None and (_upright(p, epilogue.results[0][1]) or (not suits_dot(p) and suits_dot(swapped(p)))):
+        p, epilogue, sides = swapped(p), epilogue.swapped(), (1, 0)
+    if epilogue.plain:
+        p = replace(p, c=epilogue.results[0][1])
+    return _Writer(p, target, name, epilogue, variant or choose(p, target, not epilogue.plain), sides).made()
+
+
+def _upright(p: Problem, c: Result) -> bool:
+    """Whether elements of a result adjoin along columns, not along rows."""
+    return p.m > 1 and p.n > 1 and c.rows[-1].stride == 1 and c.lanes[-1].stride != 1
 
 
 Fold = Callable[[Emitter, Sequence[str], Sequence[Value], str], None]
@@ -106,22 +112,24 @@ def folded(p: Problem, target: Target, name: str, variant: Variant, fold: Fold) 
         variant: With all rows and columns in one unit, staged, without splits.
         fold: ``(emitter, pointers, batch, scratch)``: writes what becomes of a block; pointers are A's, B's and the result's.
     """
-    writer = _Writer(p, target, name, None, variant)
-    writer.fold = fold
-    return writer.made()
+    return _Writer(p, target, name, stored(p.c), variant, fold=fold).made()
 
 
 def _aligned(n: int) -> int:
     return -(-n // 64) * 64
 
 
+# Where tiles of C go: to C, through an epilogue in registers, to memory of one tile or of a unit's block, to parts of a split k.
+_C, _REGISTERS, _TILE, _BLOCK, _PART = "c", "registers", "tile", "block", "part"
+
+
 class _Writer:
     def __init__(
-        self, p: Problem, target: Target, name: str, epilogue: Epilogue | None, v: Variant, sides: tuple[int, int] = (0, 1)
-    ) -> None:
-        self.slots = sides  # of A and B in bufs
-        self.fold: Fold | None = None
-        self.p, self.target, self.name, self.epilogue, self.v = p, target, name, epilogue, v
+        self, p: Problem, target: Target, name: str, epilogue: Epilogue, v: Variant, sides: tuple[int, int] = (0, 1),
+        fold: Fold | None = None,
+    ) -> None:  # fmt: skip
+        self.slots = dict(zip("ab", sides, strict=True))  # of A and B in bufs
+        self.p, self.target, self.name, self.epilogue, self.v, self.fold = p, target, name, epilogue, v, fold
         self.declared: set[str] = set()
         self.functions: dict[str, str] = {}
         self.kernels: list[Kernel] = []
@@ -130,8 +138,7 @@ class _Writer:
         self.size = bytes_of(self.type)
         self.vl = target.width_bits // (8 * self.size)
         self.plain = plain(self.type)
-        self.extras = [simplified_result(x) for x in epilogue.extras] if epilogue else []
-        self.c_slot = 2 + len(self.extras)
+        self.space_slot = 2 + len(epilogue.views)
         self.k_part = p.k if v.splits == 1 else -(-p.k // (v.splits * v.kc)) * v.kc
         self.splits = max(1, -(-p.k // max(1, self.k_part)))
         self.k_blocks = max(1, -(-self.k_part // v.kc))
@@ -140,8 +147,20 @@ class _Writer:
             "b": Panels(p.b, p.n, p.k, v.nr, self.block(v.b, p.b)),
         }
         self.workspace = 0
-        simple = stores_directly(p, v.nr) and all(in_runs(x, v.nr) for x in self.extras)
-        self.staged = (v.staged or not simple) and self.splits == 1
+        self.where = self.destination()
+
+    def destination(self) -> str:
+        """Where tiles of C go."""
+        p, v, epilogue, once = self.p, self.v, self.epilogue, self.k_blocks == 1
+        if self.splits > 1:
+            return _PART
+        if self.fold is None and not v.staged:
+            if epilogue.plain and stores_directly(p, v.nr) and (once or p.c.dtype == self.plain):
+                return _C
+            runs = all(in_runs(x, v.nr) and x.lanes[-1].stride in (0, 1) for x in epilogue.views)
+            if once and runs and epilogue.light and not epilogue.plain:
+                return _REGISTERS
+        return _TILE if once and self.fold is None else _BLOCK
 
     def block(self, how: str, x: Operand) -> int:
         """Steps of k that are packed at once: a block of the product's, or what a first-level cache holds."""
@@ -164,9 +183,8 @@ class _Writer:
             if self.splits > 1:
                 self.combination(partial)
         return Contraction(
-            tuple(self.kernels), self.functions, frozenset(self.declared), self.workspace, v,
-            v.dots or self.staged or self.splits > 1 or self.k_blocks == 1,
-        )  # fmt: skip
+            tuple(self.kernels), self.functions, frozenset(self.declared), self.workspace, v
+        )
 
     def kernel(self, e: Emitter, ending: str, grid: int, scratch: int, flops: float = 0.0) -> None:
         e.do("ret void")
@@ -189,7 +207,7 @@ class _Writer:
         self.workspace += _aligned(prod(sizes) * panels * each * self.size)
         e = self.emitter()
         e.start("%entry")
-        source, space = e.operand(0 if side == "a" else 1), e.operand(self.c_slot + 1)
+        source, space = e.operand(self.slots[side]), e.operand(self.space_slot)
         with e.loop("%begin", "%end") as unit:
             *batch, panel = e.split(unit.index, [*sizes, panels])
             to = e.at(e.at(space, at, "i8"), e.mul(unit.index, each), self.type)
@@ -205,13 +223,14 @@ class _Writer:
         p, v = self.p, self.v
         e = self.emitter()
         e.start("%entry")
-        pointers = [e.operand(i) for i in range(self.c_slot + 1)]
-        space = e.operand(self.c_slot + 1) if self.workspace else ""
+        sources, views = self.pointers(e)
+        space = e.operand(self.space_slot) if self.workspace else ""
         sizes = [*p.batch, self.splits, -(-p.n // v.nc), -(-p.m // v.mc)]
         step = {s: x.elements(min(v.kc, p.k) if getattr(v, s) == UNIT else p.k, self.vl) for s, x in self.sides.items()}
         a_bytes = _aligned(v.mc // v.mr * step["a"] * self.size) if v.a == UNIT else 0
         b_bytes = _aligned(step["b"] * self.size) if v.b == UNIT else 0
-        stage_bytes = _aligned(min(v.mc, -(-p.m // v.mr) * v.mr) * v.nc * self.size) if self.staged else 0
+        rows = {_TILE: v.mr, _BLOCK: min(v.mc, -(-p.m // v.mr) * v.mr)}.get(self.where, 0)
+        stage_bytes = _aligned(rows * self.stage_row * self.size)
         a_scratch, b_scratch = "%scratch", e.at("%scratch", a_bytes, "i8")
         stage = e.at("%scratch", a_bytes + b_bytes, "i8")
         blocked = self.k_blocks > 1
@@ -225,27 +244,38 @@ class _Writer:
                 k0: Value = kb.index if p.k else 0
                 kc = e.min(v.kc, e.sub(k_end, k0)) if blocked or self.splits > 1 else p.k
                 first = e.compare("eq", k0, k_first) if blocked else "true"
-                last = e.compare("sge", e.add(k0, v.kc), k_end) if blocked else "true"
                 if v.a == UNIT and p.k:
                     with e.loop(m0, m1, v.mr) as i:
                         to = e.at(a_scratch, e.mul(e.div(e.sub(i.index, m0), v.mr), step["a"]), self.type)
-                        pack_panel(e, self.sides["a"], pointers[0], batch, i.index, k0, kc, to)
+                        pack_panel(e, self.sides["a"], sources["a"], batch, i.index, k0, kc, to)
                 with e.loop(n0, n1, v.nr) as j:
-                    b = self.source(e, "b", pointers[1], space, phases, batch, j.index, k0, b_scratch, step["b"])
+                    b = self.source(e, "b", sources["b"], space, phases, batch, j.index, k0, b_scratch, step["b"])
                     if v.b == UNIT and p.k:
-                        pack_panel(e, self.sides["b"], pointers[1], batch, j.index, k0, kc, b_scratch)
+                        pack_panel(e, self.sides["b"], sources["b"], batch, j.index, k0, kc, b_scratch)
                     with e.loop(m0, m1, v.mr) as i:
                         if v.a == UNIT:
                             a = e.at(a_scratch, e.mul(e.div(e.sub(i.index, m0), v.mr), step["a"]), self.type)
                         else:
-                            a = self.source(e, "a", pointers[0], space, phases, batch, i.index, k0, a_scratch, step["a"])
-                        c, extras = self.target_of(e, pointers, space, partial, stage, batch, part, i.index, j.index, m0, n0)
-                        self.call(e, i.index, j.index, [a, b, kc, c, first, last, *extras])
+                            a = self.source(e, "a", sources["a"], space, phases, batch, i.index, k0, a_scratch, step["a"])
+                        c, places = self.target_of(e, views, space, partial, stage, batch, part, i.index, j.index, m0, n0)
+                        self.call(e, i.index, j.index, [a, b, kc, c, first, *places])
+                        if self.where == _TILE:
+                            m2, n2 = e.min(e.add(i.index, v.mr), m1), e.min(e.add(j.index, v.nr), n1)
+                            self.write_out(e, views, batch, stage, i.index, m2, j.index, n2)
             if self.fold is not None:
-                self.fold(e, pointers, batch, stage)
-            elif self.staged:
-                self.write_out(e, pointers, batch, stage, m0, m1, n0, n1)
+                self.fold(e, [sources["a"], sources["b"], *views], batch, stage)
+            elif self.where == _BLOCK:
+                self.write_out(e, views, batch, stage, m0, m1, n0, n1)
         self.kernel(e, "", prod(sizes), a_bytes + b_bytes + stage_bytes, p.flops)
+
+    def pointers(self, e: Emitter) -> tuple[dict[str, str], list[str]]:
+        """The pointers of A and B, and those of the epilogue's views."""
+        return {s: e.operand(i) for s, i in self.slots.items()}, [e.operand(i) for i in range(2, self.space_slot)]
+
+    @property
+    def stage_row(self) -> int:
+        """Elements between rows of C in scratch."""
+        return self.v.nr if self.where == _TILE else self.v.nc
 
     def source(
         self, e: Emitter, side: str, pointer: str, space: str, phases: dict[str, int], batch: Sequence[Value], lane: Value,
@@ -271,42 +301,61 @@ class _Writer:
         return row_major(self.packed_batch(side))
 
     def target_of(
-        self, e: Emitter, pointers: Sequence[str], space: str, partial: int, stage: str, batch: Sequence[Value], part: Value,
+        self, e: Emitter, views: Sequence[str], space: str, partial: int, stage: str, batch: Sequence[Value], part: Value,
         row: Value, column: Value, m0: Value, n0: Value,
     ) -> tuple[str, list[str]]:  # fmt: skip
-        """Where the micro-kernel adds its tile, and where it reads the operands of the epilogue."""
+        """Where the micro-kernel puts its tile, and the views of an epilogue that it applies itself."""
         p = self.p
-        if self.splits > 1:
+        if self.where == _PART:
             index = e.dot([part, *batch, row, column], row_major((self.splits, *p.batch, p.m, p.n)))
             return e.at(e.at(space, partial, "i8"), index, self.type), []
-        if self.staged:
+        if self.where == _TILE:
+            return stage, []
+        if self.where == _BLOCK:
             return e.at(stage, e.add(e.mul(e.sub(row, m0), self.v.nc), e.sub(column, n0)), self.type), []
-        out = []
-        for pointer, x in zip(pointers[2:], [*self.extras, p.c], strict=True):
-            lanes = e.split(column, [a.size for a in x.lanes])
-            strides = [*x.batch, x.rows[0].stride, *(a.stride for a in x.lanes)]
-            offset = e.dot([*batch, row, *lanes], strides, x.offset)
-            out.append(e.at(pointer, offset, memory(x.dtype)))
-        return out[-1], out[:-1]
+        places = zip(views, self.epilogue.views, self.offsets(e, batch, row, column), strict=True)
+        out = [e.at(pointer, offset, stored_type(x.dtype, e)) for pointer, x, offset in places]
+        return (out[0], []) if self.where == _C else ("null", out)
+
+    def offsets(self, e: Emitter, batch: Sequence[Value], row: Value, column: Value) -> list[Value]:
+        """Where an element lies in each view of the epilogue."""
+        found = []
+        for x in self.epilogue.views:
+            rows, lanes = e.split(row, [a.size for a in x.rows]), e.split(column, [a.size for a in x.lanes])
+            strides = [*x.batch, *(a.stride for a in x.rows), *(a.stride for a in x.lanes)]
+            found.append(e.dot([*batch, *rows, *lanes], strides, x.offset))
+        return found
 
     def dot_products(self) -> None:
         """The kernel for few rows, whose sums run along k."""
         p, v = self.p, self.v
         e = self.emitter()
         e.start("%entry")
-        pointers = [e.operand(i) for i in range(self.c_slot + 1)]
-        a, b = (pointers[i] for i in self.slots)
-        n = self.piece(COLUMNS)
+        sources, views = self.pointers(e)
+        n = COLUMNS  # lanes of a row that lie on one axis of each view
+        for x in self.epilogue.views:
+            n = power_of_two(x.lanes[-1].size, n) if len(x.lanes) > 1 else n
         with e.loop("%begin", "%end") as unit:
             *batch, j = e.split(unit.index, [*p.batch, -(-p.n // v.nc)])
             n0 = e.mul(j, v.nc)
             with e.loop(n0, e.min(e.add(n0, v.nc), p.n), COLUMNS) as column:
-                for row, x in enumerate(dots(e, p, a, b, batch, column.index, self.vl, self.type)):
+                made = dots(e, p, sources["a"], sources["b"], batch, column.index, self.vl, self.type)
+                for row, x in enumerate(made):
                     for at in range(0, COLUMNS, n):
                         part = x if n == COLUMNS else e.shuffle(x, None, list(range(at, at + n)), COLUMNS, self.type)
                         first = e.add(column.index, at)
-                        mask = e.lanes_below(e.sub(p.n, first), n) if p.n % COLUMNS else None
-                        self.finish(e, pointers, batch, row, first, part, n, mask)
+                        if n == 1:
+                            with e.when(e.compare("slt", first, p.n)):
+                                one = e.let(f"extractelement <1 x {self.type}> {part}, i64 0")
+                                self.finish(e, views, batch, row, first, one, 1, None)
+                            continue
+                        # lanes that begin beyond the last column are none at all: those of a multiple of n are
+                        mask = e.lanes_below(e.sub(p.n, first), n) if p.n % n else None
+                        if mask is None and p.n % COLUMNS == 0:
+                            self.finish(e, views, batch, row, first, part, n, None)
+                        else:
+                            with e.when(e.compare("slt", first, p.n)):
+                                self.finish(e, views, batch, row, first, part, n, mask)
         self.kernel(e, "", prod(p.batch) * -(-p.n // v.nc), 0, p.flops)
 
     # ---- micro-kernels
@@ -315,7 +364,7 @@ class _Writer:
         p, v = self.p, self.v
         row_tail, column_tail = p.m % v.mr, p.n % v.nr
         text = ", ".join(
-            f"{t} {x}" for t, x in zip(["ptr", "ptr", "i64", "ptr", "i1", "i1"] + ["ptr"] * 99, args, strict=False)
+            f"{t} {x}" for t, x in zip(["ptr", "ptr", "i64", "ptr", "i1"] + ["ptr"] * 99, args, strict=False)
         )
         rows = [(v.mr, "sle" if row_tail else "")] if p.m >= v.mr else []
         rows += [(row_tail, "sgt" if rows else "")] if row_tail else []
@@ -346,89 +395,76 @@ class _Writer:
             o = self.sides[which].operand
             return Strides(o.lanes[0].stride, o.k[0].stride) if getattr(v, which) == DIRECT else Strides(1, width)
 
-        inside = self.staged
-        c_row = v.nc if self.staged else p.n if self.splits > 1 else p.c.rows[0].stride
+        c_row = {_C: p.c.rows[0].stride, _REGISTERS: 0, _PART: p.n}.get(self.where, self.stage_row)
         t = Tile(
             rows, columns, self.vl, self.type, side("a", v.mr), side("b", v.nr), v.b != DIRECT, c_row,
-            self.plain if self.staged or self.splits > 1 else p.c.dtype, not inside, self.k_blocks,
+            p.c.dtype if self.where == _C else self.plain, self.where not in (_TILE, _BLOCK), self.k_blocks,
+            p.k if self.k_blocks == self.splits == 1 else gcd(v.kc, p.k),
         )  # fmt: skip
-        fused = self.epilogue is not None and not self.staged and self.splits == 1
-        extras = [(Strides(x.rows[0].stride, x.lanes[-1].stride), x.dtype) for x in self.extras] if fused else []
-        text = micro_kernel(self.emitter(), t, self.epilogue if fused else None, extras)
+        text = micro_kernel(self.emitter(), t, self.epilogue if self.where == _REGISTERS else None)
         name = f"micro.{sha256(text.encode()).hexdigest()[:20]}"
         self.functions[name] = f"define internal void @{name}{text}"
         self.micros[rows, columns] = name
         return name
 
     # ---- writing C
-    def piece(self, most: int) -> int:
-        """Lanes of a row of C, and of the epilogue's operands, that lie on one axis each."""
-        sizes = [x.lanes[-1].size for x in (self.p.c, *self.extras) if len(x.lanes) > 1]
-        n = most
-        for s in sizes:
-            n = power_of_two(s, n)
-        return n
-
     def write_out(
-        self,
-        e: Emitter,
-        pointers: Sequence[str],
-        batch: Sequence[Value],
-        stage: str,
-        m0: Value,
-        m1: Value,
-        n0: Value,
-        n1: Value,
-    ) -> None:
-        """Apply the epilogue to a staged block and write it to C."""
-        n = self.piece(self.vl)
+        self, e: Emitter, views: Sequence[str], batch: Sequence[Value], stage: str, m0: Value, m1: Value, n0: Value, n1: Value
+    ) -> None:  # fmt: skip
+        """Apply the epilogue to rows and columns of C that lie in scratch, the first of them at its begin."""
+        with e.loop(m0, m1) as row:
+            start = e.mul(e.sub(row.index, m0), self.stage_row)
+
+            def element(column: Value, mask: str | None) -> str:
+                at = e.add(start, e.sub(column, n0))
+                return e.load(e.at(stage, at, self.type), self.vl, self.plain)
+
+            self.write_row(e, views, batch, row.index, n0, n1, element)
+
+    def write_row(
+        self, e: Emitter, views: Sequence[str], batch: Sequence[Value], row: Value, n0: Value, n1: Value,
+        element: Callable[[Value, str | None], str],
+    ) -> None:  # fmt: skip
+        """Apply the epilogue to columns [n0, n1) of a row, vector by vector; ``n0`` is a multiple of a vector's lanes."""
+        p, n = self.p, self.vl
+        inner = min([x.lanes[-1].size for x in self.epilogue.views if len(x.lanes) > 1], default=p.n)
         with e.loop(n0, n1, n) as column:
             left = e.sub(n1, column.index)
-            mask = e.lanes_below(left, n) if self.p.n % n else None
-            with e.loop(m0, m1) as row:
-                at = e.add(e.mul(e.sub(row.index, m0), self.v.nc), e.sub(column.index, n0))
-                x = e.load(e.at(stage, at, self.type), n, self.plain)
-                self.finish(e, pointers, batch, row.index, column.index, x, n, mask)
+            if inner < p.n and inner % n:  # a vector ends where an axis does
+                left = e.min(left, e.sub(inner, e.mod(column.index, inner)))
+                column.step = e.min(left, n)
+            mask = tail_mask(e, str(left), n) if p.n % n or inner % n else None
+            self.finish(e, views, batch, row, column.index, element(column.index, mask), n, mask)
 
     def finish(
-        self, e: Emitter, pointers: Sequence[str], batch: Sequence[Value], row: Value, column: Value, x: str, n: int,
+        self, e: Emitter, views: Sequence[str], batch: Sequence[Value], row: Value, column: Value, x: str, n: int,
         mask: str | None,
     ) -> None:  # fmt: skip
         """Apply the epilogue to lanes of a row, and store them."""
-        offsets = []
-        for r in [*self.extras, self.p.c]:
-            rows, lanes = e.split(row, [a.size for a in r.rows]), e.split(column, [a.size for a in r.lanes])
-            strides = [*r.batch, *(a.stride for a in r.rows), *(a.stride for a in r.lanes)]
-            offsets.append(e.dot([*batch, *rows, *lanes], strides, r.offset))
-        if self.epilogue is not None:
-            site = Site(n, self.type, mask)
-            values = [
-                site.read(e, pointer, offset, r.lanes[-1].stride, r.dtype)
-                for pointer, offset, r in zip(pointers[2:], offsets, self.extras, strict=False)
-            ]
-            x = self.epilogue.emit(e, x, values, site)
-        c = self.p.c
-        e.store_strided(x, e.at(pointers[self.c_slot], offsets[-1], memory(c.dtype)), n, c.lanes[-1].stride, c.dtype, mask)
+        steps = [r.lanes[-1].stride for r in self.epilogue.views]
+        places = list(zip(views, self.offsets(e, batch, row, column), steps, strict=True))
+        put(e, values(e, self.epilogue, x, places, n, mask), n, mask)
 
     # ---- the sum of the parts
     def combination(self, partial: int) -> None:
         """The kernel that adds up the parts of k, first to last, and writes C."""
-        p = self.p
+        p, n = self.p, self.vl
         e = self.emitter()
         e.start("%entry")
-        pointers = [e.operand(i) for i in range(self.c_slot + 1)]
-        space = e.at(e.operand(self.c_slot + 1), partial, "i8")
-        n = self.piece(self.vl)
+        _, views = self.pointers(e)
+        space = e.at(e.operand(self.space_slot), partial, "i8")
         each = prod(p.batch) * p.m * p.n
         with e.loop("%begin", "%end") as unit:
             *batch, row = e.split(unit.index, [*p.batch, p.m])
             start = e.mul(unit.index, p.n)
-            with e.loop(0, p.n, n) as column:
-                mask = e.lanes_below(e.sub(p.n, column.index), n) if p.n % n else None
-                at = e.add(start, column.index)
+
+            def element(column: Value, mask: str | None) -> str:
+                at = e.add(start, column)
                 x = e.load(e.at(space, at, self.type), n, self.plain, mask)
                 for s in range(1, self.splits):
                     y = e.load(e.at(space, e.add(at, s * each), self.type), n, self.plain, mask)
                     x = e.let(f"fadd <{n} x {self.type}> {x}, {y}")
-                self.finish(e, pointers, batch, row, column.index, x, n, mask)
+                return x
+
+            self.write_row(e, views, batch, row, 0, p.n, element)
         self.kernel(e, "sum", prod(p.batch) * p.m, 0, float(self.splits * each))

@@ -1,7 +1,7 @@
 """The micro-kernel: a tile of C in registers, ``rows`` by ``vectors``, to which products of A and B are added one k at a time.
 
 Each k reads the vectors of B once and each row of A as a broadcast scalar, so that a tile of 14 × 32 needs 16 reads for 28
-multiply-adds. The tile is added to C once for each block of k; at the last one the epilogue is applied to the registers.
+multiply-adds. The tile is added to C once for each block of k; a light epilogue of one block is applied to the registers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from firebrick.compiler.llvm.contract.emit import Emitter, Value, bytes_of, memory, vector
-from firebrick.compiler.llvm.contract.epilogue import Epilogue, Site
+from firebrick.compiler.llvm.contract.epilogue import Epilogue, put, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Tile:
         c_dtype: Of C in memory.
         masked: Whether columns beyond the tile must not be written.
         blocks: How many blocks k has: with one, C is never read.
+        multiple: What the steps of every block are a multiple of.
     """
 
     rows: int
@@ -50,6 +51,7 @@ class Tile:
     c_dtype: str
     masked: bool
     blocks: int
+    multiple: int = 1
 
     @property
     def vectors(self) -> int:
@@ -57,14 +59,14 @@ class Tile:
         return -(-self.columns // self.vl)
 
 
-def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None, extras: list[tuple[Strides, str]]) -> str:
-    """The text, from the arguments on, of ``void micro(ptr a, ptr b, i64 kc, ptr c, i1 first, i1 last, ptr extra…)``.
+def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None) -> str:
+    """The text, from the arguments on, of ``void micro(ptr a, ptr b, i64 kc, ptr c, i1 first, ptr view…)``.
 
     Args:
         e: A fresh emitter.
         t: Its shape.
-        epilogue: Applied at the last block, None for a plain product.
-        extras: Strides (rows, columns) and dtype of each operand of the epilogue.
+        epilogue: Applied to the only block of k; its views have one stride for rows and one for columns of the tile, and one
+            argument each. None for a plain product, which goes to ``c``.
     """
     e.start("%entry")
     v, size, unroll = vector(t.vl, t.type), bytes_of(t.type), 4 if t.rows * t.vectors < 16 else 2
@@ -91,46 +93,38 @@ def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None, extras: list[tu
                 at = e.at(e.at("%c", i * t.c_row, memory(t.c_dtype)), j, "i8")
                 e.intrinsic("void", "llvm.prefetch.p0", ("ptr", at), ("i32", 1), ("i32", 3), ("i32", 1))
     zero = [(v, "zeroinitializer")] * len(cells)
-    main = e.let(f"and i64 %kc, {-unroll}")
+    whole = t.multiple % unroll == 0
+    main = "%kc" if whole else e.let(f"and i64 %kc, {-unroll}")
     with e.loop(0, main, unroll, zero) as loop:
         acc = loop.values
         for u in range(unroll):
             acc = step(acc, e.add(loop.index, u))
         loop.next = acc
-    with e.loop(main, "%kc", 1, [(v, x) for x in loop.values]) as rest:
-        rest.next = step(rest.values, rest.index)
-    acc = rest.values
+    acc = loop.values
+    if not whole:
+        with e.loop(main, "%kc", 1, [(v, x) for x in acc]) as rest:
+            rest.next = step(rest.values, rest.index)
+        acc = rest.values
 
     def c_at(i: int, j: int) -> str:
         return e.at("%c", i * t.c_row + j * t.vl, memory(t.c_dtype))
 
-    def put(values: list[str]) -> None:
-        for (i, j), x in zip(cells, values, strict=True):
-            e.store(x, c_at(i, j), t.vl, t.c_dtype, c_masks[j])
-
     if t.blocks > 1:
         acc = _added(e, cells, acc, v, lambda i, j: e.load(c_at(i, j), t.vl, t.c_dtype, c_masks[j]))
     if epilogue is None:
-        put(acc)
+        for (i, j), x in zip(cells, acc, strict=True):
+            e.store(x, c_at(i, j), t.vl, t.c_dtype, c_masks[j])
     else:
-        if t.blocks > 1:
-            raw = e.let("xor i1 %last, true")
-            with e.when(raw):
-                put(acc)
-                e.do("ret void")
-                e.start(e.name("dead"))
+        steps = [(x.rows[0].stride, x.lanes[-1].stride) for x in epilogue.views]
         done = []
         for (i, j), x in zip(cells, acc, strict=True):
-            site = Site(t.vl, t.type, c_masks[j])
-            values = []
-            for n, (strides, dtype) in enumerate(extras):
-                offset = i * strides.lanes + j * t.vl * strides.k
-                values.append(site.read(e, f"%x{n}", offset, strides.k, dtype))
-            done.append(epilogue.emit(e, x, values, site))
-        put(done)
+            places = [(f"%x{n}", i * row + j * t.vl * lane, lane) for n, (row, lane) in enumerate(steps)]
+            done.append((values(e, epilogue, x, places, t.vl, c_masks[j]), c_masks[j]))
+        for made, mask in done:  # all is read by now: a result may lie where an operand does
+            put(e, made, t.vl, mask)
     e.do("ret void")
-    args = "".join(f", ptr %x{n}" for n in range(len(extras)))
-    head = f"(ptr noalias %a, ptr noalias %b, i64 %kc, ptr %c, i1 %first, i1 %last{args})"
+    args = "".join(f", ptr %x{n}" for n in range(len(epilogue.views) if epilogue else 0))
+    head = f"(ptr noalias %a, ptr noalias %b, i64 %kc, ptr %c, i1 %first{args})"
     return "\n".join([f"{head} noinline nounwind {{", *e.lines, "}"])
 
 

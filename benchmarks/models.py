@@ -1,0 +1,103 @@
+"""The networks of the benchmarks: how each is built, on what it is trained, and its initial parameters.
+
+Firebrick's form is the model of record: its parameters, under their names, are what every contender starts from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import firebrick as fb
+from firebrick import nn
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network and how it is trained.
+
+    Attributes:
+        build: Makes the module, given the probability of dropout.
+        shape: Of one input.
+        target: Of one target: () for a class, else the shape of the values.
+        batches: Sizes of the batch that it is trained with; inference has them and 1.
+        ratio: A training step's target against the best peer, for each size of the batch.
+        lr: Learning rate.
+        momentum: Of SGD; None for Adam.
+        dropout: Probability in training.
+        images: Whether inputs are images, for which layouts are tried.
+    """
+
+    build: Callable[[float], nn.Module]
+    shape: tuple[int, ...]
+    batches: tuple[int, ...]
+    ratio: tuple[float, ...]
+    target: tuple[int, ...] = ()
+    lr: float = 1e-3
+    momentum: float | None = None
+    dropout: float = 0.0
+    images: bool = False
+
+    def data(self, batch: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Inputs [batch, *shape], float32, and targets: classes [batch], int64, or values [batch, *target]."""
+        rng = np.random.default_rng(1)
+        x = rng.normal(size=(batch, *self.shape)).astype(np.float32)
+        if self.target:
+            return x, rng.normal(size=(batch, *self.target)).astype(np.float32)
+        return x, rng.integers(0, 10, batch)
+
+    def arrays(self) -> Arrays:
+        """Initial parameters by name, drawn by the reference engine."""
+        with fb.use_device("numpy"):
+            fb.random.seed(0)
+            return {name: p.numpy().copy() for name, p in self.build(0.0).named_parameters()}
+
+
+def _cnn(_: float) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, 10),
+    )  # fmt: skip
+
+
+class Transformer(nn.Module):
+    """Tokens of 16 features, embedded in 128, through three pre-norm blocks of 8 heads; classes from the tokens' mean."""
+
+    def __init__(self) -> None:
+        self.embed = nn.Linear(16, 128)
+        self.encoder = nn.TransformerEncoder(128, 8, 3, 256)
+        self.head = nn.Linear(128, 10)
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        """Map [batch, tokens, 16] to logits [batch, 10]."""
+        logits: fb.Tensor = self.head(fb.mean(self.encoder(self.embed(x)), axis=1))
+        return logits
+
+
+class LastOfLSTM(nn.Module):
+    """An LSTM of 128 features over rows of 32, and a dense layer on its last output."""
+
+    def __init__(self) -> None:
+        self.lstm, self.head = nn.LSTM(32, 128), nn.Linear(128, 10)
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        """Map [batch, time, 32] to logits [batch, 10]."""
+        logits: fb.Tensor = self.head(self.lstm(x)[0][:, -1])
+        return logits
+
+
+NETWORKS = {
+    "mlp": Network(lambda _: fb.models.mlp(784), (784,), (64, 512), (0.80, 1.0)),
+    "cnn": Network(_cnn, (1, 28, 28), (64,), (0.50,), images=True),
+    "resnet18": Network(lambda _: fb.models.resnet18(), (3, 32, 32), (32,), (0.80,), lr=0.01, momentum=0.9, images=True),
+    "transformer": Network(lambda _: Transformer(), (64, 16), (16,), (0.70,)),
+    "lstm": Network(lambda _: LastOfLSTM(), (64, 32), (32,), (0.70,)),
+    "patchtst": Network(
+        lambda p: fb.models.patchtst(dropout=p), (336, 7), (128,), (0.70,), target=(96, 7), lr=1e-4, dropout=0.3
+    ),
+}  # fmt: skip

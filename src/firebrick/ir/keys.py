@@ -1,0 +1,47 @@
+"""``key_of``: what parameters, and whole graphs, hash and compare by."""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
+from firebrick.ir.graph import Graph
+
+_HASHED = 256  # bytes of an array above which its key is a digest
+
+
+def key_of(value: Any) -> Any:
+    """What a parameter hashes and compares by: type and bits. 0.0 is not -0.0, 1 is not True, NaNs are equal by payload.
+
+    Values of types that no graph can hold are equal only to themselves.
+    """
+    kind = type(value)
+    if kind is int or kind is bool or kind is str or value is None:
+        return (kind, value)
+    if kind is tuple or kind is list:
+        return (kind, *[key_of(v) for v in value])
+    if kind is float:
+        return (kind, struct.pack("d", value))
+    if kind is dict:
+        return (kind, *[(k, key_of(v)) for k, v in value.items()])
+    if kind is np.ndarray:
+        data = value.tobytes()
+        return (kind, value.dtype.name, value.shape, data if len(data) <= _HASHED else blake2b(data).digest())
+    if kind is complex:
+        return (kind, struct.pack("dd", value.real, value.imag))
+    if kind is slice:
+        return (kind, key_of(value.start), key_of(value.stop), key_of(value.step))
+    if kind is Aval:
+        return (kind, value)
+    if kind is DType or kind is Device:
+        return (kind, value.name)
+    if kind is Graph:
+        nodes = [(n.op, n.inputs, n.region, key_of(n.params)) for n in value.nodes]
+        return (kind, *value.inputs, *nodes, value.outputs)
+    return (kind, id(value))
