@@ -18,6 +18,10 @@ from typing import Any
 
 AFTER = ("compile", "memory", "taken core")
 """What is measured in processes of its own, by name."""
+PEERS = {"torch": "torch", "torch.compile": "torch", "jax.jit": "jax"}
+"""Contenders, and the package that each needs."""
+BUSY = 0.5
+"""Load above which a run says that the machine is not free."""
 ENGINES = "engines"
 """The training steps of ``benchmarks.steps``."""
 
@@ -30,6 +34,7 @@ def _arguments() -> argparse.Namespace:
     p.add_argument("--rounds", type=int, default=15, help="rounds of each piece of work (15)")
     p.add_argument("--threads", type=int, default=cores, help=f"threads, and cores, of each contender ({cores})")
     p.add_argument("--json", type=Path, default=Path("benchmarks/results/latest.json"), help="file to write")
+    p.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS, help="contenders beside Firebrick (all)")
     p.add_argument("--no-compile-peers", action="store_true", help="leave torch.compile and jax.jit out")
     p.add_argument("--write-docs", type=Path, metavar="JSON", help="measure nothing: put figures into docs/performance.md")
     return p.parse_args()
@@ -75,10 +80,12 @@ def _run(args: argparse.Namespace, work: list[Any], chosen: list[str]) -> None:
     from benchmarks.roofline import measured
     from benchmarks.worker import Contender
 
-    peers = ["torch"] if find_spec("torch") else []
-    if not args.no_compile_peers:
-        peers += (["torch.compile"] if peers else []) + (["jax.jit"] if find_spec("jax") else [])
-    names = ["firebrick", *peers]
+    names = ["firebrick"]
+    for peer in args.peers:
+        if not find_spec(PEERS[peer]):
+            print(f"{peer} is left out: {PEERS[peer]} is not installed")
+        elif peer == "torch" or not args.no_compile_peers:
+            names.append(peer)
     contenders = {n: Contender(n) for n in [*names, "numpy"]}
     record: dict[str, Any] = {
         "machine": measure.machine(), "threads": args.threads, "rounds": args.rounds, "load": measure.load(),
@@ -93,6 +100,8 @@ def _run(args: argparse.Namespace, work: list[Any], chosen: list[str]) -> None:
         print("\n".join(text), flush=True)
 
     show([measure.described(record["machine"]), f"{args.threads} threads, {args.rounds} rounds, load {record['load']}"])
+    if record["load"] > BUSY:
+        show(["Other processes compute on this machine: neither the roofline nor the verdicts are to be relied on."])
     try:
         if work:
             probes = [contenders[n] for n in ("firebrick", "torch", "numpy") if n in contenders]

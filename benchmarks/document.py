@@ -37,7 +37,8 @@ def write(source: Path, document: Path) -> None:
 
 def tables(run: dict[str, Any]) -> Iterator[str]:
     """A run as lines of Markdown."""
-    yield f"`make bench` on {described(run['machine'])}: {run['threads']} threads, {run['rounds']} rounds, {run['begun']}."
+    how = f"{run['threads']} thread{'s' * (run['threads'] > 1)}, {run['rounds']} rounds, load {run['load']} before it"
+    yield f"`python -m benchmarks` on {described(run['machine'])}: {how}; {run['begun']}."
     if "rates" in run:
         yield from ("", *_rates(run["rates"]))
     for group, (title, names) in GROUPS.items():

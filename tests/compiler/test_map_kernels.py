@@ -125,14 +125,25 @@ def test_indices_are_those_of_the_shape_whatever_the_order_of_axes(target: Targe
 
 
 def test_index_arithmetic_is_64_bit() -> None:
-    # 2^40 elements are described, the last unit alone is run: on memory whose strides are 0
+    # 2^40 elements are described, the last few alone are computed: on memory whose strides are 0
     target = Target.host()
     n = 1 << 40
     out = np.zeros(1, np.int64)
     k = map_kernel("k", (n,), [], [(index(0), View("int64", (0,)))], target, stream=False)
-    assert k.grid == n // UNIT
-    run_units(k, [out], target, k.grid - 1, k.grid)
+    assert k.grid == n
+    run_units(k, [out], target, k.grid - 1000, k.grid)
     assert n - 64 <= out[0] < n
+
+
+def test_contiguous_elements_of_any_number_have_one_code() -> None:
+    target = Target.host()
+    e = load(0, "float32") * load(1, "float32") + load(2, "float32")
+    made = set()
+    for shape in ((7,), (300, 4), (5, 6, 9000)):
+        rows = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+        views = [View("float32", rows), View("float32", (0,) * len(shape)), View("float32", rows)]
+        made.add(map_kernel("k", shape, views, [(e, View("float32", rows))], target).text)
+    assert len(made) == 1
 
 
 @every_width

@@ -1,6 +1,7 @@
 """Every op on every engine against the reference; every gradient rule against central differences."""
 
 import pytest
+from forced import kernels_of_any_size
 
 from firebrick.core.op import Nondifferentiable
 from firebrick.ops import OPS
@@ -21,6 +22,14 @@ def test_every_op_agrees_with_its_reference(device: str, family: str, seed: int)
     report = conformance(device, of_family(family), seed=seed)
     assert report.ok, report
     assert report.fallbacks == set(), "no op may run on the host instead"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
+def test_every_op_agrees_with_its_reference_in_kernels_of_its_own(family: str, seed: int) -> None:
+    with kernels_of_any_size():
+        report = conformance("cpu", of_family(family), seed=seed, modes=["jit"])
+    assert report.ok, report
 
 
 @pytest.mark.soak

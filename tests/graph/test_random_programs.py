@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
+from forced import kernels_of_any_size
 from hypothesis import currently_in_test_context, given, note, settings
 from programs import Program, World, programs
 
@@ -17,9 +19,11 @@ from firebrick.graph.passes.rewriter import rewrite
 from firebrick.ir import Graph
 
 CALLS = 3
+KERNELS = "cpu, compiled whatever the size"
 ENGINES = [
     "numpy",
     "cpu",
+    KERNELS,
     pytest.param("torch:cpu", marks=pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")),
 ]
 Way = Callable[[Callable[..., Any], bool], Callable[..., Any]]
@@ -71,10 +75,11 @@ def _bits(value: Any) -> Any:
 
 def outcome(program: Program, way: Way, jit: bool, device: str) -> tuple[list[Any], Any]:
     """Results, arguments and state after each of the calls, and the function."""
+    forced, device = device == KERNELS, device.partition(",")[0]
     world = World(device)
     fn = way(world.define(program), jit)
     found = []
-    with fb.use_device(device):
+    with fb.use_device(device), kernels_of_any_size() if forced else nullcontext():
         for k in range(CALLS):
             given = world.arguments(k)
             result = fn(*given)

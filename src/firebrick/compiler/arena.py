@@ -18,6 +18,11 @@ class Span:
     at: int = 0
 
 
+def rounded(nbytes: int) -> int:
+    """The bytes of an arena that a value takes."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
 def arranged(spans: Sequence[Span]) -> int:
     """Give each span its place, a multiple of 64 bytes; returns the bytes of the arena.
 
@@ -26,14 +31,14 @@ def arranged(spans: Sequence[Span]) -> int:
     placed: list[Span] = []
     whole = 0
     for span in sorted(spans, key=lambda s: (-s.nbytes, s.first)):
-        size = -(-span.nbytes // ALIGNMENT) * ALIGNMENT
+        size = rounded(span.nbytes)
         end, best, room = 0, -1, 0
         for other in placed:  # in the order of their places
             if other.first <= span.last and span.first <= other.last:
                 gap = other.at - end
                 if gap >= size and (best < 0 or gap < room):
                     best, room = end, gap
-                end = max(end, other.at + -(-other.nbytes // ALIGNMENT) * ALIGNMENT)
+                end = max(end, other.at + rounded(other.nbytes))
         span.at = end if best < 0 else best
         whole = max(whole, span.at + size)
         at = next((i for i, other in enumerate(placed) if other.at > span.at), len(placed))

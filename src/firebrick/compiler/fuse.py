@@ -1,23 +1,27 @@
 """``fuse``: connected elementwise nodes, and reductions along rows, become one ``fused`` node, which an engine compiles.
 
 Nodes of a group have one region and one shape; reductions along its last axis, which keep that axis, and what is computed from
-their results belong to the group of the whole rows. A reduction along columns, and a
-contraction, is a group of its own. Constants of one element and views that only change strides
-(``broadcast_to``, axes of size 1 put in or dropped, outer axes permuted) are taken into the groups that read them; a value that
-is used outside is one of the group's results. No group waits for what waits for it: two are joined only if no path leads from
-one through a third into the other.
+their results belong to the group of the whole rows, and so does a sum along the columns of what the group reads or computes.
+Another reduction along columns is a group of its own; a contraction takes in the groups of elementwise nodes that follow from
+it, behind reshapes too. Constants of one element and views that only change strides (``broadcast_to``, axes of size 1 put in
+or dropped, outer axes permuted) are taken into the groups that read them; a value that is used outside is one of the group's
+results. No group waits for what waits for it: two are joined only if no path leads from one through a third into the other.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 
+from firebrick.compiler.expand import expanded
 from firebrick.compiler.fused import FUSED
 from firebrick.compiler.indexed import INDEXED, NUMBERED, along_rows, whole
+from firebrick.compiler.layout import VIEWS, Layout, cuts, row_major, viewed
 from firebrick.core.aval import Aval
+from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph, Node
 
 Can = Callable[[Node, tuple[Aval, ...]], str]
@@ -28,9 +32,13 @@ MAP, ROWS, COLUMNS, CONTRACT, ALONE = KINDS = "map", "rows", "columns", "contrac
 MOST = 200
 """Nodes of a group at most: a kernel's code grows with them, and its values have to find room in registers."""
 ONE, TWO, THREE = 1 << 15, 1 << 12, 1
-"""From so many elements on a group of one, two, or more nodes has a kernel; below, its call costs more than it saves."""
+"""From so many elements of one, two, or more nodes on a graph has kernels; below, a call of them costs more than it saves."""
 REDUCED = 1 << 9
 """The same for groups with reductions."""
+BESIDE = 1 << 20
+"""From so many bytes on, a value that is read by two groups joins them, if neither waits for the other."""
+ADDED = 64
+"""From so many rows on, a sum along the columns is made beside the rows' own work."""
 
 
 def fuse(graph: Graph, can: Can, reasons: list[str] | None = None) -> Graph:
@@ -44,8 +52,9 @@ def fuse(graph: Graph, can: Can, reasons: list[str] | None = None) -> Graph:
     Returns:
         A graph of the same inputs and outputs; ``graph`` itself if nothing is fused.
     """
-    found = _Groups(graph, can, reasons if reasons is not None else [])
-    return _rewritten(graph, found) if found.any else graph
+    full = expanded(graph)
+    found = _Groups(full, can, reasons if reasons is not None else [])
+    return _rewritten(full, found) if found.any else graph
 
 
 @dataclass(slots=True)
@@ -58,6 +67,13 @@ class _Unit:
     region: int = 0
     kind: str = MAP
     whole: list[tuple[int, bool]] = field(default_factory=list)  # values that it reads anywhere; whether a row at a time would do
+    added: set[int] = field(default_factory=set)  # results that are sums along the columns
+    axes: tuple[int, ...] = ()  # along which it has reductions
+
+    @property
+    def several(self) -> bool:
+        """Whether reductions are along other axes than the last one."""
+        return self.shape is not None and self.axes not in ((), (len(self.shape) - 1,))
     dear: bool = False  # the engine's own operation costs much more than a kernel's call
 
 
@@ -71,6 +87,20 @@ def is_free(n: Node, operands: tuple[Aval, ...]) -> bool:
         before, after = operands[0].shape, n.avals[0].shape
         return [d for d in before if d != 1] == [d for d in after if d != 1]
     return n.op.name == "permute" and n.params["axes"][-1:] == (len(n.params["axes"]) - 1,)
+
+
+def is_added(n: Node, operands: tuple[Aval, ...]) -> bool:
+    """Whether a node is a sum of floats along the columns of a matrix of many rows."""
+    if n.op.name != "sum" or not operands[0].dtype.is_floating:
+        return False
+    shape = operands[0].shape
+    return n.params["axes"] == tuple(range(len(shape) - 1)) and prod(shape[:-1]) >= ADDED and shape[-1] > 1
+
+
+def reduced_axes(n: Node, operands: tuple[Aval, ...]) -> tuple[int, ...]:
+    """Along which axes of its first operand a node reduces."""
+    axes: tuple[int, ...] = n.params["axes"] if "axes" in n.params else (n.params.get("axis", operands[0].ndim - 1),)
+    return axes
 
 
 class _Groups:
@@ -87,13 +117,24 @@ class _Groups:
         self.units: dict[int, _Unit] = {}
         self.unit_of: list[int] = []
         self.free: list[bool] = []
+        self.heavy = -1  # the last node that is a kernel of its own
         for k, n in enumerate(graph.nodes):
             self._place(k, n, can, reasons)
-        for first, unit in list(self.units.items()):
-            if unit.shape is not None and not _pays(unit):
-                count = len(unit.members)
-                reasons += [f"{graph.nodes[k].op.name} {graph.nodes[k].avals[0]}: {count} so small" for k in unit.members]
-                self._split(first)
+        for v, users in self.users.items():
+            if len(users) > 1 and self.avals[v].nbytes >= BESIDE:
+                self._join_beside(v, sorted(users))
+        for a in [a for a, unit in self.units.items() if unit.kind == CONTRACT]:
+            while any(self._taken(a, b) for b in self._following(a)):
+                pass
+        for unit in [unit for unit in self.units.values() if unit.kind == COLUMNS]:
+            self._place_columns(unit.members[0])
+        # kernels run in one call, so that where one of them pays, the others do; what stays outside interrupts it
+        if not any(unit.shape is not None and _pays(unit, graph.nodes[unit.members[0]].op) for unit in self.units.values()):
+            for first, unit in list(self.units.items()):
+                if unit.shape is not None:
+                    count = len(unit.members)
+                    reasons += [f"{graph.nodes[k].op.name} {graph.nodes[k].avals[0]}: {count} so small" for k in unit.members]
+                    self._split(first)
         self.any = any(u.shape is not None for u in self.units.values())
 
     def _place(self, k: int, n: Node, can: Can, reasons: list[str]) -> None:
@@ -109,29 +150,63 @@ class _Groups:
             return
         kind = can(n, operands)
         if kind not in KINDS:
-            reasons.append(f"{n.op.name} {n.avals[0]}: {kind}")
+            if not n.op.view:
+                reasons.append(f"{n.op.name} {n.avals[0]}: {kind}")
             return
         if all(self.is_number(v) for v in n.inputs):
             return  # to be computed once, when the graph is made
         unit.shape, unit.region, unit.kind = (operands if kind in (ROWS, COLUMNS) else n.avals)[0].shape, n.region, kind
         unit.whole = [(n.inputs[i], along_rows(n, operands)) for i in whole(n, operands)]
         unit.dear = n.op.name in INDEXED
-        for v in n.inputs:
+        unit.added = set(n.results) if is_added(n, operands) else set()
+        unit.axes = reduced_axes(n, operands) if kind in (ROWS, COLUMNS) else ()
+        if kind in (CONTRACT, ALONE):
+            self.heavy = k
+        for v in () if kind == MAP and self._waits(n) else n.inputs:
             if v in self.made_by:
                 self._join(self.unit_of[self.made_by[v]], self.unit_of[k])
+        if unit.added:  # beside what reads the same rows
+            for j in sorted(self.users[n.inputs[0]]):
+                if j < k and self.unit_of[k] == k:
+                    self._join(self.unit_of[j], k)
+
+    def _waits(self, n: Node) -> bool:
+        """Whether a node is left to what uses it: its operands are old, and its result would take as much memory meanwhile."""
+        size = n.avals[0].size
+        large = size >= ONE and all(n.avals[0].nbytes >= self.avals[v].nbytes for v in n.inputs)
+        return large and all(self.made_by.get(v, -1) < self.heavy for v in n.inputs)
+
+    def _place_columns(self, k: int) -> None:
+        """Join a reduction along columns to the elementwise nodes in front of it, and to others of the same values."""
+        v = self.graph.nodes[k].inputs[0]
+        for j in sorted(self.users[v] | ({self.made_by[v]} if v in self.made_by else set())):
+            a, b = self.unit_of[j], self.unit_of[k]
+            first, second = self.units[a], self.units[b]
+            if a == b or not _fit_columns(first, second):
+                continue
+            inside = {*first.members, *second.members}
+            reduced = [r for i in inside if self.graph.nodes[i].op.fusion == "row" for r in self.graph.nodes[i].results]
+            both = 1 << a | 1 << b
+            waits = any(self.units[u].above & both for u in self.units if (first.above & ~both) >> u & 1)
+            if not waits and not first.above >> b & 1 and not any(self.users[r] & inside for r in reduced):
+                self._join(a, b, _fit_columns)
 
     def is_number(self, v: int) -> bool:
         """Whether a value is a number of the program, in any shape."""
         k = self.made_by.get(v)
         return k is not None and self.free[k] and all(self.is_number(i) for i in self.graph.nodes[k].inputs)
 
-    def _join(self, a: int, b: int) -> None:
+    def _join(self, a: int, b: int, fit: Callable[[_Unit, _Unit], bool] | None = None) -> None:
         """Make one group of two, if they may be one; the second one waits for the first."""
         first, second = self.units[a], self.units[b]
-        if a == b or first.region != second.region or not _fit(first, second):
+        if a == b or first.region != second.region or not (fit or _fit)(first, second):
             return
         if len(first.members) + len(second.members) > MOST or self._apart(first, b) or self._apart(second, a):
             return
+        if any(not second.added.isdisjoint(self.graph.nodes[k].inputs) for k in first.members) or any(
+            not first.added.isdisjoint(self.graph.nodes[k].inputs) for k in second.members
+        ):
+            return  # a sum is there when all rows are done
         both = 1 << a | 1 << b
         above = (first.above | second.above) & ~both
         between = second.above & ~first.above & ~both  # what the first waits for does not wait for it
@@ -143,15 +218,90 @@ class _Groups:
         first.members += second.members
         first.whole += second.whole
         first.dear |= second.dear
+        first.added |= second.added
         first.above = above
-        if second.kind == ROWS:
-            first.kind, first.shape = ROWS, second.shape
+        if second.kind in (ROWS, COLUMNS) and first.kind != ROWS:
+            first.kind, first.shape, first.axes = second.kind, second.shape, second.axes
         for k in second.members:
             self.unit_of[k] = a
         del self.units[b]
-        for u in self.units.values():
-            if u.above & both:
-                u.above = (u.above | above | 1 << a) & ~(1 << b)
+        for unit in self.units.values():
+            if unit.above & both:
+                unit.above = (unit.above | above | 1 << a) & ~(1 << b)
+
+    def _join_beside(self, v: int, users: list[int]) -> None:
+        """Make one group of those that read a large value, as far as they may be one: it is read once."""
+        shape = self.avals[v].shape
+        for j, k in pairwise(users):
+            a, b = sorted((self.unit_of[j], self.unit_of[k]))
+            first, second = self.units[a], self.units[b]
+            if first.shape != shape or second.shape != shape or any(v == i for u in (first, second) for i, _ in u.whole):
+                continue
+            both = 1 << a | 1 << b
+            waiting = (first.above | second.above) & ~both
+            apart = not (first.above | second.above) & both and not any(
+                u.above & both for i, u in self.units.items() if waiting >> i & 1
+            )
+            if apart and self._updates(first) == self._updates(second):
+                self._join(a, b)
+
+    def _following(self, a: int) -> Iterator[list[int]]:
+        """The units that a contraction's might take in next: an elementwise one, or one and the reshape in front of it."""
+        for k in self.units[a].members:
+            for v in self.graph.nodes[k].results:
+                for user in sorted(self.users[v]):
+                    b, n = self.unit_of[user], self.graph.nodes[user]
+                    if b != a and self.units[b].kind == MAP and self.units[b].shape is not None:
+                        yield [b]
+                    elif b != a and n.op.name == "reshape":
+                        behind = sorted({self.unit_of[w] for w in self.users[n.first]} - {a, b})
+                        yield from ([b, c] for c in behind if self.units[c].kind == MAP and self.units[c].shape is not None)
+
+    def _taken(self, a: int, units: list[int]) -> bool:
+        """Make a contraction's unit and these one, if they may be."""
+        first, last = self.units[a], self.units[units[-1]]
+        others = [self.units[u] for u in units]
+        assert first.shape is not None
+        members = [k for unit in (first, *others) for k in unit.members]
+        shapes = {self.graph.nodes[k].avals[0].shape for k in members}
+        if len({self.graph.nodes[k].region for k in members}) > 1 or len(members) > MOST or last.whole or last.dear:
+            return False
+        if any(prod(s) != prod(first.shape) for s in shapes) or cuts(*shapes) is None:
+            return False
+        if self._updates(last) or self._summed(last):
+            return False
+        if len(shapes) > 1 and self.graph.nodes[first.members[0]].op.name != "matmul":
+            return False
+        both, above = sum(1 << u for u in (a, *units)), 0
+        for other in (first, *others):
+            above |= other.above
+        above &= ~both
+        between = above & ~first.above
+        while between:
+            u = between.bit_length() - 1
+            if self.units[u].above & both:
+                return False  # something waits for one of them, and another one for it
+            between ^= 1 << u
+        first.members, first.above = members, above
+        for u in units:
+            for k in self.units.pop(u).members:
+                self.unit_of[k] = a
+        for unit in self.units.values():
+            if unit.above & both:
+                unit.above = (unit.above | above | 1 << a) & ~(both & ~(1 << a))
+        return True
+
+    def _updates(self, unit: _Unit) -> bool:
+        """Whether a unit makes the next state of an input that it reads: that may have to wait for all else."""
+        nodes = [self.graph.nodes[k] for k in unit.members]
+        made = {self.avals[v] for n in nodes for v in n.results if v in self.outputs}
+        return any(v < len(self.graph.inputs) and self.avals[v] in made for n in nodes for v in n.inputs)
+
+    def _summed(self, unit: _Unit) -> bool:
+        """Whether all that a unit makes goes into reductions, which had better make it than read it."""
+        made = {v for k in unit.members for v in self.graph.nodes[k].results}
+        users = {self.unit_of[u] for v in made for u in self.users[v]} - {self.unit_of[unit.members[0]]}
+        return not made & self.outputs and all(self.units[u].kind in (ROWS, COLUMNS) for u in users)
 
     def _apart(self, unit: _Unit, other: int) -> bool:
         """Whether a unit reads a value anywhere that another one makes."""
@@ -171,18 +321,30 @@ class _Groups:
 
 def _fit(a: _Unit, b: _Unit) -> bool:
     """Whether the nodes of two units can be computed together: element by element, or row by row."""
+    if b.added and b.kind == COLUMNS and a.kind == ROWS:
+        return a.shape == b.shape and not a.several
     if a.shape is None or b.shape is None or not {a.kind, b.kind} <= {MAP, ROWS}:
         return False
-    if a.shape == b.shape:
-        return True
+    if a.kind == b.kind:
+        return a.shape == b.shape and a.axes == b.axes
     rows, other = (a, b) if a.kind == ROWS else (b, a)
-    return rows.kind == ROWS and other.kind == MAP and rows.shape is not None and other.shape == (*rows.shape[:-1], 1)
+    if rows.several and (rows.dear or other.dear):
+        return False
+    assert rows.shape is not None
+    return other.shape in (rows.shape, tuple(1 if i in rows.axes else d for i, d in enumerate(rows.shape)))
 
 
-def _pays(unit: _Unit) -> bool:
-    """Whether a kernel is quicker than the engine's own operations one by one."""
+def _fit_columns(a: _Unit, b: _Unit) -> bool:
+    """Whether a reduction along columns, ``b``, can be computed together with elementwise nodes or with others like it."""
+    if a.shape is None or b.kind != COLUMNS or a.shape != b.shape or a.dear or b.dear:
+        return False
+    return a.kind == MAP or (a.kind == COLUMNS and a.axes == b.axes)
+
+
+def _pays(unit: _Unit, op: Op) -> bool:
+    """Whether a kernel is quicker than the engine's own operations one by one; ``op`` is that of its first node."""
     assert unit.shape is not None
-    if unit.kind in (CONTRACT, ALONE) or unit.dear:
+    if unit.kind == CONTRACT or unit.dear or (unit.kind == ALONE and op.fusion != "move"):
         return True
     if unit.kind != MAP:
         return prod(unit.shape) >= REDUCED
@@ -247,8 +409,8 @@ class _Body:
         self.taken: list[Node] = []  # views and numbers that are taken in, operands first
         self.seen: set[int] = set()
         kind = groups.units[groups.unit_of[members[0]]].kind
-        self.alone = kind in (COLUMNS, ALONE)  # what reads arrays as they are
-        self.product = kind == CONTRACT  # which packs them anyway
+        self.alone = kind == ALONE  # what reads arrays as they are
+        self.product = False  # whether operands of a product are taken, which are packed anyway
         self.numbered = kind == ALONE and graph.nodes[members[0]].op.name in NUMBERED
         self.inputs: list[int] = []
         for k in members:  # what is read anywhere is read as it lies
@@ -257,10 +419,13 @@ class _Body:
                 if n.inputs[i] not in inside and n.inputs[i] not in self.seen:
                     self.seen.add(n.inputs[i])
                     self.inputs.append(n.inputs[i])
+        first = groups.units[groups.unit_of[members[0]]].members[0]
+        if kind == CONTRACT:
+            self.product, self.alone = graph.nodes[first].op.name == "matmul", graph.nodes[first].op.name != "matmul"
+            self._take_all(first, inside)
+            self.product = self.alone = False
         for k in members:
-            for v in graph.nodes[k].inputs:
-                if v not in inside:
-                    self._take(v)
+            self._take_all(k, inside)
         body = Graph([groups.avals[v] for v in self.inputs])
         number = {v: i for i, v in enumerate(self.inputs)}
         for n in (*self.taken, *(graph.nodes[k] for k in members)):
@@ -268,9 +433,17 @@ class _Body:
             body.nodes.append(Node(n.op, tuple(number[v] for v in n.inputs), n.params, first, n.avals, n.label, n.line))
             number.update(zip(n.results, range(first, first + len(n.avals)), strict=True))
         own = set(members)
-        results = [v for v in sorted(inside) if v in groups.outputs or not groups.users[v] <= own]
+        results = sorted(inside)
+        if kind != ALONE:  # whose kernels write all of their results
+            results = [v for v in results if v in groups.outputs or not groups.users[v] <= own]
         body.outputs = tuple(number[v] for v in results)
         self.part = _Part(self.inputs, results, body)
+
+    def _take_all(self, k: int, inside: set[int]) -> None:
+        """Make known what a node reads from outside."""
+        for v in self.graph.nodes[k].inputs:
+            if v not in inside:
+                self._take(v)
 
     def _take(self, v: int) -> None:
         """Make a value from outside known: a view or a number as it is, anything else as an operand."""
@@ -289,11 +462,20 @@ class _Body:
     def _taken_in(self, k: int, v: int) -> bool:
         """Whether node ``k``, which makes the value ``v``, becomes part of the body."""
         if self.product:
-            view = self.groups.free[k] or self.graph.nodes[k].op.name == "permute"
-            return view and not self.groups.is_number(v)
+            found = None if self.groups.is_number(v) else self._viewed(v)
+            return self.graph.nodes[k].op.name in VIEWS and found is not None and all(len(axis) == 1 for axis in found[:-2])
         if self.alone:
             return self.numbered and self.groups.is_number(v)
         return self.groups.free[k]
+
+    def _viewed(self, v: int) -> Layout | None:
+        """How a value lies in the array that it is a view of; None where a view of that needs a copy."""
+        k = self.groups.made_by.get(v)
+        if k is None or self.graph.nodes[k].op.name not in VIEWS:
+            return row_major(self.groups.avals[v].shape)
+        n = self.graph.nodes[k]
+        below = self._viewed(n.inputs[0])
+        return None if below is None else viewed(below, n.op.name, n.params, n.avals[0].shape)
 
 
 def _order(groups: _Groups, parts: dict[int, _Part]) -> list[int]:

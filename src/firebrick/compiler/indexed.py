@@ -10,7 +10,7 @@ from firebrick.ir import Node
 RANDOM = ("random_bits", "random_uniform")
 INDEXED = ("take", "gather", "ravel_index", "scatter", "scatter_add", "scatter_reduce", "index_add", *RANDOM)
 """Ops that are quicker in a kernel of any size than on the host, which looks at all indices first."""
-NUMBERED = ("scatter", "scatter_add", "scatter_reduce", "index_add", "slice_update")
+NUMBERED = ("scatter", "scatter_add", "scatter_reduce", "index_add", "slice_update", "concat")
 """Ops whose kernels take an operand that is a number of the program, in any shape, as that."""
 
 

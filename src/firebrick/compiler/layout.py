@@ -1,12 +1,13 @@
 """``Layout``: how an array lies in memory behind views of any kind, each of its axes as digits with a stride of their own.
 
-An index along an axis is a number whose digits, the last fastest, each step through memory by their own stride: so axes that were
-permuted and then merged by a reshape need no copy. ``reshaped`` fails only where an axis is cut amid a digit.
+An index along an axis is a number whose digits, the last fastest, each step through memory by their own stride: so axes that
+were permuted and then merged by a reshape need no copy. ``reshaped`` fails only where an axis is cut amid a digit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from firebrick.core.indexing import strides_of
@@ -88,3 +89,18 @@ def viewed(x: Layout, op: str, params: dict[str, Any], shape: Sequence[int]) -> 
 
 
 VIEWS = ("broadcast_to", "permute", "reshape")
+
+
+def cuts(*shapes: Sequence[int]) -> list[int] | None:
+    """How many elements lie behind each place where an axis of some shape begins, the fewest first; shapes are of one size.
+
+    None if a shape cuts another's axis amid a digit: then what is repeated along axes of one has no strides in the other.
+    """
+    found = {1}
+    for shape in shapes:
+        n = 1
+        for d in reversed(shape):
+            n *= d
+            found.add(n)
+    out = sorted(found)
+    return out if all(b % a == 0 for a, b in pairwise(out)) else None

@@ -60,20 +60,21 @@ class Plan:
     constants: int = 0
 
     def __str__(self) -> str:
-        saved = f", {_size(self.unplanned)} with memory of its own for every result" if self.unplanned > self.peak else ""
+        saved = f", {size_text(self.unplanned)} with memory of its own for every result" if self.unplanned > self.peak else ""
         lines = [
-            f"memory: at most {_size(self.peak)} beside inputs and constants{saved}",
-            f"reuse: {len(self.into) + len(self.outs)} results, {_size(self.reused)}, over dead values; "
-            f"{_size(self.donated)} of donated inputs",
+            f"memory: at most {size_text(self.peak)} beside inputs and constants{saved}",
+            f"reuse: {len(self.into) + len(self.outs)} results, {size_text(self.reused)}, over dead values; "
+            f"{size_text(self.donated)} of donated inputs",
         ]
         if self.writes:
             lines.append(f"donated inputs overwritten: {', '.join(f'%{i}' for i in sorted(self.writes))}")
         if self.constants:
-            lines.append(f"constants: {_size(self.constants)}")
+            lines.append(f"constants: {size_text(self.constants)}")
         return "\n".join(lines)
 
 
-def _size(n: float) -> str:
+def size_text(n: float) -> str:
+    """Bytes to be read by people."""
     for unit in ("B", "KiB", "MiB"):
         if n < 1024:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"

@@ -191,8 +191,17 @@ def build(
     return write(engine, graph, kernels, plan_memory(graph, kernels, given, ready), device)
 
 
-def choose(engine: Engine, graph: Graph, device: Device | None) -> list[Kernel | None]:
-    """The kernel of each node of a graph; None for constants."""
+def choose(
+    engine: Engine, graph: Graph, device: Device | None, own: Callable[[Node], Kernel | None] = lambda n: None
+) -> list[Kernel | None]:
+    """The kernel of each node of a graph; None for constants.
+
+    Args:
+        engine: Whose kernels they are.
+        graph: The program.
+        device: Where it runs.
+        own: The kernel of a node that runs graphs, if the engine does not leave it to the host.
+    """
     avals = graph.avals
     known: dict[int, np.ndarray[Any, Any]] = {n.first: n.params["value"] for n in graph.nodes if n.op is CONSTANT}
     kernels: list[Kernel | None] = []
@@ -201,6 +210,10 @@ def choose(engine: Engine, graph: Graph, device: Device | None) -> list[Kernel |
             kernels.append(None)
             continue
         if n.op.control is not None:
+            found = own(n)
+            if found is not None:
+                kernels.append(found)
+                continue
             control = n.op.control(engine, n.params, device)
             kernels.append(call(control, len(n.inputs), {}, scratch=getattr(control, "scratch", 0)))
             continue

@@ -1,9 +1,9 @@
 """Runs: the nodes of a program that an engine computes in native code, one after another, in one call.
 
-What a run leaves to nodes outside, or to the caller, are arrays; every other value lies in one arena, where memory is shared by
-values that are not needed at the same time. A view costs nothing: kernels read the memory that it shows, at a distance; one that
-does not lie row by row is copied when the first kernel asks for it. No run goes beyond the point from which on a program
-overwrites donated inputs.
+What a run leaves to nodes outside, or to the caller, are arrays; every other value lies in one arena, where those that are not
+needed at the same time share memory. A view costs nothing: kernels read the memory that it shows, at a distance; one that does
+not lie row by row is copied when the first kernel asks for it. No run goes beyond the point from which on a program overwrites
+donated inputs.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Protocol
 
-from firebrick.compiler.arena import Span, arranged
+from firebrick.compiler.arena import Span, arranged, rounded
 from firebrick.compiler.kernel import Kernel
 from firebrick.compiler.plan import Plan
 from firebrick.compiler.views import RULES, Seen, rows, seen
@@ -83,7 +84,7 @@ class Run:
     @property
     def outside(self) -> list[int]:
         """The arrays from outside whose memory results take."""
-        return [u for u in self.into.values() if u not in self.results]
+        return list(dict.fromkeys(u for u in self.into.values() if u not in self.results))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class Kinds:
 
     def _breaks(self, order: Iterable[int]) -> int:
         kinds = [self.of[k] for k in order if self.of[k] in (NATIVE, HOST)]
-        return sum(a != b for a, b in zip(kinds, kinds[1:], strict=False))
+        return sum(a != b for a, b in pairwise(kinds))
 
 
 class _Order:
@@ -170,9 +171,8 @@ class _Order:
             self.waits[k] = len(needed)
             for j in needed:
                 self.users[j].append(k)
-        for k in self.sorted:
-            if not self.waits[k] and k in self.left:
-                self._ready(k)
+        for k in [k for k in self.sorted if not self.waits[k]]:
+            self._ready(k)
         if first == HOST:
             self._drain(self.others)
         while self.left:
@@ -362,7 +362,7 @@ class _Builder:
                 end = last.get(v, t)
                 over = self._over(c, slot, t, last, taken, spans, group)
                 if over is None:
-                    spans[v], group[v] = Span(self.sizes.get(v) or self.avals[v].nbytes, t, end), v
+                    spans[v], group[v] = Span(self._bytes(v), t, end), v
                 else:
                     taken.add(over)
                     group[v] = group[over]
@@ -371,11 +371,12 @@ class _Builder:
             if memory is not None:
                 temporary[c.node] = [Span(nbytes, t, t) for nbytes in memory.temporary]
         arena = arranged([*spans.values(), *(s for found in temporary.values() for s in found)])
+        own = sum(rounded(self._bytes(v)) for v in group)
+        own += sum(rounded(s.nbytes) for found in temporary.values() for s in found)
         at = {v: spans[g].at for v, g in group.items()}
         skipped = frozenset(k for k, kind in enumerate(self.kinds.of) if kind == VIEW)
-        return Segments(
-            self._planned(arena), self.runs, skipped, arena, at, {k: tuple(s.at for s in found) for k, found in temporary.items()}
-        )
+        places = {k: tuple(s.at for s in found) for k, found in temporary.items()}
+        return Segments(self._planned(arena, own), self.runs, skipped, arena, at, places)
 
     def _over(
         self, c: Call, slot: int, t: int, last: dict[int, int], taken: set[int], spans: dict[int, Span], group: dict[int, int]
@@ -384,16 +385,25 @@ class _Builder:
         memory = self.kinds.memory[c.node] if c.node >= 0 else None
         for i in sorted(memory.over[slot]) if memory is not None else ():
             b = c.operands[i].buffer
-            alone = sum(r.buffer == b for r in c.operands) == 1 and b not in taken
-            if alone and b in group and last[b] == t and spans[group[b]].last == t and c.operands[i].offset == 0:
-                if spans[group[b]].nbytes == self.avals[c.results[slot]].nbytes:
-                    return b
+            if b not in group or b in taken or sum(r.buffer == b for r in c.operands) > 1:
+                continue
+            span = spans[group[b]]
+            if last[b] == span.last == t and span.nbytes == self.avals[c.results[slot]].nbytes:
+                return b
         return None
 
     # what is left
 
-    def _planned(self, arena: int) -> Plan:
-        """The plan of the arrays: where they go, when the program lets go of them, and how much memory there is at once."""
+    def _bytes(self, buffer: int) -> int:
+        return self.sizes[buffer] if buffer in self.sizes else self.avals[buffer].nbytes
+
+    def _planned(self, arena: int, own: int) -> Plan:
+        """The plan of the arrays: where they go, when the program lets go of them, and how much memory there is at once.
+
+        Args:
+            arena: Bytes of the arena.
+            own: The same if all that lies there had a place of its own.
+        """
         ends: dict[int, int] = {}
         place: dict[int, int] = {}
         for p, action in enumerate(self.actions):
@@ -409,9 +419,10 @@ class _Builder:
                 dies.setdefault(position[self._place(self.actions[p])], []).append(v)
         into = {k: u for k, u in self.plan.into.items() if self.into.get(self.graph.nodes[k].first) == u}
         outs = {v: u for v, u in self.plan.outs.items() if self.into.get(v) == u}
-        peak = arena + self._peak(ends, place, outputs)
+        arrays = self._peak(ends, place, outputs)
+        unplanned = max(self.plan.unplanned, own + arrays)
         reused = sum(self.avals[v].nbytes for v in self.into)
-        return replace(self.plan, into=into, outs=outs, dies=dies, peak=peak, reused=reused)
+        return replace(self.plan, into=into, outs=outs, dies=dies, peak=arena + arrays, unplanned=unplanned, reused=reused)
 
     def _place(self, action: Run | int) -> int:
         """The node with which an action ends."""

@@ -67,6 +67,9 @@ SETTINGS = {
     "num_threads": Setting(0, _threads, "threads of compiled CPU code (0: one for each core this process may use)"),
     "require_engines": Setting((), _names, "engines that must be usable, comma separated"),
     "torch_compile": Setting(False, _switch, "whether the torch engine hands compiled programs to torch.compile"),
+    "winograd": Setting(
+        False, _switch, "3×3 convolutions with fewer multiplications, precise only relative to the largest values near by"
+    ),
     "verify_graphs": Setting(False, _switch, "check every graph after each pass that changes it"),
 }
 

@@ -114,15 +114,13 @@ def max_pool(x: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any)
     return best[..., 0].astype(x.dtype), np.ascontiguousarray(np.take_along_axis(place, first, -1)[..., 0])
 
 
-def _infer_max_gradient(
-    g: Any, at: Any, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
-) -> Aval:
+def _infer_max_gradient(g: Any, at: Any, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Aval:
     shape = (*g.shape[:2], *size)
     want = pooled_shape("max_pool_gradient", shape, kernel, stride, padding, dilation)
     if want != g.shape or at.shape != g.shape:
         raise ShapeError(
-            "max_pool_gradient: the cotangent and the places must have max_pool's shape", f"{g.shape} and {at.shape}, not {want}",
-            "check size",
+            "max_pool_gradient: the cotangent and the places must have max_pool's shape",
+            f"{g.shape} and {at.shape}, not {want}", "check size",
         )  # fmt: skip
     return Aval(shape, g.dtype)
 
@@ -146,9 +144,7 @@ def _flat(x: Any) -> Any:
     return reshape(x, shape=(*x.shape[:2], size_of(x.shape[2:])))
 
 
-def _max_gradient_simple(
-    g: Any, at: Any, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
-) -> Any:
+def _max_gradient_simple(g: Any, at: Any, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
     shape = (*g.shape[:2], size_of(size))
     spread = scatter_add(zeros_like_aval(Aval(shape, g.dtype), g), _flat(at), _flat(g), axis=2)
     return reshape(spread, shape=(*shape[:2], *size))
@@ -159,9 +155,7 @@ def _max_gradient_simple(
     samples=_max_gradient_samples, cost=per_operand(2), bound="memory", fusion="window", tolerance=8, scale="operands",
     dtypes=FLOATS, decompose=_max_gradient_simple,
 )  # fmt: skip
-def max_pool_gradient(
-    g: Array, at: Array, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
-) -> Array:
+def max_pool_gradient(g: Array, at: Array, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Array:
     """What max_pool sends a cotangent of its values to: each goes to ``at``, its window's place in images of ``size``.
 
     ``at`` is max_pool's second result for the same windows; nothing goes to a place outside its window.

@@ -67,6 +67,7 @@ def test_the_key_is_all_that_code_depends_on(monkeypatch: pytest.MonkeyPatch) ->
         cache.key("text", replace(target, triple="x86_64-pc-windows-msvc"), options),
         cache.key("text", replace(target, width_bits=256), options),
         cache.key("text", target, replace(options, speed=3)),
+        cache.key("text", target, replace(options, passes=2)),
         cache.key("text", target, replace(options, unroll=True)),
     }
     monkeypatch.setattr(cache, "versions", lambda: ("0.49.0", "20.1.0"))

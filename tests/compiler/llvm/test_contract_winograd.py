@@ -8,22 +8,21 @@ from contractions import Compiled
 
 from firebrick.compiler.llvm.contract import (
     Axis,
+    Contraction,
+    Epilogue,
     Result,
-    bias,
     contraction,
     conv,
     conv_input,
-    forward,
-    input_gradient,
-    relu,
-    residual,
+    product,
 )
 from firebrick.compiler.llvm.contract.problem import Convolution
-from firebrick.compiler.llvm.contract.winograd import tiling
+from firebrick.compiler.llvm.contract.winograd import tiling, winograd
 from firebrick.compiler.llvm.lowered import contracted
 from firebrick.compiler.llvm.pool import Pool
 from firebrick.compiler.llvm.segment import build_segment
 from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.scalar.expr import const, load, maximum
 from firebrick.core.errors import UnsupportedError
 from firebrick.ops import OPS
 
@@ -38,7 +37,7 @@ CASES = [
     ((3, 33, 13, 11), (35, 33, 3, 3), ((0, 2), (2, 1))),
     ((6, 32, 6, 10), (32, 32, 3, 3), ((0, 0), (0, 0))),
     ((4, 24, 28, 28), (40, 24, 3, 3), ((1, 1), (1, 1))),
-    ((2, 24, 9, 70), (20, 24, 3, 3), ((2, 2), (2, 2))),
+    ((2, 24, 9, 50), (20, 24, 3, 3), ((2, 2), (2, 2))),
     ((1, 24, 20, 45), (32, 24, 3, 3), ((1, 1), (0, 1))),
     ((2, 300, 12, 12), (40, 300, 3, 3), ((1, 1), (1, 1))),
 ]
@@ -60,6 +59,13 @@ def geometry(case) -> Convolution:
     return Convolution("float32", image, weight, (1, 1), padding, (1, 1))
 
 
+def made(g: Convolution, target: Target, adjoint: bool = False, epilogue: Epilogue | None = None) -> Contraction:
+    """The kernels, whether or not they are better than others for so small a convolution."""
+    t = tiling(g, target, adjoint, worth=100.0)
+    assert t is not None
+    return winograd(g, t, target, "input" if adjoint else "conv", epilogue)
+
+
 def operands(g: Convolution, seed: int = 3) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return [rng.uniform(-1, 1, s).astype(np.float32) for s in (g.image, g.weight, g.result)]
@@ -78,10 +84,8 @@ def test_transforms_give_what_the_sum_gives(case, width) -> None:
     g, target = geometry(case), target_of(width)
     x, w, gy = operands(g)
     y, gx = np.full(g.result, np.nan, np.float32), np.full(g.image, np.nan, np.float32)
-    assert tiling(g, target, adjoint=False) and tiling(g, target, adjoint=True), "the case is not computed so"
-    Compiled(forward(g, target, "conv"), target)(w, x, y)
-    (made,) = input_gradient(g, target, "input")
-    Compiled(made, target)(w, gy, gx)
+    Compiled(made(g, target), target)(w, x, y)
+    Compiled(made(g, target, adjoint=True), target)(w, gy, gx)
     near("conv", y, x, w, padding=g.padding, **STEP)
     near("conv_input", gx, gy, w, size=g.image[2:], padding=g.padding, **STEP)
 
@@ -99,26 +103,26 @@ def test_what_is_not_finite_is_what_the_sum_gives_bit_for_bit(case, value, where
         if value == 3e38:  # two neighbours whose sum or difference is more than the largest number
             a[0, 0, 1, 1:3] = value, -value
     pairs = [
-        ("conv", forward(g, target, "conv"), conv(g), x, g.result, {}),
-        ("conv_input", input_gradient(g, target, "input")[0], conv_input(g)[0], gy, g.image, {"size": g.image[2:]}),
+        ("conv", made(g, target), conv(g), x, g.result, {}),
+        ("conv_input", made(g, target, adjoint=True), conv_input(g)[0], gy, g.image, {"size": g.image[2:]}),
     ]
-    for op, made, plain, read, shape, more in pairs:
+    for op, kernels, plain, read, shape, more in pairs:
         out, want = np.full(shape, 7.0, np.float32), np.full(shape, 8.0, np.float32)
-        Compiled(made, target)(w, read, out, cuts=3)
+        Compiled(kernels, target)(w, read, out, cuts=3)
         Compiled(contraction(plain, target, "plain"), target)(w, read, want)
         assert out.tobytes() == want.tobytes()
-        with np.errstate(all="ignore"):
-            exact = OPS[op].reference(
-                read.astype(np.float64), w.astype(np.float64), padding=g.padding, **more, **STEP
-            ).astype(np.float32)
-        assert (np.isnan(out) == np.isnan(exact)).all() and np.isfinite(out).any()
+        if where == "image":  # where an infinite weight meets padding, the references of the two operations differ
+            with np.errstate(all="ignore"):
+                exact = OPS[op].reference(read.astype(np.float64), w.astype(np.float64), padding=g.padding, **more, **STEP)
+            assert (np.isnan(out) == np.isnan(exact)).all()
+            assert value == 3e38 or (np.isfinite(out) == np.isfinite(exact)).all()
         assert value == 3e38 or not np.isfinite(out).all()
 
 
 def test_a_flag_of_one_call_is_not_there_at_the_next() -> None:
     g, target = geometry(CASES[3]), target_of(0)
     x, w, _ = operands(g)
-    run = Compiled(forward(g, target, "conv"), target)
+    run = Compiled(made(g, target), target)
     first, broken, second = (np.empty(g.result, np.float32) for _ in range(3))
     run(w, x, first)
     worse = x.copy()
@@ -134,7 +138,7 @@ def test_a_denormal_weight_is_not_lost() -> None:
     x, w = np.ones(g.image, np.float32), np.zeros(g.weight, np.float32)
     w[:, 3, 1, 1] = 1e-45
     y = np.empty(g.result, np.float32)
-    Compiled(forward(g, target, "conv"), target)(w, x, y)
+    Compiled(made(g, target), target)(w, x, y)
     assert (y == np.float32(1e-45)).all()
 
 
@@ -145,15 +149,16 @@ def test_an_epilogue_is_applied_to_what_is_stored(case) -> None:
     rng = np.random.default_rng(1)
     b, r = rng.uniform(-1, 1, g.weight[0]).astype(np.float32), rng.uniform(-1, 1, g.result).astype(np.float32)
     plain, out = np.empty(g.result, np.float32), np.empty(g.result, np.float32)
-    Compiled(forward(g, target, "conv"), target)(w, x, plain)
+    Compiled(made(g, target), target)(w, x, plain)
     p = conv(g)
     rows = Result("float32", (Axis(g.weight[0], 1),), (Axis(p.n, 0),), (0,))
-    chain = bias(rows).then(residual(p.c)).then(relu())
-    Compiled(forward(g, target, "conv", chain), target)(w, x, b, r, out)
+    whole = product("float32") + load(1, "float32") + load(2, "float32")
+    chain = Epilogue((rows, p.c), ((maximum(whole, const(0.0, "float32")), p.c),))
+    Compiled(made(g, target, epilogue=chain), target)(w, x, b, r, out)
     want = np.maximum(plain + b[:, None, None] + r, np.float32(0))
     assert np.array_equal(out, want)
     x[0, 0, 0, 0] = np.nan
-    Compiled(forward(g, target, "conv", chain), target)(w, x, b, r, out)
+    Compiled(made(g, target, epilogue=chain), target)(w, x, b, r, out)
     assert np.isnan(out).sum() == np.isnan(OPS["conv"].reference(x, w, padding=g.padding, **STEP)).sum() > 0
 
 
@@ -161,13 +166,13 @@ def test_an_epilogue_is_applied_to_what_is_stored(case) -> None:
 def test_any_number_of_threads_and_any_cut_give_the_same_bits(case) -> None:
     g, target = geometry(case), target_of(0)
     x, w, gy = operands(g)
-    for made, read, shape in ((forward(g, target, "conv"), x, g.result), (input_gradient(g, target, "back")[0], gy, g.image)):
+    for kernels, read, shape in ((made(g, target), x, g.result), (made(g, target, adjoint=True), gy, g.image)):
         seen = set()
         for cuts in (0, 5):
             out = np.empty(shape, np.float32)
-            Compiled(made, target)(w, read, out, cuts=cuts)
+            Compiled(kernels, target)(w, read, out, cuts=cuts)
             seen.add(out.tobytes())
-        lowered = contracted([(made, (0, 1))], 2)
+        lowered = contracted([(kernels, (0, 1))], 2)
         segment = build_segment(lowered.text, lowered.launches(range(3 + len(lowered.temporary))))
         space = np.empty(sum(lowered.temporary) + 64, np.uint8)
         for threads in (1, 2, 4):
@@ -179,3 +184,22 @@ def test_any_number_of_threads_and_any_cut_give_the_same_bits(case) -> None:
             pool.close()
             seen.add(out.tobytes())
         assert len(seen) == 1
+
+
+def test_what_is_better_computed_so_is_chosen_from_its_shape() -> None:
+    target = target_of(512)
+
+    def chosen(image, weight, stride=(1, 1), dilation=(1, 1), groups=1, dtype="float32") -> bool:
+        g = Convolution(dtype, image, weight, stride, ((1, 1), (1, 1)), dilation, groups)
+        return tiling(g, target, adjoint=False) is not None
+
+    assert chosen((32, 64, 32, 32), (64, 64, 3, 3))
+    assert chosen((32, 512, 4, 4), (512, 512, 3, 3))
+    assert chosen((8, 64, 56, 56), (64, 64, 3, 3))
+    assert not chosen((1, 512, 4, 4), (512, 512, 3, 3)), "the weight's transform is more work than the sum"
+    assert not chosen((32, 3, 32, 32), (64, 3, 3, 3)), "the patches' transforms are more work than what they save"
+    assert not chosen((32, 64, 32, 32), (64, 64, 3, 3), stride=(2, 2))
+    assert not chosen((32, 64, 32, 32), (64, 64, 3, 3), dilation=(2, 2))
+    assert not chosen((32, 64, 32, 32), (64, 32, 3, 3), groups=2)
+    assert not chosen((32, 64, 32, 32), (64, 64, 3, 3), dtype="float64")
+    assert not chosen((32, 64, 32, 32), (64, 64, 5, 5))

@@ -14,7 +14,17 @@ import pytest
 
 import firebrick as fb
 from firebrick.compiler.llvm import host
-from firebrick.compiler.llvm.host import Options, Target, compile_ir, compile_many, defined, emit_assembly, emit_ir, emit_object
+from firebrick.compiler.llvm.host import (
+    AS_WRITTEN,
+    Options,
+    Target,
+    compile_ir,
+    compile_many,
+    defined,
+    emit_assembly,
+    emit_ir,
+    emit_object,
+)
 from firebrick.core.errors import ConfigError, KernelCompileError, UnsupportedError
 
 TRIPLE = """
@@ -242,3 +252,11 @@ except KernelCompileError as e:
         pytest.skip("this Linux cannot forbid it (before 6.3)")
     assert "refuses to make memory executable: Permission denied" in result.stdout
     assert "FIREBRICK_DEVICE=numpy" in result.stdout
+
+
+def test_a_text_may_say_that_nothing_is_to_be_gained_by_passes() -> None:
+    text = "define i64 @twice(i64 %x) {\n  %a = add i64 %x, 0\n  %b = add i64 %a, %a\n  ret i64 %b\n}\n"
+    assert "add i64 %x, 0" not in emit_ir(text, Target.host())
+    assert "add i64 %x, 0" in emit_ir(AS_WRITTEN + text, Target.host())
+    for t in (text, AS_WRITTEN + text):
+        assert compile_ir(t).function("twice", ctypes.c_int64, ctypes.c_int64)(21) == 42

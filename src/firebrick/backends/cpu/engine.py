@@ -1,35 +1,34 @@
 """``CpuBackend``: eager operations on NumPy's kernels; compiled graphs on kernels of their own where that is quicker.
 
-Elementwise nodes are fused, all kernels of a graph are linked at once, and the program calls them beside NumPy's for the rest.
+What has kernels of its own is fused, all kernels of a graph are linked at once, and the program runs as many of them as follow
+each other in one call, with calls of NumPy between for the rest.
 Where the system lets no program run code that it made, the engine says so once and goes on with NumPy's kernels alone.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from firebrick.backends.cpu.native import compiled, kinds_of, native_kernel
+from firebrick.backends.cpu.explained import explained
+from firebrick.backends.cpu.loops import loop_kernel
+from firebrick.backends.cpu.native import ARENAS, compiled, kinds_of, native_kernel
 from firebrick.backends.numpy.engine import HostBackend
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fuse import fuse
 from firebrick.compiler.fused import FUSED
 from firebrick.compiler.llvm.lower import kind_of
 from firebrick.compiler.llvm.pool import native as native_pool
+from firebrick.compiler.llvm.pool import release_scratch
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.errors import KernelCompileError, ShapeError
 from firebrick.core.op import Op
-from firebrick.ir import Graph, Node
-from firebrick.ir.nested import nodes_in
-
-_SHOWN = 12
-"""Reasons of one kind, and kernels, that ``explain`` lists."""
+from firebrick.ir import Graph
 
 
 class CompiledWarning(UserWarning):
@@ -71,11 +70,11 @@ class CpuBackend(HostBackend):
             raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "give up inputs only")
         reasons: list[str] = []
         fused = fuse(graph, kind_of, reasons)
-        kernels = choose(self, fused, device)
+        kernels = choose(self, fused, device, lambda n: loop_kernel(self, n, device))
         kinds = kinds_of(fused, kernels)
         plan, runs, segments = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))
         program = write(self, fused, kernels, plan, device, runs)
-        program.notes += _notes(fused, kernels, reasons)
+        program.notes += explained(kinds, kernels, segments, reasons)
         return program
 
     def kernel(
@@ -93,30 +92,13 @@ class CpuBackend(HostBackend):
             return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
         return super().kernel(op, operands, params, results, device, known)
 
+    def memory_stats(self, device: Device) -> dict[str, int]:
+        """Beside what tensors own: ``arenas``, the memory of running programs for what lies between their kernels, in use or
+        kept for the next run, on all of the engine's devices."""
+        held = ARENAS.stats()
+        return {**super().memory_stats(device), "arenas": held["live"] + held["kept"]}
 
-def _notes(graph: Graph, kernels: Sequence[Kernel | None], reasons: list[str]) -> list[str]:
-    """What was fused, and why not more."""
-    lines = []
-    made = [(n, k.names["run"]) for n, k in zip(graph.nodes, kernels, strict=True) if k is not None and n.op is FUSED]
-    inside = sum(n.op.fusion in ("map", "row", "contract") and n.op is not FUSED for n in nodes_in(n for n, _ in made))
-    lines.append(
-        f"compiled kernels: {len({p.kernel.name for _, run in made for p in run.lowered.parts})} for {inside} operations"
-    )
-    for n, run in made[:_SHOWN]:
-        lines.append(f"  {_described(n)}: about {run.lowered.cost_us:.1f} µs on one thread")
-    if len(made) > _SHOWN:
-        lines.append(f"  and {len(made) - _SHOWN} more")
-    left = Counter(reasons)
-    if left:
-        lines.append(f"operations without one: {sum(left.values())}")
-        lines += [f"  {reason}" + (f" × {n}" if n > 1 else "") for reason, n in left.most_common(_SHOWN)]
-        if len(left) > _SHOWN:
-            lines.append(f"  and {sum(n for _, n in left.most_common()[_SHOWN:])} more")
-    return lines
-
-
-def _described(n: Node) -> str:
-    """What a fused node does, on what."""
-    ops = Counter(m.op.name for m in n.params["body"].nodes if m.op.name != "constant")
-    text = ", ".join(f"{name} × {count}" if count > 1 else name for name, count in ops.items())
-    return f"{', '.join(map(str, n.avals))} = {text}"
+    def memory_cleanup(self, device: Device) -> None:
+        super().memory_cleanup(device)
+        ARENAS.release()
+        release_scratch()

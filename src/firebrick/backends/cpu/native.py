@@ -6,9 +6,9 @@ threads may call one function at once: each call takes a table of addresses for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,14 +17,14 @@ from firebrick.compiler.kernel import ROWS, Kernel
 from firebrick.compiler.llvm.addresses import AddressTable
 from firebrick.compiler.llvm.arena import ArenaPool, aligned
 from firebrick.compiler.llvm.copies import copied
-from firebrick.compiler.llvm.host import Module, compile_many
+from firebrick.compiler.llvm.host import compile_many
 from firebrick.compiler.llvm.lower import lower
-from firebrick.compiler.llvm.lowered import Lowered
+from firebrick.compiler.llvm.lowered import At, Lowered, Part, behind
 from firebrick.compiler.llvm.segment import Launch, Segment
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.plan import Plan, plan_memory
 from firebrick.compiler.program import Runs
-from firebrick.compiler.segments import Call, Kinds, Run, Segments, segment
+from firebrick.compiler.segments import Kinds, Run, Segments, segment
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph
 
@@ -34,47 +34,75 @@ ALIGNED = 1 << 16
 """From so many bytes on, results begin at a multiple of a cache line, as kernels that write past the caches want it."""
 
 
-class Native:
-    """A fused node's kernels. Programs run them together with others; called with the operands, they run by themselves.
+class Kernels(Protocol):
+    """What a program must know of a native node: ``Lowered``, or the steps of a ``Loop``."""
 
-    Attributes:
+    @property
+    def parts(self) -> tuple[Part, ...]: ...
+    @property
+    def temporary(self) -> tuple[int, ...]: ...
+    @property
+    def over(self) -> tuple[frozenset[int], ...]: ...
+    @property
+    def texts(self) -> tuple[str, ...]: ...
+    @property
+    def cost_us(self) -> float: ...
+    def launches(self, at: Sequence[At]) -> list[Launch]: ...
+
+
+class Native:
+    """A node's kernels. Programs run them together with others; called with the operands, they run by themselves.
+
+    Args:
         lowered: The kernels.
+        alone: Makes the function that runs them by themselves.
     """
 
-    __name__ = "fused"
+    __name__ = "alone"
 
-    def __init__(self, body: Graph, lowered: Lowered) -> None:
-        self.body, self.lowered = body, lowered
-        self._alone: Runs | None = None
+    def __init__(self, lowered: Kernels, alone: Callable[[], Callable[..., tuple[Any, ...]]]) -> None:
+        self.lowered, self._alone = lowered, alone
+        self._run: Callable[..., tuple[Any, ...]] | None = None
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        if self._alone is None:
-            graph = Graph(list(self.body.inputs))
-            graph.outputs = graph.add(FUSED, *range(len(graph.inputs)), body=self.body)
-            kernels = [_kernel(self)]
-            self._alone = compiled(kinds_of(graph, kernels), kernels, plan_memory(graph, kernels))[1]
-        ((_, function),) = self._alone.made
-        if self._alone.arena is None:
-            return function(*arrays)
-        with self._alone.arena() as space:
-            return function(space, *arrays)
+        if self._run is None:
+            self._run = self._alone()
+        return self._run(*arrays)
 
 
 def native_kernel(body: Graph) -> Kernel:
     """The kernel of a fused node, not yet compiled."""
-    return _kernel(Native(body, lower(body, Target.host())))
+    lowered = lower(body, Target.host())
+    return kernel_of(Native(lowered, partial(_alone, body, lowered)), len(body.inputs))
 
 
-def _kernel(native: Native) -> Kernel:
-    args = ", ".join(f"{{{i}}}" for i in range(len(native.body.inputs)))
-    lowered = native.lowered
+def kernel_of(native: Native, operands: int) -> Kernel:
+    """A node's kernels as what a program calls where it has no runs."""
+    args, lowered = ", ".join(f"{{{i}}}" for i in range(operands)), native.lowered
     return Kernel(
         f"{{run}}({args})", {"run": native}, outs="", over=lowered.over, layout=ROWS, scratch=sum(lowered.temporary),
         faults=any(p.places for p in lowered.parts),
     )  # fmt: skip
 
 
-def lowered_of(kernel: Kernel | None) -> Lowered | None:
+def _alone(body: Graph, lowered: Lowered) -> Callable[..., tuple[Any, ...]]:
+    """A function that runs the kernels of a body by themselves."""
+    graph = Graph(list(body.inputs))
+    graph.outputs = graph.add(FUSED, *range(len(graph.inputs)), body=body)
+    kernels = [kernel_of(Native(lowered, lambda: _alone(body, lowered)), len(graph.inputs))]
+    runs = compiled(kinds_of(graph, kernels), kernels, plan_memory(graph, kernels))[1]
+    ((_, function),) = runs.made
+
+    def run(*arrays: Any) -> tuple[Any, ...]:
+        if runs.arena is None:
+            return function(*arrays)
+        with runs.arena() as space:
+            return function(space, *arrays)
+
+    return run
+
+
+def lowered_of(kernel: Kernel | None) -> Kernels | None:
     """A node's own kernels, if it has them."""
     run = None if kernel is None else kernel.names.get("run")
     return run.lowered if isinstance(run, Native) else None
@@ -100,8 +128,8 @@ def compiled(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> tupl
 
 
 def _launches(run: Run, kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments) -> tuple[list[Launch], list[str]]:
-    """A run's launches, and the texts of their kernels."""
-    slots = {v: i for i, v in enumerate(run.arrays)}
+    """A run's launches, and the texts of their kernels; its arrays and results stand in front of the arena."""
+    slots: dict[int, At] = {v: i for i, v in enumerate(run.arrays)}
     count = len(slots)
     for v in run.results:
         over = run.into.get(v)
@@ -109,26 +137,42 @@ def _launches(run: Run, kinds: Kinds, kernels: Sequence[Kernel | None], parts: S
             slots[v] = slots[over]
         else:
             slots[v], count = count, count + 1
+    return launched(run, kernels, parts, slots, count)
 
-    def place(buffer: int, offset: int = 0) -> int | tuple[int, int]:
-        if buffer not in slots:
-            return count, parts.at[buffer] + offset
-        return (slots[buffer], offset) if offset else slots[buffer]
+
+def launched(
+    run: Run, kernels: Sequence[Kernel | None], parts: Segments, slots: Mapping[int, At], arena: At
+) -> tuple[list[Launch], list[str]]:  # fmt: skip
+    """A run's launches, and the texts of their kernels.
+
+    Args:
+        run: Of a program.
+        kernels: Of the program's nodes.
+        parts: All of its runs.
+        slots: Where the arrays that it reads and writes stand in the segment's array.
+        arena: Where the arena stands there.
+    """
+
+    def place(buffer: int, offset: int = 0) -> At:
+        return behind(slots[buffer], offset) if buffer in slots else behind(arena, parts.at[buffer] + offset)
 
     launches: list[Launch] = []
-    texts = []
+    texts: list[str] = []
     for c in run.calls:
         if c.view is None:
             found = lowered_of(kernels[c.node])
             assert found is not None
             at = [place(r.buffer, r.offset) for r in c.operands] + [place(v) for v in c.results]
-            at += [(count, offset) for offset in parts.temporary[c.node]]
+            at += [behind(arena, offset) for offset in parts.temporary[c.node]]
+            launches += found.launches(at)
+            texts += found.texts
         else:
             view, aval = c.view
-            found = copied(view.shape, view.strides, aval.dtype.itemsize, Target.host())
-            at = [place(c.operands[0].buffer, view.offset * aval.dtype.itemsize), place(c.results[0])]
-        launches += found.launches(at)
-        texts.append(found.text)
+            copy = copied(view.shape, view.strides, aval.dtype.itemsize, Target.host())
+            launches += copy.launches(
+                [place(c.operands[0].buffer, view.offset * aval.dtype.itemsize), place(c.results[0])]
+            )  # fmt: skip
+            texts += copy.texts
     return launches, texts
 
 
@@ -137,13 +181,12 @@ def function(run: Run, avals: Sequence[Aval], segment: Segment, arena: bool) -> 
     xs = [f"v{v}" for v in run.arrays]
     outside = [f"over{u}" for u in run.outside]
     space: dict[str, Any] = {
-        "contiguous": np.ascontiguousarray, "segment": segment, "tables": [], "Table": AddressTable,
+        "rows": partial(np.require, requirements="CA"), "segment": segment, "tables": [], "Table": AddressTable,
     }  # fmt: skip
-    lines = []
-    for x in xs:
-        lines += [f"if not {x}.flags.c_contiguous:", f"    {x} = contiguous({x})"]
     names: dict[int, str] = {}
-    own = []
+    makes: list[str] = []  # lines that make results' arrays
+    slow: list[str] = [f"{x} = rows({x})" for x in xs]
+    own: list[str] = []
     for v in run.results:
         over = run.into.get(v)
         if over in run.results:
@@ -152,15 +195,22 @@ def function(run: Run, avals: Sequence[Aval], segment: Segment, arena: bool) -> 
         names[v] = f"v{v}"
         own.append(names[v])
         space[f"new{v}"] = _allocator(avals[v])
-        made = f"new{v}()"
-        lines.append(f"{names[v]} = " + (made if over is None else f"over{over} if over{over}.flags.c_contiguous else {made}"))
+        if over is None:
+            makes.append(f"{names[v]} = new{v}()")
+        else:
+            makes.append(f"{names[v]} = over{over}")
+            slow.append(f"if not ({names[v]}.flags.c_contiguous and {names[v]}.flags.aligned): {names[v]} = new{v}()")
     buffers = [*xs, *own, *(["space"] if arena else [])]
-    lines += [
+    put = f"table.put(0, ({''.join(f'{b}, ' for b in buffers)}))"
+    lines = [
+        *makes,
         "try:",
         "    table = tables.pop()",
         "except IndexError:",
         f"    table = Table({len(buffers)})",
-        f"table.put(0, ({''.join(f'{b}, ' for b in buffers)}))",
+        f"if not {put}:",
+        *(f"    {line}" for line in slow),
+        f"    {put}",
         "segment(table.address)",
         "tables.append(table)",
         f"return ({''.join(f'{names[v]}, ' for v in run.results)})",

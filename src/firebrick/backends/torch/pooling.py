@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from firebrick.backends.torch.precision import Kernel, in_float32
+from firebrick.backends.torch.structure import scatter_add
 from firebrick.ops.convolution import elements
 from firebrick.ops.declare import size_of
 from firebrick.ops.pooling import image_places
@@ -53,6 +54,13 @@ def max_pool(x: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any) -
     return max_pool_by_element(x, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
 
 
+def max_pool_gradient(g: Any, at: Any, *, size: Any, **windows: Any) -> Any:
+    """Each cotangent, added at its place of the flattened image."""
+    flat = (*g.shape[:2], size_of(g.shape[2:]))
+    images = g.new_zeros((*g.shape[:2], size_of(size)))
+    return scatter_add(images, at.reshape(flat), g.reshape(flat), axis=2).reshape(*g.shape[:2], *size)
+
+
 @in_float32
 def avg_pool(x: Any, *, kernel: Any, stride: Any, padding: Any) -> Any:
     """Padding counts as zeros."""
@@ -76,4 +84,6 @@ def avg_pool_input(g: Any, *, size: Any, kernel: Any, stride: Any, padding: Any)
     return out[(..., *(slice(a, a + n) for n, (a, _) in zip(size, padding, strict=True)))].contiguous()
 
 
-KERNELS: dict[str, Kernel] = {"max_pool": max_pool, "avg_pool": avg_pool, "avg_pool_input": avg_pool_input}
+KERNELS: dict[str, Kernel] = {
+    "max_pool": max_pool, "max_pool_gradient": max_pool_gradient, "avg_pool": avg_pool, "avg_pool_input": avg_pool_input,
+}  # fmt: skip

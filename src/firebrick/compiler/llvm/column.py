@@ -1,8 +1,9 @@
-"""Column kernels: reductions along the leading axis of a matrix, such as gradients of biases and weights.
+"""Column kernels: reductions along axes in front of the innermost one, such as gradients of biases and weights.
 
-The grid cuts the matrix into blocks of rows and of columns, by its shape alone. A block is read in the order of its memory,
-four rows at a time, onto one row of accumulators in scratch memory, which go into totals now and then. With several blocks of
-rows each gives a row of partial results, which a second kernel puts together in order.
+The reduced axes are the rows of a matrix, or of one for each position of further axes. The grid cuts a matrix into blocks of
+rows and of columns, by its shape alone. A block is read in the order of its memory, some rows at a time, onto one row of
+accumulators in scratch memory, which go into totals now and then. With several blocks of rows each gives a row of partial
+results, which a second kernel puts together in order. Results with a value for each element are written in passing.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from firebrick.compiler.llvm import reduction
 from firebrick.compiler.llvm.emit import Code, Emitter, splat
 from firebrick.compiler.llvm.memory import Strip, View, item_bytes, positions, read, read_uniform, stored_type, tail_mask, write
 from firebrick.compiler.llvm.native import Loop, NativeKernel, buffer_pointers, finish, lanes_for
+from firebrick.compiler.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.llvm.row import Result
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar.expr import FLOATS, Expr, load, node, walk
@@ -27,6 +30,7 @@ ROWS = 64
 BLOCKS = 16
 """Blocks of rows at most."""
 TOGETHER = 4
+"""Rows that are added up before they go onto the accumulators, at most."""
 SHORT = 128
 """So many rows of a block are added up before they go into its total, whose rounding errors are kept."""
 
@@ -64,15 +68,54 @@ def column_kernels(
     reduces = [e for e in walk(e for e, _ in results) if e.op == "reduce"]
     if any(below.op == "reduce" for e in reduces for below in walk(e.args)):
         raise TypeError("reductions along columns are not nested: give the inner ones as operands")
-    blocks = max(1, min(BLOCKS, rows // ROWS))
+    return nested_column_kernels(name, (), (rows,), columns, operands, results, target)
+
+
+def nested_column_kernels(
+    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[View], results: Sequence[Result],
+    target: Target,
+) -> Columns:  # fmt: skip
+    """Generate the kernels of a reduction along several axes, for each position of others.
+
+    Args:
+        name: Of the functions; the second one's ends in ``_put``.
+        outer: Axes that are kept.
+        rows: Axes that are reduced.
+        columns: How many.
+        operands: What ``load(k)`` reads, with strides for ``outer``, ``rows``, and columns.
+        results: As for ``column_kernels``; one whose strides for ``rows`` are not 0 has a value for each element, and no
+            ``reduce`` in it.
+        target: What to generate for.
+    """
+    each = [(e, v) for e, v in results if _varies(v, len(outer), rows)]
+    once = [(e, v) for e, v in results if not _varies(v, len(outer), rows)]
+    reduces = [e for e in walk(e for e, _ in once) if e.op == "reduce"]
+    inner = walk([*(a for e in reduces for a in e.args), *(e for e, _ in each)])
+    placed = () if len(rows) == 1 and not outer else ("index",)
+    if any(e.op in ("reduce", "gather", "bounded", *placed) for e in inner):
+        raise TypeError("reductions along columns are of elements at their own positions: give the inner ones as operands")
+    count = prod(outer)
+    blocks = max(1, min(-(-BLOCKS // max(1, count)), prod(rows) // ROWS))
     if blocks == 1:
-        return Columns((_kernel(name, rows, columns, operands, results, 1, target),), (), 1)
-    partials = tuple(View(e.dtype, (columns, 1)) for e in reduces)
-    first = _kernel(name, rows, columns, operands, list(zip(reduces, partials, strict=True)), blocks, target)
+        return Columns((_kernel(name, outer, rows, columns, operands, results, 1, target),), (), 1)
+    steps = [prod(outer[i + 1 :]) * blocks * columns for i in range(len(outer))]
+    partials = tuple(View(e.dtype, (*steps, columns, 1)) for e in reduces)
+    goals = [(e, View(e.dtype, (*steps, *[0] * len(rows), 1))) for e in reduces]  # in the block's row
+    first = _kernel(name, outer, rows, columns, operands, [*goals, *each], blocks, target, len(goals))
     known = {e: node("reduce", e.dtype, (load(len(operands) + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
-    second = [(replaced(e, known), view) for e, view in results]
-    put = _kernel(f"{name}_put", blocks, columns, [*operands, *partials], second, 1, target)
+    second = [(replaced(e, known), _without_rows(view, len(outer))) for e, view in once]
+    still = [_without_rows(v, len(outer)) for v in operands]
+    put = _kernel(f"{name}_put", outer, (blocks,), columns, [*still, *partials], second, 1, target)
     return Columns((first, put), partials, blocks)
+
+
+def _varies(view: View, outer: int, rows: Sequence[int]) -> bool:
+    return any(s and d > 1 for s, d in zip(view.strides[outer:-1], rows, strict=True))
+
+
+def _without_rows(view: View, outer: int) -> View:
+    """The first row of a matrix, for all rows."""
+    return View(view.dtype, (*view.strides[:outer], 0, view.strides[-1]))
 
 
 def replaced(root: Expr, known: dict[Expr, Expr]) -> Expr:
@@ -86,34 +129,56 @@ def replaced(root: Expr, known: dict[Expr, Expr]) -> Expr:
 
 
 def _kernel(
-    name: str, rows: int, columns: int, operands: Sequence[View], results: Sequence[Result], blocks: int, target: Target
-) -> NativeKernel:
+    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[View], results: Sequence[Result],
+    blocks: int, target: Target, by_block: int = 0,
+) -> NativeKernel:  # fmt: skip
+    """``by_block``: so many of the results, the first ones, have a row for each block."""
     code = Code(target)
-    work = _Columns(code, rows, columns, list(operands), list(results), blocks)
+    work = _Columns(code, outer, rows, columns, list(operands), list(results), blocks, by_block)
     across = -(-columns // COLUMNS)
     unit = Loop(code, "%begin", "%end", 1)
     block = code.put(f"udiv i64 {unit.index}, {across}") if across > 1 else unit.index
     start = "0"
     if across > 1:
         start = code.put(f"mul i64 {code.put(f'urem i64 {unit.index}, {across}')}, {COLUMNS}")
-    work.unit(block if blocks > 1 else "0", start)
+    place = block
+    if blocks > 1:
+        place, block = (code.put(f"{op} i64 {block}, {blocks}") for op in ("udiv", "urem"))
+    work.unit(place, block if blocks > 1 else "0", start)
     unit.close()
-    return finish(name, code, len(operands) + len(results), blocks * across if columns else 0, work.scratch)
+    return finish(name, code, len(operands) + len(results), prod(outer) * blocks * across if columns else 0, work.scratch)
 
 
 class _Columns:
     def __init__(
-        self, code: Code, rows: int, columns: int, operands: list[View], results: list[Result], blocks: int
+        self, code: Code, outer: Sequence[int], rows: Sequence[int], columns: int, operands: list[View], results: list[Result],
+        blocks: int, by_block: int,
     ) -> None:  # fmt: skip
-        self.code, self.rows, self.columns, self.blocks = code, rows, columns, blocks
+        self.code, self.rows, self.columns, self.blocks, self.by_block = code, prod(rows), columns, blocks, by_block
         self.operands, self.results = operands, results
         self.views = [*operands, *(v for _, v in results)]
+        first = len(outer)
+        self.outer, self.nest = (
+            Nest((*found.shape, 1), tuple((*s, 0) for s in found.strides))
+            for found in (
+                merge(outer, [v.strides[:first] for v in self.views], range(first)),
+                merge(rows, [v.strides[first:-1] for v in self.views], range(len(rows))),
+            )
+        )
+        self.each = [
+            (e, len(operands) + i) for i, (e, v) in enumerate(results) if i >= by_block and _varies(v, first, rows)
+        ]  # fmt: skip
+        self.once = [
+            (e, len(operands) + i) for i, (e, v) in enumerate(results) if i < by_block or not _varies(v, first, rows)
+        ]  # fmt: skip
         nodes = walk(e for e, _ in results)
         self.reduces = [e for e in nodes if e.op == "reduce"]
         self.lanes = lanes_for(code.target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in self.views])
         while self.lanes > 1 and self.lanes // 2 >= columns:
             self.lanes //= 2
-        self.pointers = buffer_pointers(code, len(self.views))
+        self.bases = self.pointers = buffer_pointers(code, len(self.views))
+        work = sum(reduction.weight(e.args[0]) for e in self.reduces)
+        self.together = TOGETHER if work <= 16 else 2 if work <= 40 else 1
         width = -(-min(columns, COLUMNS) // self.lanes) * self.lanes
         self.rooms: list[Strip] = []
         self.scratch = 0
@@ -123,7 +188,7 @@ class _Columns:
             self.scratch += -(-width * item_bytes(e.dtype) // 64) * 64
         # sums of many rows have a total and its rounding errors beside the accumulator
         self.totals: dict[Expr, tuple[Strip, Strip]] = {}
-        for e in self.reduces if -(-rows // blocks) > SHORT else ():
+        for e in self.reduces if -(-self.rows // blocks) > SHORT else ():
             if e.value == "sum" and e.dtype in FLOATS:
                 pair = []
                 for _ in range(2):
@@ -131,9 +196,13 @@ class _Columns:
                     self.scratch += -(-width * item_bytes(e.dtype) // 64) * 64
                 self.totals[e] = (pair[0], pair[1])
 
-    def unit(self, block: str, start: str) -> None:
-        """One block: rows of block number ``block``, columns from ``start`` on."""
+    def unit(self, place: str, block: str, start: str) -> None:
+        """One block: at ``place`` of the outer axes, rows of block number ``block``, columns from ``start`` on."""
         code, lanes = self.code, self.lanes
+        self.bases = [
+            pointer if offset == "0" else code.put(f"getelementptr {stored_type(v.dtype, code)}, ptr {pointer}, i64 {offset}")
+            for v, pointer, offset in zip(self.views, self.pointers, row_offsets(code, self.outer, place), strict=True)
+        ]
         stop = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {start}, {COLUMNS}")), ("i64", str(self.columns)))
         size = code.put(f"sub i64 {stop}, {start}")
         clear = Loop(code, "0", size, lanes)
@@ -159,8 +228,10 @@ class _Columns:
         """Rows [first, last) onto the accumulators."""
         code = self.code
         count = code.put(f"sub i64 {last}, {first}")
-        whole = code.put(f"sub i64 {last}, {code.put(f'urem i64 {count}, {TOGETHER}')}")
-        for begin, end, together in ((first, whole, TOGETHER), (whole, last, 1)):
+        whole = last
+        if self.together > 1:
+            whole = code.put(f"sub i64 {last}, {code.put(f'urem i64 {count}, {self.together}')}")
+        for begin, end, together in ((first, whole, self.together), (whole, last, 1))[: 1 + (self.together > 1)]:
             loop = Loop(code, begin, end, together)
             rows = [loop.index, *(code.put(f"add i64 {loop.index}, {i}") for i in range(1, together))]
             self._rows(rows, start, size)
@@ -178,14 +249,24 @@ class _Columns:
             write(code, room, loop.index, reduction.identity("sum", e.dtype, lanes), lanes)
         loop.close()
 
-    def _strip(self, view: View, pointer: str, row: str, start: str) -> Strip:
+    def _strips(self, places: Sequence[int], row: str, start: str) -> dict[int, Strip]:
+        """Buffers at a row, or where ``row`` is empty at the first, from column ``start`` on."""
         code = self.code
-        element = stored_type(view.dtype, code)
-        for place, stride in ((row, view.strides[0]), (start, view.strides[1])):
-            if stride and place != "0":
-                offset = place if stride == 1 else code.put(f"mul i64 {place}, {stride}")
-                pointer = code.put(f"getelementptr {element}, ptr {pointer}, i64 {offset}")
-        return Strip(view.dtype, pointer, view.strides[1])
+        offsets = row_offsets(code, self.nest, row) if row else ["0"] * len(self.views)
+        out = {}
+        for k in places:
+            view, pointer, element = self.views[k], self.bases[k], stored_type(self.views[k].dtype, code)
+            stride = view.strides[-1]
+            for offset in (offsets[k], "0" if start == "0" or not stride else self._times(start, stride)):
+                if offset != "0":
+                    pointer = code.put(f"getelementptr {element}, ptr {pointer}, i64 {offset}")
+            out[k] = Strip(view.dtype, pointer, stride)
+            if stride == 0 and k < len(self.operands):
+                read_uniform(code, out[k], self.lanes)
+        return out
+
+    def _times(self, a: str, factor: int) -> str:
+        return a if factor == 1 else self.code.put(f"mul i64 {a}, {factor}")
 
     def _columns(self, size: str, body: Callable[[str, str], None]) -> None:
         """``body(at, mask)`` for whole vectors of columns and the rest."""
@@ -207,20 +288,19 @@ class _Columns:
     def _rows(self, rows: list[str], start: str, size: str) -> None:
         """Rows onto the accumulators, by pairs among themselves first."""
         code, lanes = self.code, self.lanes
-        used = sorted({int(e.value or 0) for r in self.reduces for e in walk(r.args) if e.op == "load"})
-        strips = []
-        for row in rows:
-            mine = {k: self._strip(self.operands[k], self.pointers[k], row, start) for k in used}
-            for strip in mine.values():
-                if strip.stride == 0:
-                    read_uniform(code, strip, lanes)
-            strips.append(mine)
+        each = [e for e, _ in self.each]
+        inner = walk([*(a for r in self.reduces for a in r.args), *each])
+        used = sorted({int(e.value or 0) for e in inner if e.op == "load"})
+        strips = [self._strips([*used, *(i for _, i in self.each)], row, start) for row in rows]
 
         def body(at: str, mask: str) -> None:
             found = []
             for row, mine in zip(rows, strips, strict=True):
                 leaf = partial(self._leaf, row=row, strips=mine, start=start, at=at, mask=mask)
-                found.append(Emitter(code, lanes, leaf).all(e.args[0] for e in self.reduces))
+                emitter = Emitter(code, lanes, leaf)
+                found.append(emitter.all(e.args[0] for e in self.reduces))
+                for (_, i), value in zip(self.each, emitter.all(each), strict=True):
+                    write(code, mine[i], at, value, lanes, mask)
             for k, (e, room) in enumerate(zip(self.reduces, self.rooms, strict=True)):
                 kind = str(e.value)
                 new = reduction.tree(code, kind, e.dtype, [v[k] for v in found], lanes)
@@ -242,15 +322,15 @@ class _Columns:
     def _finish(self, block: str, start: str, size: str) -> None:
         """The results of a block of columns."""
         code, lanes = self.code, self.lanes
-        out = [
-            self._strip(view, pointer, block, start)
-            for view, pointer in zip(self.views[len(self.operands) :], self.pointers[len(self.operands) :], strict=True)
-        ]
-        after = [e for e, _ in self.results]
-        strips = {k: self._strip(self.operands[k], self.pointers[k], "0", start) for k in _outside(after)}
-        for strip in strips.values():
-            if strip.stride == 0:
-                read_uniform(code, strip, lanes)
+        after = [e for e, _ in self.once]
+        strips = self._strips(_outside(after), "", start)
+        out = []
+        for number, (_, i) in enumerate(self.once):
+            strip = self._strips([i], "", start)[i]
+            if number < self.by_block:
+                offset = self._times(block, self.columns)
+                strip.pointer = code.put(f"getelementptr {stored_type(strip.dtype, code)}, ptr {strip.pointer}, i64 {offset}")
+            out.append(strip)
 
         def body(at: str, mask: str) -> None:
             def leaf(e: Expr) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, const, load, ne, select
+from firebrick.compiler.scalar.ops import philox_word
 
 _INTEGER = {
     "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor",
@@ -152,6 +153,9 @@ class Emitter:
             return self.element(e, v[0])
         if op == "bounded":
             return self._bounded(e, v[0])
+        if op == "philox":
+            words = [load(i, "uint32") for i in range(4)]
+            return Emitter(self.code, self.lanes, lambda x: v[int(x.value or 0)]).value(philox_word(words, load(4, "int64")))
         if op == "call":
             return self._library(str(e.value), v)
         if op == "select":

@@ -48,8 +48,8 @@ class Gathered:
         leaf: The value of a ``load`` or ``index`` that is the same along the row, as a scalar.
 
     Attributes:
-        scalars: What was found in front of the row.
-        splats: The same in all lanes.
+        emitter: Of what is the same along the row, as scalars.
+        splats: What was found in front of the row, in all lanes.
     """
 
     def __init__(
@@ -57,10 +57,9 @@ class Gathered:
         leaf: Callable[[Expr], str],
     ) -> None:  # fmt: skip
         self.code, self.strips, self.lanes = code, strips, lanes
-        self.scalars: dict[Expr, str] = {}
         self.splats: dict[Expr, str] = {}
         self._moved: dict[Expr, Strip] = {}
-        emitter = Emitter(code, 1, leaf, lambda e, at: read_at(code, strips[int(e.value or 0)], at, 1))
+        self.emitter = Emitter(code, 1, leaf, lambda e, at: read_at(code, strips[int(e.value or 0)], at, 1))
         later: set[Expr] = set()  # what waits for a reduction
         for e in nodes:
             if e.op == "reduce" or any(a in later for a in e.args):
@@ -71,7 +70,7 @@ class Gathered:
             root = e if e in same else e.args[0]
             if root not in same:
                 continue
-            value = self.scalars[root] = emitter.value(root)
+            value = self.emitter.value(root)
             self.splats[root] = splat(code, scalar_type(root.dtype), value, lanes)
             strip = strips[int(e.value or 0)] if e.op == "gather" else None
             if root is not e and strip is not None:

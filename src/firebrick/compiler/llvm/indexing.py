@@ -39,6 +39,9 @@ from firebrick.ir import Node
 
 Strides = tuple[int, ...]
 
+KNOWN_AS = {"gather": "take_along_axis", "ravel_index": "x[key]"}
+"""What users call ops that have another name; the errors of their indices name that."""
+
 
 class Lowering(Protocol):
     """What an expression can ask of the group that it is in."""
@@ -94,9 +97,14 @@ def _spread(strides: Sequence[int], shape: Sequence[int], to: Sequence[int]) -> 
     return (0,) * (len(to) - len(shape)) + own
 
 
-def _inside(n: Node, at: Expr, size: int, kernel: Lowering, name: str = "") -> Expr:
+def place_of(n: Node, size: int) -> Place:
+    """Where a node's faults come from, an axis of length ``size``."""
+    return Place(KNOWN_AS.get(n.op.name, n.op.name), size, n.line or "")
+
+
+def _inside(n: Node, at: Expr, size: int, kernel: Lowering) -> Expr:
     """An index counted from the front."""
-    number = kernel.fault(Place(name or n.op.name, size, n.line or ""))
+    number = kernel.fault(place_of(n, size))
     return bounded(cast(at, "int64"), size, fault_word(INDEX, number))
 
 
@@ -162,7 +170,7 @@ def _at(e: Expr, here: Expr, kernel: Lowering) -> Expr:
 def _ravel_index(n: Node, operands: Sequence[Aval], kernel: Lowering) -> Expr:
     out = const(n.params["offset"], "int64")
     for v, size, stride in zip(n.inputs, n.params["sizes"], n.params["strides"], strict=True):
-        out = out + _inside(n, kernel.value(v), size, kernel, "x[key]") * stride
+        out = out + _inside(n, kernel.value(v), size, kernel) * stride
     return out
 
 

@@ -7,24 +7,25 @@ its code, so that equal bodies are one kernel, whatever plan they are part of.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
 
-from firebrick.compiler.fuse import ALONE, COLUMNS, CONTRACT, MAP, ROWS
-from firebrick.compiler.llvm import indexing, products
-from firebrick.compiler.llvm.column import Columns, column_kernels
-from firebrick.compiler.llvm.long_row import LongRows, long_row_kernels
-from firebrick.compiler.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, Part, contracted
+from firebrick.compiler.fuse import ALONE, COLUMNS, CONTRACT, MAP, ROWS, is_added, reduced_axes
+from firebrick.compiler.llvm import following, indexing, products
+from firebrick.compiler.llvm.added import added_kernels
+from firebrick.compiler.llvm.axes import reduction_stages, split
+from firebrick.compiler.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, Part
 from firebrick.compiler.llvm.map import map_kernel
 from firebrick.compiler.llvm.memory import View
 from firebrick.compiler.llvm.native import NAME, module_text, named
-from firebrick.compiler.llvm.row import row_kernel
+from firebrick.compiler.llvm.row import Result, row_kernel
 from firebrick.compiler.llvm.rules import RULES
 from firebrick.compiler.llvm.segment import Place
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar import ops, rows
-from firebrick.compiler.scalar.expr import Expr, const, load, walk
+from firebrick.compiler.scalar.expr import Expr, const, index, load, walk
 from firebrick.compiler.scalar.storage import STORAGE, computed
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
@@ -44,7 +45,8 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     if elsewhere is not None:
         return elsewhere or MAP
     if n.op.name in RULES:
-        return RULES[n.op.name].refused(n, operands) or ALONE
+        alone = not following.contracts(n) or n.params.get("groups", 1) > 1
+        return RULES[n.op.name].refused(n, operands) or (ALONE if alone else CONTRACT)
     if len(n.avals) != 1:
         return "several results"
     if n.op.name == "matmul":
@@ -74,15 +76,7 @@ def _reduced(n: Node, shape: tuple[int, ...]) -> str:
             return ROWS
     if n.op.name not in rows.REDUCTIONS or not axes:
         return "few long rows" if axes == (last,) else f"along axes {axes}"
-    lead, trail = _ends(axes, len(shape))
-    return COLUMNS if lead + trail == len(axes) else f"along axes {axes}"
-
-
-def _ends(axes: tuple[int, ...], rank: int) -> tuple[int, int]:
-    """How many of the reduced axes are the first ones, and how many the last ones; all are last ones where they are both."""
-    trail = next((k for k in range(rank) if rank - 1 - k not in axes), rank)
-    lead = next((k for k in range(rank - trail) if k not in axes), rank - trail)
-    return lead, trail
+    return COLUMNS if split(shape, axes) else ROWS
 
 
 def _applied(n: Node, args: list[Expr], operands: Sequence[Aval]) -> Expr:
@@ -99,6 +93,8 @@ _ROWS: dict[str, Callable[[list[Expr], int, dict[str, Any]], Expr]] = {
     "log_softmax": lambda x, count, params: rows.log_softmax(x[0]),
     "layer_norm": lambda x, count, params: rows.layer_norm(x[0], x[1], x[2], count, params["eps"]),
     "rms_norm": lambda x, count, params: rows.rms_norm(x[0], x[1], count, params["eps"]),
+    "argmax": lambda x, count, params: rows.first_extreme("max", x[0], index(params["axis"])),
+    "argmin": lambda x, count, params: rows.first_extreme("min", x[0], index(params["axis"])),
 }
 
 
@@ -119,12 +115,9 @@ def _generated(body: Graph, target: Target) -> Lowered:
     avals = body.avals
     if n.op.name in RULES and kind_of(n, tuple(avals[v] for v in n.inputs)) == ALONE:
         return _alone(body, target)
-    lowering = _Lowering(body)
-    if n.op.name == "matmul":
-        (i, *left), (j, *right) = (lowering.views[v] for v in n.inputs)
-        c = products.product(n.avals[0].dtype.name, left, right, target)
-        return contracted([(c, (i, j))], len(body.inputs))
-    return lowering.lowered(target)
+    if any(map(following.contracts, body.nodes)):
+        return following.lowered(body, target)
+    return _Lowering(body).lowered(target)
 
 
 def _alone(body: Graph, target: Target) -> Lowered:
@@ -149,8 +142,12 @@ class _Lowering:
     def __init__(self, body: Graph) -> None:
         self.body, self.avals = body, body.avals
         reduced = [n for n in body.nodes if n.op.fusion == "row"]
+        inside = [n for n in reduced if not is_added(n, self._operands(n))]
+        reduced = inside or reduced
+        self.added: set[int] = set()  # values that are sums along the columns, known as what is added up
         self.kind = kind_of(reduced[0], self._operands(reduced[0])) if reduced else MAP
         self.shape = self.avals[reduced[0].inputs[0] if reduced else body.outputs[0]].shape
+        self.axes = reduced_axes(reduced[0], self._operands(reduced[0])) if reduced else ()
         self.views: dict[int, Seen] = {
             i: (i, a.shape, tuple(strides_of(a.shape))) for i, a in enumerate(body.inputs)
         }  # fmt: skip
@@ -164,8 +161,6 @@ class _Lowering:
         if n.op is CONSTANT:
             value, dtype = n.params["value"], computed(n.avals[0].dtype.name)
             self.values[n.first] = const(value.reshape(()).astype(dtype).item(), dtype)
-        elif n.op.name == "matmul":
-            return
         elif n.op.name in _VIEWS:
             v = n.inputs[0]
             if v in self.views:
@@ -173,6 +168,9 @@ class _Lowering:
                 self.views[n.first] = i, n.avals[0].shape, _VIEWS[n.op.name](shape, strides, n)
             else:
                 self.values[n.first] = self.values[v]  # a number is the same in any shape
+        elif self.kind == ROWS and is_added(n, self._operands(n)):
+            self.values[n.first] = self.value(n.inputs[0])
+            self.added.add(n.first)
         elif n.op.name in indexing.EXPRESSIONS:
             self.values[n.first] = indexing.expression(n, self._operands(n), self)
         else:
@@ -223,70 +221,71 @@ class _Lowering:
         moved = sum(min(body.inputs[i].nbytes, body.inputs[i].dtype.itemsize * prod(shape)) for i in inputs)
         moved += sum(a.nbytes for a in avals)
         cost = moved / BYTES_PER_US + steps / STEPS_PER_US
-        if self.kind == COLUMNS:
-            return self._reduction(cost, target)
         operands = [View(body.inputs[i].dtype.name, strides) for i, strides in places]
-        written = [(e, View(a.dtype.name, _row_view(a.shape, shape))) for e, a in zip(outs, avals, strict=True)]
-        whole = _row_view(shape, shape)
-        free = [all(strides == whole for j, strides in places if j == i) for i in range(len(body.inputs))]
-        over = tuple(frozenset(i for i, x in enumerate(body.inputs) if free[i] and x == a and a.shape == shape) for a in avals)
+        written = [
+            (e, View(a.dtype.name, () if v in self.added else _row_view(a.shape, shape, self.axes)))
+            for e, a, v in zip(outs, avals, body.outputs, strict=True)
+        ]
+        if self.added:
+            return self._with_sums(operands, written, inputs, cost, target)
+        if self.kind == COLUMNS or self.axes not in ((), (len(shape) - 1,)):
+            return self._staged(operands, written, [*inputs, *results], cost, target)
         generate = row_kernel if self.kind == ROWS else map_kernel
         kernel = named(generate(NAME, shape, operands, written, target), self.kind)
         part = Part(kernel, (*inputs, *results), cost, tuple(self.faults))
-        return Lowered((part,), (), module_text([kernel]), over)
+        return Lowered((part,), (), module_text([kernel]), self._over())
 
-    def _reduction(self, cost: float, target: Target) -> Lowered:
-        """A reduction of one operand along its first axes, its last ones, or both: rows first, then columns."""
-        (n,) = self.body.nodes
-        (x,) = self.body.inputs
-        lead, trail = _ends(n.params["axes"], x.ndim)
-        count, columns, length = (
-            prod(x.shape[:lead]), prod(x.shape[lead : x.ndim - trail]), prod(x.shape[x.ndim - trail :]),
-        )  # fmt: skip
-        rule, dtype = rows.REDUCTIONS[n.op.name], x.dtype.name
-        if n.op.name in ("all", "any"):
-            stored = computed_in = "bool"
-        else:
-            stored, computed_in = n.avals[0].dtype.name, computed(dtype)
-        made: list[tuple[LongRows | Columns, list[int], int]] = []
-        sizes: list[int] = []
-        source = 0
-        if length > 1:
-            e = rule(load(0, computed(dtype)), length)
-            to = computed_in if count > 1 else stored  # what lies in between is not rounded
-            shape = (count * columns, length)
-            views = [View(dtype, (length, 1))], [(e, View(to, (1, 0)))]
-            if shape[0] < FEW and length >= LONG:
-                stage: LongRows | Columns = long_row_kernels(NAME, shape, *views, target)
-            else:
-                stage = LongRows((row_kernel(NAME, shape, *views, target),), (), 1)
-            out = 1
-            if count > 1:
-                out = 2 + len(sizes)
-                sizes.append(shape[0] * View(to, ()).itemsize)
-            made.append((stage, [source], out))
-            source, dtype = out, to
-        if count > 1 or length <= 1:
-            e = rule(load(0, computed(dtype)), count)
-            views = [View(dtype, (columns, 1))], [(e, View(stored, (0, 1)))]
-            made.append((column_kernels(NAME, count, columns, *views, target), [source], 1))
-        parts = []
-        for k, (stage, operands, out) in enumerate(made):
-            blocks = stage.parts * count * columns if isinstance(stage, LongRows) else stage.blocks * columns
-            partial = [2 + len(sizes) + i for i in range(len(stage.partials))]
-            sizes += [blocks * v.itemsize for v in stage.partials]
-            for j, kernel in enumerate(stage.kernels):
-                last = j == len(stage.kernels) - 1
-                buffers = (*operands, *partial, *([out] if last else []))
-                parts.append(Part(named(kernel, COLUMNS), buffers, cost if k + j == 0 else cost / 10))
-        text = module_text([p.kernel for p in parts])
-        return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),))
+    def _over(self) -> tuple[frozenset[int], ...]:
+        """For each result, the inputs that are read only where its element is written."""
+        body, shape, whole = self.body, self.shape, _row_view(self.shape, self.shape)
+        free = [all(strides == whole for j, strides in self.places if j == i) for i in range(len(body.inputs))]
+        return tuple(
+            frozenset(i for i, x in enumerate(body.inputs) if free[i] and x == self.avals[v] and x.shape == shape)
+            for v in body.outputs
+        )
+
+    def _with_sums(
+        self, operands: list[View], written: list[Result], inputs: list[int], cost: float, target: Target
+    ) -> Lowered:  # fmt: skip
+        """Rows, and sums over them."""
+        body = self.body
+        own, count = len(body.inputs), len(body.outputs)
+        of_rows = [k for k, v in enumerate(body.outputs) if v not in self.added]
+        of_columns = [k for k, v in enumerate(body.outputs) if v in self.added]
+        sums = [(written[k][0], written[k][1].dtype) for k in of_columns]
+        made = added_kernels(self.shape, operands, [written[k] for k in of_rows], sums, target)
+        partial = [own + count + i for i in range(len(sums))]
+        further = [own + count + len(sums) + i for i in range(len(made.further))]
+        to = [own + k for k in of_columns]
+        kernels = [named(made.rows, ROWS), *(named(kernel, COLUMNS) for kernel in made.columns.kernels)]
+        buffers = [(*inputs, *(own + k for k in of_rows), *partial)]
+        buffers += [(*partial, *further), (*partial, *further, *to)] if further else [(*partial, *to)]
+        costs = [cost, sum(made.partial) / BYTES_PER_US, sum(made.further) / BYTES_PER_US]
+        parts = [Part(*part) for part in zip(kernels, buffers, costs, strict=False)]
+        parts[0] = replace(parts[0], places=tuple(self.faults))
+        over = self._over()  # nothing for sums, whose shape is not the rows'
+        return Lowered(tuple(parts), (*made.partial, *made.further), module_text(kernels), over)
+
+    def _staged(
+        self, operands: list[View], written: list[Result], buffers: list[int], cost: float, target: Target
+    ) -> Lowered:  # fmt: skip
+        """Reductions along any axes."""
+        made = reduction_stages(self.shape, self.axes, operands, written, target, self.kind)
+        first = len(self.body.inputs) + len(self.body.outputs)
+        numbers = [*buffers, *range(first, first + len(made.temporary))]
+        further = sum(made.temporary) / BYTES_PER_US
+        parts = [
+            Part(kernel, tuple(numbers[b] for b in own), further if k else cost, tuple(self.faults))
+            for k, (kernel, own) in enumerate(made.kernels)
+        ]
+        return Lowered(tuple(parts), made.temporary, module_text([p.kernel for p in parts]), self._over())
 
 
-def _row_view(shape: Sequence[int], whole: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a result that lies row by row, in the shape of its kernel: 0 along a last axis that it lacks."""
-    lacking = len(shape) < len(whole)
-    return _broadcast((*shape, 1) if lacking else shape, strides_of((*shape, 1) if lacking else shape), whole)
+def _row_view(shape: Sequence[int], whole: Sequence[int], axes: Sequence[int] = ()) -> tuple[int, ...]:
+    """Strides of a result that lies row by row, in the shape of its kernel: 0 along ``axes`` if it lacks them."""
+    rest = iter(shape)
+    own = [1 if i in axes else next(rest) for i in range(len(whole))] if len(shape) < len(whole) else shape
+    return _broadcast(own, strides_of(tuple(own)), whole)
 
 
 def _broadcast(shape: Sequence[int], strides: Sequence[int], to: Sequence[int]) -> tuple[int, ...]:

@@ -14,6 +14,9 @@ from firebrick.compiler.llvm.segment import Launch, Place, chunk_of
 # elements of one operation, and a contraction's multiplications and additions, per microsecond.
 BYTES_PER_US, STEPS_PER_US, FLOPS_PER_US = 1.0e4, 2.0e4, 5.0e4
 
+At = int | tuple[int, int]
+"""A buffer's number, or a number and a distance in bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -27,7 +30,7 @@ class Part:
     """
 
     kernel: NativeKernel
-    buffers: tuple[int, ...]
+    buffers: tuple[At, ...]
     cost_us: float
     places: tuple[Place, ...] = ()
 
@@ -54,7 +57,12 @@ class Lowered:
         """Estimate of its time on one thread."""
         return sum(p.cost_us for p in self.parts)
 
-    def launches(self, at: Sequence[int | tuple[int, int]]) -> list[Launch]:
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The modules that hold the kernels."""
+        return (self.text,)
+
+    def launches(self, at: Sequence[At]) -> list[Launch]:
         """The launches of the kernels.
 
         Args:
@@ -62,7 +70,7 @@ class Lowered:
         """
         return [
             Launch(
-                p.kernel.name, tuple(at[i] for i in p.buffers), p.kernel.grid, chunk_of(p.kernel.grid, p.cost_us),
+                p.kernel.name, tuple(within(at, b) for b in p.buffers), p.kernel.grid, chunk_of(p.kernel.grid, p.cost_us),
                 p.kernel.scratch, p.cost_us, p.places,
             )
             for p in self.parts
@@ -72,26 +80,50 @@ class Lowered:
         """The same kernels for a body with ``count`` inputs, of which ``inputs`` are those that the kernels know as 0, 1, …"""
         own, more = len(inputs), count - len(inputs)
 
-        def buffer(b: int) -> int:
+        def buffer(b: At) -> At:
+            if isinstance(b, tuple):
+                return (inputs[b[0]] if b[0] < own else b[0] + more), b[1]
             return inputs[b] if b < own else b + more
 
         parts = tuple(Part(p.kernel, tuple(map(buffer, p.buffers)), p.cost_us, p.places) for p in self.parts)
         return Lowered(parts, self.temporary, self.text, tuple(frozenset(inputs[i] for i in o) for o in self.over))
 
 
-def contracted(made: Sequence[tuple[Contraction, tuple[int, int]]], count: int) -> Lowered:
-    """Contractions, of which operands of ``count``, that give one result together."""
+def within(at: Sequence[At], buffer: At) -> At:
+    """Where a buffer, or what lies at a distance from its beginning, stands in a segment's array."""
+    return behind(at[buffer[0]], buffer[1]) if isinstance(buffer, tuple) else at[buffer]
+
+
+def behind(place: At, distance: int) -> At:
+    """What lies so many bytes behind."""
+    if not distance:
+        return place
+    return (place[0], place[1] + distance) if isinstance(place, tuple) else (place, distance)
+
+
+def contracted(
+    made: Sequence[tuple[Contraction, Sequence[int]]], count: int, results: int = 1, more_us: float = 0.0
+) -> Lowered:
+    """Contractions that give the same results together.
+
+    Args:
+        made: Each, and which of ``count`` operands are its A, its B, and those of its epilogue.
+        count: How many operands there are.
+        results: How many results.
+        more_us: Estimate of the time that their epilogues take, on one thread.
+    """
     parts: list[Part] = []
     sizes: list[int] = []
     functions: dict[str, str] = {}
     declarations: set[str] = set()
     for c, order in made:
-        space = count + 1 + len(sizes)
+        buffers = *order, *range(count, count + results), count + results + len(sizes)
         sizes.append(c.workspace)
         functions.update(c.functions)
         declarations |= c.declarations
-        for k in c.kernels:
+        for i, k in enumerate(c.kernels):
             cost = k.flops / FLOPS_PER_US or c.workspace / BYTES_PER_US
-            parts.append(Part(NativeKernel(k.name, "", frozenset(), 4, k.grid, k.scratch), (*order, count, space), cost))
+            cost += more_us / len(made) if i == len(c.kernels) - 1 else 0.0
+            parts.append(Part(NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch), buffers, cost))
     text = AS_WRITTEN + "\n".join([*sorted(declarations), *functions.values(), ""])
-    return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),))
+    return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),) * results)

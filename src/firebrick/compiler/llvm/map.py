@@ -1,7 +1,8 @@
 """Map kernels: several results, each an expression of operands' elements at the same position, in one loop nest.
 
 Axes are brought into the order of the first result's memory and merged where every operand allows it. The innermost axis is
-cut into vectors, its rest is masked. The grid counts stretches of a long innermost axis or groups of short rows.
+cut into vectors, its rest is masked. The grid counts elements where all axes are one, so that one code serves any number of
+them; else stretches of a long innermost axis or groups of short rows.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from firebrick.compiler.llvm.memory import (
 )
 from firebrick.compiler.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
 from firebrick.compiler.llvm.nest import Nest, merge, row_offsets
+from firebrick.compiler.llvm.randoms import Streams, consecutive
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar.expr import Expr, steps, walk
 from firebrick.compiler.scalar.storage import computed
@@ -67,6 +69,16 @@ def map_kernel(
     code = Code(target)
     writer = _Writer(code, nest, list(operands), list(results), axes, lanes, stream and target.arch == "x86_64")
     inner, outer = nest.shape[-1], prod(nest.shape[:-1])
+    if len(nest.shape) == 1:
+        if writer.streams.nodes:  # as many elements at a time as there is room for their random words
+            piece = Loop(code, "%begin", "%end", UNIT)
+            end = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {piece.index}, {UNIT}")), ("i64", "%end"))
+            writer.row("0", piece.index, end)
+            piece.close()
+        else:
+            writer.row("0", "%begin", "%end")
+        writer.end()
+        return finish(name, code, len(views), count, writer.streams.bytes)
     if inner > UNIT:
         parts = -(-inner // UNIT)
         grid = outer * parts if count else 0
@@ -76,16 +88,10 @@ def map_kernel(
         grid = -(-outer // rows) if count else 0
     unit = Loop(code, "%begin", "%end", 1)
     if parts > 1:
-        row = unit.index if nest.shape[:-1] == () else code.put(f"udiv i64 {unit.index}, {parts}")
-        if nest.shape[:-1] == ():
-            row, part = "0", unit.index
-        else:
-            part = code.put(f"urem i64 {unit.index}, {parts}")
+        row, part = (code.put(f"{how} i64 {unit.index}, {parts}") for how in ("udiv", "urem"))
         start = code.put(f"mul i64 {part}, {UNIT}")
         stop = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {start}, {UNIT}")), ("i64", str(inner)))
         writer.row(row, start, stop)
-    elif outer == 1:
-        writer.row("0", "0", str(inner))
     else:
         first = code.put(f"mul i64 {unit.index}, {rows}")
         last = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {first}, {rows}")), ("i64", str(outer)))
@@ -94,7 +100,7 @@ def map_kernel(
         loop.close()
     unit.close()
     writer.end()
-    return finish(name, code, len(views), grid)
+    return finish(name, code, len(views), grid, writer.streams.bytes)
 
 
 class _Writer:
@@ -112,6 +118,7 @@ class _Writer:
         self.inner = {e: nest.strides[len(self.views) + i][-1] for i, e in enumerate(axes)}
         inner = [s[-1] for s in nest.strides]
         self.same = uniform(self.nodes, inner, self.inner)
+        self.streams = Streams(code, consecutive(self.nodes, self.same, self.inner), min(nest.shape[-1], UNIT), 0)
         self.stream = 0
         if stream and lanes > 1:
             contiguous = all(nest.strides[self.operands + i][-1] == 1 for i in range(len(results)))
@@ -137,17 +144,18 @@ class _Writer:
             if self.strips[k].stride == 0:
                 read_uniform(code, self.strips[k], lanes)
         self.gathered = Gathered(code, self.nodes, self.same, self.strips, lanes, self._scalar)
+        size = code.put(f"sub i64 {stop}, {start}")
+        self.streams.fill(self.gathered.emitter, start, size)
         if lanes == 1:
             loop = Loop(code, start, stop, 1)
             self._body(loop.index)
             loop.close()
             return
-        size = code.put(f"sub i64 {stop}, {start}")
         whole = code.put(f"sub i64 {stop}, {code.put(f'urem i64 {size}, {lanes}')}")
         if self.stream:
             results = [address(code, strip, start) for strip in self.strips[self.operands :]]
             aligned(code, results, self.stream, lambda yes: self._whole(start, whole, yes))
-        elif self.nest.shape[-1] >= lanes:
+        elif len(self.nest.shape) == 1 or self.nest.shape[-1] >= lanes:
             self._whole(start, whole, False)
         left = code.put(f"sub i64 {stop}, {whole}")
         some = code.put(f"icmp sgt i64 {left}, 0")
@@ -187,6 +195,7 @@ class _Writer:
 
         emitter = Emitter(code, lanes, leaf, lambda e, places: self.gathered.element(e, places, at, mask), mask)
         emitter.values.update(self.gathered.splats)
+        emitter.values.update(self.streams.values(at, lanes, mask))
         values = emitter.all(e for e, _ in self.results)
         for strip, value, (_, view) in zip(self.strips[self.operands :], values, self.results, strict=True):
             write(code, strip, at, value, lanes, mask, lanes * view.itemsize if stream else 0)

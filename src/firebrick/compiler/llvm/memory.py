@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firebrick.compiler.llvm.emit import Code, Emitter, scalar_type, splat, suffix, vector_type
-from firebrick.compiler.scalar.expr import BITS, Expr, load
+from firebrick.compiler.scalar.expr import BITS, FLOATS, Expr, load
 from firebrick.compiler.scalar.storage import HALVES, computed, decode, encode
 
 
@@ -123,12 +123,24 @@ def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str =
     elif strip.stride == 1:
         name = f"llvm.masked.store.{suffix(element, lanes)}.p0"
         where = address(code, strip, at)
+        if code.target.has("avx512f") and strip.dtype not in FLOATS:
+            mask = _unknown(code, mask, where, lanes)
         code.call("void", name, (vector, raw), (f"ptr align {align}", where), (f"<{lanes} x i1>", mask))
     else:
         on = mask or "splat (i1 true)"
         name = f"llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0"
         to = _addresses(code, strip, at, lanes)
         code.call("void", name, (vector, raw), (f"<{lanes} x ptr> align {align}", to), (f"<{lanes} x i1>", on))
+
+
+def _unknown(code: Code, mask: str, where: str, lanes: int) -> str:
+    """A mask whose lanes LLVM cannot know when it compiles.
+
+    Of one lane, LLVM 22 makes a plain store; if what it stores was made narrower before, that store is as wide as it was then,
+    and reaches beyond the element.
+    """
+    there = splat(code, "i1", code.put(f"icmp ne ptr {where}, null"), lanes)
+    return code.put(f"and <{lanes} x i1> {mask}, {there}")
 
 
 def positions(code: Code, at: str, stride: int, lanes: int) -> str:
@@ -142,7 +154,10 @@ def positions(code: Code, at: str, stride: int, lanes: int) -> str:
 
 
 def tail_mask(code: Code, left: str, lanes: int) -> str:
-    """Lanes below ``left`` (i64)."""
+    """Lanes below ``left`` (i64), in a kernel."""
+    if left.isdigit() and code.target.has("avx512f"):
+        # of a mask that it knows, LLVM 22 makes shuffles, of which some (vexpandpd) take a hundred cycles; 0 ≤ begin it does not
+        left = code.put(f"add i64 {left}, {code.put('lshr i64 %begin, 63')}")
     steps = ", ".join(f"i32 {i}" for i in range(lanes))
     count = splat(code, "i32", code.put(f"trunc i64 {left} to i32"), lanes)
     return code.put(f"icmp ugt <{lanes} x i32> {count}, <{steps}>")

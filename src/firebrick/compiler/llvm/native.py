@@ -53,7 +53,8 @@ def module_text(kernels: Iterable[NativeKernel]) -> str:
 
 def finish(name: str, code: Code, buffers: int, grid: int, scratch: int = 0) -> NativeKernel:
     """The kernel made of a function's lines."""
-    head = f"define void @{name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status) {{\nentry:"
+    # several modules of one program may hold the same kernel
+    head = f"define weak_odr void @{name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status) {{\nentry:"
     text = "\n".join([head, *code.lines, "  ret void", "}"])
     return NativeKernel(name, text, frozenset(code.declared), buffers, grid, scratch)
 

@@ -51,7 +51,7 @@ class Native:
         self.worker = self.module.function(forkjoin.WORKER, None, pointer, word)
         self.parallel_for = self.module.function(forkjoin.PARALLEL_FOR, None, pointer, pointer, pointer, word, word, pointer)
         self.run = self.module.function(RUN, word, pointer, pointer, pointer, pointer, word)
-        self.addresses = self.module.function(ADDRESSES, None, pointer, pointer, word, word)
+        self.addresses = self.module.function(ADDRESSES, word, pointer, pointer, word, word, word)
         self.ticks = self.module.function(forkjoin.TICKS, word)
         self.ticks_per_us = self._rate()
 
@@ -232,6 +232,11 @@ def shared_pool() -> Pool:
     if found is not None and found.wanted == _settings.get("num_threads", 0):
         return found
     return _renewed()
+
+
+def release_scratch() -> int:
+    """Give the calling thread's working space in the process's pool back, if there is one; returns its bytes."""
+    return 0 if _shared is None else _shared.release_scratch()
 
 
 def _renewed() -> Pool:

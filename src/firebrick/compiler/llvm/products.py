@@ -1,13 +1,12 @@
-"""Products of matrices as contractions: which ones, and how views of their operands become strides."""
+"""Products of matrices as contractions: which ones, and how views of their operands and results become axes of a problem."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from math import prod
 
-from firebrick.compiler.llvm.contract import Contraction, contraction, matmul
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.layout import Layout, row_major, size
+from firebrick.compiler.llvm.contract import Axis, Operand, Problem, Result, simplified
 from firebrick.core.aval import Aval
 
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -23,15 +22,31 @@ def refused(operands: Sequence[Aval]) -> str:
     return "" if prod(x.shape) and prod(y.shape) else "no elements"
 
 
-def product(dtype: str, left: Sequence[Sequence[int]], right: Sequence[Sequence[int]], target: Target) -> Contraction:
-    """The contraction of ``left @ right``.
+def problem(dtype: str, left: Layout, right: Layout) -> Problem:
+    """The problem of ``left @ right``, [..., m, k] and [..., k, n] with equal leading axes of one digit each.
 
     Args:
-        dtype: Of all three arrays.
-        left: Shape and strides of the left operand.
-        right: Those of the right one.
-        target: What it is computed on.
+        dtype: Of both and of the result, which lies row by row.
+        left: How the left operand lies.
+        right: How the right one does.
     """
-    (shape_a, strides_a), (shape_b, strides_b) = left, right
-    p = matmul(shape_a, shape_b, dtype, strides_a, strides_b)
-    return contraction(p, target, f"matmul_{blake2b(f'{p} {target}'.encode(), digest_size=12).hexdigest()}")
+    lead = tuple(size(axis) for axis in left[:-2])
+    m, k, n = size(left[-2]), size(left[-1]), size(right[-1])
+    a = Operand(dtype, axes(left[-2]), axes(left[-1]), leading(left))
+    b = Operand(dtype, axes(right[-1]), axes(right[-2]), leading(right))
+    return simplified(Problem(lead, m, n, k, a, b, result(dtype, row_major((*lead, m, n)))))
+
+
+def result(dtype: str, x: Layout) -> Result:
+    """Where an array [..., m, n] lies."""
+    return Result(dtype, axes(x[-2]), axes(x[-1]), leading(x))
+
+
+def axes(digits: Sequence[tuple[int, int]]) -> tuple[Axis, ...]:
+    """Digits as axes."""
+    return tuple(Axis(n, stride) for n, stride in digits)
+
+
+def leading(x: Layout) -> tuple[int, ...]:
+    """Strides of all axes but the last two."""
+    return tuple(stride for ((_, stride),) in x[:-2])

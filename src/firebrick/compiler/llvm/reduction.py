@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from firebrick.compiler.llvm.emit import Code, Emitter, literal, scalar_type, vector_type
-from firebrick.compiler.scalar.expr import FLOATS, Expr, binary, eq, load, select, walk
+from firebrick.compiler.scalar.expr import FLOATS, Expr, binary, eq, load, select
 
 _STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
@@ -84,7 +84,16 @@ def masked(code: Code, kind: str, dtype: str, value: str, mask: str, lanes: int)
     return code.put(f"select <{lanes} x i1> {mask}, {t} {value}, {t} {identity(kind, dtype, lanes)}")
 
 
-def weight(e: Expr) -> int:
-    """About how many instructions an expression takes, besides what it loads."""
-    heavy = {"call": 60, "div": 5, "sqrt": 5, "min": 2, "max": 2}
-    return sum(heavy.get(n.op, 1) for n in walk([e]) if n.op not in ("load", "const", "index"))
+def weight(e: Expr, had: Callable[[Expr], bool] = lambda e: False) -> int:
+    """About how many instructions an expression takes, besides what it loads and what is ``had`` already."""
+    heavy = {"call": 60, "div": 5, "sqrt": 5, "min": 2, "max": 2, "load": 0, "const": 0, "index": 0}
+    total, stack, seen = 0, [e], {e}
+    while stack:
+        at = stack.pop()
+        if had(at):
+            continue
+        total += heavy.get(at.op, 1)
+        new = set(at.args) - seen
+        seen |= new
+        stack.extend(new)
+    return total

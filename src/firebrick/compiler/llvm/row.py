@@ -31,6 +31,7 @@ from firebrick.compiler.llvm.memory import (
 )
 from firebrick.compiler.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
 from firebrick.compiler.llvm.nest import Nest, merge, row_offsets
+from firebrick.compiler.llvm.randoms import Streams, consecutive
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar.expr import FLOATS, Expr, steps, walk
 from firebrick.compiler.scalar.storage import computed
@@ -40,11 +41,14 @@ BLOCK = 32
 KEPT_BYTES = 1 << 18
 """Scratch memory for values of one row that later passes need again."""
 BLOCKS = 32
-"""Blocks of rows at most, of a kernel that also adds up columns."""
+"""About how many blocks of rows a kernel has that also adds up columns."""
+SHORT = 128
+"""Rows of such a block at most, as they are added up one by one."""
 WORTH = 6
 """From so many instructions on, a value is kept rather than computed again."""
 AHEAD = 1 << 9, 1 << 20
-"""Bytes of a row, and of an operand, from which on the second pass over a row fetches the next row's."""
+"""Bytes of a row, and of an operand, from which on the second pass over a row fetches the next row's. The last of several writes
+past the caches, which fetching would hold up."""
 
 Result = tuple[Expr, View]
 
@@ -97,7 +101,7 @@ def blocks_of(shape: Sequence[int]) -> int:
 def _group(shape: Sequence[int], sums: bool) -> int:
     """Rows of one unit of the grid."""
     count = prod(shape[:-1])
-    return max(8, -(-count // BLOCKS)) if sums else max(1, UNIT // max(1, shape[-1]))
+    return max(8, min(SHORT, -(-count // BLOCKS))) if sums else max(1, UNIT // max(1, shape[-1]))
 
 
 def levels(roots: Sequence[Expr]) -> dict[Expr, int]:
@@ -129,7 +133,8 @@ class Rows:
         self.lanes = lanes_for(code.target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in self.views])
         while self.lanes > 1 and self.lanes // 2 >= self.length:
             self.lanes //= 2
-        self.uniform = uniform(nodes, self.inner, dict(zip(self.axes, self.inner[len(self.views) :], strict=True)))
+        along = dict(zip(self.axes, self.inner[len(self.views) :], strict=True))
+        self.uniform = uniform(nodes, self.inner, along)
         level = levels(roots)
         reduces = [e for e in nodes if e.op == "reduce"]
         self.passes = [[e for e in reduces if level[e] == k] for k in range(1, max(level.values(), default=0) + 1)]
@@ -141,16 +146,44 @@ class Rows:
         for e in sums:
             self.totals.append(Strip(e.dtype, code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch}"), 1))
             self.scratch += -(-self.length * item_bytes(e.dtype) // 64) * 64
+        self.streams = Streams(code, consecutive(nodes, self.uniform, along), self.length, self.scratch)
+        self.scratch += self.streams.bytes
         self.ahead = self._ahead(shape)
         self.stream = 0
         large = [v for e, v in results if prod(shape) * v.itemsize >= STREAM and not self._once(e, v)]
         if large and code.target.arch == "x86_64" and all(results[i][1].strides[-1] == 1 for _, i in self.each):
             self.stream = max(self.lanes * v.itemsize for v in large)
 
+    def _ahead(self, shape: list[int]) -> list[tuple[int, int]]:
+        """Operands whose next row is fetched while the second pass computes, and how many elements it is away."""
+        if len(self.nest.shape) != 2 or not self.passes:
+            return []
+        used = sorted({int(e.value or 0) for e in self.nodes if e.op == "load"})
+        row, whole = AHEAD
+        found = []
+        for k in used:
+            step, nbytes = self.nest.strides[k][0], self.views[k].itemsize * self.length
+            if step and self.inner[k] == 1 and nbytes >= row and nbytes * prod(shape[:-1]) >= whole:
+                found.append((k, step))
+        return found
+
+    def _fetch(self, number: int, at: str) -> None:
+        """In the second pass: the elements of the next row from position ``at`` on."""
+        code = self.code
+        for k, step in self.ahead if number == 1 else ():
+            strip = self.strips[k]
+            following = code.put(f"getelementptr {stored_type(strip.dtype, code)}, ptr {strip.pointer}, i64 {step}")
+            where = address(code, Strip(strip.dtype, following, 1), at)
+            code.call("void", "llvm.prefetch.p0", ("ptr", where), ("i32", "0"), ("i32", "3"), ("i32", "1"))
+
     def _once(self, e: Expr, view: View) -> bool:
         if view.strides[-1] == 0 and e not in self.uniform and self.length > 1:
             raise TypeError(f"a result with values along the row has a last stride. Received: {view} for {e}")
         return view.strides[-1] == 0 and e in self.uniform
+
+    def _had(self, e: Expr) -> bool:
+        """Whether a node's elements need not be computed."""
+        return e in self.uniform or e in self.kept
 
     def _keep(self) -> None:
         """Choose what stays in scratch memory: ``kept`` (node → byte offset), and in which pass it is written."""
@@ -169,7 +202,8 @@ class Rows:
                 size = -(-self.length * item_bytes(e.dtype) // 64) * 64
                 if e in self.kept:
                     continue
-                if e in seen and e.dtype != "bool" and reduction.weight(e) >= WORTH and self.scratch + size <= KEPT_BYTES:
+                worth = e in seen and e.dtype != "bool" and self.scratch + size <= KEPT_BYTES
+                if worth and reduction.weight(e, self._had) >= WORTH:
                     self.kept[e], self.written[e] = self.scratch, seen[e]
                     self.scratch += size
                     continue
@@ -199,6 +233,7 @@ class Rows:
             if self.inner[k] == 0:
                 read_uniform(code, self.strips[k], self.lanes)
         self.gathered = Gathered(code, self.nodes, self.uniform, self.strips, self.lanes, self._scalar_leaf)
+        self.streams.fill(self.gathered.emitter, "0", str(self.length))
         for number, reduces in enumerate(self.passes):
             self._pass(number, reduces)
         for e, i in self.once:
@@ -210,7 +245,7 @@ class Rows:
         emitter = Emitter(
             self.code, 1, self._scalar_leaf, lambda e, at: read_at(self.code, self.strips[int(e.value or 0)], at, 1)
         )
-        emitter.values.update(self.gathered.scalars)
+        emitter.values.update(self.gathered.emitter.values)
         return emitter
 
     def _scalar_leaf(self, e: Expr) -> str:
@@ -244,6 +279,7 @@ class Rows:
 
         emitter = Emitter(code, lanes, leaf, lambda e, places: self.gathered.element(e, places, at, mask), mask)
         emitter.values.update(self.gathered.splats)
+        emitter.values.update(self.streams.values(at, lanes, mask))
         for e, room in self.rooms.items():
             if self.written[e] < number:
                 emitter.values[e] = read(code, room, at, lanes, mask)
@@ -275,7 +311,7 @@ class Rows:
     def _pass(self, number: int, reduces: list[Expr]) -> None:
         """One pass over the row, after which ``reduces`` are known."""
         code, lanes, n = self.code, self.lanes, self.length
-        work = sum(reduction.weight(e.args[0]) for e in reduces)
+        work = sum(reduction.weight(e.args[0], self._had) for e in reduces)
         chains = 4 if work <= 8 and len(reduces) <= 2 else 2 if work <= 24 and len(reduces) <= 4 else 1
         stride = chains * lanes
         block = BLOCK * stride
@@ -401,8 +437,8 @@ class Rows:
         def body(at: str, mask: str = "", stream: bool = False) -> None:
             emitter = self._emitter(number, at, mask)
             self._fetch(number, at)
-            values = emitter.all(e for e, _ in self.each)
-            for (_, i), value in zip(self.each, values, strict=True):
+            values = emitter.all([*(e for e, _ in self.each), *self.sums])  # all is read before anything is written
+            for (_, i), value in zip(self.each, values, strict=False):
                 strip = self.strips[len(self.operands) + i]
                 write(code, strip, at, value, lanes, mask, lanes * item_bytes(strip.dtype) if stream else 0)
             self._add_up(emitter, at, mask)

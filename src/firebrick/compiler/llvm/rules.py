@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from firebrick.compiler.llvm import attention, convolutions, pooling, scatters
+from firebrick.compiler.llvm import attention, convolutions, movement, pooling, scatters
 from firebrick.compiler.llvm.lowered import Lowered
 from firebrick.compiler.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -35,5 +35,6 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(convolutions.OPS, Rule(convolutions.refused, convolutions.lowered)),
     **dict.fromkeys(attention.OPS, Rule(attention.refused, attention.lowered)),
     **dict.fromkeys(pooling.OPS, Rule(pooling.refused, pooling.lowered)),
+    **dict.fromkeys(movement.OPS, Rule(movement.refused, lambda n, xs, to: movement.lowered(n, xs, to, {}), movement.lowered)),
     **dict.fromkeys(scatters.OPS, Rule(scatters.refused, lambda n, xs, to: scatters.lowered(n, xs, to, {}), scatters.lowered)),
 }

@@ -123,23 +123,29 @@ whole:
   ret i64 %turn
 }}
 
-; to[i] = the pointer that stands `offset` bytes behind objects[i]
-define void @{ADDRESSES}(ptr %objects, ptr %to, i64 %count, i64 %offset) {{
+; to[i] = the pointer that stands `offset` bytes behind objects[i]; gives the bits that all words `flags` bytes behind have
+define i64 @{ADDRESSES}(ptr %objects, ptr %to, i64 %count, i64 %offset, i64 %flags) {{
 entry:
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %loop, label %leave
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %all = phi i32 [ -1, %entry ], [ %both, %loop ]
   %from = getelementptr ptr, ptr %objects, i64 %i
   %object = load ptr, ptr %from
   %field = getelementptr i8, ptr %object, i64 %offset
   %address = load ptr, ptr %field
   %slot = getelementptr ptr, ptr %to, i64 %i
   store ptr %address, ptr %slot
+  %wordp = getelementptr i8, ptr %object, i64 %flags
+  %word = load i32, ptr %wordp
+  %both = and i32 %all, %word
   %next = add i64 %i, 1
   %more = icmp slt i64 %next, %count
   br i1 %more, label %loop, label %leave
 leave:
-  ret void
+  %found = phi i32 [ -1, %entry ], [ %both, %loop ]
+  %wide = zext i32 %found to i64
+  ret i64 %wide
 }}
 """

@@ -1,9 +1,9 @@
 """Scatter kernels: updates put into, or added to, the elements of an array that indices name.
 
-An array is seen as [outer, size, inner] with the indexed axis in the middle. Each unit of the grid owns a part of the result:
-one of the outer places, a range along the axis, and a range of the inner elements. It first copies that part of the array, then
-takes all updates that fall into it, in their order. So equal indices accumulate in the order of the updates, the last of
-several values stays, and no two threads write the same element.
+The array is in the result's memory already, seen as [outer, size, inner] with the indexed axis in the middle. Each unit of the
+grid owns a part of it: one of the outer places, a range along the axis, and a range of the inner elements. It takes all updates
+that fall into it, in their order. So equal indices accumulate in the order of the updates, the last of several values stays,
+and no two threads write the same element.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from firebrick.compiler.llvm.emit import Code, Emitter, literal
-from firebrick.compiler.llvm.memory import Strip, item_bytes, read, stored_type, tail_mask, write
+from firebrick.compiler.llvm.memory import Strip, read, stored_type, tail_mask, write
 from firebrick.compiler.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.llvm.segment import INDEX, fault_word
 from firebrick.compiler.llvm.target import Target
@@ -22,7 +22,7 @@ from firebrick.compiler.scalar.storage import computed
 UNITS = 16
 """About so many units has the grid of a large scatter."""
 LARGE = 1 << 14
-"""Elements read and written from which on a scatter has several units."""
+"""Updates from which on a scatter has several units."""
 RANGES = 4
 """Ranges along the axis at most: each of them looks at all indices."""
 STRETCH = 32
@@ -49,7 +49,6 @@ class Scatter:
         dtype: Of the array and the updates, in storage.
         index: Dtype of the indices.
         total: Dtype of the result: the array's, or a wider one for a sum.
-        start: The number that the array consists of, if it is known; then it is no buffer.
         update: The number that all updates are, if it is known; then they are no buffer.
     """
 
@@ -62,24 +61,45 @@ class Scatter:
     dtype: str
     index: str
     total: str
-    start: bool | int | float | None = None
     update: bool | int | float | None = None
 
 
 def scatter_kernel(name: str, what: Scatter, target: Target) -> NativeKernel:
-    """Generate a scatter kernel; its buffers are the array, the indices and the updates, as far as they are no numbers, and the
-    result. Its faults are of operation 0. The result may be the array."""
+    """Generate the kernel of the updates; its buffers are the indices, the updates if they are no number, and the result. Its
+    faults are of operation 0."""
     return _Writer(name, what, target).kernel()
+
+
+def vectors(code: Code, start: str, stop: str, lanes: int, body: Callable[[str, str], None]) -> None:
+    """``body`` at each vector of [start, stop), with a mask for what is left."""
+    if lanes == 1:
+        loop = Loop(code, start, stop, 1)
+        body(loop.index, "")
+        loop.close()
+        return
+    size = code.put(f"sub i64 {stop}, {start}")
+    whole = code.put(f"sub i64 {stop}, {code.put(f'urem i64 {size}, {lanes}')}")
+    loop = Loop(code, start, whole, lanes)
+    body(loop.index, "")
+    loop.close()
+    left = code.put(f"sub i64 {stop}, {whole}")
+    tail, after = code.fresh("tail"), code.fresh("after")
+    code.do(f"br i1 {code.put(f'icmp sgt i64 {left}, 0')}, label %{tail}, label %{after}")
+    code.label(tail)
+    body(whole, tail_mask(code, left, lanes))
+    code.do(f"br label %{after}")
+    code.label(after)
 
 
 def split(what: Scatter) -> tuple[int, int]:
     """How many ranges along the axis, and how many inner elements, the units of a grid have; by the shape alone."""
-    work = what.outer * what.inner * (what.size + what.count)
+    work = what.outer * what.inner * what.count
     wanted = -(-UNITS // max(1, what.outer)) if work >= LARGE else 1
     stretch = max(STRETCH, -(-what.inner // wanted))
     stretch = min(what.inner, -(-stretch // STRETCH) * STRETCH)
     across = -(-what.inner // max(1, stretch))
-    ranges = min(RANGES, -(-wanted // max(1, across)), what.size) if across < wanted else 1
+    # looking at all indices pays where there is more to do for each
+    ranges = min(RANGES, -(-wanted // max(1, across)), what.size) if what.slices else 1
     return ranges, stretch
 
 
@@ -90,13 +110,11 @@ class _Writer:
         self.length = -(-what.size // self.ranges)  # of a range
         widest = max(BITS[computed(what.dtype)], BITS[computed(what.total)], 8)
         self.lanes = min(64, target.lanes(widest))
-        run = self.length * what.inner if self.stretch == what.inner else self.stretch
-        while self.lanes > 1 and self.lanes > run:
+        while self.lanes > 1 and self.lanes > self.stretch:
             self.lanes //= 2
-        given = [what.start is None, True, what.update is None, True]
-        pointers = iter(buffer_pointers(self.code, sum(given)))
-        self.array, self.indices, self.updates, self.out = (next(pointers) if g else "" for g in given)
-        self.buffers = sum(given)
+        self.buffers = 2 + (what.update is None)
+        pointers = buffer_pointers(self.code, self.buffers)
+        self.indices, self.updates, self.out = pointers[0], pointers[1], pointers[-1]
 
     def kernel(self) -> NativeKernel:
         what, code = self.what, self.code
@@ -111,7 +129,6 @@ class _Writer:
         self.place = rest if what.outer > 1 else "0"
         self.low, self.high = self._range(part, self.length, what.size)
         self.first, self.last = self._range(strip, self.stretch, what.inner)
-        self._copy()
         self._put()
         unit.close()
         return finish(self.name, code, self.buffers, grid)
@@ -132,75 +149,10 @@ class _Writer:
         """Elements of a buffer from element ``at`` on."""
         return Strip(dtype, self.code.put(f"getelementptr {stored_type(dtype, self.code)}, ptr {pointer}, i64 {at}"), 1)
 
-    def _vectors(self, start: str, stop: str, body: Callable[[str, str], None]) -> None:
-        """``body`` at each vector of [start, stop), with a mask for what is left."""
-        code, lanes = self.code, self.lanes
-        if lanes == 1:
-            loop = Loop(code, start, stop, 1)
-            body(loop.index, "")
-            loop.close()
-            return
-        size = code.put(f"sub i64 {stop}, {start}")
-        whole = code.put(f"sub i64 {stop}, {code.put(f'urem i64 {size}, {lanes}')}")
-        loop = Loop(code, start, whole, lanes)
-        body(loop.index, "")
-        loop.close()
-        left = code.put(f"sub i64 {stop}, {whole}")
-        tail, after = code.fresh("tail"), code.fresh("after")
-        code.do(f"br i1 {code.put(f'icmp sgt i64 {left}, 0')}, label %{tail}, label %{after}")
-        code.label(tail)
-        body(whole, tail_mask(code, left, lanes))
-        code.do(f"br label %{after}")
-        code.label(after)
-
-    # the array
-
-    def _copy(self) -> None:
-        """The unit's part of the array into the result, unless they are the same memory."""
-        what, code = self.what, self.code
-        if what.start is not None:
-            self._rows(self._fill)
-            return
-        copy, after = code.fresh("copy"), code.fresh("after")
-        code.do(f"br i1 {code.put(f'icmp eq ptr {self.array}, {self.out}')}, label %{after}, label %{copy}")
-        code.label(copy)
-        self._rows(self._copied)
-        code.do(f"br label %{after}")
-        code.label(after)
-
-    def _rows(self, body: Callable[[str, str], None]) -> None:
-        """``body`` for the stretches of elements [start, stop) that are the unit's part."""
-        what, code = self.what, self.code
-        base = self._times(self.place, what.size)
-        if self.stretch == what.inner:  # one stretch
-            body(*(self._times(self._sum(base, r), what.inner) for r in (self.low, self.high)))
-            return
-        loop = Loop(code, self.low, self.high, 1)
-        row = self._times(self._sum(base, loop.index), what.inner)
-        body(self._sum(row, self.first), self._sum(row, self.last))
-        loop.close()
-
-    def _fill(self, start: str, stop: str) -> None:
-        value = literal(self.what.start, computed(self.what.total), self.lanes)
-        to = Strip(self.what.total, self.out, 1)
-        self._vectors(start, stop, lambda at, mask: write(self.code, to, at, value, self.lanes, mask))
-
-    def _copied(self, start: str, stop: str) -> None:
-        what, code, lanes = self.what, self.code, self.lanes
-        source, to = Strip(what.dtype, self.array, 1), Strip(what.total, self.out, 1)
-
-        def body(at: str, mask: str) -> None:
-            value = self._widened(read(code, source, at, lanes, mask), lanes)
-            write(code, to, at, value, lanes, mask)
-
-        self._vectors(start, stop, body)
-
     def _widened(self, value: str, lanes: int) -> str:
-        """An element of the array or an update, in the dtype that the result is computed in."""
+        """An update, in the dtype that the result is computed in."""
         e = cast(load(0, computed(self.what.dtype)), computed(self.what.total))
         return Emitter(self.code, lanes, lambda _: value).value(e)
-
-    # the updates
 
     def _put(self) -> None:
         what, code = self.what, self.code
@@ -250,7 +202,7 @@ class _Writer:
         what = self.what
         to = self._strip(self.out, what.total, self._target(row))
         update = None if what.update is not None else self._strip(self.updates, what.dtype, source)
-        self._vectors(self.first, self.last, lambda at, mask: self._fold(to, update, at, self.lanes, mask))
+        vectors(self.code, self.first, self.last, self.lanes, lambda at, mask: self._fold(to, update, at, self.lanes, mask))
 
     def _one(self, source: str, along: str) -> None:
         """The update number ``source``, for inner element ``along``."""
@@ -276,11 +228,6 @@ class _Writer:
         write(code, to, at, Emitter(code, lanes, lambda x: (old, new)[int(x.value or 0)]).value(e), lanes, mask)
 
 
-def bytes_of(what: Scatter) -> int:
-    """Bytes of the result in the dtype that it is summed in."""
-    return what.outer * what.size * what.inner * item_bytes(what.total)
-
-
 def summed_in(fold: str, dtype: str, size: int, count: int) -> str:
     """The dtype of the result while updates come: a wider one where many roundings would add up."""
     if fold in ("set", "min", "max"):
@@ -288,4 +235,3 @@ def summed_in(fold: str, dtype: str, size: int, count: int) -> str:
     if dtype in ("float16", "bfloat16"):
         return "float32"
     return "float64" if dtype == "float32" and count >= 16 * size else dtype
-

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
+from firebrick.compiler.llvm.copies import copy_kernel, fill_kernel, moving_us
+from firebrick.compiler.llvm.indexing import place_of
 from firebrick.compiler.llvm.lowered import BYTES_PER_US, Lowered, Part
 from firebrick.compiler.llvm.map import map_kernel
-from firebrick.compiler.llvm.memory import View
+from firebrick.compiler.llvm.memory import View, item_bytes
 from firebrick.compiler.llvm.native import NAME, NativeKernel, module_text, named
-from firebrick.compiler.llvm.scatter import Scatter, bytes_of, scatter_kernel, summed_in
-from firebrick.compiler.llvm.segment import Place
+from firebrick.compiler.llvm.scatter import Scatter, scatter_kernel, summed_in
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar.expr import cast, load
 from firebrick.compiler.scalar.storage import HALVES, computed
@@ -21,8 +24,6 @@ from firebrick.ir import Node
 OPS = ("scatter", "scatter_add", "scatter_reduce", "index_add")
 UPDATES_PER_US = 500.0
 """Updates of single elements that one thread takes in a microsecond."""
-
-Number = bool | int | float
 
 
 def refused(n: Node, operands: Sequence[Aval]) -> str:
@@ -41,25 +42,38 @@ def lowered(n: Node, operands: Sequence[Aval], target: Target, numbers: Mapping[
         numbers: Those of the operands that are numbers of the program, by position; they are no inputs.
     """
     what = geometry(n, operands, numbers)
-    x, at = operands[:2]
+    x, at, updates = operands
     out = n.avals[0]
-    inputs = 3 - sum(k in numbers for k in (0, 2))
-    whole = what.total == what.dtype
-    place = Place(n.op.name, x.shape[n.params["axis"]], n.line or "")
-    kernel = named(scatter_kernel(NAME, what, target), "scatter")
-    moved = at.nbytes + sum(a.nbytes for k, a in enumerate(operands) if k != 1 and k not in numbers) + out.nbytes
-    cost = moved / BYTES_PER_US + (at.size / UPDATES_PER_US)
-    result = inputs if whole else inputs + 1
-    parts = [Part(kernel, (*range(inputs), result), cost, (place,))]
-    kernels: list[NativeKernel] = [kernel]
-    if not whole:  # the sum, rounded
-        size = (prod(x.shape),)
-        e = cast(load(0, what.total), computed(out.dtype.name))
-        rounded = map_kernel(NAME, size, [View(what.total, (1,))], [(e, View(out.dtype.name, (1,)))], target)
-        kernels.append(named(rounded, "map"))
-        parts.append(Part(kernels[1], (inputs + 1, inputs), (bytes_of(what) + out.nbytes) / BYTES_PER_US))
-    over = frozenset({0}) if whole and 0 not in numbers else frozenset[int]()
-    return Lowered(tuple(parts), () if whole else (bytes_of(what),), module_text(kernels), (over,))
+    own = 0 not in numbers
+    inputs = own + 1 + (2 not in numbers)
+    wide = what.total != what.dtype
+    to = inputs + 1 if wide else inputs  # a wide result is rounded in the end
+    size, itemsize = (prod(x.shape),), item_bytes(what.total)
+    if not own:
+        start = np.asarray(numbers[0]).astype(what.total if wide else x.dtype.np).reshape(1)
+        first = fill_kernel(size, int(start.view(f"u{itemsize}")[0]), (1,), itemsize, target)
+    elif wide:
+        first = _converted(size, what.dtype, what.total, target)
+    else:
+        first = copy_kernel(size, (1,), (1,), itemsize, target, same=True)
+    put = named(scatter_kernel(NAME, what, target), "scatter")
+    work = (at.nbytes + 2 * updates.nbytes) / BYTES_PER_US + at.size / UPDATES_PER_US
+    place = place_of(n, x.shape[n.params["axis"]])
+    parts = [
+        Part(first, (0, to) if own else (to,), moving_us(size, itemsize)),
+        Part(put, (*range(int(own), inputs), to), work, (place,)),
+    ]
+    if wide:
+        parts.append(Part(_converted(size, what.total, out.dtype.name, target), (to, inputs), moving_us(size, itemsize)))
+    over = frozenset({0}) if own and not wide else frozenset[int]()
+    temporary = (size[0] * itemsize,) if wide else ()
+    return Lowered(tuple(parts), temporary, module_text({p.kernel.name: p.kernel for p in parts}.values()), (over,))
+
+
+def _converted(size: tuple[int], source: str, to: str, target: Target) -> NativeKernel:
+    """Elements in another dtype."""
+    e = cast(load(0, computed(source)), computed(to))
+    return named(map_kernel(NAME, size, [View(source, (1,))], [(e, View(to, (1,)))], target), "map")
 
 
 def geometry(n: Node, operands: Sequence[Aval], numbers: Mapping[int, Any]) -> Scatter:
@@ -74,9 +88,5 @@ def geometry(n: Node, operands: Sequence[Aval], numbers: Mapping[int, Any]) -> S
     if fold == "set" and dtype in HALVES and not numbers:
         dtype = "uint16"  # bits are moved as they are
     total = summed_in(fold, dtype, size, count)
-    known = [_number(numbers[k], computed(dtype)) if k in numbers else None for k in (0, 2)]
-    return Scatter(fold, outer, size, inner, count, slices, dtype, at.dtype.name, total, *known)
-
-
-def _number(value: Any, dtype: str) -> Number:
-    return value.astype(dtype).item()  # type: ignore[no-any-return]
+    update = numbers[2].astype(computed(total)).item() if 2 in numbers else None
+    return Scatter(fold, outer, size, inner, count, slices, dtype, at.dtype.name, total, update)

@@ -23,6 +23,7 @@ from firebrick.core.errors import ExecutionError, FirebrickError, KernelCompileE
 INDEX = 1  # the status word's code for an index outside its axis
 _CODE_BITS = 8
 _MOST_CHUNKS = 2**31 - 1
+ALIGNED = 1024  # chunks of at least so many units, elements that lie one by one, end where a cache line does
 
 # A kernel takes all threads if it would run for at least this long on one, in chunks of about that; by estimate, from shapes.
 PARALLEL_US, CHUNK_US, CHUNKS = 30.0, 15.0, 256
@@ -95,7 +96,8 @@ def chunk_of(grid: int, cost_us: float) -> int:
     """
     if grid < 2 or cost_us < PARALLEL_US:
         return 0
-    return -(-grid // min(grid, CHUNKS, int(cost_us / CHUNK_US)))
+    chunk = -(-grid // min(grid, CHUNKS, int(cost_us / CHUNK_US)))
+    return chunk if chunk < ALIGNED else -(-chunk // 64) * 64
 
 
 class Segment:

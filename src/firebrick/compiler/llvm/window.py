@@ -8,13 +8,13 @@ are written out, so windows are small. What lies outside of an image is never re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 from firebrick.compiler.llvm.emit import Code, literal, scalar_type, splat, vector_type
-from firebrick.compiler.llvm.memory import Strip, address, read, stored_type, write
+from firebrick.compiler.llvm.memory import Strip, read, stored_type, write
 from firebrick.compiler.llvm.native import UNIT, Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar.expr import BITS, SIGNED
@@ -169,7 +169,7 @@ class _Windows:
         return self.shifted(self.pointers[k], dtype, self.times(plane, prod(shape)))
 
     def in_range(self, at: str, step: int, start: int, limit: int, lanes: int, end: int, flag: str = "") -> str:
-        """Lanes i with 0 ≤ at · step + start + i < limit, none if ``flag`` is false; empty for all. ``at`` is at most ``end``."""
+        """Lanes i with 0 ≤ at · step + start + i < limit; none if ``flag`` is false, empty for all. ``at`` is at most ``end``."""
         return self._mask(at, step, [start + i for i in range(lanes)], limit, end, flag)
 
     def each_in_range(self, at: str, step: int, start: int, limit: int, end: int, flag: str = "") -> str:
@@ -355,7 +355,7 @@ class _Backward(_Windows):
         # for each axis and place modulo the stride: the elements of the windows there, and how far off the window is
         self.meets: list[list[list[tuple[int, int]]]] = [
             [
-                [(k, (a - o) // s) for k in range(w.kernel[axis]) if (a - (o := k * w.dilation[axis] - w.before[axis])) % s == 0]
+                [(k, (a - o) // s) for k in range(w.kernel[axis]) if (a - (o := w.offset((k, k, k), axis))) % s == 0]
                 for a in range(s)
             ]
             for axis, s in enumerate(w.stride)
@@ -371,7 +371,8 @@ class _Backward(_Windows):
     def row(self, z: str, y: str) -> None:
         code, w = self.code, self.w
         self.z, self.y = z, y
-        self.rows: dict[tuple[int, int], tuple[str, str]] = {}  # by how far off the windows are: offset of their row, and whether
+        # by how far off the windows are: where their row is, and whether it is one
+        self.rows: dict[tuple[int, int], tuple[str, str]] = {}
         for dz, dy in {(dz, dy) for a in self.meets[0] for _, dz in a for b in self.meets[1] for _, dy in b}:
             flags, places = [], []
             for axis, (front, d) in enumerate(((z, dz), (y, dy))):

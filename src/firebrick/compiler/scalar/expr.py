@@ -324,6 +324,13 @@ def bounded(position: Expr, size: int, status: int) -> Expr:
     return node("bounded", "int64", (position,), f"{size}:{status}")
 
 
+def philox(key: Sequence[Expr], position: Expr) -> Expr:
+    """Word ``position`` (int64) of a random stream, uint32; ``key`` is its four uint32 words. ``ops.philox_word`` says which."""
+    if [k.dtype for k in key] != ["uint32"] * 4 or position.dtype != "int64":
+        raise TypeError(f"random words take four uint32 words and an int64 position. Received: {[*key, position]}")
+    return node("philox", "uint32", (*key, position))
+
+
 def reduce(kind: str, a: Expr) -> Expr:
     """``a`` over all elements of the row: ``sum``, ``prod``, or NaN-propagating ``max`` and ``min``. Row kernels only."""
     if kind not in REDUCTIONS or a.dtype == "bool":

@@ -26,6 +26,7 @@ from firebrick.compiler.scalar.expr import (
     maximum,
     minimum,
     ne,
+    philox,
     rarely,
     select,
     sqrt,
@@ -154,8 +155,17 @@ RULES: dict[str, Rule] = {
 _M0, _M1, _W0, _W1 = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
 
 
+PHILOX = _M0, _M1, _W0, _W1
+"""Multipliers, and what the key's words grow by in each of the ten rounds."""
+
+
 def random_bits(key: Sequence[Expr], position: Expr) -> Expr:
-    """Word ``position`` (int64) of a Philox4x32-10 stream, uint32; ``key`` is its four uint32 words.
+    """Word ``position`` (int64) of a random stream, uint32; ``key`` is its four uint32 words."""
+    return philox(key, position)
+
+
+def philox_word(key: Sequence[Expr], position: Expr) -> Expr:
+    """What ``philox`` stands for: a word of a Philox4x32-10 stream.
 
     Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firebrick.compiler.scalar import math
-from firebrick.compiler.scalar.expr import Expr, cast, const, eq, ne, reduce, select, sqrt
+from firebrick.compiler.scalar.expr import FLOATS, Expr, cast, const, eq, ne, reduce, select, sqrt
 
 
 def total(x: Expr) -> Expr:
@@ -105,6 +105,15 @@ def cross_entropy_gradient(g: Expr, x: Expr, label: Expr, position: Expr) -> Exp
     """The cotangent of x for the row's cotangent g: g · (softmax(x) - 1 at the label)."""
     centred, scale = _shifted(x)
     return g * (math.exp_down(centred) * (1.0 / scale) - select(eq(position, label), const(1.0, x.dtype), 0.0))
+
+
+def first_extreme(kind: str, x: Expr, place: Expr) -> Expr:
+    """The lowest ``place`` (the index along the row, int64) of the largest or smallest x; of the first NaN if there is one."""
+    best = reduce(kind, x)
+    here = eq(x, best)
+    if x.dtype in FLOATS:
+        here = here | ne(x, x)
+    return reduce("min", select(here, place, (1 << 63) - 1))
 
 
 REDUCTIONS: dict[str, Callable[[Expr, int], Expr]] = {

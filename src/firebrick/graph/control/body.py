@@ -130,6 +130,11 @@ class Body(Trace):
 
     # the end
 
+    def stand_in(self, known: dict[int, int]) -> None:
+        """Let values be read in place of others."""
+        if known:
+            self.nodes = [replace(n, inputs=tuple(known.get(i, i) for i in n.inputs)) for n in self.nodes]
+
     def finish(self, outputs: Sequence[Tensor]) -> None:
         """Settle what it returns."""
         self._outputs = [self.number(t) for t in outputs]
@@ -210,7 +215,13 @@ def body(name: str, device: Device | None, steps: int | None = None) -> Iterator
 
 
 def replay(graph: Graph, inputs: Sequence[Tensor], device: Device) -> list[Tensor]:
-    """Run a graph through ``bind``, operation by operation."""
+    """Run a graph through ``bind``, operation by operation; returns its outputs."""
+    values = replayed(graph, inputs, device)
+    return [values[i] for i in graph.outputs]
+
+
+def replayed(graph: Graph, inputs: Sequence[Tensor], device: Device) -> dict[int, Tensor]:
+    """Run a graph like ``replay``; returns all its values by number."""
     values: dict[int, Tensor] = dict(enumerate(inputs))
     for n in graph.nodes:
         if n.op is CONSTANT:
@@ -219,4 +230,4 @@ def replay(graph: Graph, inputs: Sequence[Tensor], device: Device) -> list[Tenso
         made = n.op(*(values[i] for i in n.inputs), **n.params)
         for k, t in enumerate(made if isinstance(made, tuple) else (made,)):
             values[n.first + k] = t
-    return [values[i] for i in graph.outputs]
+    return values

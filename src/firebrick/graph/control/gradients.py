@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from firebrick.core.bind import bind
 from firebrick.core.device import Device
 from firebrick.core.op import Vjp
 from firebrick.core.tensor import Tensor
-from firebrick.graph.control.body import Body, replay
+from firebrick.graph.control.body import Body, replayed
+from firebrick.graph.control.sums import Later, later
 from firebrick.graph.trace import running
 from firebrick.ir import INTERNAL, Graph
 from firebrick.ops import OPS
@@ -63,28 +64,36 @@ def _add(x: Tensor, y: Tensor) -> Tensor:
     return total
 
 
-def pulled(graph: Graph, wanted: tuple[int, ...], given: tuple[int, ...], device: Device) -> tuple[Graph, tuple[int, ...]]:
-    """The graph from ``graph``'s inputs and the cotangents of its outputs ``given`` to the cotangents of its inputs.
+def pulled(
+    graph: Graph, wanted: tuple[int, ...], given: tuple[int, ...], device: Device, known: tuple[int, ...] = ()
+) -> tuple[Graph, tuple[int, ...]]:
+    """The graph from ``graph``'s inputs, the cotangents of its outputs ``given``, and the values ``known``, to the cotangents
+    of its inputs.
 
     Args:
         graph: What is differentiated.
         wanted: Inputs whose cotangents are asked for, inexact ones.
         given: Outputs that have a cotangent, inexact ones; where two are one value, cotangents are added in this order.
         device: Where the graph runs.
+        known: Values that are not computed again.
 
     Returns:
         The graph, and those of ``wanted`` that the outputs depend on: its results are theirs.
     """
-    key = ("pulled", id(graph), wanted, given, device.name)
-    return _remembered(key, graph, lambda: _pull(graph, wanted, given, device))  # type: ignore[no-any-return]
+    key = ("pulled", id(graph), wanted, given, device.name, known)
+    return _remembered(key, graph, lambda: _pull(graph, wanted, given, device, known))  # type: ignore[no-any-return]
 
 
-def _pull(graph: Graph, wanted: tuple[int, ...], given: tuple[int, ...], device: Device) -> tuple[Graph, tuple[int, ...]]:
+def _pull(
+    graph: Graph, wanted: tuple[int, ...], given: tuple[int, ...], device: Device, known: tuple[int, ...]
+) -> tuple[Graph, tuple[int, ...]]:
     avals = graph.avals
     with _alone("a gradient", device) as trace:
         inputs = _inputs(trace, graph.inputs, "carry", device)
         cotangents = _inputs(trace, [avals[graph.outputs[i]] for i in given], "x", device)
-        outputs = replay(graph, inputs, device)
+        held = _inputs(trace, [avals[v] for v in known], "key", device)
+        values = replayed(graph, inputs, device)
+        outputs = [values[v] for v in graph.outputs]
         seeds: dict[tuple[int, int], Tensor] = {}
         found: dict[int, Any] = {}
         leaves = {i: inputs[i].node for i in wanted}
@@ -97,6 +106,7 @@ def _pull(graph: Graph, wanted: tuple[int, ...], given: tuple[int, ...], device:
                 found.update((n.id, n) for n in reachable(t.node, stop))
         grads = run(sorted(found.values(), key=lambda n: -n.id), seeds, True, stop)
         reached = tuple(i for i in wanted if leaves[i] in grads)
+        trace.stand_in({trace.number(values[v]): trace.number(t) for v, t in zip(known, held, strict=True)})
         trace.finish([grads[leaves[i]] for i in reached])
     return trace.made(), reached
 
@@ -152,9 +162,32 @@ def _branches(
 # a step of a loop, and the way back over it
 
 
+@dataclass(frozen=True)
+class _Back:
+    """The way back over a step of a loop.
+
+    Attributes:
+        graph: From shared values, sums of their cotangents, cotangents of the carry, the carry before the step, elements,
+            cotangents of results and known values to the next sums, cotangents of the carry before, cotangents of elements,
+            and factors.
+        summed: The shared values that have a sum, by number among the body's inputs.
+        elements: The elements that have a cotangent, likewise.
+        later: The shared values whose cotangents are summed at the end, likewise, and how. Factors are numbers from 0 on: of
+            the graph's inputs behind the carry's cotangents, then of cotangents of elements, then of the factors that it gives.
+        factors: How many these are.
+    """
+
+    graph: Graph
+    summed: list[int]
+    elements: list[int]
+    later: list[tuple[int, Later]]
+    factors: int
+
+
 def _step_back(
-    body: Graph, consts: int, carries: int, wanted: tuple[int, ...], results: tuple[int, ...], device: Device
-) -> tuple[Graph, list[int], list[int]]:
+    body: Graph, consts: int, carries: int, wanted: tuple[int, ...], results: tuple[int, ...], device: Device,
+    known: tuple[int, ...] = (), ends: bool = False,
+) -> _Back:  # fmt: skip
     """The way back over a step of a loop.
 
     Args:
@@ -164,38 +197,50 @@ def _step_back(
         wanted: Shared values and elements whose cotangents are asked for.
         results: Results that have a cotangent, by number among the body's outputs.
         device: Where the graph runs.
-
-    Returns:
-        The graph from shared values, sums of their cotangents, cotangents of the carry, the carry before the step, elements
-        and cotangents of results to the next sums, cotangents of the carry before, and cotangents of elements; the shared
-        values that have a sum, and the elements that have a cotangent, by number among the body's inputs.
+        known: Values of the body that are kept from its run.
+        ends: Whether sums may be taken at the end, of what all steps give.
     """
-    key = ("step", id(body), consts, carries, wanted, results, device.name)
+    key = ("step", id(body), consts, carries, wanted, results, device.name, known, ends)
     return _remembered(  # type: ignore[no-any-return]
-        key, body, lambda: _make_step(body, consts, carries, wanted, results, device)
+        key, body, lambda: _make_step(body, consts, carries, wanted, results, device, known, ends)
     )
 
 
 def _make_step(
-    body: Graph, consts: int, carries: int, wanted: tuple[int, ...], results: tuple[int, ...], device: Device
-) -> tuple[Graph, list[int], list[int]]:
+    body: Graph, consts: int, carries: int, wanted: tuple[int, ...], results: tuple[int, ...], device: Device,
+    known: tuple[int, ...], ends: bool,
+) -> _Back:  # fmt: skip
     flowing = [consts + k for k in _inexact(body.inputs[consts : consts + carries])]
     asked = tuple(sorted({*wanted, *flowing}))
-    back, reached = pulled(body, asked, (*results, *(i - consts for i in flowing)), device)
-    summed = [i for i in reached if i < consts]
+    back, reached = pulled(body, asked, (*results, *(i - consts for i in flowing)), device, known)
+    outputs = dict(zip(reached, back.outputs, strict=True))
+    # the pulled graph's inputs: shared values, the rest of the body's, cotangents of results and of the carry, known values
+    rest, given = range(consts, len(body.inputs)), range(len(body.inputs), len(body.inputs) + len(results))
+    kept = range(len(back.inputs) - len(known), len(back.inputs))
+    seen = {v: k for k, v in enumerate((*rest, *given, *kept))}  # values that there are of all steps
+    found = {i: later(back, outputs[i]) for i in reached if ends and i < consts}
+    at_end = [(i, how) for i, how in found.items() if how is not None and all(v >= consts for v in how.factors)]
     elements = [i for i in reached if i >= consts + carries]
+    behind = len(seen)
+    seen.update({outputs[i]: behind + k for k, i in enumerate(elements) if outputs[i] not in seen})
+    behind += len(elements)
+    factors = list(dict.fromkeys(v for _, how in at_end for v in how.factors if v not in seen))
+    seen.update({v: behind + k for k, v in enumerate(factors)})
+    made_later = [(i, replace(how, factors=tuple(seen[v] for v in how.factors))) for i, how in at_end]
+    summed = [i for i in reached if i < consts and i not in dict(at_end)]
     avals = body.avals
     with _alone("the way back over a step", device) as trace:
         shared = _inputs(trace, body.inputs[:consts], "outer", device)
         sums = _inputs(trace, [body.inputs[i] for i in summed], "carry", device)
         ahead = _inputs(trace, [body.inputs[i] for i in flowing], "carry", device)
-        rest = _inputs(trace, body.inputs[consts:], "x", device)
-        given = _inputs(trace, [avals[body.outputs[i]] for i in results], "x", device)
-        found = dict(zip(reached, replay(back, [*shared, *rest, *given, *ahead], device), strict=True))
-        total = [_add(s, found[i]) for i, s in zip(summed, sums, strict=True)]
-        before = [found[i] if i in found else filled(0.0, t) for i, t in zip(flowing, ahead, strict=True)]
-        trace.finish([*total, *before, *(found[i] for i in elements)])
-    return trace.made(), summed, elements
+        others = _inputs(trace, body.inputs[consts:], "x", device)
+        cotangents = _inputs(trace, [avals[body.outputs[i]] for i in results], "x", device)
+        held = _inputs(trace, [avals[v] for v in known], "x", device)
+        values = replayed(back, [*shared, *others, *cotangents, *ahead, *held], device)
+        total = [_add(s, values[outputs[i]]) for i, s in zip(summed, sums, strict=True)]
+        before = [values[outputs[i]] if i in outputs else filled(0.0, t) for i, t in zip(flowing, ahead, strict=True)]
+        trace.finish([*total, *before, *(values[outputs[i]] for i in elements), *(values[v] for v in factors)])
+    return _Back(trace.made(), summed, elements, made_later, len(factors))
 
 
 # while_loop
@@ -210,7 +255,8 @@ def of_while(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
     # the graph's first output is pred: without it, it is a step like that of a scan
     step = _remembered(key, body, lambda: Graph(body.inputs, body.nodes, body.outputs[1:], body.names))
     wanted = tuple(i for i in _inexact(body.inputs[:consts]) if r.needs[i])
-    back, summed, _ = _step_back(step, consts, carries, wanted, (), device)
+    made_back = _step_back(step, consts, carries, wanted, (), device)
+    back, summed = made_back.graph, made_back.summed
     flowing = _inexact(body.inputs[consts:])
     zeros = [filled(0.0, r.inputs[i].detach()) for i in summed]
     ordered = _remembered(
@@ -250,10 +296,10 @@ def bind_scan(
     consts, carries = len(shared), len(init)
     recorded = grad_enabled() and any(t.node is not None for t in operands)
     results = len(body.outputs)
-    kept = recorded and carries > 0
+    extra = _worth_keeping(body, consts, carries) if recorded and carries > 0 else ()
     params = {
-        "body": _keeping(body, consts, carries) if kept else body, "consts": consts, "carries": carries, "length": length,
-        "reverse": reverse, "kept": kept,
+        "body": _keeping(body, extra) if extra else body, "consts": consts, "carries": carries, "length": length,
+        "reverse": reverse, "kept": len(extra),
     }  # fmt: skip
     made: tuple[Tensor, ...] = bind(INTERNAL["scan"], operands, params)
     return made[:results]
@@ -262,35 +308,48 @@ def bind_scan(
 def of_scan(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
     gs = _listed(cotangents)
     p = r.params
-    body, consts, carries, length = p["body"], p["consts"], p["carries"], p["length"]
+    body, consts, carries, length, kept = p["body"], p["consts"], p["carries"], p["length"], p["kept"]
     device = r.inputs[0].device
     shared, xs = r.inputs[:consts], r.inputs[consts + carries :]
-    starts = r.outputs[len(r.outputs) - carries :] if carries else ()
-    if carries and not p["kept"]:
-        made = bind(INTERNAL["scan"], r.inputs, {**p, "body": _keeping(body, consts, carries), "kept": True})
-        starts = made[len(made) - carries :]
+    all_steps = r.outputs[len(r.outputs) - kept :] if kept else ()
+    extra = tuple(body.outputs[len(body.outputs) - kept :]) if kept else ()
+    if carries and not kept:
+        extra = _worth_keeping(body, consts, carries)
+        made = bind(INTERNAL["scan"], r.inputs, {**p, "body": _keeping(body, extra), "kept": len(extra)})
+        all_steps = made[len(made) - len(extra) :]
+    starts, products = all_steps[:carries], all_steps[carries:]
     flowing = _inexact(body.inputs[consts : consts + carries])
     ends = consts + carries
     wanted = tuple(i for i in _inexact(body.inputs) if r.needs[i] and not consts <= i < ends)
     results = tuple(i for i in range(carries, len(gs)) if gs[i] is not None and r.given[i])
-    back, summed, elements = _step_back(body, consts, carries, wanted, results, device)
-    if not (summed or flowing or elements):
+    back = _step_back(body, consts, carries, wanted, results, device, extra[carries:], True)
+    if not (back.summed or back.later or flowing or back.elements):
         return [None] * len(r.inputs)
-    zeros = [filled(0.0, r.inputs[i].detach()) for i in summed]
+    zeros = [filled(0.0, r.inputs[i].detach()) for i in back.summed]
+    sequences = (*starts, *xs, *(gs[i] for i in results), *products)
     with again():
         found = bind_scan(
-            back, shared, (*zeros, *(gs[k] for k in flowing)), (*starts, *xs, *(gs[i] for i in results)), length,
-            not p["reverse"],
+            back.graph, shared, (*zeros, *(gs[k] for k in flowing)), sequences, length, not p["reverse"]
         )  # fmt: skip
+        last = len(found) - back.factors
+        steps = (*sequences, *found[last - len(back.elements) :])
+        totals = [how.total(*(steps[k] for k in how.factors)) for _, how in back.later]
     out: list[Tensor | None] = [None] * len(r.inputs)
-    for i, g in zip((*summed, *(consts + k for k in flowing), *elements), found, strict=True):
+    for i, g in zip((*back.summed, *(consts + k for k in flowing), *back.elements), found[:last], strict=True):
+        out[i] = g
+    for (i, _), g in zip(back.later, totals, strict=True):
         out[i] = g
     return out
 
 
-def _keeping(body: Graph, consts: int, carries: int) -> Graph:
-    outputs = (*body.outputs, *range(consts, consts + carries))
+def _worth_keeping(body: Graph, consts: int, carries: int) -> tuple[int, ...]:
+    """What a scan keeps of each step for its gradient: the carry before it, and products, which cost much to compute again."""
+    products = (v for n in body.nodes if n.op.fusion == "contract" for v in n.results)
+    return (*range(consts, consts + carries), *products)
+
+
+def _keeping(body: Graph, extra: tuple[int, ...]) -> Graph:
     made: Graph = _remembered(
-        ("kept", id(body), consts, carries), body, lambda: Graph(body.inputs, body.nodes, outputs, body.names)
+        ("kept", id(body), extra), body, lambda: Graph(body.inputs, body.nodes, (*body.outputs, *extra), body.names)
     )
     return made

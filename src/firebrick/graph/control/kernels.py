@@ -101,7 +101,7 @@ def while_gradient(backend: Backend, device: Device | None, *, body: Graph, back
 
 
 def scan(
-    backend: Backend, device: Device | None, *, body: Graph, consts: int, carries: int, length: int, reverse: bool, kept: bool
+    backend: Backend, device: Device | None, *, body: Graph, consts: int, carries: int, length: int, reverse: bool, kept: int
 ) -> Kernel:  # fmt: skip
     avals = body.avals
     start = body.inputs[consts : consts + carries]

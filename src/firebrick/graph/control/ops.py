@@ -146,7 +146,7 @@ def while_gradient(*operands: Any, body: Graph, back: Graph, consts: int) -> tup
 
 
 def _infer_scan(
-    *operands: Any, body: Graph, consts: int, carries: int, length: int, reverse: bool, kept: bool
+    *operands: Any, body: Graph, consts: int, carries: int, length: int, reverse: bool, kept: int
 ) -> tuple[Aval, ...]:
     elements = []
     for i, x in enumerate(operands[consts + carries :]):
@@ -163,11 +163,11 @@ def _infer_scan(
 
 @_control(_SOME, _infer_scan, gradients.of_scan, ("inputs", "outputs"), kernels.scan)
 def scan_(
-    *operands: Any, body: Graph, consts: int, carries: int, length: int, reverse: bool, kept: bool
+    *operands: Any, body: Graph, consts: int, carries: int, length: int, reverse: bool, kept: int
 ) -> tuple[Any, ...]:  # fmt: skip
     """A graph run over the elements of sequences: the last carry, and the elements' results as sequences.
 
-    With ``kept``, the last ones of these are the carries before each step, which the gradient starts from.
+    The last ``kept`` of these are the carries before each step, and other values of it, which the gradient starts from.
     """
     shared, carry, xs = operands[:consts], operands[consts : consts + carries], operands[consts + carries :]
     ys = [np.empty((length, *a.shape), a.dtype.np) for a in _outputs(body)[carries:]]

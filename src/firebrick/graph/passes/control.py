@@ -72,7 +72,7 @@ def _scan(node: Node, wanted: Sequence[bool]) -> Found | None:
         return None
     params = {
         **p, "body": _reduced(body, stay, results), "consts": sum(i < consts for i in stay),
-        "carries": sum(consts <= i < consts + carries for i in stay), "kept": False,
+        "carries": sum(consts <= i < consts + carries for i in stay), "kept": 0,
     }  # fmt: skip
     if params["carries"] != len(carry):  # the one operand is a part of the carry that nothing needs
         return None

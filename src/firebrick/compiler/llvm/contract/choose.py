@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from firebrick.compiler.llvm.contract.dot import COLUMNS, suits_dot
+from firebrick.compiler.llvm.contract.dot import COLUMNS, LONGEST, suits_dot
 from firebrick.compiler.llvm.contract.emit import bytes_of, compute_type
 from firebrick.compiler.llvm.contract.problem import Operand, Problem, Result, period
 from firebrick.compiler.llvm.target import Target
 
 DIRECT, UNIT, PHASE = "direct", "unit", "phase"
+SMALL = 2 << 20  # bytes of an operand that second and third level caches hold, so that it is best read where it lies
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,12 @@ class Variant:
     dots: bool = False
 
 
-def choose(p: Problem, target: Target, finished: bool = False) -> Variant:
+def choose(p: Problem, target: Target) -> Variant:
     """A good way to compute a contraction.
 
     Args:
         p: The problem, simplified.
         target: What it is computed on.
-        finished: Whether an epilogue computes what is stored: then sums of several blocks of k are made in scratch.
     """
     type_ = compute_type(p.c.dtype)
     size = bytes_of(type_)
@@ -65,15 +65,15 @@ def choose(p: Problem, target: Target, finished: bool = False) -> Variant:
         return Variant(p.m, COLUMNS, p.k, p.m, nc, DIRECT, DIRECT, True, dots=True)
     mr, vectors = _tile(p, target, vl)
     nr = vectors * vl
-    b = DIRECT if reads_directly(p.b, type_) and p.b.lanes[0].stride == 1 and _few_uses(p.m, p.k, p.n, p.b, size) else UNIT
-    once = b == DIRECT and p.m <= mr  # nothing is read twice, so no cache has to hold it
+    b = DIRECT if reads_directly(p.b, type_) and p.b.lanes[0].stride == 1 and _few_uses(p.m, p.k, p.n, nr, size) else UNIT
+    once = b == DIRECT and p.m <= mr and p.k <= LONGEST  # nothing is read twice, so no cache has to hold it
     kc = max(1, p.k) if once else _k_block(p.k, nr, vl, size, _whole(p.b, vl))
     staged = not stores_directly(p, nr) or (kc < p.k and p.c.dtype not in ("float32", "float64"))
     batch = prod(p.batch)
-    a = DIRECT if reads_directly(p.a, type_) and _calm(p.a, p.k, size) else UNIT
-    mc, nc = _unit(p, mr, nr, kc, size, batch)
-    if finished and kc < p.k:
-        mc = min(mc, max(1, (256 << 10) // (nc * size * mr)) * mr)
+    a = DIRECT if reads_directly(p.a, type_) and _calm(p.m, p.k, p.a, p.n <= nr, size) else UNIT
+    mc, nc = _unit(p, mr, nr, kc, size, batch, a == b == DIRECT)
+    if b == DIRECT and p.m <= mr and kc < p.k:  # B is read once: the longer its stretches, the better
+        nc = max(nc, -(-p.n // (8 * nr)) * nr)
     if a == UNIT and (p.n > nc or (kc % vl and kc < p.k)):
         a = PHASE
     return Variant(mr, nr, kc, mc, nc, a, b, staged, _splits(p, mc, nc, kc, batch, vl))
@@ -142,25 +142,26 @@ def _whole(b: Operand, vl: int) -> int:
     return period(b)
 
 
-def _few_uses(m: int, k: int, n: int, b: Operand, size: int) -> bool:
+def _few_uses(m: int, k: int, n: int, nr: int, size: int) -> bool:
     """Whether B is read so rarely, or is so small, that a packed copy costs more than it saves."""
-    if m <= 32:
-        return True
-    return k * n * size <= 256 << 10 and not _collides(b.k[0].stride * size)
+    return m <= 32 or n <= nr or k * n * size <= SMALL
 
 
-def _calm(a: Operand, k: int, size: int) -> bool:
-    """Whether rows of A lie so that reading several at once does not throw each other out of the first-level cache."""
-    return a.k[0].stride == 1 and not _collides(a.lanes[0].stride * size)
+def _calm(m: int, k: int, a: Operand, once: bool, size: int) -> bool:
+    """Whether rows of A lie so that reading several at once does not throw each other out of the caches."""
+    if a.k[0].stride == 1:
+        return not _collides(a.lanes[0].stride * size) or (m * k * size <= SMALL and a.lanes[0].stride * size % 4096 != 0)
+    return a.lanes[0].stride == 1 and (once or m * k * size <= SMALL)
 
 
 def _collides(stride: int) -> bool:
     return abs(stride) % 2048 == 0 and stride != 0
 
 
-def _unit(p: Problem, mr: int, nr: int, kc: int, size: int, batch: int) -> tuple[int, int]:
+def _unit(p: Problem, mr: int, nr: int, kc: int, size: int, batch: int, direct: bool) -> tuple[int, int]:
     """Rows and columns of a work unit: a block of A in half of a second-level cache, and enough units to share out."""
-    if p.k > 4 * p.n and p.m * p.n <= 96 << 10:  # a small result of long sums: parts of k are shared out, see _splits
+    few = (8 if direct else 96) << 10
+    if p.k > 4 * p.n and p.m * p.n <= few:  # a small result of long sums: parts of k are shared out, see _splits
         return -(-p.m // mr) * mr, -(-p.n // nr) * nr
     rows, columns = -(-p.m // mr), -(-p.n // nr)
     mc = min(rows, max(1, (448 << 10) // (kc * size * mr)))
@@ -169,7 +170,7 @@ def _unit(p: Problem, mr: int, nr: int, kc: int, size: int, batch: int) -> tuple
     if -(-rows // mc) * -(-columns // nc) < wanted:  # narrower ones first, which take nothing but reading A again
         nc = max(1, 64 // nr, min(nc, int(columns * -(-rows // mc) / wanted)))
     if -(-rows // mc) * -(-columns // nc) < wanted:  # then lower ones, each of which packs B again
-        mc = min(mc, max(-(-128 // mr), int(rows * -(-columns // nc) / wanted)))
+        mc = min(mc, max(2 if direct else -(-128 // mr), int(rows * -(-columns // nc) / wanted)))
     return -(-rows // -(-rows // mc)) * mr, -(-columns // -(-columns // nc)) * nr
 
 

@@ -1,7 +1,8 @@
 """The three convolutions of the op table as kernels: for each, the way that suits its geometry.
 
-Most are products of matrices over patches, those of 3 × 3 taps over their transforms (see ``winograd``); depthwise ones, and
-input gradients of images much larger than the result, have kernels of their own (see ``window``).
+Most are products of matrices over patches; depthwise ones, and input gradients of images much larger than the result, have
+kernels of their own (see ``window``). With the setting ``winograd``, those of 3 × 3 taps are products over transforms: see there
+why they are not by default.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from firebrick.compiler.llvm.contract.epilogue import Epilogue
 from firebrick.compiler.llvm.contract.kernel import Contraction, contraction
 from firebrick.compiler.llvm.contract.problem import Convolution, conv, conv_input, conv_weight
+from firebrick.compiler.llvm.contract.taps import summed_by_taps, tap_sums
 from firebrick.compiler.llvm.contract.window import depthwise, folding, suits_depthwise, suits_folding
 from firebrick.compiler.llvm.contract.winograd import tiling, winograd
 from firebrick.compiler.llvm.target import Target
+from firebrick.core.config import config
 
 
 def forward(g: Convolution, target: Target, name: str, epilogue: Epilogue | None = None) -> Contraction:
@@ -25,7 +28,7 @@ def forward(g: Convolution, target: Target, name: str, epilogue: Epilogue | None
     """
     if epilogue is None and suits_depthwise(g):
         return depthwise(g, target, name)
-    t = tiling(g, target, adjoint=False)
+    t = tiling(g, target, adjoint=False) if config.winograd else None
     if t is not None:
         return winograd(g, t, target, name, epilogue)
     return contraction(conv(g), target, name, epilogue)
@@ -43,7 +46,7 @@ def input_gradient(g: Convolution, target: Target, name: str) -> list[Contractio
         return [depthwise(g, target, name, adjoint=True)]
     if suits_folding(g, target):
         return [folding(g, target, name)]
-    t = tiling(g, target, adjoint=True)
+    t = tiling(g, target, adjoint=True) if config.winograd else None
     if t is not None:
         return [winograd(g, t, target, name)]
     return [contraction(p, target, f"{name}.{i}") for i, p in enumerate(conv_input(g))]
@@ -57,4 +60,7 @@ def weight_gradient(g: Convolution, target: Target, name: str) -> Contraction:
         target: What it is computed on.
         name: Of the functions.
     """
+    t = tap_sums(g, target)
+    if t is not None:
+        return summed_by_taps(g, t, target, name)
     return contraction(conv_weight(g), target, name)

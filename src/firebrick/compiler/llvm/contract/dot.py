@@ -14,6 +14,8 @@ from firebrick.compiler.llvm.contract.problem import Problem
 
 COLUMNS = 8
 MOST_ROWS = 4
+LONGEST = 512
+"""Additions one after another; the rounding errors of more would add up, so a longer sum is one of blocks."""
 
 
 def suits_dot(p: Problem) -> bool:
@@ -57,10 +59,23 @@ def dots(e: Emitter, p: Problem, a: str, b: str, batch: Sequence[Value], column:
                 out[i * COLUMNS + j] = e.fma(x, w, acc[i * COLUMNS + j], vl, type_)
         return out
 
-    zero = [(v, "zeroinitializer")] * (p.m * COLUMNS)
-    with e.loop(0, p.k - tail, vl, zero) as loop:
-        loop.next = step(loop.values, loop.index, None)
-    acc = step(loop.values, p.k - tail, e.lanes_below(tail, vl)) if tail else loop.values
+    zero, block = [(v, "zeroinitializer")] * (p.m * COLUMNS), vl * LONGEST
+
+    def sums(start: Value, stop: Value) -> list[str]:
+        with e.loop(start, stop, vl, zero) as loop:
+            loop.next = step(loop.values, loop.index, None)
+        return list(loop.values)
+
+    whole = p.k - tail
+    if whole <= block:
+        acc = sums(0, whole)
+    else:
+        with e.loop(0, whole, block, zero) as blocks:
+            parts = sums(blocks.index, e.min(e.add(blocks.index, block), whole))
+            blocks.next = [e.let(f"fadd {v} {x}, {y}") for x, y in zip(blocks.values, parts, strict=True)]
+        acc = list(blocks.values)
+    if tail:
+        acc = step(acc, whole, e.lanes_below(tail, vl))
     return [_sums(e, acc[i * COLUMNS : (i + 1) * COLUMNS], vl, type_) for i in range(p.m)]
 
 

@@ -12,7 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from firebrick.compiler.llvm.emit import Code
+from firebrick.compiler.llvm.emit import Emitter as Expressions
 from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.scalar.expr import Expr
+from firebrick.compiler.scalar.expr import load as word
+from firebrick.compiler.scalar.storage import decode, encode
 
 Value = int | str
 
@@ -93,29 +97,33 @@ class Emitter(Code):
     def loop(self, begin: Value, end: Value, step: Value = 1, carried: Sequence[tuple[str, str]] = ()) -> Iterator[Loop]:
         """Instructions for each index from ``begin`` below ``end``; ``carried`` holds (type, first value).
 
-        After the block, ``values`` are those that the last round passed on.
+        After the block, ``values`` are those that the last round passed on. The test is at the end of a round, as code is
+        generated without passes that would move it there: where it stands first, registers of a tile are spilled.
         """
-        head, body, out = self.name("head"), self.name("body"), self.name("out")
+        body, out = self.name("body"), self.name("out")
         before = self.block
-        self.do(f"br label {head}")
-        self.start(head)
+        runs = isinstance(begin, int) and isinstance(end, int) and begin < end
+        if runs:
+            self.do(f"br label {body}")
+        else:
+            self.do(f"br i1 {self.let(f'icmp slt i64 {begin}, {end}')}, label {body}, label {out}")
+        self.start(body)
         index = self.name("i")
         at = len(self.lines)
         names = [self.name("c") for _ in carried]
         self.lines.extend("" for _ in range(len(carried) + 1))
-        test = self.let(f"icmp slt i64 {index}, {end}")
-        self.do(f"br i1 {test}, label {body}, label {out}")
-        self.start(body)
         made = Loop(index, list(names), step)
         yield made
         after = self.let(f"add nsw i64 {index}, {made.step}")
-        latch = self.block
-        self.do(f"br label {head}")
+        test, latch = self.let(f"icmp slt i64 {after}, {end}"), self.block
+        self.do(f"br i1 {test}, label {body}, label {out}")
         self.lines[at] = f"  {index} = phi i64 [ {begin}, %{before} ], [ {after}, %{latch} ]"
+        self.start(out)
+        made.values = []
         for j, ((type_, first), name) in enumerate(zip(carried, names, strict=True)):
             self.lines[at + 1 + j] = f"  {name} = phi {type_} [ {first}, %{before} ], [ {made.next[j]}, %{latch} ]"
-        self.start(out)
-        made.values = names
+            entry = "" if runs else f"[ {first}, %{before} ], "
+            made.values.append(self.let(f"phi {type_} {entry}[ {made.next[j]}, %{latch} ]"))
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
@@ -209,6 +217,8 @@ class Emitter(Code):
     def load(self, base: str, n: int, dtype: str, mask: str | None = None) -> str:
         """``n`` lanes of adjoining elements, in the type they are computed in; lanes outside a mask are 0 and not read."""
         stored, computed, size = STORAGE[dtype]
+        if dtype == "float16" and not self.converts:
+            return self._inline(decode(word(0, "uint16"), dtype), self.load_bits(base, n, mask), n, "i16", "float")
         v = vector(n, stored)
         if mask is None:
             x = self.let(f"load {v}, ptr {base}, align {size}")
@@ -223,6 +233,25 @@ class Emitter(Code):
             return self.let(f"bitcast {vector(n, 'i32')} {high} to {vector(n, computed)}")
         return x if stored == computed else self.let(f"fpext {v} {x} to {vector(n, computed)}")
 
+    @property
+    def converts(self) -> bool:
+        """Whether the target has instructions for float16."""
+        return self.target.has("f16c") or self.target.has("avx512f") or self.target.arch == "aarch64"
+
+    def load_bits(self, base: str, n: int, mask: str | None) -> str:
+        """``n`` adjoining 16-bit words; those outside a mask are 0 and not read."""
+        if mask is None:
+            return self.let(f"load {vector(n, 'i16')}, ptr {base}, align 2")
+        return self._masked_load(base, n, "i16", mask)
+
+    def _inline(self, e: Expr, x: str, n: int, source: str, to: str) -> str:
+        """An expression of one operand, for lanes of a vector."""
+        if n > 1:
+            return Expressions(self, n, lambda _: x).value(e)
+        one = self.let(f"extractelement <1 x {source}> {x}, i64 0")
+        done = Expressions(self, 1, lambda _: one).value(e)
+        return self.let(f"insertelement <1 x {to}> poison, {to} {done}, i64 0")
+
     def _masked_load(self, base: str, n: int, type_: str, mask: str) -> str:
         v, short = vector(n, type_), {"float": "f32", "double": "f64", "i16": "i16"}[type_]
         return self.intrinsic(
@@ -234,6 +263,7 @@ class Emitter(Code):
         """Write ``n`` computed lanes to adjoining elements; lanes outside a mask leave memory as it is."""
         stored, _, size = STORAGE[dtype]
         x = self.narrowed(x, n, dtype)
+        stored = "i16" if dtype == "float16" and not self.converts else stored
         v = vector(n, stored)
         if mask is None:
             self.do(f"store {v} {x}, ptr {base}, align {size}")
@@ -264,6 +294,8 @@ class Emitter(Code):
         stored, computed, _ = STORAGE[dtype]
         if stored == computed:
             return x
+        if dtype == "float16" and not self.converts:
+            return self._inline(encode(word(0, "float32"), dtype), x, n, "float", "i16")
         if dtype == "float16":
             return self.let(f"fptrunc {vector(n, computed)} {x} to {vector(n, stored)}")
         w = vector(n, "i32")

@@ -80,8 +80,9 @@ def _swapped(x: Result) -> Result:
 
 
 def values(
-    e: Emitter, epilogue: Epilogue, x: str, places: Sequence[tuple[str, Value, int]], n: int, mask: str | None
-) -> list[tuple[Strip, str]]:
+    e: Emitter, epilogue: Epilogue, x: str, places: Sequence[tuple[str, Value, int]], n: int, mask: str | None,
+    known: dict[tuple[int, Value, str | None], str] | None = None,
+) -> list[tuple[Strip, str]]:  # fmt: skip
     """The results for ``n`` lanes of a row, and where each goes; ``write`` stores them.
 
     Args:
@@ -91,18 +92,23 @@ def values(
         places: For each view its pointer, an offset in elements from there, and the elements between lanes.
         n: Lanes.
         mask: Those that exist, the first of them for certain; None for all.
+        known: What was read of the operands, by number, offset and mask, in code that is always run before.
     """
-    strips = []
+    strips, known = [], {} if known is None else known
     for (pointer, offset, step), view in zip(places, epilogue.views, strict=True):
         strips.append(Strip(view.dtype, e.at(pointer, offset, stored_type(view.dtype, e)), step))
     operands = strips[: len(epilogue.operands)]
-    for strip in operands:
-        if strip.stride == 0:
-            read_uniform(e, strip, n)
 
     def leaf(node: Expr) -> str:
         k = int(node.value or 0)
-        return read(e, operands[k - 1], "0", n, mask or "") if k else x
+        if k == 0:
+            return x
+        strip, key = operands[k - 1], (k, places[k - 1][1], mask)
+        if key not in known:
+            if strip.stride == 0:
+                read_uniform(e, strip, n)
+            known[key] = read(e, strip, "0", n, mask or "")
+        return known[key]
 
     made = Expressions(e, n, leaf, mask=mask or "").all(r for r, _ in epilogue.results)
     return list(zip(strips[len(operands) :], made, strict=True))

@@ -89,9 +89,9 @@ def contraction(
     epilogue, sides = (epilogue or stored(p.c)).simplified(), (0, 1)
     if variant is None and (_upright(p, epilogue.results[0][1]) or (not suits_dot(p) and suits_dot(swapped(p)))):
         p, epilogue, sides = swapped(p), epilogue.swapped(), (1, 0)
-    if epilogue.plain:
-        p = replace(p, c=epilogue.results[0][1])
-    return _Writer(p, target, name, epilogue, variant or choose(p, target, not epilogue.plain), sides).made()
+    same = [r for _, r in epilogue.results if epilogue.plain or r.dtype == plain(compute_type(p.c.dtype))]
+    p = replace(p, c=same[0]) if same else p
+    return _Writer(p, target, name, epilogue, variant or choose(p, target), sides).made()
 
 
 def _upright(p: Problem, c: Result) -> bool:
@@ -119,8 +119,9 @@ def _aligned(n: int) -> int:
     return -(-n // 64) * 64
 
 
-# Where tiles of C go: to C, through an epilogue in registers, to memory of one tile or of a unit's block, to parts of a split k.
-_C, _REGISTERS, _TILE, _BLOCK, _PART = "c", "registers", "tile", "block", "part"
+# Where tiles of C go: to C; to C, until k is done and the epilogue reads them there; through the epilogue in registers; to
+# scratch of one tile, or of a unit's block, for the epilogue to read; to the parts of a split k.
+_C, _UNTIL, _REGISTERS, _TILE, _BLOCK, _PART = "c", "until", "registers", "tile", "block", "part"
 
 
 class _Writer:
@@ -160,6 +161,8 @@ class _Writer:
             runs = all(in_runs(x, v.nr) and x.lanes[-1].stride in (0, 1) for x in epilogue.views)
             if once and runs and epilogue.light and not epilogue.plain:
                 return _REGISTERS
+            if not once and stores_directly(p, v.nr) and p.c.dtype == self.plain and p.c in self.results:
+                return _UNTIL
         return _TILE if once and self.fold is None else _BLOCK
 
     def block(self, how: str, x: Operand) -> int:
@@ -183,8 +186,8 @@ class _Writer:
             if self.splits > 1:
                 self.combination(partial)
         return Contraction(
-            tuple(self.kernels), self.functions, frozenset(self.declared), self.workspace, v
-        )
+            tuple(self.kernels), self.functions, frozenset(self.declared), self.workspace, v, self.where != _UNTIL
+        )  # fmt: skip
 
     def kernel(self, e: Emitter, ending: str, grid: int, scratch: int, flops: float = 0.0) -> None:
         e.do("ret void")
@@ -259,9 +262,12 @@ class _Writer:
                             a = self.source(e, "a", sources["a"], space, phases, batch, i.index, k0, a_scratch, step["a"])
                         c, places = self.target_of(e, views, space, partial, stage, batch, part, i.index, j.index, m0, n0)
                         self.call(e, i.index, j.index, [a, b, kc, c, first, *places])
+                        m2, n2 = e.min(e.add(i.index, v.mr), m1), e.min(e.add(j.index, v.nr), n1)
                         if self.where == _TILE:
-                            m2, n2 = e.min(e.add(i.index, v.mr), m1), e.min(e.add(j.index, v.nr), n1)
                             self.write_out(e, views, batch, stage, i.index, m2, j.index, n2)
+                        elif self.where == _UNTIL:
+                            with e.when(e.compare("sge", e.add(k0, v.kc), k_end)):
+                                self.write_out(e, views, batch, c, i.index, m2, j.index, n2)
             if self.fold is not None:
                 self.fold(e, [sources["a"], sources["b"], *views], batch, stage)
             elif self.where == _BLOCK:
@@ -274,8 +280,13 @@ class _Writer:
 
     @property
     def stage_row(self) -> int:
-        """Elements between rows of C in scratch."""
-        return self.v.nr if self.where == _TILE else self.v.nc
+        """Elements between rows of C where the epilogue reads it."""
+        return {_TILE: self.v.nr, _UNTIL: self.p.c.rows[0].stride}.get(self.where, self.v.nc)
+
+    @property
+    def results(self) -> list[Result]:
+        """Where results lie."""
+        return [r for _, r in self.epilogue.results]
 
     def source(
         self, e: Emitter, side: str, pointer: str, space: str, phases: dict[str, int], batch: Sequence[Value], lane: Value,
@@ -313,17 +324,30 @@ class _Writer:
             return stage, []
         if self.where == _BLOCK:
             return e.at(stage, e.add(e.mul(e.sub(row, m0), self.v.nc), e.sub(column, n0)), self.type), []
-        places = zip(views, self.epilogue.views, self.offsets(e, batch, row, column), strict=True)
+        offsets = self.columns(e, column, self.rows(e, batch, row))
+        places = zip(views, self.epilogue.views, offsets, strict=True)
         out = [e.at(pointer, offset, stored_type(x.dtype, e)) for pointer, x, offset in places]
-        return (out[0], []) if self.where == _C else ("null", out)
+        if self.where == _REGISTERS:
+            return "null", out
+        return out[len(self.epilogue.operands) + self.results.index(p.c)], []
 
-    def offsets(self, e: Emitter, batch: Sequence[Value], row: Value, column: Value) -> list[Value]:
-        """Where an element lies in each view of the epilogue."""
+    def rows(self, e: Emitter, batch: Sequence[Value], row: Value) -> list[Value]:
+        """Where a row begins in each view of the epilogue."""
         found = []
         for x in self.epilogue.views:
-            rows, lanes = e.split(row, [a.size for a in x.rows]), e.split(column, [a.size for a in x.lanes])
-            strides = [*x.batch, *(a.stride for a in x.rows), *(a.stride for a in x.lanes)]
-            found.append(e.dot([*batch, *rows, *lanes], strides, x.offset))
+            rows = e.split(row, [a.size for a in x.rows]) if any(a.stride for a in x.rows) else [0] * len(x.rows)
+            found.append(e.dot([*batch, *rows], [*x.batch, *(a.stride for a in x.rows)], x.offset))
+        return found
+
+    def columns(self, e: Emitter, column: Value, rows: Sequence[Value]) -> list[Value]:
+        """Where an element of a row lies in each view of the epilogue."""
+        found: list[Value] = []
+        split: dict[tuple[int, ...], list[Value]] = {}
+        for x, row in zip(self.epilogue.views, rows, strict=True):
+            sizes = tuple(a.size for a in x.lanes)
+            if sizes not in split:
+                split[sizes] = e.split(column, sizes)
+            found.append(e.dot(split[sizes], [a.stride for a in x.lanes], row))
         return found
 
     def dot_products(self) -> None:
@@ -333,29 +357,30 @@ class _Writer:
         e.start("%entry")
         sources, views = self.pointers(e)
         n = COLUMNS  # lanes of a row that lie on one axis of each view
-        for x in self.epilogue.views:
-            n = power_of_two(x.lanes[-1].size, n) if len(x.lanes) > 1 else n
+        for view in self.epilogue.views:
+            n = power_of_two(view.lanes[-1].size, n) if len(view.lanes) > 1 else n
         with e.loop("%begin", "%end") as unit:
             *batch, j = e.split(unit.index, [*p.batch, -(-p.n // v.nc)])
             n0 = e.mul(j, v.nc)
             with e.loop(n0, e.min(e.add(n0, v.nc), p.n), COLUMNS) as column:
                 made = dots(e, p, sources["a"], sources["b"], batch, column.index, self.vl, self.type)
                 for row, x in enumerate(made):
+                    rows = self.rows(e, batch, row)
                     for at in range(0, COLUMNS, n):
                         part = x if n == COLUMNS else e.shuffle(x, None, list(range(at, at + n)), COLUMNS, self.type)
                         first = e.add(column.index, at)
                         if n == 1:
                             with e.when(e.compare("slt", first, p.n)):
                                 one = e.let(f"extractelement <1 x {self.type}> {part}, i64 0")
-                                self.finish(e, views, batch, row, first, one, 1, None)
+                                self.finish(e, views, rows, first, one, 1, None)
                             continue
                         # lanes that begin beyond the last column are none at all: those of a multiple of n are
                         mask = e.lanes_below(e.sub(p.n, first), n) if p.n % n else None
                         if mask is None and p.n % COLUMNS == 0:
-                            self.finish(e, views, batch, row, first, part, n, None)
+                            self.finish(e, views, rows, first, part, n, None)
                         else:
                             with e.when(e.compare("slt", first, p.n)):
-                                self.finish(e, views, batch, row, first, part, n, mask)
+                                self.finish(e, views, rows, first, part, n, mask)
         self.kernel(e, "", prod(p.batch) * -(-p.n // v.nc), 0, p.flops)
 
     # ---- micro-kernels
@@ -363,9 +388,7 @@ class _Writer:
         """Call the micro-kernel of the tile at a place: the whole one, or one of those at the edges."""
         p, v = self.p, self.v
         row_tail, column_tail = p.m % v.mr, p.n % v.nr
-        text = ", ".join(
-            f"{t} {x}" for t, x in zip(["ptr", "ptr", "i64", "ptr", "i1"] + ["ptr"] * 99, args, strict=False)
-        )
+        text = ", ".join(f"{t} {x}" for t, x in zip(["ptr", "ptr", "i64", "ptr", "i1"] + ["ptr"] * 99, args, strict=False))
         rows = [(v.mr, "sle" if row_tail else "")] if p.m >= v.mr else []
         rows += [(row_tail, "sgt" if rows else "")] if row_tail else []
         columns = [(v.nr, "sle" if column_tail else "")] if p.n >= v.nr else []
@@ -411,13 +434,13 @@ class _Writer:
     def write_out(
         self, e: Emitter, views: Sequence[str], batch: Sequence[Value], stage: str, m0: Value, m1: Value, n0: Value, n1: Value
     ) -> None:  # fmt: skip
-        """Apply the epilogue to rows and columns of C that lie in scratch, the first of them at its begin."""
+        """Apply the epilogue to rows and columns of C that lie at ``stage``, ``stage_row`` elements between rows."""
         with e.loop(m0, m1) as row:
             start = e.mul(e.sub(row.index, m0), self.stage_row)
 
             def element(column: Value, mask: str | None) -> str:
                 at = e.add(start, e.sub(column, n0))
-                return e.load(e.at(stage, at, self.type), self.vl, self.plain)
+                return e.load(e.at(stage, at, self.type), self.vl, self.plain, mask if self.where == _UNTIL else None)
 
             self.write_row(e, views, batch, row.index, n0, n1, element)
 
@@ -428,21 +451,21 @@ class _Writer:
         """Apply the epilogue to columns [n0, n1) of a row, vector by vector; ``n0`` is a multiple of a vector's lanes."""
         p, n = self.p, self.vl
         inner = min([x.lanes[-1].size for x in self.epilogue.views if len(x.lanes) > 1], default=p.n)
+        rows = self.rows(e, batch, row)
         with e.loop(n0, n1, n) as column:
             left = e.sub(n1, column.index)
             if inner < p.n and inner % n:  # a vector ends where an axis does
                 left = e.min(left, e.sub(inner, e.mod(column.index, inner)))
                 column.step = e.min(left, n)
             mask = tail_mask(e, str(left), n) if p.n % n or inner % n else None
-            self.finish(e, views, batch, row, column.index, element(column.index, mask), n, mask)
+            self.finish(e, views, rows, column.index, element(column.index, mask), n, mask)
 
     def finish(
-        self, e: Emitter, views: Sequence[str], batch: Sequence[Value], row: Value, column: Value, x: str, n: int,
-        mask: str | None,
-    ) -> None:  # fmt: skip
+        self, e: Emitter, views: Sequence[str], rows: Sequence[Value], column: Value, x: str, n: int, mask: str | None
+    ) -> None:
         """Apply the epilogue to lanes of a row, and store them."""
         steps = [r.lanes[-1].stride for r in self.epilogue.views]
-        places = list(zip(views, self.offsets(e, batch, row, column), steps, strict=True))
+        places = list(zip(views, self.columns(e, column, rows), steps, strict=True))
         put(e, values(e, self.epilogue, x, places, n, mask), n, mask)
 
     # ---- the sum of the parts

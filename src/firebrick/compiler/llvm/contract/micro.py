@@ -117,9 +117,10 @@ def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None) -> str:
     else:
         steps = [(x.rows[0].stride, x.lanes[-1].stride) for x in epilogue.views]
         done = []
+        known: dict[tuple[int, Value, str | None], str] = {}
         for (i, j), x in zip(cells, acc, strict=True):
             places = [(f"%x{n}", i * row + j * t.vl * lane, lane) for n, (row, lane) in enumerate(steps)]
-            done.append((values(e, epilogue, x, places, t.vl, c_masks[j]), c_masks[j]))
+            done.append((values(e, epilogue, x, places, t.vl, c_masks[j], known), c_masks[j]))
         for made, mask in done:  # all is read by now: a result may lie where an operand does
             put(e, made, t.vl, mask)
     e.do("ret void")

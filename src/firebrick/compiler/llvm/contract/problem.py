@@ -308,7 +308,7 @@ def conv_weight(g: Convolution) -> Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class _Residue:
+class Residue:
     """One class of places of an image axis, those whose padded coordinate is ``r`` modulo the stride.
 
     Attributes:
@@ -330,7 +330,8 @@ class _Residue:
     back: int
 
 
-def _residues(size: int, kernel: int, stride: int, pad: int, dilation: int) -> list[_Residue]:
+def residues(size: int, kernel: int, stride: int, pad: int, dilation: int) -> list[Residue]:
+    """The classes of places of an axis of an image that there are."""
     out = []
     step = stride // gcd(dilation, stride)
     for r in range(stride):
@@ -340,7 +341,7 @@ def _residues(size: int, kernel: int, stride: int, pad: int, dilation: int) -> l
         tap = next((i for i in range(min(step, kernel)) if (i * dilation - r) % stride == 0), kernel)
         taps = max(0, -(-(kernel - tap) // step))
         if count:
-            out.append(_Residue(first, count, tap, step, taps, t + (r - tap * dilation) // stride, step * dilation // stride))
+            out.append(Residue(first, count, tap, step, taps, t + (r - tap * dilation) // stride, step * dilation // stride))
     return out
 
 
@@ -353,9 +354,9 @@ def conv_input(g: Convolution) -> list[Problem]:
     """
     (xs, ws, ys), y, rank = g.strides, g.result, len(g.stride)
     out, channels = g.weight[0] // g.groups, g.weight[1]
-    classes: list[list[_Residue]] = [[]]
+    classes: list[list[Residue]] = [[]]
     for n, k, s, p, d in zip(g.image[2:], g.weight[2:], g.stride, g.padding, g.dilation, strict=True):
-        classes = [[*c, r] for c in classes for r in _residues(n, k, s, p[0], d)]
+        classes = [[*c, r] for c in classes for r in residues(n, k, s, p[0], d)]
     problems = []
     for each in classes:
         counts, taps = [r.count for r in each], [r.taps for r in each]

@@ -18,7 +18,17 @@ from firebrick.compiler.llvm.contract.choose import DIRECT, PHASE, Variant, choo
 from firebrick.compiler.llvm.contract.emit import Emitter, Value, bytes_of, compute_type, memory, plain, vector
 from firebrick.compiler.llvm.contract.kernel import SIGNATURE, Contraction, Kernel, folded
 from firebrick.compiler.llvm.contract.pack import strided
-from firebrick.compiler.llvm.contract.problem import Axis, Convolution, Operand, Problem, Result, row_major, simplified
+from firebrick.compiler.llvm.contract.problem import (
+    Axis,
+    Convolution,
+    Operand,
+    Problem,
+    Residue,
+    Result,
+    residues,
+    row_major,
+    simplified,
+)
 from firebrick.compiler.llvm.target import Target
 
 
@@ -142,14 +152,19 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
 def suits_folding(g: Convolution, target: Target) -> bool:
     """Whether the image is so much larger than the result that an input gradient is better folded than convolved."""
     size = bytes_of(compute_type(g.dtype))
-    grows = prod(g.image[2:]) >= 1.25 * prod(g.result[2:]) > 0
+    y, dense = g.result[2:], set(g.stride) == {1}
+    grows = prod(g.image[2:]) >= 1.25 * prod(y) > 0
     masks = target.arch == "x86_64" and target.width_bits >= 256
-    small = g.weight[1] * prod(g.weight[2:]) * (prod(g.result[2:]) + 32) * size <= 384 << 10
-    return grows and masks and small and set(g.stride) == {1} and prod(g.weight[2:]) <= 64 and g.weight[0] // g.groups >= 8
+    small = g.weight[1] * prod(g.weight[2:]) * (prod(y) + 32) * size <= (384 if dense else 704) << 10
+    full = dense or (prod(y) * size * 8 >= target.width_bits and g.stride[-1] <= 2)
+    return grows and masks and small and full and prod(g.weight[2:]) <= 64 and g.weight[0] // g.groups >= 8
 
 
 def folding(g: Convolution, target: Target, name: str) -> Contraction:
-    """Kernels of ``conv_input`` for strides of 1: products of all taps in scratch, image by image, then gathered.
+    """Kernels of ``conv_input``: products of all taps in scratch, image by image, then gathered.
+
+    Places of the image whose taps are the same, as many classes as the stride makes, are gathered together; where the last axis
+    has two of them, they are put in order before they are stored.
 
     ``bufs`` holds the weight, the cotangent and the image's gradient, in this order, and the workspace.
 
@@ -174,21 +189,46 @@ def folding(g: Convolution, target: Target, name: str) -> Contraction:
     v = choose(p, target)
     nc = -(-columns // v.nr) * v.nr
     v = replace(v, a=PHASE, mc=-(-rows // v.mr) * v.mr, nc=nc, staged=True, splits=1, dots=False)
-    w = Window(g.image[2:], g.weight[2:], y[2:], row_major(y[2:]), tuple(p[0] for p in g.padding), (1,) * len(g.stride),
-               tuple(-d for d in g.dilation))  # fmt: skip
-    type_ = compute_type(g.dtype)
-    n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (w.places[-1] - 1).bit_length())
+    each = zip(g.image[2:], g.weight[2:], g.stride, g.padding, g.dilation, strict=True)
+    classes = [sorted(residues(size, k, s, p[0], d), key=lambda r: r.first) for size, k, s, p, d in each]
+    type_, step = compute_type(g.dtype), g.stride[-1]
+    wide = max(r.count for r in classes[-1])
+    n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (wide - 1).bit_length())
+    numbers = row_major(g.weight[2:])
+
+    def gather(e: Emitter, found: Sequence[Residue], at: Sequence[Value], stage: str, first: Value) -> str:
+        w = Window(tuple(r.count for r in found), tuple(r.taps for r in found), y[2:], row_major(y[2:]),
+                   tuple(r.at for r in found), (1,) * len(found), tuple(-r.back for r in found))  # fmt: skip
+        met = list(product(*(range(r.tap, r.tap + r.taps * r.step, r.step) for r in found)))
+
+        def source(i: int) -> tuple[str, Value]:
+            return stage, e.add(first, sum(t * m for t, m in zip(met[i], numbers, strict=True)) * nc)
+
+        return gathered(e, w, at, n, plain(type_), source, None)
 
     def fold(e: Emitter, pointers: Sequence[str], batch: Sequence[Value], stage: str) -> None:
         here = e.dot([batch[0], e.mul(batch[1], channels)], xs[:2])
-        with e.loop(0, channels) as channel, e.loop(0, prod(w.places[:-1])) as row:
+        with e.loop(0, channels) as channel:
             first = e.mul(channel.index, taps * nc)
-            place = e.split(row.index, w.places[:-1])
-            with e.loop(0, w.places[-1], n) as column:
-                at = [*place, column.index]
-                x = gathered(e, w, at, n, plain(type_), lambda t: (stage, e.add(first, t * nc)), None)
-                to = e.dot([channel.index, *at], xs[1:], here)
-                mask = e.lanes_below(e.sub(w.places[-1], column.index), n) if w.places[-1] % n else None
-                e.store_strided(x, e.at(pointers[-1], to, memory(g.dtype)), n, xs[-1], g.dtype, mask)
+            for outer in product(*classes[:-1]):
+                with e.loop(0, prod(r.count for r in outer)) as row, e.loop(0, wide, n) as column:
+                    at = [*e.split(row.index, [r.count for r in outer]), column.index]
+                    place = [e.add(r.first, e.mul(i, s)) for r, i, s in zip(outer, at, g.stride, strict=False)]
+                    found = [gather(e, (*outer, r), at, stage, first) for r in classes[-1]]
+                    line = e.dot([channel.index, *place], xs[1:-1], here)
+                    if len(found) == step <= 2:
+                        x = found[0]
+                        if step == 2:
+                            x = e.shuffle(x, found[1], [i // 2 + i % 2 * n for i in range(2 * n)], n, type_)
+                        begin = e.mul(column.index, step)
+                        beyond = e.sub(g.image[-1], begin)
+                        mask = e.lanes_below(beyond, step * n) if g.image[-1] % (step * n) else None
+                        to = e.at(pointers[-1], e.add(line, e.mul(begin, xs[-1])), memory(g.dtype))
+                        e.store_strided(x, to, step * n, xs[-1], g.dtype, mask)
+                        continue
+                    for r, x in zip(classes[-1], found, strict=True):
+                        start = e.add(line, e.mul(e.add(r.first, e.mul(column.index, step)), xs[-1]))
+                        mask = e.lanes_below(e.sub(r.count, column.index), n) if r.count % n else None
+                        e.store_strided(x, e.at(pointers[-1], start, memory(g.dtype)), n, step * xs[-1], g.dtype, mask)
 
     return folded(p, target, name, v, fold)

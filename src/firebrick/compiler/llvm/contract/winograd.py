@@ -3,9 +3,11 @@
 Winograd's F(2×2, 3×3): patches of 4 × 4 places and the weight are transformed (``Bᵀ d B``, ``G g Gᵀ``), products of matrices
 over the channels are formed for each of the 16 places of the transforms, and ``Aᵀ m A`` of them is four places of the result.
 What a place of the result sums up comes from its own window only, so nothing beyond a window reaches it; the error is that of
-a sum of the same length over a window, relative to the largest elements of it. What overflows, or is infinite or NaN, shows as
-a place of the result that is not finite: then the whole result is computed again as a product over patches, so that special
-values come out as in the sum itself.
+a sum of the same length over a window, relative to the largest elements of it. Where elements of a window differ by orders of
+magnitude that is more than the op table allows, which is relative to Σ|x||w| of each place: 178 units of precision were seen
+for normal values times e to the power of three normal ones, the table has 16. So it is a choice, the setting ``winograd``.
+What overflows, or is infinite or NaN, shows as a place of the result that is not finite: then the whole result is computed
+again as a product over patches, so that special values come out as in the sum itself.
 
 Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015; the halves of G are taken in Aᵀ here, which
 loses nothing of a denormal weight.
@@ -94,6 +96,16 @@ class Tiling:
         return n
 
     @property
+    def cycles(self) -> float:
+        """An estimate: of the products, a step of a tile at a time, and of the transforms, some fifty for each vector."""
+        vectors, groups = self.lanes // self.vl, -(-self.patches[1] // self.vl) * self.strips / self.group
+        step = max(self.rows * vectors / 2, (self.rows + vectors) / 2, 4.0) * 1.1 + 0.25
+        tile = self.channels * step + self.depth_blocks * (self.rows * vectors + 20.0)
+        products = PLACES * self.blocks * -(-self.outputs // self.rows) * tile
+        weights = self.channels * self.outputs * (8.0 + self.blocks / 2)  # their transform, and reading it for each block
+        return products + (self.channels + self.outputs) * groups * 50.0 + weights
+
+    @property
     def depth_blocks(self) -> int:
         """Blocks of the sums."""
         return -(-self.channels // self.depth)
@@ -119,13 +131,14 @@ class Tiling:
         return PLACES * self.patch_place
 
 
-def tiling(g: Convolution, target: Target, adjoint: bool) -> Tiling | None:
+def tiling(g: Convolution, target: Target, adjoint: bool, worth: float = 0.8) -> Tiling | None:
     """The blocks for a convolution that is better computed so; None for another. A choice from shapes alone.
 
     Args:
         g: The convolution.
         target: What it is computed on.
         adjoint: Whether the input gradient is wanted.
+        worth: The part of the plain sum's time that it may take at most.
     """
     masks = target.arch == "x86_64" and target.width_bits >= 256
     if g.dtype != "float32" or not masks or g.groups != 1 or g.weight[2:] != (3, 3) or prod(g.result) == 0:
@@ -138,26 +151,25 @@ def tiling(g: Convolution, target: Target, adjoint: bool) -> Tiling | None:
     padding = tuple(2 - p[0] if adjoint else p[0] for p in g.padding)
     high, wide = -(-made[2] // 2), -(-made[3] // 2)
     strips = g.image[0] * high
-    vectors = 4 if vl == 16 else 2
-    across = max(1, min(strips, vectors * vl // wide))
-    lanes = -(-across * wide // vl) * vl
-    if lanes > 4 * vectors * vl:  # a row of patches is too long for a block
-        return None
-    vectors = lanes // vl
-    most = max(1, min(28, target.registers - 2 - vectors) // vectors)
-    rows = -(-outputs // -(-outputs // most))
-    depth = -(-channels // -(-channels * lanes * 4 // (36 << 10)))
-    depth = -(-depth // vl) * vl
-    block = min(-(-outputs // rows), max(1, (192 << 10) // (PLACES * 4 * lanes * rows))) * rows
-    padded = -(-strips // across) * lanes
-    direct = 9.0 * channels * outputs * g.image[0] * made[2] * made[3] / (2 * vl)
-    ours = 16.0 * channels * outputs * padded / (2 * vl) * 1.1 + channels * outputs * 8.0 + (channels + outputs) * padded * 4.0
-    if min(channels, outputs) < 16 or ours > 0.8 * direct:
-        return None
-    return Tiling(
-        vl, adjoint, channels, outputs, (read[2], read[3]), (made[2], made[3]), (padding[0], padding[1]), (high, wide),
-        g.image[0], across, lanes, rows, depth, block, PLACES * channels * lanes * 4 > 640 << 10,
-    )  # fmt: skip
+    best, found = worth * 9.0 * channels * outputs * g.image[0] * made[2] * made[3] / (2 * vl), None
+    for across in range(1, min(strips, max(1, 4 * vl // wide)) + 1):
+        lanes = -(-across * wide // vl) * vl
+        vectors = lanes // vl
+        most = min(28, target.registers - 2 - vectors) // vectors
+        if most * vectors < 8:  # fewer sums at once than the latency of one takes to hide
+            continue
+        rows = -(-outputs // -(-outputs // most))
+        depth = -(-channels // -(-channels * lanes * 4 // (36 << 10)))
+        depth = -(-depth // vl) * vl
+        block = min(-(-outputs // rows), max(1, (192 << 10) // (PLACES * 4 * lanes * rows))) * rows
+        t = Tiling(
+            vl, adjoint, channels, outputs, (read[2], read[3]), (made[2], made[3]), (padding[0], padding[1]), (high, wide),
+            g.image[0], across, lanes, rows, depth, block, PLACES * channels * lanes * 4 > 640 << 10,
+        )  # fmt: skip
+        cycles = t.cycles
+        if cycles < best:
+            best, found = cycles, t
+    return found
 
 
 def winograd(g: Convolution, t: Tiling, target: Target, name: str, epilogue: Epilogue | None = None) -> Contraction:
@@ -194,11 +206,13 @@ class _Writer:
         contiguous = adjoining and t.places == (2 * t.patches[0], 2 * t.patches[1])
         sizes = [2 * t.group * t.places[1], *(x.lanes[-1].size for x in self.epilogue.views if len(x.lanes) > 1)]
         self.run = power_of_two(gcd(*sizes), t.vl) if contiguous else 0  # places that lie on one axis of all results
-        # the workspace: what the second computation needs, the flag that it is needed, the weight's transform, the patches'
-        self.flag = _aligned(self.again.workspace)
-        self.weights = self.flag + 64
-        self.patches = self.weights + _aligned(4 * PLACES * t.weight_place * t.depth_blocks)
-        self.workspace = self.patches + (4 * t.blocks * t.patch_elements if t.apart else 0)
+        # the workspace: the transforms of the weight and the patches, in whose place the second computation has what it needs,
+        # and the flag that it is needed
+        self.weights = 0
+        self.patches = _aligned(4 * PLACES * t.weight_place * t.depth_blocks)
+        transforms = self.patches + (4 * t.blocks * t.patch_elements if t.apart else 0)
+        self.flag = _aligned(max(transforms, self.again.workspace))
+        self.workspace = self.flag + 64
 
     def emitter(self) -> Emitter:
         e = Emitter(self.target, self.declared)
@@ -429,8 +443,8 @@ class _Writer:
                         deep = e.div(k.index, t.depth)
                         a = e.at(weights, e.dot([deep, place.index, row.index], self.weight_strides()), "float")
                         at = e.dot([place.index, e.sub(row.index, some.index)], [t.product_place, t.lanes])
-                        first_k, last_k = e.compare("eq", k.index, 0), e.compare("sge", e.add(k.index, t.depth), t.channels)
-                        self.call(e, row.index, [a, b, kc, e.at(products, at, "float"), first_k, last_k])
+                        first_k = e.compare("eq", k.index, 0)
+                        self.call(e, row.index, [a, b, kc, e.at(products, at, "float"), first_k])
                 some.next = [self.results(e, pointers, block, some.index, end, products, some.values[0])]
             bad = e.let(f"fcmp uno {v} {some.values[0]}, {some.values[0]}")
             with e.when(e.intrinsic("i1", f"llvm.vector.reduce.or.v{n}i1", (vector(n, "i1"), bad))):
@@ -441,7 +455,7 @@ class _Writer:
     def call(self, e: Emitter, row: Value, args: list[Value]) -> None:
         """Call the micro-kernel of the tile at a row: the whole one, or that of the last rows."""
         t = self.t
-        text = ", ".join(f"{k} {x}" for k, x in zip(("ptr", "ptr", "i64", "ptr", "i1", "i1"), args, strict=True))
+        text = ", ".join(f"{k} {x}" for k, x in zip(("ptr", "ptr", "i64", "ptr", "i1"), args, strict=True))
         if not t.outputs % t.rows:
             e.do(f"call void @{self.micro(t.rows)}({text})")
             return
@@ -455,7 +469,7 @@ class _Writer:
             rows, t.lanes, t.vl, "float", Strides(t.depth, 1), Strides(1, t.lanes), True, t.lanes, "float32", False,
             t.depth_blocks,
         )  # fmt: skip
-        text = micro_kernel(Emitter(self.target, self.declared), tile, None, [])
+        text = micro_kernel(Emitter(self.target, self.declared), tile, None)
         name = f"micro.{sha256(text.encode()).hexdigest()[:20]}"
         self.functions[name] = f"define internal void @{name}{text}"
         return name

@@ -1,0 +1,82 @@
+"""What ``explain`` says of a program's native part: its runs and their kernels, what stays outside, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from firebrick.backends.cpu.native import lowered_of
+from firebrick.compiler import Kernel
+from firebrick.compiler.plan import size_text
+from firebrick.compiler.segments import HOST, Kinds, Run, Segments
+from firebrick.ir import Node
+from firebrick.ir.nested import nodes_in
+
+SHOWN = 12
+"""Reasons of one kind, and kernels of a run, that are listed."""
+
+
+def explained(kinds: Kinds, kernels: Sequence[Kernel | None], segments: Segments, reasons: Sequence[str]) -> list[str]:
+    """Lines about a program.
+
+    Args:
+        kinds: Of its nodes.
+        kernels: Of its nodes.
+        segments: Its runs.
+        reasons: Why operations were not compiled.
+    """
+    graph = kinds.graph
+    native = [(graph.nodes[k], found) for k, kernel in enumerate(kernels) if (found := lowered_of(kernel)) is not None]
+    different = len({part.kernel.name for _, found in native for part in found.parts})
+    inside = sum(_computes(n) for n in nodes_in(n for n, _ in native) if n.op.name != "fused")
+    lines = [f"compiled kernels: {different} for {inside} operations"]
+    outside = Counter(graph.nodes[k].op.name for k, kind in enumerate(kinds.of) if kind == HOST)
+    arena = size_text(segments.arena)
+    lines.append(f"native runs: {len(segments.runs)}, with an arena of {arena}; outside of them: {_counted(outside)}")
+    for number, run in enumerate(segments.runs):
+        lines += _run(number, run, kinds, kernels)
+    left = Counter(reasons)
+    if left:
+        lines.append(f"operations without a kernel: {sum(left.values())}")
+        lines += [f"  {reason}" + (f" × {n}" if n > 1 else "") for reason, n in left.most_common(SHOWN)]
+        if len(left) > SHOWN:
+            lines.append(f"  and {sum(n for _, n in left.most_common()[SHOWN:])} more")
+    return lines
+
+
+def _computes(n: Node) -> bool:
+    return n.op.fusion in ("map", "row", "contract", "scatter", "window")
+
+
+def _run(number: int, run: Run, kinds: Kinds, kernels: Sequence[Kernel | None]) -> list[str]:
+    copies = [c for c in run.calls if c.view is not None]
+    moved = sum(c.view[1].nbytes for c in copies if c.view is not None)
+    text = f"run {number}: {len(run.nodes)} nodes, {len(run.arrays)} arrays in, {len(run.results)} out"
+    lines = [text + (f", {len(copies)} copies of views ({size_text(moved)})" if copies else "")]
+    for k in run.nodes[:SHOWN]:
+        n, found = kinds.graph.nodes[k], lowered_of(kernels[k])
+        assert found is not None
+        cost = n.op.cost(tuple(kinds.avals[v] for v in n.inputs), n.avals, n.params)
+        figures = f"{_flops(cost.flops)}, {size_text(cost.bytes)}, about {found.cost_us:.1f} µs on one thread"
+        lines.append(f"  {_described(n)}: {figures}")
+    if len(run.nodes) > SHOWN:
+        lines.append(f"  and {len(run.nodes) - SHOWN} more")
+    return lines
+
+
+def _described(n: Node) -> str:
+    """What a fused node does, on what."""
+    ops = Counter(m.op.name for m in n.params["body"].nodes if m.op.name != "constant")
+    return f"{', '.join(map(str, n.avals))} = {_counted(ops)}"
+
+
+def _counted(names: Counter[str]) -> str:
+    return ", ".join(f"{name} × {count}" if count > 1 else name for name, count in names.items()) or "nothing"
+
+
+def _flops(n: float) -> str:
+    for unit in ("FLOP", "kFLOP", "MFLOP"):
+        if n < 1000:
+            return f"{n:.0f} {unit}" if unit == "FLOP" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.2f} GFLOP"

@@ -1,0 +1,226 @@
+"""``Loop``: a scan whose steps are all native, as one list of launches: step after step of the same kernels on other memory.
+
+A step reads its elements from the sequences and writes its results into them, where they lie. What goes from step to step is
+written to two places by turns, or over itself, where nobody else wants it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from firebrick.backends.cpu.native import Native, kernel_of, kinds_of, launched, lowered_of
+from firebrick.compiler import Kernel, choose, plan_memory
+from firebrick.compiler.arena import rounded
+from firebrick.compiler.fuse import fuse
+from firebrick.compiler.llvm.copies import SIZES, copied
+from firebrick.compiler.llvm.lower import kind_of
+from firebrick.compiler.llvm.lowered import At, behind, within
+from firebrick.compiler.llvm.segment import Launch
+from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.segments import HOST, Kinds, Segments, segment
+from firebrick.compiler.views import RULES, Seen, rows, seen
+from firebrick.core.aval import Aval
+from firebrick.core.device import Device
+from firebrick.ir import Graph, Node
+
+MOST = 1 << 15
+"""Nodes of all steps at most: longer loops are left to the host, which goes through the steps itself."""
+
+
+def loop_kernel(engine: Any, n: Node, device: Device | None) -> Kernel | None:
+    """The kernel of a node that runs graphs, if it is a scan all of whose steps are native and of bounded number."""
+    if n.op.control is None or n.op.name != "scan" or not n.params["length"]:
+        return None
+    body: Graph = n.params["body"]
+    fused = fuse(body, kind_of)
+    if fused is body or any(m.op.control is not None for m in fused.nodes):
+        return None
+    kernels = choose(engine, fused, device)
+    consts, carries = n.params["consts"], n.params["carries"]
+    for donated in (tuple(range(consts, consts + carries)), ()):
+        kinds = kinds_of(fused, kernels)
+        parts = segment(kinds, kernels, plan_memory(fused, kernels, donated, (), kinds.arrange))
+        step = _step(kinds, kernels, parts, consts, carries)
+        if step is not None:
+            if n.params["length"] * sum(len(run.calls) for run in parts.runs) > MOST:
+                return None
+            loop = Loop(step, n.params["length"], n.params["reverse"])
+            return kernel_of(Native(loop, partial(n.op.control, engine, n.params, device)), len(n.inputs))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One step of a scan.
+
+    Attributes:
+        kernels: Of the body's nodes.
+        segments: Its runs.
+        consts: How many inputs are the same in all steps.
+        carries: How many inputs come from the step before; the others are elements of sequences.
+        inputs: All inputs.
+        outputs: What the step gives: a value, how far behind its beginning, in bytes, and its shape.
+        over: Carries that a step writes over, by the value that does: the same carry of the next step.
+    """
+
+    kernels: Sequence[Kernel | None]
+    segments: Segments
+    consts: int
+    carries: int
+    inputs: list[Aval]
+    outputs: list[tuple[int, int, Aval]]
+    over: dict[int, int]
+    avals: list[Aval]
+
+
+def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, consts: int, carries: int) -> _Step | None:
+    """A body as a step; None if it is not all native, or not in a form that can be repeated."""
+    graph, avals = kinds.graph, kinds.avals
+    if any(kind == HOST and n.op.name not in RULES for kind, n in zip(kinds.of, graph.nodes, strict=True)):
+        return None
+    made = {v for run in parts.runs for v in run.results}
+    known = made.union(range(len(graph.inputs)))
+    if any(v not in known for run in parts.runs for v in run.arrays):
+        return None  # an array that is part of the program
+    outputs = []
+    for v in graph.outputs:
+        lies = _lies(kinds, v)
+        if lies is None or lies[0] not in known or avals[v].dtype.itemsize not in SIZES:
+            return None
+        outputs.append((lies[0], lies[1].offset * avals[v].dtype.itemsize, avals[v]))
+    wanted = Counter(base for base, _, _ in outputs)
+    over: dict[int, int] = {}
+    for run in parts.runs:
+        for v, u in run.into.items():
+            k = u - consts
+            if not 0 <= k < carries or graph.outputs[k] != v or wanted[v] > 1:
+                return None
+            over[v] = k
+    return _Step(kernels, parts, consts, carries, list(graph.inputs), outputs, over, avals)
+
+
+def _lies(kinds: Kinds, v: int) -> tuple[int, Seen] | None:
+    """The value in whose memory a value lies, and how; None if not row by row."""
+    chain = []
+    while v in kinds.node_of and kinds.graph.nodes[kinds.node_of[v]].op.name in RULES:
+        n = kinds.graph.nodes[kinds.node_of[v]]
+        chain.append((n, v - n.first))
+        v = n.inputs[0]
+    view: Seen | None = rows(kinds.avals[v].shape)
+    for n, slot in reversed(chain):
+        view = None if view is None else seen(n, slot, view)
+    return None if view is None or not view.in_rows else (v, view)
+
+
+class Loop:
+    """The launches of all steps of a scan.
+
+    Its operands are the scan's, its results too; its one temporary buffer holds what lies between the kernels of a step, and
+    what goes from one step to the next.
+
+    Attributes:
+        temporary: Bytes of that buffer.
+        over: No result takes an operand's memory.
+        parts: The kernels of one step.
+        texts: Their modules.
+        cost_us: Estimate of the time of all steps on one thread.
+    """
+
+    def __init__(self, step: _Step, length: int, reverse: bool) -> None:
+        self.step, self.length = step, length
+        self.results = range(len(step.inputs), len(step.inputs) + len(step.outputs))
+        self.block = len(step.inputs) + len(step.outputs)
+        self.over: tuple[frozenset[int], ...] = (frozenset(),) * len(step.outputs)
+        native = [found for kernel in step.kernels if (found := lowered_of(kernel)) is not None]
+        self.parts = tuple(part for found in native for part in found.parts)
+        self._texts: dict[str, None] = {}
+        self.made = [v for run in step.segments.runs for v in run.results]
+        self.turns: dict[int, int] = {}  # where the first of two places stands, for a value or a carry
+        self.size = step.segments.arena
+        self._launches = self._first()
+        steps = range(length - 1, -1, -1) if reverse else range(length)
+        for turn, t in enumerate(steps):
+            self._launches += self._next(turn, t)
+        self.temporary = (self.size,) if self.size else ()
+        self.cost_us = sum(x.cost_us or 0.0 for x in self._launches)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self._texts)
+
+    def launches(self, at: Sequence[At]) -> list[Launch]:
+        """The launches of all steps; ``at`` as for ``Lowered``."""
+        return [replace(x, buffers=tuple(within(at, b) for b in x.buffers)) for x in self._launches]
+
+    def _first(self) -> list[Launch]:
+        """Before the first step: carries that are written over lie in the results."""
+        s = self.step
+        self.carry: list[At] = list(range(s.consts, s.consts + s.carries))
+        out: list[Launch] = []
+        for k in s.over.values():
+            out += self._copy(self.carry[k], self.results[k], s.inputs[s.consts + k])
+            self.carry[k] = self.results[k]
+        return out
+
+    def _next(self, turn: int, t: int) -> list[Launch]:
+        """Step number ``t`` of the sequences, in its turn."""
+        s, last = self.step, turn == self.length - 1
+        behind_carries = s.consts + s.carries
+        slots: dict[int, At] = dict(enumerate(range(s.consts)))
+        slots.update({s.consts + k: place for k, place in enumerate(self.carry)})
+        slots.update({i: behind(i, t * s.inputs[i].nbytes) for i in range(behind_carries, len(s.inputs))})
+        for v in self.made:
+            slots[v] = self._goal(v, turn, t)
+        out: list[Launch] = []
+        for run in s.segments.runs:
+            launches, texts = launched(run, s.kernels, s.segments, slots, self.block)
+            out += launches
+            self._texts.update(dict.fromkeys(texts))
+        for j, (base, offset, aval) in enumerate(s.outputs[s.carries :], s.carries):
+            out += self._copy(behind(slots[base], offset), behind(self.results[j], t * aval.nbytes), aval)
+        following = list(self.carry)
+        for k, (base, offset, aval) in enumerate(s.outputs[: s.carries]):
+            here = behind(slots[base], offset)
+            if k in s.over.values():
+                continue
+            if last:
+                out += self._copy(here, self.results[k], aval)
+            elif s.consts <= base < behind_carries and (base != s.consts + k or offset):  # another carry may be written soon
+                following[k] = self._turn(-1 - k, aval, turn)
+                out += self._copy(here, following[k], aval)
+            else:
+                following[k] = here
+        self.carry = following
+        return out
+
+    def _goal(self, v: int, turn: int, t: int) -> At:
+        """Where a step writes a value: over a carry, into a sequence or to where it goes at last, or to one of its places."""
+        s = self.step
+        if v in s.over:
+            return self.carry[s.over[v]]
+        whole = (v, 0, s.avals[v])
+        for j, output in enumerate(s.outputs[s.carries :], s.carries):
+            if output == whole:
+                return behind(self.results[j], t * s.avals[v].nbytes)
+        if turn == self.length - 1 and whole in s.outputs[: s.carries]:
+            return self.results[s.outputs.index(whole)]
+        return self._turn(v, s.avals[v], turn)
+
+    def _turn(self, key: int, aval: Aval, turn: int) -> At:
+        """One of two places, by turns."""
+        whole = rounded(aval.nbytes)
+        if key not in self.turns:
+            self.turns[key] = self.size
+            self.size += 2 * whole
+        return behind(self.block, self.turns[key] + turn % 2 * whole)
+
+    def _copy(self, source: At, goal: At, aval: Aval) -> list[Launch]:
+        if source == goal or not aval.size:
+            return []
+        made = copied((aval.size,), (1,), aval.dtype.itemsize, Target.host())
+        self._texts[made.text] = None
+        return made.launches([source, goal])

@@ -1,0 +1,163 @@
+"""``expanded``: norms over any axes, and means of whole images, as reductions and elementwise nodes, which fuse with others.
+
+Where weight and bias have one value for each mean, they are taken together with mean and spread before the elements are looked
+at, and what a gradient needs follows from two sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.aval import Aval
+from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ops.table import OPS
+
+
+def expanded(graph: Graph) -> Graph:
+    """A graph that computes the same without the ops ``RULES``; ``graph`` itself if it has none."""
+    avals = graph.avals
+    rules = [_rule(n, tuple(avals[v] for v in n.inputs)) for n in graph.nodes]
+    if not any(rules):
+        return graph
+    made = _Writer(graph)
+    for n, rule in zip(graph.nodes, rules, strict=True):
+        found = rule(made, n) if rule else made.copy(n)
+        made.number.update(zip(n.results, found, strict=True))
+    made.graph.outputs = tuple(made.number[v] for v in graph.outputs)
+    return made.graph
+
+
+class _Writer:
+    """The new graph, and which of its values stand for the old ones."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = Graph(list(graph.inputs), names=list(graph.names))
+        self.avals = list(graph.inputs)
+        self.number = {v: v for v in range(len(graph.inputs))}
+
+    def put(self, at: Node, op: Any, inputs: tuple[int, ...], params: Any, avals: tuple[Aval, ...]) -> tuple[int, ...]:
+        """Append a node in place of ``at``."""
+        first = len(self.avals)
+        self.graph.nodes.append(Node(op, inputs, params, first, avals, at.label, at.line, at.region))
+        self.avals.extend(avals)
+        return tuple(range(first, len(self.avals)))
+
+    def copy(self, n: Node) -> tuple[int, ...]:
+        """Append a node as it is."""
+        return self.put(n, n.op, tuple(self.number[v] for v in n.inputs), n.params, n.avals)
+
+    def __call__(self, at: Node, name: str, *inputs: int, **params: Any) -> int:
+        """Append an op of the table with one result."""
+        aval = OPS[name].infer(*(self.avals[v] for v in inputs), **params)
+        assert isinstance(aval, Aval)
+        return self.put(at, OPS[name], inputs, params, (aval,))[0]
+
+    def constant(self, at: Node, value: float, like: int) -> int:
+        """A number of the dtype of a value."""
+        dtype = self.avals[like].dtype
+        return self.put(at, CONSTANT, (), {"value": np.asarray(value, dtype.np)}, (Aval((), dtype),))[0]
+
+
+Rule = Callable[[_Writer, Node], tuple[int, ...]]
+
+
+def _inverse(g: _Writer, n: Node, variance: int) -> int:
+    """1 / √(variance + eps)."""
+    spread = g(n, "sqrt", g(n, "add", variance, g.constant(n, n.params["eps"], variance)))
+    return g(n, "divide", g.constant(n, 1.0, variance), spread)
+
+
+def _one_a_mean(shape: tuple[int, ...], weight: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Whether a weight has one value for each mean along ``axes``."""
+    lead = len(shape) - len(weight)
+    return all(a < lead or weight[a - lead] == 1 for a in axes)
+
+
+def _standardize(g: _Writer, n: Node) -> tuple[int, ...]:
+    x, weight, bias = (g.number[v] for v in n.inputs)
+    axes = n.params["axes"]
+    over: dict[str, Any] = {"axes": axes, "keepdims": True}
+    mean = g(n, "mean", x, **over)
+    centred = g(n, "subtract", x, mean)
+    variance = g(n, "mean", g(n, "multiply", centred, centred), **over)
+    inverse = _inverse(g, n, variance)
+    if _one_a_mean(g.avals[x].shape, g.avals[weight].shape, axes):
+        scaled = g(n, "multiply", centred, g(n, "multiply", inverse, weight))
+    else:
+        scaled = g(n, "multiply", g(n, "multiply", centred, inverse), weight)
+    return g(n, "add", scaled, bias), mean, variance
+
+
+def _standardize_gradient(g: _Writer, n: Node) -> tuple[int, ...]:
+    """With c = x - mean, i = 1 / √(variance + eps) and u = g · weight: gx = (u - mean u - c · i² · mean(u · c)) · i, and for
+    weight and bias Σ g · c · i and Σ g. With one weight for each mean, all follow from Σ g and Σ g · c."""
+    cotangent, x, weight, mean, variance = (g.number[v] for v in n.inputs)
+    axes, shape, small = n.params["axes"], g.avals[x].shape, g.avals[weight].shape
+    over: dict[str, Any] = {"axes": axes, "keepdims": True}
+    centred = g(n, "subtract", x, mean)
+    inverse = _inverse(g, n, variance)
+    if _one_a_mean(shape, small, axes) and g.avals[x].dtype.itemsize >= 4:  # less has no room for shares
+        share = g.constant(n, 1.0 / prod(shape[a] for a in axes), x)
+        total = g(n, "sum", cotangent, **over)
+        by_place = g(n, "multiply", g(n, "sum", g(n, "multiply", cotangent, centred), **over), inverse)
+        first = g(n, "multiply", total, share)
+        second = g(n, "multiply", g(n, "multiply", by_place, inverse), share)
+        inner = g(n, "subtract", g(n, "subtract", cotangent, first), g(n, "multiply", centred, second))
+        gx = g(n, "multiply", inner, g(n, "multiply", inverse, weight))
+        return gx, _sum_to(g, n, by_place, small), _sum_to(g, n, total, small)
+    u = g(n, "multiply", cotangent, weight)
+    first = g(n, "mean", u, **over)
+    second = g(n, "multiply", g(n, "multiply", g(n, "mean", g(n, "multiply", u, centred), **over), inverse), inverse)
+    inner = g(n, "subtract", g(n, "subtract", u, first), g(n, "multiply", centred, second))
+    by_place = g(n, "multiply", g(n, "multiply", cotangent, centred), inverse)
+    return g(n, "multiply", inner, inverse), _sum_to(g, n, by_place, small), _sum_to(g, n, cotangent, small)
+
+
+def _sum_to(g: _Writer, n: Node, v: int, shape: tuple[int, ...]) -> int:
+    """A value summed over the axes along which ``shape`` was broadcast to its own."""
+    own = g.avals[v].shape
+    if own == shape:
+        return v
+    lead = len(own) - len(shape)
+    axes = tuple(i for i, d in enumerate(own) if i < lead or (shape[i - lead] == 1 and d != 1))
+    if axes:
+        v = g(n, "sum", v, axes=axes, keepdims=True)
+    return v if g.avals[v].shape == shape else g(n, "reshape", v, shape=shape)
+
+
+def _mean_of_images(g: _Writer, n: Node) -> tuple[int, ...]:
+    x = g.number[n.inputs[0]]
+    return (g(n, "mean", x, axes=tuple(range(2, len(g.avals[x].shape))), keepdims=True),)
+
+
+def _spread_over_images(g: _Writer, n: Node) -> tuple[int, ...]:
+    x = g.number[n.inputs[0]]
+    each = g(n, "divide", x, g.constant(n, float(prod(n.params["kernel"])), x))
+    return (g(n, "broadcast_to", each, shape=n.avals[0].shape),)
+
+
+RULES: dict[str, Rule] = {
+    "standardize": _standardize, "standardize_gradient": _standardize_gradient, "avg_pool": _mean_of_images,
+    "avg_pool_input": _spread_over_images,
+}  # fmt: skip
+"""Name of an op → what stands for a node of it."""
+
+
+HALF = 1 << 11
+"""Whole numbers up to this one are exact in any dtype."""
+
+
+def _rule(n: Node, operands: tuple[Aval, ...]) -> Rule | None:
+    if n.op.name in ("avg_pool", "avg_pool_input"):
+        image = (operands if n.op.name == "avg_pool" else n.avals)[0]
+        if image.shape[2:] != tuple(n.params["kernel"]) or any(map(any, n.params["padding"])) or image.size == 0:
+            return None
+        if image.dtype.itemsize < 4 and prod(n.params["kernel"]) > HALF:
+            return None
+    elif not n.avals or n.avals[0].size == 0:
+        return None
+    return RULES.get(n.op.name)

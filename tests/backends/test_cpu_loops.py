@@ -1,0 +1,179 @@
+"""Scans whose steps are native are part of a run: no turn of Python between steps, and the same results as step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from optree import tree_leaves as leaves
+
+import firebrick as fb
+from firebrick.backends.cpu import loops, native
+from firebrick.core.errors import OutOfRangeError
+
+N, LENGTH = 32, 9
+
+
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Arenas full of NaN: what is read before it is written shows."""
+    take = native.ARENAS.take
+
+    def poisoned_take(nbytes: int) -> Any:
+        space = take(nbytes)
+        space[:] = 0xFF
+        return space
+
+    monkeypatch.setattr(native.ARENAS, "take", poisoned_take)
+    yield
+    assert native.ARENAS.stats()["live"] == 0
+
+
+def draw(*shape: int, seed: int = 0) -> fb.Tensor:
+    return fb.asarray(np.random.default_rng(seed).normal(size=shape).astype(np.float32) / 4)
+
+
+def program_of(step: Any) -> Any:
+    (entry,) = step._entries.values()
+    return entry.program.executable()
+
+
+def scanned(f: Callable[..., Any], reverse: bool = False) -> Callable[..., Any]:
+    def run(w: fb.Tensor, xs: fb.Tensor) -> Any:
+        return fb.scan(lambda c, x: f(c, x, w), (xs[0], xs[1]), xs, reverse=reverse)
+
+    return run
+
+
+BODIES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "cell": lambda c, x, w: ((fb.tanh(c[0] @ w + x), c[1] * 0.5 + c[0]), c[0] - c[1]),
+    "carries change places": lambda c, x, w: ((c[1], fb.tanh(c[0] @ w + x) * x), x @ w),
+    "a carry that stays": lambda c, x, w: ((c[0], fb.tanh(c[1] @ w + x) * c[0]), c[1]),
+    "carries of one value": lambda c, x, w: ((z := fb.tanh(c[0] @ w + c[1]) * x, z), z),
+    "a delay": lambda c, x, w: ((fb.tanh(c[0] @ w + x) * x, c[0]), (c[1], c[0])),
+    "a sum": lambda c, x, w: ((c[0] + fb.tanh(x @ w) * x, c[1]), ()),
+    "sums that are seen": lambda c, x, w: ((c[0] + fb.tanh(x @ w) * x, c[1] + c[0]), (c[0], c[1])),
+    "results twice": lambda c, x, w: ((z := fb.tanh(c[0] @ w + x) * x, x), (z, z, x)),
+    "views of results": lambda c, x, w: (
+        (fb.reshape(fb.tanh(c[0] @ w + x) * x, (N, N)), c[1]),
+        (fb.reshape(z := fb.exp(-c[0] * x + x), (-1,)), z[3:7], z[:, 2:4]),
+    ),
+    "transposed": lambda c, x, w: ((fb.permute_dims(fb.tanh(c[0] @ w + x) * x, (1, 0)), c[0]), fb.permute_dims(x, (1, 0)) @ w),
+    "an element": lambda c, x, w: ((x, fb.tanh(c[0] @ w) * c[1] + x), fb.sum(c[0])),
+    "a part of it replaced": lambda c, x, w: ((fb.concat([c[0][8:], fb.tanh(x @ w)[:8] * x[:8]], axis=0), c[1]), ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_loops_are_what_their_steps_are_one_by_one(body: Callable[..., Any], reverse: bool) -> None:
+    run = scanned(body, reverse)
+    w, xs = draw(N, N), draw(LENGTH, N, N, seed=1)
+    fast = fb.jit(run)
+    for _ in range(2):
+        got, want = leaves(fast(w, xs)), leaves(run(w, xs))
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(xs.numpy(), draw(LENGTH, N, N, seed=1).numpy())
+    assert "scan(" not in program_of(fast).source
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_short_loops(length: int) -> None:
+    def run(w: fb.Tensor, xs: fb.Tensor) -> Any:
+        return fb.scan(lambda c, x: BODIES["a delay"](c, x, w), (xs[0], xs[1]), xs[:length])
+
+    w, xs = draw(N, N), draw(3, N, N, seed=1)
+    for a, b in zip(leaves(fb.jit(run)(w, xs)), leaves(run(w, xs)), strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def loss(w: fb.Tensor, xs: fb.Tensor) -> fb.Tensor:
+    (last, _), ys = fb.scan(lambda c, x: BODIES["cell"](c, x, w), (xs[0], xs[1]), xs)
+    return fb.sum(last * last) + fb.sum(fb.tanh(ys))
+
+
+def test_a_recurrent_training_step_is_one_call_before_the_update_and_one_after() -> None:
+    model = fb.nn.LSTM(N, N)
+    opt = fb.optim.SGD(model, lr=0.1, momentum=0.9)
+
+    @fb.jit
+    def step(x: fb.Tensor) -> fb.Tensor:
+        value, grads = fb.value_and_grad(lambda m: fb.mean(m(x)[0] ** 2))(model)
+        opt.update(model, grads)
+        return value
+
+    x = draw(8, LENGTH, N)
+    first = float(step(x).item())
+    for _ in range(5):
+        last = float(step(x).item())
+    assert last < first
+    source = program_of(step).source
+    assert sum("native" in line for line in source.splitlines()) <= 2
+    assert "scan" not in source
+
+
+def test_gradients_of_loops() -> None:
+    w, xs = draw(N, N), draw(LENGTH, N, N, seed=1)
+    both = fb.value_and_grad(loss)
+    fast = fb.jit(both)
+    (value, g), (want, h) = fast(w, xs), both(w, xs)
+    np.testing.assert_allclose(value.numpy(), want.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(g.numpy(), h.numpy(), rtol=1e-3, atol=1e-4)
+    assert "scan" not in program_of(fast).source
+
+
+def test_sums_over_the_steps_grow_in_place() -> None:
+    big = draw(512, 512)
+
+    def run(xs: fb.Tensor) -> fb.Tensor:
+        return fb.scan(lambda c, x: (c + fb.tanh(x) * fb.exp(x), ()), big, xs)[0]
+
+    xs = draw(LENGTH, 512, 512, seed=1)
+    fast = fb.jit(run)
+    np.testing.assert_allclose(fast(xs).numpy(), run(xs).numpy(), rtol=1e-5, atol=1e-5)
+    assert program_of(fast).plan.peak < 3 * 512 * 512 * 4
+
+
+def test_any_number_of_threads_gives_the_same_bits() -> None:
+    w, xs = draw(256, 256), draw(5, 256, 256, seed=1)
+    fast = fb.jit(fb.value_and_grad(loss))
+    found = []
+    for threads in (1, 2, 4):
+        with fb.config.scope(num_threads=threads):
+            found.append([t.numpy().tobytes() for t in fast(w, xs)])
+    assert found[0] == found[1] == found[2]
+
+
+def test_an_index_out_of_range_in_a_step_raises() -> None:
+    def run(w: fb.Tensor, at: fb.Tensor) -> fb.Tensor:
+        return fb.scan(lambda c, i: (fb.tanh(fb.take(w, i, axis=0) + c) * c, ()), w[:4], at)[0]
+
+    w, at = draw(N, N), np.random.default_rng(0).integers(0, N, (LENGTH, 4))
+    fast = fb.jit(run)
+    np.testing.assert_allclose(fast(w, fb.asarray(at)).numpy(), run(w, fb.asarray(at)).numpy(), rtol=1e-5, atol=1e-5)
+    at[6, 2] = N
+    with pytest.raises((OutOfRangeError, IndexError)):
+        fast(w, fb.asarray(at)).numpy()
+
+
+def test_long_loops_and_steps_that_are_not_native_go_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, xs = draw(N, N), draw(LENGTH, N, N, seed=1)
+    bodies = {"native": BODIES["cell"], "other": lambda c, x, w: ((fb.tanh(fb.cumulative_sum(c[0] @ w, axis=0)), c[1]), c[0])}
+    for name, body in bodies.items():
+        if name == "native":
+            monkeypatch.setattr(loops, "MOST", LENGTH)
+        run = fb.jit(scanned(body))
+        for a, b in zip(leaves(run(w, xs)), leaves(scanned(body)(w, xs)), strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-5)
+        assert "scan(" in program_of(run).source
+        monkeypatch.undo()
+
+
+def test_a_program_with_a_loop_runs_step_by_step_under_verify() -> None:
+    w, xs = draw(N, N), draw(LENGTH, N, N, seed=1)
+    with fb.verify("cpu"):
+        got = fb.jit(loss)(w, xs)
+    np.testing.assert_allclose(got.numpy(), loss(w, xs).numpy(), rtol=1e-5)
