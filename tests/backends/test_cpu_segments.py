@@ -13,12 +13,16 @@ import pytest
 import firebrick as fb
 from firebrick.backends.cpu import native
 from firebrick.backends.cpu.engine import CpuBackend
+from firebrick.compiler import fuse as fuse_module
 from firebrick.compiler.arena import ALIGNMENT, Span, arranged
+from firebrick.compiler.fuse import KINDS
 from firebrick.compiler.fused import FUSED
+from firebrick.compiler.llvm.lower import kind_of
 from firebrick.core.aval import Aval
 from firebrick.core.errors import OutOfRangeError
 from firebrick.ir import CONSTANT, Graph, interpret
 from firebrick.ops import OPS
+from firebrick.testing.cases import avals_of, samples_of
 
 F = fb.float32
 N = 96
@@ -408,6 +412,7 @@ def test_cleanup_gives_arenas_back() -> None:
     check(program, w.graph)
 
 
+OPS_THAT_MOVE = ("concat", "pad", "slice_update")
 MOVES: dict[str, Callable[[Writer, int, int], int]] = {
     "concat rows": lambda w, x, y: w.concat(x, y, x, axis=0),
     "concat columns": lambda w, x, y: w.concat(y, x, axis=1),
@@ -432,6 +437,28 @@ def test_arrays_are_put_together_natively(move: Callable[[Writer, int, int], int
     program = w.compile(w.sum(made, axes=(0,), keepdims=False), made, move(w, 0, x))
     check(program, w.graph)
     assert not outside(program)
+
+
+@pytest.mark.parametrize("name", OPS_THAT_MOVE)
+def test_every_dtype_is_moved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in ("ONE", "TWO", "THREE"):
+        monkeypatch.setattr(fuse_module, size, 0)
+    op, tried = OPS[name], 0
+    for dtype in op.dtypes:
+        for sample in samples_of(op, dtype, 0):
+            graph = Graph(list(avals_of(op, sample)[0]))
+            graph.outputs = graph.add(op, *range(len(graph.inputs)), **sample.params)
+            if kind_of(graph.nodes[0], tuple(graph.inputs)) not in KINDS:
+                continue
+            program = backend().compile(graph)
+            assert not outside(program)
+            given = [np.asarray(x) for x in sample.inputs]  # every one is computed natively
+            (got,) = program(given)
+            want = op.reference(*given, **sample.params)
+            assert got.dtype == want.dtype
+            assert got.tobytes() == np.ascontiguousarray(want).tobytes()
+            tried += 1
+    assert tried > 20
 
 
 def test_state_whose_part_is_replaced_stays_where_it_is() -> None:

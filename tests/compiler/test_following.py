@@ -190,3 +190,49 @@ def test_special_values_of_a_convolution_go_through_what_follows() -> None:
     x[1, 3, 5, 5], x[0, 2, 0, 0], b[4] = np.nan, np.inf, -np.inf
     (got,) = run(g, x, w, b, rtol=1e-4)
     assert np.isnan(got[1]).sum() == 9 * 31 + (0 if not np.isnan(got[1, 4]).any() else 9)
+
+
+def test_a_view_inside_a_group_is_a_result_for_those_outside() -> None:
+    g = Graph([Aval((12, 20), F), Aval((20, 24), F), Aval((20, 24), F)])
+    m = add(g, "tanh", add(g, "matmul", 0, 1))
+    same = add(g, "reshape", m, shape=(12, 24))
+    inside = add(g, "subtract", m, same)
+    up = add(g, "permute", same, axes=(1, 0))
+    g.outputs = (inside, add(g, "matmul", add(g, "matmul", 2, up), m), add(g, "exp", same))
+    run(g, *drawn((12, 20), (20, 24), (20, 24)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs_with_products_compute_what_their_references_do(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, k, n = (int(x) for x in rng.choice([2, 6, 12, 16, 24, 36], 3))
+    b = int(rng.choice([1, 2, 4]))
+    g = Graph([Aval(s, F) for s in ((b, m, k), (b, k, n), (n,), (b, m, n), (m, 1), (b * m, n))])
+    shapes = [(b, m, n), (b * m, n), (b, 2, m // 2, n)]
+    made = {(b, m, n): [add(g, "matmul", 0, 1), 3], (b * m, n): [5]}
+    scale = g.constant(np.asarray(0.3, np.float32))
+    for _ in range(int(rng.integers(4, 14))):
+        shape = list(made)[rng.integers(len(made))]
+        v = made[shape][rng.integers(len(made[shape]))]
+        kind = rng.integers(7)
+        if kind == 0:
+            to = shapes[rng.integers(3)]
+            made.setdefault(to, []).append(add(g, "reshape", v, shape=to))
+            continue
+        if kind == 1:
+            v = add(g, "add", v, 2)
+        elif kind == 2 and shape == (b, m, n):
+            v = add(g, "multiply", v, 4)
+        elif kind == 3:
+            v = add(g, ("tanh", "sigmoid", "relu", "gelu")[rng.integers(4)], v)
+        elif kind == 4 and shape == (b * m, n):
+            v = add(g, "matmul", add(g, "tanh", add(g, "matmul", v, add(g, "permute", v, axes=(1, 0)))), v)
+        elif kind == 5:
+            v = add(g, "multiply", v, add(g, "sum", v, axes=(len(shape) - 1,), keepdims=True))
+        else:
+            v = add(g, "subtract", v, made[shape][rng.integers(len(made[shape]))])
+        made[shape].append(add(g, "multiply", v, scale))
+    values = [v for found in made.values() for v in found if v > 5]
+    g.outputs = tuple(int(v) for v in rng.choice(values, min(3, len(values)), replace=False))
+    arrays = [rng.uniform(-1, 1, a.shape).astype(np.float32) for a in g.inputs]
+    run(g, *arrays, rtol=1e-3)

@@ -340,3 +340,39 @@ def test_wrong_labels_and_tokens_raise_in_compiled_programs_and_the_next_call_wo
         with pytest.raises(IndexError, match=re.escape(name)):
             program(bad).tolist()
         assert program(good).tolist() == want
+
+
+def test_an_index_that_the_row_gives_is_used_in_its_kernel() -> None:
+    x = np.random.default_rng(9).normal(size=(5, 7, 130)).astype(np.float32)
+    x[2, 3, 50] = np.nan
+    nodes = [("argmax", (0,), {"axis": 2, "keepdims": True}), ("gather", (0, 1), {"axis": 2}), ("negative", (2,), {})]
+    body = Body(body_of((x,), *nodes, outputs=(1, 2, 3)))
+    assert kernels_of(body.lowered) == ["rows"]
+    at, best, negative = body(x)
+    assert np.array_equal(at, np.argmax(x, 2, keepdims=True))
+    assert np.array_equal(best, np.take_along_axis(x, at, 2), equal_nan=True)
+    assert np.array_equal(negative, -best, equal_nan=True)
+    made = fb.jit(lambda t: t - fb.take_along_axis(t, fb.argmax(t, axis=2, keepdims=True), axis=2))
+    assert np.array_equal(made(fb.asarray(x)).numpy(), x - best, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["index_add", "take"])
+def test_state_that_a_failing_step_would_have_overwritten_is_unharmed(name: str) -> None:
+    count, table = fb.zeros((4,)), fb.ones((1000, 64))
+    rows = fb.ones((5, 64))
+
+    def step(at: fb.Tensor) -> None:
+        count[...] = count + 1.0
+        table[...] = fb.index_add(table, at, rows, axis=0) if name == "index_add" else table + fb.take(table, at, axis=0).sum()
+
+    program = fb.jit(step)
+    good, bad = fb.asarray([1, 2, 3, 4, 5]), fb.asarray([1, 2, 3, 4, 5000])
+    program(good)
+    before = table.numpy().copy()
+    with pytest.raises(IndexError, match=name):
+        program(bad)
+    assert count.tolist() == [1.0] * 4
+    assert np.array_equal(table.numpy(), before)
+    program(good)
+    assert count.tolist() == [2.0] * 4
+    assert not np.array_equal(table.numpy(), before)

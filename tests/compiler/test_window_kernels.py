@@ -40,7 +40,7 @@ def node_of(name: str, arrays: list[Array], params: dict[str, Any]) -> tuple[Nod
 def kernel_of(name: str, arrays: list[Array], params: dict[str, Any], target: Target) -> NativeKernel:
     """The kernel that a node gets, under a name that can be run."""
     n, operands = node_of(name, arrays, params)
-    w, dtype = pooling._windows(n, operands), arrays[0].dtype.name
+    w, dtype = pooling.windows_of(n, operands), arrays[0].dtype.name
     if name in ("max_pool", "avg_pool"):
         return window_kernel(NAME, w, dtype, name == "max_pool", target)
     return gradient_kernel(NAME, w, dtype, arrays[1].dtype.name if len(arrays) > 1 else "", target)

@@ -346,7 +346,7 @@ def _pays(unit: _Unit, op: Op) -> bool:
     assert unit.shape is not None
     if unit.kind == CONTRACT or unit.dear or (unit.kind == ALONE and op.fusion != "move"):
         return True
-    if unit.kind != MAP:
+    if unit.kind not in (MAP, ALONE):
         return prod(unit.shape) >= REDUCED
     size = prod(unit.shape)
     return size >= (ONE, TWO, THREE)[min(len(unit.members), 3) - 1]
@@ -461,6 +461,8 @@ class _Body:
 
     def _taken_in(self, k: int, v: int) -> bool:
         """Whether node ``k``, which makes the value ``v``, becomes part of the body."""
+        if self._grouped(k):
+            return False
         if self.product:
             found = None if self.groups.is_number(v) else self._viewed(v)
             return self.graph.nodes[k].op.name in VIEWS and found is not None and all(len(axis) == 1 for axis in found[:-2])
@@ -468,10 +470,14 @@ class _Body:
             return self.numbered and self.groups.is_number(v)
         return self.groups.free[k]
 
+    def _grouped(self, k: int) -> bool:
+        """Whether a node is a member of a group, such as a reshape behind a product."""
+        return self.groups.units[self.groups.unit_of[k]].shape is not None
+
     def _viewed(self, v: int) -> Layout | None:
         """How a value lies in the array that it is a view of; None where a view of that needs a copy."""
         k = self.groups.made_by.get(v)
-        if k is None or self.graph.nodes[k].op.name not in VIEWS:
+        if k is None or self.graph.nodes[k].op.name not in VIEWS or self._grouped(k):
             return row_major(self.groups.avals[v].shape)
         n = self.graph.nodes[k]
         below = self._viewed(n.inputs[0])

@@ -82,7 +82,7 @@ def scaled_dot_product_attention(
     factor = scale if scale is not None else 1.0 / math.sqrt(max(1, query.shape[-1]))
     if bias is None and not dropout and key.shape[:-2] == query.shape[:-2] == value.shape[:-2]:
         seen = constant(True, bool_, query.device) if mask is None else mask
-        result, _ = bind(OPS["attention"], (query, key, value, seen), {"scale": float(factor), "causal": causal})
+        result: Tensor = bind(OPS["attention"], (query, key, value, seen), {"scale": float(factor), "causal": causal})
         return astype(result, goal, copy=False)
     scores = (query * factor) @ key.mT
     allowed = mask

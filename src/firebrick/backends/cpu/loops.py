@@ -63,7 +63,7 @@ class _Step:
         consts: How many inputs are the same in all steps.
         carries: How many inputs come from the step before; the others are elements of sequences.
         inputs: All inputs.
-        outputs: What the step gives: a value, how far behind its beginning, in bytes, and its shape.
+        outputs: What the step gives: a value, how its memory is looked at, and shape and dtype.
         over: Carries that a step writes over, by the value that does: the same carry of the next step.
     """
 
@@ -72,7 +72,7 @@ class _Step:
     consts: int
     carries: int
     inputs: list[Aval]
-    outputs: list[tuple[int, int, Aval]]
+    outputs: list[tuple[int, Seen, Aval]]
     over: dict[int, int]
     avals: list[Aval]
 
@@ -91,7 +91,7 @@ def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, const
         lies = _lies(kinds, v)
         if lies is None or lies[0] not in known or avals[v].dtype.itemsize not in SIZES:
             return None
-        outputs.append((lies[0], lies[1].offset * avals[v].dtype.itemsize, avals[v]))
+        outputs.append((*lies, avals[v]))
     wanted = Counter(base for base, _, _ in outputs)
     over: dict[int, int] = {}
     for run in parts.runs:
@@ -104,7 +104,7 @@ def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, const
 
 
 def _lies(kinds: Kinds, v: int) -> tuple[int, Seen] | None:
-    """The value in whose memory a value lies, and how; None if not row by row."""
+    """The value in whose memory a value lies, and how; None if it needs a copy on the way."""
     chain = []
     while v in kinds.node_of and kinds.graph.nodes[kinds.node_of[v]].op.name in RULES:
         n = kinds.graph.nodes[kinds.node_of[v]]
@@ -113,7 +113,7 @@ def _lies(kinds: Kinds, v: int) -> tuple[int, Seen] | None:
     view: Seen | None = rows(kinds.avals[v].shape)
     for n, slot in reversed(chain):
         view = None if view is None else seen(n, slot, view)
-    return None if view is None or not view.in_rows else (v, view)
+    return None if view is None else (v, view)
 
 
 class Loop:
@@ -162,7 +162,8 @@ class Loop:
         self.carry: list[At] = list(range(s.consts, s.consts + s.carries))
         out: list[Launch] = []
         for k in s.over.values():
-            out += self._copy(self.carry[k], self.results[k], s.inputs[s.consts + k])
+            aval = s.inputs[s.consts + k]
+            out += self._copy(self.carry[k], rows(aval.shape), aval, self.results[k])
             self.carry[k] = self.results[k]
         return out
 
@@ -180,20 +181,20 @@ class Loop:
             launches, texts = launched(run, s.kernels, s.segments, slots, self.block)
             out += launches
             self._texts.update(dict.fromkeys(texts))
-        for j, (base, offset, aval) in enumerate(s.outputs[s.carries :], s.carries):
-            out += self._copy(behind(slots[base], offset), behind(self.results[j], t * aval.nbytes), aval)
+        for j, (base, view, aval) in enumerate(s.outputs[s.carries :], s.carries):
+            out += self._copy(slots[base], view, aval, behind(self.results[j], t * aval.nbytes))
         following = list(self.carry)
-        for k, (base, offset, aval) in enumerate(s.outputs[: s.carries]):
-            here = behind(slots[base], offset)
+        for k, (base, view, aval) in enumerate(s.outputs[: s.carries]):
             if k in s.over.values():
                 continue
+            moves = s.consts <= base < behind_carries and (base != s.consts + k or view != rows(aval.shape))
             if last:
-                out += self._copy(here, self.results[k], aval)
-            elif s.consts <= base < behind_carries and (base != s.consts + k or offset):  # another carry may be written soon
+                out += self._copy(slots[base], view, aval, self.results[k])
+            elif moves or not view.in_rows:  # another carry may be written soon
                 following[k] = self._turn(-1 - k, aval, turn)
-                out += self._copy(here, following[k], aval)
+                out += self._copy(slots[base], view, aval, following[k])
             else:
-                following[k] = here
+                following[k] = behind(slots[base], view.offset * aval.dtype.itemsize)
         self.carry = following
         return out
 
@@ -202,7 +203,7 @@ class Loop:
         s = self.step
         if v in s.over:
             return self.carry[s.over[v]]
-        whole = (v, 0, s.avals[v])
+        whole = (v, rows(s.avals[v].shape), s.avals[v])
         for j, output in enumerate(s.outputs[s.carries :], s.carries):
             if output == whole:
                 return behind(self.results[j], t * s.avals[v].nbytes)
@@ -218,9 +219,12 @@ class Loop:
             self.size += 2 * whole
         return behind(self.block, self.turns[key] + turn % 2 * whole)
 
-    def _copy(self, source: At, goal: At, aval: Aval) -> list[Launch]:
-        if source == goal or not aval.size:
+    def _copy(self, source: At, view: Seen, aval: Aval, goal: At) -> list[Launch]:
+        """The launches that copy a view of what lies somewhere, if it is not there already."""
+        source = behind(source, view.offset * aval.dtype.itemsize)
+        if not aval.size or (source == goal and view.in_rows):
             return []
-        made = copied((aval.size,), (1,), aval.dtype.itemsize, Target.host())
+        shape, strides = ((aval.size,), (1,)) if view.in_rows else (view.shape, view.strides)
+        made = copied(shape, strides, aval.dtype.itemsize, Target.host())
         self._texts[made.text] = None
         return made.launches([source, goal])

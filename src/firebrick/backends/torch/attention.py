@@ -18,28 +18,29 @@ def _hidden(query: Any, key: Any, mask: Any, causal: bool) -> Any:
     return ~(mask & torch.ones((n, m), dtype=torch.bool, device=query.device).tril())
 
 
-def attention(query: Any, key: Any, value: Any, mask: Any, *, scale: float, causal: bool) -> tuple[Any, Any]:
-    """softmax(scale · query keyᵀ) value, and log Σ exp of each row's scores."""
-    s = matmul(query * scale, key.mT)
+def _weights(q: Any, key: Any, hidden: Any) -> Any:
+    s = matmul(q, key.mT)
     if not s.shape[-1]:
-        return matmul(s, value), torch.full(s.shape[:-1], -torch.inf, dtype=s.dtype, device=s.device)
-    hidden = _hidden(query, key, mask, causal)
-    blind = hidden.expand(s.shape).all(-1)
-    s = s.masked_fill(hidden, -torch.inf)
+        return s
+    blind = hidden.expand(s.shape).all(-1, keepdim=True)
     # a row that sees keys, but with weight 0 each, has no mean: its softmax is NaN
-    y = matmul(torch.softmax(s, -1).masked_fill(blind[..., None], 0.0), value)
-    sums = torch.logsumexp(s, -1)
-    return y, torch.where(torch.isneginf(sums) & ~blind, torch.nan, sums)
+    return torch.softmax(s.masked_fill(hidden, -torch.inf), -1).masked_fill(blind, 0.0)
+
+
+def attention(query: Any, key: Any, value: Any, mask: Any, *, scale: float, causal: bool) -> Any:
+    """softmax(scale · query keyᵀ) value."""
+    return matmul(_weights(query * scale, key, _hidden(query, key, mask, causal)), value)
 
 
 def attention_gradient(
-    g: Any, query: Any, key: Any, value: Any, mask: Any, sums: Any, delta: Any, *, scale: float, causal: bool
-) -> tuple[Any, Any, Any]:
+    g: Any, query: Any, key: Any, value: Any, mask: Any, *, scale: float, causal: bool
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """The cotangents of query, key and value."""
     hidden = _hidden(query, key, mask, causal)
     q = query * scale
-    p = torch.exp(matmul(q, key.mT) - sums[..., None]).masked_fill(hidden, 0.0)
-    u = (p * (matmul(g, value.mT) - delta[..., None])).masked_fill(hidden, 0.0)
+    p = _weights(q, key, hidden)
+    w = matmul(g, value.mT).masked_fill(hidden, 0.0)
+    u = p * (w - torch.sum(p * w, -1, keepdim=True))
     return matmul(u, key) * scale, matmul(u.mT, q), matmul(p.mT, g)
 
 

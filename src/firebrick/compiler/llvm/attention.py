@@ -2,8 +2,9 @@
 
 Keys (and for the gradient values) are packed into transposed panels first, so that a block of scores is a small product of
 matrices; weights follow row by row, and products with the values as they lie in memory. The forward kernel keeps each row's
-largest score and Σ exp so far, and rescales what it has when a larger score comes. The gradient kernel computes the weights
-again from the rows' log Σ exp; what keys and values get is added up over blocks of rows, in a fixed order.
+largest score and Σ exp so far, and rescales what it has when a larger score comes. The gradient kernel finds these again, and
+the mean of what the weights get, before it computes the weights; what keys and values get is added up over blocks of rows, in
+a fixed order.
 
 Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; Dao et al., "FlashAttention",
 arXiv:2205.14135.
@@ -228,9 +229,6 @@ class _Kernels:
     def exp(self, e: Emitter, x: str, lanes: int) -> str:
         return Scalars(e, lanes, lambda _: x).value(math.exp(load(0, self.s.dtype)))
 
-    def log(self, e: Emitter, x: str) -> str:
-        return Scalars(e, 1, lambda _: x).value(math.log(load(0, self.s.dtype)))
-
     def over(self, e: Emitter, count: Value, body: Callable[[Value, int, str | None], None]) -> None:
         """``body(first, lanes, mask)`` for all of ``count`` adjoining elements, in vectors."""
         with e.loop(0, count, self.vl) as i:
@@ -277,6 +275,70 @@ class _Kernels:
     def hide(self, e: Emitter, seen: str, x: str, other: float) -> str:
         return e.let(f"select {vector(self.vl, 'i1')} {seen}, {self.v} {x}, {self.v} {self.number(other, self.vl)}")
 
+    def begin(self, e: Emitter, rows: Value, tops: str, *sums: str) -> None:
+        """No score seen yet."""
+        with e.loop(0, rows) as i:
+            self.put_scalar(e, self.number(float("-inf")), tops, i.index)
+            for to in sums:
+                self.put_scalar(e, self.number(0.0), to, i.index)
+
+    def scores(self, e: Emitter, a: str, panel: str, features: int, to: str) -> None:
+        """The products of a block's rows with a block of keys, or values."""
+        b = panel, self.keys, True
+        self.product(e, self.rows, self.tile, self.keys, (a, Strides(features, 1)), b, features, (to, self.keys))
+
+    def masked(self, e: Emitter, mask: str, batch: Value, row: Value, key: Value, at: str) -> tuple[list[str], list[str]]:
+        """A row's scores, -inf where it sees nothing; and where it sees something."""
+        seen = self.seen(e, mask, batch, row, key)
+        return [self.hide(e, m, x, float("-inf")) for m, x in zip(seen, self.vectors_of(e, at), strict=True)], seen
+
+    def base(self, e: Emitter, top: str) -> str:
+        """What is taken from a row's scores: the largest, or 0 where that is -inf."""
+        none = e.let(f"fcmp oeq {self.type} {top}, {self.number(float('-inf'))}")
+        return e.let(f"select i1 {none}, {self.type} {self.number(0.0)}, {self.type} {top}")
+
+    def relative(
+        self, e: Emitter, scores: Sequence[str], i: Value, first: str, tops: str, totals: str, rescale: Callable[[str], None]
+    ) -> list[str]:
+        """exp of scores less the row's largest so far. Where that has grown, what was summed up is rescaled."""
+        dtype, lanes = self.s.dtype, self.vl
+        best = reduction.across(e, "max", dtype, reduction.tree(e, "max", dtype, scores, lanes), lanes)
+        old = self.scalar(e, tops, i)
+        top = reduction.step(e, "max", dtype, old, best, 1)
+        base = self.base(e, top)
+        wide = e.splat(base, lanes, self.type)
+        found = [self.exp(e, e.let(f"fsub {self.v} {x}, {wide}"), lanes) for x in scores]
+        if self.key_blocks > 1:
+            later = e.let(f"xor i1 {first}, true")
+            changed = e.let(f"fcmp une {self.type} {top}, {old}")
+            with e.when(e.let(f"and i1 {later}, {changed}")):
+                factor = self.exp(e, e.let(f"fsub {self.type} {old}, {base}"), 1)
+                self.put_scalar(e, e.let(f"fmul {self.type} {self.scalar(e, totals, i)}, {factor}"), totals, i)
+                rescale(factor)
+        part = reduction.across(e, "sum", dtype, reduction.tree(e, "sum", dtype, found, lanes), lanes)
+        self.put_scalar(e, e.let(f"fadd {self.type} {self.scalar(e, totals, i)}, {part}"), totals, i)
+        self.put_scalar(e, top, tops, i)
+        return found
+
+    def share(self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, tops: str, totals: str) -> str:
+        """1 / Σ exp of a row: 0 for one that sees no key, NaN for one whose scores are all -inf, which has no mean."""
+        t = self.type
+        nothing = e.let(f"fcmp oeq {t} {self.scalar(e, tops, i)}, {self.number(float('-inf'))}")
+        with e.when(nothing):
+            any_ = self.sees_any(e, mask, batch, row)
+            self.put_scalar(
+                e, e.let(f"select i1 {any_}, {t} {self.number(float('nan'))}, {t} {self.number(float('inf'))}"), totals, i
+            )
+        return e.let(f"fdiv {t} {self.number(1.0)}, {self.scalar(e, totals, i)}")
+
+    def scale_row(self, e: Emitter, at: str, factor: str, count: int, to: str = "") -> None:
+        """Multiply adjoining elements: in place, where there is room to the end of the last vector, or to another place."""
+        each = e.splat(factor, self.vl, self.type)
+        for j in range(0, count, self.vl):
+            x = e.load(e.at(at, j, self.type), self.vl, self.s.dtype)
+            mask = e.lanes_below(count - j, self.vl) if to else None
+            e.store(e.let(f"fmul {self.v} {x}, {each}"), e.at(to or at, j, self.type), self.vl, self.s.dtype, mask)
+
     def sees_any(self, e: Emitter, pointer: str, batch: Value, row: Value) -> str:
         """Whether a query sees a key at all (i1); a walk along the mask."""
         count = e.min(self.s.m, e.add(row, 1)) if self.s.causal else self.s.m
@@ -299,10 +361,10 @@ class _Kernels:
 class _Forward(_Kernels):
     def lowered(self) -> Lowered:
         s = self.s
-        self.packing("keys", s.d, 1, 6)
+        self.packing("keys", s.d, 1, 5)
         wide = -(-s.e // self.vl) * self.vl
         e = self.emitter()
-        query, value, mask, result, sums, panels = (e.operand(i) for i in range(6))
+        query, value, mask, result, panels = (e.operand(i) for i in range(5))
         q, weights, out, tops, totals = (
             self.take(e, k) for k in (self.rows * s.d, self.rows * self.keys, self.rows * wide, self.rows, self.rows)
         )
@@ -311,87 +373,31 @@ class _Forward(_Kernels):
             row, rows = self.rows_of(e, block)
             start = e.add(e.mul(batch, s.n), row)
             self.scaled(e, e.at(query, e.mul(start, s.d), self.type), q, e.mul(rows, s.d), s.scale)
-            with e.loop(0, rows) as i:
-                self.put_scalar(e, self.number(float("-inf")), tops, i.index)
-                self.put_scalar(e, self.number(0.0), totals, i.index)
+            self.begin(e, rows, tops, totals)
             with e.loop(0, self.key_blocks) as keys:
                 key, count = self.keys_of(e, keys.index)
                 first = e.compare("eq", keys.index, 0)
-                self.product(
-                    e, self.rows, self.tile, self.keys, (q, Strides(s.d, 1)),
-                    (self.panel(e, panels, batch, keys.index, s.d), self.keys, True), s.d, (weights, self.keys),
-                )  # fmt: skip
+                self.scores(e, q, self.panel(e, panels, batch, keys.index, s.d), s.d, weights)
                 with e.loop(0, rows) as i:
-                    self.weigh(e, mask, batch, row, i.index, key, first, weights, out, tops, totals, wide)
+                    at = e.at(weights, e.mul(i.index, self.keys), self.type)
+                    x, _ = self.masked(e, mask, batch, e.add(row, i.index), key, at)
+
+                    def rescale(factor: str, i: Value = i.index) -> None:
+                        self.scale_row(e, e.at(out, e.mul(i, wide), self.type), factor, wide)
+
+                    self.store_all(e, at, self.relative(e, x, i.index, first, tops, totals, rescale))
                 values = e.at(value, e.mul(e.add(e.mul(batch, s.m), key), s.e), self.type)
                 self.product(
                     e, self.rows, self.tile, s.e, (weights, Strides(self.keys, 1)), (values, s.e, False), count, (out, wide),
                     first if self.key_blocks > 1 else "",
                 )  # fmt: skip
             with e.loop(0, rows) as i:
-                self.write(e, mask, batch, row, i.index, start, out, tops, totals, result, sums, wide)
+                share = self.share(e, mask, batch, e.add(row, i.index), i.index, tops, totals)
+                to = e.at(result, e.mul(e.add(start, i.index), s.e), self.type)
+                self.scale_row(e, e.at(out, e.mul(i.index, wide), self.type), share, s.e, to)
         flops = self.batch * s.n * s.m * (2.0 * (s.d + s.e) + 30)
-        self.finish(e, "", (0, 2, 3, 4, 5, 6), self.batch * self.row_blocks, flops / FLOPS_PER_US)
-        return self.done(2)
-
-    def weigh(
-        self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, key: Value, first: str, weights: str, out: str,
-        tops: str, totals: str, wide: int,
-    ) -> None:  # fmt: skip
-        """Scores of a row and a block of keys become weights, relative to the largest score so far."""
-        dtype, lanes = self.s.dtype, self.vl
-        at = e.at(weights, e.mul(i, self.keys), self.type)
-        seen = self.seen(e, mask, batch, e.add(row, i), key)
-        scores = [self.hide(e, m, x, float("-inf")) for m, x in zip(seen, self.vectors_of(e, at), strict=True)]
-        best = reduction.across(e, "max", dtype, reduction.tree(e, "max", dtype, scores, lanes), lanes)
-        old = self.scalar(e, tops, i)
-        top = reduction.step(e, "max", dtype, old, best, 1)
-        none = e.let(f"fcmp oeq {self.type} {top}, {self.number(float('-inf'))}")
-        base = e.let(f"select i1 {none}, {self.type} {self.number(0.0)}, {self.type} {top}")
-        wide_base = e.splat(base, lanes, self.type)
-        found = [self.exp(e, e.let(f"fsub {self.v} {x}, {wide_base}"), lanes) for x in scores]
-        self.store_all(e, at, found)
-        if self.key_blocks > 1:
-            later = e.let(f"xor i1 {first}, true")
-            changed = e.let(f"fcmp une {self.type} {top}, {old}")
-            with e.when(e.let(f"and i1 {later}, {changed}")):
-                factor = self.exp(e, e.let(f"fsub {self.type} {old}, {base}"), 1)
-                before = self.scalar(e, totals, i)
-                self.put_scalar(e, e.let(f"fmul {self.type} {before}, {factor}"), totals, i)
-                self.scale_row(e, e.at(out, e.mul(i, wide), self.type), factor, wide)
-        part = reduction.across(e, "sum", dtype, reduction.tree(e, "sum", dtype, found, lanes), lanes)
-        self.put_scalar(e, e.let(f"fadd {self.type} {self.scalar(e, totals, i)}, {part}"), totals, i)
-        self.put_scalar(e, top, tops, i)
-
-    def scale_row(self, e: Emitter, at: str, factor: str, wide: int) -> None:
-        each = e.splat(factor, self.vl, self.type)
-        for j in range(0, wide, self.vl):
-            here = e.at(at, j, self.type)
-            x = e.load(here, self.vl, self.s.dtype)
-            e.store(e.let(f"fmul {self.v} {x}, {each}"), here, self.vl, self.s.dtype)
-
-    def write(
-        self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, start: Value, out: str, tops: str, totals: str,
-        result: str, sums: str, wide: int,
-    ) -> None:  # fmt: skip
-        """A row of the result, and its log Σ exp. A row that sees no key has 0; one whose scores are all -inf has no mean."""
-        s, t = self.s, self.type
-        top = self.scalar(e, tops, i)
-        nothing = e.let(f"fcmp oeq {t} {top}, {self.number(float('-inf'))}")
-        with e.when(nothing):
-            any_ = self.sees_any(e, mask, batch, e.add(row, i))
-            self.put_scalar(
-                e, e.let(f"select i1 {any_}, {t} {self.number(float('nan'))}, {t} {self.number(1.0)}"), totals, i
-            )  # fmt: skip
-        total = self.scalar(e, totals, i)
-        place = e.add(start, i)
-        self.put_scalar(e, e.let(f"fadd {t} {self.log(e, total)}, {top}"), sums, place)
-        inverse = e.splat(e.let(f"fdiv {t} {self.number(1.0)}, {total}"), self.vl, t)
-        source, to = e.at(out, e.mul(i, wide), t), e.at(result, e.mul(place, s.e), t)
-        for j in range(0, s.e, self.vl):
-            x = e.load(e.at(source, j, t), self.vl, s.dtype)
-            y = e.let(f"fmul {self.v} {x}, {inverse}")
-            e.store(y, e.at(to, j, t), self.vl, s.dtype, e.lanes_below(s.e - j, self.vl))
+        self.finish(e, "", (0, 2, 3, 4, 5), self.batch * self.row_blocks, flops / FLOPS_PER_US)
+        return self.done(1)
 
 
 class _Gradient(_Kernels):
@@ -400,18 +406,19 @@ class _Gradient(_Kernels):
         most = max(1, min(self.row_blocks, CHUNKS // self.batch))
         blocks = -(-self.row_blocks // most)  # of rows, of one piece of work
         chunks = -(-self.row_blocks // blocks)
-        # operands 0 … 6, results 7, 8, 9, panels 10 and 11, then the gradients of each chunk
-        self.packing("keys", s.d, 2, 10)
-        self.packing("values", s.e, 3, 11)
+        # operands 0 … 4, results 5, 6, 7, panels 8 and 9, then the gradients of each chunk
+        self.packing("keys", s.d, 2, 8)
+        self.packing("values", s.e, 3, 9)
         e = self.emitter()
-        g, query, key, mask, sums, delta, to_query, to_key, to_value, keys, values = (e.operand(i) for i in range(11))
-        places = [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11]
+        g, query, key, mask, to_query, to_key, to_value, keys, values = (e.operand(i) for i in range(9))
+        places = [0, 1, 2, 4, 5, 6, 7, 8, 9]
         if chunks > 1:
-            places[7:9] = 12, 13
+            places[5:7] = 10, 11
             self.temporary += [chunks * self.batch * s.m * k * self.size for k in (s.d, s.e)]
         wide = -(-s.d // self.vl) * self.vl
-        q, h, p, u, grad = (
-            self.take(e, k) for k in (self.rows * s.d, self.rows * s.e, *[self.rows * self.keys] * 2, self.rows * wide)
+        q, h, p, u, grad, tops, totals, means = (
+            self.take(e, k)
+            for k in (self.rows * s.d, self.rows * s.e, *[self.rows * self.keys] * 2, self.rows * wide, *[self.rows] * 3)
         )
         with e.loop("%begin", "%end") as unit:
             chunk, batch = e.split(unit.index, [chunks, self.batch])
@@ -422,15 +429,23 @@ class _Gradient(_Kernels):
                 first = e.compare("eq", block.index, begin) if blocks > 1 else ""
                 self.scaled(e, e.at(query, e.mul(start, s.d), self.type), q, e.mul(rows, s.d), s.scale)
                 self.scaled(e, e.at(g, e.mul(start, s.e), self.type), h, e.mul(rows, s.e), 1.0)
-                with e.loop(0, self.key_blocks) as at:
-                    place, count = self.keys_of(e, at.index)
-                    for a, panels, f, c in ((q, keys, s.d, p), (h, values, s.e, u)):
-                        self.product(
-                            e, self.rows, self.tile, self.keys, (a, Strides(f, 1)),
-                            (self.panel(e, panels, batch, at.index, f), self.keys, True), f, (c, self.keys),
-                        )  # fmt: skip
+                self.begin(e, rows, tops, totals, means)
+
+                def both(at: Value, batch: Value = batch) -> None:
+                    self.scores(e, q, self.panel(e, keys, batch, at, s.d), s.d, p)
+                    self.scores(e, h, self.panel(e, values, batch, at, s.e), s.e, u)
+
+                with e.loop(0, self.key_blocks) as at:  # what a row's weights and cotangents are relative to
+                    both(at.index)
+                    place, _ = self.keys_of(e, at.index)
                     with e.loop(0, rows) as i:
-                        self.weigh(e, mask, batch, row, i.index, place, e.add(start, i.index), sums, delta, p, u)
+                        self.survey(e, mask, batch, e.add(row, i.index), i.index, at.index, place, p, u, tops, totals, means)
+                with e.loop(0, self.key_blocks) as at:
+                    if self.key_blocks > 1:
+                        both(at.index)
+                    place, count = self.keys_of(e, at.index)
+                    with e.loop(0, rows) as i:
+                        self.weigh(e, mask, batch, e.add(row, i.index), i.index, place, p, u, tops, totals, means)
                     there = e.add(e.mul(batch, s.m), place)
                     begins = e.compare("eq", at.index, 0) if self.key_blocks > 1 else ""
                     self.product(
@@ -444,28 +459,56 @@ class _Gradient(_Kernels):
                 with e.loop(0, rows) as i:
                     to = e.at(to_query, e.mul(e.add(start, i.index), s.d), self.type)
                     self.scaled(e, e.at(grad, e.mul(i.index, wide), self.type), to, s.d, s.scale)
-        flops = self.batch * s.n * s.m * (4.0 * (s.d + s.e) + 2.0 * s.d + 30)
+        again = 2.0 * (s.d + s.e) if self.key_blocks > 1 else 0.0
+        flops = self.batch * s.n * s.m * (4.0 * (s.d + s.e) + 2.0 * s.d + again + 40)
         self.finish(e, "", places, self.batch * chunks, flops / FLOPS_PER_US)
         for k, (ending, f) in enumerate((("sum_keys", s.d), ("sum_values", s.e)) if chunks > 1 else ()):
-            self.sum(ending, chunks, self.batch * s.m * f, 12 + k, 8 + k)
+            self.sum(ending, chunks, self.batch * s.m * f, 10 + k, 6 + k)
         return self.done(3)
 
-    def weigh(
-        self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, key: Value, place: Value, sums: str, delta: str,
-        p: str, u: str,
+    def survey(
+        self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, block: Value, key: Value, p: str, u: str, tops: str,
+        totals: str, means: str,
     ) -> None:  # fmt: skip
-        """Scores become weights, and products with the values cotangents of the scores."""
-        lanes = self.vl
+        """Take a block of keys into a row's largest score, Σ exp and Σ exp · w. With one block, exp is kept."""
+        dtype, lanes = self.s.dtype, self.vl
         to_p, to_u = (e.at(x, e.mul(i, self.keys), self.type) for x in (p, u))
-        base, mean = (e.splat(self.scalar(e, x, place), lanes, self.type) for x in (sums, delta))
-        seen = self.seen(e, mask, batch, e.add(row, i), key)
-        weights, cotangents = [], []
-        for m, x, w in zip(seen, self.vectors_of(e, to_p), self.vectors_of(e, to_u), strict=True):
-            weight = self.exp(e, e.let(f"fsub {self.v} {x}, {base}"), lanes)
-            cotangent = e.let(f"fmul {self.v} {weight}, {e.let(f'fsub {self.v} {w}, {mean}')}")
-            weights.append(self.hide(e, m, weight, 0.0))
-            cotangents.append(self.hide(e, m, cotangent, 0.0))
+        x, seen = self.masked(e, mask, batch, row, key, to_p)
+
+        def rescale(factor: str) -> None:
+            self.put_scalar(e, e.let(f"fmul {self.type} {self.scalar(e, means, i)}, {factor}"), means, i)
+
+        found = self.relative(e, x, i, e.compare("eq", block, 0), tops, totals, rescale)
+        w = [self.hide(e, m, y, 0.0) for m, y in zip(seen, self.vectors_of(e, to_u), strict=True)]
+        products = [e.let(f"fmul {self.v} {a}, {b}") for a, b in zip(found, w, strict=True)]
+        part = reduction.across(e, "sum", dtype, reduction.tree(e, "sum", dtype, products, lanes), lanes)
+        self.put_scalar(e, e.let(f"fadd {self.type} {self.scalar(e, means, i)}, {part}"), means, i)
+        if self.key_blocks == 1:
+            self.store_all(e, to_p, found)
+            self.store_all(e, to_u, w)
+
+    def weigh(
+        self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, key: Value, p: str, u: str, tops: str, totals: str,
+        means: str,
+    ) -> None:  # fmt: skip
+        """Weights of a row and a block of keys, and cotangents of their scores."""
+        lanes, t = self.vl, self.type
+        to_p, to_u = (e.at(x, e.mul(i, self.keys), t) for x in (p, u))
+        share = self.share(e, mask, batch, row, i, tops, totals)
+        mean = e.splat(e.let(f"fmul {t} {self.scalar(e, means, i)}, {share}"), lanes, t)
+        each = e.splat(share, lanes, t)
+        if self.key_blocks == 1:
+            found, w = self.vectors_of(e, to_p), self.vectors_of(e, to_u)
+        else:
+            x, seen = self.masked(e, mask, batch, row, key, to_p)
+            base = e.splat(self.base(e, self.scalar(e, tops, i)), lanes, t)
+            found = [self.exp(e, e.let(f"fsub {self.v} {y}, {base}"), lanes) for y in x]
+            w = [self.hide(e, m, y, 0.0) for m, y in zip(seen, self.vectors_of(e, to_u), strict=True)]
+        weights = [e.let(f"fmul {self.v} {x}, {each}") for x in found]
         self.store_all(e, to_p, weights)
+        cotangents = [
+            e.let(f"fmul {self.v} {x}, {e.let(f'fsub {self.v} {y}, {mean}')}") for x, y in zip(weights, w, strict=True)
+        ]
         self.store_all(e, to_u, cotangents)
 
     def along_keys(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from firebrick.compiler.llvm.blocks import block_kernel, in_blocks
 from firebrick.compiler.llvm.lowered import BYTES_PER_US, Lowered, Part
 from firebrick.compiler.llvm.map import map_kernel
 from firebrick.compiler.llvm.memory import View
@@ -46,6 +47,8 @@ def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Tar
     source, goal = View(dtype, strides), View(dtype, to)
     if transposes(shape, source, goal, target):
         kernel = transposing_kernel(NAME, shape, source, goal, target)
+    elif in_blocks(shape, source, goal):
+        kernel = block_kernel(NAME, shape, source, goal, target)
     else:
         kernel = map_kernel(NAME, shape, [source], [(load(0, dtype), goal)], target)
     return named(_unless_same(kernel) if same else kernel, "copy")

@@ -56,13 +56,13 @@ class _Following:
             raise TypeError(fits(exprs))
         given = [(body.inputs[i].dtype.name, layout) for i, layout in self.operands]
         results = [(e, avals[v].dtype.name, row_major(shape)) for e, v in zip(exprs, body.outputs, strict=True)]
-        (a, b), c = self.contraction(n, shape, given, results)
+        (a, b), c, light = self.contraction(n, shape, given, results)
         taken = [i for i, _ in self.operands]
         steps = sum(e.op not in ("load", "const") for e in walk(exprs)) * prod(shape)
         moved = sum(min(body.inputs[i].nbytes, avals[n.first].nbytes) for i in taken)
         moved += sum(avals[v].nbytes for v in body.outputs)
         cost = steps / STEPS_PER_US + moved / BYTES_PER_US if steps else 0.0
-        made = contracted([(c, (a, b, *taken))], len(body.inputs), len(exprs), cost)
+        made = contracted([(c, (a, b, *taken))], len(body.inputs), len(exprs), cost, light)
         over = []
         for v in body.outputs:
             there = [i for i, x in enumerate(body.inputs) if c.in_place and x.dtype == avals[v].dtype and i not in (a, b)]
@@ -110,8 +110,8 @@ class _Following:
 
     def contraction(
         self, n: Node, shape: tuple[int, ...], given: Sequence[tuple[str, Layout]], results: Sequence[tuple[Expr, str, Layout]]
-    ) -> tuple[tuple[int, int], Contraction]:
-        """Which inputs are A and B, and the kernels."""
+    ) -> tuple[tuple[int, int], Contraction, bool]:
+        """Which inputs are A and B, the kernels, and whether what follows is a light epilogue."""
         if n.op.name == "conv":
             x, w = n.inputs
             g = convolutions.geometry(n, [self.body.inputs[x], self.body.inputs[w]])
@@ -120,7 +120,8 @@ class _Following:
                 return convolutions.result(g, dtype, layout)
 
             epilogue = _epilogue(given, results, place)
-            return (w, x), _named(forward(g, self.target, NAME, None if epilogue.plain else epilogue), "conv")
+            made = forward(g, self.target, NAME, None if epilogue.plain else epilogue)
+            return (w, x), _named(made, "conv"), epilogue.light
         (i, left), (j, right) = (self.seen[v] for v in n.inputs)
         batch, (rows, columns), lead = n.avals[0].shape[:-2], shape[-2:], shape[:-2]
         k = self.body.avals[n.inputs[0]].shape[-1]
@@ -129,7 +130,8 @@ class _Following:
         assert a is not None
         assert b is not None
         p = products.problem(n.avals[0].dtype.name, a, b)
-        return (i, j), _named(contraction(p, self.target, NAME, _epilogue(given, results, products.result)), "matmul")
+        epilogue = _epilogue(given, results, products.result)
+        return (i, j), _named(contraction(p, self.target, NAME, epilogue), "matmul"), epilogue.light
 
 
 def _epilogue(

@@ -102,7 +102,7 @@ def behind(place: At, distance: int) -> At:
 
 
 def contracted(
-    made: Sequence[tuple[Contraction, Sequence[int]]], count: int, results: int = 1, more_us: float = 0.0
+    made: Sequence[tuple[Contraction, Sequence[int]]], count: int, results: int = 1, more_us: float = 0.0, light: bool = True
 ) -> Lowered:
     """Contractions that give the same results together.
 
@@ -111,6 +111,7 @@ def contracted(
         count: How many operands there are.
         results: How many results.
         more_us: Estimate of the time that their epilogues take, on one thread.
+        light: Whether epilogues are so short that passes over the code gain nothing.
     """
     parts: list[Part] = []
     sizes: list[int] = []
@@ -125,5 +126,5 @@ def contracted(
             cost = k.flops / FLOPS_PER_US or c.workspace / BYTES_PER_US
             cost += more_us / len(made) if i == len(c.kernels) - 1 else 0.0
             parts.append(Part(NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch), buffers, cost))
-    text = AS_WRITTEN + "\n".join([*sorted(declarations), *functions.values(), ""])
+    text = (AS_WRITTEN if light else "") + "\n".join([*sorted(declarations), *functions.values(), ""])
     return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),) * results)

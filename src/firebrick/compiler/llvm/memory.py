@@ -156,7 +156,7 @@ def positions(code: Code, at: str, stride: int, lanes: int) -> str:
 def tail_mask(code: Code, left: str, lanes: int) -> str:
     """Lanes below ``left`` (i64), in a kernel."""
     if left.isdigit() and code.target.has("avx512f"):
-        # of a mask that it knows, LLVM 22 makes shuffles, of which some (vexpandpd) take a hundred cycles; 0 ≤ begin it does not
+        # of a mask that it knows, LLVM 22 makes shuffles, some of which (vexpandpd) are very slow; 0 ≤ begin is not known to it
         left = code.put(f"add i64 {left}, {code.put('lshr i64 %begin, 63')}")
     steps = ", ".join(f"i32 {i}" for i in range(lanes))
     count = splat(code, "i32", code.put(f"trunc i64 {left} to i32"), lanes)

@@ -20,7 +20,7 @@ def refused(n: Node, operands: Sequence[Aval]) -> str:
     """Why a node has no kernel; empty if it has."""
     if operands[0].dtype.name not in _DTYPES:
         return f"no windows of {operands[0].dtype.name}"
-    w = _windows(n, operands)
+    w = windows_of(n, operands)
     if not all(prod(a.shape) for a in (*operands, *n.avals)):
         return "no elements"
     if prod(w.kernel) > MOST or prod(w.stride) > MOST:
@@ -30,7 +30,7 @@ def refused(n: Node, operands: Sequence[Aval]) -> str:
 
 def lowered(n: Node, operands: Sequence[Aval], target: Target) -> Lowered:
     """The kernel of a node."""
-    w, dtype = _windows(n, operands), operands[0].dtype.name
+    w, dtype = windows_of(n, operands), operands[0].dtype.name
     if n.op.name in ("max_pool", "avg_pool"):
         kernel = window_kernel(NAME, w, dtype, n.op.name == "max_pool", target)
     else:
@@ -42,7 +42,8 @@ def lowered(n: Node, operands: Sequence[Aval], target: Target) -> Lowered:
     return Lowered((part,), (), module_text([kernel]), (frozenset(),) * len(n.avals))
 
 
-def _windows(n: Node, operands: Sequence[Aval]) -> Windows:
+def windows_of(n: Node, operands: Sequence[Aval]) -> Windows:
+    """The windows of a node."""
     p, backward = n.params, "size" in n.params
     image, places = (p["size"], operands[0].shape[2:]) if backward else (operands[0].shape[2:], n.avals[0].shape[2:])
     ones = (1,) * len(image)

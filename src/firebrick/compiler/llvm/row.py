@@ -47,8 +47,8 @@ SHORT = 128
 WORTH = 6
 """From so many instructions on, a value is kept rather than computed again."""
 AHEAD = 1 << 9, 1 << 20
-"""Bytes of a row, and of an operand, from which on the second pass over a row fetches the next row's. The last of several writes
-past the caches, which fetching would hold up."""
+"""Bytes of a row, and of an operand, from which on the second pass over a row fetches the next row's. The last of several
+passes writes, often past the caches, which fetching would hold up."""
 
 Result = tuple[Expr, View]
 

@@ -2,7 +2,7 @@
 
 Where the innermost axis of what is written is far apart in what is read, an element at a time costs a cache line each; a square
 of ``L`` times ``L`` reads and writes whole lines. At the edges squares overlap: some elements are written twice, with the same
-value. Squares of a strip follow each other along the axis that is written.
+value. Squares go along the axis that is written, a few next to each other at a time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from firebrick.compiler.llvm.target import Target
 
 _LEAST = 4
 """Elements along a side of the smallest square."""
+_DEEP = 4
+"""Squares next to each other that are taken before the next place of a strip: they read the same pages of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def transposing_kernel(name: str, shape: tuple[int, ...], source: View, goal: Vi
     others = [a for a in range(len(nest.shape) - 1) if a != down]
     outer = Nest((*(nest.shape[a] for a in others), 1), tuple((*(s[a] for a in others), 0) for s in (read, written)))
     strip = max(side, UNIT // side // side * side)
-    strips, rows = -(-wide // strip), -(-high // side)
+    strips, rows = -(-wide // strip), -(-high // (side * _DEEP))
     grid = prod(nest.shape[a] for a in others) * strips * rows
     code = Code(target)
     pointers = buffer_pointers(code, 2)
@@ -84,18 +86,19 @@ def transposing_kernel(name: str, shape: tuple[int, ...], source: View, goal: Vi
     if strips > 1:
         start = code.put(f"mul i64 {code.put(f'urem i64 {at}, {strips}')}, {strip}")
         at = code.put(f"udiv i64 {at}, {strips}")
-    row = code.put(f"mul i64 {code.put(f'urem i64 {at}, {rows}')}, {side}")
-    row = code.call("i64", "llvm.smin.i64", ("i64", row), ("i64", str(high - side)))
+    first = code.put(f"mul i64 {code.put(f'urem i64 {at}, {rows}')}, {side * _DEEP}")
+    end = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {first}, {side * _DEEP}")), ("i64", str(high)))
     at = code.put(f"udiv i64 {at}, {rows}")
     offsets = row_offsets(code, outer, at)
-    sources, goals = (
-        _moved(code, element, _moved(code, element, p, offset, 1), row, step)
-        for p, offset, step in zip(pointers, offsets, (1, written[down]), strict=True)
-    )
+    sources, goals = (_moved(code, element, p, offset, 1) for p, offset in zip(pointers, offsets, strict=True))
     stop = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {start}, {strip}")), ("i64", str(wide)))
     loop = Loop(code, start, stop, side)
     here = code.call("i64", "llvm.smin.i64", ("i64", loop.index), ("i64", str(wide - side)))
-    _square(code, element, sources, read[-1], goals, written[down], here, side, source.itemsize)
+    down_loop = Loop(code, first, end, side)
+    row = code.call("i64", "llvm.smin.i64", ("i64", down_loop.index), ("i64", str(high - side)))
+    source_row, goal_row = (_moved(code, element, p, row, step) for p, step in ((sources, 1), (goals, written[down])))
+    _square(code, element, source_row, read[-1], goal_row, written[down], here, side, source.itemsize)
+    down_loop.close()
     loop.close()
     unit.close()
     return finish(name, code, 2, grid)

@@ -169,7 +169,7 @@ class _Windows:
         return self.shifted(self.pointers[k], dtype, self.times(plane, prod(shape)))
 
     def in_range(self, at: str, step: int, start: int, limit: int, lanes: int, end: int, flag: str = "") -> str:
-        """Lanes i with 0 ≤ at · step + start + i < limit; none if ``flag`` is false, empty for all. ``at`` is at most ``end``."""
+        """Lanes i with 0 ≤ at · step + start + i < limit, none if ``flag`` is false; empty: all. ``end``: the last ``at``."""
         return self._mask(at, step, [start + i for i in range(lanes)], limit, end, flag)
 
     def each_in_range(self, at: str, step: int, start: int, limit: int, end: int, flag: str = "") -> str:

@@ -73,7 +73,7 @@ def choose(p: Problem, target: Target) -> Variant:
     a = DIRECT if reads_directly(p.a, type_) and _calm(p.m, p.k, p.a, p.n <= nr, size) else UNIT
     mc, nc = _unit(p, mr, nr, kc, size, batch, a == b == DIRECT)
     if b == DIRECT and p.m <= mr and kc < p.k:  # B is read once: the longer its stretches, the better
-        nc = max(nc, -(-p.n // (8 * nr)) * nr)
+        kc, nc = min(kc, 32), max(nc, -(-p.n // (8 * nr)) * nr)
     if a == UNIT and (p.n > nc or (kc % vl and kc < p.k)):
         a = PHASE
     return Variant(mr, nr, kc, mc, nc, a, b, staged, _splits(p, mc, nc, kc, batch, vl))
