@@ -19,8 +19,8 @@ class Span:
 
 
 def rounded(nbytes: int) -> int:
-    """The bytes of an arena that a value takes."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+    """The bytes of an arena that a value takes: some even if it is empty, for what has an address lies in an arena."""
+    return max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
 
 
 def arranged(spans: Sequence[Span]) -> int:
