@@ -20,6 +20,7 @@ from firebrick.compiler import fuse as fuse_module
 from firebrick.compiler.fuse import KINDS
 from firebrick.compiler.fused import FUSED
 from firebrick.compiler.llvm import convolutions
+from firebrick.compiler.llvm import lower as lower_module
 from firebrick.compiler.llvm.lower import kind_of
 from firebrick.compiler.scalar.ops import RULES
 from firebrick.compiler.scalar.rows import REDUCTIONS
@@ -256,7 +257,9 @@ def test_explain_lists_runs_their_kernels_what_stays_outside_and_why() -> None:
     assert "native runs: 2, with an arena of " in text
     assert "outside of them: cumulative_sum" in text
     assert re.search(r"run 0: \d nodes, 1 arrays in, \d out, 1 copies of views \(8 B\)", text)
-    assert re.search(r"float32\[300,300\] = multiply × 2, .*sigmoid.*: \d+\.\d (k|M)FLOP, \d+\.\d KiB, about \d+\.\d µs on one", text)
+    assert re.search(
+        r"float32\[300,300\] = multiply × 2, .*sigmoid.*: \d+\.\d (k|M)FLOP, \d+\.\d KiB, about \d+\.\d µs on one", text
+    )
     assert "cumulative_sum float32[2]: no scalar expression" in text
     small = fb.jit(lambda x: fb.exp(x))
     assert "exp float32[2]: 1 so small" in small.explain(x[:2, 0])
@@ -295,10 +298,26 @@ def test_reductions_along_first_and_last_axes(name: str, shape: Any, axes: Any, 
         graph = Graph([Aval(shape, fb.dtype(dtype))])
         graph.outputs = graph.add(op, 0, axes=axes, keepdims=keepdims)
         program = compiled(graph)
-        assert [n.op for n in program.graph.nodes] == [FUSED]
+        exact = name == "prod" and dtype == "float64" and np.prod([shape[a] for a in axes]) > lower_module.FACTORS
+        assert [n.op for n in program.graph.nodes] == [op if exact else FUSED]
         params = {"axes": axes, "keepdims": keepdims}
         worst = check_results(op, (x,), params, program([x]), run_reference(op, (x,), params))
         assert worst.ok, f"{dtype}: {worst}"
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_products_of_equal_factors_whose_roundings_are_alike(dtype: str, axis: int, every: None) -> None:
+    op, params = OPS["prod"], {"axes": (axis,), "keepdims": False}
+    for seed in range(5):
+        rows = np.random.default_rng(seed).uniform(0.99, 1.01, (3, 1)).astype(dtype)
+        x = np.broadcast_to(rows, (3, 1000)).T if axis == 0 else np.broadcast_to(rows, (3, 1000))
+        graph = Graph([Aval(x.shape, fb.dtype(dtype))])
+        graph.outputs = graph.add(op, 0, **params)
+        want = run_reference(op, (x,), params)
+        for results in (compiled(graph)([x]), (backend().execute(op, (x,), params),)):
+            worst = check_results(op, (x,), params, results, want)
+            assert worst.ok, worst
 
 
 def test_contractions_and_reductions_of_numbers_and_views(every: None) -> None:

@@ -125,6 +125,26 @@ def test_gradients_of_loops() -> None:
     assert "scan" not in program_of(fast).source
 
 
+def test_a_scan_keeps_the_sum_that_a_product_goes_into_and_reads_its_parts_where_they_lie() -> None:
+    net = fb.nn.LSTM(16, 64)
+    x = draw(8, LENGTH, 16)
+
+    def error(m: Any, x: fb.Tensor) -> fb.Tensor:
+        y = m(x)[0]
+        return fb.mean(y * y)
+
+    step = fb.jit(fb.value_and_grad(error))
+    (got, grads), (want, others) = step(net, x), fb.value_and_grad(error)(net, x)
+    for a, b in ((got, want), *((grads[p], others[p]) for p in net.parameters())):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-6)
+    forward, back = (n.params["body"] for n in step.graph(net, x).nodes if n.op.name == "scan")
+    made = {v: n.op.name for n in forward.nodes for v in n.results}
+    assert made[forward.outputs[-1]] == "add"  # of the inputs' projection and the state's
+    assert [n.op.name for n in back.nodes].count("matmul") == 1
+    for body in (forward, back):
+        assert "split" not in {n.op.name for n in loops.fuse(body, loops.kind_of, states=()).nodes}
+
+
 def test_sums_over_the_steps_grow_in_place() -> None:
     big = draw(512, 512)
 

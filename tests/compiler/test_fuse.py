@@ -123,6 +123,28 @@ def test_numbers_and_views_are_taken_in_and_stay_where_others_use_them() -> None
     assert [n.op.name for n in made.nodes if n.op is not FUSED] == ["reshape", "broadcast_to"]
 
 
+def test_parts_of_long_rows_are_read_where_they_lie_and_others_are_copied() -> None:
+    g = graph_of(Aval((N, 3 * 64), F), Aval((N, 64), F))
+    a, b, c = g.add(OPS["split"], 0, sizes=(64, 64, 64), axis=1)
+    last = add(g, "slice", 0, starts=(0, 128), stops=(N, 192), steps=(1, 1))
+    every = add(g, "slice", 0, starts=(0, 0), stops=(N, 128), steps=(1, 2))
+    total = add(g, "add", add(g, "multiply", a, b), add(g, "multiply", 1, last))
+    g.outputs = (total, add(g, "multiply", total, every), c)
+    made = check(g)
+    assert [n.op.name for n in made.nodes] == ["split", "slice", "fused"]  # one for the output, one of every second element
+    assert made.nodes[-1].inputs[:2] == (0, 1)
+    body = made.nodes[-1].params["body"]
+    assert {n.op.name for n in body.nodes} == {"split", "slice", "multiply", "add"}
+    assert sum(n.op.name == "split" for n in body.nodes) == 1
+
+
+def test_only_states_are_updated_in_place() -> None:
+    g = graph_of(Aval((64, 64), F), Aval((64, 64), F), Aval((64, 64), F))
+    g.outputs = (add(g, "add", 2, add(g, "matmul", 0, 1)),)
+    assert [n.op.name for n in fuse(g, kind_of, states=()).nodes] == ["fused"]  # the product takes in the sum
+    assert len(fuse(g, kind_of).nodes) == 2
+
+
 def test_regions_and_shapes_stay_apart() -> None:
     g = graph_of(Aval((N, N), F))
     a = add(g, "abs", 0)

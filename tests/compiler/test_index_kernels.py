@@ -342,6 +342,18 @@ def test_wrong_labels_and_tokens_raise_in_compiled_programs_and_the_next_call_wo
         assert program(good).tolist() == want
 
 
+def test_an_unsigned_index_beyond_all_signed_ones_is_outside() -> None:
+    x, far = fb.ones((6, 3)), fb.asarray(np.array([0, 2**64 - 1], np.uint64))
+    rows = fb.ones((2, 3))
+    for program in (
+        fb.jit(lambda at: fb.take(x, at, axis=0)),
+        fb.jit(lambda at: fb.index_add(x, at, rows, axis=0)),
+        fb.jit(lambda at: fb.take_along_axis(x, at.reshape(2, 1), axis=0)),
+    ):
+        with pytest.raises(OutOfRangeError):
+            program(far).tolist()
+
+
 def test_an_index_that_the_row_gives_is_used_in_its_kernel() -> None:
     x = np.random.default_rng(9).normal(size=(5, 7, 130)).astype(np.float32)
     x[2, 3, 50] = np.nan

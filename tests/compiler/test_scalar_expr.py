@@ -26,8 +26,8 @@ def test_equal_expressions_are_one_object() -> None:
 
 def test_a_function_and_its_gradient_share_what_they_compute() -> None:
     x = load(0, "float32")
-    together = walk([math.gelu(x), math.gelu_gradient(x, x)])
-    assert len(together) < len(walk([math.gelu(x)])) + 10
+    apart = len(walk([math.gelu(x)])) + len(walk([math.gelu_gradient(x, x)]))
+    assert len(walk([math.gelu(x), math.gelu_gradient(x, x)])) < 0.7 * apart
 
 
 def test_nodes_that_nobody_holds_are_freed() -> None:

@@ -36,6 +36,24 @@ def bits(result: Any) -> list[Any]:
     ]
 
 
+def same(got: Any, want: Any, device: str) -> None:
+    """Assert that results are equal bit for bit; floats that kernels of the cpu engine compute, within rounding."""
+    if device != "cpu":
+        assert bits(got) == bits(want)
+        return
+    found, wanted = trees.flatten(got)[0], trees.flatten(want)[0]
+    for a, b in zip(found, wanted, strict=True):
+        if not isinstance(b, fb.Tensor):
+            assert a == b
+            continue
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        if b.dtype.is_inexact:
+            size = np.abs(b.numpy()[np.isfinite(b.numpy())]).max(initial=1.0)
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=16 * b.dtype.eps, atol=16 * b.dtype.eps * size)
+        else:
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
 def of_tensors(call: Call, device: str, names: list[str] | None = None) -> tuple[Callable[..., Any], list[fb.Tensor]]:
     """A call as a function of its tensors (or those of these names), with those tensors."""
     arguments = call.on(device)
@@ -45,25 +63,26 @@ def of_tensors(call: Call, device: str, names: list[str] | None = None) -> tuple
 
 def check(call: Call, device: str) -> None:
     function, tensors = of_tensors(call, device)
-    want = bits(function(*tensors))
+    want = function(*tensors)
     compiled = fb.jit(function)
     if call.name in DATA_DEPENDENT:
         with pytest.raises(DataDependentError, match=f"{call.name}: .*needs the values of (.|\n)*{DATA_DEPENDENT[call.name]}"):
             compiled(*tensors)
-        assert bits(function(*tensors)) == want, "the failed trace leaves the tensors as they were"
+        assert bits(function(*tensors)) == bits(want), "the failed trace leaves the tensors as they were"
         return
-    assert bits(compiled(*tensors)) == want
-    assert bits(compiled(*tensors)) == want
+    same(compiled(*tensors), want, device)
+    same(compiled(*tensors), want, device)
     assert compiled.traces == 1
 
 
+@pytest.mark.parametrize("device", ["numpy", "cpu"])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_function_gives_the_same_bits_under_jit(name: str) -> None:
-    check(CALLS[name], "cpu")
+def test_a_function_gives_the_same_under_jit(name: str, device: str) -> None:
+    check(CALLS[name], device)
 
 
 @pytest.mark.parametrize("name", [n for i, n in enumerate(CALLS) if i % 4 == 0])
-def test_a_function_gives_the_same_bits_under_jit_on_torch(name: str) -> None:
+def test_a_function_gives_the_same_under_jit_on_torch(name: str) -> None:
     pytest.importorskip("torch")
     check(CALLS[name], "torch:cpu")
 
@@ -79,10 +98,11 @@ def weighed(result: Any) -> fb.Tensor | None:
 
 
 @pytest.mark.parametrize("name", [n for n in CALLS if n not in DATA_DEPENDENT])
-def test_a_function_has_the_same_gradients_under_jit(name: str) -> None:
+@pytest.mark.parametrize("device", ["numpy", "cpu"])
+def test_a_function_has_the_same_gradients_under_jit(name: str, device: str) -> None:
     call = CALLS[name]
     names = [n for n in call.tensors if call.arrays[n].dtype.kind == "f"]
-    function, tensors = of_tensors(call, "cpu", names)
+    function, tensors = of_tensors(call, device, names)
 
     def loss(given: list[fb.Tensor]) -> fb.Tensor | None:
         return weighed(function(*given))
@@ -92,7 +112,7 @@ def test_a_function_has_the_same_gradients_under_jit(name: str) -> None:
     except (fb.GradientError, fb.OperandError):
         return  # no floating result, or one that depends on no operand
     for got in (fb.jit(fb.value_and_grad(loss))(tensors), fb.value_and_grad(fb.jit(loss))(tensors)):  # type: ignore[arg-type]
-        if name not in REORDERED:
+        if name not in REORDERED and device != "cpu":
             assert bits(got) == bits(want)
         for a, b in zip(trees.flatten(got)[0], trees.flatten(want)[0], strict=True):
             np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
@@ -181,7 +201,7 @@ WRONG: dict[str, tuple[Callable[..., Any], fb.Tensor, fb.Tensor, type[Exception]
     "take": (lambda i: fb.take(ROWS, i, axis=0), COUNTS[1:2], COUNTS[:1], OutOfRangeError, r"take: indices .* \[-2, 2\)"),
     "gather": (
         lambda i: fb.take_along_axis(ROWS, i, axis=1), fb.asarray([[0], [2]]), fb.asarray([[0], [3]]), OutOfRangeError,
-        r"gather: indices must lie in \[-3, 3\)",
+        r"take_along_axis: indices must lie in \[-3, 3\)",
     ),
     "scatter": (
         lambda i: fb.scatter(ROWS, i, 1.0), fb.asarray([[0], [2]]), fb.asarray([[0], [-4]]), OutOfRangeError,
@@ -330,7 +350,7 @@ def test_a_number_that_a_graph_must_have_built_in_is_asked_for_by_its_name(funct
 def test_a_number_that_is_data_needs_one_graph_for_all_its_values(function: Callable[..., Any]) -> None:
     compiled = fb.jit(function)
     for n in (1, 2, 3):
-        assert bits(compiled(n)) == bits(function(n))
+        same(compiled(n), function(n), "cpu")
     assert compiled.traces == 1
 
 

@@ -11,7 +11,7 @@ results. No group waits for what waits for it: two are joined only if no path le
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -20,6 +20,8 @@ from firebrick.compiler.expand import expanded
 from firebrick.compiler.fused import FUSED
 from firebrick.compiler.indexed import INDEXED, NUMBERED, along_rows, whole
 from firebrick.compiler.layout import VIEWS, Layout, cuts, row_major, viewed
+from firebrick.compiler.views import rows as row_by_row
+from firebrick.compiler.views import seen
 from firebrick.core.aval import Aval
 from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph, Node
@@ -37,23 +39,27 @@ REDUCED = 1 << 9
 """The same for groups with reductions."""
 BESIDE = 1 << 20
 """From so many bytes on, a value that is read by two groups joins them, if neither waits for the other."""
+STRETCH = 64
+"""From so many elements that lie one by one on, a kernel reads parts of rows as quickly as a copy of them."""
 ADDED = 64
 """From so many rows on, a sum along the columns is made beside the rows' own work."""
 
 
-def fuse(graph: Graph, can: Can, reasons: list[str] | None = None) -> Graph:
+def fuse(graph: Graph, can: Can, reasons: list[str] | None = None, states: Sequence[int] | None = None) -> Graph:
     """A graph that computes the same with elementwise nodes in groups.
 
     Args:
         graph: Program; it is not changed.
         can: Which nodes the engine has a kernel for.
         reasons: Takes a line for each elementwise node that stays alone, if given.
+        states: The inputs whose memory a result may take, as their next state; all by default.
 
     Returns:
         A graph of the same inputs and outputs; ``graph`` itself if nothing is fused.
     """
     full = expanded(graph)
-    found = _Groups(full, can, reasons if reasons is not None else [])
+    own = frozenset(range(len(graph.inputs)) if states is None else states)
+    found = _Groups(full, can, reasons if reasons is not None else [], own)
     return _rewritten(full, found) if found.any else graph
 
 
@@ -66,7 +72,7 @@ class _Unit:
     shape: tuple[int, ...] | None = None
     region: int = 0
     kind: str = MAP
-    whole: list[tuple[int, bool]] = field(default_factory=list)  # values that it reads anywhere; whether a row at a time would do
+    whole: list[tuple[int, bool]] = field(default_factory=list)  # values read anywhere; whether a row at a time would do
     added: set[int] = field(default_factory=set)  # results that are sums along the columns
     axes: tuple[int, ...] = ()  # along which it has reductions
 
@@ -74,6 +80,7 @@ class _Unit:
     def several(self) -> bool:
         """Whether reductions are along other axes than the last one."""
         return self.shape is not None and self.axes not in ((), (len(self.shape) - 1,))
+
     dear: bool = False  # the engine's own operation costs much more than a kernel's call
 
 
@@ -87,6 +94,14 @@ def is_free(n: Node, operands: tuple[Aval, ...]) -> bool:
         before, after = operands[0].shape, n.avals[0].shape
         return [d for d in before if d != 1] == [d for d in after if d != 1]
     return n.op.name == "permute" and n.params["axes"][-1:] == (len(n.params["axes"]) - 1,)
+
+
+def is_part(n: Node, operands: tuple[Aval, ...]) -> bool:
+    """Whether a node gives parts of long stretches of its operand's rows, which an elementwise kernel reads where they lie."""
+    if n.op.name not in ("split", "slice") or any(not a.ndim or a.shape[-1] < STRETCH for a in n.avals):
+        return False
+    parts = [seen(n, slot, row_by_row(operands[0].shape)) for slot in range(len(n.avals))]
+    return all(p is not None and p.strides[-1] == 1 for p in parts) and not all(p is not None and p.in_rows for p in parts)
 
 
 def is_added(n: Node, operands: tuple[Aval, ...]) -> bool:
@@ -106,8 +121,8 @@ def reduced_axes(n: Node, operands: tuple[Aval, ...]) -> tuple[int, ...]:
 class _Groups:
     """Which nodes become one: units by the number of their first node, and the unit of each node."""
 
-    def __init__(self, graph: Graph, can: Can, reasons: list[str]) -> None:
-        self.graph, self.avals = graph, graph.avals
+    def __init__(self, graph: Graph, can: Can, reasons: list[str], states: frozenset[int]) -> None:
+        self.graph, self.avals, self.states = graph, graph.avals, states
         self.made_by = {v: k for k, n in enumerate(graph.nodes) for v in n.results}
         self.outputs = frozenset(graph.outputs)
         self.users: dict[int, set[int]] = {v: set() for v in range(graph.size)}
@@ -117,6 +132,7 @@ class _Groups:
         self.units: dict[int, _Unit] = {}
         self.unit_of: list[int] = []
         self.free: list[bool] = []
+        self.parts: list[bool] = []
         self.heavy = -1  # the last node that is a kernel of its own
         for k, n in enumerate(graph.nodes):
             self._place(k, n, can, reasons)
@@ -143,6 +159,7 @@ class _Groups:
         self.unit_of.append(k)
         operands = tuple(self.avals[v] for v in n.inputs)
         self.free.append(is_free(n, operands))
+        self.parts.append(is_part(n, operands))
         made = [self.unit_of[self.made_by[v]] for v in n.inputs if v in self.made_by]
         for u in made:
             unit.above |= self.units[u].above | 1 << u
@@ -295,7 +312,7 @@ class _Groups:
         """Whether a unit makes the next state of an input that it reads: that may have to wait for all else."""
         nodes = [self.graph.nodes[k] for k in unit.members]
         made = {self.avals[v] for n in nodes for v in n.results if v in self.outputs}
-        return any(v < len(self.graph.inputs) and self.avals[v] in made for n in nodes for v in n.inputs)
+        return any(v in self.states and self.avals[v] in made for n in nodes for v in n.inputs)
 
     def _summed(self, unit: _Unit) -> bool:
         """Whether all that a unit makes goes into reductions, which had better make it than read it."""
@@ -410,6 +427,7 @@ class _Body:
         self.seen: set[int] = set()
         kind = groups.units[groups.unit_of[members[0]]].kind
         self.alone = kind == ALONE  # what reads arrays as they are
+        self.mapped = kind == MAP
         self.product = False  # whether operands of a product are taken, which are packed anyway
         self.numbered = kind == ALONE and graph.nodes[members[0]].op.name in NUMBERED
         self.inputs: list[int] = []
@@ -449,12 +467,13 @@ class _Body:
         """Make a value from outside known: a view or a number as it is, anything else as an operand."""
         if v in self.seen:
             return
-        self.seen.add(v)
         k = self.groups.made_by.get(v)
         if k is None or not self._taken_in(k, v):
+            self.seen.add(v)
             self.inputs.append(v)
             return
         n = self.graph.nodes[k]
+        self.seen.update(n.results)
         for i in n.inputs:
             self._take(i)
         self.taken.append(n)
@@ -468,7 +487,7 @@ class _Body:
             return self.graph.nodes[k].op.name in VIEWS and found is not None and all(len(axis) == 1 for axis in found[:-2])
         if self.alone:
             return self.numbered and self.groups.is_number(v)
-        return self.groups.free[k]
+        return self.groups.free[k] or (self.mapped and self.groups.parts[k])
 
     def _grouped(self, k: int) -> bool:
         """Whether a node is a member of a group, such as a reshape behind a product."""

@@ -15,7 +15,7 @@ from firebrick.core.shapes import broadcast_shapes
 from firebrick.ops.casts import cast
 from firebrick.ops.declare import FLOATS, Array, per_result, size_of, values
 from firebrick.ops.elementwise import exp, log, sqrt
-from firebrick.ops.reduction import max_, mean, sum_, sum_to
+from firebrick.ops.reduction import max_, mean, pairwise_sum, sum_, sum_to
 from firebrick.ops.table import register
 
 
@@ -69,7 +69,7 @@ def softmax(x: Array, *, axis: int) -> Array:
     if x.size == 0:
         return np.array(x)
     e = np.exp(x - np.max(x, axis, keepdims=True))
-    return np.asarray(e / np.sum(e, axis, keepdims=True))
+    return np.asarray(e / pairwise_sum(e, (axis,), True))
 
 
 def _log_softmax_vjp(g: Any, r: Any) -> Any:
@@ -93,7 +93,7 @@ def log_softmax(x: Array, *, axis: int) -> Array:
     if x.size == 0:
         return np.array(x)
     shifted = x - np.max(x, axis, keepdims=True)
-    return np.asarray(shifted - np.log(np.sum(np.exp(shifted), axis, keepdims=True)))
+    return np.asarray(shifted - np.log(pairwise_sum(np.exp(shifted), (axis,), True)))
 
 
 def _wide(*tensors: Any) -> Any:

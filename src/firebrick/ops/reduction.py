@@ -214,8 +214,10 @@ def _prod_scale(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
 @_reduction(_prod_vjp, residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=near_one(_samples(0.99, 1.01)),
             tolerance=2, scale=_prod_scale)  # fmt: skip
 def prod(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Product over axes, in the operand's dtype; 1 for none."""
-    return np.asarray(np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
+    """Product over axes, in the operand's dtype; 1 for none. Equal factors round alike, and their errors add up: inexact
+    dtypes multiply at the reference's precision."""
+    wide = np.result_type(x.dtype, np.float64) if x.dtype.kind in "fc" else x.dtype
+    return np.asarray(np.prod(x, axis=axes, keepdims=keepdims, dtype=wide)).astype(x.dtype, copy=False)
 
 
 def _extremum_vjp(arg: str) -> Any:

@@ -1,4 +1,5 @@
-"""``CpuBackend``: eager operations on NumPy's kernels; compiled graphs on kernels of their own where that is quicker.
+"""``CpuBackend``: eager operations on NumPy's kernels, heavy ones on compiled ones (``eager``); graphs on kernels of their own
+where that is quicker.
 
 What has kernels of its own is fused, all kernels of a graph are linked at once, and the program runs as many of them as follow
 each other in one call, with calls of NumPy between for the rest.
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.backends.cpu import eager
 from firebrick.backends.cpu.explained import explained
 from firebrick.backends.cpu.loops import loop_kernel
 from firebrick.backends.cpu.native import ARENAS, compiled, kinds_of, native_kernel
@@ -40,10 +42,12 @@ class CpuBackend(HostBackend):
 
     engine = "cpu"
     platforms = ("cpu",)
+    heavy = eager.ESTIMATES
 
     def __init__(self) -> None:
         super().__init__()
         self._usable: bool | None = None
+        self._eager = eager.EagerKernels(self.compile)
 
     @property
     def compiles(self) -> bool:
@@ -77,6 +81,11 @@ class CpuBackend(HostBackend):
         program.notes += explained(kinds, kernels, segments, reasons)
         return program
 
+    def run_heavy(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if eager.ESTIMATES[op.name](inputs, params) < eager.HEAVY_US or not self.compiles:
+            return None
+        return self._eager.run(op, inputs, params)
+
     def kernel(
         self,
         op: Op,
@@ -100,5 +109,6 @@ class CpuBackend(HostBackend):
 
     def memory_cleanup(self, device: Device) -> None:
         super().memory_cleanup(device)
+        self._eager.clear()
         ARENAS.release()
         release_scratch()

@@ -36,11 +36,11 @@ def loop_kernel(engine: Any, n: Node, device: Device | None) -> Kernel | None:
     if n.op.control is None or n.op.name != "scan" or not n.params["length"]:
         return None
     body: Graph = n.params["body"]
-    fused = fuse(body, kind_of)
+    consts, carries = n.params["consts"], n.params["carries"]
+    fused = fuse(body, kind_of, states=range(consts, consts + carries))
     if fused is body or any(m.op.control is not None for m in fused.nodes):
         return None
     kernels = choose(engine, fused, device)
-    consts, carries = n.params["consts"], n.params["carries"]
     for donated in (tuple(range(consts, consts + carries)), ()):
         kinds = kinds_of(fused, kernels)
         parts = segment(kinds, kernels, plan_memory(fused, kernels, donated, (), kinds.arrange))

@@ -31,6 +31,7 @@ from firebrick.compiler.scalar.expr import (
     select,
     steps,
     walk,
+    whole_number,
 )
 from firebrick.compiler.scalar.storage import computed
 from firebrick.core.aval import Aval
@@ -105,7 +106,7 @@ def place_of(n: Node, size: int) -> Place:
 def _inside(n: Node, at: Expr, size: int, kernel: Lowering) -> Expr:
     """An index counted from the front."""
     number = kernel.fault(place_of(n, size))
-    return bounded(cast(at, "int64"), size, fault_word(INDEX, number))
+    return bounded(whole_number(at), size, fault_word(INDEX, number))
 
 
 def _take(n: Node, operands: Sequence[Aval], kernel: Lowering) -> Expr:

@@ -30,6 +30,9 @@ from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar.expr import Expr, steps, walk
 from firebrick.compiler.scalar.storage import computed
 
+GROUPS = 16
+"""Few short rows are cut into so many groups, that threads may share them."""
+
 
 def map_kernel(
     name: str,
@@ -84,7 +87,7 @@ def map_kernel(
         grid = outer * parts if count else 0
     else:
         parts = 1
-        rows = max(1, UNIT // max(1, inner))
+        rows = max(1, min(UNIT // max(1, inner), -(-outer // GROUPS)))
         grid = -(-outer // rows) if count else 0
     unit = Loop(code, "%begin", "%end", 1)
     if parts > 1:

@@ -16,7 +16,7 @@ from firebrick.compiler.llvm.memory import Strip, read, stored_type, tail_mask, 
 from firebrick.compiler.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.llvm.segment import INDEX, fault_word
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import BITS, Expr, binary, bounded, cast, load, maximum, minimum
+from firebrick.compiler.scalar.expr import BITS, Expr, binary, bounded, cast, load, maximum, minimum, whole_number
 from firebrick.compiler.scalar.storage import computed
 
 UNITS = 16
@@ -176,7 +176,7 @@ class _Writer:
         """The index number ``at``, from the front."""
         what, code = self.what, self.code
         value = read(code, Strip(what.index, self.indices, 1), at, 1)
-        e = bounded(cast(load(0, computed(what.index)), "int64"), what.size, fault_word(INDEX, 0))
+        e = bounded(whole_number(load(0, computed(what.index))), what.size, fault_word(INDEX, 0))
         return Emitter(code, 1, lambda _: value).value(e)
 
     def _owned(self, row: str, body: Callable[[], None]) -> None:

@@ -324,8 +324,13 @@ def bounded(position: Expr, size: int, status: int) -> Expr:
     return node("bounded", "int64", (position,), f"{size}:{status}")
 
 
+def whole_number(at: Expr) -> Expr:
+    """An index of any integer dtype as int64. One that int64 cannot hold becomes its largest number: no axis is as long."""
+    return cast(minimum(at, const((1 << 63) - 1, "uint64")) if at.dtype == "uint64" else at, "int64")
+
+
 def philox(key: Sequence[Expr], position: Expr) -> Expr:
-    """Word ``position`` (int64) of a random stream, uint32; ``key`` is its four uint32 words. ``ops.philox_word`` says which."""
+    """Word ``position`` (int64) of a random stream, uint32; ``key`` is its four uint32 words. See ``ops.philox_word``."""
     if [k.dtype for k in key] != ["uint32"] * 4 or position.dtype != "int64":
         raise TypeError(f"random words take four uint32 words and an int64 position. Received: {[*key, position]}")
     return node("philox", "uint32", (*key, position))

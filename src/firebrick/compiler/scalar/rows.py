@@ -18,6 +18,11 @@ def average(x: Expr, count: int) -> Expr:
     return reduce("sum", x) / float(count)
 
 
+def product(x: Expr) -> Expr:
+    """Π x; of float32 in float64, since equal factors round alike and their errors add up."""
+    return cast(reduce("prod", cast(x, "float64")), "float32") if x.dtype == "float32" else reduce("prod", x)
+
+
 def every(x: Expr) -> Expr:
     """Whether bool x holds for all of the row."""
     return ne(reduce("min", cast(x, "uint8")), 0)
@@ -119,7 +124,7 @@ def first_extreme(kind: str, x: Expr, place: Expr) -> Expr:
 REDUCTIONS: dict[str, Callable[[Expr, int], Expr]] = {
     "sum": lambda x, count: total(x),
     "mean": average,
-    "prod": lambda x, count: reduce("prod", x),
+    "prod": lambda x, count: product(x),
     "max": lambda x, count: reduce("max", x),
     "min": lambda x, count: reduce("min", x),
     "all": lambda x, count: every(x),

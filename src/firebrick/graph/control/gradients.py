@@ -26,7 +26,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.graph.control.body import Body, replayed
 from firebrick.graph.control.sums import Later, later
 from firebrick.graph.trace import running
-from firebrick.ir import INTERNAL, Graph
+from firebrick.ir import INTERNAL, Graph, Node
 from firebrick.ops import OPS
 
 _KEPT = 256  # graphs made of graphs that are remembered
@@ -345,7 +345,20 @@ def of_scan(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
 def _worth_keeping(body: Graph, consts: int, carries: int) -> tuple[int, ...]:
     """What a scan keeps of each step for its gradient: the carry before it, and products, which cost much to compute again."""
     products = (v for n in body.nodes if n.op.fusion == "contract" for v in n.results)
-    return (*range(consts, consts + carries), *products)
+    users: dict[int, list[Node]] = {}
+    for n in body.nodes:
+        for v in n.inputs:
+            users.setdefault(v, []).append(n)
+    return (*range(consts, consts + carries), *(_added(body, users, v) for v in products))
+
+
+def _added(body: Graph, users: dict[int, list[Node]], v: int) -> int:
+    """The sum of a value and others, of its shape and dtype, where nothing else is made of it: a gradient needs no more."""
+    aval, makes = body.avals[v], users.get(v, [])
+    while v not in body.outputs and len(makes) == 1 and makes[0].op.name == "add" and makes[0].avals == (aval,):
+        v = makes[0].first
+        makes = users.get(v, [])
+    return v
 
 
 def _keeping(body: Graph, extra: tuple[int, ...]) -> Graph:

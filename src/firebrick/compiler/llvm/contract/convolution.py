@@ -1,8 +1,8 @@
 """The three convolutions of the op table as kernels: for each, the way that suits its geometry.
 
 Most are products of matrices over patches; depthwise ones, and input gradients of images much larger than the result, have
-kernels of their own (see ``window``). With the setting ``winograd``, those of 3 × 3 taps are products over transforms: see there
-why they are not by default.
+kernels of their own (see ``window``). With the setting ``winograd``, those of 3 × 3 taps are products over transforms: see
+there why they are not by default.
 """
 
 from __future__ import annotations

@@ -141,7 +141,10 @@ def _by_lanes(
             index = e.split(first, [a.size for a in x.lanes])
             kept = None
             if cut:
-                piece_loop.step = e.min(e.min(e.sub(x.lanes[-1].size, index[-1]), e.sub(p.width, at)), n)
+                left = e.sub(p.width, at)
+                if len(x.lanes) > 1:  # one axis has no rows, and nothing is left of it in the lanes beyond its end
+                    left = e.min(left, e.sub(x.lanes[-1].size, index[-1]))
+                piece_loop.step = e.min(left, n)
                 kept = e.lanes_below(piece_loop.step, n)
             offset = e.dot(index, [a.stride for a in x.lanes], base)
             coordinates = [e.dot(index, b.lanes, b.start) for b in x.bounds]

@@ -1,0 +1,122 @@
+"""Which eager operations run on compiled kernels rather than NumPy's, and these kernels.
+
+The choice follows from op, shapes and parameters alone, by a table of what NumPy's kernels take: never from the clock, nor from
+how often something ran. So an operation gives the same bits in every run, also in one that resumes another. Each new shape is
+compiled once, in 10 to 500 ms, or taken from the cache of objects; only what takes NumPy ``HEAVY_US`` or more is worth that.
+
+Not in the table: single ufuncs, which NumPy runs with vectors of its own and which have a path around ``execute``; products of
+matrices, at which BLAS is as quick; reductions and copies, which wait for memory; what reads or writes at indices.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from firebrick.compiler import Executable
+from firebrick.compiler.fused import FUSED
+from firebrick.core.aval import Aval
+from firebrick.core.config import config
+from firebrick.core.dtypes import _BY_NP
+from firebrick.core.op import Op
+from firebrick.ir import CONSTANT, Graph
+from firebrick.ir.keys import key_of
+
+HEAVY_US = 2000.0
+"""From so many microseconds of NumPy's kernel on, by estimate, an operation has a kernel of its own."""
+KEPT = 256
+"""Compiled operations that are kept, those used last."""
+
+Array = np.ndarray[Any, Any]
+Estimate = Callable[[tuple[Array, ...], dict[str, Any]], float]
+
+
+def _each(ns: float) -> Estimate:
+    """So many nanoseconds for each element of the first operand."""
+    us = ns / 1000
+    return lambda inputs, params: inputs[0].size * us
+
+
+# of contractions, microseconds for one multiplication and addition; of attention, for one in each of its products
+_CONV, _ATTENTION, _ATTENTION_GRADIENT = 6e-5, 1.6e-4, 3.2e-4
+
+
+def _conv(inputs: tuple[Array, ...], params: dict[str, Any]) -> float:
+    x, weight = inputs
+    return float(_CONV * x.size / max(1, x.shape[1]) * weight.size / prod(params["stride"]))
+
+
+def _conv_input(inputs: tuple[Array, ...], params: dict[str, Any]) -> float:
+    g, weight = inputs
+    return float(_CONV * g.size * weight.size / max(1, weight.shape[0]))
+
+
+def _conv_weight(inputs: tuple[Array, ...], params: dict[str, Any]) -> float:
+    x, g = inputs
+    return float(_CONV * g.size * (x.shape[1] // params["groups"]) * prod(params["kernel"]))
+
+
+ESTIMATES: dict[str, Estimate] = {
+    "sigmoid": _each(10.0), "erf": _each(5.0), "gelu": _each(4.8), "gelu_gradient": _each(9.6),
+    "softmax": _each(1.6), "log_softmax": _each(1.4), "layer_norm": _each(1.5), "rms_norm": _each(0.9),
+    "standardize": _each(1.0), "standardize_gradient": _each(1.4),
+    "max_pool": _each(4.2), "max_pool_gradient": _each(15.0), "avg_pool_input": _each(3.9),
+    "conv": _conv, "conv_input": _conv_input, "conv_weight": _conv_weight,
+    "attention": lambda xs, params: _ATTENTION * xs[0].size * xs[1].shape[-2],
+    "attention_gradient": lambda xs, params: _ATTENTION_GRADIENT * xs[1].size * xs[2].shape[-2],
+    "random_uniform": lambda xs, params: prod(params["shape"]) * 0.006,
+}  # fmt: skip
+"""Name of an op → microseconds that NumPy's kernel takes about, of float32 on one core of 2024."""
+
+
+class EagerKernels:
+    """The kernels of eager operations, compiled at the first call of each. Threads may use one at once.
+
+    Args:
+        compile: Makes the program of a graph.
+    """
+
+    def __init__(self, compile: Callable[[Graph], Executable]) -> None:
+        self._compile = compile
+        self._lock = threading.Lock()
+        self._made: OrderedDict[Any, Executable | None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def run(self, op: Op, inputs: tuple[Array, ...], params: dict[str, Any]) -> Any:
+        """The op's result, or results as a tuple; None if it has no kernel."""
+        key = (op.name, config.cpu_vector_bits, *((x.shape, x.dtype) for x in inputs), key_of(params))
+        with self._lock:
+            known = key in self._made
+            program = self._made.get(key)
+            if known:
+                self._made.move_to_end(key)
+        if not known:
+            program = self._program(op, inputs, params)
+            with self._lock:
+                program = self._made.setdefault(key, program)
+                while len(self._made) > KEPT:
+                    self._made.popitem(last=False)
+        if program is None:
+            return None
+        results = program(inputs)
+        return results if len(results) > 1 else results[0]
+
+    def _program(self, op: Op, inputs: tuple[Array, ...], params: dict[str, Any]) -> Executable | None:
+        """An op as a program whose every kernel is native; None if there is none."""
+        graph = Graph([Aval(x.shape, _BY_NP[x.dtype]) for x in inputs])
+        graph.outputs = graph.add(op, *range(len(inputs)), **params)
+        program = self._compile(graph)
+        nodes = program.graph.nodes
+        return program if all(n.op in (FUSED, CONSTANT) or n.op.fusion == "move" for n in nodes) else None
+
+    def clear(self) -> None:
+        """Forget all kernels."""
+        with self._lock:
+            self._made.clear()
