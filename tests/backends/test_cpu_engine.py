@@ -334,3 +334,32 @@ def test_contractions_and_reductions_of_numbers_and_views(every: None) -> None:
 
     for got, want in zip(fb.jit(f)(x), f(x), strict=True):
         np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-12, atol=1e-12)
+
+
+def test_what_half_precision_decides_agrees_with_what_it_shows(every: None) -> None:
+    x = fb.astype(fb.asarray([3.5, 4.0, 5.0, -4.0]), fb.bfloat16)  # tanh of these rounds to ±1
+    y, whole, one, down = fb.jit(
+        lambda x: (fb.tanh(x), fb.astype(fb.tanh(x), fb.int8), fb.tanh(x) == 1.0, fb.floor(fb.tanh(x)))
+    )(x)
+    assert y.tolist() == down.tolist() == [1.0, 1.0, 1.0, -1.0]
+    assert whole.tolist() == [1, 1, 1, -1]
+    assert one.tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_state_that_an_index_outside_depends_on_is_kept(device: str, every: None) -> None:
+    def late(x: fb.Tensor, w: fb.Tensor, i: fb.Tensor) -> fb.Tensor:
+        x *= 2.0
+        w[...] = w + fb.take(x, i)
+        return x
+
+    def together(x: fb.Tensor, w: fb.Tensor, i: fb.Tensor) -> fb.Tensor:
+        x *= 2.0
+        return fb.max(fb.take(w, fb.broadcast_to(i[:, None], (4, 3))) + x[0], axis=1)
+
+    for step in (late, together):
+        x, w, i = fb.ones(5, device=device), fb.ones(4, device=device), fb.asarray([0, 4, 5, 1], device=device)
+        with pytest.raises(IndexError, match="indices must lie in"):
+            fb.jit(step)(x, w, i)
+        assert x.tolist() == [1.0] * 5
+        assert w.tolist() == [1.0] * 4

@@ -19,6 +19,7 @@ from firebrick.compiler.views import reshaped
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
 from firebrick.ir import Graph, Node
+from firebrick.ir.nested import nodes_in
 
 _FOREVER = 1 << 60
 _DEPTH = 12
@@ -150,9 +151,10 @@ def plan_memory(
     """
     ready = tuple(ready)
     plans = []
+    early = _behind(graph, {graph.outputs[position] for position in ready} | _checked(graph, kernels))
     for given in dict.fromkeys((frozenset(donate), frozenset())):
         values = _Values(graph, kernels, given)
-        tail = _tail(values, kernels, _behind(values, ready)) if given else frozenset()
+        tail = _tail(values, kernels, early) if given else frozenset()
         order = arrange([k for k in range(len(graph.nodes)) if k not in tail]) + arrange(sorted(tail))
         plans += [_assigned(values, kernels, order, tail, pool) for pool in (True, False)]
     for p in plans:
@@ -168,16 +170,25 @@ def plan_memory(
 # what runs last
 
 
-def _behind(values: _Values, ready: Iterable[int]) -> frozenset[int]:
-    """The nodes that outputs at these positions come from."""
-    wanted = {values.graph.outputs[position] for position in ready}
+def _behind(graph: Graph, wanted: set[int]) -> frozenset[int]:
+    """The nodes that values come from."""
     found = set()
-    for k in range(len(values.graph.nodes) - 1, -1, -1):
-        n = values.graph.nodes[k]
+    for k in range(len(graph.nodes) - 1, -1, -1):
+        n = graph.nodes[k]
         if wanted.intersection(n.results):
             found.add(k)
             wanted.update(n.inputs)
     return frozenset(found)
+
+
+def _checked(graph: Graph, kernels: Sequence[Kernel | None]) -> set[int]:
+    """Results of nodes that raise for some values of their operands: by then nothing donated may be overwritten."""
+    return {
+        v
+        for n, kernel in zip(graph.nodes, kernels, strict=True)
+        if kernel is not None and (kernel.faults or any(o.name == "indices" for m in nodes_in([n]) for o in m.op.operands))
+        for v in n.results
+    }
 
 
 def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[int]) -> frozenset[int]:
@@ -199,8 +210,7 @@ def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[in
         if any(values.node_of.get(i) in tail for i in n.inputs):
             tail.add(k)
     for k in range(len(nodes) - 1, -1, -1):
-        kernel = kernels[k]
-        if k not in tail and k not in early and _only_for(tail, values, nodes[k]) and not (kernel and kernel.faults):
+        if k not in tail and k not in early and _only_for(tail, values, nodes[k]):
             tail.add(k)
     return frozenset(tail)
 

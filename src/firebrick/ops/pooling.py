@@ -14,9 +14,11 @@ import numpy as np
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import int64
 from firebrick.core.errors import ShapeError
+from firebrick.core.hooks import hooks
 from firebrick.core.op import Sample
 from firebrick.ops.convolution import elements, padded_to, places_of, without
 from firebrick.ops.declare import FLOATS, Array, per_operand, size_of, values
+from firebrick.ops.elementwise import equal, floor_divide, greater_equal, less, logical_and, remainder, where
 from firebrick.ops.indexing import gather, scatter_add, zeros_like_aval
 from firebrick.ops.movement import reshape
 from firebrick.ops.table import register
@@ -136,8 +138,25 @@ def _max_gradient_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 
 def _max_gradient_vjp(gg: Any, r: Any) -> Any:
     at = r.inputs[1]
-    found = gather(_flat(gg), _flat(at), axis=2)
-    return (reshape(found, shape=at.shape), None)
+    inside, place = _in_window(at, **r.params)
+    found = gather(_flat(gg), _flat(place), axis=2)
+    return (where(inside, reshape(found, shape=at.shape), 0.0), None)
+
+
+def _in_window(at: Any, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any]:
+    """Whether places lie in their own windows, and the places, 0 for those that do not."""
+    inside, rest = None, at
+    for i in range(len(size) - 1, -1, -1):
+        line = np.arange(at.shape[2 + i], dtype=at.dtype.np) * stride[i] - padding[i][0]
+        start = hooks.from_host(line.reshape([-1 if j == i else 1 for j in range(len(size))]), at.device)
+        offset = remainder(rest, size[i]) - start
+        here = logical_and(greater_equal(offset, 0), less(offset, kernel[i] * dilation[i]))
+        if dilation[i] > 1:
+            here = logical_and(here, equal(remainder(offset, dilation[i]), 0))
+        inside = here if inside is None else logical_and(inside, here)
+        rest = floor_divide(rest, size[i])
+    inside = logical_and(inside, equal(rest, 0))
+    return inside, where(inside, at, 0)
 
 
 def _flat(x: Any) -> Any:
@@ -146,7 +165,8 @@ def _flat(x: Any) -> Any:
 
 def _max_gradient_simple(g: Any, at: Any, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
     shape = (*g.shape[:2], size_of(size))
-    spread = scatter_add(zeros_like_aval(Aval(shape, g.dtype), g), _flat(at), _flat(g), axis=2)
+    inside, at = _in_window(at, size=size, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
+    spread = scatter_add(zeros_like_aval(Aval(shape, g.dtype), g), _flat(at), _flat(where(inside, g, 0.0)), axis=2)
     return reshape(spread, shape=(*shape[:2], *size))
 
 
@@ -161,8 +181,8 @@ def max_pool_gradient(g: Array, at: Array, *, size: Any, kernel: Any, stride: An
     ``at`` is max_pool's second result for the same windows; nothing goes to a place outside its window.
     """
     out = np.zeros((*g.shape[:2], *(n + sum(p) for n, p in zip(size, padding, strict=True))), g.dtype)
-    for part, inside, where in image_places(size, kernel, stride, padding, dilation):
-        out[part] += np.where(inside & (at == where), g, np.zeros((), g.dtype))
+    for part, inside, place in image_places(size, kernel, stride, padding, dilation):
+        out[part] += np.where(inside & (at == place), g, np.zeros((), g.dtype))
     return without(out, padding, size)
 
 

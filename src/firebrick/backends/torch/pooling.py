@@ -54,11 +54,19 @@ def max_pool(x: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any) -
     return max_pool_by_element(x, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
 
 
-def max_pool_gradient(g: Any, at: Any, *, size: Any, **windows: Any) -> Any:
-    """Each cotangent, added at its place of the flattened image."""
+def max_pool_gradient(g: Any, at: Any, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+    """Each cotangent, added at its place of the flattened image, if that lies in its window."""
+    inside, rest = True, at
+    for i in range(len(size) - 1, -1, -1):
+        line = torch.arange(at.shape[2 + i], device=at.device) * stride[i] - padding[i][0]
+        offset = rest % size[i] - line.reshape([-1 if j == i else 1 for j in range(len(size))])
+        inside = (offset >= 0) & (offset < kernel[i] * dilation[i]) & (offset % dilation[i] == 0) & inside
+        rest = torch.div(rest, size[i], rounding_mode="floor")
+    inside = inside & (rest == 0)
     flat = (*g.shape[:2], size_of(g.shape[2:]))
     images = g.new_zeros((*g.shape[:2], size_of(size)))
-    return scatter_add(images, at.reshape(flat), g.reshape(flat), axis=2).reshape(*g.shape[:2], *size)
+    places = torch.where(inside, at, 0).reshape(flat)
+    return scatter_add(images, places, torch.where(inside, g, 0).reshape(flat), axis=2).reshape(*g.shape[:2], *size)
 
 
 @in_float32

@@ -97,6 +97,7 @@ class _Following:
                 self.values[m.first] = self.values[v]  # a number in any shape, or elements in the same order
         else:
             args = [self.element(v, m.avals[0].shape, shape) for v in m.inputs]
+            args = ops.decided(m, args, [self.body.avals[v] for v in m.inputs])
             self.values[m.first] = ops.expression(m.op.name, args, m.params)
 
     def element(self, v: int, where: Sequence[int], shape: tuple[int, ...]) -> Expr:

@@ -89,6 +89,7 @@ def _reduced(n: Node, shape: tuple[int, ...]) -> str:
 
 def _applied(n: Node, args: list[Expr], operands: Sequence[Aval]) -> Expr:
     """A node's result, of its operands' elements."""
+    args = ops.decided(n, args, operands)
     if n.op.name in ops.RULES:
         return ops.expression(n.op.name, args, n.params)
     if n.op.name in rows.REDUCTIONS:
@@ -141,8 +142,6 @@ def _alone(body: Graph, target: Target) -> Lowered:
     assert rule.numbered is not None
     known = {i: numbers[v] for i, v in enumerate(n.inputs) if v in numbers}
     return rule.numbered(n, operands, target, known).of(inputs, len(body.inputs))
-
-
 
 
 class _Lowering:

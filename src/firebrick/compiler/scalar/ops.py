@@ -1,7 +1,7 @@
 """What the op table's elementwise entries are as scalar expressions, with the table's edge rules.
 
-Half precision comes in as float32 and is rounded where a result is stored, not between fused operations; a cast to half
-precision does round. Complex numbers and 8-bit floats have no scalar expressions, nor has an op that reads other elements.
+Half precision comes in as float32 and is rounded where a result is stored and where something is decided by it, not between
+other fused operations; a cast to half precision does round. Complex numbers and 8-bit floats have no scalar expressions, nor has an op that reads other elements.
 """
 
 from __future__ import annotations
@@ -34,8 +34,22 @@ from firebrick.compiler.scalar.expr import (
 )
 from firebrick.compiler.scalar.power import power
 from firebrick.compiler.scalar.storage import HALVES, STORAGE, rounded
+from firebrick.core.aval import Aval
+from firebrick.ir import Node
 
 Rule = Callable[..., Expr]
+
+
+_STEPS = frozenset({"floor", "ceil", "trunc", "round", "sign", "floor_divide", "remainder"})
+
+
+def decided(n: Node, args: Sequence[Expr], operands: Sequence[Aval]) -> list[Expr]:
+    """A node's operands, half precision rounded as it is where it is stored, if a small difference would show as another whole
+    number or another answer: so what is decided agrees with what is seen."""
+    if n.avals[0].dtype.kind == "float" and n.op.name not in _STEPS:
+        return list(args)
+    pairs = zip(args, operands, strict=True)
+    return [rounded(x, a.dtype.name) if a.dtype.name in HALVES else x for x, a in pairs]
 
 
 def expression(op: str, args: Sequence[Expr], params: Mapping[str, Any] | None = None) -> Expr:
