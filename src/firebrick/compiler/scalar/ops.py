@@ -1,7 +1,8 @@
 """What the op table's elementwise entries are as scalar expressions, with the table's edge rules.
 
 Half precision comes in as float32 and is rounded where a result is stored and where something is decided by it, not between
-other fused operations; a cast to half precision does round. Complex numbers and 8-bit floats have no scalar expressions, nor has an op that reads other elements.
+other fused operations; a cast to half precision does round. Complex numbers and 8-bit floats have no scalar expressions, nor
+has an op that reads other elements.
 """
 
 from __future__ import annotations
