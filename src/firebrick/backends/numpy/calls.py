@@ -154,7 +154,7 @@ _SETTLED: dict[str, Callable[..., Kernel | None]] = {
 }  # fmt: skip
 
 # kernels that give row-major results: whatever their operands; if their operands are
-_IN_ROWS = frozenset({"conv", "conv_weight", "index_add", "scatter", "scatter_add", "pad", "take", "layer_norm"})
+_IN_ROWS = frozenset({"attention", "conv", "conv_weight", "index_add", "scatter", "scatter_add", "pad", "take", "layer_norm"})
 _AS_OPERANDS = frozenset({"gelu", "gelu_gradient", "erf", "split", "sigmoid"})
 
 

@@ -15,6 +15,7 @@ from firebrick.backends.numpy.pooling import max_pool
 from firebrick.backends.numpy.selection import where
 from firebrick.backends.numpy.sorting import top_k
 from firebrick.backends.numpy.special import erf, gelu, gelu_gradient
+from firebrick.ops.attention import attention
 from firebrick.ops.declare import Array
 from firebrick.ops.normalisation import layer_norm, log_softmax, softmax
 from firebrick.ops.normalisation import standardize_gradient as gradient_of_standardize
@@ -37,6 +38,10 @@ def _last(reference: Callable[..., Array]) -> Callable[..., Array]:
 def _layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> Array:
     found: Array = layer_norm.reference(np.ascontiguousarray(x), weight, bias, eps=eps)
     return found
+
+
+def _attention(query: Array, key: Array, value: Array, mask: Array, *, scale: float, causal: bool) -> Array:
+    return np.ascontiguousarray(attention.reference(query, key, value, mask, scale=scale, causal=causal))
 
 
 def standardize(x: Array, weight: Array, bias: Array, *, axes: Any, eps: float) -> tuple[Array, Array, Array]:
@@ -91,7 +96,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "index_add": index_add, "scatter": scatter, "scatter_add": scatter_add, "scatter_reduce": scatter_reduce,
     "max_pool": max_pool, "where": where,
     "softmax": _last(softmax.reference), "log_softmax": _last(log_softmax.reference),
-    "top_k": top_k, "layer_norm": _layer_norm, "standardize": standardize,
+    "attention": _attention, "top_k": top_k, "layer_norm": _layer_norm, "standardize": standardize,
     "standardize_gradient": standardize_gradient, **linalg.KERNELS,
 }  # fmt: skip
 

@@ -28,8 +28,8 @@ def _weights(q: Any, key: Any, hidden: Any) -> Any:
 
 
 def attention(query: Any, key: Any, value: Any, mask: Any, *, scale: float, causal: bool) -> Any:
-    """softmax(scale · query keyᵀ) value."""
-    return matmul(_weights(query * scale, key, _hidden(query, key, mask, causal)), value)
+    """softmax(scale · query keyᵀ) value, row by row."""
+    return matmul(_weights(query * scale, key, _hidden(query, key, mask, causal)), value).contiguous()
 
 
 def attention_gradient(

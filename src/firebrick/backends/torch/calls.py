@@ -160,4 +160,4 @@ def settle(
     if not half:
         kernel = precision.plain(kernel)
     kept = op.name in elementwise.PLAIN or op.name == "split"
-    return call(kernel, len(operands), params, ROWS if op.name == "layer_norm" else KEPT if kept else ANY)
+    return call(kernel, len(operands), params, ROWS if op.name in ("layer_norm", "attention") else KEPT if kept else ANY)
