@@ -90,6 +90,7 @@ def test_another_loss_is_another_step(make: Make, loaders: Loaders) -> None:
 # the same bits
 
 
+@pytest.mark.usefixtures("numpy_kernels")
 @pytest.mark.parametrize("device", ENGINES)
 def test_graphs_write_the_checkpoints_that_plain_steps_write(make: Make, loaders: Loaders, tmp_path: Path, device: str) -> None:
     if device.startswith("torch"):
@@ -103,6 +104,7 @@ def test_graphs_write_the_checkpoints_that_plain_steps_write(make: Make, loaders
     assert any("checkpoint" in name for name in runs[True][0])
 
 
+@pytest.mark.usefixtures("numpy_kernels")
 def test_a_run_goes_on_without_graphs_where_it_was_left_with_them(make: Make, loaders: Loaders, tmp_path: Path) -> None:
     whole = make()
     whole.fit(*loaders, epochs=4)
@@ -115,6 +117,7 @@ def test_a_run_goes_on_without_graphs_where_it_was_left_with_them(make: Make, lo
         assert p.numpy().tobytes() == q.numpy().tobytes()
 
 
+@pytest.mark.usefixtures("numpy_kernels")
 def test_evaluation_and_prediction_give_the_same_bits(make: Make, loaders: Loaders) -> None:
     learner, x = make(), fb.asarray(np.random.default_rng(0).normal(size=(7, 2)), dtype=fb.float32)
     plain, compiled = (evaluate(learner.model, loaders[1], jit=jit) for jit in (False, True))
@@ -254,6 +257,7 @@ def test_a_learner_that_is_gone_leaves_no_graph_of_its_model_behind(make: Make, 
     assert model() is None
 
 
+@pytest.mark.usefixtures("numpy_kernels")
 def test_a_checkpoint_within_an_epoch_is_of_a_whole_step(make: Make, loaders: Loaders, tmp_path: Path) -> None:
     steps = {}
     for jit in (True, False):

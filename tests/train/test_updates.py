@@ -63,6 +63,7 @@ def test_a_resumed_run_is_bit_identical_with_groups_averages_plateau_and_clippin
     assert "ema" in load_checkpoint(tmp_path / "run").optimizer
 
 
+@pytest.mark.usefixtures("numpy_kernels")
 def test_evaluation_and_prediction_use_the_averages_and_training_does_not(make: Make, loaders: Loaders) -> None:
     plain, averaged = make(), make(ema=optim.EMA(model := make().model, 0.95))
     averaged.model = model
