@@ -28,7 +28,9 @@ UPDATES_PER_US = 500.0
 
 def refused(n: Node, operands: Sequence[Aval]) -> str:
     """Why a scatter of these operands has no kernel; empty if it has."""
-    x = operands[0]
+    x, at = operands[:2]
+    if x.dtype.name == "float64" and n.op.name in ("index_add", "scatter_add") and prod(at.shape) > 16:
+        return "float64 sums that may be of many updates, which nothing wider adds up"
     return "" if prod(x.shape) else "no elements"
 
 
