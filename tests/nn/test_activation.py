@@ -172,7 +172,7 @@ def test_lists_and_dicts_of_layers_are_parts() -> None:
         (lambda: nn.Embedding(5, 3, 5), OutOfRangeError, r"Embedding: padding_index lies in \[-5, 5\)"),
         (lambda: nn.EmbeddingBag(5, 3, "max"), ConfigError, 'EmbeddingBag: mode is "mean" or "sum"'),
         (lambda: nn.EmbeddingBag(5, 3)(fb.asarray([5])), IndexError, r"EmbeddingBag: indices must lie in \[0, 5\)"),
-        (lambda: nn.Embedding(5, 3, -1)(fb.asarray([2, -1])), IndexError, r"Embedding: indices must lie in (.|\n)*-1 to 2"),
+        (lambda: nn.Embedding(5, 3, -1)(fb.asarray([2, -1])), IndexError, r"Embedding: indices must lie(.|\n)*from -1 to 2"),
         (lambda: nn.EmbeddingBag(5, 3)(fb.asarray([1]), fb.ones(1)), ShapeError, 'in mode "sum"'),
         (lambda: nn.Bilinear(3, 2, 1)(fb.ones((4, 3)), fb.ones((5, 2))), ShapeError, "x1 and x2 have equal axes but the last"),
         (lambda: nn.Bilinear(3, 2, 1)(fb.ones((4, 2)), fb.ones((4, 2))), ShapeError, r"x1 is \[\.\.\., 3\]"),

@@ -15,7 +15,7 @@ from typing import Any
 from firebrick.autodiff.backward import check_cotangent, check_real, filled, reachable, run
 from firebrick.autodiff.checkpoint import wanted_at_once
 from firebrick.autodiff.gradients import Gradients
-from firebrick.autodiff.tape import Node, grad_mode, make_leaf
+from firebrick.autodiff.tape import Node, grad_mode, make_leaf, own_handle
 from firebrick.core import trees
 from firebrick.core.bind import describe
 from firebrick.core.errors import DTypeError, GradientError, OperandError
@@ -78,8 +78,7 @@ class _Leaves:
                     tracked.append(v)
                 else:
                     _check_floating(f"argument leaf {i}", v)
-                    t = v.detach()
-                    t.node, t.slot = v.node, v.slot
+                    t = own_handle(v)
                     self.nodes.append(track(t))
                     tracked.append(t)
         except BaseException:

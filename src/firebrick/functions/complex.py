@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from firebrick.autodiff.tape import own_handle
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind, check_devices, check_operand, check_out, not_a_tensor, unary
 from firebrick.core.dtypes import real_of
@@ -23,9 +24,7 @@ def _as_it_is(where_: str, x: Tensor, out: Tensor | None) -> Tensor:
     if out is not None:
         check_out(where_, out, x.device, x.aval)
         return positive(x, out=out)
-    handle = x.detach()
-    handle.node, handle.slot = x.node, x.slot
-    return handle
+    return own_handle(x)
 
 
 def real(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:

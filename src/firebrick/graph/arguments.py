@@ -27,6 +27,13 @@ class Flat:
         self.named = named  # (path, what) of every part, where names are wanted
 
     def key(self, path: str, v: Any, fn: str) -> Any:
+        """What makes an argument another signature; its tensors and numbers are taken into ``self`` on the way.
+
+        Args:
+            path: Where it stands, for messages.
+            v: The argument.
+            fn: The function's name, for messages.
+        """
         kind = type(v)
         if isinstance(v, Tensor):
             self.tensors.append(v)

@@ -141,11 +141,20 @@ def attributes(v: Any) -> list[tuple[str, Any]]:
 
 
 def shown(storage: Storage, program: Program, slot: int) -> Tensor:
+    """A handle on what a run of a program gave at place ``slot`` of its results, of the shape and dtype known for it."""
     shape, dtype = program.results[slot][2]
     return Tensor(storage, dtype, shape, program.device)  # type: ignore[arg-type]
 
 
 def rebuild(recipe: tuple[Any, ...], made: Callable[[int], Tensor], call: Call, new: list[Tensor]) -> Any:
+    """What a traced function returned, of a call's own values.
+
+    Args:
+        recipe: How it is put together: a kind, then what that kind needs.
+        made: The tensor of a place among the program's results.
+        call: The arguments and state that the result may hold again.
+        new: Takes the tensors that are new handles.
+    """
     kind = recipe[0]
     if kind == "new":
         _, slot, tracked, device, label = recipe

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.autodiff.residuals import save
-from firebrick.autodiff.tape import no_grad, region
+from firebrick.autodiff.tape import no_grad, own_handle, region
 from firebrick.core import trees
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind, describe, not_a_tensor
@@ -59,11 +59,11 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
         ([2.0, 2.0], [1.0, 1.0])
     """
     if isinstance(pred, bool):
-        return (true_fn if pred else false_fn)(*_copies(operands, _other))
+        return (true_fn if pred else false_fn)(*_copies(operands, own_handle))
     _check_pred("cond: pred", pred)
     trace = current.get()
     if trace is None:
-        return (true_fn if pred else false_fn)(*_copies(operands, _other))
+        return (true_fn if pred else false_fn)(*_copies(operands, own_handle))
     device = trace.device or pred.device
     bodies, found = [], []
     for fn, which in ((true_fn, "true_fn"), (false_fn, "false_fn")):
@@ -123,7 +123,7 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
     pred = _staged_pred(cond_fn(carry.again()), trace, device)
     with body("the body of fb.while_loop", device) as b:
         after = carry.same("while_loop: the carry keeps", body_fn(carry.build([b.input(t, "carry") for t in carry.leaves])))
-        more = _staged_pred(cond_fn(carry.build(list(map(_other, after)))), b, device)
+        more = _staged_pred(cond_fn(carry.build(list(map(own_handle, after)))), b, device)
         flags = []
         for c in list(b.checks):  # a step that fails a check is the last one
             ok = b.handle(c.number, device)
@@ -317,7 +317,7 @@ class _Tree:
 
     def again(self) -> Any:
         """The same values in other handles, which may be rebound."""
-        return self.build([_other(t) for t in self.leaves])
+        return self.build([own_handle(t) for t in self.leaves])
 
     def same(self, rule: str, tree: Any, first: str = "before", second: str = "after") -> list[Tensor]:
         """The leaves of another tree, which has this one's structure, shapes and dtypes."""
@@ -356,13 +356,6 @@ class _Shown(str):
 
     __slots__ = ()
     __repr__ = str.__str__
-
-
-def _other(t: Tensor) -> Tensor:
-    """Another handle of the same value and tracking."""
-    u = t.detach()
-    u.node, u.slot = t.node, t.slot
-    return u
 
 
 def _copies(values: tuple[Any, ...], copy: Callable[[Tensor], Tensor]) -> Any:
