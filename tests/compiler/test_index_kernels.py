@@ -46,7 +46,7 @@ def test_results_are_those_of_the_op_table(name: str, target: Target) -> None:
             g = body_of(arrays, (name, tuple(range(len(arrays))), sample.params))
             reason = kind_of(g.nodes[0], tuple(g.inputs))
             if reason not in ("map", "rows", "columns", "alone"):
-                assert reason == "no elements" or reason.startswith(("no kernels of ", "along axes ")), reason
+                assert reason == "no elements" or reason.startswith(("no kernels of ", "along axes ", "float64 sums")), reason
                 continue
             want = run_reference(op, arrays, sample.params)
             got = Body(g, target)(*arrays)
@@ -105,9 +105,9 @@ def test_results_of_more_than_2_to_the_31_elements_are_written_in_place() -> Non
 
 def test_equal_indices_are_summed_in_order_and_the_last_of_several_values_stays() -> None:
     rng = np.random.default_rng(1)
-    x = np.zeros((40, 96), np.float32)
-    at = rng.integers(0, 40, 300)
-    new = (rng.normal(size=(300, 96)) * 10.0 ** rng.integers(-4, 5, (300, 96))).astype(np.float32)
+    x = np.zeros((3, 2048), np.float32)
+    at = rng.integers(0, 3, 16)  # of more updates the sums are wider
+    new = (rng.normal(size=(16, 2048)) * 10.0 ** rng.integers(-4, 5, (16, 2048))).astype(np.float32)
     (got,) = Body(body_of((x, at, new), ("index_add", (0, 1, 2), {"axis": 0})))(x, at, new)
     want = x.copy()
     for i, row in zip(at, new, strict=True):
@@ -130,9 +130,10 @@ def sum_backwards(x: Array, at: Array, new: Array) -> Array:
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
-def test_many_updates_of_few_elements_are_summed_in_a_wider_dtype(kind: str) -> None:
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_many_updates_of_an_element_are_summed_in_a_wider_dtype(kind: str, size: int) -> None:
     count = 200_000
-    x = np.zeros(3, fb.dtype(kind).np)
+    x = np.zeros(size, fb.dtype(kind).np)
     at = np.zeros(count, np.int64)
     new = np.full(count, 0.1, x.dtype)
     (got,) = Body(body_of((x, at, new), ("scatter_add", (0, 1, 2), {"axis": 0})))(x, at, new)

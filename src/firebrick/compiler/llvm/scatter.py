@@ -27,6 +27,8 @@ RANGES = 4
 """Ranges along the axis at most: each of them looks at all indices."""
 STRETCH = 32
 """Inner elements of a unit at least."""
+FEW = 16
+"""So many updates of one element are added in its own dtype."""
 
 FOLDS: dict[str, Callable[[Expr, Expr], Expr]] = {
     "set": lambda old, new: new, "add": lambda old, new: old + new, "mul": lambda old, new: binary("mul", old, new),
@@ -228,10 +230,10 @@ class _Writer:
         write(code, to, at, Emitter(code, lanes, lambda x: (old, new)[int(x.value or 0)]).value(e), lanes, mask)
 
 
-def summed_in(fold: str, dtype: str, size: int, count: int) -> str:
+def summed_in(fold: str, dtype: str, count: int) -> str:
     """The dtype of the result while updates come: a wider one where many roundings would add up."""
     if fold in ("set", "min", "max"):
         return dtype
     if dtype in ("float16", "bfloat16"):
         return "float32"
-    return "float64" if dtype == "float32" and count >= 16 * size else dtype
+    return "float64" if dtype == "float32" and count > FEW else dtype  # all of them may be for one element

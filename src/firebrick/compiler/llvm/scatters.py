@@ -14,7 +14,7 @@ from firebrick.compiler.llvm.lowered import BYTES_PER_US, Lowered, Part
 from firebrick.compiler.llvm.map import map_kernel
 from firebrick.compiler.llvm.memory import View, item_bytes
 from firebrick.compiler.llvm.native import NAME, NativeKernel, module_text, named
-from firebrick.compiler.llvm.scatter import Scatter, scatter_kernel, summed_in
+from firebrick.compiler.llvm.scatter import FEW, Scatter, scatter_kernel, summed_in
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar.expr import cast, load
 from firebrick.compiler.scalar.storage import HALVES, computed
@@ -29,7 +29,7 @@ UPDATES_PER_US = 500.0
 def refused(n: Node, operands: Sequence[Aval]) -> str:
     """Why a scatter of these operands has no kernel; empty if it has."""
     x, at = operands[:2]
-    if x.dtype.name == "float64" and n.op.name in ("index_add", "scatter_add") and prod(at.shape) > 16:
+    if x.dtype.name == "float64" and n.op.name in ("index_add", "scatter_add") and prod(at.shape) > FEW:
         return "float64 sums that may be of many updates, which nothing wider adds up"
     return "" if prod(x.shape) else "no elements"
 
@@ -89,6 +89,6 @@ def geometry(n: Node, operands: Sequence[Aval], numbers: Mapping[int, Any]) -> S
     dtype = x.dtype.name
     if fold == "set" and dtype in HALVES and not numbers:
         dtype = "uint16"  # bits are moved as they are
-    total = summed_in(fold, dtype, size, count)
+    total = summed_in(fold, dtype, count)
     update = numbers[2].astype(computed(total)).item() if 2 in numbers else None
     return Scatter(fold, outer, size, inner, count, slices, dtype, at.dtype.name, total, update)
