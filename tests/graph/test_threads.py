@@ -12,11 +12,14 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from threading import Timer
+from typing import Any
 
 import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.graph.program import Program, Taken
 from firebrick.testing import assert_max_traces
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -216,6 +219,23 @@ def test_training_in_one_thread_while_others_evaluate() -> None:
     together(work)
     assert losses[-1] < losses[0]
     assert (train.traces, evaluate.traces) == (1, 1)
+
+
+def test_what_another_thread_looks_at_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = fb.jit(lambda x: x * 2.0)
+    x = fb.asarray([1.0, 2.0])
+    f(x)
+    find = Program.inputs
+
+    def taken_after(self: Program, *args: Any) -> list[Any]:
+        found = find(self, *args)
+        data, x.storage.data = x.storage.data, Taken("another thread's step")
+        x.storage.data.thread = -1
+        Timer(0.01, setattr, (x.storage, "data", data)).start()
+        return found
+
+    monkeypatch.setattr(Program, "inputs", taken_after)
+    assert f(x).tolist() == [2.0, 4.0]
 
 
 def test_gradients_through_one_compiled_function_in_many_threads() -> None:

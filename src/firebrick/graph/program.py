@@ -222,11 +222,10 @@ class Program:
     def _run(self, device: Device, storages: list[Any], writing: _Writing) -> list[Storage]:
         exe = self.executable()
         given = [s.data for s in storages]
+        while not _ABSENT.isdisjoint(map(type, given)):  # another thread looked for a moment whether it may write there
+            self._check_present(device, storages)
+            given = [s.data for s in storages]
         natives = given.copy()
-        if not _ABSENT.isdisjoint(map(type, natives)):
-            error = next(n for n in natives if isinstance(n, Absent)).why()
-            assert error is not None
-            raise error
         taken = outputs = None
         try:
             if exe.writes:
@@ -273,6 +272,10 @@ class Program:
                     continue
             made.append(Storage(outputs[i], memory, nbytes))
         return made
+
+    def _check_present(self, device: Device, storages: Sequence[Storage]) -> None:
+        """Wait for what another thread has for a moment; raise what went wrong with what is lost."""
+        check_present([Tensor(s, a.dtype, a.shape, device) for s, a in zip(storages, self.graph.inputs, strict=True)])
 
     def _recheck(self, device: Device, natives: list[Any]) -> None:
         """An operation failed before the checks were looked at: raise what they have to say about its operands."""

@@ -263,7 +263,7 @@ def test_threads_and_logical_devices_run_segments_at_once() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_stops_a_long_segment_between_kernels_and_it_runs_again() -> None:
     code = """
-import sys
+import signal
 import numpy as np
 import plain_kernels as kernels
 from plain_kernels import address, table
@@ -274,6 +274,7 @@ limit, x = np.array([int(native().ticks_per_us * 100_000)]), np.zeros(100, np.in
 text = "declare i64 @firebrick_ticks()\\n" + kernels.BUSY
 long = build_segment(text, [Launch("busy", (0,), 1)] * 2000 + [Launch("busy", (0,), 4, 1)])
 short = build_segment(kernels.COUNT, [Launch("count", (0,), 100, 10)])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where who started the tests ignores it
 try:
     print("ready", flush=True)
     long(address(table(limit)))
@@ -283,11 +284,14 @@ except KeyboardInterrupt:
 """
     paths = os.pathsep.join([str(Path(kernels.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": paths}
-    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=-1, stderr=-1, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=100)  # alone it would take 200 s
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=-1, stderr=-1, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=100)  # alone it would take 200 s
+        finally:
+            process.kill()
     assert (process.returncode, out) == (0, "stopped 100\n"), err
 
 
