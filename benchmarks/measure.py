@@ -62,9 +62,11 @@ def import_times(modules: list[str], rounds: int = 9) -> Result:
     """Wall time of ``import`` in a fresh interpreter, measured inside it."""
     seconds: dict[str, list[float]] = {m: [] for m in modules}
     program = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
+    environment = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}  # as where it is installed
     for r in range(rounds + 1):
         for m in modules:
-            done = subprocess.run([sys.executable, "-c", program.format(m)], capture_output=True, text=True, check=True)
+            command = [sys.executable, "-c", program.format(m)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
             if r:
                 seconds[m].append(float(done.stdout))
     return Result("import", seconds, target="firebrick ≤ 250,000 µs")
