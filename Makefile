@@ -15,7 +15,7 @@ endif
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint format bench docs soak clean
+.PHONY: help demo test check lint format bench docs soak ray clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ soak: $(STAMPS)/test ## run the full conformance product and the exhaustive test
 	$(BIN)/python -m firebrick.testing.soak --write docs/accuracy.md
 	$(BIN)/python -m pytest -n auto -m soak
 
+ray: $(STAMPS)/ray ## run the tests of clusters on a local Ray cluster (downloads Ray)
+	$(BIN)/python -m pytest -m ray
+
 clean: ## remove the environment, caches and build outputs (not runs/)
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
@@ -81,6 +84,9 @@ $(STAMPS)/train: $(STAMPS)/venv pyproject.toml
 
 $(STAMPS)/test: $(STAMPS)/venv pyproject.toml
 	$(call install,.[test$(comma)train])
+
+$(STAMPS)/ray: $(STAMPS)/test
+	$(call install,.[test$(comma)ray])
 
 $(STAMPS)/bench: $(STAMPS)/venv pyproject.toml
 	$(call install,.[bench])

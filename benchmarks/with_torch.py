@@ -196,13 +196,19 @@ BUILDERS: dict[str, Callable[[float], nn.Module]] = {
 }  # fmt: skip
 
 
-def _built(work: Work, layout: Any) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
-    """The network with the work's parameters, its inputs and targets."""
-    model = BUILDERS[work.model](work.dropout)
-    missing = model.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in work.arrays.items()}, strict=False)
+def network(name: str, arrays: dict[str, np.ndarray[Any, Any]], dropout: float = 0.0) -> nn.Module:
+    """A network with these parameters."""
+    model = BUILDERS[name](dropout)
+    missing = model.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in arrays.items()}, strict=False)
     strangers = [k for k in missing.missing_keys if "running" not in k and "tracked" not in k] + missing.unexpected_keys
     if strangers:
         raise KeyError(f"parameters that only one side has: {strangers}")
+    return model
+
+
+def _built(work: Work, layout: Any) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """The network with the work's parameters, its inputs and targets."""
+    model = network(work.model, work.arrays, work.dropout)
     x, y = (torch.from_numpy(a) for a in NETWORKS[work.model].data(work.batch))
     if layout is torch.channels_last:
         model, x = model.to(memory_format=layout), x.contiguous(memory_format=layout)

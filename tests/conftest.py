@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +20,9 @@ from hypothesis import HealthCheck, settings
 if "FIREBRICK_CACHE_DIR" not in os.environ:  # compiled code of the tests, and of the programs they start, is theirs alone
     os.environ["FIREBRICK_CACHE_DIR"] = tempfile.mkdtemp(prefix="firebrick-tests-")
     atexit.register(shutil.rmtree, os.environ["FIREBRICK_CACHE_DIR"], ignore_errors=True)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job; programs that tests start would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import firebrick as fb
 from firebrick.core.config import config

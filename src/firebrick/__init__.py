@@ -37,6 +37,7 @@ from firebrick.backends.memory import (
 )
 from firebrick.backends.registry import default_device, devices, set_default_device, unavailable, use_device
 from firebrick.backends.registry import find_device as device
+from firebrick.core.autocast import autocast
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import (
@@ -66,6 +67,7 @@ from firebrick.core.dtypes import (
 )
 from firebrick.core.dtypes import bool_ as bool
 from firebrick.core.errors import (
+    CollectiveMismatchError,
     CollectiveTimeoutError,
     ConfigError,
     DataDependentError,
@@ -350,6 +352,7 @@ __array_api_version__ = "2024.12"
 newaxis = None
 
 __all__ = [
+    "CollectiveMismatchError",
     "CollectiveTimeoutError",
     "ConfigError",
     "DType",
@@ -412,6 +415,7 @@ __all__ = [
     "atleast_2d",
     "atleast_3d",
     "attach",
+    "autocast",
     "average",
     "avg_pool1d",
     "avg_pool2d",
@@ -721,7 +725,7 @@ __all__ = [
 ]
 
 # imported when first used, so that `import firebrick` stays quick
-_LAZY = ("nn", "optim", "data", "train", "models", "random", "testing", "ops")
+_LAZY = ("nn", "optim", "data", "distributed", "train", "models", "random", "testing", "ops")
 _CHAPTERS = ("fft", "linalg")  # extensions of the Array API standard
 
 

@@ -1,5 +1,6 @@
 """Whatever a user gives, the answer is a message and an exit code, never a traceback; and nothing on disk is lost."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from click.testing import Result
 
 from firebrick.data.datasets import RawDataset, _sources
 from firebrick.data.datasets import load as load_dataset
+from firebrick.train import load_checkpoint
 
 Run = Callable[..., Result]
 FILES = {role: file.name for role, file in _sources.SOURCES["mnist"].files.items()}
@@ -78,9 +80,23 @@ def test_labels_out_of_range_are_named(run: Run, monkeypatch: pytest.MonkeyPatch
     refused(run("train", "digits", "--model", "mlp"), "labels must lie in [0, 10)", "200")
 
 
-def test_a_checkpoint_cut_in_half_is_refused_by_every_command(run: Run, trained: Path) -> None:
-    file = trained / "checkpoint" / "model.safetensors"
+def cut(folder: Path) -> None:
+    """Cut a file of a checkpoint in half."""
+    file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def rewrite(folder: Path, **changes: object) -> None:
+    """Change a checkpoint's manifest and its hash, as another version or another program would have written them."""
+    text = json.dumps({**json.loads((folder / "manifest.json").read_text()), **changes})
+    (folder / "manifest.json").write_text(text)
+    (folder / "manifest.sha256").write_text(hashlib.sha256(text.encode()).hexdigest())
+
+
+def test_checkpoints_cut_in_half_are_refused_by_every_command(run: Run, trained: Path) -> None:
+    cut(trained / "checkpoint")
+    for earlier in (trained / "earlier").iterdir():
+        cut(earlier)
     Path("image.png").touch()
     for command in (
         ("evaluate", trained),
@@ -92,18 +108,14 @@ def test_a_checkpoint_cut_in_half_is_refused_by_every_command(run: Run, trained:
 
 
 def test_a_checkpoint_of_a_newer_format_asks_for_an_upgrade(run: Run, trained: Path) -> None:
-    file = trained / "checkpoint" / "manifest.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format_version": 7}))
+    rewrite(trained / "checkpoint", format_version=7)
     refused(run("evaluate", trained), "format 7", "upgrade")
 
 
 def test_a_checkpoint_of_another_model_is_refused(run: Run, trained: Path) -> None:
-    file = trained / "checkpoint" / "manifest.json"
-    manifest = json.loads(file.read_text())
     refused(run("train", "digits", "--model", "cnn", "--resume", "--out", trained), "--model cnn, and it has mlp")
     refused(run("train", "mnist", "--resume", "--out", trained), "data set mnist, and it is of digits")
-    manifest["config"]["model"] = "cnn"
-    file.write_text(json.dumps(manifest))
+    rewrite(trained / "checkpoint", config={**load_checkpoint(trained).config, "model": "cnn"})
     refused(run("evaluate", trained), "must be of the model", "missing: conv1.weight")
 
 
@@ -111,6 +123,8 @@ def test_other_settings_on_resume_are_refused_and_nothing_is_lost(run: Run, trai
     before = {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()}
     refused(run("train", "digits", "--resume", "--out", trained, "--lr", 1), "--lr 1.0, and it has 0.003")
     refused(run("train", "digits", "--resume", "--out", trained, "--seed", 4), "--seed 4")
+    refused(run("train", "digits", "--resume", "--out", trained, "--weight-decay", 1), "1.0, and it has the default")
+    refused(run("train", "digits", "--resume", "--out", trained / "best"), f"pass --out {trained.resolve()}")
     assert {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()} == before
 
 
@@ -122,8 +136,7 @@ def test_where_there_is_no_run_the_error_says_so(run: Run, tmp_path: Path) -> No
 
 
 def test_a_checkpoint_from_elsewhere_is_told_apart(run: Run, trained: Path) -> None:
-    file = trained / "checkpoint" / "manifest.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "config": {"model": "mine"}}))
+    rewrite(trained / "checkpoint", config={"model": "mine"})
     refused(run("evaluate", trained), "firebrick train", "config lacks dataset")
 
 

@@ -29,7 +29,7 @@ def fill(count: int) -> None:
 def test_an_empty_cache_says_so(run: Run, home: Path) -> None:
     result = run("cache", "list")
     assert result.exit_code == 0
-    assert result.output == f"0 entries, 0.0 KiB of at most 512.0 MiB, in {home}\n"
+    assert result.output == f"0 entries, 0 B of at most 512.0 MiB, in {home}\n"
 
 
 def test_entries_are_listed_with_what_they_are(run: Run, home: Path) -> None:
@@ -67,7 +67,7 @@ def test_clear_removes_all_entries_and_nothing_else(run: Run, home: Path) -> Non
     assert result.output.startswith("removed 3 entries, ")
     assert result.output.endswith(f"from {home}\n")
     assert [p.name for p in home.iterdir()] == ["notes.txt"]
-    assert run("cache", "clear").output == f"removed 0 entries, 0.0 KiB, from {home}\n"
+    assert run("cache", "clear").output == f"removed 0 entries, 0 B, from {home}\n"
 
 
 def test_a_cache_that_is_off_is_told(run: Run, home: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_run_that_died_within_an_epoch_goes_on_bit_for_bit(run: Run, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(Learner, "_count", dying)
-        patched.setattr(Learner, "_checkpoint_due", lambda self, saved: True)
+        patched.setattr(Learner, "_checkpoint_due", lambda self: True)
         assert run(*arguments, "--out", "parts").exit_code == 1
     stopped = load_checkpoint("parts").state
     assert (stopped["epoch"], stopped["step"]) == (1, 8)

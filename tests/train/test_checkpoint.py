@@ -1,7 +1,7 @@
 """A checkpoint holds everything exactly, says what is wrong with it, and survives a crash at any moment."""
 
+import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import nn
-from firebrick.train import CheckpointError, load_checkpoint, save_checkpoint
+from firebrick.train import CheckpointError, DamagedCheckpointError, load_checkpoint, save_checkpoint, writing
 
 FILES = ["model.safetensors", "optimizer.safetensors", "state.json"]
 
@@ -67,11 +67,53 @@ def test_every_dtype_that_safetensors_has_is_kept(tmp_path: Path, dtype: str) ->
 
 def test_the_manifest_names_version_config_hashes_and_shapes(tmp_path: Path) -> None:
     manifest = json.loads((save(tmp_path / "checkpoint") / "manifest.json").read_text())
-    assert manifest["format_version"] == 1
+    assert manifest["format_version"] == 2
     assert manifest["firebrick"] == fb.__version__
     assert sorted(manifest["files"]) == FILES
     assert all(len(facts["sha256"]) == 64 for facts in manifest["files"].values())
     assert manifest["model"]["weight"] == {"dtype": "float32", "shape": [2, 3]}
+    assert manifest["progress"] == {"epoch": 3}
+
+
+def test_the_manifests_own_hash_lies_beside_it_as_sha256sum_reads_it(tmp_path: Path) -> None:
+    path = save(tmp_path / "checkpoint")
+    digest, name = (path / "manifest.sha256").read_text().split()
+    assert name == "manifest.json"
+    assert digest == hashlib.sha256((path / name).read_bytes()).hexdigest()
+
+
+def first_format(path: Path) -> Path:
+    """A checkpoint as version 1 of the format had it."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    del manifest["progress"]
+    (path / "manifest.json").write_text(json.dumps({**manifest, "format_version": 1}))
+    (path / "manifest.sha256").unlink()
+    return path
+
+
+def test_a_checkpoint_of_the_first_format_still_loads(tmp_path: Path) -> None:
+    found = load_checkpoint(first_format(save(tmp_path / "checkpoint")))
+    assert found.model["weight"].tolist() == [[1.0] * 3] * 2
+    assert (found.manifest["format_version"], found.manifest["progress"]) == (1, {"epoch": 3})
+    save(tmp_path / "checkpoint", 2.0)
+    assert load_checkpoint(tmp_path / "checkpoint").manifest["format_version"] == 2
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_of_the_first_format_is_found(tmp_path: Path, name: str) -> None:
+    path = first_format(save(tmp_path / "checkpoint"))
+    (path / name).write_bytes(b"")
+    with pytest.raises(DamagedCheckpointError, match=f"{name}: 0 bytes"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("version", [0, -3, 1.5, "1", None])
+def test_a_format_that_never_was_is_damage(tmp_path: Path, version: object) -> None:
+    path = first_format(save(tmp_path / "checkpoint"))
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, "format_version": version}))
+    with pytest.raises(DamagedCheckpointError, match="no manifest that can be read"):
+        load_checkpoint(path)
 
 
 def test_a_run_directory_is_as_good_as_its_checkpoint(tmp_path: Path) -> None:
@@ -107,17 +149,42 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / "checkpoint")
 
 
+def rewrite(path: Path, **changes: Any) -> None:
+    """Change a manifest and its hash, as another version would have written them."""
+    manifest = json.dumps({**json.loads((path / "manifest.json").read_text()), **changes})
+    (path / "manifest.json").write_text(manifest)
+    (path / "manifest.sha256").write_text(f"{hashlib.sha256(manifest.encode()).hexdigest()}  manifest.json\n")
+
+
+@pytest.mark.parametrize("place", range(0, 2000, 97))
+def test_one_flipped_bit_of_the_manifest_is_found(tmp_path: Path, place: int) -> None:
+    file = save(tmp_path / "checkpoint") / "manifest.json"
+    content = bytearray(file.read_bytes())
+    content[place % len(content)] ^= 1
+    file.write_bytes(bytes(content))
+    with pytest.raises(DamagedCheckpointError, match=r"manifest\.json: other bytes") as caught:
+        load_checkpoint(tmp_path / "checkpoint")
+    assert caught.value.folder == tmp_path / "checkpoint"
+
+
+def test_a_manifest_that_lost_its_hash_is_damaged(tmp_path: Path) -> None:
+    (save(tmp_path / "checkpoint") / "manifest.sha256").unlink()
+    with pytest.raises(DamagedCheckpointError, match=r"manifest\.sha256: no such file"):
+        load_checkpoint(tmp_path / "checkpoint")
+
+
 @pytest.mark.parametrize("content", [b"", b'{"format_version": 1}', b'{"format_version": "x"}', b"[]"])
 def test_a_manifest_that_is_none_is_said_to_be_damaged(tmp_path: Path, content: bytes) -> None:
-    (save(tmp_path / "checkpoint") / "manifest.json").write_bytes(content)
+    path = save(tmp_path / "checkpoint")
+    (path / "manifest.json").write_bytes(content)
+    (path / "manifest.sha256").write_text(hashlib.sha256(content).hexdigest())
     with pytest.raises(CheckpointError, match=r"manifest\.json"):
         load_checkpoint(tmp_path / "checkpoint")
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path) -> None:
-    file = save(tmp_path / "checkpoint") / "manifest.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format_version": 2, "firebrick": "9.0"}))
-    with pytest.raises(CheckpointError, match=r"format 2, written by Firebrick 9\.0") as caught:
+    rewrite(save(tmp_path / "checkpoint"), format_version=3, firebrick="9.0")
+    with pytest.raises(CheckpointError, match=r"format 3, written by Firebrick 9\.0") as caught:
         load_checkpoint(tmp_path / "checkpoint")
     assert "upgrade" in caught.value.remedy
 
@@ -157,47 +224,52 @@ class Crash(BaseException):
     """What kills the process."""
 
 
-def _crash_at(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, call: int) -> None:
-    real, calls = getattr(target, name), iter(range(1, 1000))
+def boundaries(tmp_path: Path) -> list[str]:
+    """The steps of replacing a checkpoint, by the names they are performed under."""
+    with pytest.MonkeyPatch.context() as patch:
+        seen: list[str] = []
+        real = writing.perform
+        patch.setattr(writing, "perform", lambda step, path, *args: seen.append(step) or real(step, path, *args))  # type: ignore[func-returns-value]
+        save(tmp_path / "c", 1.0)
+        del seen[:]
+        save(tmp_path / "c", 2.0)
+    return seen
 
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if next(calls) == call:
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, number: int, after: bool) -> None:
+    """Die right before or right after a step, the n-th."""
+    real, calls = writing.perform, iter(range(1000))
+
+    def perform(step: str, path: Path, *args: Any) -> None:
+        deadly = next(calls) == number
+        if not deadly or after:
+            real(step, path, *args)
+        if deadly:
             raise Crash
-        return real(*args, **kwargs)
 
-    monkeypatch.setattr(target, name, wrapped)
-
-
-@pytest.mark.parametrize(
-    ("target", "name", "call"),
-    [(os, "fsync", n) for n in range(1, 7)] + [(Path, "rename", 1), (Path, "rename", 2), (shutil, "rmtree", 1)],
-)
-def test_a_crash_while_saving_leaves_a_checkpoint_that_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any, name: str, call: int
-) -> None:
-    path = tmp_path / "checkpoint"
-    save(path, 1.0)
-    with monkeypatch.context() as patch:
-        patch.setattr("firebrick.train.checkpoint.shutil.rmtree", lambda *a, **k: None)  # the dead clean up nothing
-        _crash_at(patch, target, name, call)
-        with pytest.raises(Crash):
-            save(path, 2.0)
-    assert load_checkpoint(path).model["weight"][0, 0] in (1.0, 2.0)
-    save(path, 3.0)
-    assert load_checkpoint(path).model["weight"][0, 0] == 3.0
-    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint"]
+    monkeypatch.setattr(writing, "perform", perform)
+    monkeypatch.setattr("firebrick.train.writing.shutil.rmtree", lambda *a, **k: None)  # the dead clean up nothing
 
 
-def test_a_crash_between_the_renames_falls_back_on_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "checkpoint"
-    save(path, 1.0)
-    with monkeypatch.context() as patch:
-        _crash_at(patch, Path, "rename", 2)
-        with pytest.raises(Crash):
-            save(path, 2.0)
-    assert not path.exists()
-    assert load_checkpoint(path).model["weight"][0, 0] == 1.0
-    assert load_checkpoint(tmp_path).model["weight"][0, 0] == 1.0
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_at_any_step_leaves_a_checkpoint_that_loads(tmp_path: Path, after: bool) -> None:
+    values = []
+    names = boundaries(tmp_path)
+    assert len(names) == 3 + 2 * 5 + 1 + 6
+    for number in range(len(names)):
+        path = tmp_path / f"{number}" / "checkpoint"
+        save(path, 1.0)
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number, after)
+            with pytest.raises(Crash):
+                save(path, 2.0)
+        values.append(float(load_checkpoint(path).model["weight"][0, 0]))
+        assert load_checkpoint(path.parent).model["weight"][0, 0] == values[-1]
+        save(path, 3.0)
+        assert load_checkpoint(path).model["weight"][0, 0] == 3.0
+        assert [p.name for p in path.parent.iterdir()] == ["checkpoint"]
+    there = names.index("rename new") + (0 if after else 1)
+    assert values == [1.0] * there + [2.0] * (len(names) - there)
 
 
 @pytest.mark.parametrize("name", ["mine", "mine.old"])
@@ -213,6 +285,7 @@ def test_half_an_old_checkpoint_that_a_crash_left_is_in_nobodys_way(tmp_path: Pa
     path = save(tmp_path / "c", 1.0)
     shutil.copytree(path, tmp_path / "c.old")
     (tmp_path / "c.old" / "manifest.json").unlink()
+    (tmp_path / "c.old" / "manifest.sha256").unlink()
     save(path, 2.0)
     assert sorted(e.name for e in tmp_path.iterdir()) == ["c"]
 
@@ -221,7 +294,6 @@ def test_half_an_old_checkpoint_that_a_crash_left_is_in_nobodys_way(tmp_path: Pa
 def test_a_manifest_without_a_files_hash_is_said_to_be_damaged(tmp_path: Path, facts: Any) -> None:
     path = save(tmp_path / "c")
     manifest = json.loads((path / "manifest.json").read_text())
-    manifest["files"]["state.json"] = facts
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    rewrite(path, files={**manifest["files"], "state.json": facts})
     with pytest.raises(CheckpointError, match="no size and sha256"):
         load_checkpoint(path)

@@ -263,8 +263,9 @@ def test_a_checkpoint_within_an_epoch_is_of_a_whole_step(make: Make, loaders: Lo
     for jit in (True, False):
         learner = make(out=tmp_path / f"{jit}", checkpoint_seconds=0.0, jit=jit)
         save, seen = learner._save_latest, []
-        learner._save_latest = lambda cursor, save=save, seen=seen, jit=jit: (
-            save(cursor),
+        learner._save_latest = lambda cursor, best=False, save=save, seen=seen, jit=jit, learner=learner: (
+            save(cursor, best=best),
+            learner._settle(),
             seen.append(state(tmp_path / f"{jit}")),
         )
         learner.fit(loaders[0], epochs=1, draw=False)

@@ -82,7 +82,7 @@ def test_a_gradient_that_moves_now_and_then_is_not_frozen(make: Make) -> None:
     learner = make(model=model, lr=0.01)
     assert heard(learner, loader(), epochs=6) == []
     assert learner.compiled["training step"].traces == 1
-    assert model.steps.item() == 30 + 1  # and the trial batch
+    assert model.steps.item() == 30  # without the trial batch
 
 
 def test_a_loss_that_sets_attributes_is_not_compiled_and_still_not_called_frozen(make: Make) -> None:

@@ -181,9 +181,14 @@ def test_a_model_with_nothing_to_train_is_refused(make: Make, loaders: Loaders) 
 def test_the_trial_batch_changes_nothing(make: Make, loaders: Loaders) -> None:
     from firebrick.train.preflight import try_batch
 
-    learner = make()
+    class Drawing(nn.Linear):  # in evaluation too
+        def forward(self, x: Any) -> Any:
+            return super().forward(x + fb.random.normal(x.shape))
+
+    learner = make(model=Drawing(2, 3))
+    fb.random.default_generator()  # which is made when it is first asked for
     before = str(fb.random.state())
-    try_batch(learner.model, learner.loss, loaders[0])
+    try_batch(learner.model, learner.loss, loaders[0], learner.strategy)
     assert str(fb.random.state()) == before
     assert learner.model.training
 

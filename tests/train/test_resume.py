@@ -103,13 +103,27 @@ def test_fitting_on_after_ctrl_c_equals_the_whole_bit_for_bit(make: Make, loader
     assert numbers(stopped) == numbers(whole)
 
 
+def spied(learner: Learner) -> list[int]:
+    """The steps after which a learner saves."""
+    saved: list[int] = []
+    assert learner._run is not None
+    real = learner._run.save
+    learner._run.save = lambda snapshot, **kinds: saved.append(learner.step) or real(snapshot, **kinds)  # type: ignore[method-assign, func-returns-value]
+    return saved
+
+
 def test_a_long_epoch_is_saved_on_the_way(make: Make, loaders: Loaders, tmp_path: Path) -> None:
     learner = make(out=tmp_path / "run", checkpoint_seconds=0.0)
-    saved: list[int] = []
-    real = learner.save
-    learner.save = lambda path, cursor=None: saved.append(learner.step) or real(path, cursor)  # type: ignore[method-assign]
+    saved = spied(learner)
     learner.fit(loaders[0], epochs=1, draw=False)
-    assert saved[:6] == [1, 2, 3, 4, 5, 6]
+    assert saved == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_checkpoints_within_an_epoch_come_every_so_many_steps(make: Make, loaders: Loaders, tmp_path: Path) -> None:
+    learner = make(out=tmp_path / "run", checkpoint_steps=3)
+    saved = spied(learner)
+    learner.fit(loaders[0], epochs=2, draw=False)
+    assert saved == [3, 6, 7, 10, 13, 14]
 
 
 def test_a_run_goes_on_on_another_device(make: Make, loaders: Loaders, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from weakref import ref
 from firebrick.autodiff.residuals import Budget, Memo, Value, again, save, strategy
 from firebrick.autodiff.tape import Node, grad_mode, new_id, own_handle, region
 from firebrick.core import trees
+from firebrick.core.autocast import autocast, autocast_dtype
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.errors import ConfigError, GradientError
@@ -99,6 +100,7 @@ class Region:
         self.generators: dict[Any, Any] = {}
         self.over = False
         self.repeats = False
+        self.dtype = autocast_dtype()
 
     def keep(self, node: Node, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
         """Number a node's residuals instead of keeping them."""
@@ -142,7 +144,7 @@ class Region:
         try:
             for g, place in self.generators.items():
                 g.go_back(place)
-            with grad_mode(True), again():
+            with grad_mode(True), again(), autocast(self.dtype):
                 self.run()
         finally:
             region.reset(token)

@@ -18,6 +18,9 @@ class Gradients:
     Read with the leaf's own handle: ``grads[x]``. A handle that was rebound since the forward pass (``x[i] = v``, ``x += v``,
     ``out=x``, an optimizer's update) no longer shows what was differentiated, so reading with it raises.
 
+    Attributes:
+        valid: Bool []; where it is False, an optimizer's update by these gradients changes nothing. None is always.
+
     Example:
         >>> import firebrick as fb
         >>> x = fb.asarray([1.0, 2.0]).require_grad()
@@ -30,6 +33,7 @@ class Gradients:
     """
 
     def __init__(self, found: dict[Node, Tensor]) -> None:
+        self.valid: Tensor | None = None
         self._found = {node.leaf: g for node, g in found.items()}
         self._handles = {id(t): node.handle for node in found if (t := node.handle()) is not None}
 

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from firebrick.cli.reporting import reported
+from firebrick.cli.reporting import reported, size_of
 
 _SHOWN = 20
 _UNITS = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
@@ -47,14 +47,14 @@ def list_entries(everything: bool) -> None:
         for e in shown:
             functions = Text(", ".join(e.facts["functions"])) if e.facts else Text("not valid: it will be replaced", "yellow")
             target, version = (Text(str(e.facts.get(k, ""))) for k in ("target", "llvm"))
-            table.add_row(Text(e.key[:12], "green"), functions, target, version, _size(e.nbytes), _ago(now - e.used))
+            table.add_row(Text(e.key[:12], "green"), functions, target, version, size_of(e.nbytes), _ago(now - e.used))
         Console(width=None if sys.stdout.isatty() else 200).print(table)
         if len(entries) > len(shown):
             click.echo(f"… and {len(entries) - len(shown)} more: firebrick cache list --all")
         click.echo()
     total = sum(e.nbytes for e in entries)
     count = "1 entry" if len(entries) == 1 else f"{len(entries)} entries"
-    click.echo(f"{count}, {_size(total)} of at most {_size(config.cache_size)}, in {home}")
+    click.echo(f"{count}, {size_of(total)} of at most {size_of(config.cache_size)}, in {home}")
 
 
 @cache.command()
@@ -64,11 +64,7 @@ def clear() -> None:
     from firebrick.compiler.llvm.cache import folder, store
 
     count, total = store.clear()
-    click.echo(f"removed {'1 entry' if count == 1 else f'{count} entries'}, {_size(total)}, from {folder() or 'nowhere'}")
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 2**20:.1f} MiB" if nbytes >= 2**20 else f"{nbytes / 1024:.1f} KiB"
+    click.echo(f"removed {'1 entry' if count == 1 else f'{count} entries'}, {size_of(total)}, from {folder() or 'nowhere'}")
 
 
 def _ago(seconds: float) -> str:

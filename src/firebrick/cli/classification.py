@@ -63,7 +63,10 @@ def training_loaders(config: dict[str, Any], folder: str | None, device: Device)
     kept, held = holdout(ArrayDataset(raw.images, raw.labels), _HELD_OUT, seed=seed)
     augment = [AUGMENTATIONS[name](config["image_size"]) for name in config.get("augment") or ()]
     pixels = pixels_of(config)
-    training = DataLoader(kept, size, shuffle=True, seed=seed, device=device, augment=augment, transform=pixels)
+    training = DataLoader(
+        kept, size, shuffle=True, seed=seed, device=device, augment=augment, transform=pixels,
+        num_workers=config.get("workers") or 0, worker="process", keep_workers=True,
+    )  # fmt: skip
     return training, DataLoader(held, max(size, _LARGEST_BATCH), device=device, name="validation", transform=pixels)
 
 

@@ -65,7 +65,10 @@ def _loader(config: dict[str, Any], folder: str | None, device: Device, split: s
     scaling = (config["mean"], config["std"])  # the model's own, whatever data it is tested on
     windows = raw.windows(split, config["look_back"], config["horizon"], scaling)
     if split == "train":
-        return DataLoader(windows, config["batch_size"], shuffle=True, seed=config["seed"], device=device)
+        return DataLoader(
+            windows, config["batch_size"], shuffle=True, seed=config["seed"], device=device,
+            num_workers=config.get("workers") or 0, worker="process", keep_workers=True,
+        )  # fmt: skip
     return DataLoader(windows, max(config["batch_size"], _LARGEST_BATCH), device=device, name=split)
 
 

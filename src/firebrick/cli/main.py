@@ -9,9 +9,11 @@ import click
 
 from firebrick import __version__
 from firebrick.cli.cache import cache
+from firebrick.cli.checkpoint import checkpoint
 from firebrick.cli.devices import devices
 from firebrick.cli.doctor import doctor
 from firebrick.cli.evaluate import evaluate
+from firebrick.cli.launch import launch
 from firebrick.cli.predict import predict
 from firebrick.cli.train import train
 
@@ -22,5 +24,5 @@ def main() -> None:
     """Firebrick: one tensor program, trained and run on any engine."""
 
 
-for command in (devices, doctor, train, evaluate, predict, cache):
+for command in (devices, doctor, train, launch, evaluate, predict, checkpoint, cache):
     main.add_command(command)

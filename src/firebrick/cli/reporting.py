@@ -17,7 +17,7 @@ import click
 from firebrick.core.errors import FallbackWarning, FirebrickError
 from firebrick.data.datasets import DataError
 from firebrick.graph import RecompileWarning
-from firebrick.train import EagerTrainingWarning, FrozenTrainingWarning, TrainingInterrupted
+from firebrick.train import DamagedCheckpointWarning, EagerTrainingWarning, FrozenTrainingWarning, TrainingInterrupted
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -27,6 +27,11 @@ def say_error(message: str) -> None:
     click.secho(f"error: {message}", fg="red", err=True)
 
 
+def size_of(nbytes: int) -> str:
+    """A number of bytes for people."""
+    return f"{nbytes / 2**20:.1f} MiB" if nbytes >= 2**20 else f"{nbytes / 1024:.1f} KiB" if nbytes >= 1024 else f"{nbytes} B"
+
+
 def reported(command: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a sub-command's function: warnings become one line, known errors a message and exit code 1."""
 
@@ -34,7 +39,13 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def wrapped(*args: Any, debug: bool, **kwargs: Any) -> Any:
         with warnings.catch_warnings():
-            for kind in (FrozenTrainingWarning, EagerTrainingWarning, FallbackWarning, RecompileWarning):
+            for kind in (
+                DamagedCheckpointWarning,
+                FrozenTrainingWarning,
+                EagerTrainingWarning,
+                FallbackWarning,
+                RecompileWarning,
+            ):
                 warnings.simplefilter("always", kind)
             warnings.showwarning = _say_warning
             try:

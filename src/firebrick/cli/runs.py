@@ -13,8 +13,8 @@ from firebrick.cli import classification, forecasting
 from firebrick.data.datasets import series_names
 from firebrick.nn import Module
 from firebrick.train import Checkpoint, CheckpointError, load_checkpoint
+from firebrick.train.checkpoint import BEST
 from firebrick.train.claim import is_claimed
-from firebrick.train.learner import BEST
 
 TASKS: dict[str, ModuleType] = {"classification": classification, "forecasting": forecasting}
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,20 @@ import click
 from click.core import ParameterSource
 
 from firebrick import models, optim, random
-from firebrick.backends.registry import find_device
 from firebrick.cli.classification import AUGMENTATIONS
+from firebrick.cli.dashboard import Dashboard, dashboard_for
+from firebrick.cli.placing import PLACES, STRATEGIES, chosen, say, strategy_of
 from firebrick.cli.reporting import INTERRUPTED, reported
 from firebrick.cli.runs import free_name, known, newest, run_config, task_name, task_of
 from firebrick.core.errors import ConfigError
 from firebrick.data import DataLoader
 from firebrick.data.datasets import names, series_names
+from firebrick.distributed import rank
 from firebrick.nn import Module
-from firebrick.train import CheckpointError, Evaluation, Learner, SingleDevice, TrainingInterrupted, load_checkpoint
+from firebrick.train import CheckpointError, DamagedCheckpointWarning, Evaluation, Learner, TrainingInterrupted, load_checkpoint
+from firebrick.train.checkpoint import BEST, is_checkpoint
 from firebrick.train.history import CSV
-from firebrick.train.learner import BEST
+from firebrick.train.records import EVENTS
 
 
 @dataclass(frozen=True)
@@ -46,13 +51,16 @@ _DEFAULTS = {
 }
 _BEFORE: dict[str, Any] = {  # what runs of earlier versions were trained with, where their config does not say
     "schedule": "cosine", "optimizer": "adam", "weight_decay": None, "label_smoothing": 0.0, "augment": [],
-    "model_settings": {}, "look_back": None, "horizon": None,
+    "model_settings": {}, "look_back": None, "horizon": None, "strategy": "single", "devices": None, "shares": None,
+    "accumulate": 1, "workers": 0, "precision": None, "events": False, "record_every": None, "checkpoint_steps": None,
+    "keep": 2,
 }  # fmt: skip
 _PARAMETERS = {"model": "model_name", "model_settings": "assignments"}  # settings that their parameter is not called after
 _FIXED = {  # for the whole of a run
     "model": "--model", "batch_size": "--batch-size", "lr": "--lr", "seed": "--seed", "schedule": "--schedule",
     "optimizer": "--optimizer", "weight_decay": "--weight-decay", "label_smoothing": "--label-smoothing",
     "augment": "--augment", "model_settings": "--set", "look_back": "--look-back", "horizon": "--horizon",
+    "accumulate": "--accumulate", "precision": "--precision",
 }  # fmt: skip
 _IMAGES_ONLY, _SERIES_ONLY = ("label_smoothing", "augment"), ("look_back", "horizon")
 
@@ -106,6 +114,23 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
 )
 @click.option("--set", "assignments", multiple=True, callback=_assignments, metavar="NAME=VALUE", help="A model's own setting.")
 @click.option("--device", default=None, help="Device that trains, such as cpu or torch:cuda:0; `firebrick devices` lists them.")
+@click.option(
+    "--strategy",
+    type=click.Choice(list(STRATEGIES)),
+    help="Where steps run; distributed: in the processes of `firebrick launch`.  [default: by --devices]",
+)
+@click.option("--devices", metavar="DEVICE,…", help="Devices that share each batch, such as cpu:0,torch:cuda:0.")
+@click.option(
+    "--shares", metavar="SHARES", help='How they share it: "even", "measured", or numbers such as 0.7,0.3.  [default: even]'
+)
+@click.option(
+    "--workers", type=click.IntRange(0, 256), default=0, help="Processes that make training batches ahead.  [default: 0]"
+)
+@click.option("--accumulate", type=click.IntRange(1), default=1, show_default=True, help="Parts a batch is run in, for memory.")
+@click.option(
+    "--precision", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True,
+    help="What the model computes in while it trains; parameters and evaluation are float32.",
+)  # fmt: skip
 @click.option("--epochs", type=click.IntRange(1), help=f"Epochs in all.  [default: {_each('epochs')}]")
 @click.option("--batch-size", type=click.IntRange(1), help=f"Samples a step.  [default: {_each('batch_size')}]")
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help=f"Highest learning rate.  [default: {_each('lr')}]")
@@ -114,7 +139,7 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
     type=click.Choice(list(_SCHEDULES)),
     help=f"Course of the learning rate.  [default: {_each('schedule')}]",
 )
-@click.option("--optimizer", type=click.Choice(list(_OPTIMIZERS)), default="adam", show_default=True)
+@click.option("--optimizer", type=click.Choice(list(_OPTIMIZERS)), default="adam", show_default=True, help="How it updates.")
 @click.option("--weight-decay", type=click.FloatRange(0), help="Weight decay of the optimizer.  [default: 0; adamw: 0.01]")
 @click.option("--label-smoothing", type=click.FloatRange(0, 1), default=0.0, help="For images: share spread over all classes.")
 @click.option(
@@ -130,15 +155,23 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
     "--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files, as published; for ett also a CSV."
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/DATASET-MODEL]")
+@click.option("--events", is_flag=True, help="Write event files for TensorBoard into the run directory.")
+@click.option("--record-every", type=click.IntRange(1), metavar="N", help="Write the loss of every N-th step to steps.jsonl.")
+@click.option("--dashboard", is_flag=True, help="Show progress, curves and devices on the whole terminal.")
+@click.option("--checkpoint-steps", type=click.IntRange(1), help="Also write a checkpoint every so many steps of an epoch.")
+@click.option("--keep", type=click.IntRange(1), default=2, show_default=True, help="Checkpoints that stay, besides the best.")
 @click.option("--no-jit", is_flag=True, help="Run each operation as it comes, without graphs: slower, with the same results.")
 @click.option("--resume", is_flag=True, help="Go on with the run in the run directory, with the settings it was started with.")
 @click.pass_context
 @reported
 def train(
     ctx: click.Context, dataset: str, model_name: str | None, assignments: dict[str, Any], device: str | None,
+    strategy: str | None, devices: str | None, shares: str | None, accumulate: int, workers: int,
+    precision: str, events: bool, record_every: int | None, dashboard: bool,
     epochs: int | None, batch_size: int | None, lr: float | None, schedule: str | None, optimizer: str,
     weight_decay: float | None, label_smoothing: float, augment: tuple[str, ...], look_back: int, horizon: int, seed: int,
-    data_dir: Path | None, out: Path | None, no_jit: bool, resume: bool,
+    data_dir: Path | None, out: Path | None, checkpoint_steps: int | None, keep: int, no_jit: bool,
+    resume: bool,
 ) -> None:  # fmt: skip
     """Train a model on DATASET and say how it does on the test data.
 
@@ -150,10 +183,10 @@ def train(
     a cosine; with "flat-cosine", it stays for three fifths of them before it falls.
 
     A run never overwrites another: if the run directory holds something, a number is added to its name (runs/digits-cnn-2).
-    --resume goes on with the newest of them, or with the run in --out. There, --epochs may be raised and --device changed;
-    the other settings are those of the run.
+    --resume goes on with the newest of them, or with the run in --out, with its settings. --epochs may then be raised, and
+    where it runs, --workers, and what is written and kept may be changed.
     """
-    find_device(device)  # an unknown one is said before anything is read
+    placing = chosen(ctx, strategy, device, devices, shares)  # an unknown device is said before anything is read
     defaults, task = _DEFAULTS[dataset], task_name(dataset)
     given = {p.name for p in ctx.command.params if ctx.get_parameter_source(p.name or "") is ParameterSource.COMMANDLINE}
     _check_task(ctx, dataset, task, models.canonical(model_name or defaults.model), given)
@@ -168,8 +201,18 @@ def train(
         "optimizer": optimizer,
         "weight_decay": weight_decay,
         "seed": seed,
+        "checkpoint_steps": checkpoint_steps,
+        "keep": keep,
         "epochs": epochs or defaults.epochs,
         "device": device,
+        "strategy": placing.name,
+        "devices": placing.devices,
+        "shares": placing.shares,
+        "accumulate": accumulate,
+        "workers": workers,
+        "precision": None if precision == "float32" else precision,
+        "events": events,
+        "record_every": record_every,
         "data_dir": str(data_dir.resolve()) if data_dir else None,
     }
     if task == "classification":
@@ -180,9 +223,10 @@ def train(
     before: dict[str, Any] = {}
     if resume:
         run = out or newest(usual)
-        before = {**_BEFORE, **known(load_checkpoint(run))}
+        before = {**_BEFORE, **_started_with(run)}
         before["model"] = models.canonical(before["model"])
         named = {k for k in settings if _PARAMETERS.get(k, k) in given}
+        named |= set(PLACES) if named & set(PLACES) else set()  # they go together
         _check_same(dataset, {k: settings[k] for k in _FIXED if k in named}, before, run)
         settings = {k: v if k in named else before.get(k) for k, v in settings.items()}
     _check_settings(ctx, settings["model"], assignments)
@@ -190,21 +234,25 @@ def train(
     if resume:
         _check_data({k: v for k, v in config.items() if k not in settings}, before, run)
     else:
-        run = free_name(out or usual)
+        run = free_name(out or usual) if rank() == 0 else out or usual  # which only rank 0 writes to
         if run.resolve() != (out or usual).resolve():
-            click.echo(f"{out or usual} holds something already: this run goes to {run}")
-    learner, (training, validation, testing) = _prepare(config, run, jit=not no_jit)
+            say(f"{out or usual} holds something already: this run goes to {run}")
+    board = dashboard_for(f"{config['dataset']}, {config['model']}") if dashboard else None
+    learner, (training, validation, testing) = _prepare(config, run, board, jit=not no_jit)
     if resume:
         learner.resume()
-        click.echo(f"resumed {run} after epoch {learner.epoch}, step {learner.step}")
+        say(f"resumed {run} after epoch {learner.epoch}, step {learner.step}")
         if settings["epochs"] != before["epochs"]:
             learner.optimizer.learning_rate = _schedule(settings, len(training))
+    fit = partial(learner.fit, training, validation, epochs=settings["epochs"], draw=False)
     try:
-        learner.fit(training, validation, epochs=settings["epochs"], draw=False)
+        fit() if board is None else board.run(learner, fit)
     except TrainingInterrupted as e:
-        click.echo(f"{e}\ngo on with: firebrick train {dataset} --out {shlex.quote(str(run))} --resume", err=True)
+        shown = " --dashboard" if dashboard else ""
+        say(f"{e}\ngo on with: firebrick train {dataset} --out {shlex.quote(str(run))} --resume{shown}", err=True)
         ctx.exit(INTERRUPTED)
-    _conclude(learner, testing, config, run)
+    if learner.strategy.main:
+        _conclude(learner, testing, config, run)
 
 
 def _check_task(ctx: click.Context, dataset: str, task: str, model: str, given: set[str]) -> None:
@@ -232,9 +280,26 @@ def _check_settings(ctx: click.Context, model: str, given: dict[str, Any]) -> No
         raise click.BadParameter(f"{model} has no {', '.join(unknown)}; it has {', '.join(own)}", ctx=ctx, param_hint="--set")
 
 
+def _started_with(run: Path) -> dict[str, Any]:
+    """The config of a run to go on with."""
+    if is_checkpoint(run):
+        raise CheckpointError(
+            "--resume goes on with a run directory",
+            f"{run}, a checkpoint",
+            f"pass --out {shlex.quote(str(run.resolve().parent))}",
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DamagedCheckpointWarning)  # ``Learner.resume`` gives it
+        return known(load_checkpoint(run))
+
+
+def _shown(setting: Any) -> Any:
+    return "the default" if setting is None else setting
+
+
 def _check_same(dataset: str, given: dict[str, Any], config: dict[str, Any], out: Path) -> None:
     wrong = [f"data set {dataset}, and it is of {config['dataset']}"] if dataset != config["dataset"] else []
-    wrong += [f"{_FIXED[k]} {v}, and it has {config[k]}" for k, v in given.items() if config[k] != v]
+    wrong += [f"{_FIXED[k]} {_shown(v)}, and it has {_shown(config[k])}" for k, v in given.items() if config[k] != v]
     if wrong:
         raise CheckpointError(
             f"a run is resumed with the data set, model and settings it was started with ({out})",
@@ -265,9 +330,12 @@ def _schedule(config: dict[str, Any], batches: int) -> optim.Schedule:
     return _SCHEDULES[config["schedule"]](config["lr"], steps)
 
 
-def _prepare(config: dict[str, Any], out: Path, *, jit: bool) -> tuple[Learner, tuple[DataLoader, ...]]:
+def _prepare(
+    config: dict[str, Any], out: Path, board: Dashboard | None, *, jit: bool
+) -> tuple[Learner, tuple[DataLoader, ...]]:
     """The learner of a config, and the loaders that train, validate and test."""
-    device, task, folder = find_device(config["device"]), task_of(config), config["data_dir"]
+    strategy, task, folder = strategy_of(config), task_of(config), config["data_dir"]
+    device = strategy.devices[0]
     training, validation = task.training_loaders(config, folder, device)
     testing = task.test_loader(config, folder, device)
     random.seed(config["seed"])
@@ -276,18 +344,26 @@ def _prepare(config: dict[str, Any], out: Path, *, jit: bool) -> tuple[Learner, 
         model,
         _OPTIMIZERS[config["optimizer"]](model, _schedule(config, len(training)), config["weight_decay"]),
         task.loss_of(config),
-        strategy=SingleDevice(device),
+        strategy=strategy,
+        accumulate=config["accumulate"],
         out=out,
         seed=config["seed"],
-        log=print,
+        log=print if board is None else board.log,
+        progress=board,
+        precision=config["precision"],
+        events=out / EVENTS if config["events"] else None,
+        record_every=config["record_every"],
+        checkpoint_steps=config["checkpoint_steps"],
+        keep=config["keep"],
         config=config,
         class_names=task.names_of(config),
         jit=jit,
     )
     count = sum(p.size for _, p in model.named_parameters())
-    click.echo(
+    places = ", ".join(d.name for d in strategy.devices)
+    say(
         f"{config['dataset']}: {training.samples:,} {task.SAMPLES} to train, {validation.samples:,} to validate, "
-        f"{testing.samples:,} to test; {config['model']} with {count:,} parameters on {device}"
+        f"{testing.samples:,} to test; {config['model']} with {count:,} parameters on {places}"
     )
     return learner, (training, validation, testing)
 
@@ -309,5 +385,5 @@ def _conclude(learner: Learner, testing: DataLoader, config: dict[str, Any], out
     }
     for what, place in places.items():
         if place is not None:
-            click.echo(f"{what:<18}{place}")
+            say(f"{what:<18}{place}")
     task.say_result(found)

@@ -27,6 +27,13 @@ def _threads(text: Any) -> int:
     return n
 
 
+def _seconds(text: Any) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 1e9:
+        raise ValueError
+    return seconds
+
+
 def _bytes(text: Any) -> int:
     """A number of bytes: ``1000000``, ``"64M"``, ``"2 GiB"``."""
     found = re.fullmatch(r"\s*(\d+)\s*([kmg]?)(i?b)?\s*", str(text), re.IGNORECASE)
@@ -61,6 +68,10 @@ SETTINGS = {
     "cpu_compile": Setting(True, _switch, "whether the cpu engine compiles graphs to machine code"),
     "cpu_vector_bits": Setting(0, int, "bits of the vectors of compiled CPU code (0: the widest there is)", (0, 128, 256, 512)),
     "device": Setting("cpu", str, "default device of new tensors (a device string, or auto)"),
+    "distributed_backend": Setting(
+        "", str, "what ranks of a process group talk through (empty: gloo)", ("", "gloo", "nccl", "mpi")
+    ),
+    "distributed_timeout": Setting(300.0, _seconds, "seconds a collective operation waits for its ranks"),
     "fallback": Setting("warn", str, "what to do when an op must run on the host", ("warn", "error", "silent")),
     "jit": Setting(True, _switch, "whether functions under jit are traced and compiled"),
     "logical_devices": Setting(4, _count, "logical devices each host engine offers"),

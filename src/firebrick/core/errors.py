@@ -101,7 +101,11 @@ class DeviceLostError(ExecutionError):
 
 
 class CollectiveTimeoutError(ExecutionError):
-    """A collective operation waited too long for one of its ranks."""
+    """A collective operation waited too long for one of its ranks, or one of them is gone; the message names it."""
+
+
+class CollectiveMismatchError(FirebrickError, ValueError):
+    """The ranks of a group called a collective operation with operands that do not go together."""
 
 
 class TraceError(FirebrickError, RuntimeError):

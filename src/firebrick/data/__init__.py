@@ -1,24 +1,44 @@
 """Data sets, and the loaders that bring them to a device in batches."""
 
+from firebrick.data.assembly import WorkerInfo, worker_info
 from firebrick.data.augment import Augmentation, RandomCrop, RandomHorizontalFlip
+from firebrick.data.collate import collate, pad_collate
 from firebrick.data.dataset import ArrayDataset, Dataset, Subset, holdout
-from firebrick.data.errors import LoaderError
+from firebrick.data.errors import LoaderError, SampleError, UnknownLengthError, WorkerDiedError
 from firebrick.data.loader import DataLoader
 from firebrick.data.order import permutation
+from firebrick.data.placing import Portion
+from firebrick.data.samplers import BucketSampler, RandomSampler, Sampler, SequentialSampler, SubsetSampler, WeightedSampler
+from firebrick.data.stream import IterableDataset
 from firebrick.data.transforms import Pixels
 from firebrick.data.windows import WindowDataset
 
 __all__ = [
     "ArrayDataset",
     "Augmentation",
+    "BucketSampler",
     "DataLoader",
     "Dataset",
+    "IterableDataset",
     "LoaderError",
     "Pixels",
+    "Portion",
     "RandomCrop",
     "RandomHorizontalFlip",
+    "RandomSampler",
+    "SampleError",
+    "Sampler",
+    "SequentialSampler",
     "Subset",
+    "SubsetSampler",
+    "UnknownLengthError",
+    "WeightedSampler",
     "WindowDataset",
+    "WorkerDiedError",
+    "WorkerInfo",
+    "collate",
     "holdout",
+    "pad_collate",
     "permutation",
+    "worker_info",
 ]

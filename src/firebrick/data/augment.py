@@ -32,10 +32,10 @@ class Augmentation(Protocol):
         ...
 
 
-def augmentation_words(seed: int, epoch: int, samples: int, per_sample: int) -> Array:
-    """The random words of an epoch, by place: uint32 [samples, per_sample], a function of seed and epoch alone."""
+def augmentation_words(seed: int, epoch: int, samples: int, per_sample: int, first: int = 0) -> Array:
+    """Random words of an epoch's places from ``first`` on: uint32 [samples, per_sample], functions of seed and epoch alone."""
     key = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, epoch & 0xFFFFFFFF, _PURPOSE], np.uint32)
-    return philox(key, 0, samples * per_sample).reshape(samples, per_sample)
+    return philox(key, first * per_sample, samples * per_sample).reshape(samples, per_sample)
 
 
 def _check_images(where: str, images: Array) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from firebrick.core.tensor import Tensor
+from firebrick.data.collate import collate
 from firebrick.data.errors import LoaderError
 from firebrick.data.order import permutation
 
@@ -162,14 +163,4 @@ def fetch(dataset: Dataset, indices: Array) -> Any:
     own = getattr(dataset, "fetch", None)
     if own is not None:
         return own(indices)
-    samples = [dataset[int(i)] for i in indices]
-    try:
-        if isinstance(samples[0], (tuple, list)):
-            return tuple(np.stack([np.asarray(v) for v in column]) for column in zip(*samples, strict=True))
-        return np.stack([np.asarray(s) for s in samples])
-    except ValueError as e:
-        raise LoaderError(
-            "the samples of a batch have one structure and one shape",
-            f"{e} (samples {', '.join(str(int(i)) for i in indices[:8])}{', …' if len(indices) > 8 else ''})",
-            "pad or crop them in the data set's __getitem__",
-        ) from None
+    return collate([dataset[int(i)] for i in indices])

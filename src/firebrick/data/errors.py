@@ -7,3 +7,15 @@ from firebrick.core.errors import FirebrickError
 
 class LoaderError(FirebrickError, ValueError):
     """A data set or loader was given what it cannot use: no samples, unequal arrays, a bad slice, a foreign cursor."""
+
+
+class SampleError(LoaderError):
+    """A sample could not be read, or a batch not be made of its samples; ``context`` has the batch, sample and worker."""
+
+
+class WorkerDiedError(LoaderError):
+    """A loader's worker process ended while it had samples to read; ``context`` has the worker and its exit code."""
+
+
+class UnknownLengthError(LoaderError, TypeError):
+    """A stream does not say how many samples it has."""

@@ -1,33 +1,38 @@
 """``DataLoader``: batches of a data set, in a seeded order, always on the loader's device.
 
 A loader is a list of *positions* of the shuffled epoch, a batch size and a device. ``slice`` and ``split`` choose among the
-positions, ``to`` changes the device, and each returns a new loader; so they compose in any order, the last device wins,
-with one shard as with many, and no loader changes another's order.
+positions, ``to`` and ``sharded`` change the devices, and each returns a new loader; so they compose in any order, the last
+device wins, with one shard as with many, and no loader changes another's order.
 
-Position p of epoch e shows sample f(seed, e, p) (see ``order``), whatever the device, the slice or the number of shards.
+Position p of epoch e shows sample f(seed, e, p) (see ``samplers``), whatever the device, the slice, the number of shards or of
+workers. Here is what is asked for and in which order; ``assembly`` makes batches, ``workers`` make them ahead, ``placing``
+brings them to devices.
 """
 
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from firebrick.backends.registry import find_device
-from firebrick.core import dtypes
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import DTypeError
-from firebrick.core.hooks import hooks
-from firebrick.core.tensor import Tensor
+from firebrick.core.errors import DTypeError, FirebrickError
+from firebrick.data.assembly import Assembly, Job, Made, Maker
 from firebrick.data.augment import Augmentation, augmentation_words
-from firebrick.data.dataset import Dataset, fetch
-from firebrick.data.errors import LoaderError
-from firebrick.data.order import permutation
+from firebrick.data.dataset import Dataset
+from firebrick.data.errors import LoaderError, UnknownLengthError
+from firebrick.data.placing import Divide, Placing
+from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, checked_order
+from firebrick.data.stream import IterableDataset
+from firebrick.data.workers import MOST_AHEAD, Here, Pool
 
 Array = np.ndarray[Any, Any]
 
@@ -41,23 +46,34 @@ class DataLoader:
     smaller.
 
     Iterating runs one epoch; the next iteration runs the next one, in another order if ``shuffle``. An iteration left
-    early does not count: the same epoch starts again.
+    early does not count: the same epoch starts again. It ends its workers when it ends or is left.
 
     Args:
-        dataset: Anything with ``__len__`` and ``__getitem__``; with ``fetch(indices)`` it is asked for whole batches.
+        dataset: Anything with ``__len__`` and ``__getitem__``, or an ``IterableDataset``; with ``fetch(indices)`` it is asked
+            for whole batches, unless ``sample_transform`` or ``collate`` wants samples.
         batch_size: Samples a batch, at least 1.
         shuffle: Whether to visit the samples in the seeded order of the epoch, else as stored.
+        sampler: Another order: called as ``sampler(seed, epoch)``, returns the numbers of the epoch's samples.
         seed: Seed of the order.
         drop_last: Whether to leave out a smaller last batch.
         device: Where batches are placed; the default device at this moment if None.
         name: What error messages call the loader.
+        sample_transform: Called with each sample as the data set gives it; returns the sample to join.
+        collate: Called with the list of a batch's samples; returns its arrays. ``fb.data.collate``, which stacks, if None.
         augment: A random change of the arrays, or a list of them that are applied in order, before ``transform``; which one a
             sample gets depends on seed, epoch and place alone.
         transform: Called as ``transform(*arrays)`` with the batch as NumPy arrays; returns the arrays to place.
         dtype: Floating dtype of floating arrays.
+        num_workers: Workers that make batches ahead of use; 0 to make each when it is asked for.
+        worker: ``"thread"``, for what waits or computes without the GIL, or ``"process"``, for Python code; processes need
+            a data set and functions that pickle. Batches are the same bits for any number of workers of either kind.
+        prefetch: Batches made ahead of use, over all workers; two for each worker if None.
+        keep_workers: Whether workers outlive an epoch, to serve the next ones of this loader; ``close()`` ends them, as do the
+            end of the loader and of the program.
 
     Raises:
-        LoaderError: An empty data set, a batch size below 1, something that does not augment.
+        LoaderError: An empty data set, a batch size below 1, something that does not augment, a sampler that gives no numbers
+            of samples, an unknown kind of worker; in an iteration, what workers meet (``SampleError``, ``WorkerDiedError``).
         DeviceError: The device is unknown or absent.
 
     Example:
@@ -73,34 +89,36 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset | IterableDataset,
         batch_size: int,
         *,
         shuffle: bool = False,
+        sampler: Sampler | None = None,
         seed: int = 0,
         drop_last: bool = False,
         device: Device | str | None = None,
         name: str = "train",
+        sample_transform: Callable[[Any], Any] | None = None,
+        collate: Callable[..., Any] | None = None,
         augment: Augmentation | Sequence[Augmentation] = (),
         transform: Callable[..., Any] | None = None,
         dtype: Any = "float32",
+        num_workers: int = 0,
+        worker: str = "thread",
+        prefetch: int | None = None,
+        keep_workers: bool = False,
     ) -> None:
         batch_size = _integer("batch_size", batch_size)
         if batch_size < 1:
             raise LoaderError("a batch holds at least one sample", f"batch_size {batch_size}", "choose batch_size=1 or more")
-        if len(dataset) == 0:
-            raise LoaderError(
-                f'loader "{name}" needs at least one sample', "an empty data set", "check where the data come from"
-            )
-        if drop_last and len(dataset) < batch_size:
-            raise _all_dropped(name, len(dataset), batch_size)
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.shuffle = bool(shuffle)
+        self.name, self.dataset, self.batch_size = name, dataset, batch_size
         self.seed = _integer("seed", seed)
+        self.shuffle, self.sampler = bool(shuffle), sampler
+        self._count, self._order = self._arranged()
+        if drop_last and self._count is not None and self._count < batch_size:
+            raise _all_dropped(name, self._count, batch_size)
         self.drop_last = bool(drop_last)
-        self.device = find_device(device)
-        self.name = name
+        place = find_device(device)
         self.augment: tuple[Augmentation, ...] = tuple(augment) if isinstance(augment, Sequence) else (augment,)
         changes: Any = self.augment
         for change in changes:
@@ -110,23 +128,78 @@ class DataLoader:
                     f"{change!r:.80}",
                     "pass e.g. RandomHorizontalFlip(); what is not random goes into transform",
                 )
-        self.transform = transform
+        self.sample_transform, self.collate, self.transform = sample_transform, collate, transform
         self.dtype: DType = as_dtype(dtype)
         if self.dtype.kind != "float":
             raise DTypeError(
                 "dtype is the dtype of floating arrays", self.dtype.name, 'pass "float32"; integers have their own'
             )
+        self._set_devices((place,), None)
+        self.num_workers, self.worker, self.keep_workers = _integer("num_workers", num_workers), worker, bool(keep_workers)
+        self.prefetch = 2 * self.num_workers if prefetch is None else _integer("prefetch", prefetch)
+        if self.num_workers < 0 or worker not in ("thread", "process"):
+            raise LoaderError(
+                'a loader has 0 or more workers, of kind "thread" or "process"',
+                f"num_workers {num_workers}, worker {worker!r}",
+                'pass e.g. num_workers=2, worker="process"',
+            )
+        if not self.num_workers <= self.prefetch <= MOST_AHEAD * self.num_workers:
+            raise LoaderError(
+                f"workers make 1 to {MOST_AHEAD} batches each ahead of use",
+                f"prefetch {prefetch} with {num_workers} workers",
+                "leave prefetch out, or choose workers",
+            )
+        self._pool: Pool | None = None  # kept from one epoch to the next
         self._positions: Array | None = None  # of the shuffled epoch; None for all
         self._epoch = 0
         self._position = 0  # samples handed out by the running or last iteration
         self._start = 0  # where the next iteration begins
 
+    def _arranged(self) -> tuple[int | None, Sampler | None]:
+        """The number of samples of an epoch (None if unknown) and their order (None of a stream)."""
+        sized = hasattr(type(self.dataset), "__len__")
+        stream = isinstance(self.dataset, IterableDataset)
+        if not stream and not (sized and hasattr(type(self.dataset), "__getitem__")):
+            raise LoaderError(
+                "a data set has __len__ and __getitem__, or is an IterableDataset",
+                f"{type(self.dataset).__name__}",
+                "wrap arrays in ArrayDataset; give what can only be read from its beginning the base IterableDataset",
+            )
+        if stream and (self.shuffle or self.sampler is not None):
+            raise LoaderError(
+                "a stream has one order, its own",
+                f'loader "{self.name}" of a stream with shuffle or a sampler',
+                "shuffle within the stream, by its epoch",
+            )
+        if self.shuffle and self.sampler is not None:
+            raise LoaderError("an order comes from shuffle or a sampler", "both", "leave out shuffle=True")
+        n = len(self.dataset) if sized else None  # type: ignore[arg-type]
+        if n == 0:
+            raise LoaderError(
+                f'loader "{self.name}" needs at least one sample', "an empty data set", "check where the data come from"
+            )
+        if stream or n is None:
+            return n, None
+        if self.sampler is None:
+            return n, RandomSampler(n) if self.shuffle else SequentialSampler(n)
+        return len(checked_order(f'the sampler of loader "{self.name}"', self.sampler(self.seed, 0), end=n)), self.sampler
+
     # what it gives
 
     @property
     def samples(self) -> int:
-        """Samples an epoch gives, those of a dropped last batch left out."""
-        n = len(self.dataset) if self._positions is None else len(self._positions)
+        """Samples an epoch gives, those of a dropped last batch left out.
+
+        Raises:
+            UnknownLengthError: The data set is a stream without a length.
+        """
+        n = self._count if self._positions is None else len(self._positions)
+        if n is None:
+            raise UnknownLengthError(
+                f'loader "{self.name}" knows its number of samples from the length of the stream',
+                f"{type(self.dataset).__name__} without __len__",
+                "give it a __len__",
+            )
         return n // self.batch_size * self.batch_size if self.drop_last else n
 
     def __len__(self) -> int:
@@ -138,71 +211,122 @@ class DataLoader:
         return self._run(self._epoch, start)
 
     def _run(self, epoch: int, start: int) -> Iterator[Any]:
-        indices, words = self._indices(epoch), self._words(epoch)
-        size, end = self.batch_size, self.samples
-        for at in range(start, end, size):
-            stop = min(at + size, end)
-            batch = self._place(indices[at:stop], at // size, words[at:stop])
-            self._position = stop
-            yield batch
+        source = self._source()
+        staged: deque[tuple[int, Any]] = deque()  # samples and batch, or the error in its place
+        ahead = int(any(not d.backend.host_memory(d) for d in self.devices))  # a copy to a device overlaps with its work
+        position = start
+        finished = False
+        try:
+            source.begin(self._jobs(epoch, start))
+            while staged or self._stage(source, staged):
+                while len(staged) <= ahead and source.ready() and self._stage(source, staged):
+                    pass
+                rows, batch = staged.popleft()
+                if isinstance(batch, FirebrickError):
+                    raise batch
+                position += rows
+                self._position = position
+                yield batch
+            finished = True
+        finally:
+            if finished and self.keep_workers and isinstance(source, Pool) and self._pool is None:
+                self._pool = source
+            else:
+                source.close()
         self._epoch, self._position = epoch + 1, 0
+
+    def _source(self) -> Here | Pool:
+        """Who makes the batches of an iteration."""
+        assembly = self._assembly()
+        if not self.num_workers:
+            return Here(assembly)
+        kept, self._pool = self._pool, None
+        if kept is not None:
+            if kept.assembly.same(assembly):
+                return kept
+            kept.close()
+        return Pool(assembly, self.num_workers, self.worker, self.prefetch)
+
+    def _stage(self, source: Here | Pool, staged: deque[tuple[int, Any]]) -> bool:
+        """Place the next batch ahead of use; False after the last. An error waits for its turn too."""
+        try:
+            taken = source.take()
+            if taken is None:
+                return False
+            job, made = taken
+            if isinstance(made, FirebrickError):
+                raise made
+            rows, size = made.rows, len(job.indices)
+            if rows < size and self._stream_ended(job, rows):
+                return False
+            staged.append((rows, self._place(made, job)))
+        except FirebrickError as e:
+            staged.append((0, e))
+        return True
+
+    def _stream_ended(self, job: Job, rows: int) -> bool:
+        """Whether a batch that a stream could not fill is left out."""
+        if self._count is not None:
+            raise LoaderError(
+                f'the stream of loader "{self.name}" gives {self._count} samples, its length',
+                f"{int(job.places[0]) + rows} samples in epoch {job.epoch}",
+                "correct its __len__, or leave it out",
+            )
+        if not rows and not job.places[0]:
+            raise LoaderError(
+                f'loader "{self.name}" needs at least one sample', "an empty stream", "check where the data come from"
+            )
+        return not rows or self.drop_last
 
     def first(self) -> Any:
         """The first batch of the present epoch; the cursor stays where it is."""
-        first = slice(self.batch_size)
-        return self._place(self._indices(self._epoch)[first], 0, self._words(self._epoch)[first])
+        job = next(self._jobs(self._epoch, 0))
+        made = Maker(self._assembly())(job)
+        if made.rows < len(job.indices) and self._stream_ended(job, made.rows):
+            raise _all_dropped(self.name, made.rows, self.batch_size)
+        return self._place(made, job)
 
-    def _indices(self, epoch: int) -> Array:
-        n = len(self.dataset)
-        order = permutation(self.seed, epoch, n) if self.shuffle else np.arange(n)
-        return order if self._positions is None else order[self._positions]
+    def close(self) -> None:
+        """End the workers that ``keep_workers`` kept; the loader can be used on."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
-    def _words(self, epoch: int) -> Array:
-        """The random words of the augmentations, one row for each sample this loader gives."""
-        per_sample = sum(a.per_sample for a in self.augment)
-        words = augmentation_words(self.seed, epoch, len(self.dataset), per_sample)
-        return words if self._positions is None else words[self._positions]
+    def _assembly(self) -> Assembly:
+        return Assembly(self.name, self.dataset, self.sample_transform, self.collate, self.augment, self.transform)
 
-    def _place(self, indices: Array, number: int, words: Array) -> Any:
-        arrays = fetch(self.dataset, indices)
-        single = not isinstance(arrays, (tuple, list))
-        at = 0
-        for change in self.augment:
-            changed = change(words[:, at : at + change.per_sample], *((arrays,) if single else arrays))
-            arrays, at = changed[0] if single else changed, at + change.per_sample
-        if self.transform is not None:
-            arrays = self.transform(arrays) if single else self.transform(*arrays)
-            single = not isinstance(arrays, (tuple, list))
-        label = f'batch {number} of loader "{self.name}"'
-        placed = [self._tensor(np.asarray(a), label, i) for i, a in enumerate((arrays,) if single else arrays)]
-        return placed[0] if single else tuple(placed)
+    def _jobs(self, epoch: int, start: int) -> Iterator[Job]:
+        """The batches of an epoch from a position on."""
+        size, per_sample = self.batch_size, sum(a.per_sample for a in self.augment)
+        if self._order is None:
+            end = None if self._count is None else self.samples
+            for at in count(start, size) if end is None else range(start, end, size):
+                places = np.arange(at, at + size if end is None else min(at + size, end))
+                words = augmentation_words(self.seed, epoch, len(places), per_sample, first=at)
+                yield Job(at // size, places, places, words, self.seed, epoch)
+            return
+        order = self._checked(self._order(self.seed, epoch), epoch)
+        words = augmentation_words(self.seed, epoch, len(order), per_sample)
+        places = self._all_positions()
+        for at in range(start, len(places), size):
+            here = places[at : at + size]
+            yield Job(at // size, order[here], here, words[here], self.seed, epoch)
 
-    def _tensor(self, host: Array, label: str, which: int) -> Tensor:
-        kind = host.dtype.kind
-        if kind == "f" or host.dtype == dtypes.bfloat16.np:
-            goal = self.dtype
-        elif kind in "iu":
-            goal = as_dtype(self.device.backend.default_int(self.device))
-            if host.size and not np.can_cast(host.dtype, goal.np):
-                limits = np.iinfo(goal.np)
-                low, high = int(host.min()), int(host.max())
-                if low < limits.min or high > limits.max:
-                    raise LoaderError(
-                        f"integers of a batch on {self.device} lie in the range of {goal.name}",
-                        f"arrays[{which}] of {label}: {low} to {high}",
-                        "renumber them in the data set",
-                    )
-        elif kind in "bc":
-            goal = as_dtype(host.dtype)
-        else:
+    def _checked(self, order: Any, epoch: int) -> Array:
+        if self.sampler is None:
+            found: Array = order
+            return found
+        found = checked_order(f'the sampler of loader "{self.name}"', order, end=len(self.dataset))  # type: ignore[arg-type]
+        if len(found) != self._count:
             raise LoaderError(
-                "a batch holds numbers",
-                f"arrays[{which}] of {label}: {host.dtype}{list(host.shape)}",
-                "convert them in transform",
+                f'the sampler of loader "{self.name}" gives as many samples in each epoch',
+                f"{self._count} in epoch 0, {len(found)} in epoch {epoch}",
+                "let it give one number of samples",
             )
-        tensor: Tensor = hooks.from_host(host.astype(goal.np, copy=False), self.device)
-        tensor.label = label
-        return tensor
+        return found
+
+    def _place(self, made: Made, job: Job) -> Any:
+        return self._placing(made, f'batch {job.number} of loader "{self.name}"')
 
     # other loaders over the same samples
 
@@ -213,7 +337,41 @@ class DataLoader:
             DeviceError: The device is unknown or absent.
         """
         made = copy(self)
-        made.device = find_device(device)
+        made._set_devices((find_device(device),), None)
+        return made
+
+    def sharded(self, devices: Sequence[Device | str], divide: Divide, *, only: int | None = None) -> DataLoader:
+        """The same batches, each divided over several devices: a list with one entry for each device.
+
+        An entry is a batch of consecutive rows on its device, labelled ``rows 32 to 63 of batch 12 of loader "train"``, or None
+        where a device has no rows. Samples, length, cursor and order are this loader's.
+
+        Args:
+            devices: At least one.
+            divide: How many rows of a batch of ``rows`` each device takes: ``divide(rows)`` gives one number for each device,
+                0 or more, that sum to ``rows``. It is called for each batch.
+            only: The one piece to place, where others are those of other processes: batches are then ``Portion(rows, piece)``,
+                with the rows of the whole batch and this piece, or None. The whole batch is read, so that what is done to it
+                does not depend on how it is divided.
+
+        Raises:
+            LoaderError: No device, or no piece ``only``; in an iteration, numbers that do not divide the batch.
+            DeviceError: A device is unknown or absent.
+
+        Example:
+            >>> import numpy as np
+            >>> from firebrick.data import ArrayDataset, DataLoader
+            >>> loader = DataLoader(ArrayDataset(np.arange(5.0)), 4).sharded(["cpu:0", "cpu:1"], lambda rows: [1, rows - 1])
+            >>> [[piece and piece[0].tolist() for piece in batch] for batch in loader]
+            [[[0.0], [1.0, 2.0, 3.0]], [[4.0], None]]
+        """
+        places = _places("sharded", devices)
+        if not places:
+            raise LoaderError("a batch is divided over at least one device", "none", "name at least one device")
+        if only is not None and not 0 <= _integer("only", only) < len(places):
+            raise LoaderError(f"only is the number of a piece, 0 to {len(places) - 1}", f"only {only}", "pass the rank")
+        made = copy(self)
+        made._set_devices(places, divide, only)
         return made
 
     def slice(self, start: int, stop: int | None = None) -> DataLoader:
@@ -224,6 +382,7 @@ class DataLoader:
         Raises:
             LoaderError: Not 0 ≤ start < stop ≤ samples.
         """
+        self._refuse_stream("slice")
         n = self.samples
         low, high = _integer("start", start), n if stop is None else _integer("stop", stop)
         if not 0 <= low < high <= n:
@@ -246,9 +405,8 @@ class DataLoader:
             LoaderError: No device, or more devices than rows in a batch.
             DeviceError: A device is unknown or absent.
         """
-        if isinstance(devices, (str, Device)):
-            raise LoaderError("split takes a list of devices", repr(devices), f'write ["{devices}"]')
-        places = [find_device(d) for d in devices]
+        self._refuse_stream("split")
+        places = _places("split", devices)
         count, size = len(places), self.batch_size
         if not 1 <= count <= size:
             raise LoaderError(
@@ -271,9 +429,30 @@ class DataLoader:
                 np.concatenate(rows_of_rank), f"{self.name}, shard {rank} of {count}" if count > 1 else self.name
             )
             shard.batch_size = (size - rank + count - 1) // count
-            shard.device = device
+            shard._set_devices((device,), None)
             shards.append(shard)
         return shards
+
+    def _set_devices(self, devices: tuple[Device, ...], divide: Divide | None, only: int | None = None) -> None:
+        self._placing = Placing(devices, divide, self.dtype, only)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Where batches are placed: one device, or those that they are divided over."""
+        return self._placing.devices
+
+    @property
+    def device(self) -> Device:
+        """Where batches are placed; the first device, if they are divided over several."""
+        return self.devices[0]
+
+    def _refuse_stream(self, what: str) -> None:
+        if self._order is None:
+            raise LoaderError(
+                f"{what} chooses samples by number",
+                f'loader "{self.name}" of a stream',
+                "choose within the stream; sharded(devices, divide) divides its batches",
+            )
 
     def _all_positions(self) -> Array:
         n = self.samples
@@ -295,8 +474,12 @@ class DataLoader:
         self._epoch, self._position, self._start = epoch, 0, 0
 
     def cursor(self) -> dict[str, int]:
-        """Where the iteration stands, to the sample: what ``load_cursor`` takes, plain integers for a checkpoint."""
-        return {"epoch": self._epoch, "position": self._position, "samples": self.samples, "seed": self.seed}
+        """Where the iteration stands, to the sample: what ``load_cursor`` takes, plain integers for a checkpoint.
+
+        It counts what was handed out, not what workers made ahead. ``samples`` is -1 of a stream without a length.
+        """
+        samples = self.samples if self._positions is not None or self._count is not None else -1
+        return {"epoch": self._epoch, "position": self._position, "samples": samples, "seed": self.seed}
 
     def load_cursor(self, cursor: dict[str, int]) -> None:
         """Go to where ``cursor()`` stood: the next iteration gives the rest of that epoch.
@@ -313,18 +496,31 @@ class DataLoader:
                     "resume with the data and seed that the run began with, or start a new run",
                 )
         epoch, position = cursor.get("epoch", -1), cursor.get("position", -1)
-        if epoch < 0 or not 0 <= position <= self.samples:
+        end = mine["samples"]
+        if epoch < 0 or position < 0 or 0 <= end < position:
             raise LoaderError(
-                f"a cursor has an epoch from 0 and a position from 0 to {self.samples}",
+                "a cursor has an epoch from 0 and a position from 0" + (f" to {end}" if end >= 0 else ""),
                 f"epoch {epoch}, position {position}",
                 "pass what cursor() gave",
             )
         self._epoch, self._position, self._start = epoch, position, position
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pool": None}  # a copy has workers of its own
+
     def __repr__(self) -> str:
-        return (
-            f'DataLoader("{self.name}", {self.samples} samples in {len(self)} batches of {self.batch_size}, on {self.device})'
+        devices = ", ".join(d.name for d in self.devices)
+        known = self._positions is not None or self._count is not None
+        what = (
+            f"{self.samples} samples in {len(self)} batches of {self.batch_size}" if known else f"batches of {self.batch_size}"
         )
+        return f'DataLoader("{self.name}", {what}, on {devices})'
+
+
+def _places(what: str, devices: Sequence[Device | str]) -> tuple[Device, ...]:
+    if isinstance(devices, (str, Device)):
+        raise LoaderError(f"{what} takes a list of devices", repr(devices), f'write ["{devices}"]')
+    return tuple(find_device(d) for d in devices)
 
 
 def _integer(name: str, value: Any) -> int:

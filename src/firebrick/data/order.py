@@ -13,7 +13,15 @@ import numpy as np
 
 from firebrick.ops.bits import philox
 
-_PURPOSE = 0x4C4F4144  # "LOAD": the streams of loaders are apart from those of fb.random
+Keys = np.ndarray[Any, np.dtype[np.uint64]]
+ORDER = 0x4C4F4144  # "LOAD": the streams of loaders are apart from those of fb.random
+
+
+def keys(seed: int, epoch: int, first: int, count: int, purpose: int = ORDER) -> Keys:
+    """Uniform 64-bit words number ``first`` to ``first + count`` of the stream of seed, epoch and purpose: uint64 [count]."""
+    key = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, epoch & 0xFFFFFFFF, purpose], np.uint32)
+    words = philox(key, 2 * first, 2 * count).astype(np.uint64)
+    return words[0::2] << np.uint64(32) | words[1::2]
 
 
 def permutation(seed: int, epoch: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -37,6 +45,4 @@ def permutation(seed: int, epoch: int, count: int) -> np.ndarray[Any, np.dtype[n
         >>> sorted(permutation(0, 1, 5).tolist())
         [0, 1, 2, 3, 4]
     """
-    key = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, epoch & 0xFFFFFFFF, _PURPOSE], np.uint32)
-    words = philox(key, 0, 2 * count).astype(np.uint64)
-    return np.argsort(words[0::2] << np.uint64(32) | words[1::2], kind="stable").astype(np.int64)
+    return np.argsort(keys(seed, epoch, 0, count), kind="stable").astype(np.int64)

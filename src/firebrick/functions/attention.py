@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
+from firebrick.core.autocast import autocast, narrow
 from firebrick.core.bind import bind, check_devices, constant, describe, not_a_tensor
 from firebrick.core.dtypes import bool_, result_type
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
@@ -73,7 +74,18 @@ def scaled_dot_product_attention(
     if dropout and not hasattr(generator, "bernoulli"):
         shown = f"generator={generator!r:.60}"
         raise ConfigError(f"{_NAME}: dropout needs a generator", shown, "pass generator=fb.random.Generator(seed)")
-    goal = result_type(*(t for t in (query, key, value, bias) if t is not None))
+    query, key, value = map(narrow, (query, key, value))
+    goal = result_type(*(t for t in (query, key, value, None if bias is None else narrow(bias)) if t is not None))
+    with autocast(None):
+        found = _computed(query, key, value, mask, bias, causal, dropout, generator, scale, weights)
+    return astype(found, goal, copy=False)
+
+
+def _computed(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bias: Tensor | None, causal: bool, dropout: float,
+    generator: Bernoulli | None, scale: float | None, weights: tuple[int, ...],
+) -> Tensor:  # fmt: skip
+    """Attention of checked operands, half precision widened."""
     # scores overflow float16, and rounding large ones costs their softmax all its digits
     query, key, value = map(widened, (query, key, value))
     if query.ndim > 3 and key.shape[-3] not in (1, query.shape[-3]):
@@ -82,8 +94,9 @@ def scaled_dot_product_attention(
     factor = scale if scale is not None else 1.0 / math.sqrt(max(1, query.shape[-1]))
     if bias is None and not dropout and key.shape[:-2] == query.shape[:-2] == value.shape[:-2]:
         seen = constant(True, bool_, query.device) if mask is None else mask
-        result: Tensor = bind(OPS["attention"], (query, key, value, seen), {"scale": float(factor), "causal": causal})
-        return astype(result, goal, copy=False)
+        return bind(  # type: ignore[no-any-return]
+            OPS["attention"], (query, key, value, seen), {"scale": float(factor), "causal": causal}
+        )
     scores = (query * factor) @ key.mT
     allowed = mask
     if bias is not None:
@@ -97,7 +110,7 @@ def scaled_dot_product_attention(
     if dropout and generator is not None:
         kept = generator.bernoulli(attention.shape, 1.0 - dropout, device=query.device)
         attention = where(kept, attention * (1.0 / (1.0 - dropout)), 0.0)
-    return astype(attention @ value, goal, copy=False)
+    return attention @ value
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:

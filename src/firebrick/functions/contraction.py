@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from firebrick.core.autocast import narrow
 from firebrick.core.aval import Shape
 from firebrick.core.bind import bind, check_devices, check_operand, describe
 from firebrick.core.dtypes import no_common_dtype, promote
@@ -95,6 +96,7 @@ def einsum(subscripts: str, /, *operands: Tensor) -> Tensor:
     for i, x in enumerate(operands):
         check_operand("einsum", x, "numeric", f"operands[{i}]")
     check_devices("einsum", operands=operands)
+    operands = tuple(map(narrow, operands))
     plan = _plan(subscripts, tuple(x.shape for x in operands))
     goal = operands[0].dtype
     for i, x in enumerate(operands):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from firebrick.core.autocast import narrow
 from firebrick.core.bind import bind, check_devices, describe, not_a_tensor
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.tensor import Tensor
@@ -264,7 +265,7 @@ def _misfit(where: str, expected: str, x: Tensor, weight: Tensor, remedy: str) -
 
 
 def _biased(y: Tensor, bias: Tensor | None) -> Tensor:
-    return y if bias is None else y + bias.reshape(1, -1, *[1] * (y.ndim - 2))
+    return y if bias is None else y + narrow(bias).reshape(1, -1, *[1] * (y.ndim - 2))
 
 
 def _conv(
@@ -278,7 +279,8 @@ def _conv(
             f"{where}: the dilated kernel must fit into the padded image",
             f"{describe('x', x)}, kernel {kernel}, padding {pads}, dilation {d}", "use a smaller kernel or more padding",
         )  # fmt: skip
-    return _biased(bind(OPS["conv"], (x, weight), {"stride": s, "padding": pads, "dilation": d, "groups": groups}), bias)
+    params = {"stride": s, "padding": pads, "dilation": d, "groups": groups}
+    return _biased(bind(OPS["conv"], (narrow(x), narrow(weight)), params), bias)
 
 
 def _transposed(
@@ -303,4 +305,4 @@ def _transposed(
             f"{describe('x', x)}, kernel {kernel}, padding {pads}: sizes {size}", "use less padding",
         )  # fmt: skip
     params = {"size": size, "stride": s, "padding": pads, "dilation": d, "groups": groups}
-    return _biased(bind(OPS["conv_input"], (x, weight), params), bias)
+    return _biased(bind(OPS["conv_input"], (narrow(x), narrow(weight)), params), bias)

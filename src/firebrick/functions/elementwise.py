@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from firebrick.core.autocast import wide
 from firebrick.core.aval import Aval
 from firebrick.core.bind import binary, bind, check_operand, check_out, not_a_tensor, unary
 from firebrick.core.dtypes import DType, bool_, dtype_argument, limits, promote
@@ -446,6 +447,7 @@ def logsumexp(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tens
     from firebrick.functions.statistical import sum as sum_
 
     check_operand("logsumexp", x, "floating")
+    x = wide(x)
     axis = normalize_axes(axis, x.ndim, "logsumexp")
     nonempty("logsumexp", x, axis)
     top = max_(x, axis=axis, keepdims=True).detach()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.core.autocast import narrow
 from firebrick.core.bind import bind, check_devices, check_operand, describe, not_a_tensor
 from firebrick.core.dtypes import no_common_dtype, promote, result_type
 from firebrick.core.errors import OutOfRangeError, ShapeError
@@ -43,6 +44,7 @@ def matmul(x1: Tensor, x2: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         if not x.ndim:
             raise ShapeError("matmul needs at least one axis", f"{name}: {x.aval}", "use multiply for scalars")
     check_devices("matmul", x1=x1, x2=x2)
+    x1, x2 = narrow(x1), narrow(x2)
     if x1.ndim > 1 and x2.ndim > 1:
         return bind(OPS["matmul"], (x1, x2), {}, out)  # type: ignore[no-any-return]
     check_devices("matmul", x1=x1, out=out)

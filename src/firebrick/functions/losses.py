@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from firebrick.core.autocast import wide
 from firebrick.core.bind import check_devices, check_operand, describe
 from firebrick.core.dtypes import float32
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
@@ -208,6 +209,7 @@ def binary_cross_entropy_with_logits(
     operands(name, logits=logits, target=target, weight=weight, pos_weight=pos_weight)
     _same_shape(name, logits=logits, target=target)
     _broadcasts(name, logits, weight=weight, pos_weight=pos_weight)
+    logits = wide(logits)
     tail = logaddexp(-logits, 0.0)
     if pos_weight is not None:
         tail = tail * (target * (pos_weight - 1.0) + 1.0)
@@ -271,6 +273,7 @@ def kl_div(log_prediction: Tensor, target: Tensor, /, *, log_target: bool = Fals
         check_reduction(name, reduction, (*REDUCTIONS, "batchmean"))
     operands(name, log_prediction=log_prediction, target=target)
     _same_shape(name, log_prediction=log_prediction, target=target)
+    log_prediction = wide(log_prediction)
     if log_target:
         losses = exp(target) * (target - log_prediction)
     else:
@@ -496,7 +499,7 @@ def _difference(name: str, prediction: Tensor, target: Tensor, reduction: str) -
     check_reduction(name, reduction)
     operands(name, prediction=prediction, target=target)
     _same_shape(name, prediction=prediction, target=target)
-    return prediction - target
+    return wide(prediction) - wide(target)
 
 
 def _same_shape(name: str, **pair: Tensor) -> None:

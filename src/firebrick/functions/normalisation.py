@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from firebrick.core.autocast import wide
 from firebrick.core.bind import bind, check_devices, constant, describe, not_a_tensor
 from firebrick.core.dtypes import float32
 from firebrick.core.errors import DTypeError, ShapeError
@@ -32,7 +33,7 @@ def softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
         [0.25, 0.25, 0.25, 0.25]
     """
     _operand("softmax", "x", x)
-    return bind(OPS["softmax"], (x,), {"axis": normalize_axis(axis, x.ndim, "softmax")})  # type: ignore[no-any-return]
+    return bind(OPS["softmax"], (wide(x),), {"axis": normalize_axis(axis, x.ndim, "softmax")})  # type: ignore[no-any-return]
 
 
 def log_softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -48,7 +49,7 @@ def log_softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
         -0.6931
     """
     _operand("log_softmax", "x", x)
-    return bind(OPS["log_softmax"], (x,), {"axis": normalize_axis(axis, x.ndim, "log_softmax")})  # type: ignore[no-any-return]
+    return bind(OPS["log_softmax"], (wide(x),), {"axis": normalize_axis(axis, x.ndim, "log_softmax")})  # type: ignore[no-any-return]
 
 
 def layer_norm(
@@ -74,6 +75,7 @@ def layer_norm(
     _floating("layer_norm", x, weight=weight, bias=bias)
     over = _trailing("layer_norm", x, shape, weight=weight, bias=bias)
     number("layer_norm", "eps", eps)
+    x = wide(x)
     if weight is not None and bias is not None:
         if len(over) == 1:
             return bind(OPS["layer_norm"], (x, weight, bias), {"eps": eps})  # type: ignore[no-any-return]
@@ -105,6 +107,7 @@ def rms_norm(x: Tensor, /, weight: Tensor | None = None, *, shape: Any = None, e
     over = _trailing("rms_norm", x, shape, weight=weight)
     if eps is not None:
         number("rms_norm", "eps", eps)
+    x = wide(x)
     gain = constant(1.0, x.dtype, x.device) if weight is None else weight.reshape(-1)
     y: Tensor = bind(OPS["rms_norm"], (_rows(x, over), gain), {"eps": x.dtype.eps if eps is None else eps})
     return y.reshape(x.shape)
@@ -338,6 +341,7 @@ def _standardized(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: tuple[int, ...], eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     given = weight if weight is not None else bias
+    x = wide(x)
     one, zero = (constant(value, x.dtype, x.device) for value in (1.0, 0.0))
     if given is not None:
         one, zero = broadcast_to(one, given.shape), broadcast_to(zero, given.shape)

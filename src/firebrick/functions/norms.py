@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+from firebrick.core.autocast import wide
 from firebrick.core.bind import describe
 from firebrick.core.dtypes import real_of
 from firebrick.core.errors import ConfigError, ShapeError
@@ -38,6 +39,7 @@ def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: 
         5.0
     """
     check_inexact("vector_norm", x)
+    x = wide(x)
     axes = normalize_axes(axis, x.ndim, "vector_norm")
     if not isinstance(ord, (int, float)):
         raise ConfigError("vector_norm: ord is a number", repr(ord), "matrices have norms by name: fb.linalg.matrix_norm")

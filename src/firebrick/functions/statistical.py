@@ -6,6 +6,7 @@ from math import inf
 from math import prod as count
 from typing import Any, NamedTuple
 
+from firebrick.core.autocast import wide
 from firebrick.core.bind import bind, describe
 from firebrick.core.errors import ShapeError
 from firebrick.core.settings import number
@@ -19,6 +20,7 @@ from firebrick.ops import OPS
 def accumulate(where_: str, x: Tensor, axis: Axis, dtype: Any, keepdims: bool, out: Tensor | None) -> Tensor:
     """A sum or product, in the dtype that the standard says; ``where_`` is its name, or that with ``nan`` before it."""
     operand(where_, x, "comparable")
+    x = wide(x) if out is None and dtype is None else x
     goal = accumulator(where_, x, dtype)
     axes = normalize_axes(axis, x.ndim, where_)
     check_reduced(where_, x, axes, keepdims, goal, out)
@@ -68,7 +70,8 @@ def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor
         >>> fb.mean(fb.asarray([1.0, 2.0, 6.0])).item()
         3.0
     """
-    return reduce("mean", x, axis, keepdims, out)
+    operand("mean", x)
+    return reduce("mean", wide(x) if out is None else x, axis, keepdims, out)
 
 
 def var(
@@ -103,16 +106,17 @@ def _variance(where_: str, x: Tensor, axis: Axis, correction: float, keepdims: b
     """The variance, or, for ``std``, its root."""
     operand(where_, x, "floating")
     number(where_, "correction", correction)
+    x = wide(x) if out is None else x
     axes = normalize_axes(axis, x.ndim, where_)
     check_reduced(where_, x, axes, keepdims, x.dtype, out)
     n = count(x.shape[a] for a in axes)
-    wide = widened(x)  # squares of half precision overflow where their mean does not, let alone its root
-    centred = wide - mean(wide, axis=axes, keepdims=True)
+    values = widened(x)  # squares of half precision overflow where their mean does not, let alone its root
+    centred = values - mean(values, axis=axes, keepdims=True)
     # a mean, and not a sum, which might overflow
     spread = mean(centred * centred, axis=axes, keepdims=keepdims)
     divisor = float(n - correction)
     factor = n / divisor if divisor > 0.0 else inf
-    if wide is x and where_ == "var":
+    if values is x and where_ == "var":
         return bind(OPS["multiply"], (spread, factor), {}, out)  # type: ignore[no-any-return]
     found = spread * factor
     return narrowed(root(found) if where_ == "std" else found, x.dtype, out)
@@ -215,6 +219,7 @@ def _scan_axis(where: str, x: Tensor, axis: int | None, kind: str) -> int:
 
 def _cumulate(name: str, x: Tensor, axis: int | None, dtype: Any, initial: int | None, reverse: bool) -> Tensor:
     at = _scan_axis(name, x, axis, "comparable")
+    x = wide(x) if dtype is None else x
     goal = accumulator(name, x, dtype)
     found: Tensor = bind(OPS[name], (astype(x, goal, copy=False),), {"axis": at, "reverse": bool(reverse)})
     if initial is None:

@@ -27,6 +27,7 @@ import numpy as np
 from firebrick.autodiff.residuals import strategy
 from firebrick.autodiff.tape import grad_enabled, grad_mode, own_handle
 from firebrick.backends.dispatch import check_present
+from firebrick.core.autocast import autocast_dtype
 from firebrick.core.config import config
 from firebrick.core.errors import ConfigError, OperandError, StateChangedError, TraceError
 from firebrick.core.hooks import hooks
@@ -53,6 +54,7 @@ WARNED = 8  # graphs after which a warning explains them
 _disabled: ContextVar[bool] = ContextVar("firebrick_disable_jit", default=False)
 AMBIENT: list[Callable[[], Hashable]] = [
     grad_enabled,
+    autocast_dtype,
     lambda: config.device,
     lambda: config.fallback,
     lambda: s if isinstance(s := strategy.get(), str) else Same(s),

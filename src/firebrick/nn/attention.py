@@ -9,6 +9,7 @@ from functools import partial
 from math import sqrt
 from typing import Any
 
+from firebrick.core.autocast import autocast, narrow
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.device import Device
 from firebrick.core.dtypes import result_type
@@ -252,7 +253,7 @@ class MultiheadAttention(Module):
             return y
         rows = slice(i * self.embed, (i + 1) * self.embed)
         y = matmul(x, matrix_transpose(self.qkv.weight[rows]))
-        return y if self.qkv.bias is None else y + self.qkv.bias[rows]
+        return y if self.qkv.bias is None else y + narrow(self.qkv.bias[rows])
 
     def _extend(self, q: Tensor, k: Tensor, v: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor, Tensor]:
         """Self-attention's queries, and all its keys and values."""
@@ -350,13 +351,14 @@ class MultiheadAttention(Module):
             p, generator = (0.0, None) if dropping is None else (dropping.p, dropping.generator)
             return scaled_dot_product_attention(q, k, v, mask=mask, bias=bias, dropout=p, generator=generator), None
         goal, (q, k, v) = result_type(q, k, v), map(widened, (q, k, v))  # as scaled_dot_product_attention does
-        scores = matmul(q * (1.0 / sqrt(q.shape[-1])), matrix_transpose(k))
-        if bias is not None:
-            scores = scores + bias
-            seen = not_equal(bias, float("-inf"))  # a bias of -inf is a mask
-            mask = seen if mask is None else logical_and(mask, seen)
-        weights = softmax(scores) if mask is None else masked_softmax(scores, mask)
-        joined = matmul(weights if dropping is None else dropping(weights), v)
+        with autocast(None):
+            scores = matmul(q * (1.0 / sqrt(q.shape[-1])), matrix_transpose(k))
+            if bias is not None:
+                scores = scores + bias
+                seen = not_equal(bias, float("-inf"))  # a bias of -inf is a mask
+                mask = seen if mask is None else logical_and(mask, seen)
+            weights = softmax(scores) if mask is None else masked_softmax(scores, mask)
+            joined = matmul(weights if dropping is None else dropping(weights), v)
         return astype(joined, goal, copy=False), astype(weights, goal, copy=False)
 
     def describe(self) -> str:

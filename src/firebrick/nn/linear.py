@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod, sqrt
 from typing import Any
 
+from firebrick.core.autocast import narrow
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.errors import DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.tensor import Tensor
@@ -66,7 +67,7 @@ class Linear(Module):
         flat = x if x.ndim <= 2 else reshape(x, (prod(x.shape[:-1]), self.in_features))
         y = matmul(flat, matrix_transpose(self.weight))
         if self.bias is not None:
-            y = y + self.bias
+            y = y + narrow(self.bias)
         return y if x.ndim <= 2 else reshape(y, (*x.shape[:-1], self.out_features))
 
     def describe(self) -> str:
@@ -125,7 +126,7 @@ class Bilinear(Module):
         table = reshape(permute_dims(self.weight, (1, 0, 2)), (first, out * second))
         part = reshape(matmul(reshape(x1, (rows, first)), table), (rows, out, second))
         y = reshape(matmul(part, reshape(x2, (rows, second, 1))), (*lead, out))
-        return y if self.bias is None else y + self.bias
+        return y if self.bias is None else y + narrow(self.bias)
 
     def describe(self) -> str:
         shown = f"{self.in1_features}, {self.in2_features}, {self.out_features}"

@@ -24,8 +24,12 @@ from firebrick.functions.normalisation import (
 from firebrick.functions.statistical import mean as mean_of
 from firebrick.nn import initial
 from firebrick.nn.checks import check_sizes
+from firebrick.nn.joint import joint, joint_batch_norm
 from firebrick.nn.module import Module
 from firebrick.nn.parameter import Buffer
+
+RUNNING = frozenset(("running_mean", "running_var"))
+"""Names of the buffers that follow the means of batches."""
 
 
 class _ChannelNorm(Module):
@@ -97,9 +101,14 @@ class _BatchNorm(_ChannelNorm):
         self._check(x)
         if not self.training and self.running_mean is not None:
             return batch_norm(x, self.weight, self.bias, mean=self.running_mean, variance=self.running_var, eps=self.eps)
-        y, mean, var = batch_norm_with_statistics(x, self.weight, self.bias, self.eps, type(self).__name__)
+        at = joint.get() if self.training and self.features else None
+        if at is not None:
+            y, mean, var, count = joint_batch_norm(x, self.weight, self.bias, self.eps, at)
+        else:
+            y, mean, var = batch_norm_with_statistics(x, self.weight, self.bias, self.eps, type(self).__name__)
+            count = x.size // max(1, self.features)
         if self.training and self.running_mean is not None and self.features:
-            self._track(mean, var, x.size // self.features)
+            self._track(mean, var, count)
         return y
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from firebrick.core.autocast import wide
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
@@ -130,10 +131,11 @@ def _over(
     Inside a trace the steps are one scan, whatever their number.
     """
     batch = inputs.shape[0] // length
+    state = tuple(map(wide, state))
 
     def one(state: State, at: tuple[Tensor, Tensor | None]) -> tuple[State, Tensor]:
         x, mask = at
-        after = step(x, state)
+        after = tuple(map(wide, step(x, state)))
         if mask is None:
             return after, after[0]
         return tuple(where(mask, new, old) for new, old in zip(after, state, strict=True)), where(mask, after[0], 0.0)

@@ -17,7 +17,7 @@ from firebrick.core.hooks import changed, hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, minimum
 from firebrick.nn import StateError
-from firebrick.optim.optimizer import Target, check_beside, check_range, host, named, placed
+from firebrick.optim.optimizer import Target, check_beside, check_range, chosen, host, named, placed
 
 
 class EMA:
@@ -82,8 +82,12 @@ class EMA:
         """The averages by parameter name."""
         return {n: a.detach() for n, a in self._averages.items()}
 
-    def update(self) -> None:
-        """Take the parameters' values into the averages."""
+    def update(self, valid: Tensor | None = None) -> None:
+        """Take the parameters' values into the averages.
+
+        Args:
+            valid: Bool []; where it is False, nothing changes, as in an optimizer's update by gradients that are not.
+        """
         if self._step is None:
             return
         if hooks.tracing:
@@ -96,8 +100,8 @@ class EMA:
                 if rest is None:
                     rest = rests[dt, p.device] = self._rest(dt, p.device)
                 a = self._beside(name, p)
-                a._rebind(a + (astype(p.detach(), dt, copy=False) - a) * rest)
-            self._step._rebind(self._step + constant(1, self._step.dtype, self._step.device))
+                a._rebind(chosen(valid, a + (astype(p.detach(), dt, copy=False) - a) * rest, a))
+            self._step._rebind(chosen(valid, self._step + constant(1, self._step.dtype, self._step.device), self._step))
 
     def _rest(self, dt: DType, device: Device) -> Tensor:
         """1 - d."""

@@ -27,7 +27,7 @@ from firebrick.core.errors import ConfigError, DeviceMismatchError, GradientErro
 from firebrick.core.hooks import changed, hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import full
-from firebrick.functions.elementwise import astype, expm1, log
+from firebrick.functions.elementwise import astype, expm1, log, where
 from firebrick.graph.trace import new_state
 from firebrick.nn import Module, Parameter, StateError
 from firebrick.optim.groups import Rows, group_from_state, group_state, make_groups
@@ -146,7 +146,7 @@ class Optimizer(ABC):
         with no_grad(), ExitStack() as long_lived:
             for device in {p.device for _, p in self._parameters}:
                 long_lived.enter_context(device.backend.memory_persistent_allocations(device))
-            self._advance(found)
+            self._advance(found, grads.valid)
 
     def _gradients(self, grads: Any) -> list[Tensor | None]:
         if not isinstance(grads, Gradients):
@@ -174,7 +174,7 @@ class Optimizer(ABC):
             )
         return found
 
-    def _advance(self, found: list[Tensor | None]) -> None:
+    def _advance(self, found: list[Tensor | None], valid: Tensor | None) -> None:
         before = self._step
         after = before + self._constant(1, before)
         group_of = {n: i for i, group in enumerate(self.groups) for n in group.names}
@@ -186,7 +186,7 @@ class Optimizer(ABC):
                 if missed is None:
                     missed = self._missed[name] = new_state(lambda: constant(0, before.dtype, before.device))
                     changed(self, "_missed")
-                missed._rebind(missed + one)
+                missed._rebind(chosen(valid, missed + one, missed))
                 continue
             dt = p.dtype if p.dtype.itemsize >= 4 else float32
             key = (group_of[name], p.device, dt, None if missed is None else name)
@@ -205,10 +205,10 @@ class Optimizer(ABC):
             else:
                 new, moments = self._new(astype(p.detach(), dt), astype(g, dt), held, scalars, group.settings)
                 new = astype(new, p.dtype)
-            p._rebind(new)
+            p._rebind(chosen(valid, new, p.detach()))
             for m, value in zip(held, moments, strict=True):
-                m._rebind(value)
-        before._rebind(after)
+                m._rebind(chosen(valid, value, m))
+        before._rebind(chosen(valid, after, before))
 
     def _held(self, name: str, p: Tensor, dt: DType, s: Any) -> list[Tensor]:
         """The moments of a parameter, on its device."""
@@ -330,6 +330,11 @@ class Optimizer(ABC):
         shown = ", ".join(f"{f.name}={getattr(self.settings, f.name)!r}" for f in fields(self.settings))
         groups = f" in {len(self.groups)} groups" if len(self.groups) > 1 else ""
         return f"{type(self).__name__}(lr={self.schedule!r}, {shown}, {len(self._parameters)} parameters{groups})"
+
+
+def chosen(valid: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
+    """What an update makes of a tensor: the new value, but the old one where the update is not ``valid``."""
+    return new if valid is None else where(valid.to(old.device), new, old)
 
 
 def named(model: Any) -> list[tuple[str, Parameter]]:

@@ -136,6 +136,18 @@ class Generator:
         with self._lock:
             self._seed, self._counter = seed, counter
 
+    def mark(self) -> tuple[int, int]:
+        """``state()`` as two numbers, for ``return_to``."""
+        with self._lock:
+            return self._seed, self._counter
+
+    def return_to(self, mark: tuple[int, int]) -> None:
+        """Go to where ``mark()`` was taken, of this generator or another."""
+        if not self._of_trace():
+            refuse_in_trace("Generator.return_to")
+        with self._lock:
+            self._seed, self._counter = mark
+
     def fork(self, stream: int | None = None) -> Generator:
         """Another generator, independent of this one.
 

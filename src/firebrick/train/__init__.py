@@ -1,15 +1,20 @@
 """Training: the learner, its strategies and metrics, and checkpoints that a run resumes from bit for bit."""
 
 from firebrick.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from firebrick.train.cluster import Cluster, Worker
 from firebrick.train.compiled import Compiled
 from firebrick.train.errors import (
     CheckpointError,
+    DamagedCheckpointError,
+    DamagedCheckpointWarning,
     EagerTrainingWarning,
     FrozenTrainingWarning,
+    LossScaleWarning,
     NonFiniteLossError,
     TrainingError,
     TrainingInterrupted,
     UndefinedMetricWarning,
+    WorkerError,
 )
 from firebrick.train.evaluation import Evaluation, evaluate
 from firebrick.train.figures import draw_confusion, draw_curves
@@ -32,7 +37,9 @@ from firebrick.train.metrics import (
     TopKAccuracy,
     settle,
 )
-from firebrick.train.strategy import Share, SingleDevice, Strategy
+from firebrick.train.parallel import DataParallel, Distributed, SingleDevice, together
+from firebrick.train.precision import LossScaler
+from firebrick.train.strategy import Share, Strategy, parts_of
 
 __all__ = [
     "AUROC",
@@ -41,14 +48,21 @@ __all__ = [
     "AveragePrecision",
     "Checkpoint",
     "CheckpointError",
+    "Cluster",
     "Compiled",
     "ConfusionMatrix",
+    "DamagedCheckpointError",
+    "DamagedCheckpointWarning",
+    "DataParallel",
+    "Distributed",
     "EagerTrainingWarning",
     "Epoch",
     "Evaluation",
     "FrozenTrainingWarning",
     "Learner",
     "Loss",
+    "LossScaleWarning",
+    "LossScaler",
     "MeanAbsoluteError",
     "MeanSquaredError",
     "Metric",
@@ -64,10 +78,14 @@ __all__ = [
     "TrainingError",
     "TrainingInterrupted",
     "UndefinedMetricWarning",
+    "Worker",
+    "WorkerError",
     "draw_confusion",
     "draw_curves",
     "evaluate",
     "load_checkpoint",
+    "parts_of",
     "save_checkpoint",
     "settle",
+    "together",
 ]

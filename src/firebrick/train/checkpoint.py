@@ -1,49 +1,44 @@
 """Checkpoints: one directory that holds everything a run needs to go on, and that always loads.
 
-    manifest.json           format version, Firebrick's version, the run's config, sha256 and size of each file,
-                            dtype and shape of each tensor
+    manifest.json           format version, Firebrick's version, the run's config, epoch and step, sha256 and size of each
+                            file, dtype and shape of each tensor
+    manifest.sha256         the manifest's own hash, as ``sha256sum`` writes and checks it
     model.safetensors       the model's state
     optimizer.safetensors   the tensors of the optimizer's state
     state.json              everything else: epoch, step, generators, loader cursor, metrics, the optimizer's numbers
 
-A checkpoint is written to a directory beside, synced, and renamed into place; the one before is kept as ``<name>.old``
-until then, and ``load_checkpoint`` falls back on it. So a crash at any moment leaves one that loads.
+A checkpoint is written to a directory beside, synced, and renamed into place (see ``writing``); the one before is kept as
+``<name>.old`` until then, and ``load_checkpoint`` falls back on it. So a crash at any moment leaves one that loads.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import os
-import shutil
-import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import safetensors
-import safetensors.numpy
-
 from firebrick.backends.dispatch import read
-from firebrick.core import dtypes
 from firebrick.core.tensor import Tensor
 from firebrick.nn import Module
 from firebrick.nn.saved import StateError
-from firebrick.train.errors import CheckpointError
+from firebrick.train.errors import CheckpointError, DamagedCheckpointError, DamagedCheckpointWarning
+from firebrick.train.packing import Array, check_storable, facts_of, inlined, packed, tensor_file, tensors_of, text_of, unpacked
+from firebrick.train.writing import old_of, put
 
-FORMAT = 1
-NAME = "checkpoint"
+FORMAT = 2
+NAME = "checkpoint"  # the newest of a run directory
+EARLIER = "earlier"  # those before it, as step-00000123
+BEST = "best"  # that of the epoch that did best
+_MANIFEST, _HASH = "manifest.json", "manifest.sha256"
 _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
-_DTYPES: dict[str, Any] = {
-    "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "U16": np.uint16, "I16": np.int16, "U32": np.uint32, "I32": np.int32,
-    "U64": np.uint64, "I64": np.int64, "F16": np.float16, "BF16": dtypes.bfloat16.np, "F32": np.float32, "F64": np.float64,
-    "C64": np.complex64, "F8_E4M3": dtypes.float8_e4m3fn.np, "F8_E5M2": dtypes.float8_e5m2.np,
-}  # fmt: skip
-
-Array = np.ndarray[Any, Any]
+_PARTS = ("config", "progress", "files", "model", "aliases", "optimizer")
 
 
 class ModelArrays(dict[str, Array]):
@@ -64,6 +59,8 @@ class Checkpoint:
         model: The model's state by name.
         optimizer: The optimizer's state tree.
         state: The rest: plain values and trees with arrays.
+        manifest: The manifest, as of the newest format.
+        refused: Newer checkpoints of the run directory that were found damaged and passed over.
     """
 
     path: Path
@@ -71,6 +68,8 @@ class Checkpoint:
     model: ModelArrays
     optimizer: Any
     state: dict[str, Any]
+    manifest: dict[str, Any]
+    refused: tuple[Path, ...] = ()
 
     def load_into(self, model: Module) -> None:
         """Give a model the state stored here.
@@ -91,6 +90,82 @@ class Checkpoint:
 def summary(config: Mapping[str, Any]) -> str:
     """The plain values of a run's config in one line."""
     return ", ".join(f"{k} {v}" for k, v in config.items() if isinstance(v, (str, int, float))) or "its config is empty"
+
+
+# writing
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A moment of a run on the host, which no later step changes; any thread may write it, as often as it likes.
+
+    The arrays may show memory of the tensors they were read from. Reading exports it, and exported memory is never written
+    again (see ``Storage.unique``), by a program that donates its inputs neither: it takes a copy.
+    """
+
+    model: dict[str, Array]
+    aliases: dict[str, str]
+    optimizer: dict[str, Array]
+    state: bytes
+    config: dict[str, Any]
+    progress: dict[str, Any]
+
+    @property
+    def step(self) -> int | None:
+        """Finished steps; None if the state says nothing of them."""
+        return self.progress.get("step")
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Name and content of each file, made one at a time."""
+        from firebrick import __version__
+
+        made: tuple[Callable[[], bytes], ...] = (
+            lambda: tensor_file(self.model),
+            lambda: tensor_file(self.optimizer),
+            lambda: self.state,
+        )
+        files: dict[str, Any] = {}
+        for name, make in zip(_FILES, made, strict=True):
+            content = make()
+            files[name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+            yield name, content
+        manifest = text_of({
+            "format_version": FORMAT,
+            "firebrick": __version__,
+            "config": self.config,
+            "progress": self.progress,
+            "files": files,
+            "model": facts_of(self.model),
+            "aliases": self.aliases,
+            "optimizer": facts_of(self.optimizer),
+        })  # fmt: skip
+        yield _MANIFEST, manifest
+        yield _HASH, f"{hashlib.sha256(manifest).hexdigest()}  {_MANIFEST}\n".encode()
+
+
+def take_snapshot(
+    *, model: Mapping[str, Tensor], optimizer: Any, state: Mapping[str, Any], config: Mapping[str, Any]
+) -> Snapshot:  # fmt: skip
+    """Read all that a checkpoint holds; the arguments are those of ``save_checkpoint``.
+
+    Raises:
+        CheckpointError: Something in it cannot be stored.
+    """
+    tensors: dict[str, Tensor] = {}
+    tree = packed(optimizer, "", tensors)
+    names = list(model)
+    arrays = read([model[n] for n in names] + list(tensors.values()))
+    of_model = dict(zip(names, arrays[: len(names)], strict=True))
+    of_optimizer = dict(zip(tensors, arrays[len(names) :], strict=True))
+    check_storable({**of_model, **of_optimizer})
+    return Snapshot(
+        of_model,
+        dict(getattr(model, "aliases", {})),
+        of_optimizer,
+        text_of(inlined({**state, "optimizer": tree})),
+        json.loads(text_of(dict(config))),
+        {k: state[k] for k in ("epoch", "step") if k in state},
+    )
 
 
 def save_checkpoint(
@@ -114,8 +189,7 @@ def save_checkpoint(
         The directory.
 
     Raises:
-        CheckpointError: Something in it cannot be stored, or what is there is no checkpoint.
-        OSError: The disk is full or not writable.
+        CheckpointError: Something in it cannot be stored, what is there is no checkpoint, the disk is full or not writable.
 
     Example:
         >>> import tempfile, firebrick as fb
@@ -131,56 +205,23 @@ def save_checkpoint(
         >>> found.model["weight"].tolist(), found.optimizer, found.state["epoch"]
         ([1.0, 1.0], {'step': 3}, 1)
     """
-    from firebrick import __version__
+    return write(take_snapshot(model=model, optimizer=optimizer, state=state, config=config), path)
 
+
+def write(snapshot: Snapshot, path: str | os.PathLike[str], *, aside: Path | None = None, gone: Sequence[Path] = ()) -> Path:
+    """Write a snapshot in the place of the checkpoint at ``path``; ``aside`` and ``gone`` are those of ``put``."""
     goal = Path(path)
-    for place in (goal, _old(goal)):
+    for place in (goal, old_of(goal)):
         _check_replaceable(place)
-    tensors: dict[str, Tensor] = {}
-    tree = _packed(optimizer, "", tensors)
-    names = list(model)
-    arrays = read([model[n] for n in names] + list(tensors.values()))
-    model_arrays = dict(zip(names, arrays[: len(names)], strict=True))
-    optimizer_arrays = dict(zip(tensors, arrays[len(names) :], strict=True))
-    text = _json({**state, "optimizer": tree}, inline=True)
-    contents = {
-        "model.safetensors": _tensor_file(model_arrays),
-        "optimizer.safetensors": _tensor_file(optimizer_arrays),
-        "state.json": text,
-    }
-    manifest = {
-        "format_version": FORMAT,
-        "firebrick": __version__,
-        "config": dict(config),
-        "files": {n: {"sha256": hashlib.sha256(c).hexdigest(), "bytes": len(c)} for n, c in contents.items()},
-        "model": _facts(model_arrays),
-        "aliases": getattr(model, "aliases", {}),
-        "optimizer": _facts(optimizer_arrays),
-    }
-    goal.parent.mkdir(parents=True, exist_ok=True)
-    for stale in goal.parent.glob(f".{goal.name}.new-*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{goal.name}.new-", dir=goal.parent))
-    try:
-        for name, content in {**contents, "manifest.json": _json(manifest)}.items():
-            _write(fresh / name, content)
-        fresh.chmod(0o755)
-        _sync(fresh)
-        _swap(fresh, goal)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)  # gone already if it was renamed
+    put(goal, snapshot.files(), aside=aside, gone=gone)
     return goal
-
-
-def _old(goal: Path) -> Path:
-    return goal.with_name(goal.name + ".old")
 
 
 def _check_replaceable(place: Path) -> None:
     """Nothing but a checkpoint, or what a crash left of one, is ever taken away."""
-    if not place.exists() or (place / "manifest.json").is_file():
+    if not place.exists() or (place / _MANIFEST).is_file():
         return
-    if place.is_dir() and all(e.name in _FILES for e in place.iterdir()):
+    if place.is_dir() and all(e.name in (*_FILES, _HASH) for e in place.iterdir()):
         return
     raise CheckpointError(
         "a checkpoint replaces a checkpoint, and nothing else",
@@ -189,129 +230,43 @@ def _check_replaceable(place: Path) -> None:
     )
 
 
-def _swap(fresh: Path, goal: Path) -> None:
-    """Put ``fresh`` in the place of ``goal``; at every moment one of ``goal`` and ``goal.old`` is complete."""
-    old = _old(goal)
-    if goal.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        goal.rename(old)
-    fresh.rename(goal)
-    _sync(goal.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _sync(folder: Path) -> None:
-    with suppress(OSError):  # some systems cannot open a directory; they order renames themselves
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _tensor_file(arrays: Mapping[str, Array]) -> bytes:
-    for name, a in arrays.items():
-        if a.dtype not in _DTYPES.values():
-            raise CheckpointError(
-                "a checkpoint stores the dtypes of safetensors",
-                f"{name}: {a.dtype}",
-                "keep it as another dtype, or as two parts",
-            )
-    return safetensors.numpy.save({n: np.ascontiguousarray(a).reshape(a.shape) for n, a in arrays.items()})
-
-
-def _facts(arrays: Mapping[str, Array]) -> dict[str, Any]:
-    return {n: {"dtype": a.dtype.name, "shape": list(a.shape)} for n, a in arrays.items()}
-
-
-# trees as JSON: tensors become {"$tensor": key} with the values elsewhere, or {"$array": …} in place
-
-
-def _packed(tree: Any, where: str, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(tree, Tensor):
-        tensors[where or "value"] = tree
-        return {"$tensor": where or "value"}
-    if isinstance(tree, Mapping):
-        return {str(k): _packed(v, f"{where}/{k}" if where else str(k), tensors) for k, v in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        rows = [_packed(v, f"{where}/{i}" if where else str(i), tensors) for i, v in enumerate(tree)]
-        return {"$tuple": rows} if isinstance(tree, tuple) else rows
-    return tree
-
-
-def _inlined(tree: Any) -> Any:
-    if isinstance(tree, (Tensor, np.ndarray)):
-        host = np.asarray(tree)
-        return {"$array": {"dtype": host.dtype.name, "shape": list(host.shape), "values": host.reshape(-1).tolist()}}
-    if isinstance(tree, Mapping):
-        return {str(k): _inlined(v) for k, v in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        rows = [_inlined(v) for v in tree]
-        return {"$tuple": rows} if isinstance(tree, tuple) else rows
-    return tree
-
-
-def _unpacked(tree: Any, tensors: Mapping[str, Array]) -> Any:
-    if isinstance(tree, list):
-        return [_unpacked(v, tensors) for v in tree]
-    if not isinstance(tree, dict):
-        return tree
-    if tree.keys() == {"$tensor"}:
-        return tensors[tree["$tensor"]]
-    if tree.keys() == {"$tuple"}:
-        return tuple(_unpacked(v, tensors) for v in tree["$tuple"])
-    if tree.keys() == {"$array"}:
-        a = tree["$array"]
-        return np.array(a["values"], dtype=dtypes.dtype(a["dtype"]).np).reshape(a["shape"])
-    return {k: _unpacked(v, tensors) for k, v in tree.items()}
-
-
-def _json(tree: Any, *, inline: bool = False) -> bytes:
-    try:
-        return json.dumps(_inlined(tree) if inline else tree, indent=1).encode()
-    except (TypeError, ValueError) as e:
-        raise CheckpointError("a checkpoint holds tensors and plain values", str(e), "turn it into numbers or text") from None
+# reading
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read a checkpoint and verify every byte of it.
 
     Args:
-        path: The checkpoint's directory, or the run directory around it.
+        path: The checkpoint's directory, or the run directory around it. Of a run directory, the newest is read that is
+            whole; a warning names the damaged ones that are passed over.
 
     Raises:
-        CheckpointError: It is missing, damaged, or of a newer format than this version reads.
+        CheckpointError: There is none, all are damaged (``DamagedCheckpointError``), or it is of a newer format than this
+            version reads.
     """
-    folder = _find(Path(path))
-    manifest = _manifest(folder)
-    contents = {name: _verified(folder, name, manifest) for name in _FILES}
-    model = _tensors(contents["model.safetensors"])
-    optimizer = _tensors(contents["optimizer.safetensors"])
-    for which, arrays in (("model", model), ("optimizer", optimizer)):
-        if _facts(arrays) != manifest[which]:
-            raise _damaged(folder, f"{which}.safetensors", "other names, dtypes or shapes than the manifest lists")
-    state = _unpacked(json.loads(contents["state.json"]), optimizer)
-    tree = state.pop("optimizer")
-    return Checkpoint(folder, manifest["config"], ModelArrays(model, manifest["aliases"]), tree, state)
-
-
-def _find(path: Path) -> Path:
-    for folder in (path, path / NAME):
-        for candidate in (folder, folder.with_name(folder.name + ".old")):
-            if (candidate / "manifest.json").is_file():
-                return candidate
-    if path.is_dir():
-        there = ", ".join(sorted(e.name for e in path.iterdir())[:8]) or "nothing"
-        received = f"{path}, which holds {there}"
+    goal = Path(path)
+    candidates = [goal] if is_checkpoint(goal) else checkpoints_of(goal) or checkpoints_of(goal.parent, goal.name)
+    refused: list[DamagedCheckpointError] = []
+    for folder in candidates:
+        try:
+            found = replace(_load(folder), refused=tuple(e.folder for e in refused))
+        except DamagedCheckpointError as e:
+            refused.append(e)
+            continue
+        for damage in refused:
+            warnings.warn(
+                f"the checkpoint {damage.folder} is damaged ({damage.received}): going on from {folder}, the one before it",
+                DamagedCheckpointWarning,
+                stacklevel=2,
+            )
+        return found
+    if refused:
+        raise refused[0]
+    if goal.is_dir():
+        there = ", ".join(sorted(e.name for e in goal.iterdir())[:8]) or "nothing"
+        received = f"{goal}, which holds {there}"
     else:
-        received = f"{path}, which " + ("is a file" if path.exists() else "does not exist")
+        received = f"{goal}, which " + ("is a file" if goal.exists() else "does not exist")
     raise CheckpointError(
         "a checkpoint is a directory with manifest.json, or a run directory around one",
         received,
@@ -319,32 +274,91 @@ def _find(path: Path) -> Path:
     )
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a directory is one, or what is left of one."""
+    return any((folder / name).is_file() for name in (_MANIFEST, *_FILES))
+
+
+def checkpoints_of(run: Path, name: str = NAME) -> list[Path]:
+    """The checkpoints in a run directory, newest first; those under another name, if one is given."""
+    newest = run / name
+    found = [f for f in (newest, old_of(newest)) if is_checkpoint(f)]
+    return found + (earlier_of(run) if name == NAME else [])
+
+
+def earlier_of(run: Path) -> list[Path]:
+    """Those that a run directory keeps beside its newest one, by falling step."""
+    there = [f for f in (run / EARLIER).glob("step-*") if is_checkpoint(f) and step_of(f) is not None]
+    return sorted(there, key=lambda f: step_of(f) or 0, reverse=True)
+
+
+def step_of(earlier: Path) -> int | None:
+    """The step that an earlier checkpoint is called after."""
+    found = re.fullmatch(r"step-(\d+)", earlier.name)
+    return int(found[1]) if found else None
+
+
+def _load(folder: Path) -> Checkpoint:
+    manifest = manifest_of(folder)
+    contents = {name: _verified(folder, name, manifest) for name in _FILES}
+    model = tensors_of(contents["model.safetensors"])
+    optimizer = tensors_of(contents["optimizer.safetensors"])
+    for which, arrays in (("model", model), ("optimizer", optimizer)):
+        if facts_of(arrays) != manifest[which]:
+            raise _damaged(folder, f"{which}.safetensors", "other names, dtypes or shapes than the manifest lists")
+    state = unpacked(json.loads(contents["state.json"]), optimizer)
+    tree = state.pop("optimizer")
+    return Checkpoint(folder, manifest["config"], ModelArrays(model, manifest["aliases"]), tree, state, manifest)
+
+
+def _second(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 kept epoch and step in state.json alone, and no hash of the manifest."""
+    state = json.loads(_verified(folder, "state.json", manifest))
+    return {**manifest, "progress": {k: state[k] for k in ("epoch", "step") if k in state}}
+
+
+_UPGRADES: dict[int, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {1: _second}  # each from one format to the next
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """The verified manifest of a checkpoint, as of the newest format; ``format_version`` is that of the files.
+
+    Raises:
+        CheckpointError: It is damaged, or of a newer format than this version reads.
+    """
+    content = _read(folder, _MANIFEST)
+    hashed = (folder / _HASH).exists()
+    if hashed and _read(folder, _HASH).split()[:1] != [hashlib.sha256(content).hexdigest().encode()]:
+        raise _damaged(folder, _MANIFEST, f"other bytes than were written ({_HASH} differs)")
     try:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-        version = manifest["format_version"]
-        newer = version > FORMAT
+        manifest = json.loads(content)
+        version = operator.index(manifest["format_version"])
+        if version < 1:
+            raise ValueError
     except (ValueError, KeyError, TypeError):
-        raise _damaged(folder, "manifest.json", "no manifest that can be read") from None
-    if newer:
+        raise _damaged(folder, _MANIFEST, "no manifest that can be read") from None
+    if version > FORMAT:
         raise CheckpointError(
             f"this version of Firebrick reads checkpoints up to format {FORMAT}",
             f"{folder}, format {version}, written by Firebrick {manifest.get('firebrick', '?')}",
             "upgrade: pip install --upgrade firebrick",
         )
-    if not all(isinstance(manifest.get(k), dict) for k in ("config", "files", "model", "aliases", "optimizer")):
-        raise _damaged(folder, "manifest.json", "a manifest without its parts")
+    if version >= 2 and not hashed:
+        raise _damaged(folder, _HASH, "no such file")
+    if not isinstance(manifest.get("files"), dict):
+        raise _damaged(folder, _MANIFEST, "a manifest without its parts")
+    for older in range(version, FORMAT):
+        manifest = _UPGRADES[older](folder, manifest) if older in _UPGRADES else {}
+    if not all(isinstance(manifest.get(k), dict) for k in _PARTS):
+        raise _damaged(folder, _MANIFEST, "a manifest without its parts")
     return manifest  # type: ignore[no-any-return]
 
 
 def _verified(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
     facts = manifest["files"].get(name)
     if not isinstance(facts, dict) or not {"bytes", "sha256"} <= facts.keys():
-        raise _damaged(folder, "manifest.json", f"no size and sha256 of {name}")
-    try:
-        content = (folder / name).read_bytes()
-    except FileNotFoundError:
-        raise _damaged(folder, name, "no such file") from None
+        raise _damaged(folder, _MANIFEST, f"no size and sha256 of {name}")
+    content = _read(folder, name)
     if len(content) != facts["bytes"]:
         raise _damaged(folder, name, f"{len(content)} bytes instead of {facts['bytes']}")
     if hashlib.sha256(content).hexdigest() != facts["sha256"]:
@@ -352,16 +366,21 @@ def _verified(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
     return content
 
 
-def _damaged(folder: Path, name: str, received: str) -> CheckpointError:
-    return CheckpointError(
+def _read(folder: Path, name: str) -> bytes:
+    try:
+        return (folder / name).read_bytes()
+    except FileNotFoundError:
+        raise _damaged(folder, name, "no such file") from None
+    except PermissionError:
+        raise
+    except OSError as e:  # a failing disk
+        raise _damaged(folder, name, e.strerror or str(e)) from e
+
+
+def _damaged(folder: Path, name: str, received: str) -> DamagedCheckpointError:
+    return DamagedCheckpointError(
         f"every file of the checkpoint {folder} is as it was written",
         f"{name}: {received}",
         "the file was cut or changed afterwards: copy the checkpoint again, or load best/ or an earlier one",
+        folder=folder,
     )
-
-
-def _tensors(content: bytes) -> dict[str, Array]:
-    return {
-        name: np.frombuffer(bytes(view["data"]), _DTYPES[view["dtype"]]).reshape(view["shape"])
-        for name, view in safetensors.deserialize(content)  # type: ignore[no-untyped-call]
-    }

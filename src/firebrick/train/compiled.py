@@ -9,10 +9,11 @@ from typing import Any
 
 from firebrick.core.errors import DeviceMismatchError, FirebrickError, OutOfRangeError, TraceError, UnsupportedError
 from firebrick.core.tensor import Tensor
-from firebrick.graph import Jit, Recompile
+from firebrick.graph import Recompile
 from firebrick.train.errors import EagerTrainingWarning
+from firebrick.train.strategy import Graphs, pieces_of
 
-_NO_GRAPH = (TraceError, DeviceMismatchError, UnsupportedError)  # what a graph cannot do though Python may
+NO_GRAPH = (TraceError, DeviceMismatchError, UnsupportedError)  # what a graph cannot do though Python may
 BY_REQUEST = "by request"
 
 
@@ -22,14 +23,14 @@ class Compiled:
     Args:
         name: What it is called in messages.
         step: The function.
-        jit: The function under jit; None runs it as it is written.
+        jit: The function as graphs; None runs it as it is written.
 
     Attributes:
         recompiles: One record for each of its graphs: why it was made, and how many seconds tracing and compiling took.
         reason: Why it runs as it is written; None while it runs as graphs.
     """
 
-    def __init__(self, name: str, step: Callable[..., Any], jit: Jit | None) -> None:
+    def __init__(self, name: str, step: Callable[..., Any], jit: Graphs | None) -> None:
         self.name, self.step = name, step
         self.recompiles: list[Recompile] = []
         self.reason: str | None = BY_REQUEST if jit is None else None
@@ -53,7 +54,7 @@ class Compiled:
         before = run.traces
         try:
             result = run(*args)
-        except _NO_GRAPH as e:
+        except NO_GRAPH as e:
             failed: FirebrickError = e
         else:
             if run.traces != before:
@@ -66,8 +67,8 @@ class Compiled:
 
     def _traced(self, new: list[Recompile], args: tuple[Any, ...]) -> None:
         self.recompiles += new
-        last = args[-1][-1] if args[-1] else None
-        self._sizes += [last.shape[0] if isinstance(last, Tensor) and last.ndim else 1] * len(new)
+        targets = [piece[-1] for piece in pieces_of(args[-1]) if piece]
+        self._sizes += [sum(t.shape[0] if isinstance(t, Tensor) and t.ndim else 1 for t in targets)] * len(new)
 
     def __str__(self) -> str:
         if not self.recompiles:
@@ -89,12 +90,19 @@ def _one_line(error: FirebrickError) -> str:
 
 
 @contextmanager
-def naming(batch: tuple[Tensor, ...]) -> Iterator[None]:
+def naming(batch: Any) -> Iterator[None]:
     """Values of a batch that a graph refuses are refused by the batch's name; a graph knows only which argument it is."""
     try:
         yield
     except OutOfRangeError as e:
-        label = batch[-1].label
+        label = name_of(batch)
         if not label or label in e.received:
             raise
         raise OutOfRangeError(e.expected, f"{e.received}, of {label}", e.remedy, **e.context) from e
+
+
+def name_of(batch: Any) -> str:
+    """What messages call a batch, whole or in a list of pieces."""
+    label = next((piece[-1].label or "" for piece in pieces_of(batch)), "")
+    _, within, whole = label.rpartition(" of batch ")
+    return f"batch {whole}" if within else label

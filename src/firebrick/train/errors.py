@@ -11,12 +11,30 @@ class TrainingError(FirebrickError, ValueError):
     """A run cannot start, or was asked for what it cannot do; the message says what to change."""
 
 
+class WorkerError(FirebrickError, RuntimeError):
+    """A training function raised on a worker of a cluster, or its workers went on being lost."""
+
+
 class NonFiniteLossError(FirebrickError, ArithmeticError):
     """The loss became NaN or infinite, so every further step would be lost."""
 
 
 class CheckpointError(FirebrickError, ValueError):
-    """A checkpoint is missing, damaged, of a newer format or of another model."""
+    """A checkpoint is missing, damaged, of a newer format or of another model, or cannot be written."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A file of a checkpoint is missing, cut or changed."""
+
+    @property
+    def folder(self) -> Path:
+        """The checkpoint that is damaged."""
+        found: Path = self.context["folder"]
+        return found
+
+
+class DamagedCheckpointWarning(UserWarning):
+    """A damaged checkpoint was passed over, and the one before it is used."""
 
 
 class FrozenTrainingWarning(UserWarning):
@@ -27,12 +45,16 @@ class EagerTrainingWarning(UserWarning):
     """A step cannot be traced into a graph, and runs as it is written."""
 
 
+class LossScaleWarning(UserWarning):
+    """Gradients overflow float16 however little the loss is scaled."""
+
+
 class UndefinedMetricWarning(UserWarning):
     """A metric has no value for the samples it was given, and is NaN."""
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C came; the step was finished and the run saved.
+    """Ctrl-C or SIGTERM came; the step was finished and the run saved.
 
     Attributes:
         checkpoint: Where it was saved, or None without a run directory.

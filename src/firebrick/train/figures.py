@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.train.evaluation import Forecast
+from firebrick.train.evaluation import Evaluation, Forecast
 from firebrick.train.history import Epoch
 
+CURVES, CONFUSION, FORECAST = "curves.png", "confusion.png", "forecast.png"
 NOTE = "no figures: matplotlib is not installed; get it with: pip install 'firebrick[train]'"
 _WHAT = {  # panels of the curves: title and axis
     "loss": ("Loss", "mean loss per sample"),
@@ -29,6 +30,35 @@ _TRAIN, _VALID, _INK, _GRID, _SEEN = "#1f6feb", "#d9480f", "#24292f", "#d0d7de",
 def can_draw() -> bool:
     """Whether matplotlib is there."""
     return find_spec("matplotlib") is not None
+
+
+def draw_run(
+    out: Path,
+    rows: Sequence[Epoch],
+    evaluation: Evaluation | None,
+    class_names: Sequence[str] | None,
+    title: str,
+    split: str,
+) -> list[Path]:
+    """The curves of a run into its directory, and what an evaluation, if there is one, has to show; returns what was drawn.
+
+    Args:
+        out: The directory.
+        rows: The run's epochs, at least one.
+        evaluation: Whose confusion matrix or forecast to draw.
+        class_names: Names of the classes, or of the series.
+        title: What stands above each of them.
+        split: What the titles call the evaluation's samples.
+    """
+    drawn = [out / CURVES]
+    draw_curves(rows, drawn[0], title)
+    if evaluation is not None and evaluation.confusion is not None:
+        drawn.append(out / CONFUSION)
+        draw_confusion(evaluation.confusion, drawn[-1], class_names, f"{title}, {split}")
+    if evaluation is not None and evaluation.forecast is not None:
+        drawn.append(out / FORECAST)
+        draw_forecast(evaluation.forecast, drawn[-1], class_names, f"{title}, {split}")
+    return drawn
 
 
 def _figure(width: float, height: float) -> Any:

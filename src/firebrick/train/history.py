@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from firebrick.train.errors import TrainingError
+
 CSV, JSONL = "metrics.csv", "metrics.jsonl"
 
 
@@ -67,6 +69,18 @@ class Epoch:
         """Whether it did better on the validation data (without such data, in training): accuracy first, then loss."""
         return other is None or self._rank() > other._rank()
 
+    def show_to(self, optimizer: Any) -> None:
+        """Give the schedules that wait for a metric the one of this epoch: of the validation, if there was one."""
+        validated = self.valid_loss is not None
+        loss, accuracy = (self.valid_loss, self.valid_accuracy) if validated else (self.train_loss, self.train_accuracy)
+        for plateau in optimizer.plateaus() if hasattr(optimizer, "plateaus") else []:
+            metric = loss if plateau.mode == "min" else accuracy
+            if metric is None:
+                raise TrainingError(
+                    'reduce_on_plateau(mode="max") follows the accuracy', "targets that are no classes", 'use mode="min"'
+                )
+            plateau.observe(metric)
+
     def _rank(self) -> tuple[float, float]:
         validated = self.valid_loss is not None
         accuracy, loss = (self.valid_accuracy, self.valid_loss) if validated else (self.train_accuracy, self.train_loss)
@@ -85,7 +99,11 @@ def columns(row: Epoch) -> tuple[str, ...]:
 
 
 def rewrite(folder: Path, rows: list[Epoch]) -> None:
-    """Make both files hold just these rows, each file whole at every moment."""
+    """Make both files hold just these rows, each file whole at every moment; without rows there are no files."""
+    if not rows:
+        for name in (CSV, JSONL):
+            (folder / name).unlink(missing_ok=True)
+        return
     _replace(folder / CSV, _header(rows[0]) + "".join(_csv_row(r) for r in rows))
     _replace(folder / JSONL, "".join(_json_row(r) for r in rows))
 

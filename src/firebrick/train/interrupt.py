@@ -1,4 +1,6 @@
-"""Ctrl-C that lets the running step finish: the first one raises a flag, the second one stops at once."""
+"""Requests to a running fit: Ctrl-C and SIGTERM, which clusters send, let the running step finish, save and stop; so does
+``stop()`` from any thread. The second signal stops at once.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +9,49 @@ from threading import current_thread, main_thread
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Interrupts:
-    """While it is entered, SIGINT sets ``pending`` instead of raising KeyboardInterrupt.
+    """While it is entered in the main thread, a signal sets ``pending`` instead of ending the process.
 
-    Outside the main thread, where Python gives no signals, it does nothing.
+    In another thread, where Python gives no signals, only ``stop`` and ``save`` are heard.
+
+    Attributes:
+        pending: Whether to stop after the running step, with a checkpoint.
     """
 
     def __init__(self) -> None:
         self.pending = False
-        self._before: Any = None
+        self._save = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def stop(self) -> None:
+        """Ask to finish the running step, save and stop; from any thread."""
+        self.pending = True
+
+    def save(self) -> None:
+        """Ask for a checkpoint after the running step; from any thread."""
+        self._save = True
+
+    def take_save(self) -> bool:
+        """Whether a checkpoint was asked for since the last time."""
+        asked, self._save = self._save, False
+        return asked
 
     def __enter__(self) -> Self:
         if current_thread() is main_thread():
-            self._before = signal.signal(signal.SIGINT, self._received)
+            self._before = {s: signal.signal(s, self._received) for s in SIGNALS}
         return self
 
     def _received(self, number: int, frame: FrameType | None) -> None:
-        self.pending = True
-        signal.signal(signal.SIGINT, self._before)
+        self.stop()
+        self._restore()
+
+    def _restore(self) -> None:
+        while self._before and current_thread() is main_thread():
+            signal.signal(*self._before.popitem())
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        self._restore()
+        self.pending = self._save = False

@@ -8,10 +8,12 @@ the checkpoint.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
+from itertools import groupby
 from numbers import Real
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -20,32 +22,34 @@ import numpy as np
 
 from firebrick import random
 from firebrick.backends.dispatch import read
-from firebrick.backends.registry import find_device
 from firebrick.core.bind import constant
-from firebrick.core.dtypes import bool_
-from firebrick.core.errors import DeviceError
+from firebrick.core.dtypes import DType, bool_
+from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
-from firebrick.data import DataLoader
+from firebrick.data import DataLoader, WorkerDiedError
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
 from firebrick.optim import EMA
 from firebrick.train import figures, history
-from firebrick.train.checkpoint import NAME, Checkpoint, load_checkpoint, save_checkpoint
+from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot, write
 from firebrick.train.claim import claimed
-from firebrick.train.compiled import BY_REQUEST, Compiled, naming
+from firebrick.train.compiled import BY_REQUEST, Compiled, name_of, naming
 from firebrick.train.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
 from firebrick.train.evaluation import Evaluation, evaluated, evaluating
 from firebrick.train.frozen import HOST_ENGINES, FrozenWatch, Zeros
 from firebrick.train.history import Epoch
 from firebrick.train.interrupt import Interrupts
 from firebrick.train.measures import Measures
+from firebrick.train.parallel import SingleDevice
+from firebrick.train.precision import precision_of
 from firebrick.train.preflight import check_places, try_batch
-from firebrick.train.progress import progress_for
-from firebrick.train.steps import EvaluationStep, Prediction, Stepped, TrainingStep
-from firebrick.train.strategy import SingleDevice, Strategy, bring
+from firebrick.train.progress import Progress, progress_for
+from firebrick.train.records import Records
+from firebrick.train.rundir import RunDirectory
+from firebrick.train.standing import check_averages, generators_of, give_back
+from firebrick.train.steps import EvaluationStep, Forward, Prediction, Stepped, TrainingStep
+from firebrick.train.strategy import Strategy, bring
 
-BEST = "best"
-CURVES, CONFUSION, FORECAST = "curves.png", "confusion.png", "forecast.png"
 _READ_EVERY = 16  # steps between readings of the loss on engines where reading waits
 
 
@@ -65,10 +69,20 @@ class Learner:
         class_names: Names of the classes, for the confusion matrix; of the series, where they are forecast.
         patience: Steps after which what stands still is warned of.
         checkpoint_seconds: Most seconds of training between two checkpoints within an epoch; each epoch ends with one.
+        checkpoint_steps: Most steps between two checkpoints within an epoch; None counts seconds alone.
+        keep: Checkpoints that stay in the run directory, the newest among them; the best one stays besides.
+        accumulate: Parts that each device's rows of a batch are run in, one after the other: gradients are those of the whole
+            batch, and the memory is that of a part. Dropout draws what it would draw in the whole batch.
         clip_norm: Largest global norm of a step's gradients; None clips nothing.
         ema: Averages of the parameters to evaluate and predict with: their decay, or an ``optim.EMA`` of the model.
         jit: Whether steps of training, of evaluation and predictions run as graphs. One that cannot be traced runs as it is
             written, and a warning says why; the results are the same.
+        precision: "bfloat16" or "float16": what the model computes in while it trains. Parameters, the loss, updates and
+            evaluation stay float32; in float16 the loss is scaled, and steps whose gradients overflow are left out.
+        events: Folder for event files that TensorBoard reads; None writes none.
+        record_every: Steps between two rows of ``steps.jsonl`` in ``out``, and two points of the curves of single steps in
+            ``events``; None records whole epochs only.
+        progress: Who is told what happens; by default a live bar in a terminal, and a line an epoch elsewhere.
 
     Schedules that wait for a metric (``optim.reduce_on_plateau``) are given one after each epoch: the loss, or the accuracy
     for mode "max", of the validation if there is one.
@@ -77,6 +91,8 @@ class Learner:
         history: One ``Epoch`` for each finished epoch.
         epoch: Finished epochs.
         step: Finished steps.
+        interrupts: ``interrupts.stop()`` ends a running ``fit`` as Ctrl-C does, ``interrupts.save()`` asks for a checkpoint;
+            both from any thread.
         compiled: What runs as graphs, by name ("training step", "evaluation", "prediction"): how many graphs (``traces``), why
             each was made (``recompiles``) in how many ``seconds``, or the ``reason`` why there is none.
 
@@ -107,9 +123,16 @@ class Learner:
         class_names: Sequence[str] | None = None,
         patience: int = 10,
         checkpoint_seconds: float = 600.0,
+        checkpoint_steps: int | None = None,
+        keep: int = 2,
+        accumulate: int = 1,
         clip_norm: float | None = None,
         ema: EMA | float | None = None,
         jit: bool = True,
+        precision: str | DType | None = None,
+        events: str | os.PathLike[str] | None = None,
+        record_every: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         parameters = model.named_parameters()
         if not parameters:
@@ -121,26 +144,34 @@ class Learner:
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self._moves = strategy is not None
         self.strategy: Strategy = strategy if strategy is not None else SingleDevice(parameters[0][1].device)
-        self.out = None if out is None else Path(out)
+        self._given_out = None if out is None else Path(out)
+        self.out = self._given_out if self.strategy.main else None  # of several processes one writes
         self.config = dict(config or {})
         self.class_names = class_names
         self.history: list[Epoch] = []
         self.epoch = self.step = 0
-        self._log = log
+        self._log = log if self.strategy.main else None
         self._seed = seed
         self._best: Epoch | None = None
         self._cursor: dict[str, int] | None = None
         self._metrics: dict[str, Any] | None = None  # of an epoch that a checkpoint was made in
-        self._owns_out = False
+        self._run = None if self.out is None else RunDirectory(self.out, keep)
         self._checkpoint_seconds = checkpoint_seconds
+        self._saved = 0.0, 0  # when and after which step the last checkpoint was taken, or the epoch entered
+        self._checkpoint_steps = None if checkpoint_steps is None else whole("Learner", "checkpoint_steps", checkpoint_steps, 1)
         self._watch = FrozenWatch(patience)
         self._measures = Measures()
-        self._unread: list[tuple[int, str]] = []  # step and batch of each loss not read yet
+        self._unread: list[tuple[int, str, int]] = []  # step, batch and samples of each loss not read yet
         if clip_norm is not None and not (isinstance(clip_norm, Real) and 0.0 < clip_norm < float("inf")):
             raise TrainingError("clip_norm is a finite number > 0, or None", repr(clip_norm), "pass e.g. 1.0")
         self.clip_norm = clip_norm
+        self.accumulate = whole("Learner", "accumulate", accumulate, 1)
         self.ema: EMA | None = ema if ema is None or isinstance(ema, EMA) else EMA(model, ema)
         self.jit = jit
+        self.precision = precision_of(precision, model, self.strategy.devices)
+        self.interrupts = Interrupts()
+        self._records = Records(self.out, events, record_every) if self.strategy.main else Records(None, None, None)
+        self._progress = progress
         self.compiled: dict[str, Compiled] = {}
         self._told = ""  # what was last said of it
         self._norms: list[tuple[int, Tensor]] = []  # step and norm of gradients, not read yet
@@ -171,34 +202,42 @@ class Learner:
         Raises:
             TrainingError: Something does not fit together; it is found before the first step.
             NonFiniteLossError: The loss became NaN or infinite. Checkpoints of earlier epochs stay.
-            TrainingInterrupted: Ctrl-C; the step was finished and a checkpoint written.
+            TrainingInterrupted: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
         """
         train = self._placed(train_loader)
         valid = None if valid_loader is None else self._beside(valid_loader)
         check_places(self.model, self.optimizer, [x for x in (train, valid) if x is not None], self.strategy)
-        self._check_averages()
+        check_averages(self.ema, self.model)
         for holder in (self.optimizer, self.ema):
-            if holder is not None:
-                bring(holder, self.strategy.devices[0])
+            bring(holder, self.strategy.devices[0])
         if self.epoch < epochs:
-            try_batch(self.model, self.loss, train)
-        self._open_run()
+            try_batch(self.model, self.loss, train, self.strategy, self.accumulate)
+            self._say(self.strategy.begin(Forward(self.loss), self.model, train))
+        if self._run is not None:
+            self._run.open()
         if self._seed is not None and self.step == 0:
             random.seed(self._seed)
-        progress = progress_for(self._log)
+        progress = progress_for(self._log) if self._progress is None else self._progress
         training = self.model.training
         try:
-            with claimed(self.out), Interrupts() as interrupts:
-                if self.out is not None and self.history:
+            with (
+                claimed(self.out),
+                self.interrupts as interrupts,
+                self._records.writing(self.step),
+                nullcontext() if self._run is None else self._run.writing(),
+            ):
+                if self.out is not None:  # a run that died may have left rows of epochs that are run again
                     history.rewrite(self.out, self.history)
                 while self.epoch < epochs:
                     row = self._train_epoch(train, epochs, progress, interrupts)
                     row = self._finish_epoch(row, train, valid)
                     progress.end(row, epochs)
-                    if interrupts.pending and self.epoch < epochs:
+                    if self.epoch < epochs and self.strategy.agree(interrupts.pending):
+                        self._settle()
                         raise TrainingInterrupted(self._checkpoint_path(), self.epoch, self.step)
         finally:
             progress.close()
+            train.close()
             self.model.train() if training else self.model.eval()
         self._say_compiled()
         if draw:
@@ -236,17 +275,6 @@ class Learner:
             self._told = line
             self._say(line)
 
-    def _check_averages(self) -> None:
-        """Refuse averages of another model's parameters, which would stand still."""
-        own = {id(p) for _, p in self.model.named_parameters()}
-        strange = [] if self.ema is None else [n for n, p in self.ema.parameters if id(p) not in own]
-        if strange:
-            raise TrainingError(
-                "ema averages parameters of the learner's model",
-                f"averages of others: {', '.join(strange[:4])}{', …' if len(strange) > 4 else ''}",
-                "pass a decay, or ema=optim.EMA(model) of the same model",
-            )
-
     def _averaged(self) -> AbstractContextManager[None]:
         """The model with its averages for parameters, where there are any."""
         return nullcontext() if self.ema is None else self.ema.applied()
@@ -261,38 +289,21 @@ class Learner:
             CheckpointError: There is none, it is damaged, of a newer format, or of another model.
             StateError: It is of another kind of optimizer, or of a version that kept another state; the model stays as it was.
         """
-        goal = self.out if path is None else Path(path)
+        goal = self._given_out if path is None else Path(path)
         if goal is None:
             raise TrainingError("resume needs a checkpoint", "no path, and a learner without run directory", "pass the path")
         found = load_checkpoint(goal)
-        averages = found.optimizer.get("ema")
-        if averages is not None and self.ema is None:
-            raise TrainingError(
-                "a run that keeps averages of its parameters goes on with them",
-                f"averages in {found.path}, and a learner without",
-                f"make it with ema={averages['decay']}",
-            )
-        before = self.model.state_dict()
-        found.load_into(self.model)
-        try:
-            if self.ema is not None and averages is not None:
-                self.ema.load_state_dict(averages)
-            self.optimizer.load_state_dict(found.optimizer)
-        except Exception:
-            self.model.load_state_dict(before)
-            raise
-        if self.ema is not None and averages is None:
-            self.ema.reset()
+        give_back(found, self.model, self.optimizer, self.ema)
+        if self.precision is not None:
+            self.precision.load_state_dict(found.optimizer.get("precision", {}))
         state = found.state
-        random.set_state(_here(state["random"]))
-        for name, generator in self.model.generators().items():
-            if name in state["generators"]:
-                generator.set_state(state["generators"][name])
+        self.strategy.load_state(state.get("strategy", {}))
         self.epoch, self.step = state["epoch"], state["step"]
         self.history = [Epoch(**row) for row in state["history"]]
         self._best = None if state["best"] is None else Epoch(**state["best"])
         self._cursor, self._metrics = state["cursor"], state["metrics"]
-        self._owns_out = self.out is not None and found.path.parent.resolve() == self.out.resolve()
+        if self._run is not None:
+            self._run.adopt(found)
         return found
 
     def save(self, path: str | os.PathLike[str], cursor: dict[str, int] | None = None) -> Path:
@@ -302,12 +313,17 @@ class Learner:
             path: The checkpoint's directory.
             cursor: The training loader's cursor; by default the beginning of the next epoch.
         """
+        self._settle()
+        return write(self._snapshot(cursor), path)
+
+    def _snapshot(self, cursor: dict[str, int] | None) -> Snapshot:
+        """All that a checkpoint of where training stands holds."""
         state = {
             "epoch": self.epoch,
             "step": self.step,
             "learning_rate": self.optimizer.learning_rate,
-            "random": random.state(),
-            "generators": {n: g.state() for n, g in self.model.generators().items()},
+            **generators_of(self.model),
+            "strategy": self.strategy.state(),
             "cursor": cursor,
             "metrics": self._running() if cursor else None,
             "history": [asdict(row) for row in self.history],
@@ -317,7 +333,9 @@ class Learner:
         optimizer = self.optimizer.state_dict()
         if self.ema is not None:
             optimizer["ema"] = self.ema.state_dict()
-        return save_checkpoint(path, model=self.model.state_dict(), optimizer=optimizer, state=state, config=config)
+        if self.precision is not None:
+            optimizer["precision"] = self.precision.state_dict()
+        return take_snapshot(model=self.model.state_dict(), optimizer=optimizer, state=state, config=config)
 
     def _running(self) -> dict[str, Any]:
         """The metrics of the running epoch, as plain numbers."""
@@ -335,16 +353,8 @@ class Learner:
         if not figures.can_draw():
             self._say(figures.NOTE)
             return []
-        drawn = [self.out / CURVES]
-        title = self.config.get("title", type(self.model).__name__)
-        figures.draw_curves(self.history, drawn[0], str(title))
-        if evaluation is not None and evaluation.confusion is not None:
-            drawn.append(self.out / CONFUSION)
-            figures.draw_confusion(evaluation.confusion, drawn[-1], self.class_names, f"{title}, {split}")
-        if evaluation is not None and evaluation.forecast is not None:
-            drawn.append(self.out / FORECAST)
-            figures.draw_forecast(evaluation.forecast, drawn[-1], self.class_names, f"{title}, {split}")
-        return drawn
+        title = str(self.config.get("title", type(self.model).__name__))
+        return figures.draw_run(self.out, self.history, evaluation, self.class_names, title, split)
 
     # one epoch
 
@@ -354,24 +364,28 @@ class Learner:
         measures.reset()
         self._unread, self._norms, self._zeros = [], [], []
         step = self._compile(
-            "training step", TrainingStep(model, optimizer, self.loss, strategy, self.clip_norm, self.ema)
-        )  # fmt: skip
+            "training step",
+            TrainingStep(model, optimizer, self.loss, strategy, self.clip_norm, self.ema, self.precision, self.accumulate),
+        )
         watching = [constant(w, bool_, strategy.devices[0]) for w in (False, True)]
         done = self._enter(train)
         batches = len(train)
         progress.begin(self.epoch + 1, epochs, batches, done)
         parameters = model.trainable_parameters()
-        read_every = 1 if strategy.devices[0].engine in HOST_ENGINES else _READ_EVERY
+        read_every = 1 if all(d.engine in HOST_ENGINES for d in strategy.devices) else _READ_EVERY
         samples = 0
         model.train()
-        started = saved = perf_counter()
-        for step_in_epoch, batch in enumerate(train, 1):
+        started = perf_counter()
+        self._saved = started, self.step
+        for step_in_epoch, batch in enumerate(self._batches(train), 1):
             watched = step_in_epoch <= watch.patience
             watch.parameters(parameters)
             with naming(batch):
                 found: Stepped = step(watching[watched], batch)
             self.step += 1
             done += 1
+            if self._run is not None:
+                self._run.check()
             samples += self._count(found, watched, batch)
             if step_in_epoch % read_every == 0:
                 self._read()
@@ -379,11 +393,12 @@ class Learner:
                 self._read()
                 speed = samples / (perf_counter() - started)
                 progress.step(done, measures.values(), speed)
-            if done < batches and (interrupts.pending or self._checkpoint_due(saved)):
+            stop = strategy.agree(interrupts.pending)
+            if done < batches and (stop or interrupts.take_save() or self._checkpoint_due()):
                 self._read()
                 self._save_latest(train.cursor())
-                saved = perf_counter()
-                if interrupts.pending:
+                if stop:
+                    self._settle()
                     self._cursor, self._metrics = train.cursor(), self._running()  # where another fit goes on
                     raise TrainingInterrupted(self._checkpoint_path(), self.epoch + 1, self.step)
         self._read()
@@ -403,9 +418,22 @@ class Learner:
             train_mae=values["train_mae"],
         )
 
-    def _checkpoint_due(self, saved: float) -> bool:
+    def _batches(self, train: DataLoader) -> Iterator[Any]:
+        """The batches of the epoch; where a signal to all processes of a run ended its workers too, the last are made here."""
+        try:
+            yield from train
+        except WorkerDiedError:
+            if not self.interrupts.pending:
+                raise
+            train.load_cursor(train.cursor())
+            train.num_workers = 0
+            yield from train
+
+    def _checkpoint_due(self) -> bool:
         """Whether the last checkpoint within the epoch was long enough ago."""
-        return perf_counter() - saved > self._checkpoint_seconds
+        when, step = self._saved
+        steps = self._checkpoint_steps
+        return perf_counter() - when > self._checkpoint_seconds or (steps is not None and self.step - step >= steps)
 
     def _enter(self, train: DataLoader) -> int:
         """Bring the loader to where this epoch starts; returns the batches that are done already."""
@@ -420,10 +448,10 @@ class Learner:
 
     def _count(self, found: Stepped, watched: bool, batch: Any) -> int:
         """Add a step to the metrics; returns its number of samples."""
-        label = batch[-1].label or "a batch"
+        label = name_of(batch) or "a batch"
         losses = found.counts["loss"]
         self._measures.take(found.counts)
-        self._unread += [(self.step, label)] * len(losses)
+        self._unread += [(self.step, label, samples) for _, samples in losses]
         if found.norm is not None:
             self._norms.append((self.step, found.norm))
         if watched:
@@ -436,7 +464,7 @@ class Learner:
         unread, self._unread = self._unread, []
         if not unread:
             return
-        for value, (step, label) in zip(values, unread, strict=True):
+        for value, (step, label, _) in zip(values, unread, strict=True):
             if not np.isfinite(value):
                 kept = f"; the last good epoch is in {self._checkpoint_path()}" if self.out and self.history else ""
                 raise NonFiniteLossError(
@@ -447,11 +475,15 @@ class Learner:
                     step=step,
                     epoch=self.epoch + 1,
                 )
-        self._watch.losses(values)
+        losses = _by_step([(step, value, n) for value, (step, _, n) in zip(values, unread, strict=True)])
+        self._watch.losses(losses)
+        if self.precision is not None:
+            self.precision.check()
         zeros, self._zeros = self._zeros, []
         self._watch.gradients(zeros)
         norms, self._norms = self._norms, []
-        for (step, _), norm in zip(norms, read([n for _, n in norms]) if norms else [], strict=True):
+        read_norms = dict(zip([s for s, _ in norms], read([n for _, n in norms]) if norms else [], strict=True))
+        for step, norm in read_norms.items():
             if not np.isfinite(norm):
                 raise NonFiniteLossError(
                     "the norm of the gradients must stay finite",
@@ -460,25 +492,16 @@ class Learner:
                     step=step,
                     epoch=self.epoch + 1,
                 )
-
-    def _step_plateaus(self, row: Epoch) -> None:
-        """Give the schedules that wait for a metric the one of this epoch."""
-        validated = row.valid_loss is not None
-        loss, accuracy = (row.valid_loss, row.valid_accuracy) if validated else (row.train_loss, row.train_accuracy)
-        for plateau in self.optimizer.plateaus() if hasattr(self.optimizer, "plateaus") else []:
-            metric = loss if plateau.mode == "min" else accuracy
-            if metric is None:
-                raise TrainingError(
-                    'reduce_on_plateau(mode="max") follows the accuracy', "targets that are no classes", 'use mode="min"'
-                )
-            plateau.observe(metric)
+        for step, loss in zip(dict.fromkeys(step for step, _, _ in unread), losses, strict=True):
+            norm_of = {"gradient_norm": float(read_norms[step])} if step in read_norms else {}
+            self._records.step(step, self.epoch + 1, {"loss": float(loss), **norm_of})
 
     def _finish_epoch(self, row: Epoch, train: DataLoader, valid: DataLoader | None) -> Epoch:
         if valid is not None:
             self._validation = found = self.evaluate(valid)
             values = {f"valid_{n}": getattr(found, n) for n in ("loss", "accuracy", "mse", "mae")}
             row = replace(row, **values)
-        self._step_plateaus(row)
+        row.show_to(self.optimizer)
         self.epoch += 1
         self.history.append(row)
         best = row.better_than(self._best)
@@ -486,10 +509,9 @@ class Learner:
             self._best = row
         if self.out is not None:
             train.set_epoch(self.epoch)
-            if best:  # first: after a crash in between, the epoch is run again, and its best is written again
-                self.save(self.out / BEST)
-            self._save_latest(None)
+            self._save_latest(None, best=best)
             history.append(self.out, row)
+        self._records.epoch(row)
         return row
 
     # the run directory
@@ -497,35 +519,31 @@ class Learner:
     def _placed(self, loader: DataLoader) -> DataLoader:
         """The loader to train from: moved by a named strategy, else a copy, so that the caller's cursor stays."""
         _check_loader(loader)
-        return self.strategy.place(self.model, self.optimizer, loader) if self._moves else loader.to(loader.device)
+        if not self._moves:
+            return loader.to(loader.device)
+        return self.strategy.place(self.model, self.optimizer, loader, self.ema)
 
     def _beside(self, loader: DataLoader) -> DataLoader:
         """A loader to evaluate: on the first device of a named strategy, else a copy."""
         _check_loader(loader)
         return loader.to(self.strategy.devices[0] if self._moves else loader.device)
 
-    def _open_run(self) -> None:
-        if self.out is None:
-            return
-        if not self._owns_out:
-            if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-                raise TrainingError(
-                    "a new run gets a directory of its own, and overwrites nothing",
-                    f"{self.out}, which is " + ("not empty" if self.out.is_dir() else "a file"),
-                    "name another directory, or call learner.resume() first to go on with the run that is there",
-                )
-            self.out.mkdir(parents=True, exist_ok=True)
-            self._owns_out = True
+    def _save_latest(self, cursor: dict[str, int] | None, *, best: bool = False) -> None:
+        """Begin to write the newest checkpoint."""
+        if self._run is not None:
+            self._run.save(self._snapshot(cursor), best=best)
+            self._saved = perf_counter(), self.step
 
-    def _save_latest(self, cursor: dict[str, int] | None) -> None:
-        if self.out is not None:
-            self.save(self.out / NAME, cursor)
+    def _settle(self) -> None:
+        """Wait for the checkpoint that is being written."""
+        if self._run is not None:
+            self._run.wait()
 
     def _checkpoint_path(self) -> Path | None:
-        return None if self.out is None else self.out / NAME
+        return None if self._run is None else self._run.latest
 
     def _say(self, line: str) -> None:
-        if self._log is not None:
+        if self._log is not None and line:
             self._log(line)
 
 
@@ -538,14 +556,11 @@ def _check_loader(loader: Any) -> None:
         )
 
 
-def _here(state: dict[str, Any]) -> dict[str, Any]:
-    """A state of ``fb.random`` without the devices that this machine lacks: a run may go on on another one."""
-
-    def there(name: str) -> bool:
-        try:
-            find_device(name)
-        except DeviceError:
-            return False
-        return True
-
-    return {**state, "devices": {n: s for n, s in state["devices"].items() if there(n)}}
+def _by_step(losses: list[tuple[int, float, int]]) -> list[float]:
+    """The loss of each step from those of its shares: (step, mean loss, samples)."""
+    out = []
+    for _, found in groupby(losses, key=itemgetter(0)):
+        shares = list(found)
+        count = sum(n for _, _, n in shares)
+        out.append(shares[0][1] if len(shares) == 1 else sum(v * n for _, v, n in shares) / count)
+    return out

@@ -1,24 +1,31 @@
 """What is checked before the first step, so that a run that cannot work says so at once and says what to change.
 
 In order: the model has something to train; its parameters and buffers, the optimizer's state and the loader are on the
-strategy's devices; the loader's first batch is there, and goes through model and loss. The trial pass runs in evaluation
-mode without gradients, so it draws no random number and changes nothing.
+strategy's devices; the loader's first batch is there, and goes through model and loss; where a batch is divided, its loss is
+the mean of those of its rows. The trial passes take no gradients, and put generators and buffers back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 from firebrick.autodiff.tape import no_grad
 from firebrick.core.bind import describe
 from firebrick.core.device import Device
+from firebrick.core.dtypes import finfo
 from firebrick.core.errors import FirebrickError
 from firebrick.core.tensor import Tensor
-from firebrick.data import DataLoader
-from firebrick.nn import Module
+from firebrick.data import DataLoader, Portion
+from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
+from firebrick.random import row_offset
 from firebrick.train.errors import TrainingError
-from firebrick.train.strategy import Strategy, moments_of
+from firebrick.train.parallel.passes import put_back, rows_of
+from firebrick.train.strategy import Strategy, moments_of, pieces_of
+
+Loss = Callable[[Any, Tensor], Tensor]
+_BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
 
 
 def check_places(model: Module, optimizer: Any, loaders: list[DataLoader], strategy: Strategy) -> None:
@@ -40,11 +47,11 @@ def check_places(model: Module, optimizer: Any, loaders: list[DataLoader], strat
     held = {f"optimizer state {i}": t for i, t in enumerate(moments_of(optimizer.state_dict()))}
     _check("the optimizer's state", held, devices, f'make the optimizer after model.to("{devices[0]}")')
     for loader in loaders:
-        if loader.device not in devices:
+        if strange := [d for d in loader.devices if d not in devices]:
             raise TrainingError(
                 f'the batches of loader "{loader.name}" come on a device of the strategy: {names}',
-                f"loader on {loader.device}",
-                f'use loader.to("{devices[0]}"), or Learner(…, strategy=SingleDevice("{loader.device}"))',
+                f"loader on {', '.join(d.name for d in strange)}",
+                f'use loader.to("{devices[0]}"), or Learner(…, strategy=SingleDevice("{strange[0]}"))',
             )
 
 
@@ -59,25 +66,34 @@ def _check(what: str, tensors: dict[str, Tensor], devices: tuple[Device, ...], r
         )
 
 
-def try_batch(model: Module, loss: Callable[[Any, Tensor], Tensor], loader: DataLoader) -> None:
-    """Send the loader's first batch through model and loss.
+def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy, parts: int = 1) -> None:
+    """See that the loader's first batch lies where the strategy runs it, and send the owner's rows through model and loss.
 
     Raises:
-        TrainingError: A batch is not (inputs…, target), the model cannot take it, or the loss cannot be computed from it.
+        TrainingError: A batch lies elsewhere, is not (inputs…, target), the model cannot take it, or the loss cannot be
+            computed from it, or not from its parts where several devices share it or it is run in several ``parts``.
     """
-    batch = loader.first()
-    if not isinstance(batch, tuple) or len(batch) < 2:
+    first = loader.first()
+    if isinstance(first, Portion) and first.piece is None:
+        return  # a small batch, which other ranks try
+    pieces = first if isinstance(first, list) else pieces_of(first)
+    if len(pieces) > len(strategy.devices) or not any(pieces):
         raise TrainingError(
-            f'loader "{loader.name}" gives batches (inputs…, target)',
-            "one tensor a batch" if not isinstance(batch, tuple) else f"{len(batch)} tensors a batch",
-            "make the data set of inputs and targets: ArrayDataset(images, labels)",
+            f'a batch of loader "{loader.name}" comes in pieces for {", ".join(d.name for d in strategy.devices)}',
+            f"{len(pieces)} pieces",
+            "train from the loader that the strategy's place returns, in batches with rows for all",
         )
+    for device, piece in zip(strategy.devices, pieces, strict=True):
+        if piece is not None:
+            _check_piece(piece, device, loader)
+    batch = next(tuple(t.to(strategy.devices[0]) for t in piece) for piece in pieces if piece is not None)
     shown = ", ".join(f"{t.dtype.name}{list(t.shape)} on {t.device}" for t in batch)
     training = model.training
     model.eval()
     try:
-        with no_grad():
+        with no_grad(), put_back([model], always=True):
             value: Any = loss(model(*batch[:-1]), batch[-1])
+            unlike = _divided(model, loss, batch) if strategy.joins or parts > 1 else None
     except FirebrickError as e:
         raise TrainingError(
             f'the model and the loss must take the batches of loader "{loader.name}" ({shown})\n{e.expected}',
@@ -90,3 +106,60 @@ def try_batch(model: Module, loss: Callable[[Any, Tensor], Tensor], loader: Data
     if not isinstance(value, Tensor) or value.size != 1 or value.dtype.kind != "float":
         received = describe("loss", value) if isinstance(value, Tensor) else type(value).__name__
         raise TrainingError("the loss is one floating number, the mean over a batch", received, 'use reduction="mean"')
+    if unlike is not None:
+        rows, whole, joined = unlike
+        raise TrainingError(
+            "where a batch is divided, over devices or by accumulate, its loss is the mean of the losses of its rows",
+            f"{whole:g} for {rows} rows at once, {joined:g} for the same rows in two parts",
+            "take the mean over all rows: of a loss with class weights, ignored labels or a sum, that is "
+            'fb.mean(loss(…, reduction="none")); draw random numbers in tensors whose first axis is the batch; let no row look '
+            "at others. Or train on one device without accumulate",
+        )
+
+
+def _divided(model: Module, loss: Loss, batch: tuple[Tensor, ...]) -> tuple[int, float, float] | None:
+    """Rows of a batch, their loss, and that of two parts of them joined, if the two differ by more than roundings.
+
+    As it is in training, with the same random numbers, but for batch norms: those take their running statistics.
+    """
+    norms = [m for _, m in model.modules() if isinstance(m, _BATCH_NORMS)]
+    rows = batch[-1].shape[0] if batch[-1].ndim else 0
+    if rows < 2 or any(m.running_mean is None for m in norms):
+        return None
+    model.train()
+    for m in norms:
+        m.eval()
+
+    def mean(start: int, stop: int) -> float:
+        with row_offset(start), put_back([model], always=True):
+            inputs = tuple(rows_of(t, start, stop) for t in batch)
+            value = loss(model(*inputs[:-1]), inputs[-1])
+        dtypes.add(value.dtype)
+        return float(value)
+
+    dtypes = {p.dtype for _, p in model.trainable_parameters()}
+    for count, cut in ((min(rows, 8), 2 if rows > 3 else 1), (rows, rows // 2)):
+        whole, first, last = mean(0, count), mean(0, cut), mean(cut, count)
+        joined = first * (cut / count) + last * ((count - cut) / count)
+        eps = max(finfo(d).eps for d in dtypes)
+        slack = max(eps**0.5, 16.0 * eps) * max(abs(whole), abs(first), abs(last)) + 16.0 * eps
+        if abs(whole - joined) > slack and isfinite(whole + joined):
+            return count, whole, joined
+    return None
+
+
+def _check_piece(piece: Any, device: Device, loader: DataLoader) -> None:
+    """Raise TrainingError unless a batch, or a device's rows of one, is (inputs…, target) on a device."""
+    if not isinstance(piece, tuple) or len(piece) < 2:
+        raise TrainingError(
+            f'loader "{loader.name}" gives batches (inputs…, target)',
+            "one tensor a batch" if not isinstance(piece, tuple) else f"{len(piece)} tensors a batch",
+            "make the data set of inputs and targets: ArrayDataset(images, labels)",
+        )
+    for t in piece:
+        if t.device is not device:
+            raise TrainingError(
+                f'the batches of loader "{loader.name}" that {device} trains on lie on {device}',
+                describe(t.label or "batch", t),
+                f'use loader.to("{device}"), or loader.sharded([…], divide) for several devices',
+            )

@@ -6,7 +6,7 @@ They know nothing of the learner, whose counters change with each step, so each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +17,9 @@ from firebrick.optim import clip_norm as clip_gradients
 from firebrick.train.frozen import Zeros, zeros_of
 from firebrick.train.measures import Counts, Measures, classifies, regresses
 from firebrick.train.metrics import classes_of
-from firebrick.train.strategy import Strategy
+from firebrick.train.precision import Forward as Differentiated
+from firebrick.train.precision import Precision
+from firebrick.train.strategy import Named, Share, Strategy, parts_of
 
 Loss = Callable[[Any, Tensor], Tensor]
 Batch = tuple[Tensor, ...]
@@ -71,7 +73,8 @@ class TrainingStep:
     """Forward, backward, reduction over the devices, clipping, update and averages.
 
     Args:
-        model, optimizer, loss, strategy, clip_norm, ema: As of ``Learner``.
+        model, optimizer, loss, strategy, clip_norm, ema, precision: As of ``Learner``.
+        parts: Parts that each device's rows are run in, one after the other.
     """
 
     model: Module
@@ -80,25 +83,60 @@ class TrainingStep:
     strategy: Strategy
     clip_norm: float | None
     ema: EMA | None
+    precision: Precision | None = None
+    parts: int = 1
 
-    def __call__(self, watching: Tensor, batch: Batch) -> Stepped:
+    def __call__(self, watching: Tensor, batch: Any) -> Stepped:
         """Take one step.
 
         Args:
             watching: bool [], whether to look for gradients of zeros.
-            batch: Inputs and, last, the target.
+            batch: What the strategy's loader gives: inputs and, last, the target.
         """
-        shares = self.strategy.grads(Forward(self.loss), self.model, batch)
-        gradients = self.strategy.reduce([s.gradients for s in shares], [s.samples for s in shares])
+        shares = self.strategy.grads(self.forward, self.model, batch, self.parts)
+        norm, zeros = self.finish(watching, *parts_of(shares))
+        self.strategy.spread(self.model)
+        if self.precision is not None:
+            self.precision.spread()
+        return Stepped(counts_of(shares), norm, zeros)
+
+    @property
+    def forward(self) -> Differentiated:
+        """What is differentiated."""
+        plain = Forward(self.loss)
+        return plain if self.precision is None else self.precision.forward(plain)
+
+    def finish(
+        self, watching: Tensor, grads: list[Named], samples: list[float], buffers: list[Named]
+    ) -> tuple[Tensor | None, Zeros]:
+        """All that comes after the gradients, on the device that owns the parameters.
+
+        Args:
+            watching: As of a call.
+            grads: Gradients of each share's mean loss, by parameter.
+            samples: Of each share.
+            buffers: What of each share's buffers is joined, by name.
+
+        Returns:
+            ``norm`` and ``zeros`` of ``Stepped``.
+        """
+        gradients = self.strategy.reduce(self.model, grads, samples, buffers)
         zeros = zeros_of(watching, self.model.trainable_parameters(), gradients)
+        if self.precision is not None:
+            self.precision.unscale(gradients)
         norm = None if self.clip_norm is None else clip_gradients(gradients, self.clip_norm)
         self.strategy.update(self.optimizer, self.model, gradients)
         if self.ema is not None:
-            self.ema.update()
-        measures = Measures()
-        for share in shares:
-            measures.take(share.beside)
-        return Stepped(measures.held(), norm, zeros)
+            self.ema.update(gradients.valid)
+        return norm, zeros
+
+
+def counts_of(shares: Sequence[Share]) -> Counts:
+    """What is counted of a batch, from what is counted of its shares."""
+    measures = Measures()
+    for share in shares:
+        measures.take(share.beside)
+    return measures.held()
 
 
 @dataclass(frozen=True)

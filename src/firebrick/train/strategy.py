@@ -6,31 +6,44 @@ unequal size weigh by their samples and any split gives the single device's grad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from firebrick.autodiff.gradients import Gradients
-from firebrick.autodiff.transforms import value_and_grad
-from firebrick.backends.registry import find_device
 from firebrick.core import trees
 from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
-from firebrick.data import DataLoader
-from firebrick.graph import Jit, jit
+from firebrick.data import DataLoader, Portion
+from firebrick.graph import Recompile
 
 Forward = Callable[..., tuple[Tensor, Any]]
+Named = dict[str, Tensor]
 
 
 @dataclass(slots=True)
 class Share:
-    """What one device did of a step: its mean loss and what else was returned beside it (both untracked), its gradients and
-    its number of samples."""
+    """What one device did of a step.
+
+    Attributes:
+        loss: Its mean loss, untracked.
+        beside: What else was returned beside it.
+        gradients: Of its mean loss, by parameter, where the first of the strategy's devices can take them; a parameter that the
+            loss does not depend on has none.
+        samples: How many it had.
+        buffers: Running statistics that are joined with those of the other shares, by name.
+    """
 
     loss: Tensor
     beside: Any
-    gradients: Gradients
+    gradients: Named
     samples: int
+    buffers: Named = field(default_factory=dict)
+
+
+def parts_of(shares: Sequence[Share]) -> tuple[list[Named], list[float], list[Named]]:
+    """What ``Strategy.reduce`` takes of shares: gradients, numbers of samples, and buffers."""
+    return [s.gradients for s in shares], [float(s.samples) for s in shares], [s.buffers for s in shares]
 
 
 class Strategy(Protocol):
@@ -41,78 +54,96 @@ class Strategy(Protocol):
         """The devices that take part; the first owns the parameters' updates."""
         ...
 
-    def place(self, model: Any, optimizer: Any, loader: DataLoader) -> DataLoader:
-        """Bring the model's parameters and the optimizer's state to their devices; returns the loader to draw from."""
+    @property
+    def joins(self) -> bool:
+        """Whether several models share a batch."""
         ...
-
-    def grads(self, fn: Forward, model: Any, batch: Any) -> list[Share]:
-        """Run ``fn(model, *batch) -> (mean loss, anything)`` forward and backward, one share a device."""
-        ...
-
-    def reduce(self, grads: Sequence[Gradients], samples: Sequence[int]) -> Gradients:
-        """The gradients of the whole batch: Σ samples · gradient / Σ samples, in the order of the devices."""
-        ...
-
-    def update(self, optimizer: Any, model: Any, grads: Gradients) -> None:
-        """Change the parameters."""
-        ...
-
-    def compile(self, step: Callable[..., Any]) -> Jit:
-        """A step that calls ``grads``, ``reduce`` and ``update``, or one without gradients, as graphs."""
-        ...
-
-
-class SingleDevice:
-    """The whole step on one device.
-
-    Args:
-        device: Which; the default device if None.
-
-    Raises:
-        DeviceError: The device is unknown or absent.
-
-    Example:
-        >>> from firebrick.train import SingleDevice
-        >>> SingleDevice("cpu:1").devices
-        (Device('cpu:1'),)
-    """
-
-    def __init__(self, device: Device | str | None = None) -> None:
-        self.device = find_device(device)
 
     @property
-    def devices(self) -> tuple[Device, ...]:
-        """The one device."""
-        return (self.device,)
+    def main(self) -> bool:
+        """Whether this process writes the run directory."""
+        ...
 
-    def place(self, model: Any, optimizer: Any, loader: DataLoader) -> DataLoader:
-        """Move the model and the optimizer's state here, where they are not yet; the loader's batches come here too."""
-        if any(p.device is not self.device for _, p in model.named_parameters()):
-            model.to(self.device)
-        bring(optimizer, self.device)
-        return loader.to(self.device)
+    def agree(self, stop: bool) -> bool:
+        """Whether to stop: where several processes run a step, what all of them know by the end of the last one."""
+        ...
 
-    def grads(self, fn: Forward, model: Any, batch: Any) -> list[Share]:
-        """One share: the batch."""
-        (loss, beside), gradients = value_and_grad(fn, has_aux=True)(model, *batch)
-        return [Share(loss, beside, gradients, batch[-1].shape[0])]
+    def place(self, model: Any, optimizer: Any, loader: DataLoader, averages: Any = None) -> DataLoader:
+        """Bring the model, the optimizer's state and an ``EMA`` to their devices; returns the loader to draw from."""
+        ...
 
-    def reduce(self, grads: Sequence[Gradients], samples: Sequence[int]) -> Gradients:
-        """The one share's gradients."""
-        return grads[0]
+    def begin(self, fn: Forward, model: Any, loader: DataLoader) -> str:
+        """What is to be done once before the first step; returns a line that says what was found, or nothing."""
+        ...
+
+    def grads(self, fn: Forward, model: Any, batch: Any, parts: int = 1) -> list[Share]:
+        """Run ``fn(model, *batch) -> (mean loss, anything)`` forward and backward, one share a device, each in so many parts
+        one after the other."""
+        ...
+
+    def reduce(self, model: Any, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:
+        """The gradients of the whole batch: Σ samples · gradient / Σ samples, in the order of the devices; buffers likewise,
+        which the model is given."""
+        ...
 
     def update(self, optimizer: Any, model: Any, grads: Gradients) -> None:
-        """``optimizer.update(model, grads)``."""
-        optimizer.update(model, grads)
+        """Change the parameters, on the device that owns them."""
+        ...
 
-    def compile(self, step: Callable[..., Any]) -> Jit:
-        """The whole step as one graph."""
-        compiled: Jit = jit(step)
-        return compiled
+    def spread(self, model: Any) -> None:
+        """Give the other devices what the owner has now."""
+        ...
+
+    def compile(self, step: Callable[..., Any]) -> Graphs:
+        """A step as graphs, all that lies between transfers as one."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it, as plain values."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state()``, of this strategy or of another."""
+        ...
+
+
+class Graphs(Protocol):
+    """A function as graphs: a ``Jit``, or several of them."""
+
+    def __call__(self, *args: Any) -> Any: ...
+
+    @property
+    def traces(self) -> int:
+        """How many graphs were traced."""
+        ...
+
+    def reasons(self) -> list[Recompile]:
+        """Why each was."""
+        ...
+
+
+def pieces_of(batch: Any) -> list[Any]:
+    """The batches that this process has of a batch as a strategy's loader gives it: whole, in pieces, or a portion."""
+    if isinstance(batch, Portion):
+        batch = [batch.piece]
+    return [piece for piece in batch if piece is not None] if isinstance(batch, list) else [batch]
+
+
+def by_name(model: Any, gradients: Gradients) -> Named:
+    """Gradients by the names of a model's trainable parameters, without those that have none."""
+    found = ((n, gradients.get(p)) for n, p in model.trainable_parameters())
+    return {n: g for n, g in found if g is not None}
+
+
+def of_names(model: Any, gradients: Mapping[str, Tensor]) -> Gradients:
+    """Gradients by name as those of a model's parameters."""
+    return Gradients.of([(p, gradients[n]) for n, p in model.trainable_parameters() if n in gradients])
 
 
 def bring(holder: Any, device: Device) -> None:
-    """Move what an optimizer or averages hold to the device, where their parameters are."""
+    """Move what an optimizer or averages hold, if there are any, to the device, where their parameters are."""
+    if holder is None:
+        return
     state = holder.state_dict()
     if any(isinstance(v, Tensor) and v.device is not device for v in trees.flatten(state)[0]):
         holder.load_state_dict(state)  # which places each tensor beside its parameter

@@ -19,6 +19,7 @@ import firebrick as fb
 from firebrick.compiler.llvm import forkjoin, pool
 from firebrick.compiler.llvm.host import Module, Target, compile_ir, emit_assembly, emit_object
 from firebrick.compiler.llvm.pool import Pool, native, shared_pool, usable_cores
+from firebrick.core.sharing import sharing_cores
 
 WAYS = ["futex", "posix"] if sys.platform == "linux" else ["posix"] if os.name == "posix" else ["windows"]
 TEXT = "declare i64 @firebrick_ticks()\n" + kernels.COUNT + kernels.PARTIAL + kernels.MEET + kernels.BUSY
@@ -350,3 +351,30 @@ with mp.get_context("fork").Pool(2) as processes:
 """
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+def test_calls_at_the_same_time_have_pools_of_their_own_that_share_the_cores() -> None:
+    with fb.config.scope(num_threads=5):
+        found = []
+        for which in range(3):
+            with sharing_cores(which, 3):
+                found.append(shared_pool())
+                assert shared_pool() is found[-1]
+        assert len(set(map(id, [*found, shared_pool()]))) == 4
+        assert sum(p.threads for p in found) == 5
+        with sharing_cores(0, 1):
+            assert shared_pool() is not found[0]
+            assert shared_pool().threads == 5
+    with fb.config.scope(num_threads=1), sharing_cores(2, 3):
+        assert shared_pool().threads == 1
+
+
+def test_a_part_of_the_cores_gives_the_same_bits() -> None:
+    x = np.random.default_rng(0).normal(size=(300, 400)).astype(np.float32)
+    f = fb.jit(lambda a: fb.softmax(a @ fb.permute_dims(a, (1, 0))) * 2.0)
+    a = fb.asarray(x, device="cpu")
+    with fb.config.scope(num_threads=4):
+        whole = f(a).numpy().tobytes()
+        for which in range(2):
+            with sharing_cores(which, 2):
+                assert f(a).numpy().tobytes() == whole

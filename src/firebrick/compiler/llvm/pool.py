@@ -21,6 +21,7 @@ from firebrick.compiler.llvm.host import Module, compile_ir
 from firebrick.compiler.llvm.runner import ADDRESSES, RUN, RUNNER
 from firebrick.compiler.llvm.target import Target
 from firebrick.core.config import config
+from firebrick.core.sharing import cores_of, part_of_cores
 
 # Microseconds that a thread watches for work before it sleeps: inside a segment, between segments. To wake a thread takes
 # the system some 5 to 50 µs; kernels in one segment follow each other in less.
@@ -34,6 +35,7 @@ BUDGET_MS = 50.0
 _settings: dict[str, Any] = config._values
 _lock = threading.Lock()
 _shared: Pool | None = None
+_parts: dict[tuple[int, int, int], Pool] = {}  # of calls that share the cores
 _native: dict[str | None, Native] = {}
 
 
@@ -224,10 +226,14 @@ class Caller:
 
 
 def shared_pool() -> Pool:
-    """The process's pool, of ``num_threads`` threads (``FIREBRICK_NUM_THREADS``; by default one for each usable core).
+    """The process's pool, of ``num_threads`` threads (``FIREBRICK_NUM_THREADS``; by default one for each usable core), or the
+    pool of this call's part of the cores.
 
     It is made when first asked for, and anew after the setting changed or the process forked.
     """
+    part = part_of_cores.get()
+    if part is not None:
+        return _part_pool(part)
     found = _shared
     if found is not None and found.wanted == _settings.get("num_threads", 0):
         return found
@@ -254,6 +260,21 @@ def _renewed() -> Pool:
         return found
 
 
+def _part_pool(part: tuple[int, int]) -> Pool:
+    """The pool of one of several calls at the same time."""
+    wanted = config.num_threads
+    key = (*part, wanted)
+    found = _parts.get(key)
+    if found is None:
+        with _pool_lock:
+            found = _parts.get(key)
+            if found is None:
+                for old in [k for k in _parts if k[2] != wanted]:
+                    _parts.pop(old).close()
+                found = _parts[key] = Pool(cores_of(part, wanted or usable_cores()))
+    return found
+
+
 def usable_cores() -> int:
     """Cores this process may use: those of its affinity mask, and no more than its control group's share (Linux)."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -274,6 +295,7 @@ def _forked() -> None:
     """In a child: the parent's workers are not here, and its locks may be held by threads that are not here either."""
     global _shared, _lock, _pool_lock
     _shared = None
+    _parts.clear()
     _lock = threading.Lock()
     _pool_lock = threading.Lock()
 

@@ -1,0 +1,239 @@
+"""How a batch is made on the host: samples read, changed, joined, augmented and transformed; the same in every worker.
+
+A ``Job`` says which samples a batch has and all that is random about it, so that who makes it makes no difference. An
+``Assembly`` is what workers are sent; a ``Maker`` is one worker's, and holds its place in a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from firebrick.core.errors import FirebrickError
+from firebrick.data.augment import Augmentation
+from firebrick.data.collate import collate as stack
+from firebrick.data.errors import SampleError
+from firebrick.data.order import keys
+from firebrick.data.stream import IterableDataset
+
+Array = np.ndarray[Any, Any]
+_SEEDS = 0x53414D50  # "SAMP": seeds of samples, apart from the streams of orders
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One batch to make.
+
+    Attributes:
+        number: Of the batch in its epoch.
+        indices: int64 [rows], which samples; those of a stream are numbered as they come.
+        places: int64 [rows], their places in the epoch of the whole loader.
+        words: uint32 [rows, words], for the augmentations.
+        seed: The loader's.
+        epoch: Which.
+    """
+
+    number: int
+    indices: Array
+    places: Array
+    words: Array
+    seed: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A batch on the host: its arrays, whether it is a single one, and its number of samples (fewer where a stream ended)."""
+
+    arrays: list[Array]
+    single: bool
+    rows: int
+
+
+class WorkerInfo:
+    """Who reads a batch, and with which seeds: what ``worker_info()`` gives to a data set or transform.
+
+    Attributes:
+        worker: Number of the worker, from 0; 0 also without workers.
+        workers: How many there are; 0 where the loader reads by itself.
+    """
+
+    def __init__(self, worker: int, workers: int, job: Job) -> None:
+        self.worker, self.workers = worker, workers
+        self._job = job
+        self._row = 0
+        self._seeds: Array | None = None
+
+    @property
+    def seeds(self) -> Array:
+        """A seed for each sample of the batch, uint64 [rows]: functions of the loader's seed, epoch and place alone."""
+        if self._seeds is None:
+            places = self._job.places
+            low = int(places.min())
+            drawn = keys(self._job.seed, self._job.epoch, low, int(places.max()) + 1 - low, _SEEDS)
+            self._seeds = drawn[places - low]
+        return self._seeds
+
+    @property
+    def seed(self) -> int:
+        """The seed of the sample that is read or changed now; of the batch's first one, where a whole batch is."""
+        return int(self.seeds[self._row])
+
+
+_info: ContextVar[WorkerInfo | None] = ContextVar("worker_info", default=None)
+
+
+def worker_info() -> WorkerInfo | None:
+    """Who reads now, called from a data set, ``sample_transform``, ``collate`` or ``transform``; None outside of a loader.
+
+    A data set that draws random numbers takes them from ``numpy.random.default_rng(worker_info().seed)``: they differ by
+    sample and epoch, and are the same for any number of workers.
+
+    Example:
+        >>> import numpy as np
+        >>> from firebrick.data import DataLoader, worker_info
+        >>> class Noise:
+        ...     def __len__(self):
+        ...         return 4
+        ...
+        ...     def __getitem__(self, index):
+        ...         return np.random.default_rng(worker_info().seed).random()
+        >>> one = [batch.tolist() for batch in DataLoader(Noise(), 2)]
+        >>> one == [batch.tolist() for batch in DataLoader(Noise(), 2, num_workers=2, worker="thread")]
+        True
+        >>> worker_info() is None
+        True
+    """
+    return _info.get()
+
+
+PARTS = ("dataset", "sample_transform", "collate", "augment", "transform")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assembly:
+    """What makes batches: a data set and the changes of its samples and batches (see ``DataLoader``)."""
+
+    name: str
+    dataset: Any
+    sample_transform: Callable[[Any], Any] | None
+    collate: Callable[..., Any] | None
+    augment: tuple[Augmentation, ...]
+    transform: Callable[..., Any] | None
+
+    def same(self, other: Assembly) -> bool:
+        """Whether both consist of the same objects."""
+        return all(getattr(self, p) is getattr(other, p) for p in PARTS)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the data set is asked for whole batches."""
+        return self.sample_transform is None and self.collate is None and hasattr(self.dataset, "fetch")
+
+
+class Maker:
+    """One worker's hand: ``maker(job)`` is the batch.
+
+    Args:
+        assembly: What to do.
+        worker: Its number, from 0.
+        workers: How many there are; 0 for the consumer itself.
+    """
+
+    def __init__(self, assembly: Assembly, worker: int = 0, workers: int = 0) -> None:
+        self.assembly, self.worker, self.workers = assembly, worker, workers
+        self._streams = isinstance(assembly.dataset, IterableDataset)
+        self._stream: Iterator[Any] = iter(())
+        self._at = (-1, 0)  # epoch of the stream, and the number of its next sample
+
+    def __call__(self, job: Job) -> Made:
+        """The batch.
+
+        Raises:
+            SampleError: A sample cannot be read, or a change fails; the cause is the error of whoever failed.
+        """
+        info = WorkerInfo(self.worker, self.workers, job)
+        token = _info.set(info)
+        try:
+            return self._make(job, info)
+        finally:
+            _info.reset(token)
+
+    def _make(self, job: Job, info: WorkerInfo) -> Made:
+        do = self.assembly
+        if do.whole:
+            rows = len(job.indices)
+            arrays = self._attempt(job, "reading its samples", do.dataset.fetch, job.indices)
+        else:
+            samples = self._samples(job, info)
+            rows = len(samples)
+            if not rows:
+                return Made([], False, 0)
+            arrays = self._attempt(job, "joining its samples", do.collate or stack, samples)
+        single = not isinstance(arrays, (tuple, list))
+        at = 0
+        for change in do.augment:
+            words = job.words[:rows, at : at + change.per_sample]
+            changed = self._attempt(job, "augmenting it", change, words, *((arrays,) if single else arrays))
+            arrays, at = changed[0] if single else changed, at + change.per_sample
+        if do.transform is not None:
+            arrays = self._attempt(job, "transforming it", do.transform, *((arrays,) if single else arrays))
+            single = not isinstance(arrays, (tuple, list))
+        return Made([np.asarray(a) for a in ((arrays,) if single else arrays)], single, rows)
+
+    def _samples(self, job: Job, info: WorkerInfo) -> list[Any]:
+        """The batch's samples, one by one; fewer where a stream ends."""
+        change, samples = self.assembly.sample_transform, []
+        read = partial(self._next, job.epoch) if self._streams else self.assembly.dataset.__getitem__
+        row = -1
+        try:
+            for row, index in enumerate(job.indices.tolist()):
+                info._row = row
+                sample = read(index)
+                if sample is _END:
+                    break
+                samples.append(sample if change is None else change(sample))
+        except Exception as e:  # whatever it is, it is named and raised
+            index = int(job.indices[row])
+            raise _failed(self.assembly.name, job, e, f"reading sample {index}", sample=index) from e
+        info._row = 0
+        return samples
+
+    def _next(self, epoch: int, index: int) -> Any:
+        """Sample ``index`` of a stream, or ``_END``."""
+        where, at = self._at
+        if where != epoch or at > index:
+            self._stream, at = iter(self.assembly.dataset.stream(epoch, index)), index
+        sample = next(islice(self._stream, index - at, None), _END)
+        self._at = (epoch, index + 1)
+        return sample
+
+    def _attempt(self, job: Job, doing: str, call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return call(*args)
+        except Exception as e:  # whatever it is, it is named and raised
+            raise _failed(self.assembly.name, job, e, doing) from e
+
+
+_END: Any = object()
+
+
+def _failed(name: str, job: Job, error: Exception, doing: str, **context: int) -> SampleError:
+    """The error of a batch, of which ``error`` is the cause."""
+    text, remedy = str(error), "mend what raised, or leave the sample out"
+    if isinstance(error, FirebrickError):
+        text, remedy = f"{error.expected}; received {error.received}", error.remedy
+    first = ", ".join(str(i) for i in job.indices[:8].tolist()) + (", …" if len(job.indices) > 8 else "")
+    return SampleError(
+        f'batch {job.number} of loader "{name}" (samples {first}) can be made',
+        f"{doing} raised {type(error).__name__}: {text}",
+        remedy,
+        batch=job.number,
+        **context,
+    )

@@ -1,0 +1,106 @@
+"""Samples to batches: what has one shape is stacked, what is ragged is padded and comes with its lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from firebrick.data.errors import LoaderError
+
+Array = np.ndarray[Any, Any]
+
+
+def collate(samples: Sequence[Any]) -> Any:
+    """Stack samples along a new first axis: tuples value by value, single values as they are.
+
+    Args:
+        samples: At least one; all tuples of one length with values of one shape each, or all single values of one shape.
+
+    Returns:
+        A tuple of arrays [batch, …], or one array.
+
+    Raises:
+        LoaderError: They differ in structure or shape.
+
+    Example:
+        >>> from firebrick.data import collate
+        >>> collate([([1.0, 2.0], 0), ([3.0, 4.0], 1)])
+        (array([[1., 2.],
+               [3., 4.]]), array([0, 1]))
+    """
+    try:
+        if isinstance(samples[0], (tuple, list)):
+            return tuple(np.stack([np.asarray(v) for v in column]) for column in zip(*samples, strict=True))
+        return np.stack([np.asarray(s) for s in samples])
+    except (ValueError, TypeError) as e:
+        raise LoaderError(
+            "the samples of a batch have one structure and one shape",
+            f"{e}: {_shapes(samples)}",
+            "pad or crop them in the data set's __getitem__ or in sample_transform, or pass collate=pad_collate",
+        ) from None
+
+
+def pad_collate(samples: Sequence[Any], columns: Sequence[int] = (0,), value: float = 0) -> tuple[Array, ...]:
+    """Pad the first axis of sequences to the longest of the batch; each padded array is followed by the lengths.
+
+    Other columns are stacked. To choose columns or value: ``collate=functools.partial(pad_collate, columns=(0, 1), value=-1)``.
+
+    Args:
+        samples: At least one: tuples of values, or single sequences. What is padded is [length, …] with … of one shape.
+        columns: Which values of a tuple are sequences to pad.
+        value: What the padding holds.
+
+    Returns:
+        Arrays in the order of the columns: for a padded one [batch, longest, …] and then int64 [batch], its lengths.
+
+    Raises:
+        LoaderError: Samples differ in structure, or in shape beyond the padded axis; a column is not there.
+
+    Example:
+        >>> from firebrick.data import pad_collate
+        >>> pad_collate([([1, 2, 3], 0), ([4], 1)])
+        (array([[1, 2, 3],
+               [4, 0, 0]]), array([3, 1]), array([0, 1]))
+    """
+    rows = [s if isinstance(s, tuple) else (s,) for s in samples]  # a list, or an array, is one sequence
+    width = len(rows[0])
+    if any(len(r) != width for r in rows) or not all(0 <= c < width for c in columns):
+        raise LoaderError(
+            f"samples of one structure with the columns {list(columns)} to pad",
+            f"samples of {sorted({len(r) for r in rows})} values",
+            "name columns that each sample has",
+        )
+    made: list[Array] = []
+    for at, column in enumerate(zip(*rows, strict=True)):
+        if at in columns:
+            made += _padded([np.asarray(v) for v in column], value)
+        else:
+            made.append(collate(column))
+    return tuple(made)
+
+
+def _padded(values: list[Array], value: float) -> tuple[Array, Array]:
+    if any(v.ndim == 0 for v in values) or len({v.shape[1:] for v in values}) > 1:
+        raise LoaderError(
+            "what pad_collate pads is [length, …], alike but for the length", _shapes(values), "name other columns to pad"
+        )
+    lengths = np.array([len(v) for v in values], np.int64)
+    out = np.full((len(values), int(lengths.max()), *values[0].shape[1:]), value, np.result_type(*values))
+    for row, v in zip(out, values, strict=True):
+        row[: len(v)] = v
+    return out, lengths
+
+
+def _shapes(samples: Sequence[Any]) -> str:
+    """The structures of the first samples that differ from each other."""
+    seen = dict.fromkeys("(" + ", ".join(_shape(v) for v in s) + ")" if isinstance(s, tuple) else _shape(s) for s in samples)
+    return "shapes " + " and ".join(list(seen)[:3])
+
+
+def _shape(value: Any) -> str:
+    try:
+        return str(list(np.shape(value)))
+    except ValueError:
+        return "ragged"

@@ -1,0 +1,121 @@
+"""Batches from the host to their devices: whole on one, or divided over several; dtypes and labels are given here."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firebrick.core import dtypes
+from firebrick.core.device import Device
+from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.hooks import hooks
+from firebrick.core.tensor import Tensor
+from firebrick.data.assembly import Made
+from firebrick.data.errors import LoaderError
+
+Array = np.ndarray[Any, Any]
+Divide = Callable[[int], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What one rank of several is given of a batch.
+
+    Attributes:
+        rows: Of the whole batch.
+        piece: The rank's rows of it, as a batch; None if it has none.
+    """
+
+    rows: int
+    piece: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Where batches go.
+
+    Attributes:
+        devices: One, or those over which ``divide`` divides the rows.
+        divide: None to place whole batches on the one device.
+        dtype: Floating dtype of floating arrays.
+        only: The one piece that is placed, where the others are other processes'; None for all.
+    """
+
+    devices: tuple[Device, ...]
+    divide: Divide | None
+    dtype: DType
+    only: int | None = None
+
+    def __call__(self, made: Made, label: str) -> Any:
+        """The batch as tensors labelled ``label``, or a list of its pieces, None for a device without rows; or the one portion.
+
+        Raises:
+            LoaderError: Something that is no number, integers out of the device's range, rows that are not divided.
+        """
+        if self.divide is None:
+            return self._batch(made.arrays, self.devices[0], label, made.single)
+        counts = self._counts(made, self.divide, label)
+        pieces: list[Any] = []
+        low = 0
+        for rank, (device, count) in enumerate(zip(self.devices, counts, strict=True)):
+            high = low + count
+            wanted = count and self.only in (None, rank)
+            which = f"row {low}" if count == 1 else f"rows {low} to {high - 1}"
+            piece = [a[low:high] for a in made.arrays]
+            pieces.append(self._batch(piece, device, f"{which} of {label}", made.single) if wanted else None)
+            low = high
+        return pieces if self.only is None else Portion(made.rows, pieces[self.only])
+
+    def _counts(self, made: Made, divide: Divide, label: str) -> list[int]:
+        rows = made.rows
+        for i, host in enumerate(made.arrays):
+            if host.ndim == 0 or len(host) != rows:
+                raise LoaderError(
+                    f"each array of a batch that is divided over devices has its {rows} rows",
+                    f"arrays[{i}] of {label}: {host.dtype}{list(host.shape)}",
+                    "let transform keep the batch axis first",
+                )
+        counts = [operator.index(c) for c in divide(rows)]
+        if len(counts) != len(self.devices) or min(counts) < 0 or sum(counts) != rows:
+            raise LoaderError(
+                f"divide({rows}) gives {len(self.devices)} numbers of rows, from 0, that sum to {rows}",
+                repr(counts),
+                "give each row of a batch to one device",
+            )
+        return counts
+
+    def _batch(self, hosts: list[Array], device: Device, label: str, single: bool) -> Any:
+        placed = [self._tensor(host, device, label, i) for i, host in enumerate(hosts)]
+        return placed[0] if single else tuple(placed)
+
+    def _tensor(self, host: Array, device: Device, label: str, which: int) -> Tensor:
+        kind = host.dtype.kind
+        if kind == "f" or host.dtype == dtypes.bfloat16.np:
+            goal = self.dtype
+        elif kind in "iu":
+            goal = as_dtype(device.backend.default_int(device))
+            if host.size and not np.can_cast(host.dtype, goal.np):
+                limits = np.iinfo(goal.np)
+                low, high = int(host.min()), int(host.max())
+                if low < limits.min or high > limits.max:
+                    raise LoaderError(
+                        f"integers of a batch on {device} lie in the range of {goal.name}",
+                        f"arrays[{which}] of {label}: {low} to {high}",
+                        "renumber them in the data set",
+                    )
+        elif kind in "bc":
+            goal = as_dtype(host.dtype)
+        else:
+            raise LoaderError(
+                "a batch holds numbers",
+                f"arrays[{which}] of {label}: {host.dtype}{list(host.shape)}",
+                "convert them in transform",
+            )
+        tensor: Tensor = hooks.from_host(host.astype(goal.np, copy=False), device)
+        tensor.label = label
+        return tensor

@@ -1,0 +1,101 @@
+"""Images in one folder a class, decoded by Pillow when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firebrick.data.errors import LoaderError
+from firebrick.data.sources.optional import need
+
+Array = np.ndarray[Any, Any]
+_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+_SHAPES = {"RGB": "[height, width, 3]", "L": "[height, width]"}
+
+
+class ImageFolder:
+    """The images of a folder of classes: sample i is (image, number of its class).
+
+    Images are uint8 [height, width, 3], or [height, width] in mode ``"L"``. Folders are sorted by name and numbered from 0,
+    their files, in subfolders too, by path; so the numbers are the same on every machine.
+
+    Args:
+        root: Folder of one folder a class.
+        size: (height, width) that images are resized to, bilinearly; as they are stored if None, to be of one size, or changed
+            by the loader's ``sample_transform``.
+        mode: ``"RGB"`` or ``"L"`` (grey), what all images are converted to.
+
+    Attributes:
+        classes: Names of the folders.
+        files: Paths of the images.
+        targets: int64 [samples], their classes.
+
+    Raises:
+        UnsupportedError: Pillow is not installed.
+        LoaderError: There is no such folder, no class or a class without images; when a sample is read, a file that is no whole
+            image, which is named.
+
+    Example:
+        >>> import numpy as np
+        >>> from pathlib import Path
+        >>> from PIL import Image
+        >>> from firebrick.data.sources import ImageFolder
+        >>> for name, shade in (("cats", 10), ("dogs", 200)):
+        ...     Path("pets", name).mkdir(parents=True)
+        ...     Image.fromarray(np.full((4, 6), shade, np.uint8)).save(f"pets/{name}/one.png")
+        >>> data = ImageFolder("pets", mode="L")
+        >>> image, kind = data[1]
+        >>> data.classes, image.shape, int(image[0, 0]), kind
+        (('cats', 'dogs'), (4, 6), 200, 1)
+    """
+
+    def __init__(self, root: str | PathLike[str], *, size: tuple[int, int] | None = None, mode: str = "RGB") -> None:
+        need("PIL.Image", "Pillow", "ImageFolder")
+        self.root, self.size, self.mode = Path(root), size, mode
+        if mode not in _SHAPES or (size is not None and not _is_size(size)):
+            raise LoaderError(
+                'an ImageFolder has mode "RGB" or "L" and a size (height, width), or None',
+                f"mode {mode!r}, size {size!r}",
+                'pass e.g. size=(64, 64), mode="L"',
+            )
+        folders = sorted(p for p in self.root.iterdir() if p.is_dir()) if self.root.is_dir() else []
+        found = [sorted(f for f in p.rglob("*") if f.suffix.lower() in _SUFFIXES and f.is_file()) for p in folders]
+        empty = [p.name for p, files in zip(folders, found, strict=True) if not files]
+        if not folders or empty:
+            raise LoaderError(
+                f"{self.root} is a folder of one folder of images a class ({', '.join(sorted(_SUFFIXES))})",
+                f"no images in {', '.join(empty)}" if folders else "no folders" if self.root.is_dir() else "no such folder",
+                "name the folder that holds the folders of the classes; move away those without images",
+            )
+        self.classes = tuple(p.name for p in folders)
+        self.files = tuple(f for files in found for f in files)
+        self.targets: Array = np.repeat(np.arange(len(found)), [len(files) for files in found])
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int, /) -> tuple[Array, int]:
+        file = self.files[index]
+        return self._decoded(file), int(self.targets[index])
+
+    def _decoded(self, file: Path) -> Array:
+        images = need("PIL.Image", "Pillow", "ImageFolder")
+        try:
+            with images.open(file) as opened:
+                image = opened.convert(self.mode)
+                if self.size is not None:
+                    image = image.resize((self.size[1], self.size[0]), images.Resampling.BILINEAR)
+                return np.asarray(image)
+        except (OSError, ValueError, SyntaxError, images.DecompressionBombError) as e:  # what Pillow's decoders raise
+            raise LoaderError(
+                f"{file} is an image {_SHAPES[self.mode]}", f"{type(e).__name__}: {e}", "mend the file or take it away"
+            ) from e
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, Sequence) and len(value) == 2 and all(isinstance(n, Integral) and int(n) >= 1 for n in value)

@@ -1,0 +1,192 @@
+"""Tables of numbers in CSV and Parquet files, read once into arrays of stated dtypes; nothing missing gets in.
+
+Both read with pyarrow. A table is for what fits into memory; larger ones are read as an ``IterableDataset`` of one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firebrick.data.dataset import ArrayDataset
+from firebrick.data.errors import LoaderError
+from firebrick.data.sources.optional import need
+
+Array = np.ndarray[Any, Any]
+Columns = Mapping[str | tuple[str, ...], Any]
+
+
+class CSVDataset(ArrayDataset):
+    r"""The rows of a CSV file with a header line: sample i is the tuple of its values in row i.
+
+    Args:
+        path: The file, also compressed by gzip (``.csv.gz``).
+        columns: What a sample is made of, in this order, with the dtype of each: the name of a column, or a tuple of names that
+            make one vector. Other columns are not read.
+        delimiter: What separates values.
+
+    Raises:
+        UnsupportedError: pyarrow is not installed.
+        LoaderError: The file is absent or no CSV, has no rows or not these columns, or a value is
+            missing, not finite or not of the dtype; column and row are named.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from firebrick.data.sources import CSVDataset
+        >>> _ = Path("irises.csv").write_text("length,width,note,kind\n5.1,3.5,a,0\n6.2,2.9,b,1\n")
+        >>> data = CSVDataset("irises.csv", {("length", "width"): "float32", "kind": "int64"})
+        >>> data[1]
+        (array([6.2, 2.9], dtype=float32), np.int64(1))
+    """
+
+    def __init__(self, path: str | PathLike[str], columns: Columns, *, delimiter: str = ",") -> None:
+        arrow, csv = need("pyarrow", "pyarrow", "CSVDataset"), need("pyarrow.csv", "pyarrow", "CSVDataset")
+        types = _types("CSVDataset", columns, arrow)
+        if len(delimiter) != 1:
+            raise LoaderError("one character separates the values of a CSV", repr(delimiter), 'pass e.g. delimiter=";"')
+        parse = csv.ParseOptions(delimiter=delimiter)
+        convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
+
+        def read(threads: bool) -> Any:
+            return csv.read_csv(path, csv.ReadOptions(use_threads=threads), parse, convert)
+
+        try:
+            table = read(True)
+        except arrow.ArrowInvalid:
+            table = _opened(arrow, path, lambda: read(False))  # which says the row of what it cannot read
+        except (OSError, arrow.ArrowException):
+            table = _opened(arrow, path, lambda: read(True))
+        super().__init__(*_arrays(table, path, columns, types, arrow))
+
+
+class ParquetDataset(ArrayDataset):
+    """The rows of a Parquet file, or of a folder of them: sample i is the tuple of its values in row i.
+
+    Args:
+        path: The file or folder.
+        columns: What a sample is made of, in this order, with the dtype of each: the name of a column, or a tuple of names that
+            make one vector. A column of lists of one length makes vectors. Other columns are not read.
+
+    Raises:
+        UnsupportedError: pyarrow is not installed.
+        LoaderError: The file is absent or no Parquet, has no rows or not these columns, or a value is
+            missing, not finite or does not fit into the dtype; the column, and the row of what is missing, are named.
+
+    Example:
+        >>> import pyarrow, pyarrow.parquet
+        >>> from firebrick.data.sources import ParquetDataset
+        >>> table = pyarrow.table({"pixels": [[1, 2], [3, 4]], "label": [0, 1]})
+        >>> pyarrow.parquet.write_table(table, "images.parquet")
+        >>> ParquetDataset("images.parquet", {"pixels": "uint8", "label": "int64"})[1]
+        (array([3, 4], dtype=uint8), np.int64(1))
+    """
+
+    def __init__(self, path: str | PathLike[str], columns: Columns) -> None:
+        arrow, parquet = need("pyarrow", "pyarrow", "ParquetDataset"), need("pyarrow.parquet", "pyarrow", "ParquetDataset")
+        types = _types("ParquetDataset", columns, arrow)
+
+        def read() -> Any:
+            found = parquet.ParquetDataset(path)
+            absent = [n for n in types if n not in found.schema.names]
+            if absent:
+                raise KeyError(f"no column {', '.join(map(repr, absent))} among {', '.join(found.schema.names)}")
+            return found.read(columns=list(types))
+
+        super().__init__(*_arrays(_opened(arrow, path, read), path, columns, types, arrow))
+
+
+def _types(who: str, columns: Columns, arrow: Any) -> dict[str, Any]:
+    """The Arrow type of each column that is read."""
+    found: dict[str, Any] = {}
+    try:
+        for names, dtype in columns.items():
+            kind = np.dtype(dtype)
+            if kind.kind not in "fiub":
+                raise TypeError(f"dtype {kind}")
+            for name in (names,) if isinstance(names, str) else names:
+                found[name] = arrow.from_numpy_dtype(kind)
+    except (TypeError, AttributeError) as e:
+        raise LoaderError(
+            f"{who} takes the dtypes of its columns", str(e), 'e.g. {"height": "float32", "kind": "int64"}'
+        ) from e
+    if not found:
+        raise LoaderError(f"{who} reads at least one column", "none", 'e.g. {"height": "float32", "kind": "int64"}')
+    return found
+
+
+def _opened(arrow: Any, path: Any, read: Any) -> Any:
+    try:
+        return read()
+    except (OSError, KeyError, arrow.ArrowException) as e:
+        text = e.args[0] if isinstance(e, KeyError) and e.args else e
+        raise LoaderError(
+            f"{Path(path)} is a table with these columns and dtypes",
+            f"{type(e).__name__}: {text}",
+            "correct the file or columns",
+        ) from e
+
+
+def _arrays(table: Any, path: Any, columns: Columns, types: dict[str, Any], arrow: Any) -> list[Array]:
+    if not table.num_rows:
+        raise LoaderError(f"{Path(path)} has at least one row", "none", "check where the data come from")
+    read = {name: _column(table.column(name), name, path, kind, arrow) for name, kind in types.items()}
+    made = []
+    for names, dtype in columns.items():
+        parts = [read[n] for n in ((names,) if isinstance(names, str) else names)]
+        if len({p.shape for p in parts}) > 1:
+            raise LoaderError(
+                f"the columns of {Path(path)} that make one vector hold numbers, or lists of one length",
+                ", ".join(f"{n}: {list(p.shape)}" for n, p in zip(names, parts, strict=True)),
+                "read them as columns of their own",
+            )
+        made.append((parts[0] if isinstance(names, str) else np.stack(parts, -1)).astype(np.dtype(dtype), copy=False))
+    return made
+
+
+def _column(column: Any, name: str, path: Any, kind: Any, arrow: Any) -> Array:
+    """One column as an array [rows], or [rows, length] of lists."""
+    where = f'column "{name}" of {Path(path)}'
+    if column.null_count:
+        _refuse(where, int(np.flatnonzero(column.is_null().to_numpy())[0]), "no value", column.null_count)
+    rows = len(column)
+    column = column.combine_chunks()
+    lists = any(
+        check(column.type) for check in (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
+    )
+    values = column.flatten() if lists else column
+    if lists:
+        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+        other = np.flatnonzero(lengths != lengths[0])
+        if other.size:
+            raise LoaderError(
+                f"the lists of {where} have one length",
+                f"{int(lengths[0])} in row 0, {int(lengths[other[0]])} in row {int(other[0])}",
+                "pad them in the file, or read it as a data set of your own with collate=pad_collate",
+            )
+        if values.null_count:
+            _refuse(
+                where, int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) * rows // len(values), "no value"
+            )
+    try:
+        array: Array = values.cast(kind).to_numpy(zero_copy_only=False)
+    except arrow.ArrowException as e:
+        raise LoaderError(f"{where} holds what {kind} can", f"{column.type}: {e}", "state another dtype") from e
+    array = array.reshape(rows, -1) if lists else array
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        bad = np.flatnonzero(~np.isfinite(array).reshape(rows, -1).all(1))
+        what = "NaN" if np.isnan(array[bad[0]]).any() else f"a value beyond the range of {array.dtype}"
+        _refuse(where, int(bad[0]), what, len(bad))
+    return array
+
+
+def _refuse(where: str, row: int, what: str, count: int = 1) -> None:
+    more = f", and in {count - 1} more" if count > 1 else ""
+    raise LoaderError(
+        f"{where} has a finite number in each row",
+        f"{what} in row {row} (the first is 0){more}",
+        "fill or leave out these rows",
+    )

@@ -1,0 +1,39 @@
+"""Data sets without numbers: samples that come one after the other, such as lines of a log or records of a queue.
+
+A stream gives the same samples in the same order each time it is entered for an epoch. Then workers need not talk to each
+other: each enters the stream itself, passes over the batches of the others and makes its own, so the order is that of the
+stream for any number of workers, and a cursor goes on by passing over what was handed out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+
+class IterableDataset(ABC):
+    """A data set that is read from its beginning: write ``__iter__``, and ``__len__`` where the number of samples is known.
+
+    What is costly for a sample belongs in the loader's ``sample_transform``: each worker reads the whole stream, but changes
+    only the samples of its own batches. With ``__len__``, an epoch has that many samples.
+
+    Example:
+        >>> import numpy as np
+        >>> from firebrick.data import DataLoader, IterableDataset
+        >>> class Squares(IterableDataset):
+        ...     def __iter__(self):
+        ...         return (np.float32(i * i) for i in range(5))
+        >>> [batch.tolist() for batch in DataLoader(Squares(), 2)]
+        [[0.0, 1.0], [4.0, 9.0], [16.0]]
+    """
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Any]:
+        """All samples, in their order."""
+
+    def stream(self, epoch: int, start: int) -> Iterator[Any]:
+        """The samples of an epoch from number ``start`` on; override it where epochs differ, or where entering is cheap."""
+        del epoch  # the same samples in each
+        return islice(iter(self), start, None)

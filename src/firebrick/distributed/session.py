@@ -1,0 +1,134 @@
+"""The group of this process: made by ``init``, found by ``current``.
+
+A program that calls ``init`` runs unchanged alone, under ``firebrick launch``, under ``torchrun`` and under ``mpiexec``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from firebrick.core.config import config
+from firebrick.core.errors import ConfigError
+from firebrick.distributed.group import Group
+from firebrick.distributed.mpi import MPIGroup
+from firebrick.distributed.process import ProcessGroup
+
+_current: Group | None = None
+
+
+def init(backend: str | None = None, *, timeout: float | None = None) -> Group:
+    """Join the group of processes that this one was started in; alone, a group of one.
+
+    Args:
+        backend: ``gloo``, ``nccl`` or ``mpi``; ``config.distributed_backend`` if None, which launchers set, else gloo.
+        timeout: Seconds that an operation, and the meeting itself, may take; ``config.distributed_timeout`` if None.
+
+    Returns:
+        The group, which ``current()`` gives from now on.
+
+    Raises:
+        ConfigError: The process is in a group already, or there is no such backend.
+        CollectiveTimeoutError: Not all ranks came.
+        UnsupportedError: What the backend needs is not installed.
+
+    Example:
+        >>> import firebrick as fb
+        >>> group = fb.distributed.init()
+        >>> group.rank, group.size
+        (0, 1)
+        >>> fb.distributed.shutdown()
+    """
+    global _current
+    if _current is not None and not _current.closed:
+        raise ConfigError(
+            "distributed.init is called once a process",
+            repr(_current),
+            "use distributed.current(), or distributed.shutdown() first",
+        )
+    chosen = backend or config.distributed_backend
+    if chosen not in ("", "gloo", "nccl", "mpi"):
+        raise ConfigError("distributed.init: backend is one of gloo, nccl, mpi", repr(chosen), "choose one of these")
+    if chosen == "mpi":
+        _current = MPIGroup(timeout=timeout)
+    elif "RANK" in os.environ:
+        _current = ProcessGroup(chosen or "gloo", timeout=timeout)
+    else:
+        _current = Group(timeout=timeout)
+    return _current
+
+
+def current() -> Group:
+    """The group that ``init`` made.
+
+    Raises:
+        ConfigError: There is none yet.
+
+    Example:
+        >>> import firebrick as fb
+        >>> with fb.distributed.init() as group:
+        ...     fb.distributed.current() is group
+        True
+    """
+    if _current is None or _current.closed:
+        raise ConfigError("distributed.current needs a group", "none in this process", "call distributed.init() first")
+    return _current
+
+
+def shutdown() -> None:
+    """Leave the group, if there is one, after every rank has come here; ``init`` may be called again.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributed.shutdown()  # without a group, nothing
+    """
+    global _current
+    group, _current = _current, None
+    if group is not None and not group.closed:
+        try:
+            group.barrier()
+        finally:
+            group.close()
+
+
+def rank() -> int:
+    """This process's place in its group; before ``init``, the one its launcher gave it, 0 alone.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributed.rank()
+        0
+    """
+    return int(os.environ.get("RANK", 0)) if _current is None else _current.rank
+
+
+def world_size() -> int:
+    """How many processes the group has; before ``init``, as the launcher said, 1 alone.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributed.world_size()
+        1
+    """
+    return int(os.environ.get("WORLD_SIZE", 1)) if _current is None else _current.size
+
+
+def local_rank() -> int:
+    """This process's place among those of its host, which chooses its GPU: ``f"torch:cuda:{local_rank()}"``.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.distributed.local_rank()
+        0
+    """
+    return int(os.environ.get("LOCAL_RANK", os.environ.get("MPI_LOCALRANKID", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", 0))))
+
+
+def barrier() -> None:
+    """Return when every rank of the current group has called it.
+
+    Example:
+        >>> import firebrick as fb
+        >>> with fb.distributed.init():
+        ...     fb.distributed.barrier()
+    """
+    current().barrier()

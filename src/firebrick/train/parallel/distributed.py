@@ -1,0 +1,406 @@
+"""``Distributed``: the rows of each batch over processes, on one host or many, with the result of one device.
+
+Every rank runs this same program with the model on a device of its own. In a step each takes its rows of the batch forward and
+backward; then the ranks tell each other in a short note how many rows they had, what they counted and which gradients they
+have, and gradients are reduced in buckets, in the order of the ranks, so that every rank has the same bits and makes the same
+update. Where the ranks' engines are unlike, rank 0 sends its parameters after each update.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from firebrick import distributed
+from firebrick.autodiff.gradients import Gradients
+from firebrick.autodiff.tape import no_grad
+from firebrick.backends.dispatch import read
+from firebrick.backends.registry import find_device
+from firebrick.core import trees
+from firebrick.core.bind import constant
+from firebrick.core.device import Device
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.errors import ConfigError
+from firebrick.core.hooks import hooks
+from firebrick.core.tensor import Tensor
+from firebrick.data import DataLoader
+from firebrick.distributed import Group
+from firebrick.functions.creation import zeros
+from firebrick.graph import jit
+from firebrick.nn import Module
+from firebrick.random import Generator, default_generator
+from firebrick.train.errors import TrainingError
+from firebrick.train.measures import Counts
+from firebrick.train.parallel.graphs import Graphed
+from firebrick.train.parallel.meeting import meeting_at
+from firebrick.train.parallel.passes import Found, Pass, add, running_statistics, take_share
+from firebrick.train.parallel.shares import check_batch_norm, check_shares, divided
+from firebrick.train.steps import TrainingStep
+from firebrick.train.strategy import Forward, Graphs, Named, Share, bring, of_names
+
+NOTE, HEAD = 8192, 16
+"""Bytes of what the ranks tell each other in a step, the first of them for its length; a longer note goes round once more."""
+BUCKET = 1 << 24
+"""Bytes of gradients that travel together."""
+
+
+class Distributed:
+    """Every step over the ranks of a group of processes, which ``firebrick launch``, ``torchrun`` or ``mpiexec`` start.
+
+    Args:
+        device: This rank's; the default device if None, on GPUs the one of this rank's number on its host.
+        backend: "gloo", "nccl" or "mpi"; what the launcher says if None. A group that ``distributed.init`` made is taken as
+            it is.
+        shares: How the rows of a batch are dealt: "even", or one number a rank.
+        batch_norm: As of ``DataParallel``.
+        bucket_bytes: Bytes of gradients that are reduced together.
+        check_every: Steps between two checks that all ranks' parameters are equal; 0 checks never.
+
+    Rank 0 writes the run directory. Every rank evaluates the whole of a validation set.
+
+    Attributes:
+        group: The ranks.
+
+    Raises:
+        TrainingError: Shares or a way of batch norm that there are not.
+        DeviceError: The device is unknown or absent.
+        CollectiveTimeoutError: Not all ranks came.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import Distributed
+        >>> strategy = Distributed("cpu:0")  # started alone: a group of one
+        >>> strategy.group.size, strategy.devices
+        (1, (Device('cpu:0'),))
+        >>> fb.distributed.shutdown()
+    """
+
+    unwatched = frozenset({"_steps", "_names", "_told", "_agreed", "_asked", "group"})  # what no graph depends on
+
+    def __init__(
+        self, device: Device | str | None = None, backend: str | None = None, *, shares: str | Sequence[float] = "even",
+        batch_norm: str = "local", bucket_bytes: int = BUCKET, check_every: int = 100,
+    ) -> None:  # fmt: skip
+        self.group: Group = _group(backend)
+        if isinstance(device, str) and device.endswith(":cuda"):
+            device = f"{device}:{distributed.local_rank()}"
+        self.device = find_device(device)
+        found = check_shares(shares, self.group.size, "rank")
+        if found is None:
+            raise TrainingError('shares of ranks are "even" or one number a rank', repr(shares), "measure them beforehand")
+        self._shares = found
+        self.synchronised = check_batch_norm(batch_norm) and self.group.size > 1
+        self.joins = self.group.size > 1
+        self.bucket_bytes, self.check_every = bucket_bytes, check_every
+        self._steps = 0
+        self._alike = True
+        self._asked = self._agreed = False
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """This rank's device."""
+        return (self.device,)
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the rank that writes."""
+        return self.group.rank == 0
+
+    def agree(self, stop: bool) -> bool:
+        """Whether some rank asked to stop, up to the last step: the same answer on all of them."""
+        self._asked = stop
+        return self._agreed if self.group.size > 1 else stop
+
+    def divide(self, rows: int) -> list[int]:
+        """How many of a batch's rows each rank takes."""
+        return divided(rows, self._shares)
+
+    # a run
+
+    def place(self, model: Module, optimizer: Any, loader: DataLoader, averages: Any = None) -> DataLoader:
+        """Move all to this rank's device, take over rank 0's parameters, averages and generators, and deal the batches.
+
+        Raises:
+            CollectiveMismatchError: The ranks' models differ.
+            TrainingError: The ranks' optimizers, or what they have left to do, differ.
+        """
+        if any(p.device is not self.device for _, p in model.named_parameters()):
+            model.to(self.device)
+        bring(optimizer, self.device)
+        bring(averages, self.device)
+        self._asked = self._agreed = False
+        if self.group.size > 1:
+            notes = self._notes({"machine": _machine(self.device), "loader": loader.cursor(), "size": loader.batch_size})
+            self._alike = all(n["machine"] == notes[0]["machine"] for n in notes)
+            for n in notes:
+                if any(n[k] != notes[0][k] for k in ("loader", "size")):
+                    raise TrainingError(
+                        "all ranks draw the same batches",
+                        f"rank 0: {notes[0]['loader']}, batches of {notes[0]['size']}; another: {n['loader']}, of {n['size']}",
+                        "give every rank the same data, seed and batch size, and resume all of them from the same checkpoint",
+                    )
+            self._send([t for _, t in [*model.named_parameters(), *model.named_buffers()]])
+            if averages is not None:
+                state = averages.state_dict()
+                self._send([*state["averages"].values()])
+                averages.load_state_dict(state)
+            self._level(model)
+            self.check_replicas(model, optimizer)
+        return loader.sharded([self.device] * self.group.size, self.divide, only=self.group.rank)
+
+    def begin(self, fn: Forward, model: Module, loader: DataLoader) -> str:
+        """Nothing, but a line that says how many ranks there are."""
+        return "" if self.group.size == 1 else f"{self.group.size} ranks share each batch; this is rank {self.group.rank}"
+
+    def grads(self, fn: Forward, model: Module, batch: Any, parts: int = 1) -> list[Share]:
+        """One share: that of all ranks, with gradients reduced already."""
+        return self.run([Pass(fn, model, self.joins)], add, model, batch, parts)
+
+    def run(
+        self, passes: Sequence[Callable[..., Found]], adding: Callable[..., Named], model: Module, batch: Any, parts: int = 1
+    ) -> list[Share]:
+        """``grads`` by a pass, or its graph."""
+        rank, size = self.group.rank, self.group.size
+        rows = self.divide(batch.rows)
+        if self.synchronised:
+            if not all(rows):
+                raise TrainingError(
+                    "synchronised batch norm needs rows of every batch on each rank",
+                    f"{batch.rows} rows for {size} ranks",
+                    "drop a small last batch: DataLoader(…, drop_last=True)",
+                )
+            parts = min(parts, *rows)
+        share: Share | None = None
+        before = self._marks(model)
+        if batch.piece is not None:
+            with meeting_at(_Ranks(self.group) if self.synchronised else None):
+                share = take_share(passes[0], adding, model, batch.piece, sum(rows[:rank]), parts)
+        if size == 1:
+            assert share is not None
+            return [share]
+        moved = [(i, *a) for i, (a, b) in enumerate(zip(before, self._marks(model), strict=True)) if a != b]
+        return [self._joined(model, share, rows, hashlib.sha256(repr(moved).encode()).hexdigest())]
+
+    def reduce(self, model: Module, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:
+        """The gradients of all ranks, which ``grads`` has reduced."""
+        with no_grad():
+            for name, b in running_statistics(model):
+                if name in buffers[0]:
+                    b._rebind(buffers[0][name])
+        return of_names(model, grads[0])
+
+    def update(self, optimizer: Any, model: Module, grads: Gradients) -> None:
+        """``optimizer.update(model, grads)``, on every rank."""
+        optimizer.update(model, grads)
+
+    def spread(self, model: Module) -> None:
+        """Where engines are unlike, take over rank 0's parameters; check now and then that all ranks have the same.
+
+        Raises:
+            TrainingError: A rank differs.
+        """
+        if self.group.size == 1:
+            return
+        if not self._alike:
+            self._send([t for _, t in [*model.named_parameters(), *model.named_buffers()]])
+        if self.check_every and self._steps % self.check_every == 0:
+            self.check_replicas(model)
+        self._steps += 1
+
+    def compile(self, step: Callable[..., Any]) -> Graphs:
+        """The pass as a graph, and all that comes after the reduction as one more."""
+        return Graphed(step, self) if isinstance(step, TrainingStep) else jit(step)
+
+    def replicas(self, model: Module) -> list[Module]:
+        """The model of this rank."""
+        return [model]
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: any number of ranks goes on from a checkpoint."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes nothing over."""
+
+    # the ranks
+
+    def _joined(self, model: Module, share: Share | None, rows: Sequence[int], drawn: str) -> Share:
+        """The share of all ranks, from this one's, and a digest of which random numbers it drew."""
+        group, count = self.group, sum(rows)
+        parameters = dict(model.trainable_parameters())
+        statistics = dict(running_statistics(model))
+        note = {
+            "stop": self._asked,
+            "counts": None if share is None else _plain(share.beside),
+            "loss": None if share is None else float(share.loss),
+            "drawn": None if share is None else drawn,
+            "lacks": None if share is None else [i for i, n in enumerate(parameters) if n not in share.gradients],
+        }
+        notes = self._notes(note)
+        self._agreed = any(n["stop"] for n in notes)
+        if len({n["drawn"] for n in notes} - {None}) > 1:
+            raise TrainingError(
+                "all ranks draw the same random numbers, each its rows of them",
+                f"generators that stand elsewhere on this rank, {group.rank}, than on others",
+                "draw what one rank draws alone, between two steps, from a fb.random.Generator of its own",
+            )
+        absent = set.intersection(*(set(n["lacks"]) for n in notes if n["lacks"] is not None))
+        names = [n for i, n in enumerate(parameters) if i not in absent]
+        own = {} if share is None else {**share.gradients, **share.buffers}
+        wanted = {n: parameters[n] for n in reversed(names)} | statistics  # the last layers' gradients were ready first
+        reduced = self._reduced(wanted, own, rows[group.rank] / count)
+        if share is None or not all(rows):
+            root = next(r for r, n in enumerate(rows) if n)
+            self._level(model, root)
+            self._send([b for _, b in model.named_buffers()], root)
+        loss = sum(n["loss"] * r for n, r in zip(notes, rows, strict=True) if r) / count
+        return Share(
+            constant(loss, as_dtype("float32"), self.device),
+            _merged([n["counts"] for n in notes], self.device),
+            {n: reduced[n] for n in names},
+            count,
+            {n: reduced[n] for n in statistics},
+        )
+
+    def _reduced(self, wanted: Mapping[str, Tensor], own: Named, weight: float) -> Named:
+        """Σ weight · tensor over the ranks, for tensors like these by name; where this rank has none, zeros stand for it."""
+        started = []
+        for names in buckets(wanted, self.bucket_bytes):
+            with no_grad():
+                terms = [
+                    own[n] if n in own else zeros(wanted[n].shape, dtype=wanted[n].dtype, device=self.device) for n in names
+                ]
+            started.append((names, self.group.all_reduce(terms, weight=weight, wait=False)))
+        return {n: t for names, work in started for n, t in zip(names, work.wait(), strict=True)}
+
+    def _notes(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What every rank says, by rank."""
+        text = json.dumps(note).encode()
+        found = self._told_by_all(f"{len(text):<{HEAD}}".encode() + text[: NOTE - HEAD], NOTE)
+        longest = max(int(t[:HEAD]) for t in found)
+        if longest > NOTE - HEAD:
+            return [json.loads(t) for t in self._told_by_all(text, longest)]
+        return [json.loads(t[HEAD:]) for t in found]
+
+    def _told_by_all(self, text: bytes, size: int) -> list[bytes]:
+        """The texts of all ranks, each padded to the same size."""
+        padded = hooks.from_host(np.frombuffer(text.ljust(size), np.uint8), find_device("numpy"))
+        return [t.numpy().tobytes() for t in self.group.all_gather(padded)]
+
+    def _send(self, tensors: Sequence[Tensor], root: int = 0) -> None:
+        """Take over the values of one rank's tensors."""
+        by_dtype: dict[Any, list[Tensor]] = {}
+        for t in tensors:
+            by_dtype.setdefault(t.dtype, []).append(t)
+        for own in by_dtype.values():
+            with no_grad():
+                for t, new in zip(own, self.group.broadcast([t.detach() for t in own], root), strict=True):
+                    t._rebind(new.detach())
+
+    def _generators(self, model: Module) -> list[Generator]:
+        """What a pass may draw from."""
+        return [*model.generators().values(), default_generator(self.device)]
+
+    def _marks(self, model: Module) -> list[tuple[int, int]]:
+        """Where the generators stand."""
+        return [g.mark() for g in self._generators(model)]
+
+    def _level(self, model: Module, root: int = 0) -> None:
+        """Bring all generators to where those of one rank stand."""
+        generators = self._generators(model)
+        words = np.concatenate([w for g in generators for w in g.state().values()])
+        sent = self.group.broadcast(hooks.from_host(words, find_device("numpy")), root).numpy().reshape(len(generators), 2, 2)
+        for g, (seed, counter) in zip(generators, sent, strict=True):
+            g.set_state({"seed": seed, "counter": counter})
+
+    def check_replicas(self, model: Module, optimizer: Any = None) -> None:
+        """Raise TrainingError unless all ranks have the same bits of parameters, buffers and the optimizer's state."""
+        held = [t.detach() for _, t in [*model.named_parameters(), *model.named_buffers()]]
+        if optimizer is not None:
+            held += [v for v in trees.flatten(optimizer.state_dict())[0] if isinstance(v, Tensor)]
+        digest = hashlib.sha256()
+        for a in read(held):
+            digest.update(np.ascontiguousarray(a).tobytes())
+        mine = np.frombuffer(digest.digest(), np.uint8)
+        found = [t.numpy().tobytes() for t in self.group.all_gather(hooks.from_host(mine, find_device("numpy")))]
+        strange = [str(r) for r, d in enumerate(found) if d != found[0]]
+        if strange:
+            raise TrainingError(
+                "all ranks have the same bits of the model and the optimizer",
+                f"rank {', '.join(strange)} differs from rank 0, at step {self._steps}",
+                "resume every rank from the same checkpoint; if it goes on, run `firebrick doctor` on that host",
+            )
+
+
+class _Ranks:
+    """Where the replicas of a group's ranks meet."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Σ x over the ranks."""
+        return self._group.all_reduce(x)
+
+    def leave(self) -> None:
+        """Nothing: the others notice, and name this rank."""
+
+
+def buckets(tensors: Mapping[str, Tensor], most: int) -> list[list[str]]:
+    """Names of tensors that travel together: neighbours of one dtype, up to so many bytes."""
+    out: list[list[str]] = []
+    held, dtype = 0, None
+    for name, t in tensors.items():
+        size = t.size * t.dtype.itemsize
+        if not out or dtype is not t.dtype or held + size > most:
+            out.append([])
+            held, dtype = 0, t.dtype
+        out[-1].append(name)
+        held += size
+    return out
+
+
+def _plain(counts: Counts) -> dict[str, Any]:
+    """Counts as plain values: the dtype and value of each tensor, and the samples."""
+    read_all = read([t for rows in counts.values() for tensors, _ in rows for t in tensors])
+    values = iter(read_all)
+    return {
+        name: [[[(t.dtype.name, next(values).item()) for t in tensors], samples] for tensors, samples in rows]
+        for name, rows in counts.items()
+    }
+
+
+def _merged(found: Sequence[Any], device: Device) -> Counts:
+    """The counts of all ranks, in their order."""
+    out: Counts = {}
+    for counts in found:
+        for name, rows in (counts or {}).items():
+            held = out.setdefault(name, [])
+            for tensors, samples in rows:
+                held.append((tuple(constant(v, as_dtype(d), device) for d, v in tensors), samples))
+    return out
+
+
+def _group(backend: str | None) -> Group:
+    """The group of this process, made if there is none."""
+    try:
+        return distributed.current()
+    except ConfigError:
+        return distributed.init(backend)
+
+
+def _machine(device: Device) -> str:
+    """What decides the bits of a computation."""
+    from firebrick import __version__
+
+    processor = platform.processor() or platform.machine()
+    if device.engine == "cpu":
+        from firebrick.compiler.llvm.target import Target
+
+        processor = str(Target.host())
+    return f"{__version__} {device.engine} {processor}"

@@ -1,0 +1,162 @@
+"""The forward and backward pass of one share of a batch, whole or in parts, on the model that its device has.
+
+A part of a batch draws the random numbers that the whole batch would have drawn in its rows, so neither the number of devices
+nor that of parts changes what dropout drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from firebrick.autodiff.tape import no_grad
+from firebrick.autodiff.transforms import value_and_grad
+from firebrick.core.device import Device
+from firebrick.core.tensor import Tensor
+from firebrick.nn import Module
+from firebrick.nn.normalisation import RUNNING
+from firebrick.random import default_generator, row_offset
+from firebrick.train.measures import Measures
+from firebrick.train.strategy import Forward, Named, Share, by_name
+
+Batch = tuple[Tensor, ...]
+Found = tuple[Tensor, Any, Named, Named]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Forward and backward on one device's model: ``(loss, beside, gradients by parameter, running statistics by name)``.
+
+    Args:
+        fn: ``fn(model, *batch) -> (mean loss, anything)``.
+        model: The device's.
+        joined: Whether running statistics are returned.
+    """
+
+    fn: Forward
+    model: Module
+    joined: bool
+
+    def __call__(self, batch: Batch) -> Found:
+        (loss, beside), gradients = value_and_grad(self.fn, has_aux=True)(self.model, *batch)
+        buffers = {n: b.detach() for n, b in running_statistics(self.model)} if self.joined else {}
+        return loss, beside, by_name(self.model, gradients), buffers
+
+
+def running_statistics(model: Module) -> list[tuple[str, Tensor]]:
+    """The buffers that follow the means of batches, and so are joined as means are."""
+    return [(n, b) for n, b in model.named_buffers() if n.rpartition(".")[2] in RUNNING]
+
+
+def add(total: Named, found: Named, before: float, share: float) -> Named:
+    """before · total + share · found, where either may lack a name."""
+    out = {n: g * before for n, g in total.items()}
+    for n, g in found.items():
+        out[n] = out[n] + g * share if n in out else g * share
+    return out
+
+
+def take_share(
+    run: Callable[[Batch], Found],
+    adding: Callable[..., Named],
+    model: Module,
+    batch: Batch,
+    rows_before: int,
+    parts: int,
+) -> Share:
+    """One device's share of a step.
+
+    Args:
+        run: A ``Pass``, or its graph.
+        adding: ``add``, or its graph.
+        model: The device's.
+        batch: The device's rows.
+        rows_before: Rows of the whole batch that come before them.
+        parts: Parts that are run one after the other.
+    """
+    ends = cuts(batch[-1].shape[0], parts)
+    if len(ends) == 1:
+        with row_offset(rows_before):
+            loss, beside, gradients, buffers = run(batch)
+        return Share(loss, beside, gradients, ends[0], buffers)
+    measures = Measures()
+    total: Named = {}
+    start, mean = 0, None
+    for stop in ends:
+        with row_offset(rows_before + start), drawing_again(model, batch[-1].device, last=stop == ends[-1]):
+            loss, beside, gradients, buffers = run(tuple(rows_of(t, start, stop) for t in batch))
+        measures.take(beside)
+        total = gradients if mean is None else adding(total, gradients, start / stop, (stop - start) / stop)
+        with no_grad():
+            mean = loss if mean is None else mean * (start / stop) + loss * ((stop - start) / stop)
+        start = stop
+    assert mean is not None
+    return Share(mean, measures.held(), total, ends[-1], buffers)
+
+
+def together(*passes: list[Share]) -> list[Share]:
+    """The shares of several backward passes of one step, as of their sum: for loops of your own with several losses.
+
+    Args:
+        passes: What ``strategy.grads`` returned for the same batch, several times.
+    """
+    joined = []
+    for shares in zip(*passes, strict=True):
+        total: Named = {}
+        for share in shares:
+            total = add(total, share.gradients, 1.0, 1.0)
+        with no_grad():
+            loss = sum((s.loss for s in shares[1:]), shares[0].loss)
+        joined.append(Share(loss, [s.beside for s in shares], total, shares[0].samples, shares[-1].buffers))
+    return joined
+
+
+def cuts(rows: int, parts: int) -> list[int]:
+    """Where parts of rows end that are as equal as can be; none is empty."""
+    parts = min(parts, rows)
+    return [rows * (i + 1) // parts for i in range(parts)]
+
+
+def rows_of(t: Tensor, start: int, stop: int) -> Tensor:
+    """Rows of a tensor, under its label."""
+    part = t[start:stop]
+    part.label = t.label
+    return part
+
+
+@contextmanager
+def drawing_again(model: Module, device: Device, *, last: bool) -> Iterator[None]:
+    """A ``with`` block after which the generators are where they were, so that the next part of a batch draws from the same
+    keys; after the last part they stay moved."""
+    if last:
+        yield
+        return
+    generators = [*model.generators().values(), default_generator(device)]
+    before = [g.mark() for g in generators]
+    try:
+        yield
+    finally:
+        for g, mark in zip(generators, before, strict=True):
+            g.return_to(mark)
+
+
+@contextmanager
+def put_back(models: Sequence[Module], *, always: bool = False) -> Iterator[None]:
+    """A ``with`` block after whose failure, or ``always``, generators and buffers of models are as they were before it."""
+    generators = [g for m in models for g in m.generators().values()]
+    generators += [default_generator(d) for d in {p.device: None for m in models for _, p in m.named_parameters()}]
+    before = [g.mark() for g in generators]
+    buffers = [(b, b.detach()) for m in models for _, b in m.named_buffers()]
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        if failed or always:
+            for g, mark in zip(generators, before, strict=True):
+                g.return_to(mark)
+            with no_grad():
+                for b, value in buffers:
+                    b._rebind(value)

@@ -1,0 +1,98 @@
+"""``SingleDevice``: the whole step on one device, as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from firebrick.autodiff.gradients import Gradients
+from firebrick.backends.registry import find_device
+from firebrick.core.device import Device
+from firebrick.data import DataLoader
+from firebrick.graph import jit
+from firebrick.nn import Module
+from firebrick.train.parallel.graphs import Graphed
+from firebrick.train.parallel.passes import Found, Pass, add, take_share
+from firebrick.train.steps import TrainingStep
+from firebrick.train.strategy import Forward, Graphs, Named, Share, bring, of_names
+
+
+class SingleDevice:
+    """The whole step on one device.
+
+    Args:
+        device: Which; the default device if None.
+
+    Raises:
+        DeviceError: The device is unknown or absent.
+
+    Example:
+        >>> from firebrick.train import SingleDevice
+        >>> SingleDevice("cpu:1").devices
+        (Device('cpu:1'),)
+    """
+
+    synchronised = joins = False
+    main = True
+
+    def __init__(self, device: Device | str | None = None) -> None:
+        self.device = find_device(device)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The one device."""
+        return (self.device,)
+
+    def agree(self, stop: bool) -> bool:
+        """``stop``."""
+        return stop
+
+    def place(self, model: Any, optimizer: Any, loader: DataLoader, averages: Any = None) -> DataLoader:
+        """Move the model, the optimizer's state and averages here, where they are not yet; so do the loader's batches come."""
+        if any(p.device is not self.device for _, p in model.named_parameters()):
+            model.to(self.device)
+        bring(optimizer, self.device)
+        bring(averages, self.device)
+        return loader.to(self.device)
+
+    def begin(self, fn: Forward, model: Any, loader: DataLoader) -> str:
+        """Nothing."""
+        return ""
+
+    def grads(self, fn: Forward, model: Any, batch: Any, parts: int = 1) -> list[Share]:
+        """One share: the batch."""
+        return [take_share(Pass(fn, model, joined=False), add, model, batch, 0, parts)]
+
+    def run(
+        self, passes: Sequence[Callable[..., Found]], adding: Callable[..., Named], model: Module, batch: Any, parts: int = 1
+    ) -> list[Share]:
+        """``grads`` by a pass, or its graph."""
+        return [take_share(passes[0], adding, model, batch, 0, parts)]
+
+    def reduce(self, model: Any, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:
+        """The one share's gradients."""
+        return of_names(model, grads[0])
+
+    def update(self, optimizer: Any, model: Any, grads: Gradients) -> None:
+        """``optimizer.update(model, grads)``."""
+        optimizer.update(model, grads)
+
+    def spread(self, model: Any) -> None:
+        """Nothing: there is one device."""
+
+    def compile(self, step: Callable[..., Any]) -> Graphs:
+        """The whole step as one graph; in parts, a graph that all of them run."""
+        if isinstance(step, TrainingStep) and step.parts > 1:
+            return Graphed(step, self)
+        return jit(step)  # type: ignore[no-any-return]
+
+    def replicas(self, model: Module) -> list[Module]:
+        """The model."""
+        return [model]
+
+    def state(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes nothing over."""

@@ -1,0 +1,96 @@
+"""``Records``: what a run tells while it runs, for programs: ``steps.jsonl`` every n steps, and event files for TensorBoard.
+
+``metrics.csv`` and ``metrics.jsonl``, one row an epoch, are ``history``'s. A run that is resumed goes on with the same files as
+if it had never stopped: rows of steps that are done again are taken out first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from firebrick.core.settings import whole
+from firebrick.train.errors import TrainingError
+from firebrick.train.events import EventWriter
+from firebrick.train.history import Epoch, columns
+
+STEPS, EVENTS = "steps.jsonl", "events"
+
+
+class Records:
+    """Where the numbers of steps and epochs go, beside the history.
+
+    Args:
+        out: The run directory, where ``steps.jsonl`` is written; None writes none.
+        events: Folder of event files; None writes none.
+        every: Steps between two rows, and two points of a curve; None records whole epochs only.
+    """
+
+    def __init__(self, out: Path | None, events: str | os.PathLike[str] | None, every: int | None) -> None:
+        if every is not None and whole("Learner", "record_every", every, 1) and out is None and events is None:
+            raise TrainingError(
+                "steps are recorded in a run directory or in event files", "neither", "pass out=, or events="
+            )  # fmt: skip
+        self._steps = None if out is None or every is None else out / STEPS
+        self._folder = events
+        self._every = every
+        self._writer: EventWriter | None = None
+
+    @contextmanager
+    def writing(self, step: int) -> Iterator[None]:
+        """For a ``with`` block, go on after ``step`` steps."""
+        if self._steps is not None and self._steps.exists():
+            _cut(self._steps, step)
+        self._writer = None if self._folder is None else EventWriter(self._folder, step)
+        try:
+            yield
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    def step(self, step: int, epoch: int, values: dict[str, float]) -> None:
+        """A step is done: its ``loss``, and ``gradient_norm`` where gradients are clipped."""
+        if self._every is None or step % self._every:
+            return
+        if self._steps is not None:
+            with self._steps.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps({"step": step, "epoch": epoch, **values}) + "\n")
+        if self._writer is not None:
+            self._writer.scalars({f"step/{n}": v for n, v in values.items()}, step)
+
+    def epoch(self, row: Epoch) -> None:
+        """An epoch is done."""
+        if self._writer is not None:
+            named = {n: getattr(row, n) for n in columns(row) if n not in ("epoch", "step")}
+            self._writer.scalars({_tag(n): v for n, v in named.items() if v is not None and math.isfinite(v)}, row.step)
+
+
+def _tag(name: str) -> str:
+    """``loss/train`` for ``train_loss``, so that curves of the same thing share a picture."""
+    split, _, what = name.partition("_")
+    return f"{what}/{split}" if split in ("train", "valid") else f"run/{name}"
+
+
+def _cut(path: Path, step: int) -> None:
+    """Leave only whole rows of steps up to ``step``; the file is whole at every moment."""
+    kept = []
+    for line in path.read_bytes().splitlines(keepends=True):
+        if not line.endswith(b"\n") or not 0 < _step_of(line) <= step:
+            break
+        kept.append(line)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_bytes(b"".join(kept))
+    os.replace(fresh, path)
+
+
+def _step_of(row: bytes) -> int:
+    """The step of a row; 0 of what is none, as a machine that lost its power may leave."""
+    try:
+        return int(json.loads(row)["step"])
+    except (ValueError, KeyError, TypeError):
+        return 0

@@ -1,0 +1,135 @@
+"""How a directory takes the place of another so that a crash, at any moment, leaves the old one or the new one.
+
+It is written beside, synced, and renamed into place, in the steps of one table. ``perform`` is the only way to a step, so that
+tests can end a process right before and right after each of them, and each failure names step and path.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from firebrick.train.errors import CheckpointError
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _write(file: Path, content: bytes) -> None:
+    with file.open("wb") as stream:
+        stream.write(content)
+
+
+def _sync(file: Path) -> None:
+    handle = os.open(file, os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):  # some systems cannot open a directory; they order renames themselves
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+STEPS: dict[str, Callable[..., None]] = {
+    "make parent": _make,
+    "clear leftovers": _remove,
+    "make directory": Path.mkdir,
+    "write file": _write,
+    "sync file": _sync,
+    "sync directory": _sync_folder,
+    "make history": _make,
+    "clear place": _remove,
+    "rename old": Path.rename,
+    "sync history": _sync_folder,
+    "rename new": Path.rename,
+    "sync parent": _sync_folder,
+    "remove old": _remove,
+}
+
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space on that disk, or name a directory on another"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make that directory writable, or name another"),
+}
+
+
+def perform(step: str, path: Path, *args: Any) -> None:
+    """One step of the table at a path.
+
+    Raises:
+        OSError: It failed.
+    """
+    STEPS[step](path, *args)
+
+
+def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = None, gone: Sequence[Path] = ()) -> None:
+    """Write a directory of files in the place of ``goal``.
+
+    Args:
+        goal: The directory.
+        files: Name and content of each file, asked for one by one.
+        aside: Where what was at ``goal`` is kept; it is removed if None.
+        gone: Directories that are removed when the new one is in place.
+
+    Raises:
+        CheckpointError: A step failed; what was at ``goal`` is still there or aside.
+    """
+    at = "make parent", goal.parent
+
+    def step(name: str, path: Path, *args: Any) -> None:
+        nonlocal at
+        at = name, path
+        perform(name, path, *args)
+
+    fresh, old = goal.with_name(f".{goal.name}.new"), old_of(goal)
+    try:
+        step("make parent", goal.parent)
+        step("clear leftovers", fresh)
+        step("make directory", fresh)
+        for name, content in files:
+            step("write file", fresh / name, content)
+            step("sync file", fresh / name)
+        step("sync directory", fresh)
+        if goal.exists():
+            place = old
+            if aside is not None:
+                step("make history", aside.parent)
+                place = aside
+            step("clear place", place)  # what a crash left there; goal is whole
+            step("rename old", goal, place)
+            step("sync history", place.parent)
+        step("rename new", fresh, goal)
+        step("sync parent", goal.parent)
+        for folder in (old, *gone):
+            if folder.exists():
+                step("remove old", folder)
+    except OSError as e:
+        raise CheckpointError(
+            f"the checkpoint {goal} is written to the end",
+            f"{e.strerror or e}, in the step {at[0]!r} of {at[1]}",
+            _REMEDIES.get(e.errno or 0, "see to what the system says of it") + "; the checkpoint before this one is kept",
+        ) from e
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)  # gone already if it was renamed
+
+
+def old_of(goal: Path) -> Path:
+    """Where a directory lies while another takes its place."""
+    return goal.with_name(goal.name + ".old")

@@ -1,0 +1,128 @@
+"""``firebrick launch`` on programs that need no library: what they are told, and what becomes of their output and end."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from ranks import LAUNCH
+
+Run = Callable[..., Result]
+
+TELL = """
+import os, sys
+names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "FIREBRICK_DISTRIBUTED_BACKEND"]
+print(" ".join([*(os.environ[n] for n in names), *sys.argv[1:]]) + "\\n", end="", flush=True)
+print(os.environ["FIREBRICK_NUM_THREADS"], os.environ["OMP_NUM_THREADS"], file=open(os.environ["RANK"] + ".threads", "w"))
+"""
+WAIT = """
+import os, signal, sys
+if os.environ["RANK"] == "1":
+    print("about to fail", flush=True)
+    {failure}
+signal.pause()
+"""
+
+
+@pytest.fixture
+def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("FIREBRICK_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "tell.py"
+    path.write_text(TELL)
+    return path
+
+
+def test_each_rank_gets_its_variables_and_the_arguments(run: Run, tell: Path) -> None:
+    done = run("launch", "-n", 3, tell, "--epochs", 2, "-x")
+    assert done.exit_code == 0, done.output
+    want = [f"[rank {r}] {r} 3 {r} 3 0 127.0.0.1 gloo --epochs 2 -x" for r in range(3)]
+    assert sorted(done.stdout.splitlines()) == want
+    threads = str(max(1, len(os.sched_getaffinity(0)) // 3))
+    assert Path("2.threads").read_text().split() == [threads, threads]
+
+
+def test_threads_that_the_user_set_are_kept(run: Run, tell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIREBRICK_NUM_THREADS", "7")
+    assert run("launch", "-n", 1, tell).exit_code == 0
+    assert Path("0.threads").read_text().split() == ["7", "7"]
+
+
+def test_ranks_are_numbered_over_hosts(run: Run, tell: Path) -> None:
+    done = run("launch", "-n", 2, "--nodes", 3, "--node-rank", 2, "--master", "10.0.0.1:29500", "--backend", "nccl", tell)
+    assert sorted(done.stdout.splitlines()) == ["[rank 4] 4 6 0 2 2 10.0.0.1 nccl", "[rank 5] 5 6 1 2 2 10.0.0.1 nccl"]
+
+
+def test_a_module_and_a_command_of_firebrick_can_be_launched(run: Run) -> None:
+    assert sorted(run("launch", "-n", 2, "firebrick", "--version").stdout.splitlines()) == [
+        f"[rank {r}] firebrick {__import__('firebrick').__version__}" for r in range(2)
+    ]
+    assert run("launch", "-n", 1, "-m", "keyword").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [
+        ("sys.exit('no data')", "ended with exit code 1", 1),
+        ("os._exit(7)", "ended with exit code 7", 7),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was ended by signal 9 (SIGKILL)", 137),
+    ],
+)
+def test_a_rank_that_fails_ends_all_and_is_named(run: Run, tmp_path: Path, failure: str, status: str, code: int) -> None:
+    path = tmp_path / "wait.py"
+    path.write_text(WAIT.format(failure=failure))
+    done = run("launch", "-n", 3, "--grace", 0, path)
+    assert done.exit_code == code
+    assert f"rank 1 {status}; ranks 0, 2 get 0 s to end" in done.stderr
+    assert f"error: rank 1 {status}; its last lines:\n  about to fail" in done.stderr
+    assert ("no data" in done.stderr) == ("no data" in failure)
+
+
+def test_a_rank_that_ignores_the_request_to_end_is_killed(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "stubborn.py"
+    path.write_text("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT.format(failure="sys.exit(3)"))
+    assert run("launch", "-n", 2, "--grace", 0, path).exit_code == 3
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_reach_every_rank_once(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    path = tmp_path / "count.py"
+    path.write_text(
+        "import signal, sys\n"
+        f"signal.signal({int(number)}, lambda *_: (print('told', flush=True), sys.exit({code})))\n"
+        "print('ready', flush=True)\n"
+        "signal.pause()\n"
+    )
+    child = subprocess.Popen([*LAUNCH, "-n", "2", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert {child.stdout.readline() for _ in range(2)} == {"[rank 0] ready\n", "[rank 1] ready\n"}
+    child.send_signal(number)
+    out, errors = child.communicate(timeout=60)
+    assert sorted(out.splitlines()) == ["[rank 0] told", "[rank 1] told"]
+    assert errors == ""
+    assert child.returncode == code
+
+
+def test_ranks_end_when_nobody_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "talk.py"
+    path.write_text("while True: print('on and on')\n")
+    child = subprocess.Popen([*LAUNCH, "-n", "1", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "[rank 0] on and on\n"
+    child.stdout.close()
+    assert child.wait(60) == 143
+    assert child.stderr is not None
+    assert child.stderr.read() == ""
+    child.stderr.close()
+
+
+def test_what_cannot_be_launched_is_said(run: Run, tell: Path) -> None:
+    assert "missing.py is no file; use -m for a module" in run("launch", "missing.py").output
+    done = run("launch", "--nodes", 2, tell)
+    assert done.exit_code == 2
+    assert "several hosts need one" in done.output
+    assert "2 is not below --nodes 2" in run("launch", "--nodes", 2, "--node-rank", 2, "--master", "a:1", tell).output
+    assert "'nowhere' is not HOST:PORT" in run("launch", "--master", "nowhere", tell).output

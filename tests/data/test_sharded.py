@@ -1,0 +1,110 @@
+"""A loader whose batches are divided over several devices: the same rows, in the same order, on the right devices."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.data import ArrayDataset, DataLoader, LoaderError
+
+N = 23
+
+
+def made(batch_size: int = 4, **options: Any) -> DataLoader:
+    numbers = np.arange(N)
+    return DataLoader(ArrayDataset(numbers.astype(np.float64), numbers), batch_size, **options)
+
+
+def by_70_30(rows: int) -> list[int]:
+    return [rows - rows * 3 // 10, rows * 3 // 10]
+
+
+def joined(loader: DataLoader) -> list[list[int]]:
+    return [list(itertools.chain(*(p[1].tolist() for p in pieces if p is not None))) for pieces in loader]
+
+
+def test_the_pieces_of_a_batch_are_its_rows_in_order_each_on_its_device() -> None:
+    wanted = [y.tolist() for _, y in made(shuffle=True, seed=3)]
+    loader = made(shuffle=True, seed=3, device="numpy").sharded(["cpu:1", "numpy:1"], by_70_30)
+    assert joined(loader) == wanted
+    loader.set_epoch(0)
+    for pieces in loader:
+        rows = sum(len(p[0].tolist()) for p in pieces if p is not None)
+        wanted_on = [{"cpu:1"}, {"numpy:1"}] if rows == 4 else [{"cpu:1"}]  # of the last 3 rows all fall to the first
+        assert [{t.device.name for t in p} for p in pieces if p is not None] == wanted_on
+
+
+def test_a_device_without_rows_gets_none() -> None:
+    loader = made().sharded(["cpu:0", "cpu:1", "cpu:2"], lambda rows: [rows - 1, 0, 1])
+    first = loader.first()
+    assert first[1] is None
+    assert (first[0][1].tolist(), first[2][1].tolist()) == ([0, 1, 2], [3])
+
+
+def test_each_piece_says_which_rows_of_which_batch_it_is() -> None:
+    loader = made(8).sharded(["cpu:0", "cpu:1"], lambda rows: [rows - 1, 1])
+    second = list(itertools.islice(loader, 2))[1]
+    assert [p[0].label for p in second] == ['rows 0 to 6 of batch 1 of loader "train"', 'row 7 of batch 1 of loader "train"']
+
+
+def test_a_batch_of_one_tensor_is_divided_into_tensors() -> None:
+    pieces = made(transform=lambda x, y: x).sharded(["cpu:0", "cpu:1"], by_70_30).first()
+    assert [p.tolist() for p in pieces] == [[0.0, 1.0, 2.0], [3.0]]
+
+
+def test_samples_length_and_cursor_are_those_of_the_loader_divided() -> None:
+    loader = made(shuffle=True)
+    divided = loader.sharded(["cpu:1", "cpu:2"], by_70_30)
+    assert (divided.samples, len(divided), divided.cursor()) == (loader.samples, len(loader), loader.cursor())
+    running = iter(divided)
+    next(running)
+    loader.load_cursor(divided.cursor())
+    assert joined(divided)[1:] == [y.tolist() for _, y in loader]
+
+
+def test_the_last_device_wins_over_shards_too() -> None:
+    divided = made(device="numpy").sharded(["cpu:1", "cpu:2"], by_70_30)
+    assert divided.device.name == "cpu:1"
+    assert divided.to("cpu:3").first()[0].device.name == "cpu:3"
+    assert [s.first()[0].device.name for s in divided.split(["cpu:2", "cpu:3"])] == ["cpu:2", "cpu:3"]
+    (again,) = divided.sharded(["numpy:1"], lambda rows: [rows]).first()
+    assert again[0].device.name == "numpy:1"
+    assert joined(divided.slice(3, 9)) == [[3, 4, 5, 6], [7, 8]]
+
+
+def test_one_rank_of_several_is_given_its_rows_and_the_number_of_all() -> None:
+    whole = [list(pieces) for pieces in made(shuffle=True).sharded(["cpu:1", "cpu:1"], by_70_30)]
+    for rank in (0, 1):
+        portions = list(made(shuffle=True).sharded(["cpu:1", "cpu:1"], by_70_30, only=rank))
+        assert [p.rows for p in portions] == [4, 4, 4, 4, 4, 3]
+        for portion, pieces in zip(portions, whole, strict=True):
+            if pieces[rank] is None:
+                assert portion.piece is None
+            else:
+                assert portion.piece[1].tolist() == pieces[rank][1].tolist()
+                assert portion.piece[0].label == pieces[rank][0].label
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: made().sharded([], by_70_30), "at least one device"),
+        (lambda: made().sharded("cpu:0", by_70_30), "list of devices"),
+        (lambda: made().sharded(["cpu:0", "cpu:1"], by_70_30, only=2), "only 2"),
+        (lambda: made().sharded(["cpu:0", "cpu:1"], lambda rows: [rows]).first(), "2 numbers of rows"),
+        (lambda: made().sharded(["cpu:0", "cpu:1"], lambda rows: [rows, 1]).first(), r"\[4, 1\]"),
+        (lambda: made().sharded(["cpu:0", "cpu:1"], lambda rows: [rows + 1, -1]).first(), r"\[5, -1\]"),
+        (lambda: made(transform=lambda x, y: (x[:1], y)).sharded(["cpu:0"], lambda n: [n]).first(), r"float64\[1\]"),
+    ],
+)
+def test_a_division_that_cannot_be_is_refused(call: Any, text: str) -> None:
+    with pytest.raises(LoaderError, match=text) as caught:
+        call()
+    assert caught.value.remedy
+
+
+def test_an_unknown_device_among_several_is_refused() -> None:
+    with pytest.raises(fb.DeviceError):
+        made().sharded(["cpu:0", "tpu"], by_70_30)

@@ -1,0 +1,289 @@
+"""The operations of a group: over gloo between threads of one process, with GPUs' memory in their place, and alone."""
+
+import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+from ranks import in_threads
+
+import firebrick as fb
+from firebrick.distributed import Group, LocalGroup
+from firebrick.distributed.collectives import SMALL
+from firebrick.distributed.header import BYTES, Header
+from firebrick.distributed.wire import COLLECTIVE, Wire, WireError
+from firebrick.testing import engines
+
+WEIGHTS = [0.7, 0.2, 0.1]
+gloo = pytest.mark.skipif("torch" in engines().missing, reason="torch, whose gloo carries the data")
+
+
+def term(rank: int, shape: tuple[int, ...], dtype: str = "float32", device: str = "cpu") -> fb.Tensor:
+    values = np.random.default_rng(rank).standard_normal(shape) * 10.0**rank
+    return fb.astype(fb.asarray(values, device=device), fb.dtype(dtype))
+
+
+@gloo
+def test_three_ranks_have_the_bits_of_three_devices() -> None:
+    """Below and above the size from which slices have owners, for sizes that do not divide by three, and for buckets."""
+    devices = ["cpu:0", "numpy:0", "torch:cpu:0"]
+    shapes = [(1,), (7, 3), (SMALL // 4,), (SMALL // 4 + 1,), (50, 100)]
+
+    def body(group: Group) -> list[bytes]:
+        own = [term(group.rank, s, d, devices[group.rank]) for s in shapes for d in ("float32", "bfloat16", "float64")]
+        works = [group.all_reduce(x, weight=WEIGHTS[group.rank], wait=False) for x in own]
+        out = [w.wait() for w in works]
+        assert all(x.device is fb.device(devices[group.rank]) and not x.tracked for x in out)
+        bucket = group.all_reduce([x for x in own if x.dtype is fb.float64], weight=WEIGHTS[group.rank])
+        for x, y in zip(bucket, (x for x in out if x.dtype is fb.float64), strict=True):
+            assert x.shape == y.shape
+            assert x.numpy().tobytes() == y.numpy().tobytes()
+        return [x.numpy().tobytes() for x in out]
+
+    found = in_threads(3, body)
+    local = LocalGroup(devices)
+    want = [
+        local.reduce([term(r, s, d, devices[r]) for r in range(3)], weights=WEIGHTS).numpy().tobytes()
+        for s in shapes
+        for d in ("float32", "bfloat16", "float64")
+    ]
+    assert found == [want] * 3
+
+
+@gloo
+def test_what_is_gathered_scattered_sent_and_broadcast_arrives() -> None:
+    def body(group: Group) -> dict[str, Any]:
+        r, size = group.rank, group.size
+        out: dict[str, Any] = {}
+        out["gathered"] = [t.tolist() for t in group.all_gather(fb.asarray([[r, -r]]))]
+        out["rows"] = group.reduce_scatter(fb.asarray(np.arange(10.0).reshape(5, 2)) + r).tolist()
+        out["none"] = group.reduce_scatter(fb.ones((2, 0))).shape, group.all_reduce(fb.ones((0, 3))).shape
+        out["broadcast"] = group.broadcast(fb.asarray([r, r + 1, r + 2, r + 3]), root=1).tolist()
+        out["few"] = group.broadcast(fb.asarray(r), root=2).item()
+        out["several"] = [t.tolist() for t in group.broadcast([fb.asarray([r]), fb.asarray([[r]])], root=2)]
+        out["most"] = group.all_reduce(fb.asarray([r, -r]), "max").tolist()
+        sent = fb.full((2, 3), float(r))
+        sent.label = f"of rank {r}"
+        if r == 0:
+            group.send(sent, to=1)
+            got = group.recv(size - 1)
+        else:
+            got = group.recv(r - 1, device="numpy:0")
+            group.send(sent, to=(r + 1) % size)
+        out["ring"] = got.label, got.shape, got.numpy().max(), got.device.engine
+        return out
+
+    found = in_threads(3, body)
+    whole = 3 * np.arange(10.0).reshape(5, 2) + 3
+    for r, out in enumerate(found):
+        assert out["gathered"] == [[[0, 0]], [[1, -1]], [[2, -2]]]
+        assert out["rows"] == whole[[slice(0, 1), slice(1, 3), slice(3, 5)][r]].tolist()
+        assert out["none"] == (([0, 1, 1][r], 0), (0, 3))
+        assert out["broadcast"] == [1, 2, 3, 4]
+        assert out["few"] == 2
+        assert out["several"] == [[2], [[2]]]
+        assert out["most"] == [2, 0]
+        assert out["ring"] == (f"of rank {(r - 1) % 3}", (2, 3), float((r - 1) % 3), "numpy" if r else "cpu")
+
+
+@gloo
+def test_a_rank_computes_while_its_reduction_waits_for_another() -> None:
+    started = threading.Event()
+
+    def body(group: Group) -> Any:
+        if group.rank == 1:
+            assert started.wait(30)
+            return group.all_reduce(fb.ones(3)).tolist()
+        work = group.all_reduce(fb.ones(3), wait=False)
+        before = work.done
+        started.set()
+        return before, work.wait().tolist(), work.done, work.wait() is work.wait()
+
+    assert in_threads(2, body) == [(False, [2.0] * 3, True, True), [2.0] * 3]
+
+
+@gloo
+def test_ranks_that_disagree_get_an_error_that_names_them_and_go_on() -> None:
+    def body(group: Group) -> list[str]:
+        weight = fb.ones((3, 4 + group.rank))
+        weight.label = "conv1.weight"
+        said = []
+        for call in (
+            lambda: group.all_reduce(weight),
+            lambda: group.all_reduce(fb.ones(2, dtype=fb.float64 if group.rank else fb.float32)),
+            lambda: group.barrier() if group.rank else group.all_reduce(fb.ones(2)),
+            lambda: group.all_reduce([fb.ones(2), fb.ones(4)] if group.rank else [fb.ones(3), fb.ones(3)]),
+            lambda: group.broadcast(fb.ones(2), root=group.rank),
+        ):
+            with pytest.raises(fb.CollectiveMismatchError) as caught:
+                call()
+            said.append(str(caught.value))
+        assert group.all_reduce(fb.ones(1)).item() == 2.0
+        return said
+
+    first, second = in_threads(2, body)
+    assert first == second
+    shapes, kinds, order, buckets, roots = first
+    assert "rank 0: all_reduce(sum) of float32[3,4] (conv1.weight), call 0; rank 1: " in shapes
+    assert "float32[3,5] (conv1.weight)" in shapes
+    assert "passes zeros" in shapes
+    assert "float32[2], call 1; rank 1: all_reduce(sum) of float64[2], call 1" in kinds
+    assert "rank 1: barrier, call 2" in order
+    assert "the same order" in order
+    assert "2 float32 tensors with 6 elements" in buckets
+    assert "broadcast(from rank 1)" in roots
+
+
+@gloo
+@pytest.mark.slow
+def test_a_rank_that_lives_but_does_not_come_is_named_with_where_it_is() -> None:
+    ended = threading.Event()
+
+    def body(group: Group) -> Any:
+        group.barrier()
+        if group.rank == 1:
+            assert ended.wait(30)
+            raise RuntimeError("too late")
+        group.timeout = 0.5
+        try:
+            group.all_reduce(fb.ones(2))
+        finally:
+            ended.set()
+
+    error, _ = in_threads(2, body, timeout=5.0)
+    assert isinstance(error, fb.CollectiveTimeoutError)
+    assert error.context == {"operation": "all_reduce(sum)", "missing": [1]}
+    assert "missing rank 1: it lives, and is at barrier, call 0 (seen by rank 0: Timed out" in str(error)
+    assert "raise the timeout" in str(error)
+
+
+@gloo
+def test_a_rank_that_left_is_named_and_every_later_call_says_so() -> None:
+    left = threading.Event()
+
+    def body(group: Group) -> Any:
+        if group.rank == 1:
+            group.close()
+            left.set()
+            raise RuntimeError("gone")
+        assert left.wait(30)
+        said = []
+        for call in (lambda: group.all_reduce(fb.ones(2)), group.barrier):
+            with pytest.raises(fb.CollectiveTimeoutError) as caught:
+                call()
+            said.append(str(caught.value))
+        raise RuntimeError(*said)
+
+    error, _ = in_threads(2, body)
+    assert "missing rank 1: its program ended" in error.args[0]
+    assert error.args[0] == error.args[1]
+
+
+def test_arguments_that_cannot_be_are_refused_before_anything_is_sent() -> None:
+    with Group() as group:
+        with pytest.raises(fb.OperandError, match="takes a tensor or a list of tensors"):
+            group.all_reduce(np.ones(2))
+        with pytest.raises(fb.DTypeError, match="the tensors of a list are of one dtype"):
+            group.all_reduce([fb.ones(2), fb.asarray([1])])
+        with pytest.raises(fb.DTypeError, match="reductions take numbers"):
+            group.all_reduce(fb.asarray([True]))
+        with pytest.raises(fb.DTypeError, match="weights are for floats"):
+            group.all_reduce(fb.asarray([1]), weight=0.5)
+        with pytest.raises(fb.ConfigError, match="root is a rank from 0 to 0"):
+            group.broadcast(fb.ones(1), root=1)
+        with pytest.raises(fb.ConfigError, match="but 0"):
+            group.send(fb.ones(1), to=0)
+        with pytest.raises(fb.ShapeError, match="first axis is shared out"):
+            group.reduce_scatter(fb.asarray(1.0))
+    with pytest.raises(fb.ConfigError, match="was closed"):
+        group.barrier()
+
+
+def test_one_process_alone_is_a_group_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(fb.ConfigError, match=r"call distributed\.init\(\) first"):
+        fb.distributed.current()
+    with fb.distributed.init() as group:
+        assert fb.distributed.current() is group
+        assert (fb.distributed.rank(), fb.distributed.world_size()) == (0, 1)
+        x = fb.ones(3).require_grad()
+        assert group.all_reduce(x).tolist() == [1.0] * 3
+        assert not group.broadcast(x).tracked
+        assert [t.tolist() for t in group.all_gather(x)] == [[1.0] * 3]
+        with pytest.raises(fb.ConfigError, match="called once a process"):
+            fb.distributed.init()
+    with pytest.raises(fb.ConfigError, match=r"call distributed\.init\(\) first"):
+        fb.distributed.barrier()
+
+
+def test_a_header_with_a_long_label_or_many_axes_still_fits() -> None:
+    x = fb.ones((1,) * 20)
+    x.label = "ü" * 500
+    header = Header.of("reduce_scatter(prod) on GPUs", 10**9, [x])
+    data = header.encode()
+    assert data.shape == (BYTES,)
+    assert Header.decode(data).agreed() == header.agreed()
+
+
+# the wire between GPUs: its memory, on the CPU, and messages by queues
+
+
+@gloo
+def test_device_memory_gives_the_bits_of_host_memory() -> None:
+    import torch
+
+    from firebrick.distributed.nccl import NcclWire
+
+    class InMemory:
+        def __init__(self, rank: int, queues: dict[tuple[int, int], SimpleQueue[Any]]) -> None:
+            self.rank, self.size, self.queues = rank, 3, queues
+
+        def exchange(self, sends: Sequence[Any], receives: Sequence[Any], deadline: float, tag: int = COLLECTIVE) -> None:
+            for peer, buffer in sends:
+                self.queues[self.rank, peer].put(buffer.copy() if isinstance(buffer, np.ndarray) else buffer.clone())
+            for peer, buffer in receives:
+                buffer[:] = self.queues[peer, self.rank].get(timeout=30)
+
+        def close(self) -> None: ...
+
+    class OnHost(InMemory, Wire): ...
+
+    class OnTorch(InMemory, NcclWire):
+        def __init__(self, rank: int, queues: dict[tuple[int, int], SimpleQueue[Any]]) -> None:
+            super().__init__(rank, queues)
+            self._torch, self._stream, self._packed = torch, None, None
+
+        def carries(self, tensors: Sequence[fb.Tensor]) -> bool:
+            return True
+
+    shapes, size = [(3, 4), (2000, 3)], 3
+
+    def run(on_torch: bool) -> list[list[bytes]]:
+        pairs = [(a, b) for a in range(size) for b in range(size)]
+        own_queues, others = {p: SimpleQueue() for p in pairs}, {p: SimpleQueue() for p in pairs}
+        groups = [Group(OnHost(r, own_queues), gpu_wire=OnTorch(r, others) if on_torch else None) for r in range(size)]
+        own = [[term(r, s, d, "torch:cpu") for s in shapes for d in ("float32", "bfloat16")] for r in range(size)]
+        reduced = [[g.all_reduce(x, weight=WEIGHTS[r], wait=False) for x in own[r]] for r, g in enumerate(groups)]
+        spread = [g.broadcast(own[r][2], root=1, wait=False) for r, g in enumerate(groups)]
+        parts = [g.reduce_scatter(own[r][2], wait=False) for r, g in enumerate(groups)]
+        out = [[w.wait().numpy().tobytes() for w in works] for works in (*reduced, spread, parts)]
+        for g in groups:
+            g.close()
+        return out
+
+    assert run(on_torch=True) == run(on_torch=False)
+
+
+def test_without_heartbeats_the_peers_that_do_not_answer_are_named() -> None:
+    class Silent(Wire):
+        rank, size = 0, 3
+
+        def exchange(self, *_: Any) -> None:
+            raise WireError("time is up", {2})
+
+        def close(self) -> None: ...
+
+    with Group(Silent()) as group, pytest.raises(fb.CollectiveTimeoutError, match="missing rank 2: it did not answer"):
+        group.barrier()

@@ -1,0 +1,107 @@
+"""What the tests of ``Distributed`` launch: trains in several ways; on rank 0 compares with one device and prints that."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import numpy as np
+
+import firebrick as fb
+from firebrick.data import ArrayDataset, DataLoader
+from firebrick.distributed import rank
+from firebrick.train import Distributed, Learner, SingleDevice, Strategy, TrainingError
+from firebrick.train.parallel import distributed
+
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": lambda model: fb.optim.SGD(model, lr=0.1, momentum=0.9),
+    "adamw": lambda model: fb.optim.AdamW(model, lr=0.01),
+}
+
+
+def trained(strategy: Strategy, *, norm: bool = False, optimizer: str = "sgd", batch: int = 12, **options: Any) -> Learner:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(118, 6))
+    loader = DataLoader(ArrayDataset(x, x[:, :3].argmax(1)), batch, shuffle=True, dtype="float64")
+    fb.random.seed(5 + rank())  # what rank 0 has counts
+    first, last = fb.nn.Linear(6, 16, bias=not norm, dtype="float64"), fb.nn.Linear(16, 3, dtype="float64")
+    layers: list[Any] = [first, fb.nn.Tanh(), fb.nn.Dropout(0.2), last]
+    if norm:
+        layers.insert(1, fb.nn.BatchNorm1d(16, dtype="float64"))
+    model = fb.nn.Sequential(*layers)
+    learner = Learner(model, OPTIMIZERS[optimizer](model), strategy=strategy, log=None, seed=1, clip_norm=0.3, **options)
+    learner.fit(loader, loader, epochs=5)
+    return learner
+
+
+def furthest(a: Learner, b: Learner) -> float:
+    one, other = ({n: t.numpy() for n, t in x.model.state_dict().items()} for x in (a, b))
+    return max(float(np.abs(one[n] - other[n]).max()) for n in one)
+
+
+def compare() -> None:
+    found = {}
+    group = fb.distributed.init()
+    device = "cpu:0" if group.rank % 2 == 0 else "numpy:0"  # ranks on unlike engines
+    ways: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "sgd": ({}, {}),
+        "adamw": ({}, {"optimizer": "adamw"}),
+        "parts": ({}, {"accumulate": 2}),
+        "uneven": ({"shares": [5.0, *[1.0] * (group.size - 1)]}, {}),
+        "a rank without rows": ({}, {"batch": 117}),  # the last batch has one row
+        "synchronised": ({"batch_norm": "synchronised"}, {"norm": True}),
+        "small buckets": ({"bucket_bytes": 64}, {}),
+        "averages": ({}, {"ema": 0.9}),
+        "one rank has all rows": ({"shares": [0.01, 9.0, *[0.01] * (group.size - 2)]}, {"norm": True}),
+        "long notes": ({}, {}),
+    }
+    for name, (how, options) in ways.items():
+        distributed.NOTE = 64 if name == "long notes" else 8192
+        strategy = Distributed(device, check_every=1, **how)
+        learner = trained(strategy, **options)
+        seen = group.all_gather(fb.asarray([float(r.valid_loss or 0.0) for r in learner.history], dtype="float64"))
+        if strategy.main:
+            alone = trained(SingleDevice("cpu:0"), **options)
+            losses = np.abs(np.array([[r.train_loss, r.valid_loss] for r in learner.history], float)
+                            - np.array([[r.train_loss, r.valid_loss] for r in alone.history], float))  # fmt: skip
+            apart = max(float(np.abs(t.numpy() - seen[0].numpy()).max()) for t in seen)
+            found[name] = [furthest(alone, learner), max(float(losses.max()), apart), learner.step - alone.step]
+    found["numbers that one rank draws alone"] = [0.0 if refused(Distributed(device)) else 1.0, 0.0, 0]
+    if group.rank == 0:
+        print("found", json.dumps(found), flush=True)
+    fb.distributed.shutdown()
+
+
+def refused(strategy: Distributed) -> bool:
+    """Whether ranks end that draw other random numbers than each other."""
+    model = fb.nn.Sequential(fb.nn.Linear(6, 3, dtype="float64"), fb.nn.Dropout(0.2))
+    data = DataLoader(ArrayDataset(np.ones((8, 6)), np.arange(8) % 3), 8, dtype="float64")
+    batch = strategy.place(model, OPTIMIZERS["sgd"](model), data).first()
+    if strategy.main:
+        next(iter(model.generators().values())).uniform((2,))
+    try:
+        strategy.grads(lambda m, x, y: (fb.cross_entropy(m(x), y), {}), model, batch)
+    except TrainingError as e:
+        return "all ranks draw the same random numbers" in str(e)
+    return False
+
+
+def die(rank: int) -> None:
+    strategy = Distributed("cpu:0")
+    strategy.group.timeout = 20.0
+    before = strategy.spread
+
+    def dying(model: Any) -> None:
+        before(model)
+        if strategy.group.rank == rank and strategy._steps == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    strategy.spread = dying  # type: ignore[method-assign]
+    trained(strategy)
+
+
+if __name__ == "__main__":
+    compare() if sys.argv[1] == "compare" else die(int(sys.argv[2]))

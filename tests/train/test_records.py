@@ -1,0 +1,188 @@
+"""Event files that TensorBoard reads, and ``steps.jsonl``: what is in them, and that a resumed run goes on with them."""
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import firebrick as fb
+from firebrick.data import DataLoader
+from firebrick.train import Learner, TrainingError, TrainingInterrupted
+from firebrick.train.events import EventWriter
+
+Make = Callable[..., Learner]
+Loaders = tuple[DataLoader, DataLoader]
+
+
+def remainder(content: bytes) -> int:
+    """CRC-32C bit by bit, as its definition says."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        for i in range(8):
+            bit = (byte >> i ^ crc) & 1
+            crc = crc >> 1 ^ (0x82F63B78 if bit else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(content: bytes) -> int:
+    crc = remainder(content)
+    return (((crc >> 15) | (crc << 17) & 0xFFFFFFFF) + 0xA282EAD8) % 2**32
+
+
+def messages(content: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(content):
+        length, check = struct.unpack_from("<QI", content, at)
+        assert check == masked(content[at : at + 8])
+        message = content[at + 12 : at + 12 + length]
+        assert len(message) == length
+        assert struct.unpack_from("<I", content, at + 12 + length) == (masked(message),)
+        yield message
+        at += 16 + length
+
+
+def fields(message: bytes) -> list[tuple[int, Any]]:
+    """(field, value) pairs of a message of Protocol Buffers."""
+    at, out = 0, []
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        field, wire = divmod(varint(), 8)
+        if wire == 0:
+            out.append((field, varint()))
+            continue
+        size = {1: 8, 5: 4}.get(wire) or varint()
+        raw = message[at : at + size]
+        assert len(raw) == size
+        at += size
+        out.append((field, struct.unpack("<d" if wire == 1 else "<f", raw)[0] if wire != 2 else raw))
+    return out
+
+
+def curves(folder: Path) -> dict[str, dict[int, float]]:
+    """Tag → step → value, as TensorBoard puts the files of a folder together."""
+    found: dict[str, dict[int, float]] = {}
+    for file in sorted(folder.iterdir(), key=lambda f: int(f.name.rpartition(".")[2])):
+        first = True
+        for message in messages(file.read_bytes()):
+            event = dict(fields(message))
+            assert event[1] > 1.7e9  # seconds since 1970
+            if first:
+                assert event[3] == b"brain.Event:2"
+            first = False
+            if 7 in event:
+                assert dict(fields(event[7])) == {1: 1}
+                found = {t: {s: v for s, v in c.items() if s < event[2]} for t, c in found.items()}
+            for _, value in fields(event.get(5, b"")):
+                scalar = dict(fields(value))
+                found.setdefault(scalar[1].decode(), {})[event[2]] = scalar[2]
+    return found
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_scalars_are_read_back_by_tag_and_step(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path / "events")
+    writer.scalars({"loss/train": 0.5, "größe": -3.25}, step=1)
+    writer.scalars({"loss/train": 0.25}, step=2**40)
+    writer.scalars({"größe": -1e300}, step=2)  # which float32 does not have
+    writer.close()
+    assert curves(tmp_path / "events") == {"loss/train": {1: 0.5, 2**40: 0.25}, "größe": {1: -3.25, 2: -float("inf")}}
+
+
+def test_event_files_hold_the_numbers_of_epochs_and_of_every_second_step(make: Make, loaders: Loaders, tmp_path: Path) -> None:
+    learner = make(out=tmp_path / "run", events=tmp_path / "run" / "events", record_every=2, clip_norm=1.0)
+    history = learner.fit(*loaders, epochs=2, draw=False)
+    found = curves(tmp_path / "run" / "events")
+    assert set(found) == {
+        "loss/train", "loss/valid", "accuracy/train", "accuracy/valid", "run/learning_rate", "run/samples_per_second",
+        "run/seconds", "step/loss", "step/gradient_norm",
+    }  # fmt: skip
+    assert found["loss/valid"] == pytest.approx({r.step: r.valid_loss for r in history}, rel=1e-6)
+    assert list(found["step/loss"]) == [2, 4, 6, 8, 10, 12, 14]
+    steps = rows(tmp_path / "run" / "steps.jsonl")
+    assert [(r["step"], r["epoch"]) for r in steps] == [(2, 1), (4, 1), (6, 1), (8, 2), (10, 2), (12, 2), (14, 2)]
+    assert found["step/loss"] == pytest.approx({r["step"]: r["loss"] for r in steps}, rel=1e-6)
+    assert found["step/gradient_norm"] == pytest.approx({r["step"]: r["gradient_norm"] for r in steps}, rel=1e-6)
+
+
+def test_a_step_is_recorded_with_the_loss_of_its_own_batch(make: Make, loaders: Loaders, tmp_path: Path) -> None:
+    losses = []
+
+    def noted(output: Any, target: Any) -> Any:
+        value = fb.cross_entropy(output, target)
+        losses.append(value.detach())
+        return value
+
+    learner = make(out=tmp_path / "run", record_every=1, loss=noted, jit=False)
+    learner.fit(loaders[0], epochs=1, draw=False)
+    assert [r["loss"] for r in rows(tmp_path / "run" / "steps.jsonl")] == [float(v) for v in losses[1:]]  # the first is tried
+
+
+@pytest.mark.parametrize(("late", "left"), [(False, '{"step": 6, "lo'), (True, '{"step": 6, "lo'), (False, "\0\0\0\n")])
+def test_a_resumed_run_has_the_records_of_a_whole_one(
+    make: Make, loaders: Loaders, tmp_path: Path, late: bool, left: str
+) -> None:
+    def fresh(name: str) -> Learner:
+        return make(out=tmp_path / name, events=tmp_path / name / "events", record_every=1)
+
+    fresh("whole").fit(*loaders, epochs=2, draw=False)
+    stopped = fresh("parts")
+    count = stopped._count
+
+    def counted(*step: Any) -> int:
+        if stopped.step == 3:
+            stopped.interrupts.save()
+        if stopped.step == 5 and not late:
+            stopped.interrupts.stop()
+        if stopped.step == 6 and late:
+            raise MemoryError("died two steps after its checkpoint")
+        return count(*step)
+
+    stopped._count = counted  # type: ignore[method-assign]
+    with pytest.raises((TrainingInterrupted, MemoryError)):
+        stopped.fit(*loaders, epochs=2, draw=False)
+    with (tmp_path / "parts" / "steps.jsonl").open("a") as stream:
+        stream.write(left)  # as a crash does
+    resumed = fresh("parts")
+    resumed.resume()
+    assert resumed.step == (3 if late else 5)
+    resumed.fit(*loaders, epochs=2, draw=False)
+    assert rows(tmp_path / "parts" / "steps.jsonl") == rows(tmp_path / "whole" / "steps.jsonl")
+    whole, parts = curves(tmp_path / "whole" / "events"), curves(tmp_path / "parts" / "events")
+    timed = ("run/seconds", "run/samples_per_second")
+    assert {t: c for t, c in parts.items() if t not in timed} == {t: c for t, c in whole.items() if t not in timed}
+    assert len(list((tmp_path / "parts" / "events").iterdir())) == 2
+
+
+def test_steps_recorded_nowhere_are_refused(make: Make) -> None:
+    with pytest.raises(TrainingError, match="recorded in a run directory or in event files"):
+        make(record_every=5)
+    with pytest.raises(fb.ConfigError, match="record_every is an int ≥ 1"):
+        make(record_every=0)
+
+
+def test_tensorboard_reads_the_files(make: Make, loaders: Loaders, tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    learner = make(events=tmp_path)
+    history = learner.fit(*loaders, epochs=2, draw=False)
+    read = events.EventAccumulator(str(tmp_path))
+    read.Reload()
+    assert [(e.step, e.value) for e in read.Scalars("loss/train")] == [
+        (r.step, pytest.approx(r.train_loss, rel=1e-6)) for r in history
+    ]

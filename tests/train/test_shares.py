@@ -1,0 +1,97 @@
+"""How rows are dealt: all of them, to the nearest whole number, always alike; and shares by measured speed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import firebrick as fb
+from firebrick.data import ArrayDataset, DataLoader
+from firebrick.train import DataParallel, TrainingError
+from firebrick.train.parallel.passes import cuts
+from firebrick.train.parallel.shares import balanced, check_shares, divided
+
+WEIGHTS = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=6)
+
+
+@given(st.integers(0, 5000), WEIGHTS)
+def test_all_rows_are_dealt_to_the_nearest_whole_numbers(rows: int, weights: list[float]) -> None:
+    shares = check_shares(weights, len(weights))
+    assert shares is not None
+    dealt = divided(rows, shares)
+    assert sum(dealt) == rows
+    assert all(abs(n - rows * s) < 1.0 + 1e-6 for n, s in zip(dealt, shares, strict=True))
+    assert dealt == divided(rows, shares)
+
+
+@given(st.integers(1, 40), st.integers(1, 9))
+def test_even_shares_differ_by_one_row_and_the_first_take_it(rows: int, count: int) -> None:
+    shares = check_shares("even", count)
+    assert shares is not None
+    dealt = divided(rows, shares)
+    assert dealt == sorted(dealt, reverse=True)
+    assert dealt[0] - dealt[-1] <= 1
+
+
+@given(st.integers(1, 100), st.integers(1, 12))
+def test_parts_hold_all_rows_and_none_is_empty(rows: int, parts: int) -> None:
+    ends = cuts(rows, parts)
+    sizes = np.diff([0, *ends])
+    assert ends[-1] == rows
+    assert len(ends) == min(parts, rows)
+    assert sizes.min() >= 1
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_a_device_that_takes_twice_as_long_gets_half_the_rows() -> None:
+    assert balanced([8, 8, 8], [1.0, 2.0, 4.0]) == pytest.approx((4 / 7, 2 / 7, 1 / 7))
+    assert balanced([12, 4], [1.0, 1.0]) == pytest.approx((0.75, 0.25))
+
+
+def slow(model: Any, x: Any, y: Any) -> Any:
+    time.sleep({"numpy:0": 0.0002, "numpy:1": 0.0008}[x.device.name] * x.shape[0])
+    return fb.cross_entropy(model(x), y), {}
+
+
+def test_measured_shares_follow_the_speed_of_devices_and_leave_no_trace() -> None:
+    fb.random.seed(0)
+    model = fb.nn.Sequential(fb.nn.Linear(4, 8), fb.nn.BatchNorm1d(8), fb.nn.Dropout(0.5), fb.nn.Linear(8, 4))
+    optimizer = fb.optim.SGD(model, lr=0.01)
+    strategy = DataParallel(["numpy:0", "numpy:1"], "measured")
+    loader = strategy.place(model, optimizer, DataLoader(ArrayDataset(np.ones((64, 4)), np.arange(64) % 4), 64))
+    before = {n: t.numpy().tobytes() for n, t in model.state_dict().items()}, str(fb.random.state()), str(model.generators())
+    with fb.disable_jit():
+        said = strategy.begin(slow, model, loader)
+    assert strategy.shares is not None
+    assert strategy.shares[0] > 0.6  # 0.8 where nothing else runs
+    assert f"numpy:0 {strategy.shares[0]:.0%}" in said
+    assert strategy.divide(64)[0] > 38
+    after = {n: t.numpy().tobytes() for n, t in model.state_dict().items()}, str(fb.random.state()), str(model.generators())
+    assert after == before
+    assert strategy.begin(slow, model, loader) == said  # they stay
+
+
+def test_shares_of_a_checkpoint_are_taken_over_for_the_same_devices_only() -> None:
+    state = {"devices": ["cpu:0", "numpy:0"], "shares": [0.9, 0.1]}
+    same, other = DataParallel(["cpu:0", "numpy:0"], "measured"), DataParallel(["cpu:0", "cpu:1"], "measured")
+    given = DataParallel(["cpu:0", "numpy:0"], [1, 1])
+    for strategy in (same, other, given):
+        strategy.load_state(state)
+    assert same.shares == (0.9, 0.1)
+    assert other.shares is None
+    assert given.shares == (0.5, 0.5)
+
+
+def test_measuring_needs_rows_for_every_device() -> None:
+    fb.random.seed(0)
+    model = fb.nn.Linear(4, 4)
+    strategy = DataParallel(["numpy:0", "numpy:1", "cpu:0"], "measured")
+    data = DataLoader(ArrayDataset(np.ones((2, 4)), np.arange(2)), 2)
+    loader = strategy.place(model, fb.optim.SGD(model, lr=0.1), data)
+    with pytest.raises(TrainingError, match="2 rows for 3 devices"):
+        strategy.begin(slow, model, loader)

@@ -1,0 +1,237 @@
+"""What users do around several devices: the result of one device, or an error before the first step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.core.bind import constant
+from firebrick.data import ArrayDataset, DataLoader
+from firebrick.train import DataParallel, Learner, SingleDevice, Strategy, TrainingError
+
+Act = Callable[[Learner], Any]
+TWO = ["cpu:0", "cpu:1"]
+
+
+def data(rows: int = 46, batch: int = 12) -> DataLoader:
+    x = np.random.default_rng(3).normal(size=(rows, 6))
+    return DataLoader(ArrayDataset(x, x[:, :3].argmax(1)), batch, shuffle=True, dtype="float64")
+
+
+class Net(fb.nn.Module):
+    """Two dense layers with a function and dropout between them, and settings that its parts read."""
+
+    def __init__(self) -> None:
+        fb.random.seed(5)
+        self.first = fb.nn.Linear(6, 16, dtype="float64")
+        self.bend: fb.nn.Module = fb.nn.Tanh()
+        self.drop = fb.nn.Dropout(0.2)
+        self.last = fb.nn.Linear(16, 3, dtype="float64")
+        self.factors = [1.0, 1.0]
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.drop(self.bend(self.first(x)))) * self.factors[0]
+
+
+def epochs(count: int) -> Act:
+    return lambda learner: learner.fit(data(), epochs=count)
+
+
+def trained(strategy: Strategy, *, model: Any = None, act: Act | None = None, loss: Any = None, **options: Any) -> Learner:
+    net = Net() if model is None else model()
+    optimizer = fb.optim.SGD(net, lr=0.1, momentum=0.9)
+    learner = Learner(net, optimizer, loss or fb.cross_entropy, strategy=strategy, log=None, seed=1, **options)
+    (act or epochs(2))(learner)
+    return learner
+
+
+def furthest(a: Learner, b: Learner) -> float:
+    one, other = a.model.state_dict(), b.model.state_dict()
+    return max(float(np.abs(one[n].numpy() - other[n].numpy()).max()) for n in one)
+
+
+def alike(strategy: Strategy, **options: Any) -> bool:
+    return furthest(trained(SingleDevice("cpu:0"), **options), trained(strategy, **options)) < 1e-10
+
+
+# what changes between two fits
+
+
+def less_dropout(net: Any) -> None:
+    net.drop.p = 0.7
+
+
+def another_list(net: Any) -> None:
+    net.factors[0] = 0.5
+
+
+def another_layer(net: Any) -> None:
+    net.bend = fb.nn.ReLU()
+
+
+def frozen(net: Any) -> None:
+    net.first.freeze()
+
+
+@pytest.mark.parametrize("change", [less_dropout, another_list, another_layer, frozen])
+@pytest.mark.parametrize("jit", [True, False])
+def test_replicas_follow_what_is_changed_between_two_fits(change: Callable[[Any], None], jit: bool) -> None:
+    def act(learner: Learner) -> None:
+        learner.fit(data(), epochs=1)
+        change(learner.model)
+        learner.fit(data(), epochs=2)
+
+    assert alike(DataParallel(TWO, [2, 1]), act=act, jit=jit)
+    assert not furthest(trained(SingleDevice("cpu:0"), act=act), trained(SingleDevice("cpu:0"))) < 1e-10  # it matters
+
+
+# buffers
+
+
+class Counting(fb.nn.Module):
+    """Counts its steps in a buffer, which scales what it gives."""
+
+    def __init__(self) -> None:
+        fb.random.seed(5)
+        self.dense = fb.nn.Linear(6, 3, dtype="float64")
+        self.seen = fb.nn.Buffer(constant(0.0, fb.float64, fb.device("cpu:0")))
+
+    def forward(self, x: Any) -> Any:
+        if self.training:
+            with fb.no_grad():
+                self.seen += 1.0
+        return self.dense(x) / (1.0 + self.seen)
+
+
+def test_buffers_are_those_of_a_device_that_had_rows() -> None:
+    # the owner has none
+    assert alike(DataParallel(["numpy:0", "cpu:1", "torch:cpu"], [0.1, 5, 5]), model=Counting)
+    assert alike(DataParallel(TWO), model=Counting)
+
+
+# random numbers between steps
+
+
+class Drawing(fb.nn.Module):
+    """Adds random numbers to its rows, in evaluation too."""
+
+    def __init__(self) -> None:
+        fb.random.seed(5)
+        self.dense = fb.nn.Linear(6, 3, dtype="float64")
+
+    def forward(self, x: Any) -> Any:
+        return self.dense(x + fb.random.normal(x.shape, dtype="float64", device=x.device))
+
+
+def test_numbers_that_an_evaluation_draws_do_not_part_the_replicas() -> None:
+    assert alike(DataParallel(TWO), model=Drawing, act=lambda learner: learner.fit(data(), data(), epochs=3))
+
+
+# batches that cannot be divided
+
+
+class Noisy(fb.nn.Module):
+    """Multiplies its columns by random numbers that are the same for all rows, in training."""
+
+    def __init__(self) -> None:
+        fb.random.seed(5)
+        self.dense = fb.nn.Linear(6, 3, dtype="float64")
+
+    def forward(self, x: Any) -> Any:
+        return self.dense(x * fb.random.uniform((6,), dtype="float64", device=x.device) if self.training else x)
+
+
+def summed(output: Any, target: Any) -> Any:
+    return fb.cross_entropy(output, target, reduction="sum")
+
+
+def ignoring(output: Any, target: Any) -> Any:
+    return fb.cross_entropy(output, target, ignore_index=0)
+
+
+def weighted(output: Any, target: Any) -> Any:
+    return fb.cross_entropy(output, target, fb.asarray([1.0, 5.0, 0.2], dtype="float64", device=output.device))
+
+
+def contrasting(output: Any, target: Any) -> Any:
+    return fb.cross_entropy(output @ fb.permute_dims(output, (1, 0)), fb.arange(output.shape[0], device=output.device))
+
+
+@pytest.mark.parametrize("loss", [summed, ignoring, weighted, contrasting])
+def test_a_loss_that_is_no_mean_over_rows_is_refused_before_the_first_step(loss: Any) -> None:
+    for strategy, accumulate in ((DataParallel(TWO), 1), (SingleDevice("cpu:0"), 2)):
+        net = Net()
+        learner = Learner(net, fb.optim.SGD(net, lr=0.1), loss, strategy=strategy, log=None, accumulate=accumulate)
+        with pytest.raises(TrainingError, match=r"the mean of the losses of its rows[\s\S]*in two parts"):
+            learner.fit(data(), epochs=1)
+        assert learner.step == 0
+        assert net.training
+    trained(SingleDevice("cpu:0"), loss=loss)  # which takes any loss
+
+
+def test_ignored_labels_are_trained_with_by_a_mean_over_all_rows() -> None:
+    def loss(output: Any, target: Any) -> Any:
+        return fb.mean(fb.cross_entropy(output, target, ignore_index=0, reduction="none"))
+
+    assert alike(DataParallel(TWO, [2, 1]), loss=loss)
+
+
+def test_random_numbers_that_are_no_rows_are_refused_before_the_first_step() -> None:
+    with pytest.raises(TrainingError, match="tensors whose first axis is the batch"):
+        trained(DataParallel(TWO), model=Noisy)
+
+
+def test_trial_passes_draw_nothing_and_count_nothing() -> None:
+    def state(strategy: Strategy) -> tuple[str, float]:
+        net = Counting()
+        learner = Learner(net, fb.optim.SGD(net, lr=0.1), strategy=strategy, log=None, accumulate=2)
+        learner.fit(data(rows=12), epochs=1)
+        return str(fb.random.state()), net.seen.item()
+
+    assert state(SingleDevice("cpu:0"))[1] == 2.0  # the parts of the one step
+    assert state(DataParallel(TWO))[1] == 2.0
+
+
+# a strategy and its models
+
+
+def test_a_strategy_refuses_a_model_that_it_did_not_place_last() -> None:
+    def fn(m: Any, x: Any, y: Any) -> Any:
+        return fb.cross_entropy(m(x), y), None
+
+    strategy, one, other = DataParallel(TWO), Net(), Net()
+    batch = data().sharded([*strategy.devices], strategy.divide).first()
+    with pytest.raises(TrainingError, match=r"call strategy\.place"):
+        strategy.grads(fn, one, batch)
+    strategy.place(one, fb.optim.SGD(one, lr=0.1), data())
+    strategy.place(other, fb.optim.SGD(other, lr=0.1), data())
+    with pytest.raises(TrainingError, match="another Net was placed"):
+        strategy.grads(fn, one, batch)
+    with pytest.raises(TrainingError, match="a batch is a list with the rows of each of the 2 devices"):
+        strategy.grads(fn, other, data().first())
+    assert len(strategy.grads(fn, other, batch)) == 2
+
+
+def test_an_interrupt_leaves_no_device_at_work() -> None:
+    strategy, net, done = DataParallel(TWO), Net(), Event()
+    batch = strategy.place(net, fb.optim.SGD(net, lr=0.1), data()).first()
+
+    def fn(m: Any, x: Any, y: Any) -> Any:
+        if x.device.index == 1:
+            time.sleep(0.3)  # the first device is ready, and waits for this one
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)  # what would be left at work
+            done.set()
+        return fb.cross_entropy(m(x), y), None
+
+    with pytest.raises(KeyboardInterrupt):
+        strategy.grads(fn, net, batch)
+    assert done.is_set()
