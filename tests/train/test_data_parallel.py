@@ -305,6 +305,13 @@ def test_an_error_on_one_device_is_the_run_s_own() -> None:
         learner.fit(loader, epochs=1)
 
 
+def test_the_trial_before_a_run_leaves_the_model_in_its_mode() -> None:
+    model = network(norm=True).eval()
+    learner = Learner(model, fb.optim.SGD(model, lr=0.1), strategy=DataParallel(TWO), log=None)
+    learner.fit(data(rows=24), epochs=1)
+    assert not any(m.training for _, m in model.modules())
+
+
 # what is refused
 
 

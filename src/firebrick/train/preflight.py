@@ -101,8 +101,7 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
             e.remedy,
         ) from e
     finally:
-        if training:
-            model.train()
+        model.train() if training else model.eval()
     if not isinstance(value, Tensor) or value.size != 1 or value.dtype.kind != "float":
         received = describe("loss", value) if isinstance(value, Tensor) else type(value).__name__
         raise TrainingError("the loss is one floating number, the mean over a batch", received, 'use reduction="mean"')
