@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import Result
+from deaths import dying_after
 
-from firebrick.train import Learner, load_checkpoint
+from firebrick.train import load_checkpoint
 
 Run = Callable[..., Result]
 CNN = ("train", "digits", "--model", "cnn", "--set", "width=4", "--set", "features=16", "--batch-size", 256)
@@ -26,18 +26,9 @@ def test_a_run_over_several_devices_learns_what_one_over_a_single_device_does(ru
     assert [r["train_loss"] for r in mine] == pytest.approx([r["train_loss"] for r in theirs], abs=1e-3)
 
 
-def test_a_run_with_measured_shares_goes_on_bit_for_bit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_measured_shares_goes_on_bit_for_bit(run: Run) -> None:
     arguments = (*CNN, "--devices", "numpy:0,cpu:1", "--shares", "measured", "--epochs", 2, "--accumulate", 2)
-    counted, steps = Learner._count, count()
-
-    def dying(self: Learner, *given: Any) -> int:
-        if next(steps) == 8:
-            raise MemoryError("the process is gone")
-        return counted(self, *given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Learner, "_count", dying)
-        patched.setattr(Learner, "_checkpoint_due", lambda self: True)
+    with dying_after(8):
         assert run(*arguments, "--out", "parts").exit_code == 1
     stopped = load_checkpoint("parts").state
     shares = stopped["strategy"]["shares"]

@@ -2,15 +2,14 @@
 
 import re
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import Result
+from deaths import dying_after
 
-from firebrick.train import Learner, load_checkpoint
+from firebrick.train import load_checkpoint
 
 Run = Callable[..., Result]
 CNN = ("train", "digits", "--model", "cnn", "--set", "width=4", "--set", "features=16")
@@ -30,20 +29,11 @@ def test_a_run_with_augmentation_and_a_one_cycle_schedule_is_the_same_on_another
 
 
 @pytest.mark.parametrize("model", ["resnet18", "cnn"])  # with the buffers of batch norm; with dropout
-def test_a_run_that_died_within_an_epoch_goes_on_bit_for_bit(run: Run, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+def test_a_run_that_died_within_an_epoch_goes_on_bit_for_bit(run: Run, model: str) -> None:
     arguments = ("train", "digits", "--model", model, "--set", "width=2", "--augment", "crop", "--augment", "flip",
                  "--schedule", "one-cycle", "--optimizer", "adamw", "--batch-size", 256, "--epochs", 2)  # fmt: skip
     assert run(*arguments, "--out", "whole").exit_code == 0
-    counted, steps = Learner._count, count()
-
-    def dying(self: Learner, *given: Any) -> int:
-        if next(steps) == 8:
-            raise MemoryError("the process is gone")
-        return counted(self, *given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Learner, "_count", dying)
-        patched.setattr(Learner, "_checkpoint_due", lambda self: True)
+    with dying_after(8):
         assert run(*arguments, "--out", "parts").exit_code == 1
     stopped = load_checkpoint("parts").state
     assert (stopped["epoch"], stopped["step"]) == (1, 8)
