@@ -8,6 +8,7 @@ are written out, so windows are small. What lies outside of an image is never re
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -82,7 +83,7 @@ def lanes_of(target: Target, dtype: str, size: int) -> int:
     return max(2, lanes)
 
 
-class _Windows:
+class _Windows(ABC):
     """What both directions share: the grid, and the loops over planes, rows and vectors of ``rows`` × ``size`` elements."""
 
     def __init__(self, code: Code, w: Windows, dtype: str, rows: Sequence[int], size: int, buffers: int) -> None:
@@ -132,17 +133,17 @@ class _Windows:
             self.body(str(end))
         loop.close()
 
+    @abstractmethod
     def start(self, plane: str) -> None:
         """Begin a plane."""
-        raise NotImplementedError
 
+    @abstractmethod
     def row(self, z: str, y: str) -> None:
         """Begin a row."""
-        raise NotImplementedError
 
+    @abstractmethod
     def body(self, at: str) -> None:
         """``lanes`` elements from position ``at`` on: a name below the last whole vector's end, or a number."""
-        raise NotImplementedError
 
     # scalars and masks
 
