@@ -69,10 +69,31 @@ def compare() -> None:
                             - np.array([[r.train_loss, r.valid_loss] for r in alone.history], float))  # fmt: skip
             apart = max(float(np.abs(t.numpy() - seen[0].numpy()).max()) for t in seen)
             found[name] = [furthest(alone, learner), max(float(losses.max()), apart), learner.step - alone.step]
+    found["buckets after the backward pass"] = [0.0 if early(Distributed(device, bucket_bytes=64)) else 1.0, 0.0, 0]
     found["numbers that one rank draws alone"] = [0.0 if refused(Distributed(device)) else 1.0, 0.0, 0]
     if group.rank == 0:
         print("found", json.dumps(found), flush=True)
     fb.distributed.shutdown()
+
+
+def early(strategy: Distributed) -> bool:
+    """Whether the gradients of the last layer are on their way before the backward pass has come to the first one."""
+    first, last = fb.nn.Linear(6, 16, dtype="float64"), fb.nn.Linear(16, 3, dtype="float64")
+    data = DataLoader(ArrayDataset(np.ones((8, 6)), np.arange(8) % 3), 8, dtype="float64")
+    model = fb.nn.Sequential(first, last)
+    batch = strategy.place(model, OPTIMIZERS["sgd"](model), data).first()
+    seen: list[str] = []
+    reduce = strategy.group.all_reduce
+    strategy.group.all_reduce = lambda x, *a, **k: (seen.append("sent"), reduce(x, *a, **k))[1]  # type: ignore[method-assign]
+
+    def loss(m: Any, x: Any, y: Any) -> Any:
+        h = first(x)
+        fb.register_hook(h, lambda g: seen.append("first layer"))
+        return fb.cross_entropy(last(h), y), {}
+
+    strategy.grads(loss, model, batch)
+    strategy.group.all_reduce = reduce  # type: ignore[method-assign]
+    return seen == ["sent", "sent", "first layer", "sent", "sent"]
 
 
 def refused(strategy: Distributed) -> bool:

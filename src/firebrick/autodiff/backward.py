@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firebrick.autodiff.anomaly import check_backward
-from firebrick.autodiff.distributed import reduced
+from firebrick.autodiff.distributed import reduced, reduction
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.residuals import Memo, handle, last_uses, strategy
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
@@ -125,6 +125,13 @@ def reachable(root: Node, stop: frozenset[int] = frozenset()) -> list[Node]:
     return out
 
 
+def leaves_early(nodes: list[Node]) -> list[Node]:
+    """The nodes of a backward pass, newest first, but each leaf right behind the last one that adds to its cotangent."""
+    last = {p[0].id: i for i, n in enumerate(nodes) for p in n.parents if p is not None}
+    places = [(last.get(n.id, i) if n.op is None else i, n.op is None, i) for i, n in enumerate(nodes)]
+    return [nodes[i] for *_, i in sorted(places)]
+
+
 def _free(node: Node) -> None:
     """Let go of the residuals of a node that no later backward pass may use."""
     if node.op is not None:
@@ -207,6 +214,8 @@ def run(
 
     In the ``last`` pass over these nodes, each lets go of its residuals as soon as its rule has run.
     """
+    if reduction() is not None:
+        nodes = leaves_early(nodes)
     found: dict[Node, Tensor] = {}
     memo = Memo()
     over = last_uses(nodes)

@@ -1,4 +1,4 @@
-"""Distributed parameters: leaves whose gradients pass through a reduction as soon as a backward pass has finished them.
+"""Distributed parameters: leaves whose gradients pass through a function as soon as a backward pass has finished them.
 
 A strategy marks its parameters once with a name that all ranks share, and runs its backward passes inside ``reducing``. The
 reduction of a parameter can then start while the rest of the backward pass still runs.
@@ -53,16 +53,24 @@ def is_distributed(x: Tensor) -> bool:
 
 
 @contextmanager
-def reducing(reduce: Reduce) -> Iterator[None]:
+def reducing(reduce: Reduce | None) -> Iterator[None]:
     """Pass each finished gradient of a distributed parameter through ``reduce(name, gradient)`` inside this block.
 
-    What ``reduce`` returns takes the gradient's place; it must have its shape, dtype and device.
+    Gradients that a function takes while it is itself being differentiated are parts of its result, and pass through nothing.
+
+    Args:
+        reduce: What it returns takes the gradient's place; it must have its shape, dtype and device. None reduces nothing.
     """
     token = _reduce.set(reduce)
     try:
         yield
     finally:
         _reduce.reset(token)
+
+
+def reduction() -> Reduce | None:
+    """What gradients of distributed parameters pass through in this context."""
+    return _reduce.get()
 
 
 def reduced(leaf: Tensor | None, gradient: Tensor) -> Tensor:

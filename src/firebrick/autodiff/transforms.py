@@ -14,6 +14,7 @@ from typing import Any
 
 from firebrick.autodiff.backward import check_cotangent, check_real, filled, reachable, run
 from firebrick.autodiff.checkpoint import wanted_at_once
+from firebrick.autodiff.distributed import reducing
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, grad_mode, make_leaf, own_handle
 from firebrick.core import trees
@@ -141,7 +142,7 @@ def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable
         leaves = _Leaves(argument)
         token = _owned.set(_owned.get() | leaves.ids)
         try:
-            with grad_mode(True), wanted_at_once():
+            with grad_mode(True), wanted_at_once(), reducing(None):
                 result = fn(leaves.argument, *args, **kwargs)
             loss, aux = result if has_aux else (result, None)
             if not isinstance(loss, Tensor) or loss.size != 1:
@@ -226,7 +227,7 @@ def _primals(name: str, primals: tuple[Any, ...]) -> _Leaves:
 
 
 def _pulled(fn: Callable[..., Tensor], leaves: _Leaves) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
-    with grad_mode(True), wanted_at_once():
+    with grad_mode(True), wanted_at_once(), reducing(None):
         out = fn(*leaves.argument)
     if not isinstance(out, Tensor):
         raise GradientError("a function to differentiate returns a tensor", type(out).__name__, "return one tensor")

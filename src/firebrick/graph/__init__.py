@@ -3,6 +3,7 @@
 from firebrick.graph.control import cond, scan, while_loop
 from firebrick.graph.jit import Jit, disable_jit, jit
 from firebrick.graph.recompiles import Recompile, RecompileWarning, explain_recompiles
+from firebrick.graph.staged import tell
 
 __all__ = [
     "Jit",
@@ -13,5 +14,6 @@ __all__ = [
     "explain_recompiles",
     "jit",
     "scan",
+    "tell",
     "while_loop",
 ]

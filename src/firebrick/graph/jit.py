@@ -24,6 +24,7 @@ from weakref import ref
 
 import numpy as np
 
+from firebrick.autodiff.distributed import reduction
 from firebrick.autodiff.residuals import strategy
 from firebrick.autodiff.tape import grad_enabled, grad_mode, own_handle
 from firebrick.backends.dispatch import check_present
@@ -31,6 +32,7 @@ from firebrick.core.autocast import autocast_dtype
 from firebrick.core.config import config
 from firebrick.core.errors import ConfigError, OperandError, StateChangedError, TraceError
 from firebrick.core.hooks import hooks
+from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.arguments import Flat, for_trace
@@ -40,7 +42,7 @@ from firebrick.graph.differences import differences
 from firebrick.graph.lines import user_line
 from firebrick.graph.making import Making
 from firebrick.graph.plain import PLAIN, Same, plain_key
-from firebrick.graph.program import Program
+from firebrick.graph.program import Program, Tell
 from firebrick.graph.recompiles import Recompile, note, reasons, warn
 from firebrick.graph.results import Call, Results, rebuild, shown
 from firebrick.graph.streams import foreign_numbers
@@ -58,6 +60,7 @@ AMBIENT: list[Callable[[], Hashable]] = [
     lambda: config.device,
     lambda: config.fallback,
     lambda: s if isinstance(s := strategy.get(), str) else Same(s),
+    lambda: None if (r := reduction()) is None else Same(r),
 ]
 
 
@@ -73,6 +76,7 @@ class Entry:
     ambient: tuple[Any, ...]
     tracked: tuple[int, ...]
     shared: bool
+    told: list[tuple[Any, ...]]
 
     def __post_init__(self) -> None:
         self.changed = frozenset(place for place, _, _ in self.program.updates)
@@ -172,11 +176,21 @@ class Jit:
         if entry.linear is not None:
             tensors = call_tracked(program, entry.linear, handles, given)
             return rebuild(entry.recipe, lambda i: tensors[i], self._call(handles, flat), [])
-        made = program.run(handles, given)
+        made = program.run(handles, given, tell=self._teller(entry, handles, flat) if entry.told else None)
         if entry.simple is not None:
             dtype, shape, device, label = entry.simple
             return Tensor(made[0], dtype, shape, device, label)
         return rebuild(entry.recipe, lambda i: shown(made[i], program, i), self._call(handles, flat), [])
+
+    def _teller(self, entry: Entry, handles: list[Tensor], flat: Flat) -> Tell:
+        """What carries out the calls on the way of one run."""
+        call = self._call(handles, flat)
+
+        def tell(k: int, storage: Callable[[int], Storage]) -> None:
+            fn, args = rebuild(entry.told[k], lambda i: shown(storage(i), entry.program, i), call, [])
+            fn(*args)
+
+        return tell
 
     def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Flat, Walk, Any]:
         """A call's arguments taken apart, what it reaches, and the key of both."""
@@ -345,9 +359,16 @@ class Jit:
                 results = Results(trace, handles, there)
                 recipe = results.recipe(result)
                 own = len(results.values)
+                told = [results.told(*call) for call in trace.told]
                 changes = [(handles[id(t)], results.slot(number)) for t, number in trace.changed()]
                 self._check_arrays(trace, around)
                 backward = None
+                if tracked and told:
+                    raise TraceError(
+                        f"{self.name} tells of its values, which a graph does that no gradient flows through",
+                        "a call on tracked tensors",
+                        "take the gradient inside the compiled function, or call it under fb.no_grad()",
+                    )
                 if tracked:
                     pulled = pull(trace, list(results.tracked.values()), trace.leaves)
                     residuals, backward = split(trace, pulled)
@@ -360,7 +381,7 @@ class Jit:
             after = self._settle(walk, around, trace, known, flat.objects)
             made = Making(self.name, trace, [*tensors, *after.tensors])
             if pulled is None or backward is None:
-                program, linear = made.program(results.values, own, changes), None
+                program, linear = made.program(results.values, own, changes, told=[slots for _, slots in told]), None
             else:
                 program, linear = made.linear(results, own, changes, pulled, residuals, backward, tracked)
             if program.graph.nodes:
@@ -368,7 +389,8 @@ class Jit:
         except BaseException:
             back()
             raise
-        return Entry(program, linear, recipe, flat.named or [], after.key, ambient, tracked, bool(shared)), after
+        calls = [how for how, _ in told]
+        return Entry(program, linear, recipe, flat.named or [], after.key, ambient, tracked, bool(shared), calls), after
 
     def _seen(self, built: list[Any], keyed: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments that the function gets, by name, to walk through."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firebrick.core.tensor import Tensor
@@ -23,7 +24,8 @@ class Making:
     tensors: list[Tensor]
 
     def program(
-        self, values: list[int], own: int, changes: list[tuple[int, int]], also: tuple[int, ...] = (), end: int | None = None
+        self, values: list[int], own: int, changes: list[tuple[int, int]], also: tuple[int, ...] = (), end: int | None = None,
+        told: Sequence[tuple[int, ...]] = (),
     ) -> Program:  # fmt: skip
         """The program of ``values``. Inputs that nothing uses (nor ``also`` names) are left out."""
         trace = self.trace
@@ -66,6 +68,7 @@ class Making:
             self.name, graph, trace.device if graph.nodes or numbers or keys else None, places, fixed, numbers, keys,
             list(trace.draws.values()),
             results, own, updates, [(len(outputs) + k, c) for k, c in enumerate(checks)], tuple(kept),
+            list(told),
         )  # fmt: skip
 
     def linear(

@@ -8,7 +8,7 @@ If that fails half way, what was given away is lost: reading those handles raise
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from sys import getrefcount
@@ -19,7 +19,6 @@ from typing import Any
 from firebrick.backends import transfer
 from firebrick.backends.contract import Backend
 from firebrick.backends.dispatch import check_present
-from firebrick.compiler import Executable
 from firebrick.core.aval import Aval
 from firebrick.core.bind import host_scalar
 from firebrick.core.config import config
@@ -31,11 +30,13 @@ from firebrick.core.storage import OWNED, Absent, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.passes import eliminate_dead_code
+from firebrick.graph.staged import Staged
 from firebrick.graph.trace import Check, Draws
 from firebrick.graph.traced import Traced
 from firebrick.ir import Graph
 
 _PATIENCE = 600.0
+Tell = Callable[[int, Callable[[int], Storage]], None]
 
 
 class Taken(Absent):
@@ -84,6 +85,7 @@ class Program:
         updates: Handles that change: (place or -1, handle or None, which result).
         checks: Outputs that must be True, and the error if not.
         sources: For each input: its number among the inputs of the trace.
+        told: For each call on the way (``tell``): which results it is told.
     """
 
     name: str
@@ -99,8 +101,9 @@ class Program:
     updates: list[tuple[int, Tensor | None, int]]
     checks: list[tuple[int, Check]]
     sources: tuple[int, ...] = ()
+    told: list[tuple[int, ...]] = field(default_factory=list)
     seconds: float = 0.0
-    _executables: dict[tuple[int, bool, bool], tuple[Backend, Executable]] = field(default_factory=dict)
+    _executables: dict[tuple[int, bool, bool], tuple[Backend, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._extra = bool(self.fixed or self.numbers or self.draws)
@@ -127,18 +130,26 @@ class Program:
         ]
         self._donate = tuple(sorted(set(donated)))
 
-    def executable(self) -> Executable:
-        """What the device's engine made of the graph; made again where a decorator stands in for the engine."""
+    def executable(self) -> Any:
+        """What the device's engine made of the graph, an ``Executable``, or ``Staged`` where it tells; made again where a
+        decorator stands in for the engine."""
         assert self.device is not None
         engine: Backend = self.device.backend
         key = id(engine), config.torch_compile, config.cpu_compile
         found = self._executables.get(key)
         if found is None or found[0] is not engine:
-            ready = [o for o, _ in self.checks]  # conditions, which are looked at before anything is written
-            found = engine, engine.compile(self.graph, self.device, self._donate, ready)
+            found = engine, self._compiled(engine)
             kept = {k: v for k, v in self._executables.items() if len(self._executables) < 4}
             self._executables = {**kept, key: found}
         return found[1]
+
+    def _compiled(self, engine: Backend) -> Any:
+        assert self.device is not None
+        if self.told:
+            outputs = [[i for kind, i, _ in (self.results[s] for s in slots) if kind == "out"] for slots in self.told]
+            return Staged(engine, self.graph, self.device, outputs)
+        ready = [o for o, _ in self.checks]  # conditions, which are looked at before anything is written
+        return engine.compile(self.graph, self.device, self._donate, ready)
 
     def inputs(self, handles: Sequence[Tensor], numbers: Sequence[Any]) -> list[Any]:
         """The storage of each input."""
@@ -183,9 +194,17 @@ class Program:
         return self._sent(host_scalar(value, dtype))
 
     def run(
-        self, handles: Sequence[Tensor], numbers: Sequence[Any] = (), storages: list[Any] | None = None
+        self, handles: Sequence[Tensor], numbers: Sequence[Any] = (), storages: list[Any] | None = None,
+        tell: Tell | None = None,
     ) -> list[Storage]:  # fmt: skip
-        """Run once: rebind what changes, and return the storages of the results."""
+        """Run once: rebind what changes, and return the storages of the results.
+
+        Args:
+            handles: The call's tensors.
+            numbers: Its numbers and generators.
+            storages: What ``inputs`` gave for them, if it was asked already.
+            tell: Called on the way where ``told`` is not empty: which call it is, and what gives the storage of a result.
+        """
         if storages is None:
             storages = self.inputs(handles, numbers)
         device = self.device
@@ -194,6 +213,12 @@ class Program:
             if device is None or not self.graph.nodes:
                 outputs = self.graph.outputs  # inputs, as nothing is computed
                 made: list[Storage] = [storages[i if kind == "in" else outputs[i]] for kind, i, _ in self.results]
+                for k in range(len(self.told)):
+                    assert tell is not None
+                    tell(k, made.__getitem__)
+            elif self.told:
+                assert tell is not None
+                made = self._run_in_stages(device, storages, tell)
             else:
                 made = self._run(device, storages, writing)
             del storages
@@ -219,12 +244,63 @@ class Program:
                     t.shape, t.dtype = shape, dtype
                     hooks.version += 1
 
-    def _run(self, device: Device, storages: list[Any], writing: _Writing) -> list[Storage]:
-        exe = self.executable()
+    def _run_in_stages(self, device: Device, storages: list[Any], tell: Tell) -> list[Storage]:
+        """A run that tells, and writes nothing that it was given."""
+        exe: Staged = self.executable()
+        natives, memory = self._given(device, storages), device._memory
+        outputs: dict[int, Any] = {}
+        made: dict[int, Storage] = {}
+        calls, telling = iter(range(len(self.told))), False
+        looked: set[int] = set()
+
+        def storage(slot: int) -> Storage:
+            kind, i, aval = self.results[slot]
+            if kind == "in":
+                found: Storage = storages[i]
+                return found
+            if i not in made:
+                made[i] = Storage(outputs[i], memory, aval.nbytes)
+            return made[i]
+
+        def look() -> None:
+            there = [(o, c) for o, c in self.checks if o in outputs and o not in looked]
+            if there:
+                self._look(device, there, [outputs[o] for o, _ in there])
+                looked.update(o for o, _ in there)
+
+        def reached(found: dict[int, Any]) -> None:
+            nonlocal telling
+            outputs.update(found)
+            look()
+            telling = True
+            tell(next(calls), storage)
+            telling = False
+
+        try:
+            outputs.update(exe(natives, reached))
+            look()
+        except BaseException as e:
+            if telling:
+                raise
+            if isinstance(e, FirebrickError) and len(looked) < len(self.checks):
+                self._recheck(device, natives)
+            if isinstance(e, MemoryError) and not isinstance(e, ExecutionError):
+                raise transfer.out_of_memory(self.name, tuple(a for _, _, a in self.results), device) from e
+            raise
+        memory.peak = max(memory.peak, memory.live + exe.peak)
+        return [storage(slot) for slot in range(len(self.results))]
+
+    def _given(self, device: Device, storages: Sequence[Storage]) -> list[Any]:
+        """The buffers of a run's inputs."""
         given = [s.data for s in storages]
         while not _ABSENT.isdisjoint(map(type, given)):  # another thread looked for a moment whether it may write there
             self._check_present(device, storages)
             given = [s.data for s in storages]
+        return given
+
+    def _run(self, device: Device, storages: list[Any], writing: _Writing) -> list[Storage]:
+        exe = self.executable()
+        given = self._given(device, storages)
         natives = given.copy()
         taken = outputs = None
         try:
@@ -289,9 +365,12 @@ class Program:
 
     def look(self, device: Device, flags: Sequence[Any]) -> None:
         """Raise the first error among the checks of a run."""
+        self._look(device, self.checks, flags)
+
+    def _look(self, device: Device, checks: Sequence[tuple[int, Check]], flags: Sequence[Any]) -> None:
         if device.engine == "meta":
             return
-        for (_, check), flag in zip(self.checks, device.backend.read(list(flags)), strict=True):
+        for (_, check), flag in zip(checks, device.backend.read(list(flags)), strict=True):
             if not flag:
                 raise check.error()
 

@@ -49,6 +49,19 @@ class Results:
             self.values.append(number)
         return found
 
+    def told(self, fn: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+        """The recipe of what is called on the way, a function and its arguments, and the places of the values in it."""
+        self._made, self._count = {}, 0
+        try:
+            found = self.recipe((fn, args))
+        except TraceError as e:
+            raise TraceError(
+                f"{self.trace.name} tells a function that it can find again at each call, of tensors and plain values",
+                f"{getattr(fn, '__qualname__', type(fn).__name__)}: {e.received}",
+                "tell a function of a module, or a method of an object that an argument or the compiled function holds",
+            ) from e
+        return found, tuple(dict.fromkeys(_slots(found)))
+
     def recipe(self, v: Any) -> tuple[Any, ...]:
         if isinstance(v, Tensor):
             at = self.handles.get(id(v))
@@ -114,6 +127,18 @@ class Results:
 
     def _refused(self, received: str, remedy: str) -> TraceError:
         return TraceError(f"{self.trace.name} returns what a graph can make anew at each call", received, remedy)
+
+
+def _slots(recipe: tuple[Any, ...]) -> list[int]:
+    """The places, among the results, of the tensors that a recipe makes."""
+    kind = recipe[0]
+    if kind == "new":
+        return [recipe[1]]
+    inside = {"sequence": 2, "dict": 2, "object": 2, "gradients": 1}.get(kind)
+    if inside is None:
+        return []
+    parts = recipe[inside] if kind == "sequence" else [r for _, r in recipe[inside]]
+    return [slot for part in parts for slot in _slots(part)]
 
 
 def _emptied(v: Any) -> Any:

@@ -110,6 +110,7 @@ class Trace:
         self.streams: dict[int, int] = {}  # generators that the call knows, and their places among what a run is given
         self._own: dict[int, Any] = {}  # generators that were made while the trace ran
         self.checks: list[Check] = []
+        self.told: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # what is called on the way, with what (``tell``)
         self.region = 0
         self.regions = 0
         self.refused: Exception | None = None  # what asked for a value, which the function may catch

@@ -75,6 +75,7 @@ class DataParallel:
         True
     """
 
+    arrivals = None  # gradients are summed on the owner, which has them when the passes are over
     unwatched = frozenset({"_steps", "_model", "_replicas", "_crew"})  # what no graph depends on
 
     def __init__(

@@ -1,9 +1,9 @@
 """``Distributed``: the rows of each batch over processes, on one host or many, with the result of one device.
 
 Every rank runs this same program with the model on a device of its own. In a step each takes its rows of the batch forward and
-backward; then the ranks tell each other in a short note how many rows they had, what they counted and which gradients they
-have, and gradients are reduced in buckets, in the order of the ranks, so that every rank has the same bits and makes the same
-update. Where the ranks' engines are unlike, rank 0 sends its parameters after each update.
+backward; gradients are reduced in buckets, each as soon as the backward pass has finished it, in the order of the ranks, so
+that every rank has the same bits and makes the same update. Then the ranks tell each other in a short note what they counted
+and which gradients they have. Where the ranks' engines are unlike, rank 0 sends its parameters after each update.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.distributed import Group
+from firebrick.distributed.lane import Work
 from firebrick.functions.creation import zeros
 from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.random import Generator, default_generator
 from firebrick.train.errors import TrainingError
 from firebrick.train.measures import Counts
+from firebrick.train.parallel.arrivals import Arrivals, buckets
 from firebrick.train.parallel.graphs import Graphed
 from firebrick.train.parallel.meeting import meeting_at
 from firebrick.train.parallel.passes import Found, Pass, add, running_statistics, take_share
@@ -97,6 +99,7 @@ class Distributed:
         self.synchronised = check_batch_norm(batch_norm) and self.group.size > 1
         self.joins = self.group.size > 1
         self.bucket_bytes, self.check_every = bucket_bytes, check_every
+        self._arrivals = Arrivals(bucket_bytes)
         self._steps = 0
         self._alike = True
         self._asked = self._agreed = False
@@ -110,6 +113,12 @@ class Distributed:
     def main(self) -> bool:
         """Whether this is the rank that writes."""
         return self.group.rank == 0
+
+    @property
+    def arrivals(self) -> Arrivals | None:
+        """What a backward pass tells of its gradients; it does not where ranks meet in each batch norm, whose sums must not
+        get between the buckets of some ranks only."""
+        return None if self.synchronised or self.group.size == 1 else self._arrivals
 
     def agree(self, stop: bool) -> bool:
         """Whether some rank asked to stop, up to the last step: the same answer on all of them."""
@@ -159,7 +168,7 @@ class Distributed:
 
     def grads(self, fn: Forward, model: Module, batch: Any, parts: int = 1) -> list[Share]:
         """One share: that of all ranks, with gradients reduced already."""
-        return self.run([Pass(fn, model, self.joins)], add, model, batch, parts)
+        return self.run([Pass(fn, model, self.joins, self.arrivals)], add, model, batch, parts)
 
     def run(
         self, passes: Sequence[Callable[..., Found]], adding: Callable[..., Named], model: Module, batch: Any, parts: int = 1
@@ -177,14 +186,16 @@ class Distributed:
             parts = min(parts, *rows)
         share: Share | None = None
         before = self._marks(model)
+        self._arrivals.of(model)
+        sending = _Sending(self.group, dict(model.trainable_parameters()), self._arrivals.buckets, rows[rank] / sum(rows))
         if batch.piece is not None:
-            with meeting_at(_Ranks(self.group) if self.synchronised else None):
-                share = take_share(passes[0], adding, model, batch.piece, sum(rows[:rank]), parts)
+            with meeting_at(_Ranks(self.group) if self.synchronised else None), self._arrivals.heard_by(sending):
+                share = take_share(passes[0], adding, model, batch.piece, sum(rows[:rank]), parts, self.arrivals)
         if size == 1:
             assert share is not None
             return [share]
         moved = [(i, *a) for i, (a, b) in enumerate(zip(before, self._marks(model), strict=True)) if a != b]
-        return [self._joined(model, share, rows, hashlib.sha256(repr(moved).encode()).hexdigest())]
+        return [self._joined(model, share, sending, rows, hashlib.sha256(repr(moved).encode()).hexdigest())]
 
     def reduce(self, model: Module, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:
         """The gradients of all ranks, which ``grads`` has reduced."""
@@ -229,17 +240,20 @@ class Distributed:
 
     # the ranks
 
-    def _joined(self, model: Module, share: Share | None, rows: Sequence[int], drawn: str) -> Share:
+    def _joined(
+        self, model: Module, share: Share | None, sending: _Sending, rows: Sequence[int], drawn: str
+    ) -> Share:  # fmt: skip
         """The share of all ranks, from this one's, and a digest of which random numbers it drew."""
         group, count = self.group, sum(rows)
-        parameters = dict(model.trainable_parameters())
-        statistics = dict(running_statistics(model))
+        own = {} if share is None else share.gradients
+        sending.rest(own)
+        parameters = list(sending.like)
         note = {
             "stop": self._asked,
             "counts": None if share is None else _plain(share.beside),
             "loss": None if share is None else float(share.loss),
             "drawn": None if share is None else drawn,
-            "lacks": None if share is None else [i for i, n in enumerate(parameters) if n not in share.gradients],
+            "lacks": None if share is None else [i for i, n in enumerate(parameters) if n not in own],
         }
         notes = self._notes(note)
         self._agreed = any(n["stop"] for n in notes)
@@ -250,10 +264,10 @@ class Distributed:
                 "draw what one rank draws alone, between two steps, from a fb.random.Generator of its own",
             )
         absent = set.intersection(*(set(n["lacks"]) for n in notes if n["lacks"] is not None))
-        names = [n for i, n in enumerate(parameters) if i not in absent]
-        own = {} if share is None else {**share.gradients, **share.buffers}
-        wanted = {n: parameters[n] for n in reversed(names)} | statistics  # the last layers' gradients were ready first
-        reduced = self._reduced(wanted, own, rows[group.rank] / count)
+        statistics = dict(running_statistics(model))
+        joining = _Sending(group, statistics, buckets(statistics, self.bucket_bytes), rows[group.rank] / count)
+        joining.rest({} if share is None else share.buffers)
+        reduced = sending.reduced()
         if share is None or not all(rows):
             root = next(r for r, n in enumerate(rows) if n)
             self._level(model, root)
@@ -262,21 +276,10 @@ class Distributed:
         return Share(
             constant(loss, as_dtype("float32"), self.device),
             _merged([n["counts"] for n in notes], self.device),
-            {n: reduced[n] for n in names},
+            {n: reduced[n] for i, n in enumerate(parameters) if i not in absent},
             count,
-            {n: reduced[n] for n in statistics},
+            joining.reduced(),
         )
-
-    def _reduced(self, wanted: Mapping[str, Tensor], own: Named, weight: float) -> Named:
-        """Σ weight · tensor over the ranks, for tensors like these by name; where this rank has none, zeros stand for it."""
-        started = []
-        for names in buckets(wanted, self.bucket_bytes):
-            with no_grad():
-                terms = [
-                    own[n] if n in own else zeros(wanted[n].shape, dtype=wanted[n].dtype, device=self.device) for n in names
-                ]
-            started.append((names, self.group.all_reduce(terms, weight=weight, wait=False)))
-        return {n: t for names, work in started for n, t in zip(names, work.wait(), strict=True)}
 
     def _notes(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What every rank says, by rank."""
@@ -351,18 +354,39 @@ class _Ranks:
         """Nothing: the others notice, and name this rank."""
 
 
-def buckets(tensors: Mapping[str, Tensor], most: int) -> list[list[str]]:
-    """Names of tensors that travel together: neighbours of one dtype, up to so many bytes."""
-    out: list[list[str]] = []
-    held, dtype = 0, None
-    for name, t in tensors.items():
-        size = t.size * t.dtype.itemsize
-        if not out or dtype is not t.dtype or held + size > most:
-            out.append([])
-            held, dtype = 0, t.dtype
-        out[-1].append(name)
-        held += size
-    return out
+class _Sending:
+    """Tensors on their way to their weighted sum over the ranks, a bucket after the other.
+
+    Args:
+        group: The ranks.
+        like: Tensors like those that are sent, by name.
+        buckets: Their names, as they travel together.
+        weight: This rank's.
+    """
+
+    def __init__(self, group: Group, like: Named, buckets: Sequence[Sequence[str]], weight: float) -> None:
+        self.like = like
+        self._group, self._buckets, self._weight = group, buckets, weight
+        self._works: list[Work[list[Tensor]]] = []
+
+    def __call__(self, bucket: int, own: Named) -> None:
+        """Start the next bucket; where this rank has no tensor, zeros stand for it."""
+        with no_grad():
+            terms = [own[n] if n in own else _nothing(self.like[n]) for n in self._buckets[bucket]]
+        self._works.append(self._group.all_reduce(terms, weight=self._weight, wait=False))
+
+    def rest(self, own: Named) -> None:
+        """Start the buckets that have not been."""
+        for bucket in range(len(self._works), len(self._buckets)):
+            self(bucket, own)
+
+    def reduced(self) -> Named:
+        """Σ weight · tensor over the ranks, by name."""
+        return {n: t for names, w in zip(self._buckets, self._works, strict=True) for n, t in zip(names, w.wait(), strict=True)}
+
+
+def _nothing(like: Tensor) -> Tensor:
+    return zeros(like.shape, dtype=like.dtype, device=like.device)
 
 
 def _plain(counts: Counts) -> dict[str, Any]:

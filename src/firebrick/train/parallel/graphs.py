@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from firebrick.core.tensor import Tensor
 from firebrick.graph import Jit, Recompile, jit
 from firebrick.nn import Module
+from firebrick.train.parallel.arrivals import Arrivals
 from firebrick.train.parallel.passes import Pass, add, put_back
 from firebrick.train.steps import Stepped, TrainingStep, counts_of
 from firebrick.train.strategy import Share, parts_of
@@ -19,6 +20,8 @@ class Runs(Protocol):
     synchronised: bool
     joins: bool
 
+    @property
+    def arrivals(self) -> Arrivals | None: ...
     def replicas(self, model: Module) -> list[Module]: ...
     def run(self, passes: Any, adding: Any, model: Module, batch: Any, parts: int = 1) -> list[Share]: ...
     def spread(self, model: Module) -> None: ...
@@ -51,11 +54,13 @@ class Graphed:
         return Stepped(counts_of(shares), norm, zeros)
 
     def _pass(self, model: Module) -> Callable[..., Any]:
-        if self._strategy.synchronised:
-            return Pass(self._step.forward, model, self._strategy.joins)
+        strategy = self._strategy
+        made = Pass(self._step.forward, model, strategy.joins, strategy.arrivals)
+        if strategy.synchronised:
+            return made
         found = self._passes.get(model)
         if found is None:
-            found = self._passes[model] = jit(Pass(self._step.forward, model, self._strategy.joins))
+            found = self._passes[model] = jit(made)
         return found
 
     def _all(self) -> list[Jit]:

@@ -7,7 +7,7 @@ nor that of parts changes what dropout drops.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from firebrick.nn import Module
 from firebrick.nn.normalisation import RUNNING
 from firebrick.random import default_generator, row_offset
 from firebrick.train.measures import Measures
+from firebrick.train.parallel.arrivals import Arrivals
 from firebrick.train.strategy import Forward, Named, Share, by_name
 
 Batch = tuple[Tensor, ...]
@@ -33,14 +34,17 @@ class Pass:
         fn: ``fn(model, *batch) -> (mean loss, anything)``.
         model: The device's.
         joined: Whether running statistics are returned.
+        arrivals: Who hears of gradients during the backward pass, if somebody does.
     """
 
     fn: Forward
     model: Module
     joined: bool
+    arrivals: Arrivals | None = None
 
     def __call__(self, batch: Batch) -> Found:
-        (loss, beside), gradients = value_and_grad(self.fn, has_aux=True)(self.model, *batch)
+        with nullcontext() if self.arrivals is None else self.arrivals.told():
+            (loss, beside), gradients = value_and_grad(self.fn, has_aux=True)(self.model, *batch)
         buffers = {n: b.detach() for n, b in running_statistics(self.model)} if self.joined else {}
         return loss, beside, by_name(self.model, gradients), buffers
 
@@ -65,6 +69,7 @@ def take_share(
     batch: Batch,
     rows_before: int,
     parts: int,
+    arrivals: Arrivals | None = None,
 ) -> Share:
     """One device's share of a step.
 
@@ -75,6 +80,7 @@ def take_share(
         batch: The device's rows.
         rows_before: Rows of the whole batch that come before them.
         parts: Parts that are run one after the other.
+        arrivals: Those of ``run``. Who listens hears, during the last part, of the gradients of all parts.
     """
     ends = cuts(batch[-1].shape[0], parts)
     if len(ends) == 1:
@@ -85,15 +91,41 @@ def take_share(
     total: Named = {}
     start, mean = 0, None
     for stop in ends:
-        with row_offset(rows_before + start), drawing_again(model, batch[-1].device, last=stop == ends[-1]):
+        last, before, share = stop == ends[-1], start / stop, (stop - start) / stop
+        joined = _Joined(arrivals, adding, total, before, share) if last and arrivals is not None else None
+        hearing = nullcontext() if arrivals is None else arrivals.heard_by(joined)
+        with row_offset(rows_before + start), drawing_again(model, batch[-1].device, last=last), hearing:
             loss, beside, gradients, buffers = run(tuple(rows_of(t, start, stop) for t in batch))
         measures.take(beside)
-        total = gradients if mean is None else adding(total, gradients, start / stop, (stop - start) / stop)
+        if mean is None:
+            total = gradients
+        elif joined is None:
+            total = adding(total, gradients, before, share)
+        else:
+            total = joined.found
         with no_grad():
-            mean = loss if mean is None else mean * (start / stop) + loss * ((stop - start) / stop)
+            mean = loss if mean is None else mean * before + loss * share
         start = stop
     assert mean is not None
     return Share(mean, measures.held(), total, ends[-1], buffers)
+
+
+class _Joined:
+    """Hears of the gradients of a last part, and passes them on joined with those of the parts before: ``add``, by buckets."""
+
+    def __init__(
+        self, arrivals: Arrivals, adding: Callable[..., Named], total: Named, before: float, share: float
+    ) -> None:  # fmt: skip
+        self._arrivals, self._listener = arrivals, arrivals.listener
+        self._adding, self._total, self._before, self._share = adding, total, before, share
+        self.found: Named = {}
+
+    def __call__(self, bucket: int, gradients: Named) -> None:
+        earlier = {n: self._total[n] for n in self._arrivals.buckets[bucket] if n in self._total}
+        joined = self._adding(earlier, gradients, self._before, self._share)
+        self.found.update(joined)
+        if self._listener is not None:
+            self._listener(bucket, joined)
 
 
 def together(*passes: list[Share]) -> list[Share]:

@@ -33,6 +33,7 @@ class SingleDevice:
     """
 
     synchronised = joins = False
+    arrivals = None
     main = True
 
     def __init__(self, device: Device | str | None = None) -> None:
