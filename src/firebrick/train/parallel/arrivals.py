@@ -22,7 +22,7 @@ class Arrivals:
     does not depend on have none.
 
     Args:
-        most: Bytes of a bucket.
+        most: Bytes at which a bucket is full.
 
     Attributes:
         buckets: Names of parameters, those of the last layers first, whose gradients are ready first.
@@ -104,14 +104,13 @@ class Come:
 
 
 def buckets(tensors: Mapping[str, Tensor], most: int) -> list[list[str]]:
-    """Names of tensors that travel together: neighbours of one dtype, up to so many bytes."""
+    """Names of tensors that travel together: neighbours of one dtype, until they have so many bytes."""
     out: list[list[str]] = []
     held, dtype = 0, None
     for name, t in tensors.items():
-        size = t.size * t.dtype.itemsize
-        if not out or dtype is not t.dtype or held + size > most:
+        if not out or dtype is not t.dtype or held >= most:
             out.append([])
             held, dtype = 0, t.dtype
         out[-1].append(name)
-        held += size
+        held += t.aval.nbytes
     return out

@@ -60,7 +60,8 @@ class Distributed:
             it is.
         shares: How the rows of a batch are dealt: "even", or one number a rank.
         batch_norm: As of ``DataParallel``.
-        bucket_bytes: Bytes of gradients that are reduced together.
+        bucket_bytes: Bytes of gradients at which a bucket is full. Each is reduced as soon as the backward pass has finished
+            it, while the pass goes on; with synchronised batch norm, whose own sums come in between, after the pass.
         check_every: Steps between two checks that all ranks' parameters are equal; 0 checks never.
 
     Rank 0 writes the run directory. Every rank evaluates the whole of a validation set.
