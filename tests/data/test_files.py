@@ -66,6 +66,7 @@ def test_a_compressed_csv_and_another_delimiter_are_read(tmp_path: Path) -> None
         (TABLE, {"a": "float33"}, ["float33"]),
         (TABLE.replace("5,6", "1e60,6"), COLUMNS, [r'column "a"', "beyond the range of float32 in row 2"]),
         (TABLE.replace("5,6", "-inf,6"), COLUMNS, [r'column "a"', "row 2"]),
+        ("a,b,a\n1,2,3\n", {"a": "float32"}, ['2 columns "a"', "name of its own"]),
     ],
 )
 def test_a_csv_file_that_does_not_fit_is_refused_with_the_place(
@@ -79,6 +80,21 @@ def test_a_csv_file_that_does_not_fit_is_refused_with_the_place(
     for part in said:
         assert part in str(caught.value)
     assert caught.value.remedy
+
+
+def test_a_name_that_stands_twice_is_no_matter_where_it_is_not_read(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "table.csv"
+    path.write_text("a,b,a\n1,2,3\n")
+    assert CSVDataset(path, {"b": "int64"})[0] == (2,)
+
+
+@pytest.mark.parametrize("kind", [CSVDataset, ParquetDataset])
+@pytest.mark.parametrize("path", [None, 3])
+def test_a_path_that_is_none_is_refused(kind: Any, path: Any) -> None:
+    pytest.importorskip("pyarrow")
+    with pytest.raises(LoaderError, match="reads a file"):
+        kind(path, COLUMNS)
 
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
@@ -242,6 +258,14 @@ def test_a_missing_value_or_text_names_column_and_row() -> None:
         DataLoader(from_hugging_face(Rows(), ["label"]), 3).first()
     with pytest.raises(LoaderError, match="str in row 1"):
         from_hugging_face(Rows())[1]
+
+
+@pytest.mark.parametrize(("value", "said"), [(float("nan"), "NaN"), ([1.0, float("-inf")], "an infinity")])
+def test_a_number_that_is_not_finite_names_column_and_row(value: Any, said: str) -> None:
+    rows = Rows()
+    rows.table["pixels"][1] = value
+    with pytest.raises(SampleError, match=f'column "pixels".*{said}.* in row 1'):
+        DataLoader(from_hugging_face(rows, ["pixels"]), 2).first()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.data import ArrayDataset, DataLoader, LoaderError
+from firebrick.data import ArrayDataset, DataLoader, LoaderError, RandomCrop, RandomHorizontalFlip, collate, worker_info
 
 N = 23
 
@@ -85,6 +85,81 @@ def test_one_rank_of_several_is_given_its_rows_and_the_number_of_all() -> None:
             else:
                 assert portion.piece[1].tolist() == pieces[rank][1].tolist()
                 assert portion.piece[0].label == pieces[rank][0].label
+
+
+class Rows:
+    """Numbers, and which of them were read."""
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int, /) -> tuple[Any, Any]:
+        self.read.append(index)
+        return np.random.default_rng(worker_info().seed).random((2, 2)), index  # type: ignore[union-attr]
+
+
+def unequal(rows: int) -> list[int]:
+    return [rows - rows // 4 * 2, 0, rows // 4 * 2]
+
+
+def by_row(x: Any, y: Any) -> Any:
+    return x * 2.0, y
+
+
+by_row.by_rows = True  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "worker": "process"}])
+@pytest.mark.parametrize("changes", [{}, {"transform": by_row}, {"augment": [RandomHorizontalFlip(0.5), RandomCrop(1)]}])
+def test_a_rank_reads_its_rows_alone_and_gets_what_it_would_of_the_whole(options: Any, changes: Any) -> None:
+    devices = ["cpu:0"] * 3
+    whole = DataLoader(Rows(), 4, shuffle=True, seed=5, **changes).sharded(devices, unequal)
+    expected = [[list(pieces) for pieces in whole] for _ in range(2)]
+    for rank in range(3):
+        data = Rows()
+        loader = DataLoader(data, 4, shuffle=True, seed=5, **changes, **options).sharded(devices, unequal, only=rank)
+        assert loader.samples == N
+        for epoch in expected:
+            found = list(loader)
+            assert [p.rows for p in found] == [4, 4, 4, 4, 4, 3]
+            for portion, pieces in zip(found, epoch, strict=True):
+                assert (portion.piece is None) == (pieces[rank] is None)
+                for a, b in zip(portion.piece or (), pieces[rank] or (), strict=True):
+                    assert a.tolist() == b.tolist()
+                    assert a.label == b.label
+        if "worker" not in options:  # else others have read
+            assert len(data.read) == 2 * sum(unequal(n)[rank] for n in (4, 4, 4, 4, 4, 3))
+
+
+def test_a_ranks_cursor_counts_the_rows_of_all() -> None:
+    loader = DataLoader(Rows(), 4, shuffle=True, seed=5).sharded(["cpu:0"] * 3, unequal, only=1)
+    running = iter(loader)
+    assert [next(running).piece for _ in range(2)] == [None, None]
+    assert loader.cursor()["position"] == 8
+    again = DataLoader(Rows(), 4, shuffle=True, seed=5).sharded(["cpu:0"] * 3, unequal, only=0)
+    again.load_cursor(loader.cursor())
+    assert next(iter(again)).piece[0].label == 'rows 0 to 1 of batch 2 of loader "train"'
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"transform": lambda x, y: (x - x.mean(0), y)},
+        {"collate": collate},
+        {"augment": type("Mixed", (), {"per_sample": 1, "__call__": lambda self, words, x, y: (x[::-1], y)})()},
+    ],
+)
+def test_what_may_look_at_other_rows_gets_the_whole_batch(changes: Any) -> None:
+    data = Rows()
+    whole = DataLoader(Rows(), 4, **changes).sharded(["cpu:0"] * 2, by_70_30)
+    own = DataLoader(data, 4, **changes).sharded(["cpu:0"] * 2, by_70_30, only=1)
+    for pieces, portion in zip(whole, own, strict=True):
+        if pieces[1] is not None:
+            assert pieces[1][0].tolist() == portion.piece[0].tolist()
+    assert len(data.read) == N
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_a_device_with_memory_of_its_own_gets_the_next_batch_ahead_of_use(monkey
     loader = DataLoader(loading.Numbers(), 4, device="cpu:1", num_workers=1, worker="thread", prefetch=2)
     place = type(loader._placing).__call__
     monkeypatch.setattr(
-        type(loader._placing), "__call__", lambda self, made, label: placed.append(label) or place(self, made, label)
+        type(loader._placing), "__call__", lambda self, made, job, label: placed.append(label) or place(self, made, job, label)
     )
     monkeypatch.setattr(type(loader.device.backend), "host_memory", lambda self, device: False)
     monkeypatch.setattr(Pool, "ready", lambda self: bool(self._asked))  # as if the worker were always done
@@ -353,7 +353,7 @@ def test_a_thread_in_the_middle_of_a_sample_without_end_is_not_waited_for(monkey
 def test_a_worker_in_the_middle_of_a_long_sample_is_ended() -> None:
     pool = Pool(Assembly("train", loading.Stuck(), None, None, (), None), 1, "process", 1)
     rows = np.arange(1)
-    pool._workers[0].send(Job(0, rows, rows, np.zeros((1, 0), np.uint32), 0, 0), 0)
+    pool._workers[0].send(Job(0, rows, rows, np.zeros((1, 0), np.uint32), 0, 0, 0), 0)
     pool.close()
 
 

@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 import firebrick as fb
+from firebrick.core import trees
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.distributed import rank
 from firebrick.train import Distributed, Learner, SingleDevice, Strategy, TrainingError
@@ -69,11 +71,39 @@ def compare() -> None:
                             - np.array([[r.train_loss, r.valid_loss] for r in alone.history], float))  # fmt: skip
             apart = max(float(np.abs(t.numpy() - seen[0].numpy()).max()) for t in seen)
             found[name] = [furthest(alone, learner), max(float(losses.max()), apart), learner.step - alone.step]
+    found["evaluation"] = [unlike(Distributed(device)), 0.0, 0]
     found["buckets after the backward pass"] = [0.0 if early(Distributed(device, bucket_bytes=64)) else 1.0, 0.0, 0]
     found["numbers that one rank draws alone"] = [0.0 if refused(Distributed(device)) else 1.0, 0.0, 0]
     if group.rank == 0:
         print("found", json.dumps(found), flush=True)
     fb.distributed.shutdown()
+
+
+def unlike(strategy: Distributed) -> float:
+    """How far what the ranks evaluate together is from what one device does."""
+    fb.random.seed(7)
+    rng = np.random.default_rng(3)
+    x, windows = rng.normal(size=(118, 6)), rng.normal(size=(30, 8, 2))
+    series = fb.nn.Sequential(fb.nn.Linear(2, 2, dtype="float64"), fb.nn.Tanh())
+    scores = fb.nn.Sequential(fb.nn.Linear(6, 3, dtype="float64"), fb.nn.Dropout(0.5))
+    labels, furthest = x[:, :3].argmax(1), 0.0
+    tasks = (
+        (scores, fb.cross_entropy, ArrayDataset(x, labels)),
+        (series, fb.mse_loss, ArrayDataset(windows, np.tanh(windows))),
+    )
+    for model, loss, data in tasks:
+        for batch in (7, 118):  # also one batch for all ranks
+            loader = DataLoader(data, batch, dtype="float64", num_workers=2)
+            reports = []
+            for how in (SingleDevice("cpu:0"), strategy):
+                learner = Learner(model, OPTIMIZERS["sgd"](model), loss, strategy=how, log=None)
+                model.to(how.devices[0])
+                reports.append(learner.evaluate(loader))
+            one, all_of_us = (asdict(r) for r in reports)
+            assert one.keys() == all_of_us.keys()
+            for a, b in zip(trees.flatten(one)[0], trees.flatten(all_of_us)[0], strict=True):
+                furthest = max(furthest, float(np.abs(np.asarray(a, float) - np.asarray(b, float)).max()))
+    return furthest
 
 
 def early(strategy: Distributed) -> bool:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import nn
-from firebrick.train import CheckpointError, DamagedCheckpointError, load_checkpoint, save_checkpoint, writing
+from firebrick.train import CheckpointError, DamagedCheckpointError, checkpoint, load_checkpoint, save_checkpoint, writing
 
 FILES = ["model.safetensors", "optimizer.safetensors", "state.json"]
 
@@ -297,3 +298,53 @@ def test_a_manifest_without_a_files_hash_is_said_to_be_damaged(tmp_path: Path, f
     rewrite(path, files={**manifest["files"], "state.json": facts})
     with pytest.raises(CheckpointError, match="no size and sha256"):
         load_checkpoint(path)
+
+
+# reading while a run writes
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "checkpoint", 1.0)
+    read, left = checkpoint._read, iter([2.0, 3.0])
+
+    def late(folder: Path, name: str) -> bytes:
+        content = read(folder, name)
+        if name == "manifest.json" and (value := next(left, None)) is not None:
+            save(path, value)
+        return content
+
+    monkeypatch.setattr(checkpoint, "_read", late)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = load_checkpoint(tmp_path)
+    assert found.model["weight"].tolist() == [[3.0] * 3] * 2
+    assert not found.refused
+
+
+def test_a_checkpoint_that_vanishes_each_time_ends_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path / "checkpoint", 1.0)
+    read, tries = checkpoint._read, []
+
+    def late(folder: Path, name: str) -> bytes:
+        content = read(folder, name)
+        if name == "manifest.json":
+            tries.append(folder)
+            save(path, 1.0 + len(tries))
+        return content
+
+    monkeypatch.setattr(checkpoint, "_read", late)
+    with pytest.raises(DamagedCheckpointError):
+        load_checkpoint(path)
+    assert len(tries) == 8
+
+
+def test_damage_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path / "checkpoint", 1.0)
+    (path / "state.json").write_bytes(b"{}")
+    load, loads = checkpoint._load, []
+    monkeypatch.setattr(checkpoint, "_load", lambda folder: loads.append(folder) or load(folder))
+    with pytest.raises(DamagedCheckpointError, match=r"state\.json"):
+        load_checkpoint(tmp_path)
+    assert loads == [path]

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import nn, optim
-from firebrick.data import DataLoader
+from firebrick.data import DataLoader, IterableDataset
 from firebrick.train import CheckpointError, Learner, TrainingInterrupted, load_checkpoint
 
 Make = Callable[..., Learner]
@@ -124,6 +124,37 @@ def test_checkpoints_within_an_epoch_come_every_so_many_steps(make: Make, loader
     saved = spied(learner)
     learner.fit(loaders[0], epochs=2, draw=False)
     assert saved == [3, 6, 7, 10, 13, 14]
+
+
+class Endless(IterableDataset):
+    """The points of a loader as a stream that does not say how many there are."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self.rows = [loader.dataset[i] for i in range(len(loader.dataset))]  # type: ignore[arg-type, index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+
+@pytest.mark.parametrize("at", [3, 7, 10])
+def test_a_stream_without_a_length_trains_and_resumes_to_equal_bits(
+    make: Make, loaders: Loaders, tmp_path: Path, at: int
+) -> None:
+    streams = DataLoader(Endless(loaders[0]), 8), loaders[1]
+    plain = DataLoader(loaders[0].dataset, 8), loaders[1]
+    whole, alike = make(), make()
+    whole.fit(*streams, epochs=2)
+    alike.fit(*plain, epochs=2)
+    assert whole.step == 14
+    assert bits(whole) == bits(alike)
+    with pytest.raises(TrainingInterrupted):
+        stop(make(out=tmp_path / "run"), at).fit(*streams, epochs=2, draw=False)
+    resumed = make(out=tmp_path / "run")
+    fb.random.seed(999)
+    resumed.resume()
+    resumed.fit(*streams, epochs=2, draw=False)
+    assert bits(resumed) == bits(whole)
+    assert numbers(resumed) == numbers(whole)
 
 
 def test_a_run_goes_on_on_another_device(make: Make, loaders: Loaders, tmp_path: Path) -> None:

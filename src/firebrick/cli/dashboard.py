@@ -33,7 +33,7 @@ class Seen:
 
     Attributes:
         epoch, epochs: The running epoch, from 1, and how many there are in all.
-        batches, done: Batches of the epoch, and those that are done.
+        batches, done: Batches of the epoch, 0 if that is not known, and those that are done.
         values: Loss and what else is counted, over the epoch so far.
         speed: Samples a second.
         rows: The finished epochs.
@@ -61,7 +61,7 @@ class Seen:
     @property
     def progress(self) -> float:
         """Epochs done, as a fraction."""
-        return max(0, self.epoch - 1) + self.done / max(1, self.batches)
+        return max(0, self.epoch - 1) + (self.done / self.batches if self.batches else 0.0)
 
 
 class Dashboard:
@@ -79,10 +79,10 @@ class Dashboard:
 
     # what the learner calls
 
-    def begin(self, epoch: int, epochs: int, batches: int, done: int) -> None:
+    def begin(self, epoch: int, epochs: int, batches: int | None, done: int) -> None:
         """An epoch starts."""
         seen = self.seen
-        seen.epoch, seen.epochs, seen.batches, seen.done = epoch, epochs, batches, done
+        seen.epoch, seen.epochs, seen.batches, seen.done = epoch, epochs, batches or 0, done
         seen.epoch_began, seen.epoch_first = perf_counter(), done
         if seen.first is None:
             seen.first, seen.began = seen.progress, perf_counter()
@@ -106,7 +106,7 @@ class Dashboard:
     def end(self, row: Epoch, epochs: int) -> None:
         """An epoch is over."""
         values = {n: getattr(row, f"train_{n}") for n in ("loss", "accuracy", "mse", "mae")}
-        self.step(self.seen.batches, values, row.samples_per_second)
+        self.step(self.seen.batches or self.seen.done, values, row.samples_per_second)
         self.seen.rows.append(row)
         self.log(row.line(epochs))
 

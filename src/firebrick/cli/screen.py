@@ -174,11 +174,12 @@ class Screen(App[None]):
         for ratio, justify in ((None, "left"), (1, "left"), (None, "right"), (None, "right")):
             grid.add_column(ratio=ratio, justify=justify, no_wrap=True)  # type: ignore[arg-type]
         width = max(10, self._part("progress").content_size.width - 42)
-        epoch_share = seen.done / max(1, seen.batches)
+        epoch_share, of = (seen.done / seen.batches, f"/{seen.batches}") if seen.batches else (0.0, "")
         run_share = seen.progress / max(1, seen.epochs)
-        epoch_left = _left(now - seen.epoch_began, seen.done - seen.epoch_first, seen.batches - seen.done)
+        here = seen.done - seen.epoch_first if seen.batches else 0
+        epoch_left = _left(now - seen.epoch_began, here, seen.batches - seen.done)
         run_left = _left(now - seen.began, seen.progress - (seen.first or 0.0), seen.epochs - seen.progress)
-        grid.add_row("epoch", _bar(epoch_share, width), f"{seen.done}/{seen.batches} batches", epoch_left)
+        grid.add_row("epoch", _bar(epoch_share, width), f"{seen.done}{of} batches", epoch_left)
         grid.add_row("run", _bar(run_share, width), f"{seen.epoch}/{seen.epochs} epochs", run_left)
         numbers = [f"{n} {v:.4f}" for n, v in seen.values.items() if v is not None]
         numbers += [f"{seen.speed:,.0f} samples/s"] if seen.speed else []

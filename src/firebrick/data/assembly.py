@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -37,6 +37,9 @@ class Job:
         words: uint32 [rows, words], for the augmentations.
         seed: The loader's.
         epoch: Which.
+        at: How many samples of the loader come before it.
+        rows: Samples of the whole batch, where this is a part of it; else -1.
+        low: The part's first row in it.
     """
 
     number: int
@@ -45,6 +48,16 @@ class Job:
     words: Array
     seed: int
     epoch: int
+    at: int
+    rows: int = -1
+    low: int = 0
+
+    def part(self, low: int, high: int) -> Job:
+        """Rows of this batch alone."""
+        rows = slice(low, high)
+        return replace(
+            self, indices=self.indices[rows], places=self.places[rows], words=self.words[rows], rows=len(self.indices), low=low
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,12 @@ class Assembly:
         return all(getattr(self, p) is getattr(other, p) for p in PARTS)
 
     @property
+    def by_rows(self) -> bool:
+        """Whether each row of a batch depends on its sample alone."""
+        changes = [c for c in (*self.augment, self.transform) if c is not None]
+        return self.collate is None and all(getattr(c, "by_rows", False) for c in changes)
+
+    @property
     def whole(self) -> bool:
         """Whether the data set is asked for whole batches."""
         return self.sample_transform is None and self.collate is None and hasattr(self.dataset, "fetch")
@@ -167,6 +186,8 @@ class Maker:
 
     def _make(self, job: Job, info: WorkerInfo) -> Made:
         do = self.assembly
+        if not len(job.indices):  # a part without rows
+            return Made([], False, 0)
         if do.whole:
             rows = len(job.indices)
             arrays = self._attempt(job, "reading its samples", do.dataset.fetch, job.indices)

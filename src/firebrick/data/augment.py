@@ -20,7 +20,10 @@ _PURPOSE = 0x41554731  # "AUG1": apart from the streams of orders and of fb.rand
 
 
 class Augmentation(Protocol):
-    """A random change of a batch: ``words`` are uniform uint32 [batch, ``per_sample``], the arrays those of the data set."""
+    """A random change of a batch: ``words`` are uniform uint32 [batch, ``per_sample``], the arrays those of the data set.
+
+    One that changes each row by itself may say so with an attribute ``by_rows = True`` (see ``DataLoader``).
+    """
 
     @property
     def per_sample(self) -> int:
@@ -64,7 +67,7 @@ class RandomHorizontalFlip:
         [[[3, 2, 1]]]
     """
 
-    per_sample = 1
+    per_sample, by_rows = 1, True
 
     def __init__(self, p: float = 0.5) -> None:
         if not 0.0 <= number("RandomHorizontalFlip", "p", p) <= 1.0:
@@ -97,7 +100,7 @@ class RandomCrop:
         [[[0, 0], [0, 1]]]
     """
 
-    per_sample = 2
+    per_sample, by_rows = 2, True
 
     def __init__(self, padding: int = 2, fill: int = 0) -> None:
         self.padding = whole("RandomCrop", "padding", padding, 1)

@@ -15,7 +15,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from firebrick.data.errors import LoaderError, UnknownLengthError
 from firebrick.data.placing import Divide, Placing
 from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, checked_order
 from firebrick.data.stream import IterableDataset
-from firebrick.data.workers import MOST_AHEAD, Here, Pool
+from firebrick.data.workers import MOST, MOST_AHEAD, Here, Pool
 
 Array = np.ndarray[Any, Any]
 
@@ -62,7 +62,9 @@ class DataLoader:
         collate: Called with the list of a batch's samples; returns its arrays. ``fb.data.collate``, which stacks, if None.
         augment: A random change of the arrays, or a list of them that are applied in order, before ``transform``; which one a
             sample gets depends on seed, epoch and place alone.
-        transform: Called as ``transform(*arrays)`` with the batch as NumPy arrays; returns the arrays to place.
+        transform: Called as ``transform(*arrays)`` with the batch as NumPy arrays; returns the arrays to place. One that
+            treats each row by itself may say so with an attribute ``by_rows = True``: ranks that share batches then read their
+            own rows alone.
         dtype: Floating dtype of floating arrays.
         num_workers: Workers that make batches ahead of use; 0 to make each when it is asked for.
         worker: ``"thread"``, for what waits or computes without the GIL, or ``"process"``, for Python code; processes need
@@ -137,9 +139,9 @@ class DataLoader:
         self._set_devices((place,), None)
         self.num_workers, self.worker, self.keep_workers = _integer("num_workers", num_workers), worker, bool(keep_workers)
         self.prefetch = 2 * self.num_workers if prefetch is None else _integer("prefetch", prefetch)
-        if self.num_workers < 0 or worker not in ("thread", "process"):
+        if not 0 <= self.num_workers <= MOST or worker not in ("thread", "process"):
             raise LoaderError(
-                'a loader has 0 or more workers, of kind "thread" or "process"',
+                f'a loader has 0 to {MOST} workers, of kind "thread" or "process"',
                 f"num_workers {num_workers}, worker {worker!r}",
                 'pass e.g. num_workers=2, worker="process"',
             )
@@ -151,6 +153,7 @@ class DataLoader:
             )
         self._pool: Pool | None = None  # kept from one epoch to the next
         self._positions: Array | None = None  # of the shuffled epoch; None for all
+        self._deal: tuple[int, int] | None = None  # between how many batches are dealt, and which of them this is
         self._epoch = 0
         self._position = 0  # samples handed out by the running or last iteration
         self._start = 0  # where the next iteration begins
@@ -212,19 +215,17 @@ class DataLoader:
 
     def _run(self, epoch: int, start: int) -> Iterator[Any]:
         source = self._source()
-        staged: deque[tuple[int, Any]] = deque()  # samples and batch, or the error in its place
+        staged: deque[tuple[int, Any]] = deque()  # the position after a batch and the batch, or the error in its place
         ahead = int(any(not d.backend.host_memory(d) for d in self.devices))  # a copy to a device overlaps with its work
-        position = start
         finished = False
         try:
             source.begin(self._jobs(epoch, start))
             while staged or self._stage(source, staged):
                 while len(staged) <= ahead and source.ready() and self._stage(source, staged):
                     pass
-                rows, batch = staged.popleft()
+                position, batch = staged.popleft()
                 if isinstance(batch, FirebrickError):
                     raise batch
-                position += rows
                 self._position = position
                 yield batch
             finished = True
@@ -259,7 +260,7 @@ class DataLoader:
             rows, size = made.rows, len(job.indices)
             if rows < size and self._stream_ended(job, rows):
                 return False
-            staged.append((rows, self._place(made, job)))
+            staged.append((job.at + (rows if job.rows < 0 else job.rows), self._place(made, job)))
         except FirebrickError as e:
             staged.append((0, e))
         return True
@@ -296,6 +297,14 @@ class DataLoader:
         return Assembly(self.name, self.dataset, self.sample_transform, self.collate, self.augment, self.transform)
 
     def _jobs(self, epoch: int, start: int) -> Iterator[Job]:
+        """What is to be made of an epoch from a position on: its batches, or the rows of them that one rank takes."""
+        jobs = self._batches(epoch, start)
+        if self._deal is not None:
+            jobs = islice(jobs, self._deal[1], None, self._deal[0])
+        own = self._placing.only is not None and self._order is not None and self._assembly().by_rows
+        return map(self._placing.part, jobs) if own else jobs
+
+    def _batches(self, epoch: int, start: int) -> Iterator[Job]:
         """The batches of an epoch from a position on."""
         size, per_sample = self.batch_size, sum(a.per_sample for a in self.augment)
         if self._order is None:
@@ -303,14 +312,14 @@ class DataLoader:
             for at in count(start, size) if end is None else range(start, end, size):
                 places = np.arange(at, at + size if end is None else min(at + size, end))
                 words = augmentation_words(self.seed, epoch, len(places), per_sample, first=at)
-                yield Job(at // size, places, places, words, self.seed, epoch)
+                yield Job(at // size, places, places, words, self.seed, epoch, at)
             return
         order = self._checked(self._order(self.seed, epoch), epoch)
         words = augmentation_words(self.seed, epoch, len(order), per_sample)
         places = self._all_positions()
         for at in range(start, len(places), size):
             here = places[at : at + size]
-            yield Job(at // size, order[here], here, words[here], self.seed, epoch)
+            yield Job(at // size, order[here], here, words[here], self.seed, epoch, at)
 
     def _checked(self, order: Any, epoch: int) -> Array:
         if self.sampler is None:
@@ -326,7 +335,7 @@ class DataLoader:
         return found
 
     def _place(self, made: Made, job: Job) -> Any:
-        return self._placing(made, f'batch {job.number} of loader "{self.name}"')
+        return self._placing(made, job, f'batch {job.number} of loader "{self.name}"')
 
     # other loaders over the same samples
 
@@ -351,8 +360,9 @@ class DataLoader:
             divide: How many rows of a batch of ``rows`` each device takes: ``divide(rows)`` gives one number for each device,
                 0 or more, that sum to ``rows``. It is called for each batch.
             only: The one piece to place, where others are those of other processes: batches are then ``Portion(rows, piece)``,
-                with the rows of the whole batch and this piece, or None. The whole batch is read, so that what is done to it
-                does not depend on how it is divided.
+                with the rows of the whole batch and this piece, or None. No more than its rows are read where each row depends
+                on its sample alone: samples are stacked, and ``augment`` and ``transform`` say that they work ``by_rows``.
+                Else the whole batch is, so that what is done to it does not depend on how it is divided.
 
         Raises:
             LoaderError: No device, or no piece ``only``; in an iteration, numbers that do not divide the batch.
@@ -372,6 +382,29 @@ class DataLoader:
             raise LoaderError(f"only is the number of a piece, 0 to {len(places) - 1}", f"only {only}", "pass the rank")
         made = copy(self)
         made._set_devices(places, divide, only)
+        return made
+
+    def dealt(self, count: int, number: int) -> DataLoader:
+        """Every ``count``-th batch of this loader, from batch ``number`` on: what one of ``count`` processes evaluates.
+
+        A batch is the same one whoever gets it; samples and length are this loader's.
+
+        Raises:
+            LoaderError: Not 0 ≤ number < count.
+
+        Example:
+            >>> import numpy as np
+            >>> from firebrick.data import ArrayDataset, DataLoader
+            >>> loader = DataLoader(ArrayDataset(np.arange(7)), 2)
+            >>> [[x.tolist() for (x,) in loader.dealt(3, number)] for number in range(3)]
+            [[[0, 1], [6]], [[2, 3]], [[4, 5]]]
+        """
+        if not 0 <= _integer("number", number) < _integer("count", count):
+            raise LoaderError(
+                "batches are dealt to numbers from 0 up to their count", f"number {number} of {count}", "pass rank and size"
+            )
+        made = copy(self)
+        made._deal = count, number
         return made
 
     def slice(self, start: int, stop: int | None = None) -> DataLoader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
-from firebrick.data.assembly import Made
+from firebrick.data.assembly import Job, Made
 from firebrick.data.errors import LoaderError
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +52,13 @@ class Placing:
     dtype: DType
     only: int | None = None
 
-    def __call__(self, made: Made, label: str) -> Any:
+    def part(self, job: Job) -> Job:
+        """The rows of a batch that the one piece has."""
+        assert self.only is not None
+        low, high = self._bounds(len(job.indices))[self.only]
+        return job.part(low, high)
+
+    def __call__(self, made: Made, job: Job, label: str) -> Any:
         """The batch as tensors labelled ``label``, or a list of its pieces, None for a device without rows; or the one portion.
 
         Raises:
@@ -59,35 +66,45 @@ class Placing:
         """
         if self.divide is None:
             return self._batch(made.arrays, self.devices[0], label, made.single)
-        counts = self._counts(made, self.divide, label)
-        pieces: list[Any] = []
-        low = 0
-        for rank, (device, count) in enumerate(zip(self.devices, counts, strict=True)):
-            high = low + count
-            wanted = count and self.only in (None, rank)
-            which = f"row {low}" if count == 1 else f"rows {low} to {high - 1}"
-            piece = [a[low:high] for a in made.arrays]
-            pieces.append(self._batch(piece, device, f"{which} of {label}", made.single) if wanted else None)
-            low = high
+        self._check_rows(made, label)
+        if job.rows >= 0:
+            assert self.only is not None
+            return Portion(job.rows, self._piece(made, (0, made.rows), job.low, self.devices[self.only], label))
+        pieces = [
+            self._piece(made, rows, 0, device, label) if self.only in (None, rank) else None
+            for rank, (device, rows) in enumerate(zip(self.devices, self._bounds(made.rows), strict=True))
+        ]
         return pieces if self.only is None else Portion(made.rows, pieces[self.only])
 
-    def _counts(self, made: Made, divide: Divide, label: str) -> list[int]:
-        rows = made.rows
+    def _piece(self, made: Made, rows: tuple[int, int], before: int, device: Device, label: str) -> Any:
+        """Some rows of what was made, of whose batch there are others before; None for no rows."""
+        low, high = rows
+        if low == high:
+            return None
+        first, last = before + low, before + high - 1
+        which = f"row {first}" if first == last else f"rows {first} to {last}"
+        return self._batch([a[low:high] for a in made.arrays], device, f"{which} of {label}", made.single)
+
+    def _check_rows(self, made: Made, label: str) -> None:
         for i, host in enumerate(made.arrays):
-            if host.ndim == 0 or len(host) != rows:
+            if host.ndim == 0 or len(host) != made.rows:
                 raise LoaderError(
-                    f"each array of a batch that is divided over devices has its {rows} rows",
+                    f"each array of a batch that is divided over devices has its {made.rows} rows",
                     f"arrays[{i}] of {label}: {host.dtype}{list(host.shape)}",
                     "let transform keep the batch axis first",
                 )
-        counts = [operator.index(c) for c in divide(rows)]
+
+    def _bounds(self, rows: int) -> list[tuple[int, int]]:
+        """The first row of each device's piece of a batch, and the one behind its last."""
+        assert self.divide is not None
+        counts = [operator.index(c) for c in self.divide(rows)]
         if len(counts) != len(self.devices) or min(counts) < 0 or sum(counts) != rows:
             raise LoaderError(
                 f"divide({rows}) gives {len(self.devices)} numbers of rows, from 0, that sum to {rows}",
                 repr(counts),
                 "give each row of a batch to one device",
             )
-        return counts
+        return list(pairwise((0, *accumulate(counts))))
 
     def _batch(self, hosts: list[Array], device: Device, label: str, single: bool) -> Any:
         placed = [self._tensor(host, device, label, i) for i, host in enumerate(hosts)]

@@ -35,6 +35,8 @@ class Pixels:
         ([[[[-1.0, 1.0]]]], dtype('float32'))
     """
 
+    by_rows = True
+
     def __init__(self, pixel_max: int, mean: float, std: float) -> None:
         if not 1 <= pixel_max <= 255 or not std > 0:
             raise LoaderError(

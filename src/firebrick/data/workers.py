@@ -37,6 +37,7 @@ from firebrick.data.errors import LoaderError, SampleError, WorkerDiedError
 from firebrick.data.transport import SHARED_MEMORY, Channel, Memory, Parcel, shortage
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+MOST = 256  # workers of a loader
 MOST_AHEAD = 64  # batches asked of one worker: their messages fit into a pipe
 _GRACE = 1.0  # seconds for workers to see that their pipes are closed
 _SETUP = -1  # slot of the data set

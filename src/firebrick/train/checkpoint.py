@@ -37,6 +37,7 @@ NAME = "checkpoint"  # the newest of a run directory
 EARLIER = "earlier"  # those before it, as step-00000123
 BEST = "best"  # that of the epoch that did best
 _MANIFEST, _HASH = "manifest.json", "manifest.sha256"
+_TRIES = 8  # of reading while a run writes
 _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 _PARTS = ("config", "progress", "files", "model", "aliases", "optimizer")
 
@@ -245,14 +246,21 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             version reads.
     """
     goal = Path(path)
-    candidates = [goal] if is_checkpoint(goal) else checkpoints_of(goal) or checkpoints_of(goal.parent, goal.name)
-    refused: list[DamagedCheckpointError] = []
-    for folder in candidates:
-        try:
-            found = replace(_load(folder), refused=tuple(e.folder for e in refused))
-        except DamagedCheckpointError as e:
-            refused.append(e)
-            continue
+    for again in reversed(range(_TRIES)):
+        candidates = [goal] if is_checkpoint(goal) else checkpoints_of(goal) or checkpoints_of(goal.parent, goal.name)
+        before = [_identity(f) for f in candidates]
+        refused: list[DamagedCheckpointError] = []
+        found = None
+        for folder in candidates:
+            try:
+                found = replace(_load(folder), refused=tuple(e.folder for e in refused))
+                break
+            except DamagedCheckpointError as e:
+                refused.append(e)
+        moved = refused and [_identity(f) for f in candidates] != before
+        if not (again and moved):  # else a run has put another in its place meanwhile, which is no damage
+            break
+    if found is not None:
         for damage in refused:
             warnings.warn(
                 f"the checkpoint {damage.folder} is damaged ({damage.received}): going on from {folder}, the one before it",
@@ -272,6 +280,15 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         received,
         "name the directory that the training run printed",
     )
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """What tells a directory from another one that has taken its place."""
+    try:
+        facts = folder.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns
 
 
 def is_checkpoint(folder: Path) -> bool:

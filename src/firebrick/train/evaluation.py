@@ -17,25 +17,12 @@ from firebrick.functions.losses import cross_entropy
 from firebrick.graph import Jit
 from firebrick.nn import Module
 from firebrick.train.compiled import Compiled, naming
+from firebrick.train.counted import Counted, Forecast
 from firebrick.train.errors import TrainingError
 from firebrick.train.measures import Measures
-from firebrick.train.metrics import ConfusionMatrix, settle
+from firebrick.train.metrics import ConfusionMatrix
 from firebrick.train.steps import Evaluated, EvaluationStep
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """One sample of a forecast, for people to look at.
-
-    Attributes:
-        seen: [rows, series], what the model was shown.
-        target: [horizon, series], what came next.
-        predicted: [horizon, series], what the model said.
-    """
-
-    seen: np.ndarray[Any, Any]
-    target: np.ndarray[Any, Any]
-    predicted: np.ndarray[Any, Any]
+from firebrick.train.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -101,8 +88,10 @@ def evaluate(
     return evaluated(Compiled("evaluation", step, Jit(step) if jit else None), model, loader)
 
 
-def evaluated(step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loader: DataLoader) -> Evaluation:
-    """``evaluate`` with a step that may be compiled."""
+def evaluated(
+    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loader: DataLoader, strategy: Strategy | None = None
+) -> Evaluation:
+    """``evaluate`` with a step that may be compiled, over a strategy's processes."""
     for name, p in model.named_parameters():
         if p.device is not loader.device:
             raise TrainingError(
@@ -110,27 +99,33 @@ def evaluated(step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, lo
                 f'{name} on {p.device} and loader "{loader.name}" on {loader.device}',
                 f'use loader.to("{p.device}")',
             )
-    measures, confusion = Measures(), None
-    forecast: Forecast | None = None
-    samples = 0
+    found = _counted(step, model, loader if strategy is None else strategy.deal(loader))
+    if strategy is not None:
+        found = strategy.gather(found)
+    values = found.measures.values()
+    assert values["loss"] is not None
+    return Evaluation(
+        values["loss"], values["accuracy"], found.samples, found.confusion, values["mse"], values["mae"], found.forecast
+    )
+
+
+def _counted(step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loader: DataLoader) -> Counted:
+    counted, confusion = Counted(Measures()), None
     with evaluating(model):
         for batch in loader:
             target = batch[-1]
             with naming(batch):
                 found = step(batch)
-            measures.take(found.counts)
+            counted.measures.take(found.counts)
             if found.classes is not None and found.shown is not None:
                 confusion = confusion or ConfusionMatrix(found.classes)
                 confusion.update(found.shown, target)
-            elif samples == 0 and found.shown is not None:
-                forecast = _forecast(batch[0], target, found.shown)
-            samples += target.shape[0]
+            elif counted.samples == 0 and found.shown is not None:
+                counted.forecast = _forecast(batch[0], target, found.shown)
+            counted.samples += target.shape[0]
     if confusion is not None:
-        settle(confusion)
-    values = measures.values()
-    counts = None if confusion is None else confusion.matrix()
-    assert values["loss"] is not None
-    return Evaluation(values["loss"], values["accuracy"], samples, counts, values["mse"], values["mae"], forecast)
+        counted.confusion = confusion.matrix()
+    return counted
 
 
 def _forecast(seen: Tensor, target: Tensor, predicted: Tensor) -> Forecast | None:

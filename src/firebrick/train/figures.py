@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.train.evaluation import Evaluation, Forecast
+from firebrick.train.counted import Forecast
+from firebrick.train.evaluation import Evaluation
 from firebrick.train.history import Epoch
 
 CURVES, CONFUSION, FORECAST = "curves.png", "confusion.png", "forecast.png"

@@ -26,7 +26,7 @@ from firebrick.core.bind import constant
 from firebrick.core.dtypes import DType, bool_
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
-from firebrick.data import DataLoader, WorkerDiedError
+from firebrick.data import DataLoader, UnknownLengthError, WorkerDiedError
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
 from firebrick.optim import EMA
@@ -247,12 +247,14 @@ class Learner:
     def evaluate(self, loader: DataLoader) -> Evaluation:
         """Mean loss, and accuracy and confusion matrix or errors, over a loader, in evaluation mode.
 
+        The ranks of ``Distributed`` take its batches in turn, and all get the same result.
+
         Raises:
             TrainingError: The loader is on another device and no strategy was named.
         """
         step = self._compile("evaluation", EvaluationStep(self.model, self.loss))
         with self._averaged():
-            return evaluated(step, self.model, self._beside(loader))
+            return evaluated(step, self.model, self._beside(loader), self.strategy if self._moves else None)
 
     def predict(self, *inputs: Tensor) -> Any:
         """The model's output for one batch, in evaluation mode and untracked."""
@@ -369,7 +371,7 @@ class Learner:
         )
         watching = [constant(w, bool_, strategy.devices[0]) for w in (False, True)]
         done = self._enter(train)
-        batches = len(train)
+        batches = _length(train)
         progress.begin(self.epoch + 1, epochs, batches, done)
         parameters = model.trainable_parameters()
         read_every = 1 if all(d.engine in HOST_ENGINES for d in strategy.devices) else _READ_EVERY
@@ -394,7 +396,7 @@ class Learner:
                 speed = samples / (perf_counter() - started)
                 progress.step(done, measures.values(), speed)
             stop = strategy.agree(interrupts.pending)
-            if done < batches and (stop or interrupts.take_save() or self._checkpoint_due()):
+            if (batches is None or done < batches) and (stop or interrupts.take_save() or self._checkpoint_due()):
                 self._read()
                 self._save_latest(train.cursor())
                 if stop:
@@ -554,6 +556,14 @@ def _check_loader(loader: Any) -> None:
             type(loader).__name__,
             "make one: DataLoader(ArrayDataset(inputs, targets), batch_size=64)",
         )
+
+
+def _length(loader: DataLoader) -> int | None:
+    """The number of a loader's batches; None of a stream without a length."""
+    try:
+        return len(loader)
+    except UnknownLengthError:
+        return None
 
 
 def _by_step(losses: list[tuple[int, float, int]]) -> list[float]:

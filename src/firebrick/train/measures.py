@@ -75,3 +75,8 @@ class Measures:
         for name, metric in self._all().items():
             if name in state:
                 metric.load_state(state[name])
+
+    def merge(self, state: dict[str, Any]) -> None:
+        """Add what other measures have counted, by their ``state()``: all of its numbers are sums."""
+        for name, metric in self._all().items():
+            metric.load_state({k: v + state[name][k] for k, v in metric.state().items()})

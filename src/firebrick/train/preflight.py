@@ -2,7 +2,8 @@
 
 In order: the model has something to train; its parameters and buffers, the optimizer's state and the loader are on the
 strategy's devices; the loader's first batch is there, and goes through model and loss; where a batch is divided, its loss is
-the mean of those of its rows. The trial passes take no gradients, and put generators and buffers back.
+the mean of those of its rows; where a part of a batch is one row, the model takes it. The trial passes take no gradients, and
+put generators and buffers back.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import finfo
 from firebrick.core.errors import FirebrickError
 from firebrick.core.tensor import Tensor
-from firebrick.data import DataLoader, Portion
+from firebrick.data import DataLoader, Portion, UnknownLengthError
 from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
 from firebrick.random import row_offset
 from firebrick.train.errors import TrainingError
@@ -94,6 +95,8 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
         with no_grad(), put_back([model], always=True):
             value: Any = loss(model(*batch[:-1]), batch[-1])
             unlike = _divided(model, loss, batch) if strategy.joins or parts > 1 else None
+            lonely = _smallest_part(loader, strategy, parts) == 1 and not strategy.synchronised
+            alone = _refused_alone(model, batch) if lonely else None
     except FirebrickError as e:
         raise TrainingError(
             f'the model and the loss must take the batches of loader "{loader.name}" ({shown})\n{e.expected}',
@@ -105,6 +108,13 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
     if not isinstance(value, Tensor) or value.size != 1 or value.dtype.kind != "float":
         received = describe("loss", value) if isinstance(value, Tensor) else type(value).__name__
         raise TrainingError("the loss is one floating number, the mean over a batch", received, 'use reduction="mean"')
+    if alone is not None:
+        raise TrainingError(
+            "a batch norm takes the statistics of more than one value a channel in each part of a batch that is run by itself",
+            f"{_sizes_of(loader)} rows a batch, of which a part is one row; of that: {alone.received}",
+            "drop a small last batch (DataLoader(…, drop_last=True)), choose another batch size, fewer devices or a smaller "
+            'accumulate; or batch_norm="synchronised"',
+        ) from alone
     if unlike is not None:
         rows, whole, joined = unlike
         raise TrainingError(
@@ -114,6 +124,34 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
             'fb.mean(loss(…, reduction="none")); draw random numbers in tensors whose first axis is the batch; let no row look '
             "at others. Or train on one device without accumulate",
         )
+
+
+def _sizes_of(loader: DataLoader) -> list[int]:
+    """The numbers of rows that batches of an epoch have, as far as they are known."""
+    try:
+        full, rest = divmod(loader.samples, loader.batch_size)
+    except UnknownLengthError:
+        return [loader.batch_size]
+    return [size for size, there in ((loader.batch_size, full), (rest, rest)) if there]
+
+
+def _smallest_part(loader: DataLoader, strategy: Strategy, parts: int) -> int:
+    """The fewest rows that the model sees at once in an epoch."""
+    rows = [r for size in _sizes_of(loader) for r in strategy.divide(size) if r]
+    return min(r // min(parts, r) for r in rows)
+
+
+def _refused_alone(model: Module, batch: tuple[Tensor, ...]) -> FirebrickError | None:
+    """The error with which a model that has batch norms refuses to train on one row alone; None if it does not."""
+    if not any(isinstance(m, _BATCH_NORMS) for _, m in model.modules()):
+        return None
+    model.train()
+    try:
+        with put_back([model], always=True):
+            model(*(rows_of(t, 0, 1) for t in batch[:-1]))
+    except FirebrickError as e:
+        return e
+    return None
 
 
 def _divided(model: Module, loss: Loss, batch: tuple[Tensor, ...]) -> tuple[int, float, float] | None:

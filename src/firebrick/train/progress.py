@@ -15,8 +15,8 @@ _REFRESH_S = 0.1
 class Progress(Protocol):
     """What ``Learner`` tells whoever watches."""
 
-    def begin(self, epoch: int, epochs: int, batches: int, done: int) -> None:
-        """An epoch starts (numbered from 1), ``done`` of its batches done already."""
+    def begin(self, epoch: int, epochs: int, batches: int | None, done: int) -> None:
+        """An epoch starts (numbered from 1), ``done`` of its batches done already; None of a stream without a length."""
         ...
 
     def due(self) -> bool:
@@ -46,7 +46,7 @@ class Lines:
     def __init__(self, log: Callable[[str], Any] | None) -> None:
         self._log = log
 
-    def begin(self, epoch: int, epochs: int, batches: int, done: int) -> None:
+    def begin(self, epoch: int, epochs: int, batches: int | None, done: int) -> None:
         """Nothing to show yet."""
 
     def due(self) -> bool:
@@ -86,7 +86,7 @@ class Bar:
         )
         self._task = self._live.add_task("", total=None, epoch="", loss="–", others="", speed="")
 
-    def begin(self, epoch: int, epochs: int, batches: int, done: int) -> None:
+    def begin(self, epoch: int, epochs: int, batches: int | None, done: int) -> None:
         """A fresh bar."""
         self._live.start()
         self._live.reset(

@@ -16,6 +16,7 @@ from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion
 from firebrick.graph import Recompile
+from firebrick.train.counted import Counted
 
 Forward = Callable[..., tuple[Tensor, Any]]
 Named = dict[str, Tensor]
@@ -60,6 +61,15 @@ class Strategy(Protocol):
         ...
 
     @property
+    def synchronised(self) -> bool:
+        """Whether batch norms take the statistics of the whole batch, over all models."""
+        ...
+
+    def divide(self, rows: int) -> list[int]:
+        """How many of a batch's rows each model takes."""
+        ...
+
+    @property
     def main(self) -> bool:
         """Whether this process writes the run directory."""
         ...
@@ -92,6 +102,14 @@ class Strategy(Protocol):
 
     def spread(self, model: Any) -> None:
         """Give the other devices what the owner has now."""
+        ...
+
+    def deal(self, loader: DataLoader) -> DataLoader:
+        """The batches of an evaluation that this process takes."""
+        ...
+
+    def gather(self, found: Counted) -> Counted:
+        """What all processes have counted of an evaluation: the same on each."""
         ...
 
     def compile(self, step: Callable[..., Any]) -> Graphs:

@@ -30,7 +30,7 @@ class HuggingFaceDataset:
         """The rows ``indices`` (int64 [batch]), read at once and stacked.
 
         Raises:
-            LoaderError: A value is missing or no number, or they differ in shape.
+            LoaderError: A value is missing, no number or not finite, or they differ in shape.
         """
         numbers = indices.tolist()
         rows = self.dataset[numbers]
@@ -43,6 +43,12 @@ class HuggingFaceDataset:
                 f'column "{column}" has numbers or images in each row',
                 f"{type(value).__name__} in row {index}",
                 "encode or leave it out first: dataset.map(…), dataset.filter(…), or other columns",
+            )
+        if array.dtype.kind in "fc" and not np.isfinite(array).all():
+            raise LoaderError(
+                f'column "{column}" has finite numbers in each row',
+                f"{'NaN, which also stands for no value,' if np.isnan(array).any() else 'an infinity'} in row {index}",
+                "fill or leave out these rows first: dataset.map(…), dataset.filter(…)",
             )
         return array
 

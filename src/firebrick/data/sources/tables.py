@@ -5,7 +5,7 @@ Both read with pyarrow. A table is for what fits into memory; larger ones are re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class CSVDataset(ArrayDataset):
         types = _types("CSVDataset", columns, arrow)
         if len(delimiter) != 1:
             raise LoaderError("one character separates the values of a CSV", repr(delimiter), 'pass e.g. delimiter=";"')
-        parse = csv.ParseOptions(delimiter=delimiter)
+        path, parse = _path("CSVDataset", path), csv.ParseOptions(delimiter=delimiter)
         convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
 
         def read(threads: bool) -> Any:
@@ -60,6 +60,8 @@ class CSVDataset(ArrayDataset):
             table = _opened(arrow, path, lambda: read(False))  # which says the row of what it cannot read
         except (OSError, arrow.ArrowException):
             table = _opened(arrow, path, lambda: read(True))
+        with csv.open_csv(path, parse_options=parse) as header:
+            _check_names(header.schema.names, types, path)
         super().__init__(*_arrays(table, path, columns, types, arrow))
 
 
@@ -87,13 +89,14 @@ class ParquetDataset(ArrayDataset):
 
     def __init__(self, path: str | PathLike[str], columns: Columns) -> None:
         arrow, parquet = need("pyarrow", "pyarrow", "ParquetDataset"), need("pyarrow.parquet", "pyarrow", "ParquetDataset")
-        types = _types("ParquetDataset", columns, arrow)
+        types, path = _types("ParquetDataset", columns, arrow), _path("ParquetDataset", path)
 
         def read() -> Any:
             found = parquet.ParquetDataset(path)
             absent = [n for n in types if n not in found.schema.names]
             if absent:
                 raise KeyError(f"no column {', '.join(map(repr, absent))} among {', '.join(found.schema.names)}")
+            _check_names(found.schema.names, types, path)
             return found.read(columns=list(types))
 
         super().__init__(*_arrays(_opened(arrow, path, read), path, columns, types, arrow))
@@ -116,6 +119,23 @@ def _types(who: str, columns: Columns, arrow: Any) -> dict[str, Any]:
     if not found:
         raise LoaderError(f"{who} reads at least one column", "none", 'e.g. {"height": "float32", "kind": "int64"}')
     return found
+
+
+def _path(who: str, path: Any) -> str | PathLike[str]:
+    if not isinstance(path, (str, PathLike)):
+        raise LoaderError(f"{who} reads a file", f"path {path!r:.80}", "pass its name")
+    return path
+
+
+def _check_names(names: list[str], wanted: Iterable[str], path: Any) -> None:
+    """A name stands for one column."""
+    twice = [n for n in wanted if names.count(n) > 1]
+    if twice:
+        raise LoaderError(
+            f"each column of {Path(path)} that is read has a name of its own",
+            ", ".join(f'{names.count(n)} columns "{n}"' for n in twice),
+            "rename them in the file",
+        )
 
 
 def _opened(arrow: Any, path: Any, read: Any) -> Any:

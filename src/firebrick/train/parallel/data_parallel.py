@@ -29,6 +29,7 @@ from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.random import default_generator
 from firebrick.train.compiled import NO_GRAPH
+from firebrick.train.counted import Counted
 from firebrick.train.errors import TrainingError
 from firebrick.train.parallel.graphs import Graphed
 from firebrick.train.parallel.meeting import Meeting, meeting_at
@@ -228,6 +229,14 @@ class DataParallel:
         if self.check_every and self._steps % self.check_every == 0:
             self.check_replicas()
         self._steps += 1
+
+    def deal(self, loader: DataLoader) -> DataLoader:
+        """The whole loader."""
+        return loader
+
+    def gather(self, found: Counted) -> Counted:
+        """What was counted here."""
+        return found
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
         """Each device's pass as a graph, and all that comes after the gradients as one more, on the owner."""

@@ -35,8 +35,9 @@ from firebrick.functions.creation import zeros
 from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.random import Generator, default_generator
+from firebrick.train.counted import Counted, Forecast
 from firebrick.train.errors import TrainingError
-from firebrick.train.measures import Counts
+from firebrick.train.measures import Counts, Measures
 from firebrick.train.parallel.arrivals import Arrivals, buckets
 from firebrick.train.parallel.graphs import Graphed
 from firebrick.train.parallel.meeting import meeting_at
@@ -64,7 +65,7 @@ class Distributed:
             it, while the pass goes on; with synchronised batch norm, whose own sums come in between, after the pass.
         check_every: Steps between two checks that all ranks' parameters are equal; 0 checks never.
 
-    Rank 0 writes the run directory. Every rank evaluates the whole of a validation set.
+    Rank 0 writes the run directory. The ranks take the batches of an evaluation in turn, and all get its result.
 
     Attributes:
         group: The ranks.
@@ -223,6 +224,33 @@ class Distributed:
         if self.check_every and self._steps % self.check_every == 0:
             self.check_replicas(model)
         self._steps += 1
+
+    def deal(self, loader: DataLoader) -> DataLoader:
+        """Every batch of this rank's turn."""
+        return loader.dealt(self.group.size, self.group.rank) if self.group.size > 1 else loader
+
+    def gather(self, found: Counted) -> Counted:
+        """The sums of what all ranks have counted, in their order."""
+        if self.group.size == 1:
+            return found
+        matrix, forecast = found.confusion, found.forecast
+        notes = self._notes({
+            "measures": found.measures.state(),
+            "samples": found.samples,
+            "classes": 0 if matrix is None else len(matrix),
+            "forecast": None if forecast is None else {k: (a.dtype.name, a.tolist()) for k, a in vars(forecast).items()},
+        })  # fmt: skip
+        total = Counted(Measures(), sum(n["samples"] for n in notes))
+        for n in notes:
+            total.measures.merge(n["measures"])
+        shown = notes[0]["forecast"]  # rank 0 has the first batch
+        if shown is not None:
+            total.forecast = Forecast(**{k: np.array(values, as_dtype(dtype).np) for k, (dtype, values) in shown.items()})
+        classes = max(n["classes"] for n in notes)
+        if classes:
+            own = np.zeros((classes, classes), np.int64) if matrix is None else matrix
+            total.confusion = self.group.all_reduce(hooks.from_host(own, find_device("numpy"))).numpy()
+        return total
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
         """The pass as a graph, and all that comes after the reduction as one more."""

@@ -11,6 +11,7 @@ from firebrick.core.device import Device
 from firebrick.data import DataLoader
 from firebrick.graph import jit
 from firebrick.nn import Module
+from firebrick.train.counted import Counted
 from firebrick.train.parallel.graphs import Graphed
 from firebrick.train.parallel.passes import Found, Pass, add, take_share
 from firebrick.train.steps import TrainingStep
@@ -80,6 +81,18 @@ class SingleDevice:
 
     def spread(self, model: Any) -> None:
         """Nothing: there is one device."""
+
+    def divide(self, rows: int) -> list[int]:
+        """All of them."""
+        return [rows]
+
+    def deal(self, loader: DataLoader) -> DataLoader:
+        """The whole loader."""
+        return loader
+
+    def gather(self, found: Counted) -> Counted:
+        """What was counted here."""
+        return found
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
         """The whole step as one graph; in parts, a graph that all of them run."""
