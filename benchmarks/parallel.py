@@ -1,16 +1,19 @@
 """``python -m benchmarks.parallel``: data-parallel steps beside one device, and beside PyTorch's DistributedDataParallel.
 
-Three questions: what ``DataParallel`` over one device costs beside ``SingleDevice``; how two logical CPU devices do beside
-two processes of one thread under PyTorch's DDP over gloo, on the same models, parameters and batches; and what share of the
-sum of single throughputs measured shares reach on devices of unlike speed, which are made slow by sleeping.
+Four questions: what ``DataParallel`` over one device costs beside ``SingleDevice``; how two logical CPU devices, and two ranks
+of ``Distributed``, do beside two processes of one thread under PyTorch's DDP over gloo, on the same models, parameters and
+batches; and what share of the sum of single throughputs measured shares reach on devices of unlike speed, which are made slow
+by sleeping.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
+import socket
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -41,13 +44,14 @@ def main() -> int:
     for name in args.models:
         for question, contenders in (
             ("one device", {"DataParallel(1)": step(name, ["cpu:0"]), "SingleDevice": step(name, None)}),
-            ("two devices", {"DataParallel(2)": step(name, ["cpu:0", "cpu:1"]), "torch DDP": Ddp(name)}),
+            ("two devices", {"DataParallel(2)": step(name, ["cpu:0", "cpu:1"]), "torch DDP": Processes(_ddp, name)}),
+            ("two processes", {"Distributed(2)": Processes(_distributed, name), "torch DDP": Processes(_ddp, name)}),
         ):
             found = compared(contenders, args.rounds)
             record["work"].append({"model": name, "batch": MODELS[name], "question": question, **found})
             print(row(name, question, found), flush=True)
             for c in contenders.values():
-                if isinstance(c, Ddp):
+                if isinstance(c, Processes):
                     c.close()
     record["slow"] = slow()
     print("shares by measured speed reach {share:.1%} of {sum:.0f} rows a second ({shares})".format(**record["slow"]))
@@ -85,9 +89,14 @@ def row(model: str, question: str, found: dict[str, Any]) -> str:
 
 def step(name: str, devices: Sequence[str] | None) -> Callable[[int], float]:
     """A training step, compiled; called with a number of steps, it gives the seconds of one."""
+    from firebrick.train import DataParallel, SingleDevice
+
+    return _stepper(name, SingleDevice("cpu:0") if devices is None else DataParallel(devices))
+
+
+def _stepper(name: str, strategy: Any) -> Callable[[int], float]:
     import firebrick as fb
     from benchmarks.models import NETWORKS
-    from firebrick.train import DataParallel, SingleDevice
     from firebrick.train.steps import TrainingStep
 
     network = NETWORKS[name]
@@ -97,7 +106,6 @@ def step(name: str, devices: Sequence[str] | None) -> Callable[[int], float]:
         for n, p in model.named_parameters():
             p[...] = fb.asarray(network.arrays()[n])
     optimizer = fb.optim.Adam(model, lr=network.lr)
-    strategy: Any = SingleDevice("cpu:0") if devices is None else DataParallel(devices)
     loader = fb.data.DataLoader(fb.data.ArrayDataset(x, y), MODELS[name])
     batch = strategy.place(model, optimizer, loader).first()
     compiled = strategy.compile(TrainingStep(model, optimizer, fb.cross_entropy, strategy, None, None))
@@ -113,16 +121,20 @@ def step(name: str, devices: Sequence[str] | None) -> Callable[[int], float]:
     return run
 
 
-class Ddp:
-    """Two processes of one thread under DistributedDataParallel; called as what ``step`` gives."""
+class Processes:
+    """Two processes of one thread; called as what ``step`` gives.
 
-    def __init__(self, name: str) -> None:
-        import torch.multiprocessing as mp
+    Args:
+        target: What each runs, with its rank, the model, a free port and a pipe.
+        name: The model.
+    """
 
-        context = mp.get_context("spawn")
+    def __init__(self, target: Callable[..., None], name: str) -> None:
+        context = multiprocessing.get_context("spawn")
         pipes = [context.Pipe() for _ in range(2)]
-        port = 20000 + os.getpid() % 20000
-        self._processes = [context.Process(target=_rank, args=(r, name, port, theirs)) for r, (_, theirs) in enumerate(pipes)]
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        self._processes = [context.Process(target=target, args=(r, name, port, theirs)) for r, (_, theirs) in enumerate(pipes)]
         for p in self._processes:
             p.start()
         self._pipes = [ours for ours, _ in pipes]
@@ -140,7 +152,26 @@ class Ddp:
             process.join(10)
 
 
-def _rank(rank: int, name: str, port: int, pipe: Any) -> None:
+def _meet(rank: int, port: int) -> None:
+    """Name the other process, and take one thread."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
+    os.environ.update(FIREBRICK_NUM_THREADS="1", OMP_NUM_THREADS="1")
+
+
+def _distributed(rank: int, name: str, port: int, pipe: Any) -> None:
+    _meet(rank, port)
+    from firebrick.train import Distributed
+
+    strategy = Distributed("cpu:0", "gloo")
+    run = _stepper(name, strategy)
+    while steps := pipe.recv():
+        strategy.group.barrier()
+        pipe.send(run(steps))
+    strategy.group.close()
+
+
+def _ddp(rank: int, name: str, port: int, pipe: Any) -> None:
+    _meet(rank, port)
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -149,7 +180,6 @@ def _rank(rank: int, name: str, port: int, pipe: Any) -> None:
     from benchmarks.with_torch import network
 
     torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
     dist.init_process_group("gloo")
     facts = NETWORKS[name]
     model = network(name, facts.arrays())

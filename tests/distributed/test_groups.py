@@ -105,6 +105,24 @@ def test_a_rank_computes_while_its_reduction_waits_for_another() -> None:
 
 
 @gloo
+def test_a_note_of_each_rank_comes_along_with_a_sum() -> None:
+    def body(group: ProcessGroup) -> Any:
+        terms = [fb.full((2, 3), float(group.rank + 1)), fb.full(5000, float(group.rank))]
+        said = f"rank {group.rank}: é".encode() if group.rank else b""
+        work = group.all_reduce_noted(terms, said, weight=0.5)
+        plain = group.all_reduce(terms, weight=0.5)
+        sums, notes = work.wait()
+        with pytest.raises(fb.ConfigError, match="up to 1024 bytes"):
+            group.all_reduce_noted(terms, b"x" * 1025)
+        with pytest.raises(fb.ConfigError, match="none of them zero"):
+            group.all_reduce_noted(terms, b"\0")
+        return [a.tolist() == b.tolist() for a, b in zip(sums, plain, strict=True)], notes
+
+    for same, notes in in_threads(3, body):
+        assert same == [True, True]
+        assert notes == [b"", "rank 1: é".encode(), "rank 2: é".encode()]
+
+
 def test_ranks_that_disagree_get_an_error_that_names_them_and_go_on() -> None:
     def body(group: Group) -> list[str]:
         weight = fb.ones((3, 4 + group.rank))

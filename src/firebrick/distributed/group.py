@@ -25,6 +25,8 @@ from firebrick.distributed.wire import DIRECT, Alone, Wire, WireError
 __all__ = ["Group", "Watch", "Work"]
 
 T = TypeVar("T")
+NOTE = 1024
+"""Bytes for a rank's note, behind the header of each operation."""
 Body = Callable[[Wire, Any, float], Any]
 
 
@@ -132,6 +134,40 @@ class Group:
 
         weighted = [weighed("all_reduce", t, op, weight) for t in terms]
         return self._call(f"all_reduce({op})", weighted, body, _as_given(x), wait)
+
+    def all_reduce_noted(
+        self, x: Sequence[Tensor], note: bytes, *, weight: float | None = None
+    ) -> Work[tuple[list[Tensor], list[bytes]]]:  # fmt: skip
+        """Start an ``all_reduce(x, weight=weight)`` with a note from each rank to all, which takes no message of its own.
+
+        Args:
+            x: Terms of one dtype, as of ``all_reduce``.
+            note: What this rank says: up to ``NOTE`` bytes, none of them zero.
+            weight: As of ``all_reduce``.
+
+        Returns:
+            Through ``wait()``: the sums, and the notes by rank.
+
+        Raises:
+            ConfigError: The note is too long, or holds a zero.
+            CollectiveMismatchError: As of ``all_reduce``.
+            CollectiveTimeoutError: As of ``all_reduce``.
+        """
+        if len(note) > NOTE or 0 in note:
+            raise ConfigError(
+                f"a note has up to {NOTE} bytes, none of them zero", f"{len(note)} bytes", "send more by all_gather"
+            )
+        terms = _operands("all_reduce", x)
+        check_fold("all_reduce", "sum", terms[0].dtype)
+
+        def body(wire: Wire, flat: Any, deadline: float) -> Any:
+            return collectives.reduce_all(wire, flat, "sum", terms[0], deadline)
+
+        weighted = [weighed("all_reduce", t, "sum", weight) for t in terms]
+        work: Work[tuple[list[Tensor], list[bytes]]] = self._started(
+            "all_reduce(sum)", weighted, body, _as_given(list(x)), note
+        )
+        return work
 
     @overload
     def reduce_scatter(self, x: Tensor, op: str = ..., *, weight: float | None = ..., wait: Literal[True] = ...) -> Tensor: ...
@@ -292,6 +328,13 @@ class Group:
     # how
 
     def _call(self, op: str, tensors: list[Tensor], body: Body, finish: Callable[[Wire, Any], Any], wait: bool) -> Any:
+        """One collective operation, waited for or not."""
+        work = self._started(op, tensors, body, finish)
+        return work.wait() if wait else work
+
+    def _started(
+        self, op: str, tensors: list[Tensor], body: Body, finish: Callable[[Wire, Any], Any], note: bytes | None = None
+    ) -> Any:  # fmt: skip
         """Start one collective operation: tell the others, compare, then run ``body`` on the packed tensors."""
         wire = self._wire
         if self._gpu_wire is not None and tensors and self._gpu_wire.carries(tensors):
@@ -301,7 +344,7 @@ class Group:
                 raise ConfigError("a group that was closed has no operations", op, "make another with distributed.init()")
             number = self._number
             header = Header.of(op, number, tensors)
-            sent = header.encode()
+            sent = np.concatenate([header.encode(), np.frombuffer((note or b"").ljust(NOTE, b"\0"), np.uint8)])
             flat = wire.pack(tensors) if tensors else None
             self._number += 1
 
@@ -311,16 +354,20 @@ class Group:
                     self._watch.at(number, op)
 
                 def run() -> Any:
+                    found = [sent]
                     if self.size > 1:
                         found = collectives.gather(self._wire, sent, deadline)
-                        check([Header.decode(h) for h in found], self.rank)
+                        check([Header.decode(h[:BYTES]) for h in found], self.rank)
                     with wire.beside():
-                        return body(wire, flat, deadline)
+                        return body(wire, flat, deadline), [h[BYTES:].tobytes().rstrip(b"\0") for h in found]
 
                 return self._guarded(op, run, number)
 
-            work = self._lane.put(job, Work(lambda out: finish(wire, out)))
-        return work.wait() if wait else work
+            def finished(out: Any) -> Any:
+                made = finish(wire, out[0])
+                return made if note is None else (made, out[1])
+
+            return self._lane.put(job, Work(finished))
 
     def _guarded(self, op: str, run: Callable[[], T], number: int = -1) -> T:
         """``run()``; if the wire fails, the error that names who is missing, for this call and all that follow."""

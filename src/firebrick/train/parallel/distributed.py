@@ -30,6 +30,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.distributed import Group
+from firebrick.distributed.group import NOTE as BESIDE
 from firebrick.distributed.lane import Work
 from firebrick.functions.creation import zeros
 from firebrick.graph import jit
@@ -47,7 +48,7 @@ from firebrick.train.steps import TrainingStep
 from firebrick.train.strategy import Forward, Graphs, Named, Share, bring, of_names
 
 NOTE, HEAD = 8192, 16
-"""Bytes of what the ranks tell each other in a step, the first of them for its length; a longer note goes round once more."""
+"""Bytes of what the ranks tell each other at once, the first of them for its length; a longer note goes round once more."""
 BUCKET = 1 << 24
 """Bytes of gradients that travel together."""
 
@@ -275,7 +276,6 @@ class Distributed:
         """The share of all ranks, from this one's, and a digest of which random numbers it drew."""
         group, count = self.group, sum(rows)
         own = {} if share is None else share.gradients
-        sending.rest(own)
         parameters = list(sending.like)
         note = {
             "stop": self._asked,
@@ -284,7 +284,13 @@ class Distributed:
             "drawn": None if share is None else drawn,
             "lacks": None if share is None else [i for i, n in enumerate(parameters) if n not in own],
         }
-        notes = self._notes(note)
+        text = json.dumps(note).encode()
+        sending.rest(own, text if len(text) <= min(NOTE, BESIDE) else b"long")
+        statistics = dict(running_statistics(model))
+        joining = _Sending(group, statistics, buckets(statistics, self.bucket_bytes), rows[group.rank] / count)
+        joining.rest({} if share is None else share.buffers)
+        reduced = sending.reduced()
+        notes = self._notes(note) if b"long" in sending.notes else [json.loads(n) for n in sending.notes]
         self._agreed = any(n["stop"] for n in notes)
         if len({n["drawn"] for n in notes} - {None}) > 1:
             raise TrainingError(
@@ -293,10 +299,6 @@ class Distributed:
                 "draw what one rank draws alone, between two steps, from a fb.random.Generator of its own",
             )
         absent = set.intersection(*(set(n["lacks"]) for n in notes if n["lacks"] is not None))
-        statistics = dict(running_statistics(model))
-        joining = _Sending(group, statistics, buckets(statistics, self.bucket_bytes), rows[group.rank] / count)
-        joining.rest({} if share is None else share.buffers)
-        reduced = sending.reduced()
         if share is None or not all(rows):
             root = next(r for r, n in enumerate(rows) if n)
             self._level(model, root)
@@ -384,34 +386,51 @@ class _Ranks:
 
 
 class _Sending:
-    """Tensors on their way to their weighted sum over the ranks, a bucket after the other.
+    """Tensors on their way to their weighted sum over the ranks, a bucket after the other; the last one takes a note along.
 
     Args:
         group: The ranks.
         like: Tensors like those that are sent, by name.
         buckets: Their names, as they travel together.
         weight: This rank's.
+
+    Attributes:
+        notes: What each rank has said, by rank, once all is reduced.
     """
 
     def __init__(self, group: Group, like: Named, buckets: Sequence[Sequence[str]], weight: float) -> None:
         self.like = like
         self._group, self._buckets, self._weight = group, buckets, weight
-        self._works: list[Work[list[Tensor]]] = []
+        self._works: list[Work[tuple[list[Tensor], list[bytes]]]] = []
+        self._kept: Named = {}
+        self.notes: list[bytes] = []
 
     def __call__(self, bucket: int, own: Named) -> None:
-        """Start the next bucket; where this rank has no tensor, zeros stand for it."""
-        with no_grad():
-            terms = [own[n] if n in own else _nothing(self.like[n]) for n in self._buckets[bucket]]
-        self._works.append(self._group.all_reduce(terms, weight=self._weight, wait=False))
+        """Start the next bucket; the last one waits for the note."""
+        if bucket < len(self._buckets) - 1:
+            self._start(own, b"")
+        else:
+            self._kept = own
 
-    def rest(self, own: Named) -> None:
-        """Start the buckets that have not been."""
-        for bucket in range(len(self._works), len(self._buckets)):
-            self(bucket, own)
+    def _start(self, own: Named, note: bytes) -> None:
+        """Start a bucket; where this rank has no tensor, zeros stand for it."""
+        with no_grad():
+            terms = [own[n] if n in own else _nothing(self.like[n]) for n in self._buckets[len(self._works)]]
+        self._works.append(self._group.all_reduce_noted(terms, note, weight=self._weight))
+
+    def rest(self, own: Named, note: bytes = b"") -> None:
+        """Start the buckets that have not been, of these tensors, and say something to all ranks."""
+        own = {**own, **self._kept}
+        while len(self._works) < len(self._buckets):
+            self._start(own, note if len(self._works) == len(self._buckets) - 1 else b"")
 
     def reduced(self) -> Named:
         """Σ weight · tensor over the ranks, by name."""
-        return {n: t for names, w in zip(self._buckets, self._works, strict=True) for n, t in zip(names, w.wait(), strict=True)}
+        found: Named = {}
+        for names, work in zip(self._buckets, self._works, strict=True):
+            tensors, self.notes = work.wait()
+            found.update(zip(names, tensors, strict=True))
+        return found
 
 
 def _nothing(like: Tensor) -> Tensor:
