@@ -106,7 +106,7 @@ def test_a_rank_computes_while_its_reduction_waits_for_another() -> None:
 
 @gloo
 def test_a_note_of_each_rank_comes_along_with_a_sum() -> None:
-    def body(group: ProcessGroup) -> Any:
+    def body(group: Group) -> Any:
         terms = [fb.full((2, 3), float(group.rank + 1)), fb.full(5000, float(group.rank))]
         said = f"rank {group.rank}: é".encode() if group.rank else b""
         work = group.all_reduce_noted(terms, said, weight=0.5)
@@ -123,6 +123,7 @@ def test_a_note_of_each_rank_comes_along_with_a_sum() -> None:
         assert notes == [b"", "rank 1: é".encode(), "rank 2: é".encode()]
 
 
+@gloo
 def test_ranks_that_disagree_get_an_error_that_names_them_and_go_on() -> None:
     def body(group: Group) -> list[str]:
         weight = fb.ones((3, 4 + group.rank))
