@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.data import ArrayDataset, DataLoader, LoaderError, RandomCrop, RandomHorizontalFlip, collate, worker_info
+from firebrick.data import ArrayDataset, DataLoader, LoaderError, RandomCrop, RandomHorizontalFlip, Subset, collate, worker_info
 
 N = 23
 
@@ -132,6 +132,108 @@ def test_a_rank_reads_its_rows_alone_and_gets_what_it_would_of_the_whole(options
                     assert a.label == b.label
         if "worker" not in options:  # else others have read
             assert len(data.read) == 2 * sum(unequal(n)[rank] for n in (4, 4, 4, 4, 4, 3))
+
+
+def test_samples_of_a_subset_have_seeds_of_their_own_on_every_rank() -> None:
+    kept = Subset(Rows(), range(3, N))
+    whole = [x.tolist() for x, _ in DataLoader(kept, 4, seed=5)]
+    plain = [x.tolist() for x, _ in DataLoader(Rows(), 4, seed=5)]
+    assert whole[0] == plain[0]  # the seed is the place's, whatever sample lies there
+    assert len({str(row) for row in whole[0]}) == 4
+    own = DataLoader(kept, 4, seed=5).sharded(["cpu:0"] * 2, by_70_30, only=1)
+    assert [p.piece[0].tolist() for p in own] == [x[3:] for x in whole]
+
+
+class Padded(Rows):
+    """Reads whole batches, and looks at all of one."""
+
+    def fetch(self, indices: Any) -> Any:
+        self.read += indices.tolist()
+        return np.asarray([[i, indices.max()] for i in indices]), indices
+
+
+class Stated(Padded):
+    by_rows = True
+
+
+class Derived(Stated):
+    def fetch(self, indices: Any) -> Any:
+        return Padded.fetch(self, indices)
+
+
+class Marked(RandomHorizontalFlip):
+    pass
+
+
+class Rewritten(RandomHorizontalFlip):
+    def __call__(self, words: Any, *arrays: Any) -> Any:
+        return super().__call__(words, *arrays)
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "alone"),
+    [
+        (Padded, {}, False),
+        (Stated, {}, True),
+        (Derived, {}, False),
+        (Rows, {"augment": [Marked()]}, True),
+        (Rows, {"augment": [Rewritten()]}, False),
+    ],
+)
+def test_what_says_nothing_of_rows_gets_the_whole_batch(data: Any, changes: Any, alone: bool) -> None:
+    made = data()
+    for portion in DataLoader(made, 4, **changes).sharded(["cpu:0"] * 2, by_70_30, only=1):
+        if not alone and data is not Rows and portion.piece is not None:
+            assert portion.piece[0].tolist()[-1][1] == portion.piece[0].tolist()[-1][0]
+    assert len(made.read) == (5 if alone else N)  # of five batches a row is the second rank's
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_that_is_not_divided_right_is_refused_in_its_turn(workers: int) -> None:
+    def wrong(rows: int) -> list[int]:
+        return [rows, 0] if rows == 4 else [rows + 1, 0]
+
+    running = iter(DataLoader(Rows(), 4, num_workers=workers).sharded(["cpu:0"] * 2, wrong, only=0))
+    assert [next(running).rows for _ in range(5)] == [4] * 5
+    with pytest.raises(LoaderError, match=r"divide\(3\) gives 2 numbers"):
+        next(running)
+
+
+# batches in turn
+
+
+def dealt(loader: DataLoader) -> list[list[int]]:
+    return [y.tolist() for _, y in loader]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"shuffle": True, "drop_last": True}])
+def test_batches_are_dealt_in_turn_and_each_once(options: Any) -> None:
+    whole = dealt(made(**options))
+    parts = [dealt(made(**options).dealt(4, n)) for n in range(4)]
+    assert parts == [whole[n::4] for n in range(4)]
+    again = made(**options).dealt(2, 1).dealt(2, 0)
+    assert dealt(again) == whole[1::4]
+
+
+def test_a_dealt_loader_goes_on_where_it_stood() -> None:
+    whole = dealt(made())
+    loader = made().dealt(2, 0)
+    running = iter(loader)
+    next(running)
+    again = made().dealt(2, 0)
+    again.load_cursor(loader.cursor())
+    assert dealt(again) == whole[2::2]
+
+
+def test_what_cannot_be_dealt_is_refused() -> None:
+    for number, count in ((2, 2), (-1, 2), (0, 0)):
+        with pytest.raises(LoaderError, match="from 0 up to their count"):
+            made().dealt(count, number)
+    with pytest.raises(LoaderError, match="call slice first"):
+        made().dealt(2, 1).slice(0, 4)
+    with pytest.raises(LoaderError, match="none of its 6 batches"):
+        made().dealt(8, 7).first()
+    assert dealt(made().dealt(8, 7)) == []
 
 
 def test_a_ranks_cursor_counts_the_rows_of_all() -> None:

@@ -337,11 +337,19 @@ def test_a_loader_that_is_collected_ends_the_workers_it_kept(kind: str) -> None:
 
 
 def test_a_thread_in_the_middle_of_a_sample_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    going_on = threading.Event()
-    loader = DataLoader(np.arange(8), 2, sample_transform=lambda x: x if x < 2 else going_on.wait(60), num_workers=2)
+    began, going_on = threading.Event(), threading.Event()
+
+    def endless(x: Any) -> Any:
+        if x >= 2:
+            began.set()
+            going_on.wait(60)
+        return x
+
+    loader = DataLoader(np.arange(8), 2, sample_transform=endless, num_workers=2)
     monkeypatch.setattr(workers, "_GRACE", 0.01)
     running = iter(loader)
     next(running)
+    assert began.wait(60)
     beside = [t for t in threading.enumerate() if "loader worker" in t.name]
     running.close()  # type: ignore[attr-defined]
     assert any(t.is_alive() for t in beside)

@@ -140,6 +140,47 @@ def test_the_object_that_hears_is_that_of_the_call() -> None:
     assert [float(ear.heard[0][0]) for ear in (a, b)] == [2.0, 6.0]
 
 
+class Holder:
+    def __init__(self, ear: Ear) -> None:
+        self.ear = ear
+
+    def __call__(self, x: fb.Tensor) -> fb.Tensor:
+        y = x * 2.0
+        tell(self.ear.hear, y)
+        return y
+
+
+def test_an_object_that_is_replaced_between_two_calls_hears_no_more() -> None:
+    one, other = Ear("a"), Ear("a")
+    holder = Holder(one)
+    f = fb.jit(holder)
+    f(fb.asarray(1.0))
+    f(fb.asarray(2.0))
+    holder.ear = other
+    f(fb.asarray(3.0))
+    assert f.traces == 1
+    assert [float(a[0]) for a in one.heard] == [2.0, 4.0]
+    assert [float(a[0]) for a in other.heard] == [6.0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_turns_out_to_be_an_input_is_told_as_a_value_of_its_own(device: str) -> None:
+    @fb.jit
+    def f(x: fb.Tensor) -> tuple[fb.Tensor, ...]:
+        same = fb.astype(x * 1.0, x.dtype).mT.mT
+        tell(EAR.hear, same)
+        return same, x + 1.0
+
+    x = fb.ones((2, 3), device=device)
+    for n in (1.0, 3.0):
+        x[...] = n
+        same, more = f(x)
+        x += 1.0
+        assert same.tolist() == [[n] * 3] * 2
+        assert more.tolist() == [[n + 1.0] * 3] * 2
+        assert HEARD[-1][0].tolist() == [[n] * 3] * 2
+
+
 def test_inputs_constants_and_changed_state_are_told_as_they_are_then() -> None:
     state = fb.nn.Buffer(fb.zeros(2))
 

@@ -73,6 +73,8 @@ def compare() -> None:
             found[name] = [furthest(alone, learner), max(float(losses.max()), apart), learner.step - alone.step]
     found["evaluation"] = [unlike(Distributed(device)), 0.0, 0]
     found["buckets after the backward pass"] = [0.0 if early(Distributed(device, bucket_bytes=64)) else 1.0, 0.0, 0]
+    for name, act in (("unlike rows", unlike_rows), ("unlike models", unlike_models), ("unlike loaders", unlike_loaders)):
+        found[f"{name} let through"] = [0.0 if act(Distributed(device)) else 1.0, 0.0, 0]
     found["numbers that one rank draws alone"] = [0.0 if refused(Distributed(device)) else 1.0, 0.0, 0]
     if group.rank == 0:
         print("found", json.dumps(found), flush=True)
@@ -104,6 +106,48 @@ def unlike(strategy: Distributed) -> float:
             for a, b in zip(trees.flatten(one)[0], trees.flatten(all_of_us)[0], strict=True):
                 furthest = max(furthest, float(np.abs(np.asarray(a, float) - np.asarray(b, float)).max()))
     return furthest
+
+
+def unlike_rows(strategy: Distributed) -> bool:
+    """Whether a batch is refused whose rows are whole numbers on one rank and not on another."""
+
+    class Mixed:
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, i: int) -> Any:
+            return np.full(6, i if i < 4 else i + 0.5, np.int64 if i < 4 else np.float64), i % 3
+
+    model = fb.nn.Linear(6, 3, dtype="float64")
+    batch = strategy.place(model, OPTIMIZERS["sgd"](model), DataLoader(Mixed(), 8, dtype="float64")).first()
+    try:
+        strategy.grads(lambda m, x, y: (fb.cross_entropy(m(fb.astype(x, fb.float64)), y), {}), model, batch)
+    except TrainingError as e:
+        return "one dtype and shape, whichever ranks they go to" in str(e)
+    return False
+
+
+def unlike_models(strategy: Distributed) -> bool:
+    """Whether an evaluation is refused of models that differ between ranks."""
+    fb.random.seed(rank())
+    return not_shared(strategy, 7, "the same bits of the model")
+
+
+def unlike_loaders(strategy: Distributed) -> bool:
+    """Whether an evaluation is refused of loaders that differ between ranks."""
+    fb.random.seed(0)
+    return not_shared(strategy, 7 + rank(), "all ranks draw the same batches")
+
+
+def not_shared(strategy: Distributed, batch: int, text: str) -> bool:
+    model = fb.nn.Linear(6, 3, dtype="float64")
+    model.to(strategy.devices[0])
+    learner = Learner(model, OPTIMIZERS["sgd"](model), strategy=strategy, log=None)
+    try:
+        learner.evaluate(DataLoader(ArrayDataset(np.ones((30, 6)), np.arange(30) % 3), batch, dtype="float64"))
+    except TrainingError as e:
+        return text in str(e)
+    return False
 
 
 def early(strategy: Distributed) -> bool:

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ranks import in_threads
 
 import firebrick as fb
+from firebrick.autodiff import reducing, set_distributed_params
 from firebrick.testing import engines
 from firebrick.train.parallel.arrivals import Arrivals
 from firebrick.train.parallel.passes import Pass, add, take_share
+from firebrick.train.parallel.sending import Sending
 from firebrick.train.steps import Forward
 
 DEVICES = [d for d in ("numpy", "cpu", "torch:cpu") if d.partition(":")[0] not in engines().missing]
@@ -140,6 +143,75 @@ def test_gradients_inside_of_the_loss_are_parts_of_it() -> None:
         (fb.jit(run) if compiled else run)(batch("numpy"))
         joined = {n: g for gradients in heard.values() for n, g in gradients.items()}
         assert all(joined[n].tobytes() == g.numpy().tobytes() for n, g in expected.items())
+
+
+def test_gradients_inside_of_a_checkpointed_part_or_a_hook_are_their_own() -> None:
+    """Both run during the backward pass, when gradients are told of."""
+    model = Net("numpy")
+    other = fb.nn.Linear(16, 1, device="numpy")
+
+    class Both(fb.nn.Module):
+        def __init__(self) -> None:
+            self.net, self.other = model, other
+
+    both = Both()
+
+    def inner(h: Any) -> Any:
+        g = fb.grad(lambda m: fb.sum(m(h)))(both.other)  # by a part of the model that the loss does not depend on
+        return h * fb.sum(g[both.other.weight].detach())
+
+    def outer(m: Any, x: Any, y: Any) -> Any:
+        h = fb.checkpoint(inner)(fb.tanh(m.net.first(x)))
+        fb.register_hook(h, lambda g: fb.grad(lambda n: fb.sum(n(x)))(m.net.first) and None)
+        return fb.cross_entropy(m.net.last(fb.tanh(m.net.middle(h))), y), {}
+
+    expected = Pass(outer, both, False)(batch("numpy"))[2]
+    assert "other.weight" not in expected
+    _, run, heard = told(both, outer)
+    run(batch("numpy"))
+    joined = {n: g for gradients in heard.values() for n, g in gradients.items()}
+    assert sorted(joined) == sorted(expected)
+    assert all(joined[n].tobytes() == g.numpy().tobytes() for n, g in expected.items())
+
+
+def test_a_compiled_call_within_reducing_is_reduced_once() -> None:
+    w = set_distributed_params(fb.asarray(3.0).require_grad(), "w")
+    with reducing(lambda name, g: g * 10.0):
+        assert fb.backward(w * w)[w].item() == 60.0
+        assert fb.backward(fb.jit(lambda x: x * x)(w))[w].item() == 60.0
+
+
+def test_parameters_that_are_tracked_already_are_no_matter() -> None:
+    model = Net("numpy")
+    for _, p in model.named_parameters():
+        p.require_grad()
+    expected = Pass(loss, model, False)(batch("numpy"))[2]
+    arrivals, run, heard = told(model)
+    for call in (run, fb.jit(run)):
+        heard.clear()
+        take_share(call, add, model, batch("numpy"), 0, 1, arrivals)
+        joined = {n: g for gradients in heard.values() for n, g in gradients.items()}
+        assert all(joined[n].tobytes() == g.numpy().tobytes() for n, g in expected.items())
+
+
+def test_a_rank_that_left_a_step_in_its_middle_is_found_out() -> None:
+    pytest.importorskip("torch")
+    like = {n: fb.ones(3) for n in "abc"}
+
+    def body(group: Any) -> str:
+        if group.rank == 0:
+            Sending(group, like, [["a"], ["b"], ["c"]], 0.5)(0, like)  # and no more of this step
+        sending = Sending(group, like, [["a"], ["b"], ["c"]], 0.5)
+        sending.rest(like, b"done")
+        with pytest.raises(fb.CollectiveMismatchError) as caught:
+            sending.reduced()
+        if group.rank == 1:  # as many calls as the other
+            with pytest.raises(fb.CollectiveMismatchError):
+                group.barrier()
+        return str(caught.value)
+
+    for said in in_threads(2, body):
+        assert "all_reduce(sum, noted)" in said
 
 
 def test_a_frozen_layer_makes_other_buckets_and_another_graph() -> None:

@@ -323,6 +323,32 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_called_damaged(
     assert not found.refused
 
 
+def test_a_checkpoint_that_moves_right_after_it_was_listed_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "checkpoint", 1.0)
+    identity, left = checkpoint._identity, [path.rename]
+
+    def late(folder: Path) -> Any:
+        if left:
+            left.pop()(tmp_path / "away")
+        return identity(folder)
+
+    def back(run: Path, name: str = "checkpoint") -> Any:
+        if not left and (tmp_path / "away").exists():
+            (tmp_path / "away").rename(path)
+        return there(run, name)
+
+    there = checkpoint.checkpoints_of
+    monkeypatch.setattr(checkpoint, "_identity", late)
+    monkeypatch.setattr(checkpoint, "checkpoints_of", back)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = load_checkpoint(tmp_path)
+    assert found.path == path
+    assert not found.refused
+
+
 def test_a_checkpoint_that_vanishes_each_time_ends_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path / "checkpoint", 1.0)
     read, tries = checkpoint._read, []

@@ -44,6 +44,7 @@ def trained(rows: int, batch: int, model: Any = Normed, *, drop_last: bool = Fal
         (8, 4, {"strategy": DataParallel(TWO, shares=[3, 1])}, r"\[4\]"),
         (12, 6, {"accumulate": 4}, r"\[6\]"),
         (3, 8, {"strategy": DataParallel(TWO)}, r"\[3\]"),
+        (9, 4, {"strategy": DataParallel(TWO, batch_norm="synchronised")}, r"\[4, 1\]"),
     ],
 )
 def test_it_is_said_before_the_first_step(rows: int, batch: int, options: dict[str, Any], sizes: str) -> None:

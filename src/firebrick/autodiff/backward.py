@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firebrick.autodiff.anomaly import check_backward
-from firebrick.autodiff.distributed import reduced, reduction
+from firebrick.autodiff.distributed import Reduce, reduced, reducing, reduction
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.residuals import Memo, handle, last_uses, strategy
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
@@ -214,16 +214,17 @@ def run(
 
     In the ``last`` pass over these nodes, each lets go of its residuals as soon as its rule has run.
     """
-    if reduction() is not None:
+    reduce = reduction()
+    if reduce is not None:
         nodes = leaves_early(nodes)
     found: dict[Node, Tensor] = {}
     memo = Memo()
     over = last_uses(nodes)
     tokens = region.set(None), strategy.set("none")
     try:
-        with grad_mode(create_graph):
+        with grad_mode(create_graph), reducing(None):  # gradients that rules and hooks take are their own
             for node, keys in zip(nodes, over, strict=True):
-                _step(node, cotangents, found, memo, create_graph, stop)
+                _step(node, cotangents, found, memo, create_graph, stop, reduce)
                 memo.forget(keys)
                 if last:
                     _free(node)
@@ -240,6 +241,7 @@ def _step(
     memo: Memo,
     create_graph: bool,
     stop: frozenset[int],
+    reduce: Reduce | None,
 ) -> None:
     gs = [cotangents.pop((node.id, slot), None) for slot in range(len(node.out_avals))]
     if all(g is None for g in gs):
@@ -262,7 +264,8 @@ def _step(
         if node.parents and node.id not in stop:  # a leaf made on top of a tensor that an outer gradient tracks
             _add(cotangents, node.parents[0], gs[0])
         else:
-            found[node] = reduced(node.handle(), own_handle(gs[0]))
+            g = own_handle(gs[0])
+            found[node] = g if reduce is None else reduced(reduce, node.handle(), g)
         return
     whole = [
         g if g is not None or not a.dtype.is_inexact else _zeros(node, slot)

@@ -56,7 +56,7 @@ def is_distributed(x: Tensor) -> bool:
 def reducing(reduce: Reduce | None) -> Iterator[None]:
     """Pass each finished gradient of a distributed parameter through ``reduce(name, gradient)`` inside this block.
 
-    Gradients that a function takes while it is itself being differentiated are parts of its result, and pass through nothing.
+    Gradients that a function takes while it is itself being differentiated, and those that hooks take, pass through nothing.
 
     Args:
         reduce: What it returns takes the gradient's place; it must have its shape, dtype and device. None reduces nothing.
@@ -73,10 +73,10 @@ def reduction() -> Reduce | None:
     return _reduce.get()
 
 
-def reduced(leaf: Tensor | None, gradient: Tensor) -> Tensor:
-    """The gradient of a leaf after the reduction that is on, if the leaf is distributed."""
-    reduce = _reduce.get()
-    if reduce is None or (name := distributed_params(leaf)) is None:
+def reduced(reduce: Reduce, leaf: Tensor | None, gradient: Tensor) -> Tensor:
+    """The gradient of a leaf after a reduction, if the leaf is distributed."""
+    name = distributed_params(leaf)
+    if name is None:
         return gradient
     result = reduce(name, gradient)
     if result.aval != gradient.aval or result.device is not gradient.device:

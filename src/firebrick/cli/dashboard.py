@@ -61,7 +61,8 @@ class Seen:
     @property
     def progress(self) -> float:
         """Epochs done, as a fraction."""
-        return max(0, self.epoch - 1) + (self.done / self.batches if self.batches else 0.0)
+        share = min(1.0, self.done / self.batches) if self.batches else self.done / (self.done + 1)
+        return max(0, self.epoch - 1) + share
 
 
 class Dashboard:
@@ -76,13 +77,15 @@ class Dashboard:
         self.seen = Seen()
         self.learner: Learner | None = None
         self._looked = 0.0
+        self._last = 0
 
     # what the learner calls
 
     def begin(self, epoch: int, epochs: int, batches: int | None, done: int) -> None:
         """An epoch starts."""
         seen = self.seen
-        seen.epoch, seen.epochs, seen.batches, seen.done = epoch, epochs, batches or 0, done
+        seen.epoch, seen.epochs, seen.done = epoch, epochs, done
+        seen.batches = self._last if batches is None else batches  # a stream has as many as last time, most likely
         seen.epoch_began, seen.epoch_first = perf_counter(), done
         if seen.first is None:
             seen.first, seen.began = seen.progress, perf_counter()
@@ -106,7 +109,8 @@ class Dashboard:
     def end(self, row: Epoch, epochs: int) -> None:
         """An epoch is over."""
         values = {n: getattr(row, f"train_{n}") for n in ("loss", "accuracy", "mse", "mae")}
-        self.step(self.seen.batches or self.seen.done, values, row.samples_per_second)
+        self._last = self.seen.batches = max(self.seen.batches, self.seen.done)
+        self.step(self.seen.batches, values, row.samples_per_second)
         self.seen.rows.append(row)
         self.log(row.line(epochs))
 

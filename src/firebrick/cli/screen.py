@@ -174,7 +174,7 @@ class Screen(App[None]):
         for ratio, justify in ((None, "left"), (1, "left"), (None, "right"), (None, "right")):
             grid.add_column(ratio=ratio, justify=justify, no_wrap=True)  # type: ignore[arg-type]
         width = max(10, self._part("progress").content_size.width - 42)
-        epoch_share, of = (seen.done / seen.batches, f"/{seen.batches}") if seen.batches else (0.0, "")
+        epoch_share, of = (min(1.0, seen.done / seen.batches), f"/{seen.batches}") if seen.batches else (0.0, "")
         run_share = seen.progress / max(1, seen.epochs)
         here = seen.done - seen.epoch_first if seen.batches else 0
         epoch_left = _left(now - seen.epoch_began, here, seen.batches - seen.done)

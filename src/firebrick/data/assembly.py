@@ -18,6 +18,7 @@ import numpy as np
 from firebrick.core.errors import FirebrickError
 from firebrick.data.augment import Augmentation
 from firebrick.data.collate import collate as stack
+from firebrick.data.dataset import works_by_rows
 from firebrick.data.errors import SampleError
 from firebrick.data.order import keys
 from firebrick.data.stream import IterableDataset
@@ -148,7 +149,8 @@ class Assembly:
     def by_rows(self) -> bool:
         """Whether each row of a batch depends on its sample alone."""
         changes = [c for c in (*self.augment, self.transform) if c is not None]
-        return self.collate is None and all(getattr(c, "by_rows", False) for c in changes)
+        read = works_by_rows(self.dataset, "fetch") if self.whole else self.collate is None
+        return read and all(works_by_rows(c, "__call__") for c in changes)
 
     @property
     def whole(self) -> bool:

@@ -5,13 +5,12 @@ A loader asks for a whole batch through ``fetch(indices)`` if a data set has it,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from firebrick.core.tensor import Tensor
-from firebrick.data.collate import collate
 from firebrick.data.errors import LoaderError
 from firebrick.data.order import permutation
 
@@ -71,6 +70,8 @@ class ArrayDataset:
     def __getitem__(self, index: int, /) -> tuple[Any, ...]:
         return tuple(a[index] for a in self.arrays)
 
+    by_rows = True
+
     def fetch(self, indices: Array) -> tuple[Array, ...]:
         """The rows ``indices`` (int64 [batch]) of each array, in new arrays."""
         return tuple(a.take(indices, 0) for a in self.arrays)
@@ -117,9 +118,16 @@ class Subset:
     def __getitem__(self, index: int, /) -> Any:
         return self.dataset[int(self.indices[index])]
 
-    def fetch(self, indices: Array) -> Any:
-        """The samples at places ``indices`` (int64 [batch]) of this subset."""
-        return fetch(self.dataset, self.indices[indices])
+    @property
+    def fetch(self) -> Callable[[Array], Any]:
+        """``fetch(indices)``: the samples at places ``indices`` (int64 [batch]) of this subset, where its data set has it."""
+        own: Callable[[Array], Any] = self.dataset.fetch  # type: ignore[attr-defined]
+        return lambda indices: own(self.indices[indices])
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether the data set's ``fetch`` reads each sample by itself."""
+        return works_by_rows(self.dataset, "fetch")
 
 
 def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset, Subset]:
@@ -154,13 +162,20 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
     return Subset(dataset, np.sort(order[count:])), Subset(dataset, np.sort(order[:count]))
 
 
-def fetch(dataset: Dataset, indices: Array) -> Any:
-    """The samples ``indices`` as arrays with a batch axis: by the data set's own ``fetch``, else stacked one by one.
+def works_by_rows(what: Any, method: str) -> bool:
+    """Whether a data set, or a change of batches, says by an attribute ``by_rows`` that each row depends on its sample alone.
 
-    Raises:
-        LoaderError: Samples differ in structure or shape.
+    What a class says does not hold for one derived from it that writes the method anew.
+
+    Args:
+        what: The object.
+        method: What it reads or changes batches with.
     """
-    own = getattr(dataset, "fetch", None)
-    if own is not None:
-        return own(indices)
-    return collate([dataset[int(i)] for i in indices])
+    if "by_rows" in getattr(what, "__dict__", {}):
+        return bool(what.by_rows)
+    for kind in type(what).__mro__:
+        if "by_rows" in vars(kind):
+            return bool(what.by_rows)
+        if method in vars(kind):
+            return False
+    return False

@@ -15,7 +15,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,7 @@ class DataLoader:
             )
         self._pool: Pool | None = None  # kept from one epoch to the next
         self._positions: Array | None = None  # of the shuffled epoch; None for all
-        self._deal: tuple[int, int] | None = None  # between how many batches are dealt, and which of them this is
+        self._deal = 1, 0  # between how many the batches are dealt, and which of them this is
         self._epoch = 0
         self._position = 0  # samples handed out by the running or last iteration
         self._start = 0  # where the next iteration begins
@@ -281,7 +281,11 @@ class DataLoader:
 
     def first(self) -> Any:
         """The first batch of the present epoch; the cursor stays where it is."""
-        job = next(self._jobs(self._epoch, 0))
+        job = next(self._jobs(self._epoch, 0), None)
+        if job is None:
+            raise LoaderError(
+                f'loader "{self.name}" has a batch', f"none of its {len(self)} batches is dealt to it", "deal to fewer"
+            )
         made = Maker(self._assembly())(job)
         if made.rows < len(job.indices) and self._stream_ended(job, made.rows):
             raise _all_dropped(self.name, made.rows, self.batch_size)
@@ -299,8 +303,9 @@ class DataLoader:
     def _jobs(self, epoch: int, start: int) -> Iterator[Job]:
         """What is to be made of an epoch from a position on: its batches, or the rows of them that one rank takes."""
         jobs = self._batches(epoch, start)
-        if self._deal is not None:
-            jobs = islice(jobs, self._deal[1], None, self._deal[0])
+        count, number = self._deal
+        if count > 1:
+            jobs = (job for job in jobs if job.number % count == number)
         own = self._placing.only is not None and self._order is not None and self._assembly().by_rows
         return map(self._placing.part, jobs) if own else jobs
 
@@ -387,7 +392,7 @@ class DataLoader:
     def dealt(self, count: int, number: int) -> DataLoader:
         """Every ``count``-th batch of this loader, from batch ``number`` on: what one of ``count`` processes evaluates.
 
-        A batch is the same one whoever gets it; samples and length are this loader's.
+        A batch is the same one whoever gets it; samples, length and cursor are this loader's.
 
         Raises:
             LoaderError: Not 0 ≤ number < count.
@@ -404,7 +409,8 @@ class DataLoader:
                 "batches are dealt to numbers from 0 up to their count", f"number {number} of {count}", "pass rank and size"
             )
         made = copy(self)
-        made._deal = count, number
+        of, which = self._deal
+        made._deal = of * count, which + of * number
         return made
 
     def slice(self, start: int, stop: int | None = None) -> DataLoader:
@@ -480,6 +486,12 @@ class DataLoader:
         return self.devices[0]
 
     def _refuse_stream(self, what: str) -> None:
+        if self._deal != (1, 0):
+            raise LoaderError(
+                f"{what} chooses among all batches",
+                f'loader "{self.name}", of which every {self._deal[0]}th batch is dealt',
+                f"call {what} first, then dealt",
+            )
         if self._order is None:
             raise LoaderError(
                 f"{what} chooses samples by number",

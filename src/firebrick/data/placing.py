@@ -53,9 +53,12 @@ class Placing:
     only: int | None = None
 
     def part(self, job: Job) -> Job:
-        """The rows of a batch that the one piece has."""
+        """The rows of a batch that the one piece has; all of one that is not divided right, which is refused in its turn."""
         assert self.only is not None
-        low, high = self._bounds(len(job.indices))[self.only]
+        try:
+            low, high = self._bounds(len(job.indices))[self.only]
+        except Exception:  # noqa: BLE001 - raised again where the batch is placed
+            return job
         return job.part(low, high)
 
     def __call__(self, made: Made, job: Job, label: str) -> Any:

@@ -61,6 +61,8 @@ class WindowDataset:
         middle = index + self.look_back
         return self.values[index:middle], self.values[middle : middle + self.horizon]
 
+    by_rows = True
+
     def fetch(self, indices: Array) -> tuple[Array, Array]:
         """The windows ``indices`` (int64 [batch]): [batch, look_back, series] and [batch, horizon, series], new arrays.
 

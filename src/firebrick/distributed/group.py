@@ -165,7 +165,7 @@ class Group:
 
         weighted = [weighed("all_reduce", t, "sum", weight) for t in terms]
         work: Work[tuple[list[Tensor], list[bytes]]] = self._started(
-            "all_reduce(sum)", weighted, body, _as_given(list(x)), note
+            "all_reduce(sum, noted)", weighted, body, _as_given(list(x)), note
         )
         return work
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from firebrick.autodiff import tape
 from firebrick.autodiff.backward import reachable, run
+from firebrick.autodiff.distributed import reducing
 from firebrick.autodiff.residuals import Saved
 from firebrick.autodiff.tape import grad_enabled
 from firebrick.autodiff.transforms import track
@@ -68,7 +69,8 @@ def pull(trace: Trace, results: Sequence[Tensor], leaves: Sequence[Any]) -> Pull
     start = len(trace.nodes)
     cotangents = [trace.source(t.aval, "cotangent", i, f"cotangent {i}") for i, t in enumerate(results)]
     pairs = [(t, trace.handle(number, t.device)) for t, number in zip(results, cotangents, strict=True)]
-    grads = _gradients(pairs, leaves, False, last=True)
+    with reducing(None):  # a part of the call's gradient, which the tape reduces as a whole
+        grads = _gradients(pairs, leaves, False, last=True)
     gradients = [(i, trace.number(grads[n])) for i, n in enumerate(leaves) if n in grads]
     return Pulled(start, cotangents, gradients)
 

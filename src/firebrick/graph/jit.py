@@ -44,7 +44,7 @@ from firebrick.graph.making import Making
 from firebrick.graph.plain import PLAIN, Same, plain_key
 from firebrick.graph.program import Program, Tell
 from firebrick.graph.recompiles import Recompile, note, reasons, warn
-from firebrick.graph.results import Call, Results, rebuild, shown
+from firebrick.graph.results import Call, Results, places, rebuild, shown
 from firebrick.graph.streams import foreign_numbers
 from firebrick.graph.trace import Trace, alone, current, tracing
 from firebrick.graph.traced import Traced
@@ -80,6 +80,7 @@ class Entry:
 
     def __post_init__(self) -> None:
         self.changed = frozenset(place for place, _, _ in self.program.updates)
+        self.known = frozenset(place for recipe in self.told for place in places(recipe, "known"))
         only = self.recipe[0] == "new" and self.linear is None and self.recipe[1] == 0
         self.simple = None
         if only:
@@ -176,15 +177,16 @@ class Jit:
         if entry.linear is not None:
             tensors = call_tracked(program, entry.linear, handles, given)
             return rebuild(entry.recipe, lambda i: tensors[i], self._call(handles, flat), [])
-        made = program.run(handles, given, tell=self._teller(entry, handles, flat) if entry.told else None)
+        made = program.run(handles, given, tell=self._teller(entry, handles, flat, walk) if entry.told else None)
         if entry.simple is not None:
             dtype, shape, device, label = entry.simple
             return Tensor(made[0], dtype, shape, device, label)
         return rebuild(entry.recipe, lambda i: shown(made[i], program, i), self._call(handles, flat), [])
 
-    def _teller(self, entry: Entry, handles: list[Tensor], flat: Flat) -> Tell:
+    def _teller(self, entry: Entry, handles: list[Tensor], flat: Flat, walk: Walk) -> Tell:
         """What carries out the calls on the way of one run."""
         call = self._call(handles, flat)
+        call.find = lambda: walk.remembered(entry.known, lambda: Walk([(self.name, self.fn), *flat.objects]))
 
         def tell(k: int, storage: Callable[[int], Storage]) -> None:
             fn, args = rebuild(entry.told[k], lambda i: shown(storage(i), entry.program, i), call, [])

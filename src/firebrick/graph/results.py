@@ -60,7 +60,7 @@ class Results:
                 f"{getattr(fn, '__qualname__', type(fn).__name__)}: {e.received}",
                 "tell a function of a module, or a method of an object that an argument or the compiled function holds",
             ) from e
-        return found, tuple(dict.fromkeys(_slots(found)))
+        return found, tuple(dict.fromkeys(places(found, "new")))
 
     def recipe(self, v: Any) -> tuple[Any, ...]:
         if isinstance(v, Tensor):
@@ -129,16 +129,17 @@ class Results:
         return TraceError(f"{self.trace.name} returns what a graph can make anew at each call", received, remedy)
 
 
-def _slots(recipe: tuple[Any, ...]) -> list[int]:
-    """The places, among the results, of the tensors that a recipe makes."""
-    kind = recipe[0]
-    if kind == "new":
+def places(recipe: tuple[Any, ...], kind: str) -> list[int]:
+    """The places that a recipe names: among the results, of the tensors that it makes (``new``), or in a walk (``known``)."""
+    if recipe[0] == kind:
         return [recipe[1]]
-    inside = {"sequence": 2, "dict": 2, "object": 2, "gradients": 1}.get(kind)
+    inside = {"sequence": 2, "dict": 2, "object": 2, "gradients": 1, "bound": 2}.get(recipe[0])
     if inside is None:
         return []
-    parts = recipe[inside] if kind == "sequence" else [r for _, r in recipe[inside]]
-    return [slot for part in parts for slot in _slots(part)]
+    if recipe[0] == "bound":
+        return places(recipe[2], kind)
+    parts = recipe[inside] if recipe[0] == "sequence" else [r for _, r in recipe[inside]]
+    return [place for part in parts for place in places(part, kind)]
 
 
 def _emptied(v: Any) -> Any:
@@ -219,9 +220,9 @@ class Call:
 
     handles: list[Tensor]
     numbers: list[Any]
-    find: Callable[[], list[Any]]
+    find: Callable[[], Any]
 
     @cached_property
-    def known(self) -> list[Any]:
+    def known(self) -> Any:
         """The objects that were there before the call, by their places in a walk."""
         return self.find()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -157,9 +158,10 @@ class Staged:
         self._stops: list[int] = []
         for positions in stops:
             last = self._stops[-1] if self._stops else 1
-            self._stops.append(max([last, *(made[graph.outputs[p]] for p in positions)]))
+            self._stops.append(max([last, *(made.get(graph.outputs[p], 1) for p in positions)]))
         self._ends = sorted({*self._stops, len(graph.nodes)})
-        self._outputs = graph.outputs
+        self._outputs, self._count = graph.outputs, len(graph.inputs)
+        self._copy = partial(engine.copy, device=device)
         self._parts: list[tuple[Stage, Executable]] = [(s, engine.compile(s.graph, device)) for s in stages(graph, self._ends)]
         self.peak = self._most(graph)
 
@@ -189,8 +191,8 @@ class Staged:
         for (stage, exe), end in zip(self._parts, self._ends, strict=True):
             values.update(zip(stage.outputs, exe([values[v] for v in stage.inputs]), strict=True))
             for position, v in enumerate(self._outputs):
-                if v in values:
-                    outputs[position] = values[v]
+                if v in values and position not in outputs:
+                    outputs[position] = self._copy(values[v]) if v < self._count else values[v]
             for v in stage.over:
                 values.pop(v, None)
             while stops and stops[0] == end:

@@ -16,7 +16,8 @@ import random
 import sys
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import is_dataclass
 from functools import lru_cache, partial
@@ -83,6 +84,7 @@ class Walk:
         self.ids = {id(t) for t in self.tensors}
         self.number = -1
         self._arguments: list[Callable[[], Any]] = []
+        self._told: dict[int, Callable[[], Any]] = {}
 
     def _begin(self) -> None:
         self.version = hooks.version
@@ -119,6 +121,16 @@ class Walk:
             if known() is not v:
                 return False
         return True
+
+    def remembered(self, places: Collection[int], again: Callable[[], Walk]) -> dict[int, Any]:
+        """What it found at these places, which holds as long as it is fresh: looked up once, by a walk of the same way."""
+        found = {p: known() for p in places if (known := self._told.get(p)) is not None}
+        if len(found) < len(places) or any(v is None for v in found.values()):
+            anew = again().found
+            found = {p: anew[p] for p in places}
+            with suppress(TypeError):  # what cannot be referred to weakly is looked up each time
+                self._told = {p: ref(v) for p, v in found.items()}
+        return found
 
     # is it still so?
 

@@ -257,9 +257,9 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
                 break
             except DamagedCheckpointError as e:
                 refused.append(e)
-        moved = refused and [_identity(f) for f in candidates] != before
-        if not (again and moved):  # else a run has put another in its place meanwhile, which is no damage
-            break
+        moved = None in before or [_identity(f) for f in candidates] != before
+        if not again or (found is not None and not refused) or (candidates and not moved):
+            break  # else a run has put another in its place meanwhile, which is no damage
     if found is not None:
         for damage in refused:
             warnings.warn(

@@ -99,7 +99,7 @@ def evaluated(
                 f'{name} on {p.device} and loader "{loader.name}" on {loader.device}',
                 f'use loader.to("{p.device}")',
             )
-    found = _counted(step, model, loader if strategy is None else strategy.deal(loader))
+    found = _counted(step, model, loader if strategy is None else strategy.deal(model, loader))
     if strategy is not None:
         found = strategy.gather(found)
     values = found.measures.values()

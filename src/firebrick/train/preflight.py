@@ -18,11 +18,12 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import finfo
 from firebrick.core.errors import FirebrickError
 from firebrick.core.tensor import Tensor
-from firebrick.data import DataLoader, Portion, UnknownLengthError
+from firebrick.data import DataLoader, Portion
 from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
 from firebrick.random import row_offset
 from firebrick.train.errors import TrainingError
 from firebrick.train.parallel.passes import put_back, rows_of
+from firebrick.train.parallel.shares import sizes_of
 from firebrick.train.strategy import Strategy, moments_of, pieces_of
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -95,8 +96,7 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
         with no_grad(), put_back([model], always=True):
             value: Any = loss(model(*batch[:-1]), batch[-1])
             unlike = _divided(model, loss, batch) if strategy.joins or parts > 1 else None
-            lonely = _smallest_part(loader, strategy, parts) == 1 and not strategy.synchronised
-            alone = _refused_alone(model, batch) if lonely else None
+            alone = _refused_alone(model, batch) if _smallest_part(loader, strategy, parts) == 1 else None
     except FirebrickError as e:
         raise TrainingError(
             f'the model and the loss must take the batches of loader "{loader.name}" ({shown})\n{e.expected}',
@@ -111,7 +111,7 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
     if alone is not None:
         raise TrainingError(
             "a batch norm takes the statistics of more than one value a channel in each part of a batch that is run by itself",
-            f"{_sizes_of(loader)} rows a batch, of which a part is one row; of that: {alone.received}",
+            f"{sizes_of(loader)} rows a batch, of which a part is one row; of that: {alone.received}",
             "drop a small last batch (DataLoader(…, drop_last=True)), choose another batch size, fewer devices or a smaller "
             'accumulate; or batch_norm="synchronised"',
         ) from alone
@@ -126,18 +126,11 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
         )
 
 
-def _sizes_of(loader: DataLoader) -> list[int]:
-    """The numbers of rows that batches of an epoch have, as far as they are known."""
-    try:
-        full, rest = divmod(loader.samples, loader.batch_size)
-    except UnknownLengthError:
-        return [loader.batch_size]
-    return [size for size, there in ((loader.batch_size, full), (rest, rest)) if there]
-
-
 def _smallest_part(loader: DataLoader, strategy: Strategy, parts: int) -> int:
-    """The fewest rows that the model sees at once in an epoch."""
-    rows = [r for size in _sizes_of(loader) for r in strategy.divide(size) if r]
+    """The fewest rows that a batch norm takes statistics of in an epoch."""
+    if strategy.synchronised:
+        return min(sizes_of(loader))
+    rows = [r for size in sizes_of(loader) for r in strategy.divide(size) if r]
     return min(r // min(parts, r) for r in rows)
 
 

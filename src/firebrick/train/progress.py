@@ -89,8 +89,9 @@ class Bar:
     def begin(self, epoch: int, epochs: int, batches: int | None, done: int) -> None:
         """A fresh bar."""
         self._live.start()
-        self._live.reset(
-            self._task, total=batches, completed=done, epoch=f"{epoch}/{epochs}", loss="–", others="", speed=""
+        self._live.remove_task(self._task)
+        self._task = self._live.add_task(
+            "", total=batches, completed=done, epoch=f"{epoch}/{epochs}", loss="–", others="", speed=""
         )  # fmt: skip
         self._live.refresh()
 

@@ -104,7 +104,7 @@ class Strategy(Protocol):
         """Give the other devices what the owner has now."""
         ...
 
-    def deal(self, loader: DataLoader) -> DataLoader:
+    def deal(self, model: Any, loader: DataLoader) -> DataLoader:
         """The batches of an evaluation that this process takes."""
         ...
 

@@ -16,6 +16,8 @@ Array = np.ndarray[Any, Any]
 class HuggingFaceDataset:
     """Some columns of a map-style ``datasets.Dataset``: see ``from_hugging_face``."""
 
+    by_rows = True
+
     def __init__(self, dataset: Any, columns: tuple[str, ...]) -> None:
         self.dataset, self.columns = dataset, columns
 

@@ -230,7 +230,7 @@ class DataParallel:
             self.check_replicas()
         self._steps += 1
 
-    def deal(self, loader: DataLoader) -> DataLoader:
+    def deal(self, model: Module, loader: DataLoader) -> DataLoader:
         """The whole loader."""
         return loader
 

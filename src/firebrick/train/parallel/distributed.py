@@ -31,19 +31,17 @@ from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
 from firebrick.distributed import Group
 from firebrick.distributed.group import NOTE as BESIDE
-from firebrick.distributed.lane import Work
-from firebrick.functions.creation import zeros
 from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.random import Generator, default_generator
-from firebrick.train.counted import Counted, Forecast
+from firebrick.train.counted import Counted, merged, plain, summed
 from firebrick.train.errors import TrainingError
-from firebrick.train.measures import Counts, Measures
 from firebrick.train.parallel.arrivals import Arrivals, buckets
 from firebrick.train.parallel.graphs import Graphed
 from firebrick.train.parallel.meeting import meeting_at
 from firebrick.train.parallel.passes import Found, Pass, add, running_statistics, take_share
-from firebrick.train.parallel.shares import check_batch_norm, check_shares, divided
+from firebrick.train.parallel.sending import Sending
+from firebrick.train.parallel.shares import check_batch_norm, check_shares, divided, sizes_of
 from firebrick.train.steps import TrainingStep
 from firebrick.train.strategy import Forward, Graphs, Named, Share, bring, of_names
 
@@ -85,7 +83,7 @@ class Distributed:
         >>> fb.distributed.shutdown()
     """
 
-    unwatched = frozenset({"_steps", "_names", "_told", "_agreed", "_asked", "group"})  # what no graph depends on
+    unwatched = frozenset({"_steps", "_agreed", "_asked", "_placed", "group"})  # what no graph depends on
 
     def __init__(
         self, device: Device | str | None = None, backend: str | None = None, *, shares: str | Sequence[float] = "even",
@@ -105,6 +103,7 @@ class Distributed:
         self._arrivals = Arrivals(bucket_bytes)
         self._steps = 0
         self._alike = True
+        self._placed: Module | None = None
         self._asked = self._agreed = False
 
     @property
@@ -147,15 +146,9 @@ class Distributed:
         bring(averages, self.device)
         self._asked = self._agreed = False
         if self.group.size > 1:
-            notes = self._notes({"machine": _machine(self.device), "loader": loader.cursor(), "size": loader.batch_size})
+            notes = self._notes({**self._batches(loader), "machine": _machine(self.device)})
             self._alike = all(n["machine"] == notes[0]["machine"] for n in notes)
-            for n in notes:
-                if any(n[k] != notes[0][k] for k in ("loader", "size")):
-                    raise TrainingError(
-                        "all ranks draw the same batches",
-                        f"rank 0: {notes[0]['loader']}, batches of {notes[0]['size']}; another: {n['loader']}, of {n['size']}",
-                        "give every rank the same data, seed and batch size, and resume all of them from the same checkpoint",
-                    )
+            _check_batches(notes)
             self._send([t for _, t in [*model.named_parameters(), *model.named_buffers()]])
             if averages is not None:
                 state = averages.state_dict()
@@ -163,10 +156,17 @@ class Distributed:
                 averages.load_state_dict(state)
             self._level(model)
             self.check_replicas(model, optimizer)
+            self._placed = model
         return loader.sharded([self.device] * self.group.size, self.divide, only=self.group.rank)
 
     def begin(self, fn: Forward, model: Module, loader: DataLoader) -> str:
-        """Nothing, but a line that says how many ranks there are."""
+        """See that batches can be divided; returns a line that says how many ranks there are.
+
+        Raises:
+            TrainingError: Batch norm is synchronised, and a rank has no rows of some batch.
+        """
+        for size in sizes_of(loader) if self.synchronised else ():
+            self._check_rows(size)
         return "" if self.group.size == 1 else f"{self.group.size} ranks share each batch; this is rank {self.group.rank}"
 
     def grads(self, fn: Forward, model: Module, batch: Any, parts: int = 1) -> list[Share]:
@@ -180,17 +180,12 @@ class Distributed:
         rank, size = self.group.rank, self.group.size
         rows = self.divide(batch.rows)
         if self.synchronised:
-            if not all(rows):
-                raise TrainingError(
-                    "synchronised batch norm needs rows of every batch on each rank",
-                    f"{batch.rows} rows for {size} ranks",
-                    "drop a small last batch: DataLoader(…, drop_last=True)",
-                )
+            self._check_rows(batch.rows)
             parts = min(parts, *rows)
         share: Share | None = None
         before = self._marks(model)
         self._arrivals.of(model)
-        sending = _Sending(self.group, dict(model.trainable_parameters()), self._arrivals.buckets, rows[rank] / sum(rows))
+        sending = Sending(self.group, dict(model.trainable_parameters()), self._arrivals.buckets, rows[rank] / sum(rows))
         if batch.piece is not None:
             with meeting_at(_Ranks(self.group) if self.synchronised else None), self._arrivals.heard_by(sending):
                 share = take_share(passes[0], adding, model, batch.piece, sum(rows[:rank]), parts, self.arrivals)
@@ -198,7 +193,18 @@ class Distributed:
             assert share is not None
             return [share]
         moved = [(i, *a) for i, (a, b) in enumerate(zip(before, self._marks(model), strict=True)) if a != b]
-        return [self._joined(model, share, sending, rows, hashlib.sha256(repr(moved).encode()).hexdigest())]
+        drawn = hashlib.sha256(repr(moved).encode()).hexdigest()
+        facts = [(t.dtype.name, list(t.shape[1:])) for t in trees.flatten(batch.piece)[0]]
+        return [self._joined(model, share, sending, rows, {"drawn": drawn, "rows like": facts})]
+
+    def _check_rows(self, rows: int) -> None:
+        """Raise TrainingError unless each rank has some of so many rows."""
+        if not all(self.divide(rows)):
+            raise TrainingError(
+                "synchronised batch norm needs rows of every batch on each rank",
+                f"{rows} rows for {self.group.size} ranks",
+                "drop a small last batch: DataLoader(…, drop_last=True)",
+            )
 
     def reduce(self, model: Module, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:
         """The gradients of all ranks, which ``grads`` has reduced."""
@@ -226,30 +232,33 @@ class Distributed:
             self.check_replicas(model)
         self._steps += 1
 
-    def deal(self, loader: DataLoader) -> DataLoader:
-        """Every batch of this rank's turn."""
-        return loader.dealt(self.group.size, self.group.rank) if self.group.size > 1 else loader
+    def deal(self, model: Module, loader: DataLoader) -> DataLoader:
+        """Every batch of this rank's turn.
+
+        Raises:
+            TrainingError: The ranks' models or loaders differ.
+        """
+        if self.group.size == 1:
+            return loader
+        notes = self._notes({**self._batches(loader), "digest": _digest(model)})
+        _check_batches(notes)
+        if len({n["digest"] for n in notes}) > 1:
+            if self._alike or self._placed is not model:
+                raise TrainingError(
+                    "ranks that share an evaluation have the same bits of the model",
+                    f"ranks whose {type(model).__name__} differs from that of rank 0",
+                    "load the same checkpoint on every rank, or call fit first",
+                )
+            self._send([t for _, t in [*model.named_parameters(), *model.named_buffers()]])  # averages of unlike engines
+        return loader.dealt(self.group.size, self.group.rank)
 
     def gather(self, found: Counted) -> Counted:
         """The sums of what all ranks have counted, in their order."""
         if self.group.size == 1:
             return found
-        matrix, forecast = found.confusion, found.forecast
-        notes = self._notes({
-            "measures": found.measures.state(),
-            "samples": found.samples,
-            "classes": 0 if matrix is None else len(matrix),
-            "forecast": None if forecast is None else {k: (a.dtype.name, a.tolist()) for k, a in vars(forecast).items()},
-        })  # fmt: skip
-        total = Counted(Measures(), sum(n["samples"] for n in notes))
-        for n in notes:
-            total.measures.merge(n["measures"])
-        shown = notes[0]["forecast"]  # rank 0 has the first batch
-        if shown is not None:
-            total.forecast = Forecast(**{k: np.array(values, as_dtype(dtype).np) for k, (dtype, values) in shown.items()})
-        classes = max(n["classes"] for n in notes)
+        total, classes = summed(self._notes(found.plain()))
         if classes:
-            own = np.zeros((classes, classes), np.int64) if matrix is None else matrix
+            own = np.zeros((classes, classes), np.int64) if found.confusion is None else found.confusion
             total.confusion = self.group.all_reduce(hooks.from_host(own, find_device("numpy"))).numpy()
         return total
 
@@ -271,33 +280,29 @@ class Distributed:
     # the ranks
 
     def _joined(
-        self, model: Module, share: Share | None, sending: _Sending, rows: Sequence[int], drawn: str
+        self, model: Module, share: Share | None, sending: Sending, rows: Sequence[int], same: Mapping[str, Any]
     ) -> Share:  # fmt: skip
-        """The share of all ranks, from this one's, and a digest of which random numbers it drew."""
+        """The share of all ranks, from this one's, and what must be the same on all that have rows: a digest of which random
+        numbers were drawn, and the dtypes and shapes of rows."""
         group, count = self.group, sum(rows)
         own = {} if share is None else share.gradients
         parameters = list(sending.like)
         note = {
             "stop": self._asked,
-            "counts": None if share is None else _plain(share.beside),
+            "counts": None if share is None else plain(share.beside),
             "loss": None if share is None else float(share.loss),
-            "drawn": None if share is None else drawn,
+            **({} if share is None else same),
             "lacks": None if share is None else [i for i, n in enumerate(parameters) if n not in own],
         }
         text = json.dumps(note).encode()
         sending.rest(own, text if len(text) <= min(NOTE, BESIDE) else b"long")
         statistics = dict(running_statistics(model))
-        joining = _Sending(group, statistics, buckets(statistics, self.bucket_bytes), rows[group.rank] / count)
+        joining = Sending(group, statistics, buckets(statistics, self.bucket_bytes), rows[group.rank] / count)
         joining.rest({} if share is None else share.buffers)
         reduced = sending.reduced()
         notes = self._notes(note) if b"long" in sending.notes else [json.loads(n) for n in sending.notes]
         self._agreed = any(n["stop"] for n in notes)
-        if len({n["drawn"] for n in notes} - {None}) > 1:
-            raise TrainingError(
-                "all ranks draw the same random numbers, each its rows of them",
-                f"generators that stand elsewhere on this rank, {group.rank}, than on others",
-                "draw what one rank draws alone, between two steps, from a fb.random.Generator of its own",
-            )
+        _check_same([n for n in notes if n["loss"] is not None])
         absent = set.intersection(*(set(n["lacks"]) for n in notes if n["lacks"] is not None))
         if share is None or not all(rows):
             root = next(r for r, n in enumerate(rows) if n)
@@ -306,11 +311,16 @@ class Distributed:
         loss = sum(n["loss"] * r for n, r in zip(notes, rows, strict=True) if r) / count
         return Share(
             constant(loss, as_dtype("float32"), self.device),
-            _merged([n["counts"] for n in notes], self.device),
+            merged([n["counts"] for n in notes], self.device),
             {n: reduced[n] for i, n in enumerate(parameters) if i not in absent},
             count,
             joining.reduced(),
         )
+
+    @staticmethod
+    def _batches(loader: DataLoader) -> dict[str, Any]:
+        """Which batches a loader gives, as far as it can be told."""
+        return {"loader": loader.cursor(), "size": loader.batch_size}
 
     def _notes(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What every rank says, by rank."""
@@ -354,14 +364,8 @@ class Distributed:
 
     def check_replicas(self, model: Module, optimizer: Any = None) -> None:
         """Raise TrainingError unless all ranks have the same bits of parameters, buffers and the optimizer's state."""
-        held = [t.detach() for _, t in [*model.named_parameters(), *model.named_buffers()]]
-        if optimizer is not None:
-            held += [v for v in trees.flatten(optimizer.state_dict())[0] if isinstance(v, Tensor)]
-        digest = hashlib.sha256()
-        for a in read(held):
-            digest.update(np.ascontiguousarray(a).tobytes())
-        mine = np.frombuffer(digest.digest(), np.uint8)
-        found = [t.numpy().tobytes() for t in self.group.all_gather(hooks.from_host(mine, find_device("numpy")))]
+        mine = hooks.from_host(np.frombuffer(bytes.fromhex(_digest(model, optimizer)), np.uint8), find_device("numpy"))
+        found = [t.numpy().tobytes() for t in self.group.all_gather(mine)]
         strange = [str(r) for r, d in enumerate(found) if d != found[0]]
         if strange:
             raise TrainingError(
@@ -369,6 +373,47 @@ class Distributed:
                 f"rank {', '.join(strange)} differs from rank 0, at step {self._steps}",
                 "resume every rank from the same checkpoint; if it goes on, run `firebrick doctor` on that host",
             )
+
+
+def _check_batches(notes: Sequence[Mapping[str, Any]]) -> None:
+    """Raise TrainingError unless all ranks have the same batches before them."""
+    first = notes[0]
+    for n in notes:
+        if any(n[k] != first[k] for k in ("loader", "size")):
+            raise TrainingError(
+                "all ranks draw the same batches",
+                f"rank 0: {first['loader']}, batches of {first['size']}; another: {n['loader']}, of {n['size']}",
+                "give every rank the same data, seed and batch size, and resume all of them from the same checkpoint",
+            )
+
+
+def _digest(model: Module, optimizer: Any = None) -> str:
+    """A digest of the bits of parameters and buffers, and of an optimizer's state."""
+    held = [t.detach() for _, t in [*model.named_parameters(), *model.named_buffers()]]
+    if optimizer is not None:
+        held += [v for v in trees.flatten(optimizer.state_dict())[0] if isinstance(v, Tensor)]
+    digest = hashlib.sha256()
+    for a in read(held):
+        digest.update(np.ascontiguousarray(a).tobytes())
+    return digest.hexdigest()
+
+
+def _check_same(notes: Sequence[Mapping[str, Any]]) -> None:
+    """Raise TrainingError unless the ranks that had rows drew alike, from rows that are alike."""
+    if len({n["drawn"] for n in notes}) > 1:
+        raise TrainingError(
+            "all ranks draw the same random numbers, each its rows of them",
+            "generators that stand elsewhere on some ranks than on others",
+            "draw what one rank draws alone, between two steps, from a fb.random.Generator of its own",
+        )
+    rows = {str(n["rows like"]): n["rows like"] for n in notes}
+    if len(rows) > 1:
+        shown = " and ".join(", ".join(f"{dtype}{shape}" for dtype, shape in facts) for facts in list(rows.values())[:2])
+        raise TrainingError(
+            "the rows of a batch have one dtype and shape, whichever ranks they go to",
+            f"rows of {shown}",
+            "let the data set give samples of one dtype and shape, or join them by collate, which gets the whole batch",
+        )
 
 
 class _Ranks:
@@ -383,79 +428,6 @@ class _Ranks:
 
     def leave(self) -> None:
         """Nothing: the others notice, and name this rank."""
-
-
-class _Sending:
-    """Tensors on their way to their weighted sum over the ranks, a bucket after the other; the last one takes a note along.
-
-    Args:
-        group: The ranks.
-        like: Tensors like those that are sent, by name.
-        buckets: Their names, as they travel together.
-        weight: This rank's.
-
-    Attributes:
-        notes: What each rank has said, by rank, once all is reduced.
-    """
-
-    def __init__(self, group: Group, like: Named, buckets: Sequence[Sequence[str]], weight: float) -> None:
-        self.like = like
-        self._group, self._buckets, self._weight = group, buckets, weight
-        self._works: list[Work[tuple[list[Tensor], list[bytes]]]] = []
-        self._kept: Named = {}
-        self.notes: list[bytes] = []
-
-    def __call__(self, bucket: int, own: Named) -> None:
-        """Start the next bucket; the last one waits for the note."""
-        if bucket < len(self._buckets) - 1:
-            self._start(own, b"")
-        else:
-            self._kept = own
-
-    def _start(self, own: Named, note: bytes) -> None:
-        """Start a bucket; where this rank has no tensor, zeros stand for it."""
-        with no_grad():
-            terms = [own[n] if n in own else _nothing(self.like[n]) for n in self._buckets[len(self._works)]]
-        self._works.append(self._group.all_reduce_noted(terms, note, weight=self._weight))
-
-    def rest(self, own: Named, note: bytes = b"") -> None:
-        """Start the buckets that have not been, of these tensors, and say something to all ranks."""
-        own = {**own, **self._kept}
-        while len(self._works) < len(self._buckets):
-            self._start(own, note if len(self._works) == len(self._buckets) - 1 else b"")
-
-    def reduced(self) -> Named:
-        """Σ weight · tensor over the ranks, by name."""
-        found: Named = {}
-        for names, work in zip(self._buckets, self._works, strict=True):
-            tensors, self.notes = work.wait()
-            found.update(zip(names, tensors, strict=True))
-        return found
-
-
-def _nothing(like: Tensor) -> Tensor:
-    return zeros(like.shape, dtype=like.dtype, device=like.device)
-
-
-def _plain(counts: Counts) -> dict[str, Any]:
-    """Counts as plain values: the dtype and value of each tensor, and the samples."""
-    read_all = read([t for rows in counts.values() for tensors, _ in rows for t in tensors])
-    values = iter(read_all)
-    return {
-        name: [[[(t.dtype.name, next(values).item()) for t in tensors], samples] for tensors, samples in rows]
-        for name, rows in counts.items()
-    }
-
-
-def _merged(found: Sequence[Any], device: Device) -> Counts:
-    """The counts of all ranks, in their order."""
-    out: Counts = {}
-    for counts in found:
-        for name, rows in (counts or {}).items():
-            held = out.setdefault(name, [])
-            for tensors, samples in rows:
-                held.append((tuple(constant(v, as_dtype(d), device) for d, v in tensors), samples))
-    return out
 
 
 def _group(backend: str | None) -> Group:

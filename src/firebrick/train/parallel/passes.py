@@ -84,7 +84,7 @@ def take_share(
     """
     ends = cuts(batch[-1].shape[0], parts)
     if len(ends) == 1:
-        with row_offset(rows_before):
+        with row_offset(rows_before), _untracked(arrivals):
             loss, beside, gradients, buffers = run(batch)
         return Share(loss, beside, gradients, ends[0], buffers)
     measures = Measures()
@@ -94,7 +94,8 @@ def take_share(
         last, before, share = stop == ends[-1], start / stop, (stop - start) / stop
         joined = _Joined(arrivals, adding, total, before, share) if last and arrivals is not None else None
         hearing = nullcontext() if arrivals is None else arrivals.heard_by(joined)
-        with row_offset(rows_before + start), drawing_again(model, batch[-1].device, last=last), hearing:
+        again = drawing_again(model, batch[-1].device, last=last)
+        with row_offset(rows_before + start), again, hearing, _untracked(arrivals):
             loss, beside, gradients, buffers = run(tuple(rows_of(t, start, stop) for t in batch))
         measures.take(beside)
         if mean is None:
@@ -108,6 +109,11 @@ def take_share(
         start = stop
     assert mean is not None
     return Share(mean, measures.held(), total, ends[-1], buffers)
+
+
+def _untracked(arrivals: Arrivals | None) -> Any:
+    """A ``with`` block for a pass that tells, through which no gradient of the caller's flows: parameters may be tracked."""
+    return nullcontext() if arrivals is None else no_grad()
 
 
 class _Joined:

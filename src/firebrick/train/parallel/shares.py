@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from firebrick.data import DataLoader, UnknownLengthError
 from firebrick.train.errors import TrainingError
 
 MEASURED, EVEN = "measured", "even"
@@ -36,6 +37,15 @@ def check_shares(shares: Any, count: int, each: str = "device") -> tuple[float, 
         repr(shares),
         f"pass e.g. shares={[round(1 / count, 2)] * count}, which are scaled to a sum of 1",
     )
+
+
+def sizes_of(loader: DataLoader) -> list[int]:
+    """The numbers of rows that batches of an epoch have, as far as they are known."""
+    try:
+        full, rest = divmod(loader.samples, loader.batch_size)
+    except UnknownLengthError:
+        return [loader.batch_size]
+    return [size for size, there in ((loader.batch_size, full), (rest, rest)) if there]
 
 
 def divided(rows: int, shares: Sequence[float]) -> list[int]:

@@ -86,7 +86,7 @@ class SingleDevice:
         """All of them."""
         return [rows]
 
-    def deal(self, loader: DataLoader) -> DataLoader:
+    def deal(self, model: Module, loader: DataLoader) -> DataLoader:
         """The whole loader."""
         return loader
 
