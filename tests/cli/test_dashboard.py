@@ -79,6 +79,33 @@ def in_the_third_of_four_epochs(board: Dashboard) -> None:
             board.end(Epoch(epoch, epoch * 10, 0.9 / epoch, 0.6, 0.8 / epoch, 0.75, 0.1, 1234.5, 2.0), 4)
 
 
+def test_a_stream_without_a_length_moves_all_the_same(tmp_path: Path) -> None:
+    board = Dashboard("a stream")
+    board.learner = learner_of(board, tmp_path / "run")
+    seen = []
+    for epoch in (1, 2):
+        board.begin(epoch, 2, None, 0)
+        for done in (1, 2, 3):
+            board.step(done, {"loss": 1.0}, 10.0)
+            seen.append(board.seen.progress)
+        if epoch == 1:
+            board.end(Epoch(1, 3, 0.9, None, None, None, 0.1, 10.0, 2.0), 2)
+    assert seen == [0.5, 2 / 3, 0.75, 1 + 1 / 3, 1 + 2 / 3, 2.0]  # as many as in the epoch before
+    board.step(4, {"loss": 1.0}, 10.0)
+    assert board.seen.progress == 2.0
+    first = Dashboard("a stream")
+    first.learner = board.learner
+    first.begin(1, 2, None, 0)
+    first.step(7, {"loss": 1.0}, 10.0)
+    found = []
+
+    async def then(app: Screen, pilot: Any) -> None:
+        found.append(text_of(app))
+
+    on_screen(first, SIZES[0], then)
+    assert "7 batches" in found[0]
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_it_shows_progress_curves_devices_checkpoint_and_log_at_each_size(size: tuple[int, int], tmp_path: Path) -> None:
     board = Dashboard("digits, mlp")
