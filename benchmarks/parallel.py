@@ -17,6 +17,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -42,11 +43,22 @@ def main() -> int:
     record: dict[str, Any] = {"machine": machine(), "load": load(), "rounds": args.rounds, "work": []}
     print(described(record["machine"]), f"load {record['load']}", sep="\n")
     for name in args.models:
-        for question, contenders in (
-            ("one device", {"DataParallel(1)": step(name, ["cpu:0"]), "SingleDevice": step(name, None)}),
-            ("two devices", {"DataParallel(2)": step(name, ["cpu:0", "cpu:1"]), "torch DDP": Processes(_ddp, name)}),
-            ("two processes", {"Distributed(2)": Processes(_distributed, name), "torch DDP": Processes(_ddp, name)}),
-        ):
+        makers: dict[str, dict[str, Callable[[], Any]]] = {
+            "one device": {
+                "DataParallel(1)": partial(step, name, ["cpu:0"]),
+                "SingleDevice": partial(step, name, None),
+            },
+            "two devices": {
+                "DataParallel(2)": partial(step, name, ["cpu:0", "cpu:1"]),
+                "torch DDP": partial(Processes, _ddp, name),
+            },
+            "two processes": {
+                "Distributed(2)": partial(Processes, _distributed, name),
+                "torch DDP": partial(Processes, _ddp, name),
+            },
+        }
+        for question, made in makers.items():  # each made when its turn comes, so that none starts beside another's steps
+            contenders = {n: make() for n, make in made.items()}
             found = compared(contenders, args.rounds)
             record["work"].append({"model": name, "batch": MODELS[name], "question": question, **found})
             print(row(name, question, found), flush=True)
