@@ -84,6 +84,34 @@ def test_sigterm_to_all_processes_of_a_run_saves_though_it_ends_the_workers(
     assert bits(resumed) == bits(whole)
 
 
+def test_sigterm_during_a_validation_ends_its_workers_and_not_the_run_before_it_is_saved(
+    make: Make, loaders: Loaders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, valid = loaders
+    whole = make()
+    whole.fit(train, valid, epochs=2)
+    receive, calls = workers.ProcessWorker.receive, count()
+
+    def received(self: workers.ProcessWorker, peers: Any) -> Any:
+        if next(calls) == 1:
+            for worker in peers:
+                worker.process.kill()
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise workers._Died(self)
+        return receive(self, peers)
+
+    monkeypatch.setattr(workers.ProcessWorker, "receive", received)
+    fed = DataLoader(valid.dataset, 4, name="valid", num_workers=2, worker="process")
+    with pytest.raises(TrainingInterrupted):
+        make(out=tmp_path / "run").fit(train, fed, epochs=2)
+    resumed = make(out=tmp_path / "run")
+    resumed.resume()
+    assert resumed.epoch == 1
+    assert resumed.history[0].valid_loss == pytest.approx(whole.history[0].valid_loss, rel=1e-6)
+    resumed.fit(train, valid, epochs=2, draw=False)
+    assert bits(resumed) == bits(whole)
+
+
 def test_the_second_signal_is_that_of_before() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))

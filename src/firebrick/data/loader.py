@@ -421,7 +421,7 @@ class DataLoader:
         Raises:
             LoaderError: Not 0 ≤ start < stop ≤ samples.
         """
-        self._refuse_stream("slice")
+        self._check_choice("slice")
         n = self.samples
         low, high = _integer("start", start), n if stop is None else _integer("stop", stop)
         if not 0 <= low < high <= n:
@@ -444,7 +444,7 @@ class DataLoader:
             LoaderError: No device, or more devices than rows in a batch.
             DeviceError: A device is unknown or absent.
         """
-        self._refuse_stream("split")
+        self._check_choice("split")
         places = _places("split", devices)
         count, size = len(places), self.batch_size
         if not 1 <= count <= size:
@@ -485,7 +485,8 @@ class DataLoader:
         """Where batches are placed; the first device, if they are divided over several."""
         return self.devices[0]
 
-    def _refuse_stream(self, what: str) -> None:
+    def _check_choice(self, what: str) -> None:
+        """Raise LoaderError unless samples can be chosen by number."""
         if self._deal != (1, 0):
             raise LoaderError(
                 f"{what} chooses among all batches",

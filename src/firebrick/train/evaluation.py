@@ -89,9 +89,10 @@ def evaluate(
 
 
 def evaluated(
-    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loader: DataLoader, strategy: Strategy | None = None
-) -> Evaluation:
-    """``evaluate`` with a step that may be compiled, over a strategy's processes."""
+    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loader: DataLoader, strategy: Strategy | None = None,
+    read: Callable[[DataLoader], Iterator[Any]] = iter,
+) -> Evaluation:  # fmt: skip
+    """``evaluate`` with a step that may be compiled, over a strategy's processes, of batches as ``read`` gives them."""
     for name, p in model.named_parameters():
         if p.device is not loader.device:
             raise TrainingError(
@@ -99,7 +100,7 @@ def evaluated(
                 f'{name} on {p.device} and loader "{loader.name}" on {loader.device}',
                 f'use loader.to("{p.device}")',
             )
-    found = _counted(step, model, loader if strategy is None else strategy.deal(model, loader))
+    found = _counted(step, model, read(loader if strategy is None else strategy.deal(model, loader)))
     if strategy is not None:
         found = strategy.gather(found)
     values = found.measures.values()
@@ -109,10 +110,10 @@ def evaluated(
     )
 
 
-def _counted(step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loader: DataLoader) -> Counted:
+def _counted(step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, batches: Iterator[Any]) -> Counted:
     counted, confusion = Counted(Measures()), None
     with evaluating(model):
-        for batch in loader:
+        for batch in batches:
             target = batch[-1]
             with naming(batch):
                 found = step(batch)

@@ -254,7 +254,7 @@ class Learner:
         """
         step = self._compile("evaluation", EvaluationStep(self.model, self.loss))
         with self._averaged():
-            return evaluated(step, self.model, self._beside(loader), self.strategy if self._moves else None)
+            return evaluated(step, self.model, self._beside(loader), self.strategy if self._moves else None, self._batches)
 
     def predict(self, *inputs: Tensor) -> Any:
         """The model's output for one batch, in evaluation mode and untracked."""
@@ -420,16 +420,16 @@ class Learner:
             train_mae=values["train_mae"],
         )
 
-    def _batches(self, train: DataLoader) -> Iterator[Any]:
-        """The batches of the epoch; where a signal to all processes of a run ended its workers too, the last are made here."""
+    def _batches(self, loader: DataLoader) -> Iterator[Any]:
+        """A loader's batches; where a signal to all processes of a run ended its workers too, the last are made here."""
         try:
-            yield from train
+            yield from loader
         except WorkerDiedError:
             if not self.interrupts.pending:
                 raise
-            train.load_cursor(train.cursor())
-            train.num_workers = 0
-            yield from train
+            loader.load_cursor(loader.cursor())
+            loader.num_workers = 0
+            yield from loader
 
     def _checkpoint_due(self) -> bool:
         """Whether the last checkpoint within the epoch was long enough ago."""
