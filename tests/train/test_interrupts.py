@@ -57,16 +57,12 @@ def test_sigterm_finishes_the_step_and_saves(make: Make, loaders: Loaders, tmp_p
     assert bits(resumed) == bits(whole)
 
 
-def test_sigterm_to_all_processes_of_a_run_saves_though_it_ends_the_workers(
-    make: Make, loaders: Loaders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train, valid = loaders
-    whole = make()
-    whole.fit(train, valid, epochs=2)
+def sigterm_to_all(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Let a signal end this process's workers too, when the batch of this number is waited for."""
     receive, calls = workers.ProcessWorker.receive, count()
 
     def received(self: workers.ProcessWorker, peers: Any) -> Any:
-        if next(calls) == 4:
+        if next(calls) == at:
             for worker in peers:
                 worker.process.kill()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -74,6 +70,15 @@ def test_sigterm_to_all_processes_of_a_run_saves_though_it_ends_the_workers(
         return receive(self, peers)
 
     monkeypatch.setattr(workers.ProcessWorker, "receive", received)
+
+
+def test_sigterm_to_all_processes_of_a_run_saves_though_it_ends_the_workers(
+    make: Make, loaders: Loaders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, valid = loaders
+    whole = make()
+    whole.fit(train, valid, epochs=2)
+    sigterm_to_all(monkeypatch, at=4)
     fed = DataLoader(train.dataset, 8, shuffle=True, seed=3, num_workers=2, worker="process", keep_workers=True)
     with pytest.raises(TrainingInterrupted):
         make(out=tmp_path / "run").fit(fed, valid, epochs=2)
@@ -90,17 +95,7 @@ def test_sigterm_during_a_validation_ends_its_workers_and_not_the_run_before_it_
     train, valid = loaders
     whole = make()
     whole.fit(train, valid, epochs=2)
-    receive, calls = workers.ProcessWorker.receive, count()
-
-    def received(self: workers.ProcessWorker, peers: Any) -> Any:
-        if next(calls) == 1:
-            for worker in peers:
-                worker.process.kill()
-            os.kill(os.getpid(), signal.SIGTERM)
-            raise workers._Died(self)
-        return receive(self, peers)
-
-    monkeypatch.setattr(workers.ProcessWorker, "receive", received)
+    sigterm_to_all(monkeypatch, at=1)
     fed = DataLoader(valid.dataset, 4, name="valid", num_workers=2, worker="process")
     with pytest.raises(TrainingInterrupted):
         make(out=tmp_path / "run").fit(train, fed, epochs=2)
