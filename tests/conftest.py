@@ -21,6 +21,9 @@ if "FIREBRICK_CACHE_DIR" not in os.environ:  # compiled code of the tests, and o
     os.environ["FIREBRICK_CACHE_DIR"] = tempfile.mkdtemp(prefix="firebrick-tests-")
     atexit.register(shutil.rmtree, os.environ["FIREBRICK_CACHE_DIR"], ignore_errors=True)
 
+# PyTorch looks up the names of addresses that it connects to; a name server that is slow must not fail a test
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job; programs that tests start would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

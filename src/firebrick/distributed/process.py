@@ -171,15 +171,21 @@ class Meeting:
                     str(e).partition("\n")[0][:200],
                     "choose a free port, and an address of rank 0's host",
                 ) from e
-            reason = f"no store at {self.host}:{self.port} within {self.seconds:g} s"
-            what = "it keeps the store; it did not start, or the address is wrong"
-            raise missing("init", self.rank, {0: what}, reason) from e
+            raise self._no_store() from e
 
     def connect(self) -> Any:
         """Another connection to the store, for the use of one thread, which waits a moment only."""
-        dist = torch_distributed()
-        brief = timedelta(seconds=max(1.0, min(10.0, self.seconds)))
-        return dist.PrefixStore(self._names, dist.TCPStore(self.host, self.port, None, False, brief, wait_for_workers=False))
+        dist, patient = torch_distributed(), timedelta(seconds=self.seconds)
+        try:
+            store = dist.TCPStore(self.host, self.port, None, False, patient, wait_for_workers=False)
+        except RuntimeError as e:
+            raise self._no_store() from e
+        store.set_timeout(timedelta(seconds=max(1.0, min(10.0, self.seconds))))
+        return dist.PrefixStore(self._names, store)
+
+    def _no_store(self) -> CollectiveTimeoutError:
+        reason = f"no store at {self.host}:{self.port} within {self.seconds:g} s"
+        return missing("init", self.rank, {0: "it keeps the store; it did not start, or the address is wrong"}, reason)
 
     def store(self, name: str) -> Any:
         """The store, under a name of its own."""
