@@ -64,6 +64,8 @@ def compare() -> None:
         distributed.NOTE = 64 if name == "long notes" else 8192
         strategy = Distributed(device, check_every=1, **how)
         learner = trained(strategy, **options)
+        if strategy.main:  # which others need not do
+            learner.evaluate(DataLoader(ArrayDataset(np.ones((5, 6)), np.arange(5) % 3), 2, dtype="float64"))
         seen = group.all_gather(fb.asarray([float(r.valid_loss or 0.0) for r in learner.history], dtype="float64"))
         if strategy.main:
             alone = trained(SingleDevice("cpu:0"), **options)
@@ -100,7 +102,7 @@ def unlike(strategy: Distributed) -> float:
             for how in (SingleDevice("cpu:0"), strategy):
                 learner = Learner(model, OPTIMIZERS["sgd"](model), loss, strategy=how, log=None)
                 model.to(how.devices[0])
-                reports.append(learner.evaluate(loader))
+                reports.append(learner.evaluate(loader, shared=True))
             one, all_of_us = (asdict(r) for r in reports)
             assert one.keys() == all_of_us.keys()
             for a, b in zip(trees.flatten(one)[0], trees.flatten(all_of_us)[0], strict=True):
@@ -144,7 +146,7 @@ def not_shared(strategy: Distributed, batch: int, text: str) -> bool:
     model.to(strategy.devices[0])
     learner = Learner(model, OPTIMIZERS["sgd"](model), strategy=strategy, log=None)
     try:
-        learner.evaluate(DataLoader(ArrayDataset(np.ones((30, 6)), np.arange(30) % 3), batch, dtype="float64"))
+        learner.evaluate(DataLoader(ArrayDataset(np.ones((30, 6)), np.arange(30) % 3), batch, dtype="float64"), shared=True)
     except TrainingError as e:
         return text in str(e)
     return False

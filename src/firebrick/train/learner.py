@@ -244,17 +244,21 @@ class Learner:
             self.draw(self._validation)
         return self.history
 
-    def evaluate(self, loader: DataLoader) -> Evaluation:
+    def evaluate(self, loader: DataLoader, *, shared: bool = False) -> Evaluation:
         """Mean loss, and accuracy and confusion matrix or errors, over a loader, in evaluation mode.
 
-        The ranks of ``Distributed`` take its batches in turn, and all get the same result.
+        Args:
+            loader: Gives batches (inputs…, target).
+            shared: Whether the ranks of ``Distributed`` take its batches in turn and all get the result, as in ``fit``; all of
+                them must call it then. Else a rank evaluates by itself.
 
         Raises:
-            TrainingError: The loader is on another device and no strategy was named.
+            TrainingError: The loader is on another device and no strategy was named; or ranks that share have other models or
+                other batches than each other.
         """
         step = self._compile("evaluation", EvaluationStep(self.model, self.loss))
         with self._averaged():
-            return evaluated(step, self.model, self._beside(loader), self.strategy if self._moves else None, self._batches)
+            return evaluated(step, self.model, self._beside(loader), self.strategy if shared else None, self._batches)
 
     def predict(self, *inputs: Tensor) -> Any:
         """The model's output for one batch, in evaluation mode and untracked."""
@@ -500,7 +504,7 @@ class Learner:
 
     def _finish_epoch(self, row: Epoch, train: DataLoader, valid: DataLoader | None) -> Epoch:
         if valid is not None:
-            self._validation = found = self.evaluate(valid)
+            self._validation = found = self.evaluate(valid, shared=self._moves)
             values = {f"valid_{n}": getattr(found, n) for n in ("loss", "accuracy", "mse", "mae")}
             row = replace(row, **values)
         row.show_to(self.optimizer)

@@ -64,7 +64,7 @@ class Distributed:
             it, while the pass goes on; with synchronised batch norm, whose own sums come in between, after the pass.
         check_every: Steps between two checks that all ranks' parameters are equal; 0 checks never.
 
-    Rank 0 writes the run directory. The ranks take the batches of an evaluation in turn, and all get its result.
+    Rank 0 writes the run directory. The ranks take the batches of a validation in turn, and all get its result.
 
     Attributes:
         group: The ranks.
