@@ -126,6 +126,20 @@ def test_it_shows_progress_curves_devices_checkpoint_and_log_at_each_size(size: 
     assert any("\u2801" <= c <= "\u28ff" for c in shown)  # the curves
 
 
+def test_a_look_before_the_parts_are_there_or_after_they_have_gone_is_passed_over(tmp_path: Path) -> None:
+    board = Dashboard("digits, mlp")
+    board.learner = learner_of(board, tmp_path / "run")
+    in_the_third_of_four_epochs(board)
+
+    async def then(app: Screen, pilot: Any) -> None:
+        for part in list(app.screen.children):
+            await part.remove()
+        app.look()
+        assert not app.screen.query("#head")
+
+    on_screen(board, SIZES[0], then)
+
+
 def test_keys_ask_to_stop_to_save_and_for_help(tmp_path: Path) -> None:
     board = Dashboard("digits, mlp")
     board.learner = learner_of(board, tmp_path / "run")

@@ -115,6 +115,8 @@ class Screen(App[None]):
         if not self._thread.is_alive():
             self.exit()
             return
+        if not (self.screen_stack and self.screen_stack[0].query("#log")):
+            return  # its parts are not there yet, or no longer: the clock ticks beside their coming and going
         self._part("head").update(self._head())
         self._part("progress").update(self._progress())
         self._curves()
