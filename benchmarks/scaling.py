@@ -1,10 +1,10 @@
 """``python -m benchmarks.scaling``: what a training step over P processes takes, measured, and predicted by a model.
 
 A step over P ranks is the computation of a rank's rows, the reduction of its gradients in buckets, one after the other, each
-from when the backward pass has finished it, then the update; what the ranks say to each other goes with the last bucket:
+from when the backward pass has finished it; what the ranks say to each other goes with the last bucket:
 
     end(i) = max(ready(i), end(i - 1)) + latency(P) + 2 (P - 1) / P · bytes(i) / bandwidth, for each bucket i
-    T(P) = max(compute, end(last)) + update, latency(P) = a + b (P - 1)
+    T(P) = max(compute, end(last)), latency(P) = a + b (P - 1)
 
 a, b and the bandwidth are fitted to ``all_reduce`` of several sizes over 2, 3 and 4 processes of this host. The prediction is
 then held against steps of ``Distributed`` over so many processes, whose computation sleeps so that the cores of one host do not

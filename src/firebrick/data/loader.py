@@ -366,7 +366,8 @@ class DataLoader:
                 0 or more, that sum to ``rows``. It is called for each batch.
             only: The one piece to place, where others are those of other processes: batches are then ``Portion(rows, piece)``,
                 with the rows of the whole batch and this piece, or None. No more than its rows are read where each row depends
-                on its sample alone: samples are stacked, and ``augment`` and ``transform`` say that they work ``by_rows``.
+                on its sample alone: samples are stacked, or read by the ``fetch`` of a data set with ``by_rows = True``, and
+                ``augment`` and ``transform`` say the same of themselves.
                 Else the whole batch is, so that what is done to it does not depend on how it is divided.
 
         Raises:

@@ -133,11 +133,11 @@ def places(recipe: tuple[Any, ...], kind: str) -> list[int]:
     """The places that a recipe names: among the results, of the tensors that it makes (``new``), or in a walk (``known``)."""
     if recipe[0] == kind:
         return [recipe[1]]
-    inside = {"sequence": 2, "dict": 2, "object": 2, "gradients": 1, "bound": 2}.get(recipe[0])
-    if inside is None:
-        return []
     if recipe[0] == "bound":
         return places(recipe[2], kind)
+    inside = {"sequence": 2, "dict": 2, "object": 2, "gradients": 1}.get(recipe[0])
+    if inside is None:
+        return []
     parts = recipe[inside] if recipe[0] == "sequence" else [r for _, r in recipe[inside]]
     return [place for part in parts for place in places(part, kind)]
 

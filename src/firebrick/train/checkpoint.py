@@ -246,7 +246,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             version reads.
     """
     goal = Path(path)
-    for again in reversed(range(_TRIES)):
+    for _ in range(_TRIES):
         candidates = [goal] if is_checkpoint(goal) else checkpoints_of(goal) or checkpoints_of(goal.parent, goal.name)
         before = [_identity(f) for f in candidates]
         refused: list[DamagedCheckpointError] = []
@@ -258,7 +258,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             except DamagedCheckpointError as e:
                 refused.append(e)
         moved = None in before or [_identity(f) for f in candidates] != before
-        if not again or (found is not None and not refused) or (candidates and not moved):
+        if (found is not None and not refused) or (candidates and not moved):
             break  # else a run has put another in its place meanwhile, which is no damage
     if found is not None:
         for damage in refused:

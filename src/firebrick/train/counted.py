@@ -1,4 +1,4 @@
-"""What an evaluation counts, on one process or on several that share its batches."""
+"""What is counted of batches, of steps and evaluations, and how processes put together what each has counted."""
 
 from __future__ import annotations
 
