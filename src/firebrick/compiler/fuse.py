@@ -220,6 +220,8 @@ class _Groups:
             return
         if len(first.members) + len(second.members) > MOST or self._apart(first, b) or self._apart(second, a):
             return
+        if not (self._aligned(first, second) and self._aligned(second, first)):
+            return
         if any(not second.added.isdisjoint(self.graph.nodes[k].inputs) for k in first.members) or any(
             not first.added.isdisjoint(self.graph.nodes[k].inputs) for k in second.members
         ):
@@ -245,6 +247,23 @@ class _Groups:
         for unit in self.units.values():
             if unit.above & both:
                 unit.above = (unit.above | above | 1 << a) & ~(1 << b)
+
+    def _aligned(self, maker: _Unit, reader: _Unit) -> bool:
+        """Whether what one unit's reductions give is broadcast, in the other unit, along the axes that were reduced.
+
+        Broadcasting aligns the last axes. A result that has lost its axes is a value of each row only where the axes that it
+        kept are the ones that it is aligned with: shapes alone do not tell rows from columns where sizes are equal.
+        """
+        nodes = self.graph.nodes
+        made = {nodes[k].first: nodes[k] for k in maker.members if nodes[k].op.fusion == "row"}
+        return all(self._in_place(made[v]) for k in reader.members for v in nodes[k].inputs if v in made)
+
+    def _in_place(self, n: Node) -> bool:
+        """Whether the axes that a reduction keeps are where broadcasting to its operand's shape puts them."""
+        whole, left = self.avals[n.inputs[0]].shape, n.avals[0].shape
+        axes, lead = reduced_axes(n, (self.avals[n.inputs[0]],)), len(whole) - len(left)
+        kept = [a for a in range(len(whole)) if a not in axes]
+        return not lead or all(d == 1 or kept[i] == lead + i for i, d in enumerate(left))
 
     def _join_beside(self, v: int, users: list[int]) -> None:
         """Make one group of those that read a large value, as far as they may be one: it is read once."""

@@ -236,8 +236,10 @@ class Rows:
         self.streams.fill(self.gathered.emitter, "0", str(self.length))
         for number, reduces in enumerate(self.passes):
             self._pass(number, reduces)
-        for e, i in self.once:
-            write(code, self.strips[len(self.operands) + i], "0", self._scalar().value(e), 1)
+        # all is read before anything is written: in a row of one element, a result may lie over an operand
+        once = self._scalar().all(e for e, _ in self.once)
+        for (_, i), value in zip(self.once, once, strict=True):
+            write(code, self.strips[len(self.operands) + i], "0", value, 1)
         if self.each or self.sums:
             self._write_each()
 
