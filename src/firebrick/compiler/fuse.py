@@ -28,6 +28,8 @@ from firebrick.ir import CONSTANT, Graph, Node
 
 Can = Callable[[Node, tuple[Aval, ...]], str]
 """How an engine can compute a node in a kernel, one of ``KINDS``; else why not."""
+Proved = Callable[[Graph], bool]
+"""Whether the kernels that an engine has for a group are proved to compute what its nodes mean."""
 
 MAP, ROWS, COLUMNS, CONTRACT, ALONE = KINDS = "map", "rows", "columns", "contract", "alone"
 
@@ -45,7 +47,13 @@ ADDED = 64
 """From so many rows on, a sum along the columns is made beside the rows' own work."""
 
 
-def fuse(graph: Graph, can: Can, reasons: list[str] | None = None, states: Sequence[int] | None = None) -> Graph:
+def fuse(
+    graph: Graph,
+    can: Can,
+    reasons: list[str] | None = None,
+    states: Sequence[int] | None = None,
+    proved: Proved = lambda body: True,
+) -> Graph:
     """A graph that computes the same with elementwise nodes in groups.
 
     Args:
@@ -53,6 +61,7 @@ def fuse(graph: Graph, can: Can, reasons: list[str] | None = None, states: Seque
         can: Which nodes the engine has a kernel for.
         reasons: Takes a line for each elementwise node that stays alone, if given.
         states: The inputs whose memory a result may take, as their next state; all by default.
+        proved: Which groups may stay; the nodes of others are kernels one by one, or operations where that is not proved.
 
     Returns:
         A graph of the same inputs and outputs; ``graph`` itself if nothing is fused.
@@ -60,7 +69,7 @@ def fuse(graph: Graph, can: Can, reasons: list[str] | None = None, states: Seque
     full = expanded(graph)
     own = frozenset(range(len(graph.inputs)) if states is None else states)
     found = _Groups(full, can, reasons if reasons is not None else [], own)
-    return _rewritten(full, found) if found.any else graph
+    return _rewritten(full, found, proved) if found.any else graph
 
 
 @dataclass(slots=True)
@@ -122,7 +131,7 @@ class _Groups:
     """Which nodes become one: units by the number of their first node, and the unit of each node."""
 
     def __init__(self, graph: Graph, can: Can, reasons: list[str], states: frozenset[int]) -> None:
-        self.graph, self.avals, self.states = graph, graph.avals, states
+        self.graph, self.avals, self.states, self.can = graph, graph.avals, states, can
         self.made_by = {v: k for k, n in enumerate(graph.nodes) for v in n.results}
         self.outputs = frozenset(graph.outputs)
         self.users: dict[int, set[int]] = {v: set() for v in range(graph.size)}
@@ -135,7 +144,7 @@ class _Groups:
         self.parts: list[bool] = []
         self.heavy = -1  # the last node that is a kernel of its own
         for k, n in enumerate(graph.nodes):
-            self._place(k, n, can, reasons)
+            self._place(k, n, reasons)
         for v, users in self.users.items():
             if len(users) > 1 and self.avals[v].nbytes >= BESIDE:
                 self._join_beside(v, sorted(users))
@@ -153,39 +162,54 @@ class _Groups:
                     self._split(first)
         self.any = any(u.shape is not None for u in self.units.values())
 
-    def _place(self, k: int, n: Node, can: Can, reasons: list[str]) -> None:
+    def _place(self, k: int, n: Node, reasons: list[str]) -> None:
         """Put a node into a unit of its own, then join the groups that it continues."""
-        unit = self.units[k] = _Unit([k])
-        self.unit_of.append(k)
         operands = tuple(self.avals[v] for v in n.inputs)
+        self.unit_of.append(k)
         self.free.append(is_free(n, operands))
         self.parts.append(is_part(n, operands))
+        unit = self.units[k] = self._alone(k, reasons)
         made = [self.unit_of[self.made_by[v]] for v in n.inputs if v in self.made_by]
         for u in made:
             unit.above |= self.units[u].above | 1 << u
-        if n.op.control is not None or self.free[k]:
+        if unit.shape is None:
             return
-        kind = can(n, operands)
-        if kind not in KINDS:
-            if not n.op.view:
-                reasons.append(f"{n.op.name} {n.avals[0]}: {kind}")
-            return
-        if all(self.is_number(v) for v in n.inputs):
-            return  # to be computed once, when the graph is made
-        unit.shape, unit.region, unit.kind = (operands if kind in (ROWS, COLUMNS) else n.avals)[0].shape, n.region, kind
-        unit.whole = [(n.inputs[i], along_rows(n, operands)) for i in whole(n, operands)]
-        unit.dear = n.op.name in INDEXED
-        unit.added = set(n.results) if is_added(n, operands) else set()
-        unit.axes = reduced_axes(n, operands) if kind in (ROWS, COLUMNS) else ()
-        if kind in (CONTRACT, ALONE):
+        if unit.kind in (CONTRACT, ALONE):
             self.heavy = k
-        for v in () if kind == MAP and self._waits(n) else n.inputs:
+        for v in () if unit.kind == MAP and self._waits(n) else n.inputs:
             if v in self.made_by:
                 self._join(self.unit_of[self.made_by[v]], self.unit_of[k])
         if unit.added:  # beside what reads the same rows
             for j in sorted(self.users[n.inputs[0]]):
                 if j < k and self.unit_of[k] == k:
                     self._join(self.unit_of[j], k)
+
+    def _alone(self, k: int, reasons: list[str]) -> _Unit:
+        """A unit of one node."""
+        n, unit = self.graph.nodes[k], _Unit([k])
+        operands = tuple(self.avals[v] for v in n.inputs)
+        if n.op.control is not None or self.free[k]:
+            return unit
+        kind = self.can(n, operands)
+        if kind not in KINDS:
+            if not n.op.view:
+                reasons.append(f"{n.op.name} {n.avals[0]}: {kind}")
+            return unit
+        if all(self.is_number(v) for v in n.inputs):
+            return unit  # to be computed once, when the graph is made
+        unit.shape, unit.region, unit.kind = (operands if kind in (ROWS, COLUMNS) else n.avals)[0].shape, n.region, kind
+        unit.whole = [(n.inputs[i], along_rows(n, operands)) for i in whole(n, operands)]
+        unit.dear = n.op.name in INDEXED
+        unit.added = set(n.results) if is_added(n, operands) else set()
+        unit.axes = reduced_axes(n, operands) if kind in (ROWS, COLUMNS) else ()
+        return unit
+
+    def separate(self, a: int) -> None:
+        """Make the nodes of a unit units of their own; one node alone is left to the engine's own operation."""
+        members = self.units.pop(a).members
+        for k in members:
+            self.units[k] = self._alone(k, []) if len(members) > 1 else _Unit([k])
+            self.unit_of[k] = k
 
     def _waits(self, n: Node) -> bool:
         """Whether a node is left to what uses it: its operands are old, and its result would take as much memory meanwhile."""
@@ -388,20 +412,17 @@ def _pays(unit: _Unit, op: Op) -> bool:
     return size >= (ONE, TWO, THREE)[min(len(unit.members), 3) - 1]
 
 
-def _rewritten(graph: Graph, groups: _Groups) -> Graph:
+def _rewritten(graph: Graph, groups: _Groups, proved: Proved) -> Graph:
     """The graph with a ``fused`` node for each group."""
     made = Graph(list(graph.inputs), names=list(graph.names))
     number = {v: v for v in range(len(graph.inputs))}  # of a value in the new graph
     count = len(graph.inputs)
-    parts = {u: _part(graph, groups, u) for u in groups.units}
-    wanted = set(graph.outputs)
-    order = _order(groups, parts)
-    kept = []
-    for u in reversed(order):
-        if wanted.intersection(parts[u].results):
-            kept.append(u)
-            wanted.update(parts[u].inputs)
-    for u in reversed(kept):
+    parts, kept = _parts(graph, groups)
+    while refused := [u for u in kept if (body := parts[u].body) is not None and not proved(body)]:
+        for u in refused:
+            groups.separate(u)
+        parts, kept = _parts(graph, groups)
+    for u in kept:
         part = parts[u]
         inputs = tuple(number[v] for v in part.inputs)
         if part.body is None:
@@ -426,6 +447,17 @@ class _Part:
     inputs: list[int]
     results: list[int]
     body: Graph | None = None
+
+
+def _parts(graph: Graph, groups: _Groups) -> tuple[dict[int, _Part], list[int]]:
+    """What becomes of each unit, and those of them that results need, in order."""
+    parts = {u: _part(graph, groups, u) for u in groups.units}
+    wanted, kept = set(graph.outputs), []
+    for u in reversed(_order(groups, parts)):
+        if wanted.intersection(parts[u].results):
+            kept.append(u)
+            wanted.update(parts[u].inputs)
+    return parts, kept[::-1]
 
 
 def _part(graph: Graph, groups: _Groups, u: int) -> _Part:

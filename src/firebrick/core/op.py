@@ -95,6 +95,27 @@ class Sample:
     name: str = ""
 
 
+def _no_value(operand: int, index: tuple[Any, ...], size: int) -> Any:
+    raise LookupError("the index is the same whatever the operands hold")
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element of a result, for an entry's ``index_map``.
+
+    Attributes:
+        index: Its index, one number for each axis of the result; 0 for axes of size 1.
+        along: The position along an axis of the first operand that is reduced, or read as a whole row.
+        slot: Which result it is in.
+        value: ``(operand, index, size)`` gives an operand's element as an index into ``size`` places, counted from the front.
+    """
+
+    index: tuple[Any, ...]
+    along: Callable[[int], Any]
+    slot: int = 0
+    value: Callable[[int, tuple[Any, ...], int], Any] = _no_value
+
+
 @dataclass(frozen=True, eq=False)
 class Op:
     """One primitive operation. Call it with tensors and keyword parameters: ``add(x1, x2)``.
@@ -121,6 +142,8 @@ class Op:
         view: Whether an engine may return memory of its first operand.
         broadcasts: Whether operands broadcast (cotangents are then summed back by autodiff).
         decompose: The same function written with other ops, or None.
+        index_map: ``(element, shapes, **params)`` gives the index that is read of each operand, of these shapes, for an
+            ``Element`` of a result; None where elements do not tell. See ``ops.index_maps``.
         control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
             them, and the kernel takes and returns native arrays like ``Backend.execute``.
     """
@@ -143,6 +166,7 @@ class Op:
     view: bool = False
     broadcasts: bool = False
     decompose: Callable[..., Any] | None = None
+    index_map: Callable[..., tuple[tuple[Any, ...], ...]] | None = None
     control: Callable[..., Callable[..., Any]] | None = None
     differentiable: bool = field(init=False)
     fast: dict[Any, Any] = field(default_factory=dict, repr=False)

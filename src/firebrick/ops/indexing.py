@@ -16,6 +16,7 @@ from firebrick.core.dtypes import int64
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.op import Nondifferentiable, Sample
 from firebrick.core.shapes import broadcast_shapes, slice_length
+from firebrick.ops import index_maps
 from firebrick.ops.declare import ALL, INTS, NUMERIC, REAL, Array, per_operand, per_result, size_of, specials, values
 from firebrick.ops.movement import _SLICES, key_of, slice_
 from firebrick.ops.reduction import zeros_like
@@ -65,6 +66,7 @@ def _take_vjp(g: Any, r: Any) -> Any:
     operands="x:any indices:integer", infer=_infer_take, residuals=("inputs",),
     vjp=_take_vjp,
     samples=_take_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
+    index_map=index_maps.take,
 )  # fmt: skip
 def take(x: Array, indices: Array, *, axis: int) -> Array:
     """Slices of x along an axis, in the order of indices."""
@@ -162,6 +164,7 @@ def _gather_vjp(g: Any, r: Any) -> Any:
     operands="x:any indices:integer", infer=_infer_gather, residuals=("inputs",),
     vjp=_gather_vjp,
     samples=_along_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
+    index_map=index_maps.gather,
 )  # fmt: skip
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """Elements of x along an axis, one for each index."""

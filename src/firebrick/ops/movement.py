@@ -14,6 +14,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import slice_length
+from firebrick.ops import index_maps
 from firebrick.ops.declare import ALL, Array, Declare, per_result, same, size_of, values
 from firebrick.ops.reduction import sum_to
 from firebrick.ops.table import register
@@ -41,7 +42,7 @@ def _reshape_vjp(g: Any, r: Any) -> Any:
 
 @_move(_reshape_vjp, _infer_reshape,
        [((3, 4), {"shape": (2, 6)}), ((), {"shape": (1, 1)}), ((1,), {"shape": ()}), ((0, 3), {"shape": (3, 0, 2)}),
-        ((2, 3, 4), {"shape": (24,)})], view=True)  # fmt: skip
+        ((2, 3, 4), {"shape": (24,)})], view=True, index_map=index_maps.reshape)  # fmt: skip
 def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
     """The same elements, in row-major order, in another shape."""
     return np.reshape(x, shape)
@@ -63,7 +64,7 @@ def _permute_vjp(g: Any, r: Any) -> Any:
 
 @_move(_permute_vjp, _infer_permute,
        [((3, 4), {"axes": (1, 0)}), ((2, 3, 4), {"axes": (1, 2, 0)}), ((), {"axes": ()}), ((0, 2), {"axes": (1, 0)})],
-       view=True)  # fmt: skip
+       view=True, index_map=index_maps.permute)  # fmt: skip
 def permute(x: Array, *, axes: tuple[int, ...]) -> Array:
     """Axes in another order: axis i of the result is axis axes[i] of x."""
     return np.transpose(x, axes)
@@ -82,7 +83,7 @@ def _infer_broadcast(x: Any, *, shape: tuple[int, ...]) -> Aval:
 
 @_move(lambda g, r: (sum_to(g, r.avals[0].shape),), _infer_broadcast,
        [((3, 1), {"shape": (2, 3, 4)}), ((), {"shape": (2, 2)}), ((4,), {"shape": (4,)}), ((1, 3), {"shape": (0, 3)})],
-       view=True)  # fmt: skip
+       view=True, index_map=index_maps.broadcast_to)  # fmt: skip
 def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
     """x repeated along axes of size 1, and along new leading axes."""
     return np.broadcast_to(x, shape)
@@ -137,7 +138,7 @@ _INDEXED: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
-@_move(_slice_vjp, _infer_slice, _SLICES + _INDEXED, view=True)
+@_move(_slice_vjp, _infer_slice, _SLICES + _INDEXED, view=True, index_map=index_maps.slice_)
 def slice_(x: Array, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> Array:
     """Elements starts, starts + steps, … before stops, along every axis; ``shape`` drops and adds axes of size 1."""
     found = x[key_of(starts, stops, steps)]
@@ -173,7 +174,7 @@ def _flip_vjp(g: Any, r: Any) -> Any:
 
 @_move(_flip_vjp, lambda x, *, axes: same(x),
        [((3, 4), {"axes": (0, 1)}), ((5,), {"axes": (0,)}), ((2, 3), {"axes": ()}), ((0, 3), {"axes": (1,)})],
-       view=True)  # fmt: skip
+       view=True, index_map=index_maps.flip)  # fmt: skip
 def flip(x: Array, *, axes: tuple[int, ...]) -> Array:
     """Elements in reverse order along axes."""
     return np.flip(x, axes)
@@ -235,7 +236,7 @@ def _split_vjp(g: Any, r: Any) -> Any:
        [((6, 3), {"sizes": (2, 1, 3), "axis": 0}), ((2, 4, 3), {"sizes": (1, 3), "axis": 1}),
         ((3,), {"sizes": (1, 2), "axis": 0}), ((1, 3), {"sizes": (1,), "axis": 0}), ((2, 3), {"sizes": (0, 2, 1), "axis": 1}),
         ((0, 2), {"sizes": (1, 1), "axis": 1})],
-       view=True)  # fmt: skip
+       view=True, index_map=index_maps.split)  # fmt: skip
 def split(x: Array, *, sizes: tuple[int, ...], axis: int) -> tuple[Array, ...]:
     """Consecutive parts of x along an axis, of the given sizes: what ``concat`` joins again."""
     ends = np.cumsum(sizes).tolist()

@@ -16,6 +16,7 @@ from firebrick.core.dtypes import bool_, int64
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Nondifferentiable, Op, Sample
 from firebrick.core.shapes import reduced_shape
+from firebrick.ops import index_maps
 from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import (
     COMPLEX,
@@ -91,7 +92,7 @@ def _reduction(vjp: Any, *, kind: str, dtypes: Any, samples: Any, residuals: Any
                tolerance: float = 0, **more: Any) -> Declare:  # fmt: skip
     return register(
         operands=f"x:{kind}", infer=infer, vjp=vjp, residuals=residuals, samples=samples, cost=per_operand(1),
-        bound="memory", fusion="row", tolerance=tolerance, dtypes=dtypes, **more,
+        bound="memory", fusion="row", tolerance=tolerance, dtypes=dtypes, index_map=index_maps.reduction, **more,
     )  # fmt: skip
 
 
@@ -302,6 +303,7 @@ def _arg(fn: Callable[..., Any]) -> Op:
     return register(
         operands="x:real", infer=_infer_arg, vjp=Nondifferentiable("the result is an index"), residuals=(),
         samples=_arg_samples, cost=per_operand(1), bound="memory", fusion="row", tolerance=0, dtypes=FLOATS + INTS,
+        index_map=index_maps.extreme,
     )(fn)  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firebrick.core.op import Nondifferentiable, Op, Operand, operands
+from firebrick.ops.index_maps import elementwise
 
 OPS: dict[str, Op] = {}
 
@@ -25,7 +26,7 @@ _REQUIRED = (
     "tolerance",
     "dtypes",
 )
-_OPTIONAL = ("complex_tolerance", "scale", "view", "broadcasts", "decompose", "control")
+_OPTIONAL = ("complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "control")
 _CHOICES = {
     "bound": ("compute", "memory"),
     "fusion": ("map", "row", "contract", "window", "scatter", "move", "opaque"),
@@ -40,7 +41,8 @@ class IncompleteOpError(TypeError):
 def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op by decorating its NumPy reference.
 
-    Keyword Args: the fields of ``Op``; ``operands`` as text (see ``core.op.operands``).
+    Keyword Args: the fields of ``Op``; ``operands`` as text (see ``core.op.operands``); ``index_map`` is that of elementwise
+    ops by default where ``fusion`` is ``"map"``.
 
     Raises:
         IncompleteOpError: A field is missing, unknown or meaningless, or the name is taken.
@@ -69,6 +71,8 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
             problems.append("dtypes names no dtype to test")
         if problems:
             raise IncompleteOpError(f"op {name!r} cannot be registered: " + "; ".join(problems))
+        if fields["fusion"] == "map":
+            fields.setdefault("index_map", elementwise)
         declared: tuple[Operand, ...] = operands(fields["operands"])
         op = Op(name=name, doc=doc, reference=reference, **{**fields, "operands": declared})
         OPS[name] = op

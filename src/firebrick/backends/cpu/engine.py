@@ -17,7 +17,7 @@ import numpy as np
 from firebrick.backends.cpu import eager
 from firebrick.backends.cpu.explained import explained
 from firebrick.backends.cpu.loops import loop_kernel
-from firebrick.backends.cpu.native import ARENAS, compiled, kinds_of, native_kernel
+from firebrick.backends.cpu.native import ARENAS, Proofs, compiled, kinds_of, native_kernel
 from firebrick.backends.numpy.engine import HostBackend
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fuse import fuse
@@ -73,12 +73,13 @@ class CpuBackend(HostBackend):
         if any(not 0 <= i < len(graph.inputs) for i in given):
             raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "give up inputs only")
         reasons: list[str] = []
-        fused = fuse(graph, kind_of, reasons)
+        proofs = Proofs()
+        fused = fuse(graph, kind_of, reasons, proved=proofs)
         kernels = choose(self, fused, device, lambda n: loop_kernel(self, n, device))
         kinds = kinds_of(fused, kernels)
         plan, runs, segments = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))
         program = write(self, fused, kernels, plan, device, runs)
-        program.notes += explained(kinds, kernels, segments, reasons)
+        program.notes += explained(kinds, kernels, segments, reasons, proofs.refused)
         return program
 
     def run_heavy(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -16,7 +16,9 @@ SHOWN = 12
 """Reasons of one kind, and kernels of a run, that are listed."""
 
 
-def explained(kinds: Kinds, kernels: Sequence[Kernel | None], segments: Segments, reasons: Sequence[str]) -> list[str]:
+def explained(
+    kinds: Kinds, kernels: Sequence[Kernel | None], segments: Segments, reasons: Sequence[str], refused: Sequence[str]
+) -> list[str]:  # fmt: skip
     """Lines about a program.
 
     Args:
@@ -24,6 +26,7 @@ def explained(kinds: Kinds, kernels: Sequence[Kernel | None], segments: Segments
         kernels: Of its nodes.
         segments: Its runs.
         reasons: Why operations were not compiled.
+        refused: Groups that were not fused, since their kernels are not proved to compute what their nodes mean.
     """
     graph = kinds.graph
     native = [(graph.nodes[k], found) for k, kernel in enumerate(kernels) if (found := lowered_of(kernel)) is not None]
@@ -35,6 +38,9 @@ def explained(kinds: Kinds, kernels: Sequence[Kernel | None], segments: Segments
     lines.append(f"native runs: {len(segments.runs)}, with an arena of {arena}; outside of them: {_counted(outside)}")
     for number, run in enumerate(segments.runs):
         lines += _run(number, run, kinds, kernels)
+    if refused:
+        lines.append(f"groups not fused for want of a proof: {len(refused)}")
+        lines += [f"  {line}" for line in refused]
     left = Counter(reasons)
     if left:
         lines.append(f"operations without a kernel: {sum(left.values())}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from firebrick.backends.cpu.native import Native, kernel_of, kinds_of, launched, lowered_of
+from firebrick.backends.cpu.native import Native, Proofs, kernel_of, kinds_of, launched, lowered_of
 from firebrick.compiler import Kernel, choose, plan_memory
 from firebrick.compiler.arena import rounded
 from firebrick.compiler.fuse import fuse
@@ -37,7 +37,8 @@ def loop_kernel(engine: Any, n: Node, device: Device | None) -> Kernel | None:
         return None
     body: Graph = n.params["body"]
     consts, carries = n.params["consts"], n.params["carries"]
-    fused = fuse(body, kind_of, states=range(consts, consts + carries))
+    proofs = Proofs()
+    fused = fuse(body, kind_of, states=range(consts, consts + carries), proved=proofs)
     if fused is body or any(m.op.control is not None for m in fused.nodes):
         return None
     kernels = choose(engine, fused, device)

@@ -26,7 +26,9 @@ from firebrick.compiler.plan import Plan, plan_memory
 from firebrick.compiler.program import Runs
 from firebrick.compiler.segments import Kinds, Run, Segments, segment
 from firebrick.core.aval import Aval
-from firebrick.ir import Graph
+from firebrick.core.config import config
+from firebrick.core.errors import KernelCompileError
+from firebrick.ir import Graph, interpret
 
 ARENAS = ArenaPool()
 """Memory that programs need while they run."""
@@ -68,6 +70,46 @@ class Native:
         if self._run is None:
             self._run = self._alone()
         return self._run(*arrays)
+
+
+class Proofs:
+    """Which groups of a graph are proved to be what their nodes mean; see ``compiler.validate``.
+
+    Attributes:
+        refused: A line for each group that is not.
+    """
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+        self._kept: list[Lowered] = []  # so that they are not lowered again
+
+    def __call__(self, body: Graph) -> bool:
+        found = lower(body, Target.host())
+        self._kept.append(found)
+        if not found.doubt:
+            return True
+        names = ", ".join(n.op.name for n in body.nodes)
+        line = f"{names}: {found.doubt}"
+        if config.verify_graphs and (wrong := _wrong(body, found)):
+            raise KernelCompileError(
+                "a group of fused nodes computes what they mean", f"{line}; {wrong}", "report this as a bug"
+            )
+        if line not in self.refused:
+            self.refused.append(line)
+        return False
+
+
+def _wrong(body: Graph, lowered: Lowered) -> str:
+    """How what kernels compute differs from what a body's nodes mean, on random numbers; empty if it does not."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.uniform(0.5, 1.5, a.shape).astype(a.dtype.np) for a in body.inputs]
+    found = _alone(body, lowered)(*arrays)
+    wanted = interpret(body, arrays, lambda op, xs, params: op.reference(*xs, **params))
+    for number, (got, want) in enumerate(zip(found, wanted, strict=True)):
+        far = np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0.0)
+        if not far <= 1e-2 * np.abs(want.astype(np.float64)).max(initial=1.0):
+            return f"result {number} differs by {far:.3g}"
+    return ""
 
 
 def native_kernel(body: Graph) -> Kernel:

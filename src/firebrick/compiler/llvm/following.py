@@ -12,15 +12,17 @@ from hashlib import blake2b
 from itertools import pairwise
 from math import prod
 
+from firebrick.compiler.description import Axes, Product, Tile
 from firebrick.compiler.layout import VIEWS, Layout, broadcast, cuts, reshaped, row_major, viewed
 from firebrick.compiler.llvm import convolutions, products
-from firebrick.compiler.llvm.contract import Contraction, Epilogue, Result, contraction, fits, forward, product
+from firebrick.compiler.llvm.contract import Axis, Contraction, Epilogue, Operand, Result, contraction, fits, forward, product
 from firebrick.compiler.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, contracted
 from firebrick.compiler.llvm.native import NAME
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar import ops
 from firebrick.compiler.scalar.expr import Expr, const, load, walk
 from firebrick.compiler.scalar.storage import computed
+from firebrick.compiler.validate import doubt
 from firebrick.ir import CONSTANT, Graph, Node
 
 OPS = ("matmul", "conv")
@@ -56,7 +58,7 @@ class _Following:
             raise TypeError(fits(exprs))
         given = [(body.inputs[i].dtype.name, layout) for i, layout in self.operands]
         results = [(e, avals[v].dtype.name, row_major(shape)) for e, v in zip(exprs, body.outputs, strict=True)]
-        (a, b), c, light = self.contraction(n, shape, given, results)
+        (a, b), c, light, d = self.contraction(n, shape, given, results)
         taken = [i for i, _ in self.operands]
         steps = sum(e.op not in ("load", "const") for e in walk(exprs)) * prod(shape)
         moved = sum(min(body.inputs[i].nbytes, avals[n.first].nbytes) for i in taken)
@@ -67,7 +69,7 @@ class _Following:
         for v in body.outputs:
             there = [i for i, x in enumerate(body.inputs) if c.in_place and x.dtype == avals[v].dtype and i not in (a, b)]
             over.append(frozenset(i for i in there if [k for k in self.operands if k[0] == i] == [(i, row_major(shape))]))
-        return Lowered(made.parts, made.temporary, made.text, tuple(over))
+        return replace(made, over=tuple(over), doubt=doubt(body, d))
 
     def refined(self, n: Node) -> tuple[int, ...]:
         """The shape of the result, its leading axes cut where those of any value that follows are."""
@@ -111,8 +113,8 @@ class _Following:
 
     def contraction(
         self, n: Node, shape: tuple[int, ...], given: Sequence[tuple[str, Layout]], results: Sequence[tuple[Expr, str, Layout]]
-    ) -> tuple[tuple[int, int], Contraction, bool]:
-        """Which inputs are A and B, the kernels, and whether what follows is a light epilogue."""
+    ) -> tuple[tuple[int, int], Contraction, bool, Product]:
+        """Which inputs are A and B, the kernels, whether what follows is a light epilogue, and what the generator was given."""
         if n.op.name == "conv":
             x, w = n.inputs
             g = convolutions.geometry(n, [self.body.inputs[x], self.body.inputs[w]])
@@ -122,7 +124,9 @@ class _Following:
 
             epilogue = _epilogue(given, results, place)
             made = forward(g, self.target, NAME, None if epilogue.plain else epilogue)
-            return (w, x), _named(made, "conv"), epilogue.light
+            images, channels, *spots = shape
+            d = self.described((1,), (channels, images * prod(spots), 0), None, None, epilogue)
+            return (w, x), _named(made, "conv"), epilogue.light, d
         (i, left), (j, right) = (self.seen[v] for v in n.inputs)
         batch, (rows, columns), lead = n.avals[0].shape[:-2], shape[-2:], shape[:-2]
         k = self.body.avals[n.inputs[0]].shape[-1]
@@ -132,7 +136,25 @@ class _Following:
         assert b is not None
         p = products.problem(n.avals[0].dtype.name, a, b)
         epilogue = _epilogue(given, results, products.result)
-        return (i, j), _named(contraction(p, self.target, NAME, epilogue), "matmul"), epilogue.light
+        d = self.described(p.batch, (p.m, p.n, p.k), _tile(i, p.a, p.a.k), _tile(j, p.b, p.b.k), epilogue)
+        return (i, j), _named(contraction(p, self.target, NAME, epilogue), "matmul"), epilogue.light, d
+
+    def described(
+        self, batch: tuple[int, ...], sizes: tuple[int, int, int], left: Tile | None, right: Tile | None, epilogue: Epilogue
+    ) -> Product:  # fmt: skip
+        """What a generator is given."""
+        reads = tuple(_tile(i, x, x.lanes) for (i, _), x in zip(self.operands, epilogue.operands, strict=True))
+        writes = tuple((e, _tile(-1, x, x.lanes)) for e, x in epilogue.results)
+        return Product(batch, *sizes, left, right, reads, writes)
+
+
+def _tile(source: int, x: Operand | Result, columns: Sequence[Axis]) -> Tile:
+    rows = x.rows if isinstance(x, Result) else x.lanes
+    return Tile(source, x.dtype, _sizes(rows), _sizes(columns), x.batch, x.offset)
+
+
+def _sizes(axes: Sequence[Axis]) -> Axes:
+    return tuple((a.size, a.stride) for a in axes)
 
 
 def _epilogue(

@@ -6,12 +6,13 @@ its code, so that equal bodies are one kernel, whatever plan they are part of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
 
+from firebrick.compiler.description import LoopNest, Read, Write
 from firebrick.compiler.fuse import ALONE, COLUMNS, CONTRACT, MAP, ROWS, is_added, reduced_axes
 from firebrick.compiler.llvm import following, indexing, products
 from firebrick.compiler.llvm.added import added_kernels
@@ -25,8 +26,9 @@ from firebrick.compiler.llvm.rules import RULES
 from firebrick.compiler.llvm.segment import Place
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar import ops, rows
-from firebrick.compiler.scalar.expr import Expr, const, index, load, walk
+from firebrick.compiler.scalar.expr import Expr, const, load, walk
 from firebrick.compiler.scalar.storage import STORAGE, computed
+from firebrick.compiler.validate import doubt
 from firebrick.compiler.views import RULES as VIEWS
 from firebrick.compiler.views import Seen, seen
 from firebrick.compiler.views import rows as seen_rows
@@ -59,7 +61,9 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
         return products.refused(operands) or CONTRACT
     kind = MAP
     if n.op.name not in ops.RULES:
-        kind = _reduced(n, operands[0].shape) if n.op.name in _ROWS or n.op.name in rows.REDUCTIONS else "no scalar expression"
+        kind = (
+            _reduced(n, operands[0].shape) if n.op.name in rows.ROWS or n.op.name in rows.REDUCTIONS else "no scalar expression"
+        )
         if kind not in (ROWS, COLUMNS):
             return kind
     try:
@@ -94,17 +98,7 @@ def _applied(n: Node, args: list[Expr], operands: Sequence[Aval]) -> Expr:
         return ops.expression(n.op.name, args, n.params)
     if n.op.name in rows.REDUCTIONS:
         return rows.REDUCTIONS[n.op.name](args[0], prod(operands[0].shape[a] for a in n.params["axes"]))
-    return _ROWS[n.op.name](args, operands[0].shape[-1], n.params)
-
-
-_ROWS: dict[str, Callable[[list[Expr], int, dict[str, Any]], Expr]] = {
-    "softmax": lambda x, count, params: rows.softmax(x[0]),
-    "log_softmax": lambda x, count, params: rows.log_softmax(x[0]),
-    "layer_norm": lambda x, count, params: rows.layer_norm(x[0], x[1], x[2], count, params["eps"]),
-    "rms_norm": lambda x, count, params: rows.rms_norm(x[0], x[1], count, params["eps"]),
-    "argmax": lambda x, count, params: rows.first_extreme("max", x[0], index(params["axis"])),
-    "argmin": lambda x, count, params: rows.first_extreme("min", x[0], index(params["axis"])),
-}
+    return rows.ROWS[n.op.name](args, operands[0].shape[-1], n.params)
 
 
 _lowered: WeakValueDictionary[Any, Lowered] = WeakValueDictionary()
@@ -217,26 +211,43 @@ class _Lowering:
         place = behind(i, view.offset * aval.dtype.itemsize)
         return load(self.operand(place, _broadcast(view.shape, view.strides, self.shape)), computed(aval.dtype.name))
 
-    def lowered(self, target: Target) -> Lowered:
+    def described(self) -> LoopNest:
+        """What a generator is given."""
         body, shape = self.body, self.shape
         outs = [self.value(v) for v in body.outputs]
-        places = list(self.places)
+        reads = []
+        for place, strides in self.places:
+            source, nbytes = place if isinstance(place, tuple) else (place, 0)
+            dtype = body.inputs[source].dtype
+            reads.append(Read(source, nbytes // dtype.itemsize, dtype.name, strides))
+        writes = []
+        for e, v in zip(outs, body.outputs, strict=True):
+            aval = self.avals[v]
+            strides = (1,) if v in self.added else _row_view(aval.shape, shape, self.axes)
+            writes.append(Write(e, aval.dtype.name, strides, v in self.added))
+        faults = tuple((p.size, p.line) for p in self.faults)
+        return LoopNest(shape, self.axes, tuple(reads), tuple(writes), faults)
+
+    def lowered(self, target: Target) -> Lowered:
+        d = self.described()
+        return replace(self._generated(d, target), doubt=doubt(self.body, d))
+
+    def _generated(self, d: LoopNest, target: Target) -> Lowered:
+        body, shape = self.body, d.shape
         avals = [self.avals[v] for v in body.outputs]
-        inputs = [place for place, _ in places]
-        given = [body.inputs[place[0] if isinstance(place, tuple) else place] for place in inputs]
+        given = [body.inputs[r.source] for r in d.reads]
+        inputs = [behind(r.source, r.offset * a.dtype.itemsize) for r, a in zip(d.reads, given, strict=True)]
         results = list(range(len(body.inputs), len(body.inputs) + len(avals)))
+        outs = [w.expression for w in d.writes]
         steps = sum(e.op not in ("load", "const") for e in walk(outs)) * prod(shape) * max(a.dtype.itemsize for a in avals) / 4
         moved = sum(min(a.nbytes, a.dtype.itemsize * prod(shape)) for a in given)
         moved += sum(a.nbytes for a in avals)
         cost = moved / BYTES_PER_US + steps / STEPS_PER_US
-        operands = [View(a.dtype.name, strides) for a, (_, strides) in zip(given, places, strict=True)]
-        written = [
-            (e, View(a.dtype.name, () if v in self.added else _row_view(a.shape, shape, self.axes)))
-            for e, a, v in zip(outs, avals, body.outputs, strict=True)
-        ]
+        operands = [View(r.dtype, r.strides) for r in d.reads]
+        written = [(w.expression, View(w.dtype, w.strides)) for w in d.writes]
         if self.added:
             return self._with_sums(operands, written, inputs, cost, target)
-        if self.kind == COLUMNS or self.axes not in ((), (len(shape) - 1,)):
+        if self.kind == COLUMNS or d.axes not in ((), (len(shape) - 1,)):
             return self._staged(operands, written, [*inputs, *results], cost, target)
         generate = row_kernel if self.kind == ROWS else map_kernel
         kernel = named(generate(NAME, shape, operands, written, target), self.kind)

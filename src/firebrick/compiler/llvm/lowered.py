@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firebrick.compiler.llvm.contract import Contraction
 from firebrick.compiler.llvm.host import AS_WRITTEN
@@ -45,12 +45,15 @@ class Lowered:
         text: The module of the kernels.
         over: For each result, the inputs whose memory it may take: every element is read where the result's is written, and
             nowhere else.
+        doubt: Why they are not proved to compute what the body's nodes mean (``validate``); empty if they are, and of kinds
+            that are not validated.
     """
 
     parts: tuple[Part, ...]
     temporary: tuple[int, ...]
     text: str
     over: tuple[frozenset[int], ...]
+    doubt: str = ""
 
     @property
     def cost_us(self) -> float:
@@ -86,7 +89,8 @@ class Lowered:
             return inputs[b] if b < own else b + more
 
         parts = tuple(Part(p.kernel, tuple(map(buffer, p.buffers)), p.cost_us, p.places) for p in self.parts)
-        return Lowered(parts, self.temporary, self.text, tuple(frozenset(inputs[i] for i in o) for o in self.over))
+        over = tuple(frozenset(inputs[i] for i in o) for o in self.over)
+        return replace(self, parts=parts, over=over)
 
 
 def within(at: Sequence[At], buffer: At) -> At:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from firebrick.compiler.scalar import math
-from firebrick.compiler.scalar.expr import FLOATS, Expr, cast, const, eq, ne, reduce, select, sqrt
+from firebrick.compiler.scalar.expr import FLOATS, Expr, cast, const, eq, index, ne, reduce, select, sqrt
 
 
 def total(x: Expr) -> Expr:
@@ -131,3 +132,13 @@ REDUCTIONS: dict[str, Callable[[Expr, int], Expr]] = {
     "any": lambda x, count: some(x),
 }
 """Name of an entry → (element, elements in the row) → its value for the row."""
+
+ROWS: dict[str, Callable[[Sequence[Expr], int, Mapping[str, Any]], Expr]] = {
+    "softmax": lambda x, count, params: softmax(x[0]),
+    "log_softmax": lambda x, count, params: log_softmax(x[0]),
+    "layer_norm": lambda x, count, params: layer_norm(x[0], x[1], x[2], count, params["eps"]),
+    "rms_norm": lambda x, count, params: rms_norm(x[0], x[1], count, params["eps"]),
+    "argmax": lambda x, count, params: first_extreme("max", x[0], index(params["axis"])),
+    "argmin": lambda x, count, params: first_extreme("min", x[0], index(params["axis"])),
+}
+"""Name of an entry → (operands' elements, elements in the row, parameters) → the result's element, or the row's value."""
