@@ -12,6 +12,7 @@ import pytest
 from forced import kernels_of_any_size
 
 import firebrick as fb
+from firebrick.backends.decorators import VerificationError
 from firebrick.compiler import fuse as fusing
 from firebrick.compiler.description import LoopNest, Product
 from firebrick.compiler.fuse import fuse
@@ -230,3 +231,18 @@ def test_nodes_of_a_refused_group_become_kernels_one_by_one_or_stay_operations()
         one_by_one = fuse(g, lower.kind_of, proved=lambda body: len(body.nodes) == 1)
         assert [n.op for n in one_by_one.nodes] == [FUSED, FUSED]
         assert [n.op.name for n in fuse(g, lower.kind_of, proved=lambda body: False).nodes] == ["add", "exp"]
+
+
+def test_verify_names_the_group_that_is_wrong_and_the_lines_that_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lower, "doubt", lambda *_: "")  # a checker that trusts
+
+    def f(t: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+        u = fb.exp(t)
+        return u - fb.sum(u, axis=1), u @ t
+
+    with joined_by_shape_alone(), fb.verify("cpu"), pytest.raises(VerificationError) as caught:
+        fb.jit(f)(fb.asarray(square()))
+    text = str(caught.value)
+    assert "wrong is result 1 of the group exp (" in text
+    assert "test_validate.py" in text
+    assert "its kernel is wrong" in text

@@ -18,12 +18,13 @@ import numpy as np
 from firebrick.backends import registry
 from firebrick.backends.contract import Backend
 from firebrick.compiler import Begin, Executable, Step, build
+from firebrick.compiler.fused import FUSED
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ExecutionError
 from firebrick.core.op import Op
-from firebrick.ir import Graph
+from firebrick.ir import Graph, Node, interpret
 from firebrick.ops.accuracy import check_results, deviation, run_reference, widen
 
 
@@ -131,13 +132,37 @@ class _Verified(Executable):
                 if _unsure(other, exact, np.asarray(backend.to_host(nudged[position]))):
                     continue
                 v = self.graph.outputs[position]
+                group = self._wrong_group(before)
                 raise VerificationError(
                     f"output {position} (%{v}) of a program on {self._verify.engine} must be what its nodes give one by one",
-                    f"{worst}, though each node agrees with its reference",
-                    "the program's memory plan is wrong: run with fb.disable_jit() and report this with executable.source",
+                    f"{worst}, though each node agrees with its reference" + (f"; wrong is {group}" if group else ""),
+                    f"{'its kernel' if group else 'the memory plan'} is wrong: run with fb.disable_jit() and report this with "
+                    "executable.explain(source=True)",
                     engine=self._verify.engine,
                 )
         return found
+
+    def _wrong_group(self, natives: Sequence[Any]) -> str:
+        """The first group of fused nodes that does not compute what they mean on these inputs; empty if all do."""
+        found: list[str] = []
+
+        def run(step: Step, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+            results, n = step.run(*operands), step.node
+            if n.op is FUSED and not found:
+                host = self._verify.inner.to_host
+                arrays = [np.array(host(x)) for x in operands]
+                nudged = [np.array(host(self._nudge(x))) for x in operands]
+                wanted, moved = (_interpreted(n.params["body"], xs) for xs in (arrays, nudged))
+                for slot, (r, want, other) in enumerate(zip(results, wanted, moved, strict=True)):
+                    got = np.asarray(host(r))
+                    worst = deviation(got, widen(want), _PLAN_TOLERANCE, _largest(want))
+                    if not worst.ok and not _unsure(got, want, other):
+                        found.append(f"result {slot} of the group {_described(n)}: {worst}")
+                        break
+            return results
+
+        self._program.stepwise(natives, run)
+        return "".join(found)
 
     def _nudge(self, native: Any) -> Any:
         """An input with its last bit changed, up or down by turns."""
@@ -157,6 +182,19 @@ class _Verified(Executable):
             where = f" (%{n.first}{label}, {n.line})" if n.line else f" (%{n.first}{label})"
             self._verify.check(n.op, arrays, n.params, results, where)
         return results
+
+
+def _interpreted(body: Graph, arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], ...]:
+    """A group's results by the references of its nodes, each rounded to its dtype."""
+    made: tuple[np.ndarray[Any, Any], ...] = interpret(body, arrays, lambda op, xs, params: op.reference(*xs, **params))
+    return made
+
+
+def _described(group: Node) -> str:
+    """The operations of a group, each with the line that asks for it."""
+    return ", ".join(
+        f"{n.op.name} ({n.line})" if n.line else n.op.name for n in group.params["body"].nodes if n.op.name != "constant"
+    )
 
 
 def _unsure(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], nudged: np.ndarray[Any, Any]) -> bool:
