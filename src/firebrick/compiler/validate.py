@@ -11,7 +11,7 @@ A proof holds for all inputs. What is not proved need not be wrong: it is not fu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -122,16 +122,16 @@ def _rebuilt(e: Expr, args: tuple[Expr, ...], names: _Names) -> Expr:
     return e if args == e.args else node(e.op, e.dtype, args, e.value)
 
 
-def _post_order(root: Expr) -> list[Expr]:
-    """Nodes below a root, operands first; reductions without what they reduce."""
+def _post_order(root: Expr, done: Mapping[Expr, Expr]) -> list[Expr]:
+    """Nodes below a root that are not done, operands first; reductions without what they reduce."""
     out: list[Expr] = []
     seen: set[Expr] = set()
     stack = [(root, False)]
     while stack:
-        e, done = stack.pop()
-        if done:
+        e, ready = stack.pop()
+        if ready:
             out.append(e)
-        elif e not in seen:
+        elif e not in seen and e not in done:
             seen.add(e)
             stack.append((e, True))
             if e.op != "reduce":
@@ -139,14 +139,21 @@ def _post_order(root: Expr) -> list[Expr]:
     return out
 
 
+Leaf = Callable[[Expr, tuple[Expr, ...], int], Expr | None]
+
+
 def _substituted(
-    root: Expr, leaf: Callable[[Expr, tuple[Expr, ...], int], Expr | None], depth: int, sizes: Sequence[int], names: _Names
-) -> Expr:  # fmt: skip
-    """An expression with its leaves replaced by ``leaf(e, operands, depth)``, and its reductions told by what they bind."""
-    done: dict[Expr, Expr] = {}
-    for e in _post_order(root):
+    root: Expr, leaf: Leaf, depth: int, sizes: Sequence[int], names: _Names, memo: dict[int, dict[Expr, Expr]] | None = None
+) -> Expr:
+    """An expression with its leaves replaced by ``leaf(e, operands, depth)``, and its reductions told by what they bind.
+
+    ``memo`` keeps what is done at each depth, for further expressions of the same leaves.
+    """
+    memo = {} if memo is None else memo
+    done = memo.setdefault(depth, {})
+    for e in _post_order(root, done):
         if e.op == "reduce":
-            inside = _substituted(e.args[0], leaf, depth + 1, sizes, names)
+            inside = _substituted(e.args[0], leaf, depth + 1, sizes, names, memo)
             done[e] = node("reduce", e.dtype, (inside,), f"{e.value} of {list(sizes)}")
         else:
             args = tuple(done[a] for a in e.args)
@@ -404,12 +411,13 @@ def _address(offset: int, strides: Sequence[int], index: Sequence[Affine | int])
 
 def _nest(body: Graph, d: LoopNest, nodes: _Nodes, names: _Names) -> str:
     position: Index = tuple(variable(("axis", a), size) for a, size in enumerate(d.shape))
-    lead = tuple(range(len(d.shape) - 1))
+    lead, sizes = tuple(range(len(d.shape) - 1)), _sizes(d.shape, d.axes)
+    memo: dict[int, dict[Expr, Expr]] = {}
     for r in d.reads:
         if r.dtype != body.inputs[r.source].dtype.name:
             return f"input {r.source} is {body.inputs[r.source].dtype.name}, and is read as {r.dtype}"
 
-    def expression(root: Expr, index: Index, depth: int) -> Expr:
+    def expression(root: Expr, index: Index, depth: int, memo: dict[int, dict[Expr, Expr]] | None = None) -> Expr:
         """An expression at an index of the nest, inside of ``depth`` reductions along its axes."""
         at: dict[int, Index] = {depth: index}
 
@@ -438,7 +446,7 @@ def _nest(body: Graph, d: LoopNest, nodes: _Nodes, names: _Names) -> str:
                 return _bounded(args[0], size, place[1]) if place[0] == size else node("bounded", "int64", args, e.value)
             return None
 
-        return _substituted(root, leaf, depth, _sizes(d.shape, d.axes), names)
+        return _substituted(root, leaf, depth, sizes, names, memo)
 
     for number, (w, v) in enumerate(zip(d.writes, body.outputs, strict=True)):
         aval = body.avals[v]
@@ -448,14 +456,13 @@ def _nest(body: Graph, d: LoopNest, nodes: _Nodes, names: _Names) -> str:
         if w.summed:
             if prod(aval.shape) != d.shape[-1]:
                 return f"{where} has another size than the last of {d.shape}"
-            sizes = _sizes(d.shape, lead)
             inner: Index = (*(_bound(1, a, d.shape[a]) for a in lead), position[-1])
-            got = node("reduce", w.expression.dtype, (expression(w.expression, inner, 1),), f"sum of {sizes}")
+            got = node("reduce", w.expression.dtype, (expression(w.expression, inner, 1),), f"sum of {_sizes(d.shape, lead)}")
             index = unflattened(position[-1], aval.shape)
         else:
             if not _covers(w.strides, d, aval.shape):
                 return f"{where} is not written once at every position of {d.shape} by strides {w.strides}"
-            got = expression(w.expression, position, 0)
+            got = expression(w.expression, position, 0, memo)
             index = unflattened(_address(0, w.strides, position), aval.shape)
         if got is not nodes.element(v, index):
             return f"{where} is not proved to be {_made(body, v)}"
@@ -528,6 +535,7 @@ def _product(body: Graph, d: Product, nodes: _Nodes, names: _Names) -> str:
             if read(tile, i, k) is not nodes.element(v, index):
                 return f"an operand of {n.op.name} is not proved to be what is read of input {tile.source}"
     product = nodes.element(n.first, own)
+    memo: dict[int, dict[Expr, Expr]] = {}
 
     def leaf(e: Expr, args: tuple[Expr, ...], level: int) -> Expr | None:
         if e.op == "load":
@@ -544,6 +552,6 @@ def _product(body: Graph, d: Product, nodes: _Nodes, names: _Names) -> str:
         if t.dtype != aval.dtype.name or t.offset or not _once([(a, s) for a, s in steps if a > 1], prod(aval.shape)):
             return f"{where} is not written once at every place"
         index = unflattened(address(t, row, column), aval.shape)
-        if _substituted(e, leaf, 0, (), names) is not nodes.element(v, index):
+        if _substituted(e, leaf, 0, (), names, memo) is not nodes.element(v, index):
             return f"{where} is not proved to be {_made(body, v)}"
     return ""
