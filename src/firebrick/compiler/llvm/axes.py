@@ -99,6 +99,9 @@ def reduction_stages(
         each = [i for i, (_, v) in enumerate(results) if any(v.strides[a] for a in folded)]
         if each:  # what has a value for each element is for a kernel of its own, behind
             once = [i for i in range(len(results)) if i not in each]
+            if not once:  # what the reductions would give is not wanted
+                mapped = named(map_kernel(NAME, shape, operands, results, target), kind)
+                return Stages(((mapped, own),), ())
             sums = reduction_stages(shape, axes, operands, [results[i] for i in once], target, kind)
             mapped = named(map_kernel(NAME, shape, operands, [results[i] for i in each], target), kind)
             numbers = [*range(n), *(n + i for i in once), *range(len(own), len(own) + len(sums.temporary))]
