@@ -40,7 +40,7 @@ def _arguments() -> argparse.Namespace:
     return p.parse_args()
 
 
-def _confine(threads: int) -> None:
+def confine(threads: int) -> None:
     """This process, and those that it starts, to so many cores and threads; before any library is imported."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
@@ -57,7 +57,7 @@ def main() -> int:
 
         write(args.write_docs, Path("docs/performance.md"))
         return 0
-    _confine(args.threads)
+    confine(args.threads)
     from benchmarks.overhead import OVERHEAD
     from benchmarks.workloads import everything
 

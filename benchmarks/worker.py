@@ -9,6 +9,7 @@ import gc
 import multiprocessing
 import os
 import statistics
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -66,10 +67,11 @@ class Contender:
     Args:
         name: One of ``CONTENDERS``.
         environment: Variables that its process has beside ours.
+        path: Folder in which its process looks for packages first.
     """
 
-    def __init__(self, name: str, environment: dict[str, str] | None = None) -> None:
-        self.name, self.environment = name, environment or {}
+    def __init__(self, name: str, environment: dict[str, str] | None = None, path: str = "") -> None:
+        self.name, self.environment, self.path = name, environment or {}, path
         self._process: Any = None
         self._pipe: Connection | None = None
 
@@ -101,7 +103,7 @@ class Contender:
         before = dict(os.environ)
         os.environ.update(self.environment)
         try:
-            self._process = context.Process(target=serve, args=(theirs, *CONTENDERS[self.name]), name=self.name)
+            self._process = context.Process(target=serve, args=(theirs, *CONTENDERS[self.name], self.path), name=self.name)
             self._process.start()
         finally:
             os.environ.clear()
@@ -119,8 +121,10 @@ class Contender:
         self._process = self._pipe = None
 
 
-def serve(pipe: Connection, module: str, how: dict[str, Any]) -> None:
+def serve(pipe: Connection, module: str, how: dict[str, Any], path: str = "") -> None:
     """Answer until the pipe is closed; what fails there is answered, too."""
+    if path:
+        sys.path.insert(0, path)
     warnings.simplefilter("ignore")
     served = _Served(module, how)
     while True:
