@@ -75,7 +75,7 @@ class CpuBackend(HostBackend):
         reasons: list[str] = []
         proofs = Proofs()
         fused = fuse(graph, kind_of, reasons, proved=proofs)
-        kernels = choose(self, fused, device, lambda n: loop_kernel(self, n, device))
+        kernels = choose(self, fused, device, lambda n: loop_kernel(self, n, device, proofs))
         kinds = kinds_of(fused, kernels)
         plan, runs, segments = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))
         program = write(self, fused, kernels, plan, device, runs)

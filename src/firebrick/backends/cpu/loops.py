@@ -31,13 +31,12 @@ MOST = 1 << 15
 """Nodes of all steps at most: longer loops are left to the host, which goes through the steps itself."""
 
 
-def loop_kernel(engine: Any, n: Node, device: Device | None) -> Kernel | None:
+def loop_kernel(engine: Any, n: Node, device: Device | None, proofs: Proofs) -> Kernel | None:
     """The kernel of a node that runs graphs, if it is a scan all of whose steps are native and of bounded number."""
     if n.op.control is None or n.op.name != "scan" or not n.params["length"]:
         return None
     body: Graph = n.params["body"]
     consts, carries = n.params["consts"], n.params["carries"]
-    proofs = Proofs()
     fused = fuse(body, kind_of, states=range(consts, consts + carries), proved=proofs)
     if fused is body or any(m.op.control is not None for m in fused.nodes):
         return None
