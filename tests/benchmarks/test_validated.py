@@ -12,7 +12,6 @@ from firebrick.compiler.fuse import fuse
 from firebrick.compiler.llvm.lower import kind_of
 from firebrick.ir.nested import graphs_in
 
-
 LARGE = [pytest.param(n, marks=pytest.mark.soak) for n in NETWORKS if n == "resnet18"]
 
 
