@@ -1,7 +1,7 @@
 """``Affine``: an integer as a quasi-affine expression, a constant and a sum of terms with integer coefficients.
 
-A term is a variable in [0, size), a floor quotient or a remainder by a positive constant, or a value that is known only at run
-time. Expressions are kept in one canonical form, modulo the variables' domains: what cannot differ at any point of the domain
+A term is a variable in [0, size), a floor quotient or a remainder by a positive constant, or a number that is known only at
+run time. Expressions are kept in one canonical form, modulo the variables' domains: what cannot differ at any point of the domain
 is, as far as these rules go, one expression. Quotients and remainders vanish where digits do not mix, and a quotient and its
 remainder put together are the number again. Two equal expressions are equal integers; unequal ones may be, too.
 """
@@ -13,7 +13,7 @@ from math import gcd
 from typing import Any
 
 Term = tuple[Any, ...]
-"""``("variable" or "value", name, size)``, ``("quotient" or "remainder", Affine, divisor)``."""
+"""``("variable" or "value", name, size)``, ``("unknown", name, 0)``, ``("quotient" or "remainder", Affine, divisor)``."""
 
 
 class Affine:
@@ -89,13 +89,18 @@ def value(key: Hashable, size: int) -> Affine:
     return Affine(0, {("value", key, size): 1})
 
 
+def unknown(key: Hashable) -> Affine:
+    """An int64 that is known only at run time; equal keys are equal numbers."""
+    return Affine(0, {("unknown", key, 0): 1})
+
+
 def affine(x: Affine | int) -> Affine:
     """A number as an expression."""
     return x if isinstance(x, Affine) else Affine(x, {})
 
 
 def _text(t: Term) -> str:
-    if t[0] in ("variable", "value"):
+    if t[0] in ("variable", "value", "unknown"):
         return f"{t[1]}"
     return f"({t[1]}) {'//' if t[0] == 'quotient' else '%'} {t[2]}"
 
@@ -103,6 +108,8 @@ def _text(t: Term) -> str:
 def _range(t: Term) -> tuple[int, int]:
     if t[0] in ("variable", "value"):
         return 0, t[2] - 1
+    if t[0] == "unknown":
+        return -(1 << 63), (1 << 63) - 1
     if t[0] == "remainder":
         return 0, t[2] - 1
     low, high = t[1].range

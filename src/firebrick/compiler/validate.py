@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from firebrick.compiler.affine import Affine, affine, value, variable
+from firebrick.compiler.affine import Affine, affine, unknown, value, variable
 from firebrick.compiler.description import Axes, Description, LoopNest, Product, Tile
 from firebrick.compiler.scalar import ops, rows
 from firebrick.compiler.scalar.expr import (
@@ -106,8 +106,7 @@ class _Names:
             return a + b if e.op == "add" else a - b
         if e.op == "mul" and e.args[1].op == "const":  # where constants stand, see scalar.expr
             return self.number(e.args[0]) * int(e.args[1].value or 0)
-        size = int(str(e.value).split(":")[0]) if e.op == "bounded" else 1 << 62
-        return value(e, size)
+        return value(e, int(str(e.value).split(":")[0])) if e.op == "bounded" else unknown(e)
 
 
 def _rebuilt(e: Expr, args: tuple[Expr, ...], names: _Names) -> Expr:
