@@ -1,9 +1,9 @@
 """``Affine``: an integer as a quasi-affine expression, a constant and a sum of terms with integer coefficients.
 
 A term is a variable in [0, size), a floor quotient or a remainder by a positive constant, or a number that is known only at
-run time. Expressions are kept in one canonical form, modulo the variables' domains: what cannot differ at any point of the domain
-is, as far as these rules go, one expression. Quotients and remainders vanish where digits do not mix, and a quotient and its
-remainder put together are the number again. Two equal expressions are equal integers; unequal ones may be, too.
+run time. Expressions are kept in a canonical form that is simplified modulo the variables' domains: quotients and remainders
+vanish where digits do not mix, and a quotient and its remainder put together are the number again. Equal expressions are equal
+integers at every point of the domain; the converse need not hold.
 """
 
 from __future__ import annotations
