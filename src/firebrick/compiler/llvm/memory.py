@@ -124,7 +124,7 @@ def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str =
         name = f"llvm.masked.store.{suffix(element, lanes)}.p0"
         where = address(code, strip, at)
         if code.target.has("avx512f") and strip.dtype not in FLOATS:
-            mask = _unknown(code, mask, where, lanes)
+            mask = opaque(code, mask, where, lanes)
         code.call("void", name, (vector, raw), (f"ptr align {align}", where), (f"<{lanes} x i1>", mask))
     else:
         on = mask or "splat (i1 true)"
@@ -133,7 +133,7 @@ def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str =
         code.call("void", name, (vector, raw), (f"<{lanes} x ptr> align {align}", to), (f"<{lanes} x i1>", on))
 
 
-def _unknown(code: Code, mask: str, where: str, lanes: int) -> str:
+def opaque(code: Code, mask: str, where: str, lanes: int) -> str:
     """A mask whose lanes LLVM cannot know when it compiles.
 
     Of one lane, LLVM 22 makes a plain store; if what it stores was made narrower before, that store is as wide as it was then,

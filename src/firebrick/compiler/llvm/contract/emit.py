@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from firebrick.compiler.llvm.emit import Code
 from firebrick.compiler.llvm.emit import Emitter as Expressions
+from firebrick.compiler.llvm.memory import opaque
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar.expr import Expr
 from firebrick.compiler.scalar.expr import load as word
@@ -271,6 +272,8 @@ class Emitter(Code):
         if stored == "half":
             x, stored, v = self.let(f"bitcast {v} {x} to {vector(n, 'i16')}"), "i16", vector(n, "i16")
         short = {"float": "f32", "double": "f64", "i16": "i16"}[stored]
+        if stored == "i16" and self.target.has("avx512f"):
+            mask = opaque(self, mask, base, n)
         self.intrinsic(
             "void", f"llvm.masked.store.v{n}{short}.p0", (v, x), (f"ptr align {size}", base), (vector(n, "i1"), mask)
         )
