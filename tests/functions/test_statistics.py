@@ -231,3 +231,50 @@ def test_an_extreme_along_an_empty_axis_is_refused_whatever_the_other_axes(name:
         with pytest.raises(fb.ShapeError, match=f"{name}"):
             getattr(fb, name)(fb.zeros(shape, device=device), axis=axis)
     assert getattr(fb, name)(fb.zeros((0, 3), device=device), axis=1).shape == (0,)
+
+
+# rounding of the mean, and magnitudes whose squares float32 does not have
+
+DEVICES = ["numpy", "cpu", "torch:cpu"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["var", "std", "nanvar", "nanstd"])
+def test_the_rounding_of_a_large_mean_is_no_part_of_a_deviation(name: str, device: str) -> None:
+    function = getattr(fb, name)
+    rows = (np.random.default_rng(0).normal(size=(3, 20_000)) + 1e5).astype(np.float32)
+    wide = rows.astype(np.float64)
+    want = getattr(np, name)(wide, axis=1)
+    centred = wide - wide.mean(1, keepdims=True)
+    slope = 2 * centred / 20_000 / (1 if name.endswith("var") else 2 * want[:, None])
+    x = fb.asarray(rows, device=device)
+    for compiled in (False, True):
+        run = fb.jit(lambda x: function(x, axis=1)) if compiled else lambda x: function(x, axis=1)
+        np.testing.assert_allclose(run(x).numpy(), want, rtol=1e-6)
+        gradient = fb.grad(lambda x: fb.sum(run(x)))(x).numpy()  # noqa: B023
+        np.testing.assert_allclose(gradient, slope, rtol=1e-5, atol=1e-6 * np.abs(slope).max())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [1e-40, 1e-30, 1e30])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.bfloat16])
+def test_deviations_and_norms_reach_as_far_as_the_dtype(dtype: fb.dtype, size: float, device: str) -> None:
+    x = fb.asarray([[1.0, 2.0, -3.0], [4.0, 4.0, 4.0]], dtype=dtype, device=device) * size
+    wide = fb.astype(x, fb.float64).numpy()
+    norm = fb.linalg.vector_norm
+    functions: list[tuple[Any, Any]] = [
+        (lambda x: fb.std(x, axis=1), wide.std(1)),
+        (lambda x: fb.nanstd(x, axis=1), wide.std(1)),
+        (lambda x: norm(x, axis=1), np.sqrt((wide**2).sum(1))),
+        (lambda x: norm(x, axis=1, ord=3), (np.abs(wide) ** 3).sum(1) ** (1 / 3)),
+        (lambda x: fb.linalg.matrix_norm(x), np.sqrt((wide**2).sum())),
+    ]
+    for function, want in functions:
+        for run in (function, fb.jit(function)):
+            got = fb.astype(run(x), fb.float64).numpy()
+            np.testing.assert_allclose(
+                got, want, rtol=4 * float(dtype.eps), atol=float(fb.finfo(dtype).smallest_normal * dtype.eps)
+            )
+        slopes = fb.astype(fb.grad(lambda x: fb.sum(function(x)))(x), fb.float64).numpy()  # noqa: B023
+        assert np.isfinite(slopes).all()
+        assert 0.05 < np.abs(slopes[0]).max() < 1.1

@@ -11,10 +11,14 @@ from firebrick.autodiff.distributed import Reduce, reduced, reducing, reduction
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.residuals import Memo, handle, last_uses, strategy
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
+from firebrick.core.autocast import NARROW
+from firebrick.core.aval import Aval
 from firebrick.core.bind import bind, check_operand, constant, describe, not_a_tensor
+from firebrick.core.dtypes import float32
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Vjp
+from firebrick.core.precision import narrowed, widened
 from firebrick.core.tensor import Tensor
 from firebrick.ops.elementwise import add
 from firebrick.ops.movement import broadcast_to
@@ -278,15 +282,11 @@ def _step(
         for v, p in zip(node.inputs, node.parents, strict=False)
     )
     outputs = tuple(handle(v, memo, node if track and v.aval.dtype.is_inexact else None, i) for i, v in enumerate(node.outputs))
-    rule = Vjp(inputs, outputs, node.in_avals, needs, node.params, tuple(g is not None for g in gs), node.parents)
-    assert callable(node.op.vjp)
-    results = node.op.vjp(whole[0] if len(whole) == 1 else tuple(whole), rule)
+    results = _cotangents(node, whole, inputs, outputs, needs, tuple(g is not None for g in gs))
     for i, (g, p) in enumerate(zip(results, node.parents, strict=True)):
         if g is None or p is None:
             continue
         aval = node.in_avals[i]
-        if node.op.broadcasts and g.shape != aval.shape:
-            g = sum_to(g, aval.shape)
         if anomaly.get():
             check_backward(node, i, g)
         if g.shape != aval.shape or g.dtype is not aval.dtype:
@@ -296,6 +296,36 @@ def _step(
                 "report this as a bug of the op's entry",
             )
         _add(cotangents, p, g)
+
+
+def _cotangents(
+    node: Node,
+    gs: list[Any],
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[Tensor, ...],
+    needs: tuple[bool, ...],
+    given: tuple[bool, ...],
+) -> list[Any]:
+    """What an op's rule gives, summed to the operands' shapes. Where it takes several steps, that of half precision is
+    computed in float32 and rounded once."""
+    op, avals = node.op, node.in_avals
+    assert op is not None
+    assert callable(op.vjp)
+    shape = node.out_avals[0].shape
+    summed = op.broadcasts and any(n and a.shape != shape for n, a in zip(needs, avals, strict=True))
+    several = op.widens or summed  # one step and a sum over what was broadcast are two
+    wide = several and any(a.dtype in NARROW for a in avals)
+    if wide:
+        gs = [g if g is None else widened(g) for g in gs]
+        inputs, outputs = tuple(map(widened, inputs)), tuple(map(widened, outputs))
+        avals = tuple(Aval(a.shape, float32) if a.dtype in NARROW else a for a in avals)
+    rule = Vjp(inputs, outputs, avals, needs, node.params, given, node.parents, wide)
+    found: list[Any] = []
+    for g, aval in zip(op.vjp(gs[0] if len(gs) == 1 else tuple(gs), rule), node.in_avals, strict=True):
+        if g is not None and op.broadcasts and g.shape != aval.shape:
+            g = sum_to(g, aval.shape)
+        found.append(narrowed(g, aval.dtype) if wide and aval.dtype in NARROW else g)
+    return found
 
 
 def _add(cotangents: dict[tuple[int, int], Tensor], to: tuple[Node, int] | None, g: Tensor) -> None:

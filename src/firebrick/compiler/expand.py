@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.core.autocast import NARROW
 from firebrick.core.aval import Aval
+from firebrick.core.dtypes import DType, float32
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.table import OPS
 
@@ -25,7 +27,7 @@ def expanded(graph: Graph) -> Graph:
         return graph
     made = _Writer(graph)
     for n, rule in zip(graph.nodes, rules, strict=True):
-        found = rule(made, n) if rule else made.copy(n)
+        found = made.expand(n, rule) if rule else made.copy(n)
         made.number.update(zip(n.results, found, strict=True))
     made.graph.outputs = tuple(made.number[v] for v in graph.outputs)
     return made.graph
@@ -50,6 +52,16 @@ class _Writer:
         """Append a node as it is."""
         return self.put(n, n.op, tuple(self.number[v] for v in n.inputs), n.params, n.avals)
 
+    def expand(self, n: Node, rule: Rule) -> tuple[int, ...]:
+        """What a rule makes of a node; of half precision, in float32 and rounded at the end, since kernels end in between."""
+        operands = tuple(self._cast(n, self.number[v], float32) for v in n.inputs)
+        return tuple(self._cast(n, v, a.dtype) for v, a in zip(rule(self, n, operands), n.avals, strict=True))
+
+    def _cast(self, at: Node, v: int, dtype: DType) -> int:
+        """A value as half precision or, if it is half precision, as float32."""
+        halves = (self.avals[v].dtype in NARROW) != (dtype in NARROW)
+        return self(at, "cast", v, dtype=dtype) if halves else v
+
     def __call__(self, at: Node, name: str, *inputs: int, **params: Any) -> int:
         """Append an op of the table with one result."""
         aval = OPS[name].infer(*(self.avals[v] for v in inputs), **params)
@@ -62,7 +74,8 @@ class _Writer:
         return self.put(at, CONSTANT, (), {"value": np.asarray(value, dtype.np)}, (Aval((), dtype),))[0]
 
 
-Rule = Callable[[_Writer, Node], tuple[int, ...]]
+Rule = Callable[[_Writer, Node, tuple[int, ...]], tuple[int, ...]]
+"""What stands for a node, made of these operands."""
 
 
 def _inverse(g: _Writer, n: Node, variance: int) -> int:
@@ -77,8 +90,8 @@ def _one_a_mean(shape: tuple[int, ...], weight: tuple[int, ...], axes: tuple[int
     return all(a < lead or weight[a - lead] == 1 for a in axes)
 
 
-def _standardize(g: _Writer, n: Node) -> tuple[int, ...]:
-    x, weight, bias = (g.number[v] for v in n.inputs)
+def _standardize(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+    x, weight, bias = operands
     axes = n.params["axes"]
     over: dict[str, Any] = {"axes": axes, "keepdims": True}
     mean = g(n, "mean", x, **over)
@@ -92,15 +105,15 @@ def _standardize(g: _Writer, n: Node) -> tuple[int, ...]:
     return g(n, "add", scaled, bias), mean, variance
 
 
-def _standardize_gradient(g: _Writer, n: Node) -> tuple[int, ...]:
+def _standardize_gradient(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
     """With c = x - mean, i = 1 / √(variance + eps) and u = g · weight: gx = (u - mean u - c · i² · mean(u · c)) · i, and for
     weight and bias Σ g · c · i and Σ g. With one weight for each mean, all follow from Σ g and Σ g · c."""
-    cotangent, x, weight, mean, variance = (g.number[v] for v in n.inputs)
+    cotangent, x, weight, mean, variance = operands
     axes, shape, small = n.params["axes"], g.avals[x].shape, g.avals[weight].shape
     over: dict[str, Any] = {"axes": axes, "keepdims": True}
     centred = g(n, "subtract", x, mean)
     inverse = _inverse(g, n, variance)
-    if _one_a_mean(shape, small, axes) and g.avals[x].dtype.itemsize >= 4:  # less has no room for shares
+    if _one_a_mean(shape, small, axes):
         share = g.constant(n, 1.0 / prod(shape[a] for a in axes), x)
         total = g(n, "sum", cotangent, **over)
         by_place = g(n, "multiply", g(n, "sum", g(n, "multiply", cotangent, centred), **over), inverse)
@@ -129,13 +142,13 @@ def _sum_to(g: _Writer, n: Node, v: int, shape: tuple[int, ...]) -> int:
     return v if g.avals[v].shape == shape else g(n, "reshape", v, shape=shape)
 
 
-def _mean_of_images(g: _Writer, n: Node) -> tuple[int, ...]:
-    x = g.number[n.inputs[0]]
+def _mean_of_images(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+    (x,) = operands
     return (g(n, "mean", x, axes=tuple(range(2, len(g.avals[x].shape))), keepdims=True),)
 
 
-def _spread_over_images(g: _Writer, n: Node) -> tuple[int, ...]:
-    x = g.number[n.inputs[0]]
+def _spread_over_images(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+    (x,) = operands
     each = g(n, "divide", x, g.constant(n, float(prod(n.params["kernel"])), x))
     return (g(n, "broadcast_to", each, shape=n.avals[0].shape),)
 
@@ -147,16 +160,10 @@ RULES: dict[str, Rule] = {
 """Name of an op → what stands for a node of it."""
 
 
-HALF = 1 << 11
-"""Whole numbers up to this one are exact in any dtype."""
-
-
 def _rule(n: Node, operands: tuple[Aval, ...]) -> Rule | None:
     if n.op.name in ("avg_pool", "avg_pool_input"):
         image = (operands if n.op.name == "avg_pool" else n.avals)[0]
         if image.shape[2:] != tuple(n.params["kernel"]) or any(map(any, n.params["padding"])) or image.size == 0:
-            return None
-        if image.dtype.itemsize < 4 and prod(n.params["kernel"]) > HALF:
             return None
     elif not n.avals or n.avals[0].size == 0:
         return None

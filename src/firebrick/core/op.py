@@ -66,6 +66,7 @@ class Vjp:
         params: The operation's parameters.
         given: Which results have a cotangent; those of the others are zeros.
         parents: Of each operand the node of the tape that made it, and its slot there; None where untracked.
+        rounded: Whether inputs, outputs and cotangents are float32 here, and were rounded to half precision before.
     """
 
     inputs: tuple[Any, ...]
@@ -75,6 +76,7 @@ class Vjp:
     params: dict[str, Any]
     given: tuple[bool, ...]
     parents: tuple[Any, ...] = ()
+    rounded: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,11 @@ class Op:
         dtypes: Names of the dtypes that ``samples`` accepts for the first group.
         view: Whether an engine may return memory of its first operand.
         broadcasts: Whether operands broadcast (cotangents are then summed back by autodiff).
-        decompose: The same function written with other ops, or None.
+        decompose: The same function written with other ops, or None. ``register`` makes it compute half precision in float32.
         index_map: ``(element, shapes, **params)`` gives the index that is read of each operand, of these shapes, for an
             ``Element`` of a result; None where elements do not tell. See ``ops.index_maps``.
+        one_step: Whether the gradient rule is one operation for each operand, which rounds once anyway. Rules of several
+            steps compute half precision in float32 (see ``widens``).
         control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
             them, and the kernel takes and returns native arrays like ``Backend.execute``.
     """
@@ -168,6 +172,7 @@ class Op:
     decompose: Callable[..., Any] | None = None
     index_map: Callable[..., tuple[tuple[Any, ...], ...]] | None = None
     control: Callable[..., Callable[..., Any]] | None = None
+    one_step: bool = False
     differentiable: bool = field(init=False)
     fast: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -183,6 +188,11 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    @property
+    def widens(self) -> bool:
+        """Whether its gradient rule computes half precision in float32: one of elementwise steps or reductions, and several."""
+        return self.fusion in ("map", "row") and not self.one_step and self.control is None
 
     def operand_names(self, count: int) -> list[str]:
         """A user's name for each of ``count`` operands: ``x1``, ``arrays[2]``."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from firebrick.core.bind import check_devices, check_operand, describe, unary
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
@@ -43,6 +44,7 @@ def _positive(where_: str, name: str, value: Any) -> None:
         raise ConfigError(f"{where_}: {name} is > 0", f"{name}={value!r}", "pass a positive number")
 
 
+@in_float32
 def gelu(x: Tensor, /, *, approximate: str = "none") -> Tensor:
     """x · Φ(x), with Φ the normal distribution function: 0.5 · x · (1 + erf(x / √2)).
 
@@ -65,6 +67,7 @@ def gelu(x: Tensor, /, *, approximate: str = "none") -> Tensor:
     return x * 0.5 * (tanh(x * (x * x * 0.044715 + 1.0) * math.sqrt(2 / math.pi)) + 1.0)
 
 
+@in_float32
 def silu(x: Tensor, /) -> Tensor:
     """x · sigmoid(x).
 
@@ -80,6 +83,7 @@ def silu(x: Tensor, /) -> Tensor:
     return x * sigmoid(x)
 
 
+@in_float32
 def softplus(x: Tensor, /, *, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta · x)) / beta. It needs no threshold beyond which it is linear: it is stable everywhere.
 
@@ -97,6 +101,7 @@ def softplus(x: Tensor, /, *, beta: float = 1.0) -> Tensor:
     return logaddexp(x, 0.0) if beta == 1 else logaddexp(x * beta, 0.0) / beta
 
 
+@in_float32
 def log_sigmoid(x: Tensor, /) -> Tensor:
     """log(sigmoid(x)) = -log(1 + exp(-x)).
 
@@ -112,6 +117,7 @@ def log_sigmoid(x: Tensor, /) -> Tensor:
     return -logaddexp(-x, 0.0)
 
 
+@in_float32
 def mish(x: Tensor, /) -> Tensor:
     """x · tanh(softplus(x)).
 
@@ -172,6 +178,7 @@ def prelu(x: Tensor, weight: Tensor, /) -> Tensor:
     return where(x > 0.0, x, x * reshape(weight, shape))
 
 
+@in_float32
 def elu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha · (exp(x) - 1).
 
@@ -191,6 +198,7 @@ def elu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
     return where(x > 0.0, x, expm1(minimum(x, 0.0)) * alpha)
 
 
+@in_float32
 def celu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha · (exp(x / alpha) - 1), whose slope is continuous for every alpha > 0.
 
@@ -210,6 +218,7 @@ def celu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
     return where(x > 0.0, x, expm1(minimum(x, 0.0) / alpha) * alpha)
 
 
+@in_float32
 def selu(x: Tensor, /) -> Tensor:
     """scale · elu(x, alpha), with the constants that keep mean 0 and variance 1 through layers.
 
@@ -262,6 +271,7 @@ def relu6(x: Tensor, /) -> Tensor:
     return hardtanh(x, min_val=0.0, max_val=6.0)
 
 
+@in_float32
 def hardsigmoid(x: Tensor, /) -> Tensor:
     """relu6(x + 3) / 6: a sigmoid of straight lines.
 
@@ -277,6 +287,7 @@ def hardsigmoid(x: Tensor, /) -> Tensor:
     return hardtanh(x, min_val=-3.0, max_val=3.0) / 6.0 + 0.5
 
 
+@in_float32
 def hardswish(x: Tensor, /) -> Tensor:
     """x · relu6(x + 3) / 6.
 
@@ -294,6 +305,7 @@ def hardswish(x: Tensor, /) -> Tensor:
     return x * hardsigmoid(x)
 
 
+@in_float32
 def softsign(x: Tensor, /) -> Tensor:
     """x / (1 + |x|).
 
@@ -309,6 +321,7 @@ def softsign(x: Tensor, /) -> Tensor:
     return x / (abs(x) + 1.0)
 
 
+@in_float32
 def tanhshrink(x: Tensor, /) -> Tensor:
     """x - tanh(x).
 
@@ -392,6 +405,7 @@ def _halves(where_: str, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     return x[(*lead, slice(None, half))], x[(*lead, slice(half, None))]
 
 
+@in_float32
 def glu(x: Tensor, /, *, axis: int = -1) -> Tensor:
     """a · sigmoid(b), where a and b are the first and second half of x along an axis.
 
@@ -410,6 +424,7 @@ def glu(x: Tensor, /, *, axis: int = -1) -> Tensor:
     return a * sigmoid(b)
 
 
+@in_float32
 def swiglu(x: Tensor, /, *, axis: int = -1) -> Tensor:
     """silu(a) · b, where a and b are the first and second half of x along an axis.
 

@@ -84,11 +84,6 @@ def widest(x: Tensor) -> DType:
     return float64 if x.device.backend.supports_dtype(x.device, float64) else float32
 
 
-def widened(x: Tensor) -> Tensor:
-    """Half precision as float32, for computations of several steps, whose parts may overflow where the whole does not."""
-    return astype(x, float32) if x.dtype.itemsize == 2 else x
-
-
 def narrowed(wide: Tensor, dtype: DType, out: Tensor | None = None) -> Tensor:
     """A result computed in a wider dtype, in the dtype it has, or in ``out``."""
     found = astype(wide, dtype, copy=False)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from firebrick.core.bind import check_devices, describe
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.precision import in_float32, in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
-from firebrick.functions.axes import Axis, operand, widened
-from firebrick.functions.elementwise import astype, clip, sqrt
+from firebrick.functions.axes import Axis, operand
+from firebrick.functions.elementwise import clip, sqrt
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import broadcast_to, matrix_transpose, reshape
 from firebrick.functions.statistical import mean, sum
 from firebrick.functions.utility import diff
 
 
+@in_wide_float32
 def average(x: Tensor, /, *, axis: Axis = None, weights: Tensor | None = None, keepdims: bool = False) -> Tensor:
     """The weighted mean over axes, Σ w·x / Σ w; NaN or infinite where the weights sum to 0.
 
@@ -44,9 +46,7 @@ def average(x: Tensor, /, *, axis: Axis = None, weights: Tensor | None = None, k
                 op="average",
             )
         weights = broadcast_to(reshape(weights, tuple(d if i in axes else 1 for i, d in enumerate(x.shape))), x.shape)
-    terms = x * weights
-    total = sum(widened(x) * widened(weights), axis=axes, keepdims=keepdims)
-    return astype(total / sum(widened(weights), axis=axes, keepdims=keepdims), terms.dtype, copy=False)
+    return sum(x * weights, axis=axes, keepdims=keepdims) / sum(weights, axis=axes, keepdims=keepdims)
 
 
 def _centred(where: str, x: Tensor) -> Tensor:
@@ -56,10 +56,11 @@ def _centred(where: str, x: Tensor) -> Tensor:
             f"{where} takes one variable [n] or several [variables, n]", describe("x", x), "put observations into columns",
             op=where,
         )  # fmt: skip
-    rows = widened(reshape(x, (1, -1)) if x.ndim == 1 else x)
+    rows = reshape(x, (1, -1)) if x.ndim == 1 else x
     return rows - mean(rows, axis=1, keepdims=True)
 
 
+@in_float32
 def cov(x: Tensor, /, *, correction: float = 1.0) -> Tensor:
     """Covariances between variables: Σ (x_i - mean_i)(x_j - mean_j) / (n - correction).
 
@@ -83,10 +84,11 @@ def cov(x: Tensor, /, *, correction: float = 1.0) -> Tensor:
     n = centred.shape[1]
     if n - correction <= 0:
         raise ConfigError(f"cov: correction must be less than the {n} observations", f"correction={correction}", "add some")
-    found = astype(matmul(centred, matrix_transpose(centred)) / float(n - correction), x.dtype, copy=False)
+    found = matmul(centred, matrix_transpose(centred)) / float(n - correction)
     return reshape(found, ()) if x.ndim == 1 else found
 
 
+@in_float32
 def corrcoef(x: Tensor, /) -> Tensor:
     """Pearson's correlation coefficients between variables, in [-1, 1]; NaN for a variable that does not vary.
 
@@ -103,10 +105,11 @@ def corrcoef(x: Tensor, /) -> Tensor:
     """
     centred = _centred("corrcoef", x)
     unit = centred / sqrt(sum(centred * centred, axis=1, keepdims=True))
-    found = astype(clip(matmul(unit, matrix_transpose(unit)), -1.0, 1.0), x.dtype, copy=False)
+    found = clip(matmul(unit, matrix_transpose(unit)), -1.0, 1.0)
     return reshape(found, ()) if x.ndim == 1 else found
 
 
+@in_float32
 def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: int = -1) -> Tensor:
     """The area under a curve by the trapezoidal rule: Σ (x[i+1] - x[i]) · (y[i] + y[i+1]) / 2.
 

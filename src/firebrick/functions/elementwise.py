@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from firebrick.core.autocast import wide
 from firebrick.core.aval import Aval
 from firebrick.core.bind import binary, bind, check_operand, check_out, not_a_tensor, unary
 from firebrick.core.dtypes import DType, bool_, dtype_argument, limits, promote
 from firebrick.core.op import KIND_TEXT, Op
+from firebrick.core.precision import in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
@@ -428,6 +428,7 @@ def nan_to_num(x: Tensor, /, *, nan: float = 0.0, posinf: float | None = None, n
     return where(equal(x, -math.inf), low, found)
 
 
+@in_wide_float32
 def logsumexp(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """log Σ exp(x) over axes, without overflow.
 
@@ -447,7 +448,6 @@ def logsumexp(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tens
     from firebrick.functions.statistical import sum as sum_
 
     check_operand("logsumexp", x, "floating")
-    x = wide(x)
     axis = normalize_axes(axis, x.ndim, "logsumexp")
     nonempty("logsumexp", x, axis)
     top = max_(x, axis=axis, keepdims=True).detach()

@@ -14,12 +14,12 @@ import numpy as np
 from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.precision import widened
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import per_axis
 from firebrick.functions.elementwise import astype
 from firebrick.functions.indexing import take
 from firebrick.functions.movement import permute_dims
-from firebrick.functions.normalisation import widened
 from firebrick.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from firebrick.ops.declare import Array
 

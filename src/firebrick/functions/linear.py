@@ -13,6 +13,7 @@ from firebrick.core.bind import bind, check_devices, check_operand, describe, no
 from firebrick.core.dtypes import no_common_dtype, promote, result_type
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.precision import in_float32
 from firebrick.core.settings import whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
@@ -132,6 +133,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     return reshape(matmul(rows, columns), shape)
 
 
+@in_float32
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """Cross products of vectors of three elements along an axis; the other axes broadcast.
 

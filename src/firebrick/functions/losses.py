@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from firebrick.core.autocast import wide
 from firebrick.core.bind import check_devices, check_operand, describe
-from firebrick.core.dtypes import float32
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.precision import in_float32, in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
@@ -47,6 +46,7 @@ REDUCTIONS = ("mean", "sum", "none")
 # classification
 
 
+@in_wide_float32
 def cross_entropy(
     logits: Tensor, labels: Tensor, /, weight: Tensor | None = None, *, label_smoothing: float = 0.0,
     ignore_index: int | None = None, reduction: str = "mean",
@@ -123,6 +123,7 @@ def _cross_entropy_of_probabilities(
     return reduce_loss(-sum_(scores * probabilities, axis=axis), reduction)
 
 
+@in_float32
 def nll_loss(
     log_probabilities: Tensor, labels: Tensor, /, weight: Tensor | None = None, *, ignore_index: int | None = None,
     reduction: str = "mean",
@@ -168,16 +169,15 @@ def _negative_log_likelihood(
 
 
 def _weighted_mean(losses: Tensor, labels: Tensor, weight: Tensor | None, kept: Tensor | None) -> Tensor:
-    """Σ losses / Σ weight[label] over the labels that count; in float32 for narrower losses, whose sums overflow."""
-    wide = losses.dtype if losses.dtype.itemsize >= 4 else float32
+    """Σ losses / Σ weight[label] over the labels that count."""
     if weight is None:
         assert kept is not None
-        weights = astype(kept, wide)
+        weights = astype(kept, losses.dtype)
     else:
         safe = labels if kept is None else where(kept, labels, 0)
-        weights = astype(reshape(take(weight, reshape(safe, (-1,))), labels.shape), wide, copy=False)
+        weights = reshape(take(weight, reshape(safe, (-1,))), labels.shape)
         weights = weights if kept is None else where(kept, weights, 0.0)
-    return astype(_divided(sum_(astype(losses, wide, copy=False)), sum_(weights)), losses.dtype, copy=False)
+    return _divided(sum_(losses), sum_(weights))
 
 
 def _divided(total: Tensor, weights: Tensor) -> Tensor:
@@ -186,6 +186,7 @@ def _divided(total: Tensor, weights: Tensor) -> Tensor:
     return where(none, 0.0, total) / where(none, 1.0, weights)
 
 
+@in_wide_float32
 def binary_cross_entropy_with_logits(
     logits: Tensor, target: Tensor, /, weight: Tensor | None = None, pos_weight: Tensor | None = None, *,
     reduction: str = "mean",
@@ -209,7 +210,6 @@ def binary_cross_entropy_with_logits(
     operands(name, logits=logits, target=target, weight=weight, pos_weight=pos_weight)
     _same_shape(name, logits=logits, target=target)
     _broadcasts(name, logits, weight=weight, pos_weight=pos_weight)
-    logits = wide(logits)
     tail = logaddexp(-logits, 0.0)
     if pos_weight is not None:
         tail = tail * (target * (pos_weight - 1.0) + 1.0)
@@ -217,6 +217,7 @@ def binary_cross_entropy_with_logits(
     return reduce_loss(losses if weight is None else losses * weight, reduction)
 
 
+@in_float32
 def binary_cross_entropy(
     probability: Tensor, target: Tensor, /, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
@@ -251,6 +252,7 @@ def binary_cross_entropy(
     return reduce_loss(losses if weight is None else losses * weight, reduction)
 
 
+@in_wide_float32
 def kl_div(log_prediction: Tensor, target: Tensor, /, *, log_target: bool = False, reduction: str = "mean") -> Tensor:
     """target · (log target - log_prediction), averaged over elements; "batchmean" is the divergence a sample.
 
@@ -273,7 +275,6 @@ def kl_div(log_prediction: Tensor, target: Tensor, /, *, log_target: bool = Fals
         check_reduction(name, reduction, (*REDUCTIONS, "batchmean"))
     operands(name, log_prediction=log_prediction, target=target)
     _same_shape(name, log_prediction=log_prediction, target=target)
-    log_prediction = wide(log_prediction)
     if log_target:
         losses = exp(target) * (target - log_prediction)
     else:
@@ -289,6 +290,7 @@ def kl_div(log_prediction: Tensor, target: Tensor, /, *, log_target: bool = Fals
 # regression
 
 
+@in_wide_float32
 def mse_loss(prediction: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor:
     """(prediction - target)², averaged over elements.
 
@@ -306,6 +308,7 @@ def mse_loss(prediction: Tensor, target: Tensor, /, *, reduction: str = "mean") 
     return reduce_loss(difference * difference, reduction)
 
 
+@in_wide_float32
 def l1_loss(prediction: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor:
     """|prediction - target|, averaged over elements; its gradient at 0 is 0.
 
@@ -322,6 +325,7 @@ def l1_loss(prediction: Tensor, target: Tensor, /, *, reduction: str = "mean") -
     return reduce_loss(abs_(_difference("l1_loss", prediction, target, reduction)), reduction)
 
 
+@in_wide_float32
 def huber_loss(prediction: Tensor, target: Tensor, /, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
     """d² / 2 where |d| ≤ delta, else delta · (|d| - delta / 2), with d = prediction - target, averaged over elements.
 
@@ -344,6 +348,7 @@ def huber_loss(prediction: Tensor, target: Tensor, /, *, delta: float = 1.0, red
     return reduce_loss(inner * (size - inner * 0.5), reduction)
 
 
+@in_wide_float32
 def smooth_l1_loss(prediction: Tensor, target: Tensor, /, *, beta: float = 1.0, reduction: str = "mean") -> Tensor:
     """d² / (2 · beta) where |d| < beta, else |d| - beta / 2, with d = prediction - target, averaged over elements.
 
@@ -371,6 +376,7 @@ def smooth_l1_loss(prediction: Tensor, target: Tensor, /, *, beta: float = 1.0, 
 # likelihoods
 
 
+@in_float32
 def poisson_nll_loss(
     prediction: Tensor, target: Tensor, /, *, log_input: bool = True, full: bool = False, eps: float = 1e-8,
     reduction: str = "mean",
@@ -403,6 +409,7 @@ def poisson_nll_loss(
     return reduce_loss(losses, reduction)
 
 
+@in_float32
 def gaussian_nll_loss(
     prediction: Tensor, target: Tensor, variance: Tensor, /, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
@@ -499,7 +506,7 @@ def _difference(name: str, prediction: Tensor, target: Tensor, reduction: str) -
     check_reduction(name, reduction)
     operands(name, prediction=prediction, target=target)
     _same_shape(name, prediction=prediction, target=target)
-    return wide(prediction) - wide(target)
+    return prediction - target
 
 
 def _same_shape(name: str, **pair: Tensor) -> None:

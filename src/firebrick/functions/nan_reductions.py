@@ -9,15 +9,17 @@ from math import inf, nan
 from typing import Any
 
 from firebrick.core.errors import ShapeError
+from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
-from firebrick.functions.axes import Axis, nonempty, operand, reduce, widened
+from firebrick.functions.axes import Axis, nonempty, operand, reduce
 from firebrick.functions.checks import staged
-from firebrick.functions.elementwise import astype, equal, isinf, isnan, logical_not, where
+from firebrick.functions.elementwise import astype, equal, isinf, isnan, logical_not, sqrt, where
 from firebrick.functions.movement import reshape
+from firebrick.functions.scaled import variance
 from firebrick.functions.searching import argmax
-from firebrick.functions.statistical import accumulate, root
+from firebrick.functions.statistical import accumulate
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import min as min_
 
@@ -56,6 +58,7 @@ def nanprod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: boo
     return accumulate("nanprod", _filled(x, 1.0), axis, dtype, keepdims, None)
 
 
+@in_float32
 def nanmean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The mean of the elements over axes that are not NaN; NaN where there are none.
 
@@ -71,11 +74,10 @@ def nanmean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tenso
     """
     operand("nanmean", x, "floating")
     axis = normalize_axes(axis, x.ndim, "nanmean")
-    wide = widened(x)
-    found = reduce("sum", _filled(wide, 0.0), axis, keepdims) / _numbers(wide, axis, keepdims)
-    return astype(found, x.dtype, copy=False)
+    return reduce("sum", _filled(x, 0.0), axis, keepdims) / _numbers(x, axis, keepdims)
 
 
+@in_float32
 def nanvar(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The variance of the elements over axes that are not NaN; NaN where at most ``correction`` are left.
 
@@ -90,23 +92,25 @@ def nanvar(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims
         >>> fb.nanvar(fb.asarray([1.0, fb.nan, 3.0])).item()
         1.0
     """
-    return astype(_variance("nanvar", x, axis, correction, keepdims), x.dtype, copy=False)
+    return _variance("nanvar", x, axis, correction, keepdims, False)
 
 
-def _variance(where_: str, x: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
-    """The variance in the dtype that it is computed in, float32 for half precision."""
+def _variance(where_: str, x: Tensor, axis: Axis, correction: float, keepdims: bool, spread: bool) -> Tensor:
+    """The variance of what is not NaN, or its root for ``spread``."""
     operand(where_, x, "floating")
     number(where_, "correction", correction)
     axis = normalize_axes(axis, x.ndim, where_)
-    wide = widened(x)
     # the deviation of NaN is NaN, and skipped like it
-    centred = _filled(wide - nanmean(wide, axis=axis, keepdims=True), 0.0)
-    divisor = _numbers(wide, axis, keepdims) - float(correction)
+    centred = _filled(x - nanmean(x, axis=axis, keepdims=True).detach(), 0.0)
+    n = _numbers(x, axis, keepdims)
+    divisor = n - float(correction)
+    factor = where(divisor > 0.0, n / where(divisor > 0.0, divisor, 1.0), nan)
+    found = variance(centred, axis, keepdims, n, spread) * (sqrt(factor) if spread else factor)
     # what is left of infinities is NaN, which is no element to skip
-    spoilt = reduce("any", isinf(wide), axis, keepdims)
-    return where(spoilt, nan, reduce("sum", centred * centred, axis, keepdims) / where(divisor > 0.0, divisor, nan))
+    return where(reduce("any", isinf(x), axis, keepdims), nan, found)
 
 
+@in_float32
 def nanstd(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The standard deviation of the elements over axes that are not NaN: the root of ``nanvar``.
 
@@ -121,7 +125,7 @@ def nanstd(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims
         >>> fb.nanstd(fb.asarray([1.0, fb.nan, 3.0])).item()
         1.0
     """
-    return astype(root(_variance("nanstd", x, axis, correction, keepdims)), x.dtype, copy=False)
+    return _variance("nanstd", x, axis, correction, keepdims, True)
 
 
 def _extreme(where_: str, x: Tensor, axis: Axis, keepdims: bool, worst: float, reduction: Any) -> Tensor:

@@ -9,12 +9,11 @@ from typing import Any
 
 from firebrick.core.autocast import wide
 from firebrick.core.bind import bind, check_devices, constant, describe, not_a_tensor
-from firebrick.core.dtypes import float32
 from firebrick.core.errors import DTypeError, ShapeError
+from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axis, normalize_shape
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import broadcast_to
 from firebrick.ops import OPS
 from firebrick.ops.declare import size_of
@@ -145,6 +144,14 @@ def batch_norm(
         raise ShapeError("batch_norm: mean and variance are given together", "one of them", "pass both, or neither")
     if mean is None or variance is None:
         return batch_norm_with_statistics(x, weight, bias, eps, "batch_norm")[0]
+    return _by_statistics(x, weight, bias, mean, variance, eps)
+
+
+@in_float32
+def _by_statistics(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, eps: float
+) -> Tensor:  # fmt: skip
+    """Batch norm by statistics that are given, all checked."""
     spread = by_channel(variance, x) + eps
     root: Tensor = OPS["sqrt"](spread)
     scale = 1.0 / root if weight is None else by_channel(weight, x) / root
@@ -237,6 +244,7 @@ def group_norm(
     return _standardized(split, w, b, tuple(range(2, split.ndim)), eps)[0].reshape(x.shape)
 
 
+@in_float32
 def local_response_norm(
     x: Tensor, /, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:  # fmt: skip
@@ -265,16 +273,11 @@ def local_response_norm(
         number("local_response_norm", name, value)
     if not x.size:
         return x.reshape(x.shape)
-    wide = widened(x)  # squares overflow float16
-    rows = (wide * wide).reshape(x.shape[0], 1, x.shape[1], -1)
+    rows = (x * x).reshape(x.shape[0], 1, x.shape[1], -1)
     params = {"kernel": (size, 1), "stride": (1, 1), "padding": ((size // 2, (size - 1) // 2), (0, 0))}
     around: Tensor = bind(OPS["avg_pool"], (rows,), params)
-    return astype(wide / (around.reshape(x.shape) * alpha + k) ** beta, x.dtype, copy=False)
-
-
-def widened(x: Tensor) -> Tensor:
-    """Half precision as float32; other dtypes as they are."""
-    return astype(x, float32) if x.dtype.eps > float32.eps else x
+    found: Tensor = x / (around.reshape(x.shape) * alpha + k) ** beta
+    return found
 
 
 def by_channel(p: Tensor, x: Tensor) -> Tensor:

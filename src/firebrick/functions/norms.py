@@ -5,22 +5,23 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from firebrick.core.autocast import wide
 from firebrick.core.bind import describe
 from firebrick.core.dtypes import real_of
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.precision import in_wide_float32
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
+from firebrick.functions import scaled
 from firebrick.functions.elementwise import abs as abs_
-from firebrick.functions.elementwise import astype, equal, not_equal, sqrt, where
-from firebrick.functions.elementwise import pow as pow_
-from firebrick.functions.matrices import check_inexact, check_lapack, check_matrix, inv, named, squares, svdvals
+from firebrick.functions.elementwise import astype, equal, not_equal, where
+from firebrick.functions.matrices import check_inexact, check_lapack, check_matrix, inv, named, svdvals
 from firebrick.functions.movement import permute_dims, reshape
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import min as min_
 from firebrick.functions.statistical import sum as sum_
 
 
+@in_wide_float32
 def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """(Σ |x|ᵖ)^(1/p) over axes, p = ``ord``; the gradient at 0 is 0.
 
@@ -39,12 +40,11 @@ def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: 
         5.0
     """
     check_inexact("vector_norm", x)
-    x = wide(x)
     axes = normalize_axes(axis, x.ndim, "vector_norm")
     if not isinstance(ord, (int, float)):
         raise ConfigError("vector_norm: ord is a number", repr(ord), "matrices have norms by name: fb.linalg.matrix_norm")
     if ord == 2:
-        return _root(sum_(squares(x), axis=axes, keepdims=keepdims))
+        return scaled.norm(x, axes, keepdims)
     if ord == 0:
         return astype(sum_(not_equal(x, 0), axis=axes, keepdims=keepdims), real_of(x.dtype))
     size = abs_(x)
@@ -54,23 +54,13 @@ def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: 
         return min_(size, axis=axes, keepdims=keepdims)
     if ord == 1:
         return sum_(size, axis=axes, keepdims=keepdims)
-    none = equal(size, 0.0)
-    powers = where(none, 0.0 if ord > 0 else inf, pow_(where(none, 1.0, size), float(ord)))
-    total = sum_(powers, axis=axes, keepdims=keepdims)
-    none = equal(total, 0.0)
-    return where(none, 0.0 if ord > 0 else inf, pow_(where(none, 1.0, total), 1.0 / float(ord)))
+    return scaled.norm(x, axes, keepdims, float(ord))
 
 
 def _largest(size: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """The largest of numbers ≥ 0; 0 where there is none, as every norm of nothing."""
     none = any(not size.shape[a] for a in axes)
     return (sum_ if none else max_)(size, axis=axes, keepdims=keepdims)
-
-
-def _root(total: Tensor) -> Tensor:
-    """The square root, with gradient 0 at 0."""
-    none = equal(total, 0.0)
-    return where(none, 0.0, sqrt(where(none, 1.0, total)))
 
 
 _MATRIX_NORMS = ("fro", "nuc", 1, -1, 2, -2, inf, -inf)

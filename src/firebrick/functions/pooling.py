@@ -13,6 +13,7 @@ import numpy as np
 from firebrick.core.bind import bind, bind_as, check_devices, describe, not_a_tensor
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.precision import in_float32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import AXES, Sizes, padding_of, per_axis
 from firebrick.functions.creation import zeros
@@ -417,6 +418,7 @@ def _spans(size: int, goal: int) -> tuple[Array, Array]:
     return np.minimum(start[:, None] + np.arange(longest), stop[:, None] - 1), stop - start
 
 
+@in_float32
 def _adaptive_avg(where: str, rank: int, x: Tensor, size: Any) -> Tensor:
     goal = _adaptive(where, rank, x, size)
     even = tuple(n // g if n % g == 0 else 1 for n, g in zip(x.shape[2:], goal, strict=True))

@@ -10,10 +10,11 @@ import numpy as np
 from firebrick.core.bind import bind, check_devices, describe
 from firebrick.core.errors import ConfigError, OperandError
 from firebrick.core.hooks import hooks
+from firebrick.core.precision import widened
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
-from firebrick.functions.axes import Axis, nonempty, operand, reduce, rows, widened, widest
+from firebrick.functions.axes import Axis, nonempty, operand, reduce, rows, widest
 from firebrick.functions.checks import staged
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import (

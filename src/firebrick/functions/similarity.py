@@ -9,21 +9,22 @@ from __future__ import annotations
 import math
 
 from firebrick.core.bind import describe
-from firebrick.core.dtypes import result_type
 from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
-from firebrick.functions.axes import widened
 from firebrick.functions.checks import staged
 from firebrick.functions.elementwise import abs as abs_
-from firebrick.functions.elementwise import astype, clip, equal, logaddexp, logical_or, minimum, pow, sqrt, where
+from firebrick.functions.elementwise import astype, clip, equal, logaddexp, logical_or, minimum, sqrt, where
 from firebrick.functions.losses import check_positive, check_reduction, operands, reduce_loss
+from firebrick.functions.scaled import norm
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
 
 
+@in_float32
 def cosine_similarity(x1: Tensor, x2: Tensor, /, *, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 · x2 / (max(‖x1‖, eps) · max(‖x2‖, eps)) along an axis.
 
@@ -49,12 +50,10 @@ def cosine_similarity(x1: Tensor, x2: Tensor, /, *, axis: int = 1, eps: float = 
     if -along > min(x1.ndim, x2.ndim):
         shown = f"axis {axis}, {describe('x1', x1)} and {describe('x2', x2)}"
         raise ShapeError(f"{name}: x1 and x2 both need the axis", shown, "broadcast them to one shape first")
-    goal = result_type(x1, x2)
-    x1, x2 = widened(x1), widened(x2)  # squares of half precision overflow where the cosine is an ordinary number
-    cosine = sum_(x1 * x2, axis=along) / (_norm(x1, along, eps) * _norm(x2, along, eps))
-    return astype(cosine, goal, copy=False)
+    return sum_((x1 / _norm(x1, along, eps)) * (x2 / _norm(x2, along, eps)), axis=along)
 
 
+@in_float32
 def cosine_embedding_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: float = 0.0, reduction: str = "mean") -> Tensor:
     """1 - cos(x1, x2) for pairs that belong together, max(cos(x1, x2) - margin, 0) for others.
 
@@ -86,14 +85,13 @@ def cosine_embedding_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: fl
             "reshape them",
         )
     _check_signs(name, sign)
-    goal = result_type(x1, x2)
-    x1, x2 = widened(x1), widened(x2)
     least = 1e-12  # added to the squares, so that no vector is too short
     scale = sqrt((sum_(x1 * x1, axis=-1) + least) * (sum_(x2 * x2, axis=-1) + least))
-    cosine = astype(sum_(x1 * x2, axis=-1) / scale, goal, copy=False)
+    cosine = sum_(x1 * x2, axis=-1) / scale
     return reduce_loss(where(sign > 0, 1.0 - cosine, clip(cosine - margin, 0.0)), reduction)
 
 
+@in_float32
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, /, *, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6,
     swap: bool = False, reduction: str = "mean",
@@ -138,6 +136,7 @@ def triplet_margin_loss(
     return reduce_loss(clip(near - far + margin, 0.0), reduction)
 
 
+@in_float32
 def margin_ranking_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: float = 0.0, reduction: str = "mean") -> Tensor:
     """max(-sign · (x1 - x2) + margin, 0): x1 should be the larger by ``margin`` where sign is 1, the smaller where it is -1.
 
@@ -168,6 +167,7 @@ def margin_ranking_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: floa
     return reduce_loss(clip(-astype(sign, x1.dtype, copy=False) * (x1 - x2) + margin, 0.0), reduction)
 
 
+@in_float32
 def hinge_embedding_loss(x: Tensor, sign: Tensor, /, *, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """A distance x where sign is 1, max(margin - x, 0) where it is -1, averaged over elements.
 
@@ -190,6 +190,7 @@ def hinge_embedding_loss(x: Tensor, sign: Tensor, /, *, margin: float = 1.0, red
     return reduce_loss(where(sign > 0, x, clip(margin - x, 0.0)), reduction)
 
 
+@in_float32
 def soft_margin_loss(x: Tensor, sign: Tensor, /, *, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-sign · x)), averaged over elements.
 
@@ -211,10 +212,8 @@ def soft_margin_loss(x: Tensor, sign: Tensor, /, *, reduction: str = "mean") -> 
 
 
 def _norm(x: Tensor, axis: int, least: float) -> Tensor:
-    """The Euclidean norm, at least ``least``; where it is less, no gradient passes."""
-    squares = sum_(x * x, axis=axis)
-    zero = equal(squares, 0.0)
-    return clip(where(zero, 0.0, sqrt(where(zero, 1.0, squares))), least)
+    """The Euclidean norm along an axis, kept, at least ``least``; where it is less, no gradient passes."""
+    return clip(norm(x, axis, True), least)
 
 
 def _distance(a: Tensor, b: Tensor, p: float, eps: float) -> Tensor:
@@ -222,12 +221,7 @@ def _distance(a: Tensor, b: Tensor, p: float, eps: float) -> Tensor:
     d = a - b + eps
     if p == 1.0:
         return sum_(abs_(d), axis=-1)
-    if math.isinf(p):
-        return max_(abs_(d), axis=-1)
-    powers = sum_(d * d if p == 2.0 else pow(abs_(d), float(p)), axis=-1)
-    zero = equal(powers, 0.0)
-    safe = where(zero, 1.0, powers)
-    return where(zero, 0.0, sqrt(safe) if p == 2.0 else pow(safe, 1.0 / p))
+    return max_(abs_(d), axis=-1) if math.isinf(p) else norm(d, -1, False, float(p))
 
 
 def _check_signed(name: str, x: Tensor, sign: Tensor, reduction: str) -> None:

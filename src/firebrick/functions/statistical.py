@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 from firebrick.core.autocast import wide
 from firebrick.core.bind import bind, describe
 from firebrick.core.errors import ShapeError
+from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
-from firebrick.functions.axes import Axis, accumulator, check_reduced, narrowed, nonempty, one_axis, operand, reduce, widened
-from firebrick.functions.elementwise import astype, equal, sqrt, where
+from firebrick.functions.axes import Axis, accumulator, check_reduced, nonempty, one_axis, operand, reduce
+from firebrick.functions.elementwise import astype
+from firebrick.functions.movement import reshape
+from firebrick.functions.scaled import variance
 from firebrick.ops import OPS
 
 
@@ -85,7 +88,7 @@ def var(
 ) -> Tensor:
     """Variance over axes: Σ (x - mean)² / (n - correction); infinite or NaN where n ≤ correction.
 
-    It is computed in two passes, so a large mean costs no digits.
+    It is computed in two passes, the second of which corrects the first's rounding, so a large mean costs no digits.
 
     Args:
         x: Floating tensor of any shape.
@@ -110,22 +113,16 @@ def _variance(where_: str, x: Tensor, axis: Axis, correction: float, keepdims: b
     axes = normalize_axes(axis, x.ndim, where_)
     check_reduced(where_, x, axes, keepdims, x.dtype, out)
     n = count(x.shape[a] for a in axes)
-    values = widened(x)  # squares of half precision overflow where their mean does not, let alone its root
-    centred = values - mean(values, axis=axes, keepdims=True)
-    # a mean, and not a sum, which might overflow
-    spread = mean(centred * centred, axis=axes, keepdims=keepdims)
     divisor = float(n - correction)
-    factor = n / divisor if divisor > 0.0 else inf
-    if values is x and where_ == "var":
-        return bind(OPS["multiply"], (spread, factor), {}, out)  # type: ignore[no-any-return]
-    found = spread * factor
-    return narrowed(root(found) if where_ == "std" else found, x.dtype, out)
+    found = _about_mean(x, axes, keepdims, n, n / divisor if divisor > 0.0 else inf, where_ == "std")
+    return found if out is None else reshape(found, found.shape, out=out)
 
 
-def root(spread: Tensor) -> Tensor:
-    """The root of a variance; its gradient at 0, where the elements are all equal, is 0."""
-    still = equal(spread, 0.0)
-    return where(still, 0.0, sqrt(where(still, 1.0, spread)))
+@in_float32
+def _about_mean(x: Tensor, axes: tuple[int, ...], keepdims: bool, n: int, factor: float, spread: bool) -> Tensor:
+    """``factor`` · Σ (x - mean)² / n, or its root for ``spread``. The mean counts as a constant, which changes no variance."""
+    found = variance(x - mean(x, axis=axes, keepdims=True).detach(), axes, keepdims, n, spread)
+    return found * (factor**0.5 if spread else factor)
 
 
 def std(

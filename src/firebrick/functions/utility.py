@@ -5,6 +5,7 @@ from __future__ import annotations
 from firebrick.core.bind import check_devices, describe
 from firebrick.core.dtypes import bool_, no_common_dtype, promote
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.precision import in_float32
 from firebrick.core.settings import number, whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
@@ -55,6 +56,7 @@ def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
     return _holds("any", x, axis, keepdims, out)
 
 
+@in_float32
 def diff(
     x: Tensor,
     /,

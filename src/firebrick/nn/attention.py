@@ -15,6 +15,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import result_type
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.precision import widened
 from firebrick.core.tensor import Tensor
 from firebrick.functions.attention import masked_softmax, scaled_dot_product_attention
 from firebrick.functions.creation import arange, zeros
@@ -22,7 +23,7 @@ from firebrick.functions.elementwise import astype, less_equal, logical_and, not
 from firebrick.functions.indexing import take
 from firebrick.functions.linear import matmul
 from firebrick.functions.movement import concat, expand_dims, matrix_transpose, permute_dims, reshape, split
-from firebrick.functions.normalisation import softmax, widened
+from firebrick.functions.normalisation import softmax
 from firebrick.graph.trace import new_state
 from firebrick.nn.checks import check_probability, check_shape, check_sizes
 from firebrick.nn.dropout import Dropout

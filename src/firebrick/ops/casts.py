@@ -69,7 +69,7 @@ def _cast_vjp(g: Any, r: Any) -> Any:
 @register(
     operands="x:any", infer=lambda x, *, dtype: Aval(x.shape, dtype), residuals=(),
     vjp=_cast_vjp, samples=_cast_samples, cost=per_result(1), bound="memory",
-    fusion="map", tolerance=1, dtypes=(*ALL, *WIDE),
+    fusion="map", tolerance=1, dtypes=(*ALL, *WIDE), one_step=True,
 )  # fmt: skip
 def cast(x: Array, *, dtype: Any) -> Array:
     """x as another dtype: floats round to nearest even; float → integer truncates, saturates, NaN becomes 0; integers wrap."""
@@ -95,7 +95,7 @@ def conjugate(x: Any) -> Any:
 def _part(vjp: Any) -> Declare:
     return register(
         operands="x:complex", infer=lambda x: Aval(x.shape, real_of(x.dtype)), vjp=vjp, residuals=(),
-        samples=unary_samples(), cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=COMPLEX,
+        samples=unary_samples(), cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=COMPLEX, one_step=True,
     )  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def _conj_vjp(g: Any, r: Any) -> Any:
 
 @register(
     operands="x:complex", infer=same, vjp=_conj_vjp, residuals=(), samples=unary_samples(), cost=per_result(1),
-    bound="memory", fusion="map", tolerance=0, dtypes=COMPLEX,
+    bound="memory", fusion="map", tolerance=0, dtypes=COMPLEX, one_step=True,
 )  # fmt: skip
 def conj(x: Array) -> Array:
     """The complex conjugate of x."""
@@ -140,6 +140,7 @@ def _complex_vjp(g: Any, r: Any) -> Any:
 @register(
     operands="re:floating=T im:floating=T", infer=_infer_complex, vjp=_complex_vjp, residuals=(), samples=binary_samples(),
     cost=per_result(0), bound="memory", fusion="map", tolerance=0, broadcasts=True, dtypes=FLOATS,
+    one_step=True,
 )  # fmt: skip
 def complex_(re: Array, im: Array) -> Array:
     """re + i · im; complex64, or complex128 from float64."""

@@ -75,13 +75,13 @@ def binary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "numeric", dty
 # arithmetic
 
 
-@binary(lambda g, r: (g, g), residuals=())
+@binary(lambda g, r: (g, g), residuals=(), one_step=True)
 def add(x1: Array, x2: Array) -> Array:
     """x1 + x2."""
     return np.add(x1, x2)
 
 
-@binary(lambda g, r: (g, -g), residuals=())
+@binary(lambda g, r: (g, -g), residuals=(), one_step=True)
 def subtract(x1: Array, x2: Array) -> Array:
     """x1 - x2."""
     return np.subtract(x1, x2)
@@ -89,8 +89,8 @@ def subtract(x1: Array, x2: Array) -> Array:
 
 @binary(
     lambda g, r: tuple(g * conjugate(r.inputs[1 - i]) if r.needs[i] else None for i in (0, 1)),
-    tolerance=4,
-)
+    tolerance=4, one_step=True,
+)  # fmt: skip
 def multiply(x1: Array, x2: Array) -> Array:
     """x1 · x2."""
     return np.multiply(x1, x2)
@@ -180,13 +180,13 @@ def _pick_vjp(first: Any) -> Any:
     return vjp
 
 
-@binary(_pick_vjp(_first_larger), kind="real", dtypes=REAL)
+@binary(_pick_vjp(_first_larger), kind="real", dtypes=REAL, one_step=True)
 def maximum(x1: Array, x2: Array) -> Array:
     """The larger of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.maximum(x1, x2)
 
 
-@binary(_pick_vjp(_first_smaller), kind="real", dtypes=REAL)
+@binary(_pick_vjp(_first_smaller), kind="real", dtypes=REAL, one_step=True)
 def minimum(x1: Array, x2: Array) -> Array:
     """The smaller of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.minimum(x1, x2)
@@ -195,7 +195,7 @@ def minimum(x1: Array, x2: Array) -> Array:
 # one operand
 
 
-@unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0)
+@unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, one_step=True)
 def negative(x: Array) -> Array:
     """-x."""
     return np.negative(x)
@@ -213,7 +213,7 @@ def _abs_vjp(g: Any, r: Any) -> Any:
     return (g * direction(r.inputs[0]),)
 
 
-@unary(_abs_vjp, kind="numeric", dtypes=NUMERIC, tolerance=0, complex_tolerance=2,
+@unary(_abs_vjp, kind="numeric", dtypes=NUMERIC, tolerance=0, complex_tolerance=2, one_step=True,
        infer=lambda x: Aval(x.shape, real_of(x.dtype)))  # fmt: skip
 def abs_(x: Array) -> Array:
     """|x|, real also of a complex x; gradient 0 at 0."""
@@ -226,7 +226,7 @@ def sign(x: Array) -> Array:
     return np.sign(x)
 
 
-@analytic(lambda g, r: (g * conjugate(r.outputs[0]),), residuals=("outputs",), flops=10)
+@analytic(lambda g, r: (g * conjugate(r.outputs[0]),), residuals=("outputs",), flops=10, one_step=True)
 def exp(x: Array) -> Array:
     """e to the power x."""
     return np.exp(x)
@@ -297,8 +297,7 @@ def _relu_vjp(g: Any, r: Any) -> Any:
     return (where(greater(r.outputs[0], 0.0), g, 0.0),)
 
 
-@unary(_relu_vjp, residuals=("outputs",), kind="real", dtypes=REAL,
-        tolerance=0)  # fmt: skip
+@unary(_relu_vjp, residuals=("outputs",), kind="real", dtypes=REAL, tolerance=0, one_step=True)
 def relu(x: Array) -> Array:
     """max(x, 0), with gradient 0 at 0."""
     return np.maximum(x, np.zeros((), x.dtype))
@@ -442,6 +441,7 @@ def _where_vjp(g: Any, r: Any) -> Any:
     operands="condition:bool x1:any=T x2:any=T", infer=broadcasted, residuals=("inputs",),
     vjp=_where_vjp,
     samples=_where_samples, cost=per_result(1), bound="memory", fusion="map", tolerance=0, broadcasts=True, dtypes=ALL,
+    one_step=True,
 )  # fmt: skip
 def where(condition: Array, x1: Array, x2: Array) -> Array:
     """x1 where condition holds, else x2."""
@@ -470,7 +470,7 @@ def _clip_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 @register(
     operands="x:real=T min:real=T max:real=T", infer=lambda x, lo, hi: broadcasted(lo, hi, x), residuals=("inputs",),
     vjp=_clip_vjp, samples=_clip_samples, cost=per_result(2), bound="memory", fusion="map", tolerance=0, broadcasts=True,
-    dtypes=REAL,
+    dtypes=REAL, one_step=True,
 )  # fmt: skip
 def clip(x: Array, min_: Array, max_: Array) -> Array:
     """min(max(x, min), max); x at a bound passes its gradient."""

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import float32
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import broadcast_shapes
 from firebrick.ops import index_maps
-from firebrick.ops.casts import cast
 from firebrick.ops.declare import FLOATS, Array, per_result, size_of, values
 from firebrick.ops.elementwise import exp, log, sqrt
 from firebrick.ops.reduction import max_, mean, pairwise_sum, sum_, sum_to
@@ -98,15 +96,6 @@ def log_softmax(x: Array, *, axis: int) -> Array:
     return np.asarray(shifted - np.log(pairwise_sum(np.exp(shifted), (axis,), True)))
 
 
-def _wide(*tensors: Any) -> Any:
-    """Half precision as float32: in gradients, squares would overflow float16, and rounded means lose what is centred."""
-    return tuple(cast(t, dtype=float32) if t.dtype.eps > float32.eps else t for t in tensors)
-
-
-def _narrow(like: Any, *gradients: Any) -> Any:
-    return tuple(g if g is None or g.dtype is like.dtype else cast(g, dtype=like.dtype) for g in gradients)
-
-
 def _infer_layer_norm(x: Any, weight: Any, bias: Any, *, eps: float) -> Aval:
     if not x.shape or weight.shape != x.shape[-1:] or bias.shape != x.shape[-1:]:
         raise ShapeError(
@@ -134,8 +123,7 @@ def _standardised(x: Any, eps: float) -> tuple[Any, Any]:
 
 
 def _layer_norm_vjp(g: Any, r: Any) -> Any:
-    like = r.inputs[0]
-    g, x, weight = _wide(g, *r.inputs[:2])
+    x, weight = r.inputs[:2]
     last = len(x.shape) - 1
     h, spread = _standardised(x, r.params["eps"])
     gx = None
@@ -143,7 +131,7 @@ def _layer_norm_vjp(g: Any, r: Any) -> Any:
         gh = g * weight
         gx = (gh - _along(mean, gh, last) - h * _along(mean, gh * h, last)) / spread
     gw = sum_to(g * h, weight.shape) if r.needs[1] else None
-    return _narrow(like, gx, gw, sum_to(g, weight.shape) if r.needs[2] else None)
+    return gx, gw, sum_to(g, weight.shape) if r.needs[2] else None
 
 
 def _layer_norm_simple(x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
@@ -210,19 +198,16 @@ def _standardize_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 
 
 def _standardize_vjp(g: Any, r: Any) -> Any:
-    like = r.inputs[0]
-    gy, g_mean, g_var, x, weight = _wide(*g, *r.inputs[:2])
-    if x.dtype is like.dtype:
-        _, mu, var = r.outputs
-    else:
-        mu, var = _statistics(x, r.params["axes"])
+    gy, g_mean, g_var = g
+    x, weight = r.inputs[:2]
+    mu, var = _statistics(x, r.params["axes"]) if r.rounded else r.outputs[1:]  # what is centred needs all digits of the mean
     gx, gw, gb = standardize_gradient(gy, x, weight, mu, var, **r.params)
     share = 1.0 / size_of([r.avals[0].shape[a] for a in r.params["axes"]])
     if r.given[1]:
         gx = gx + g_mean * share
     if r.given[2]:
         gx = gx + (x - mu) * (g_var * (2.0 * share))
-    return _narrow(like, gx, gw, gb)
+    return gx, gw, gb
 
 
 def _statistics(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any]:
@@ -367,8 +352,7 @@ def _rms_norm_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 
 
 def _rms_norm_vjp(g: Any, r: Any) -> Any:
-    like = r.inputs[0]
-    g, x, weight = _wide(g, *r.inputs)
+    x, weight = r.inputs
     last = len(x.shape) - 1
     inverse = 1.0 / sqrt(_along(mean, x * x, last) + r.params["eps"])
     by_place = g * x
@@ -376,7 +360,7 @@ def _rms_norm_vjp(g: Any, r: Any) -> Any:
     if r.needs[0]:
         s = _along(mean, by_place * weight, last)
         gx = (g * weight - x * (s * inverse * inverse)) * inverse
-    return _narrow(like, gx, sum_to(by_place * inverse, weight.shape) if r.needs[1] else None)
+    return gx, sum_to(by_place * inverse, weight.shape) if r.needs[1] else None
 
 
 def _rms_norm_simple(x: Any, weight: Any, *, eps: float) -> Any:

@@ -120,7 +120,7 @@ def pairwise_sum(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 
 @_reduction(lambda g, r: (spread(g, r),), kind="numeric", dtypes=NUMERIC, samples=_samples(), tolerance=8,
-            scale="operands")  # fmt: skip
+            scale="operands", one_step=True)  # fmt: skip
 def sum_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Sum over axes, in the operand's dtype; 0 for none."""
     return pairwise_sum(x, axes, keepdims)
@@ -156,7 +156,8 @@ def _mean_vjp(g: Any, r: Any) -> Any:
     return (spread(g, r) / float(max(n, 1)),)
 
 
-@_reduction(_mean_vjp, kind="inexact", dtypes=FLOATS + COMPLEX, samples=_samples(empty=False), tolerance=8, scale="operands")
+@_reduction(_mean_vjp, kind="inexact", dtypes=FLOATS + COMPLEX, samples=_samples(empty=False), tolerance=8, scale="operands",
+            one_step=True)  # fmt: skip
 def mean(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Arithmetic mean over axes; NaN for none."""
     count = size_of(x.shape[a] for a in axes)
@@ -245,14 +246,14 @@ def zeros_like(x: Any) -> Any:
 
 
 @_reduction(_extremum_vjp("argmax"), residuals=("inputs",), kind="real", dtypes=REAL,
-            infer=_infer_nonempty("max"), samples=_samples(empty=False, special=True))  # fmt: skip
+            infer=_infer_nonempty("max"), samples=_samples(empty=False, special=True), one_step=True)  # fmt: skip
 def max_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Largest element over axes; NaN if there is one; the first largest takes the gradient."""
     return np.asarray(np.max(x, axis=axes, keepdims=keepdims))
 
 
 @_reduction(_extremum_vjp("argmin"), residuals=("inputs",), kind="real", dtypes=REAL,
-            infer=_infer_nonempty("min"), samples=_samples(empty=False, special=True))  # fmt: skip
+            infer=_infer_nonempty("min"), samples=_samples(empty=False, special=True), one_step=True)  # fmt: skip
 def min_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Smallest element over axes; NaN if there is one; the first smallest takes the gradient."""
     return np.asarray(np.min(x, axis=axes, keepdims=keepdims))

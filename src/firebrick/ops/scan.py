@@ -90,7 +90,8 @@ def _sum_vjp(g: Any, r: Any) -> Any:
     return (cumulative_sum(g, axis=r.params["axis"], reverse=not r.params["reverse"]),)
 
 
-@_scan(_sum_vjp, residuals=(), kind="numeric", dtypes=NUMERIC, samples=_samples(), tolerance=8, scale="operands")
+@_scan(_sum_vjp, residuals=(), kind="numeric", dtypes=NUMERIC, samples=_samples(), tolerance=8, scale="operands",
+       one_step=True)  # fmt: skip
 def cumulative_sum(x: Array, *, axis: int, reverse: bool) -> Array:
     """The running sum along an axis, in the operand's dtype."""
     return _directed(np.cumsum, x, axis, reverse)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firebrick.core.op import Nondifferentiable, Op, Operand, operands
+from firebrick.core.precision import in_float32
 from firebrick.ops.index_maps import elementwise
 
 OPS: dict[str, Op] = {}
@@ -26,7 +27,7 @@ _REQUIRED = (
     "tolerance",
     "dtypes",
 )
-_OPTIONAL = ("complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "control")
+_OPTIONAL = ("complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "control", "one_step")
 _CHOICES = {
     "bound": ("compute", "memory"),
     "fusion": ("map", "row", "contract", "window", "scatter", "move", "opaque"),
@@ -74,7 +75,10 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
         if fields["fusion"] == "map":
             fields.setdefault("index_map", elementwise)
         declared: tuple[Operand, ...] = operands(fields["operands"])
-        op = Op(name=name, doc=doc, reference=reference, **{**fields, "operands": declared})
+        made = {**fields, "operands": declared}
+        if fields.get("decompose"):
+            made["decompose"] = in_float32(fields["decompose"])
+        op = Op(name=name, doc=doc, reference=reference, **made)
         OPS[name] = op
         return op
 

@@ -94,7 +94,14 @@ def tanh(x: Array) -> Array:
     return np.tanh(x)
 
 
-@analytic(_of_output(lambda g, y: g / cosh(y)), residuals=("outputs",), flops=20, tolerance=4)
+def _asinh_slope(g: Any, x: Any) -> Any:
+    if x.dtype.kind != "complex":
+        return g / hypot(x, 1.0)  # not by the result, whose rounding an exponential would enlarge
+    turned = x * 1j
+    return g / (sqrt(1.0 - turned) * sqrt(1.0 + turned))
+
+
+@analytic(_of_input(_asinh_slope), flops=20, tolerance=4)
 def asinh(x: Array) -> Array:
     """Inverse hyperbolic sine."""
     return np.arcsinh(x)

@@ -91,9 +91,9 @@ def _concat(*xs: Aval, axis: int) -> Kernel | None:
     )
 
 
-def _softmax(function: Any) -> Callable[..., Kernel | None]:
+def _softmax(function: Any, exactly: bool = False) -> Callable[..., Kernel | None]:
     def choose(x: Aval, *, axis: int) -> Kernel | None:
-        if axis != x.ndim - 1 and x.shape[axis] > reduction.LONG:
+        if (axis != x.ndim - 1 and x.shape[axis] > reduction.LONG) or (exactly and x.dtype in _HALVES):
             return None
         return Kernel("{f}({0}, {axis})", {"f": function, "axis": axis}, layout=KEPT)
 
@@ -107,7 +107,7 @@ def _where_plain() -> Kernel:
 _SETTLED: dict[str, Callable[..., Kernel | None]] = {
     "relu": _relu, "sum": _sum, "mean": _mean, "reshape": _reshape, "permute": _permute, "broadcast_to": _broadcast_to,
     "slice": _slice, "cast": _cast, "concat": _concat, "softmax": _softmax(torch.softmax),
-    "log_softmax": _softmax(torch.log_softmax),
+    "log_softmax": _softmax(torch.log_softmax, exactly=True),
 }  # fmt: skip
 
 

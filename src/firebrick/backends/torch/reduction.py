@@ -220,5 +220,6 @@ KERNELS: dict[str, Kernel] = {
     "top_k": top_k, "searchsorted": searchsorted, "cumulative_sum": _scan(torch.cumsum),
     "cumulative_prod": _scan(torch.cumprod), "cumulative_max": _running(torch.cummax),
     "cumulative_min": _running(torch.cummin),
-    "softmax": _normalised(torch.softmax), "log_softmax": _normalised(torch.log_softmax), "layer_norm": layer_norm,
+    "softmax": _normalised(torch.softmax), "log_softmax": in_float32_on_cpu(_normalised(torch.log_softmax)),
+    "layer_norm": layer_norm,
 }  # fmt: skip

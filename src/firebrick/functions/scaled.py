@@ -1,0 +1,82 @@
+"""Roots of sums of powers without overflow or underflow: numbers are divided by the largest before they are squared.
+
+The divisor counts as a constant: the value does not depend on it, hence no derivative does.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from firebrick.core.shapes import normalize_axes
+from firebrick.core.tensor import Tensor
+from firebrick.functions.axes import Axis, reduce
+from firebrick.functions.elementwise import abs as abs_
+from firebrick.functions.elementwise import equal, isfinite, logical_and, maximum, not_equal, sqrt, where
+from firebrick.functions.elementwise import pow as pow_
+from firebrick.functions.movement import reshape
+
+
+def root(x: Tensor) -> Tensor:
+    """The square root; at 0 its gradient is 0."""
+    none = equal(x, 0.0)
+    return where(none, 0.0, sqrt(where(none, 1.0, x)))
+
+
+def norm(x: Tensor, axis: Axis, keepdims: bool, p: float = 2.0) -> Tensor:
+    """(Σ |x|ᵖ)^(1/p) over axes, for any p but 0 and infinities; 0 of nothing, and at 0 the gradient is 0.
+
+    Args:
+        x: Floating or complex tensor of any shape.
+        axis: Axis or axes to reduce; all for None.
+        keepdims: Keep reduced axes with size 1.
+        p: The power. For p < 0, one element that is 0 makes the norm 0.
+    """
+    axes = normalize_axes(axis, x.ndim, "norm")
+    if p == 2.0 and x.dtype.kind != "complex":
+        unit = _unit(x, axes)
+        found = root(reduce("sum", _squared(x / unit), axes, keepdims))
+        return found * _shaped(unit, found)
+    size = abs_(x)
+    none = equal(size, 0.0)
+    unit = _unit(size, axes) if p > 0.0 else _unit(where(none, inf, size), axes, "min")
+    powers = where(none, 0.0 if p > 0.0 else inf, pow_(where(none, 1.0, size / unit), p))
+    total = reduce("sum", powers, axes, keepdims)
+    none = equal(total, 0.0)
+    found = where(none, 0.0 if p > 0.0 else inf, pow_(where(none, 1.0, total), 1.0 / p))
+    return found * _shaped(unit, found)
+
+
+def variance(centred: Tensor, axes: tuple[int, ...], keepdims: bool, count: float | Tensor, spread: bool) -> Tensor:
+    """Σ (c - c̄)² / count, or its root for ``spread``, of numbers from which nearly their mean was taken.
+
+    What was taken is rounded, so the rest has a mean c̄ ≠ 0, whose square is no part of the variance.
+
+    Args:
+        centred: Floating tensor c.
+        axes: Axes to reduce.
+        keepdims: Keep reduced axes with size 1.
+        count: Number of elements, or what stands for it: a tensor where zeros fill up.
+        spread: Whether the root is wanted.
+    """
+    unit = _unit(centred, axes) if spread else None
+    c = centred if unit is None else centred / unit
+    mean = reduce("sum", c, axes, keepdims) / count
+    found = maximum(reduce("sum", c * c, axes, keepdims) / count - mean * mean, 0.0)
+    return found if unit is None else root(found) * _shaped(unit, found)
+
+
+def _squared(x: Tensor) -> Tensor:
+    return x * x
+
+
+def _unit(x: Tensor, axes: tuple[int, ...], kind: str = "max") -> Tensor:
+    """The largest |x| (or the smallest), with reduced axes of size 1; 1 where that is 0, infinite or NaN, and for nothing."""
+    x = x.detach()
+    if any(not x.shape[a] for a in axes):
+        return reduce("sum", x, axes, True) + 1.0
+    found = reduce(kind, abs_(x), axes, True)
+    return where(logical_and(isfinite(found), not_equal(found, 0.0)), found, 1.0)
+
+
+def _shaped(unit: Tensor, like: Tensor) -> Tensor:
+    return unit if unit.shape == like.shape else reshape(unit, like.shape)
