@@ -278,3 +278,13 @@ def test_deviations_and_norms_reach_as_far_as_the_dtype(dtype: fb.dtype, size: f
         slopes = fb.astype(fb.grad(lambda x: fb.sum(function(x)))(x), fb.float64).numpy()  # noqa: B023
         assert np.isfinite(slopes).all()
         assert 0.05 < np.abs(slopes[0]).max() < 1.1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_columns_far_from_zero_are_normalised_to_what_float32_can_tell_apart(device: str) -> None:
+    rows = (np.random.default_rng(0).normal(size=(20_000, 4)) + 1e5).astype(np.float32)
+    wide = rows.astype(np.float64)
+    want = (wide - wide.mean(0)) / wide.std(0)
+    x = fb.asarray(rows, device=device)
+    for function in (fb.batch_norm, fb.jit(lambda x: fb.batch_norm(x))):
+        np.testing.assert_allclose(function(x).numpy(), want, atol=2 * 1e5 * fb.float32.eps)

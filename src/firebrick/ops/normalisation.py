@@ -96,6 +96,16 @@ def log_softmax(x: Array, *, axis: int) -> Array:
     return np.asarray(shifted - np.log(pairwise_sum(np.exp(shifted), (axis,), True)))
 
 
+def _centred(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    """x - mean, the mean, and the biased variance. The mean of what is left is what the mean's rounding lost."""
+    over: dict[str, Any] = {"axis": axes, "keepdims": True, "dtype": x.dtype}
+    mu = np.mean(x, **over)
+    centred = x - mu
+    lost = np.mean(centred, **over)
+    centred -= lost
+    return centred, mu + lost, np.mean(centred * centred, **over)
+
+
 def _infer_layer_norm(x: Any, weight: Any, bias: Any, *, eps: float) -> Aval:
     if not x.shape or weight.shape != x.shape[-1:] or bias.shape != x.shape[-1:]:
         raise ShapeError(
@@ -151,8 +161,7 @@ def _layer_norm_scale(x: Array, weight: Array, bias: Array, *, eps: float) -> Ar
 )  # fmt: skip
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> Array:
     """(x - mean) / √(variance + eps) · weight + bias over the last axis, with the biased variance."""
-    centred = x - np.mean(x, -1, keepdims=True, dtype=x.dtype)
-    var = np.mean(centred * centred, -1, keepdims=True, dtype=x.dtype)
+    centred, _, var = _centred(x, (-1,))
     return np.asarray(centred / np.sqrt(var + np.asarray(eps, x.dtype)) * weight + bias)
 
 
@@ -200,7 +209,9 @@ def _standardize_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 def _standardize_vjp(g: Any, r: Any) -> Any:
     gy, g_mean, g_var = g
     x, weight = r.inputs[:2]
-    mu, var = _statistics(x, r.params["axes"]) if r.rounded else r.outputs[1:]  # what is centred needs all digits of the mean
+    mu, var = (
+        _statistics(x, r.params["axes"])[1:] if r.rounded else r.outputs[1:]
+    )  # what is centred needs all digits of the mean
     gx, gw, gb = standardize_gradient(gy, x, weight, mu, var, **r.params)
     share = 1.0 / size_of([r.avals[0].shape[a] for a in r.params["axes"]])
     if r.given[1]:
@@ -210,15 +221,19 @@ def _standardize_vjp(g: Any, r: Any) -> Any:
     return gx, gw, gb
 
 
-def _statistics(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any]:
-    mu = mean(x, axes=axes, keepdims=True)
+def _statistics(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """x - mean, the mean, and the biased variance."""
+    over: dict[str, Any] = {"axes": axes, "keepdims": True}
+    mu = mean(x, **over)
     centred = x - mu
-    return mu, mean(centred * centred, axes=axes, keepdims=True)
+    lost = mean(centred, **over)  # by rounding the mean
+    centred = centred - lost
+    return centred, mu + lost, mean(centred * centred, **over)
 
 
 def _standardize_simple(x: Any, weight: Any, bias: Any, *, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]:
-    mu, var = _statistics(x, axes)
-    return (x - mu) / sqrt(var + eps) * weight + bias, mu, var
+    centred, mu, var = _statistics(x, axes)
+    return centred / sqrt(var + eps) * weight + bias, mu, var
 
 
 def _standardize_scale(x: Array, weight: Array, bias: Array, *, axes: tuple[int, ...], eps: float) -> tuple[Array, ...]:
@@ -235,9 +250,7 @@ def _standardize_scale(x: Array, weight: Array, bias: Array, *, axes: tuple[int,
 )  # fmt: skip
 def standardize(x: Array, weight: Array, bias: Array, *, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
     """(x - mean) / √(variance + eps) · weight + bias over ``axes``, the mean, and the biased variance."""
-    mu = np.mean(x, axes, keepdims=True, dtype=x.dtype)
-    centred = x - mu
-    var = np.mean(centred * centred, axes, keepdims=True, dtype=x.dtype)
+    centred, mu, var = _centred(x, axes)
     return centred / np.sqrt(var + np.asarray(eps, x.dtype)) * weight + bias, mu, var
 
 

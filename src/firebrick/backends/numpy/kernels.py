@@ -49,10 +49,12 @@ def standardize(x: Array, weight: Array, bias: Array, *, axes: Any, eps: float) 
     x = np.ascontiguousarray(x)
     mean = np.mean(x, axes, keepdims=True, dtype=x.dtype)
     y = x - mean
+    lost = np.mean(y, axes, keepdims=True, dtype=x.dtype)  # what the mean's rounding left
+    y -= lost
     var = np.mean(y * y, axes, keepdims=True, dtype=x.dtype)
     y *= weight / np.sqrt(var + np.asarray(eps, x.dtype))
     y += bias
-    return y, mean, var
+    return y, mean + lost, var
 
 
 def standardize_gradient(

@@ -169,7 +169,7 @@ def _flat(x: Any) -> Any:
 
 def standardize(x: Any, weight: Any, bias: Any, *, axes: Any, eps: float) -> tuple[Any, Any, Any]:
     """PyTorch's batch norm where the axes are its own, else means over the axes."""
-    if x.dtype in HALVES and x.device.type == "cpu":
+    if x.dtype in HALVES:
         wide = standardize(x.float(), weight.float(), bias.float(), axes=axes, eps=eps)
         return wide[0].to(x.dtype), wide[1].to(x.dtype), wide[2].to(x.dtype)
     by_channel = (1, *x.shape[1:2], *[1] * (x.ndim - 2))
@@ -181,8 +181,10 @@ def standardize(x: Any, weight: Any, bias: Any, *, axes: Any, eps: float) -> tup
         return y, mean.reshape(by_channel), var.mul_((n - 1) / n).reshape(by_channel)
     mean = x.mean(axes, keepdim=True)
     centred = x - mean
+    lost = centred.mean(axes, keepdim=True)  # by rounding the mean
+    centred -= lost
     var = centred.square().mean(axes, keepdim=True)
-    return torch.addcmul(bias, centred, weight / torch.sqrt(var + eps)), mean, var
+    return torch.addcmul(bias, centred, weight / torch.sqrt(var + eps)), mean + lost, var
 
 
 def standardize_gradient(
