@@ -349,3 +349,20 @@ def test_a_fill_value_of_any_kind_must_lie_in_the_range_of_the_dtype(value: Any)
     with pytest.raises(fb.DTypeError, match="range of int8"):
         fb.full(2, value, dtype=fb.int8)
     assert fb.full(2, value, dtype=fb.int16).tolist() == [300, 300]
+
+
+@pytest.mark.parametrize("device", ["numpy", "cpu", "torch:cpu"])
+def test_memory_of_the_host_lands_on_the_default_device(device: str) -> None:
+    with fb.use_device(device):
+        assert fb.from_dlpack(np.arange(3.0)).device is fb.device(device)
+
+
+@pytest.mark.parametrize("device", ["numpy", "cpu", "torch:cpu"])
+def test_a_tensor_of_ours_taken_by_dlpack_is_another_handle(device: str) -> None:
+    x = fb.ones(2, device=device)
+    y = fb.from_dlpack(x)
+    x += 1.0
+    y *= 3.0
+    assert (x.tolist(), y.tolist()) == ([2.0, 2.0], [3.0, 3.0])
+    slopes = fb.grad(lambda x: fb.sum(fb.from_dlpack(x) * 2.0))(x)
+    assert slopes.tolist() == [2.0, 2.0]

@@ -21,6 +21,7 @@ from firebrick.core.dtypes import DType, no_common_dtype, promote, scalar_fits, 
 from firebrick.core.errors import DeviceMismatchError, DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import KIND_TEXT, KINDS, Op
+from firebrick.core.rounding import number, rounded
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor
@@ -220,6 +221,8 @@ def host_scalar(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
             )
     try:
         with np.errstate(over="ignore"):  # a float too large for a narrow dtype is infinite, as in any cast
+            if dtype.kind in ("float", "storage") and dtype.itemsize < 8:
+                return np.asarray(rounded(np.asarray(number(value), np.float64), dtype))
             return np.asarray(value, dtype.np)
     except OverflowError:
         received = f"an int of {value.bit_length()} bits"

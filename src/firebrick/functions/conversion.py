@@ -22,7 +22,7 @@ from firebrick.core.storage import BORROWED, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor
 from firebrick.functions.elementwise import astype
-from firebrick.functions.movement import stack, to_device
+from firebrick.functions.movement import reshape, stack, to_device
 from firebrick.ops import OPS
 
 
@@ -183,7 +183,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
 
     Args:
         x: Object with ``__dlpack__``.
-        device: Device of the result: ``cpu`` for host memory by default, ``torch:cuda:0`` etc. for others.
+        device: Device of the result: by default the default device for host memory, or ``cpu`` where that is an accelerator;
+            ``torch:cuda:0`` etc. for other memory.
         copy: True to copy, False to raise where borrowing is impossible; by default it is copied only there.
 
     Raises:
@@ -195,13 +196,15 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
         [0.0, 1.0, 2.0]
     """
     if isinstance(x, Tensor):
-        return asarray(x, device=device, copy=copy)
+        found = asarray(x, device=device, copy=copy)
+        return reshape(found, found.shape) if found is x else found  # another handle, which += of x does not change
     if not hasattr(x, "__dlpack__"):
         raise OperandError("from_dlpack takes an object with __dlpack__", type(x).__name__, "use fb.asarray")
     kind, index = x.__dlpack_device__()
     kind = int(kind)
     if device is None:
-        named = {1: default_device() if default_device().engine in ("cpu", "numpy") else find_device("cpu"),
+        own = default_device()
+        named = {1: own if own.backend.host_memory(own) else find_device("cpu"),
                  2: f"torch:cuda:{index}", 8: "torch:mps", 14: f"torch:xpu:{index}"}  # fmt: skip
         if kind not in named:
             raise OperandError("DLPack memory must be on a device that an engine serves", f"device type {kind}", "copy it")

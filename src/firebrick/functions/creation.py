@@ -23,6 +23,7 @@ from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.rounding import number
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
@@ -123,7 +124,8 @@ def _host_scalar(where: str, value: Any, dt: DType) -> np.ndarray[Any, Any]:
             raise DTypeError(want, f"fill_value={value!r:.60}", "choose a wider dtype")
         return np.asarray(value, dt.np)
     try:
-        return np.asarray(float(value) if type(value) is int else value)
+        whole = float if dt.itemsize == 8 else number  # which any narrower float rounds once
+        return np.asarray(whole(value) if type(value) is int else value)
     except OverflowError:
         want = f"{where}: fill_value must fit into a float"
         raise DTypeError(want, f"an int of {value.bit_length()} bits", "use a smaller one") from None

@@ -63,7 +63,7 @@ def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0
             return padded
         if not scalar_fits(value, x.dtype):
             raise scalar_misfit("pad", value, x.dtype)
-        host_scalar(value, x.dtype)  # its range too
+        value = host_scalar(value, x.dtype).item()  # its range too
         return bind(OPS["pad"], (x,), {"widths": pairs, "value": value})  # type: ignore[no-any-return]
     for axis, (before, after) in enumerate(pairs):
         n, most = x.shape[axis], max(before, after)

@@ -4,8 +4,8 @@ Gradients of complex numbers follow the convention in which ``x - lr * gradient`
 ∂L/∂Re z + i ∂L/∂Im z, so a rule multiplies a cotangent by the conjugate of a derivative. What a real number becomes when it
 is cast to a complex one has a complex cotangent, of which the real number gets the real part.
 
-A float cast to an integer truncates and saturates, and NaN becomes 0; an integer cast to a narrower one wraps. A float cast to
-a narrower one rounds to nearest even; float64 to bfloat16 or to 8 bits rounds to float32 first, as the engines' libraries do.
+A float cast to an integer truncates and saturates, and NaN becomes 0; an integer cast to a narrower one wraps. A float or an
+integer cast to a narrower float rounds to nearest even, once, also where the engines' libraries round to float32 on the way.
 What is too large for a float becomes infinite, for ``float8_e4m3fn``, which has no infinity, NaN.
 """
 
@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import complex_of, real_of
+from firebrick.core.dtypes import complex_of, limits, real_of
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.op import Sample
+from firebrick.core.rounding import rounded
 from firebrick.core.shapes import broadcast_shapes
 from firebrick.ops.declare import (
     ALL,
@@ -38,6 +39,24 @@ from firebrick.ops.declare import (
 from firebrick.ops.table import register
 
 
+def _near_ties(name: str, goal: str) -> Array:
+    """Numbers of a dtype just above and below the middle between two of ``goal``, which rounding twice would take for it."""
+    own, to = as_dtype(name), as_dtype(goal)
+    bits = {"float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}[goal]
+    if own.is_integer and own.itemsize >= 4:
+        tops = [t for t in range(bits + 2, 8 * own.itemsize - 2) if 2.0**t < float(limits(to).max)]
+        whole = [2**t + k * 2 ** (t - bits) + 2 ** (t - bits - 1) for t in tops for k in (0, 1)]
+        about = [w + off for w in whole for off in (-1, 0, 1)]
+        return np.asarray(about + [-w for w in about if own.kind == "int"], own.np)
+    if name != "float64" or to.itemsize >= 8:
+        return np.empty(0)
+    middle = (1 + np.asarray([0.5, 1.5]) * 2.0**-bits) * 2.0 ** np.asarray([[0], [3], [-5]])
+    tiny = float(limits(to).smallest_normal) * 2.0**-bits * np.asarray([0.5, 1.5, 2.5])  # between denormals
+    at = np.concatenate([middle.reshape(-1), tiny])
+    near = np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf), at * (1 + 2.0**-40), at * (1 - 2.0**-40)])
+    return np.concatenate([near, -near])
+
+
 def _cast_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     goals: tuple[str, ...] = (
         "float32", "float64", "float16", "bfloat16", "int32", "int8", "uint8", "int64", "int16", "bool",
@@ -54,6 +73,10 @@ def _cast_samples(rng: np.random.Generator, name: str) -> list[Sample]:
         x = values(rng, name, (3, 4), -3, 3)
         out.append(Sample((x,), {"dtype": as_dtype(goal)}, safe, f"to {goal}"))
         out.append(Sample((specials(name),), {"dtype": as_dtype(goal)}, False, f"special values to {goal}"))
+    for goal in ("float32", "float16", "bfloat16", *STORAGE8):
+        ties = _near_ties(name, goal)
+        if ties.size:
+            out.append(Sample((ties,), {"dtype": as_dtype(goal)}, False, f"next to ties of {goal}"))
     out.append(Sample((values(rng, name, ()),), {"dtype": as_dtype(goals[0])}, False, "0-d"))
     out.append(Sample((values(rng, name, (0,)),), {"dtype": as_dtype(goals[0])}, False, "empty"))
     return out
@@ -69,7 +92,7 @@ def _cast_vjp(g: Any, r: Any) -> Any:
 @register(
     operands="x:any", infer=lambda x, *, dtype: Aval(x.shape, dtype), residuals=(),
     vjp=_cast_vjp, samples=_cast_samples, cost=per_result(1), bound="memory",
-    fusion="map", tolerance=1, dtypes=(*ALL, *WIDE), one_step=True,
+    fusion="map", tolerance=0, dtypes=(*ALL, *WIDE), one_step=True,
 )  # fmt: skip
 def cast(x: Array, *, dtype: Any) -> Array:
     """x as another dtype: floats round to nearest even; float → integer truncates, saturates, NaN becomes 0; integers wrap."""
@@ -81,7 +104,7 @@ def cast(x: Array, *, dtype: Any) -> Array:
         inside = (wide > low - 1) & (wide < high)
         whole = np.trunc(np.where(inside, wide, 0.0)).astype(to)
         return np.where(wide >= high, info.max, np.where(wide <= low, info.min, whole)).astype(to)
-    return x.astype(to)
+    return rounded(x, dtype)
 
 
 # complex numbers

@@ -67,7 +67,9 @@ def _hyperbolic_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     """Also the last stretch below overflow, where half an exponential still has room, but not the exponential."""
     out = unary_samples(analytic=True)(rng, name)
     if name in FLOATS:
-        last = np.log(2 * float(limits(dtype(name)).max)) * np.linspace(0.99, 1.0, 65)[:-1]
+        last = (np.log(float(limits(dtype(name)).max)) + np.log(2.0)) * np.linspace(0.99, 1.0, 65)[:-1]
+        if name == "float64":
+            last = np.append(last, [710.404, 710.47])
         out.append(Sample((np.concatenate([last, -last]).astype(dtype(name).np),), grad_safe=False, name="below overflow"))
     return out
 

@@ -16,6 +16,7 @@ from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
 from firebrick.compiler.kernel import ANY, KEPT, ROWS, Kernel, call
 from firebrick.core.aval import Aval
 from firebrick.core.op import Op
+from firebrick.core.rounding import NARROW, WIDE
 from firebrick.ops.declare import size_of
 from firebrick.ops.movement import key_of
 from firebrick.ops.reduction import PAIRWISE
@@ -96,7 +97,7 @@ def _matmul(x1: Aval, x2: Aval) -> Kernel:
 
 
 def _cast(x: Aval, *, dtype: Any) -> Kernel | None:
-    if x.dtype.kind in ("float", "storage") and dtype.is_integer:
+    if (x.dtype.kind in ("float", "storage") and dtype.is_integer) or (dtype.np in NARROW and x.dtype.np in WIDE):
         return None
     return Kernel("{0}.astype({dtype})", {"dtype": dtype.np}, layout=KEPT)
 

@@ -18,6 +18,7 @@ from firebrick.compiler.kernel import ANY, KEPT, ROWS, Kernel, call
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import DType, bfloat16, float16, float32, float64
 from firebrick.core.op import Op
+from firebrick.core.rounding import NARROW, WIDE
 from firebrick.core.shapes import slice_length
 
 _HALVES = (float16, bfloat16)
@@ -80,6 +81,7 @@ def _cast(x: Aval, *, dtype: DType) -> Kernel | None:
     if x.dtype is dtype:
         return Kernel("{0}.clone()", layout=KEPT)
     plain = dtype.kind != "storage" and not (x.dtype.kind == "float" and dtype.is_integer)
+    plain = plain and not (dtype.np in NARROW and x.dtype.np in WIDE)
     return Kernel("{0}.to({dtype})", {"dtype": TORCH[dtype]}, layout=KEPT) if plain else None
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from firebrick.backends.torch.memory import TORCH
 from firebrick.backends.torch.precision import HALVES, Kernel, in_float32
-from firebrick.core.dtypes import DType, float8_e4m3fn, float8_e5m2
+from firebrick.core.dtypes import DType, bfloat16, float8_e4m3fn, float8_e5m2, float16
 
 
 def _safe_divisor(x2: Any) -> tuple[Any, Any]:
@@ -32,13 +32,22 @@ def _in_float64(kernel: Kernel, x1: Any, x2: Any) -> Any:
     return kernel(x1, x2)
 
 
-def _in_float64_on_cpu(kernel: Kernel) -> Kernel:
-    """For functions whose vectorised float32 kernel halves an exponential that has overflowed already."""
+_LAST = 709.0
+"""Beyond, PyTorch's float64 kernels of the CPU find that half an exponential overflows a little too early."""
+
+
+def _hyperbolic(kernel: Kernel) -> Kernel:
+    """For functions whose vectorised kernels on the CPU halve an exponential that has overflowed already: float32 in float64,
+    and in float64 the square of the root of that exponential."""
 
     def run(x: Any) -> Any:
-        if x.dtype is torch.float32 and x.device.type == "cpu":
+        if x.device.type != "cpu" or x.is_complex():
+            return kernel(x)
+        if x.dtype is torch.float32:
             return kernel(x.double()).float()
-        return kernel(x)
+        found = kernel(x)
+        root = torch.exp(x.abs() * 0.5)
+        return torch.where(x.abs() > _LAST, torch.copysign(root * 0.5 * root, found), found)
 
     return run
 
@@ -188,8 +197,25 @@ def _float_to_int(x: Any, dtype: DType) -> Any:
     return whole.to(TORCH[dtype])
 
 
+_NARROW = frozenset({float16, bfloat16, float8_e4m3fn, float8_e5m2})
+_WIDE = frozenset({torch.float64, torch.int32, torch.int64, torch.uint32, torch.uint64})
 _BYTES = frozenset({TORCH[float8_e4m3fn], TORCH[float8_e5m2]})
 _E4M3_TOP = 464.0  # numbers past this, half a step above the largest, have no e4m3fn
+
+
+def _to_odd(x: Any) -> Any:
+    """float64 or integers as float32, rounded to odd where inexact, so that the next rounding is as if it were the first
+    (``core.rounding``)."""
+    if x.dtype in (torch.int64, torch.uint64):
+        i = x.view(torch.int64)  # PyTorch has no shifts of unsigned integers
+        high = i >> 12 if x.dtype is torch.int64 else (i >> 12) & (2**52 - 1)
+        kept = (high | ((i & 4095) != 0)).double() * 4096.0
+        x = torch.where((i >= -(2**52) if x.dtype is torch.int64 else i >= 0) & (i < 2**52), i.double(), kept)
+    wide = x.double()
+    near = wide.float()
+    back = near.double()
+    bits = near.view(torch.int32) - (back.abs() > wide.abs()).int()
+    return (bits | ((back != wide) & (wide == wide)).int()).view(torch.float32)
 
 
 def _to_bytes(x: Any, dtype: DType) -> Any:
@@ -212,6 +238,8 @@ def cast(x: Any, *, dtype: DType) -> Any:
         return x.to(torch.bool)
     if dtype.is_integer and x.dtype in _BYTES:
         x = x.float()
+    if dtype in _NARROW and x.dtype in _WIDE:
+        x = _to_odd(x)
     if x.is_floating_point() and dtype.is_integer:
         return _float_to_int(x, dtype)
     if dtype.kind == "storage":
@@ -268,7 +296,7 @@ PLAIN: dict[str, Kernel] = {
     "floor_divide": floor_divide, "remainder": remainder, "pow": torch.pow, "abs": torch.abs, "sign": sign,
     "expm1": torch.expm1, "sigmoid": sigmoid, "erf": erf, "relu": torch.relu, "floor": _whole(torch.floor),
     "ceil": _whole(torch.ceil), "trunc": _whole(torch.trunc), "hypot": in_float32(torch.hypot),
-    "sinh": in_float32(_in_float64_on_cpu(torch.sinh)), "cosh": in_float32(_in_float64_on_cpu(torch.cosh)),
+    "sinh": in_float32(_hyperbolic(torch.sinh)), "cosh": in_float32(_hyperbolic(torch.cosh)),
     "logaddexp": in_float32(torch.logaddexp), "gelu": in_float32(gelu), "gelu_gradient": in_float32(gelu_gradient),
     "bitwise_left_shift": _shift(torch.bitwise_left_shift, torch.zeros_like),
     "bitwise_right_shift": _shift(torch.bitwise_right_shift, lambda x: torch.where(x < 0, -1, 0).to(x.dtype)),

@@ -282,7 +282,7 @@ def gelu(x: Expr) -> Expr:
     """
     size, n, rest = _bell(x)
     # x · tail on the left, x - |x| · tail on the right, where an infinite |x| is cut
-    return fma(minimum(x, -size), _tail(size, n, rest), maximum(x, 0.0))
+    return copysign(fma(minimum(x, -size), _tail(size, n, rest), maximum(x, 0.0)), x)
 
 
 def gelu_gradient(g: Expr, x: Expr) -> Expr:

@@ -94,6 +94,7 @@ def _divide_down(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     wide_a, wide_b = cast(a, "float64"), cast(b, "float64")
     rest = call("fmod", wide_a, wide_b)
     whole = unary("rint", (wide_a - rest) / wide_b)
+    whole = select(eq(whole, 0.0), copysign(whole, wide_a / wide_b), whole)
     off = ne(rest, 0.0) & ne(rest < 0.0, wide_b < 0.0)
     far_q = select(eq(wide_b, 0.0), wide_a / wide_b, select(off, whole - 1.0, whole))
     far_r = copysign(select(off, rest + wide_b, rest), wide_b)
@@ -132,7 +133,27 @@ def _sign(x: Expr) -> Expr:
 
 def _cast(x: Expr, *, dtype: Any) -> Expr:
     name = dtype if isinstance(dtype, str) else dtype.name
-    return rounded(cast(x, "float32"), name) if name in HALVES else cast(x, name)
+    return rounded(_to_odd(x), name) if name in HALVES else cast(x, name)
+
+
+_WIDE = frozenset({"float64", "int32", "int64", "uint32", "uint64"})
+"""What float32 does not hold."""
+
+
+def _to_odd(x: Expr) -> Expr:
+    """x as float32, rounded to odd where inexact, so that the next rounding is as if it were the first (``core.rounding``)."""
+    if x.dtype not in _WIDE:
+        return cast(x, "float32")
+    wide = cast(x, "float64")
+    if x.dtype in ("int64", "uint64"):
+        high = (x >> 12) | cast(ne(x & 4095, 0), x.dtype)
+        small = (x < 2**52) if x.dtype == "uint64" else (x < 2**52) & (x >= -(2**52))
+        wide = select(small, wide, cast(high, "float64") * 4096.0)
+    near = cast(wide, "float32")
+    back = cast(near, "float64")
+    bits = bitcast(near, "uint32")
+    bits = bits - cast(absolute(back) > absolute(wide), "uint32")
+    return bitcast(bits | cast(ne(back, wide) & eq(wide, wide), "uint32"), "float32")
 
 
 def _relu(x: Expr) -> Expr:
