@@ -301,3 +301,42 @@ def test_changing_what_a_schedule_returned_changes_no_schedule() -> None:
         rate = schedule(fb.asarray(3.0))
         rate += 1.0
         assert schedule(fb.asarray(3.0)).item() == 0.5
+
+
+def _restarted(period: int, factor: int, t: int) -> float:
+    """The rate after t updates from 0.1 down to 0, counted in integers."""
+    begin, length = 0, period
+    while t >= begin + length:
+        begin, length = begin + length, length * factor
+    return 0.05 * (1 + math.cos(math.pi * (t - begin) / length))
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64], ids=str)
+@pytest.mark.parametrize("device", ["numpy", "cpu", "torch:cpu"])
+@pytest.mark.parametrize(("period", "factor"), [(10, 10), (6, 6), (1000, 1000), (7, 1), (1, 2), (5, 3), (49, 1)])
+def test_restarts_are_exact_in_integers(period: int, factor: int, device: str, dtype: fb.dtype) -> None:
+    rate = fb.optim.cosine_restarts(0.1, period, factor)
+    begins, length = [0], period
+    while begins[-1] + length < 1 << 22 and len(begins) < 3000:
+        begins.append(begins[-1] + length)
+        length *= factor
+    steps = sorted({t for b in (*begins[:6], *begins[-6:]) for t in (b - 1, b, b + 1) if t >= 0} | {19_999, 20_000})
+    compiled = fb.jit(lambda t: rate(t))
+    for k, t in enumerate(steps):
+        step = fb.asarray(float(t), dtype=dtype, device=device)
+        for function in (rate, compiled) if k % 4 == 0 or t in begins[-3:] else (rate,):
+            assert function(step).item() == pytest.approx(_restarted(period, factor, t), abs=2e-8)
+
+
+@pytest.mark.parametrize("device", ["numpy", "cpu", "torch:cpu"])
+def test_steps_change_at_the_update_they_name(device: str) -> None:
+    every = 3
+    rate = fb.optim.step(1.0, every, 0.99999)
+    for t in (8_388_605, 8_388_606, 8_388_607, 8_388_608, 299, 300):
+        want = 0.99999 ** (t // every)
+        exponent = math.log(rate(fb.asarray(float(t), dtype=fb.float64, device=device)).item()) / math.log(0.99999)
+        assert round(exponent) == t // every, want
+    last = fb.optim.cosine(0.1, steps=49, warmup=7)
+    shown = [last(fb.asarray(float(t), device=device)).item() for t in (6, 7, 49, 50)]
+    assert shown == pytest.approx([0.1, 0.1, 0.0, 0.0], abs=1e-8)
+    assert shown[2:] == [0.0, 0.0]

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import log as log_
 from math import pi
 from typing import Any
+
+import numpy as np
 
 from firebrick.core.bind import constant as scalar
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import astype, clip, cos, floor, greater_equal, less, log, pow, where
+from firebrick.functions.elementwise import astype, clip, cos, floor_divide, greater_equal, less, pow, remainder, where
+from firebrick.functions.statistical import max as max_
 from firebrick.graph.trace import new_state
+
+COUNTED = 1 << 53
+"""Whole numbers up to this one are exact in a float64."""
 
 
 def check_rates(where_: str, **rates: Any) -> None:
@@ -101,7 +106,7 @@ class step:
         check_count("step", "every", self.every)
 
     def __call__(self, step: Tensor) -> Tensor:
-        return _power(self.gamma, floor(step / float(self.every))) * float(self.lr)
+        return _power(self.gamma, floor_divide(step, float(self.every))) * float(self.lr)
 
 
 @dataclass(frozen=True)
@@ -264,11 +269,11 @@ class cosine:
             )
 
     def __call__(self, step: Tensor) -> Tensor:
-        done = clip((step - float(self.warmup)) * (1.0 / (self.steps - self.warmup)), 0.0, 1.0)
+        done = clip((step - float(self.warmup)) / float(self.steps - self.warmup), 0.0, 1.0)
         rate = (cos(done * pi) + 1.0) * (0.5 * (self.lr - self.final)) + float(self.final)
         if not self.warmup:
             return rate
-        return where(less(step, float(self.warmup)), (step + 1.0) * (self.lr / self.warmup), rate)
+        return where(less(step, float(self.warmup)), (step + 1.0) / float(self.warmup) * float(self.lr), rate)
 
 
 @dataclass(frozen=True)
@@ -301,19 +306,25 @@ class cosine_restarts:
         check_count("cosine_restarts", "factor", self.factor)
 
     def __call__(self, step: Tensor) -> Tensor:
+        # whole numbers, which floats compare, subtract and divide with a remainder exactly
         period, f = float(self.period), self.factor
         if f == 1:
-            done = step / period - floor(step / period)
+            done = remainder(step, period) / period
         else:
-            # descent n begins at period · (fⁿ - 1) / (f - 1); the logarithm may miss n by rounding, comparing does not
-            n = floor(log(step * ((f - 1) / period) + 1.0) * (1.0 / log_(f)))
-            n = n + astype(greater_equal(step, self._begin(n + 1.0)), step.dtype)
-            n = n - astype(less(step, self._begin(n)), step.dtype)
-            done = (step - self._begin(n)) / (_power(f, n) * period)
+            begins = hooks.from_host(np.asarray(self._begins(), step.dtype.np), step.device)
+            begin = max_(where(greater_equal(step, begins), begins, 0.0))
+            done = (step - begin) / (
+                begin * float(f - 1) + period
+            )  # a descent is as long as all before it times f - 1, and one
         return (cos(done * pi) + 1.0) * (0.5 * (self.lr - self.final)) + float(self.final)
 
-    def _begin(self, n: Tensor) -> Tensor:
-        return (_power(self.factor, n) - 1.0) * (self.period / (self.factor - 1))
+    def _begins(self) -> list[int]:
+        """The updates at which descents begin, period · (fⁿ - 1) / (f - 1), as far as a float64 counts."""
+        begins, length = [0], self.period
+        while begins[-1] + length <= COUNTED:
+            begins.append(begins[-1] + length)
+            length *= self.factor
+        return begins
 
 
 @dataclass(frozen=True)
