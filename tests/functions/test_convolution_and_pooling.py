@@ -428,3 +428,14 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
 def test_bad_input_is_refused(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("device", ["numpy", "cpu", "torch:cpu"])
+def test_a_window_may_be_larger_than_the_image_without_its_padding(device: str) -> None:
+    x = fb.asarray(np.arange(30.0).reshape(1, 1, 6, 5, 1), device=device)
+    for function in (
+        lambda x: fb.avg_pool3d(x, (1, 1, 3), (1, 1, 1), padding=(0, 0, 1)),
+        fb.jit(lambda x: fb.avg_pool3d(x, (1, 1, 3), (1, 1, 1), padding=(0, 0, 1))),
+    ):
+        np.testing.assert_allclose(function(x).numpy(), x.numpy() / 3)
+        assert set(fb.grad(lambda x: fb.sum(function(x)))(x).numpy().ravel()) == {1 / 3}  # noqa: B023

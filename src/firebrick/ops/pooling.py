@@ -60,6 +60,9 @@ def _cases(rng: np.random.Generator, name: str) -> list[Sample]:
         ((2, 3, 7), (3,), (2,), ((1, 1),)),
         ((1, 2, 5), (2,), (2,), ((0, 1),)),
         ((1, 2, 4, 3, 5), (2, 2, 3), (2, 1, 2), ((0, 0), (1, 0), (1, 1))),
+        # the window fits only with the padding
+        ((1, 1, 2, 1), (1, 3), (1, 1), ((0, 0), (1, 1))),
+        ((1, 1, 6, 5, 1), (1, 1, 3), (1, 1, 1), ((0, 0), (0, 0), (1, 1))),
     ]
     return [Sample((values(rng, name, s),), {"kernel": k, "stride": t, "padding": p}, name=f"{s} {k}") for s, k, t, p in cases]
 

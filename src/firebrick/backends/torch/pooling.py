@@ -77,7 +77,8 @@ def avg_pool(x: Any, *, kernel: Any, stride: Any, padding: Any) -> Any:
         return pool(_padded(x.new_zeros((1, 1, *x.shape[2:])), padding, 0.0), kernel, stride).expand(
             *x.shape[:2], *[-1] * len(kernel)
         )
-    if _native(kernel, padding):
+    # PyTorch refuses an image that is smaller than the window without its padding
+    if _native(kernel, padding) and all(n >= k for n, k in zip(x.shape[2:], kernel, strict=True)):
         return pool(x, kernel, stride, tuple(a for a, _ in padding), False, True)
     return pool(_padded(x, padding, 0.0), kernel, stride)
 
