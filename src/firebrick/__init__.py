@@ -67,6 +67,7 @@ from firebrick.core.dtypes import (
 )
 from firebrick.core.dtypes import bool_ as bool
 from firebrick.core.errors import (
+    BudgetWarning,
     CollectiveMismatchError,
     CollectiveTimeoutError,
     ConfigError,
@@ -352,6 +353,7 @@ __array_api_version__ = "2024.12"
 newaxis = None
 
 __all__ = [
+    "BudgetWarning",
     "CollectiveMismatchError",
     "CollectiveTimeoutError",
     "ConfigError",

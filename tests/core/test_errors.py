@@ -46,6 +46,7 @@ def test_every_error_pickles_with_its_facts(kind: type[errors.FirebrickError]) -
         (fb.GradientError, RuntimeError),
         (fb.ConfigError, ValueError),
         (fb.DeviceError, ValueError),
+        (fb.BudgetWarning, UserWarning),
         (fb.FallbackWarning, UserWarning),
     ],
 )

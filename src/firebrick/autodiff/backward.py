@@ -9,7 +9,7 @@ from typing import Any
 from firebrick.autodiff.anomaly import check_backward
 from firebrick.autodiff.distributed import Reduce, reduced, reducing, reduction
 from firebrick.autodiff.gradients import Gradients
-from firebrick.autodiff.residuals import Memo, handle, last_uses, strategy
+from firebrick.autodiff.residuals import Memo, handle, strategy
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
 from firebrick.core.autocast import NARROW
 from firebrick.core.aval import Aval
@@ -222,14 +222,13 @@ def run(
     if reduce is not None:
         nodes = leaves_early(nodes)
     found: dict[Node, Tensor] = {}
-    memo = Memo()
-    over = last_uses(nodes)
+    memo = Memo(nodes)
     tokens = region.set(None), strategy.set("none")
     try:
         with grad_mode(create_graph), reducing(None):  # gradients that rules and hooks take are their own
-            for node, keys in zip(nodes, over, strict=True):
+            for node in nodes:
                 _step(node, cotangents, found, memo, create_graph, stop, reduce)
-                memo.forget(keys)
+                memo.forget()
                 if last:
                     _free(node)
     finally:

@@ -36,7 +36,8 @@ def checkpointing(name: str = "none", *, budget: int | None = None) -> Iterator[
         name: ``"none"`` keeps what gradient rules look at; ``"balanced"`` keeps results of compute-bound ops (matrix products,
             convolutions) and computes memory-bound ones again.
         budget: In place of a name: at most so many bytes of results are kept for gradient rules. What is cheap to compute
-            again for its size is dropped first. Below about the size of one block's results, work grows without end.
+            again for its size is dropped first. Work is bounded: a backward pass that has run 16 times as many ops again as
+            were recorded keeps the rest, over the budget, with a ``BudgetWarning``.
 
     Raises:
         ConfigError: The name is unknown, the budget no positive number of bytes, or both are given.

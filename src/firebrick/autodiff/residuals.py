@@ -4,11 +4,16 @@
 be kept anyway. A budget keeps as many bytes as it is given, and drops first what is cheap to compute again for its size and
 has not been looked at for long (Kirisame et al., "Dynamic Tensor Rematerialization", arXiv:2006.09616). What is computed
 again repeats the same op on the same bits, so gradients keep their bits.
+
+Work is bounded. ``balanced`` computes a result again once in a backward pass. Without a bound, a budget that is too small for
+a graph would compute again exponentially often, so it gets an allowance of runs (``RUNS_AGAIN``); when that is spent, the pass
+keeps what it computes until its last use, and a ``BudgetWarning`` reports it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -16,6 +21,7 @@ from weakref import WeakSet, ref
 
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
+from firebrick.core.errors import BudgetWarning
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.storage import Storage
@@ -24,23 +30,49 @@ from firebrick.core.tensor import Tensor
 _DEEPEST = 16  # ops in a row that `balanced` computes again for one value
 _FLOPS, _BYTES = 2e10, 5e9  # a second's work of a small processor: it only weighs one kind of op against the other
 _SLACK = 0.9  # share of a budget that is kept when something has to be dropped
+RUNS_AGAIN = 16  # times the recorded ops (and their estimated seconds): what a budget may run again in a backward pass
 
 
 class Memo(dict[Any, Any]):
     """What a backward pass has computed again: for each key the storages, until their last use.
 
+    Args:
+        nodes: Those of the pass, newest first.
+
     Attributes:
         brief: Keys that are held for one node only: of values that a budget keeps as long as it can.
+        spent: Whether budgets have run as many ops again as they may: from then on, nothing is held briefly.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Sequence[Any] = ()) -> None:
+        self.nodes, self.done = nodes, 0
+        self.over = last_uses(nodes)
         self.brief: set[Any] = set()
+        self.spent = False
+        self._runs, self._seconds = 0, 0.0
+        self._allowance: tuple[int, float] | None = None
 
-    def forget(self, keys: Iterable[Any]) -> None:
-        """A node's rule has run: let go of these, and of what was for this node only."""
-        for key in (*keys, *self.brief):
+    def forget(self) -> None:
+        """The next node's rule has run: let go of what no later one wants, and of what was for this node only."""
+        for key in (*self.over[self.done], *self.brief):
             self.pop(key, None)
         self.brief.clear()
+        self.done += 1
+
+    def ran(self, r: Recipe, budget: Budget) -> None:
+        """Count an op that a budget has run again."""
+        if self._allowance is None:
+            ops = _recorded(self.nodes[self.done :])
+            self._allowance = RUNS_AGAIN * len(ops), RUNS_AGAIN * sum(ops.values())
+        self._runs += 1
+        self._seconds += r.seconds
+        if self.spent or (self._runs < self._allowance[0] and self._seconds < self._allowance[1]):
+            return
+        self.spent = True
+        self.brief.clear()
+        for keys, more in zip(self.over[self.done :], last_uses_under_budgets(self.nodes[self.done :]), strict=True):
+            keys += more
+        budget.report(self._runs, self._allowance[0] // RUNS_AGAIN, self.nodes[self.done :])
 
 
 class Value(Protocol):
@@ -122,6 +154,8 @@ class Recipe:
             results = tuple(t.storage for t in hooks.execute(self.op, handles, self.params, avals, None))
         memo[self.key] = results
         if self.budget is not None:
+            memo.ran(self, self.budget)
+        if self.budget is not None and not memo.spent:
             memo.brief.add(self.key)
             for v in self.inputs:  # they have served: a long way back holds no more than the budget keeps
                 if isinstance(v, Recipe):
@@ -169,6 +203,7 @@ class Budget:
     def __init__(self, limit: int) -> None:
         self.limit, self.total, self.clock = limit, 0, 0
         self._kept: WeakSet[Recipe] = WeakSet()
+        self._reported = False
 
     def add(self, v: Recipe) -> None:
         """Count a value that is kept from now on, and make room."""
@@ -189,6 +224,21 @@ class Budget:
             self._kept.discard(v)
             v.drop()
             self.total -= v.nbytes
+
+    def report(self, runs: int, ops: int, nodes: Sequence[Any]) -> None:
+        """Warn, once, that a backward pass could not keep to the budget."""
+        if self._reported:
+            return
+        self._reported = True
+        wanted = {id(v): v.nbytes for n in nodes for v in (*n.inputs, *n.outputs) if isinstance(v, Recipe)}
+        warnings.warn(
+            f"fb.checkpointing(budget={self.limit}): the budget is too small and cannot be met. A backward pass over {ops} "
+            f"recorded ops has run {runs} ops again, as much as it may, and keeps from here on what it computes. "
+            f"Pass a larger budget (what gradient rules still want are {sum(wanted.values())} bytes), or use "
+            'fb.checkpoint around parts of the function, or fb.checkpointing("balanced")',
+            BudgetWarning,
+            stacklevel=2,
+        )
 
 
 def _lost(values: Iterable[Value]) -> float:
@@ -310,7 +360,7 @@ def _within(budget: Budget, node: Any, inputs: tuple[Tensor, ...], outputs: tupl
             v.keep()
 
 
-def last_uses(nodes: list[Any]) -> list[list[Any]]:
+def last_uses(nodes: Sequence[Any]) -> list[list[Any]]:
     """For each node of a backward pass, newest first: the keys of a memo that nothing wants after it."""
     last: dict[Any, int] = {}
     known: set[Any] = set()
@@ -329,3 +379,32 @@ def last_uses(nodes: list[Any]) -> list[list[Any]]:
     for key, i in last.items():
         out[i].append(key)
     return out
+
+
+def last_uses_under_budgets(nodes: Sequence[Any]) -> list[list[Any]]:
+    """The same for what is under a budget, which may be dropped and wanted anew: up to the last use of what needs it."""
+    known: set[Any] = set()
+    out: list[list[Any]] = [[] for _ in nodes]
+    for node, keys in zip(reversed(nodes), reversed(out), strict=True):
+        keys += _reached((node,), known)
+    return out
+
+
+def _recorded(nodes: Sequence[Any]) -> dict[Any, float]:
+    """The ops under a budget that these nodes may want to run again, and their seconds."""
+    return _reached(nodes, set())
+
+
+def _reached(nodes: Iterable[Any], known: set[Any]) -> dict[Any, float]:
+    """The keys of recipes under a budget that nodes want, directly or for others, but for those known; and their seconds."""
+    found: dict[Any, float] = {}
+    stack = [v for node in nodes for v in (*node.inputs, *node.outputs)]
+    while stack:
+        v = stack.pop()
+        if not isinstance(v, Recipe) or v.key in known:
+            continue
+        known.add(v.key)
+        if v.budget is not None:
+            found[v.key] = v.seconds
+        stack += v.inputs
+    return found

@@ -124,5 +124,9 @@ class StateChangedError(TraceError):
     """A function under ``jit`` changed something that a graph cannot carry out."""
 
 
+class BudgetWarning(UserWarning):
+    """A backward pass could not keep to the budget of ``fb.checkpointing(budget=…)``."""
+
+
 class FallbackWarning(UserWarning):
     """An operation ran on the host because its engine lacks it."""
