@@ -222,6 +222,7 @@ def run(
     if reduce is not None:
         nodes = leaves_early(nodes)
     found: dict[Node, Tensor] = {}
+    cotangents = {at: own_handle(g) for at, g in cotangents.items()}  # hooks may change the caller's
     memo = Memo(nodes)
     tokens = region.set(None), strategy.set("none")
     try:
@@ -261,7 +262,7 @@ def _step(
                         f"{describe('got', gs[0])} and {describe('returned', changed)}",
                         "keep shape, dtype and device",
                     )
-                gs[0] = changed
+                gs[0] = own_handle(changed)  # the hook may keep its handle and change it
     if node.op is None:
         assert gs[0] is not None
         if node.parents and node.id not in stop:  # a leaf made on top of a tensor that an outer gradient tracks

@@ -22,6 +22,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.errors import ConfigError, GradientError
 from firebrick.core.hooks import hooks
+from firebrick.core.journal import Journal, journaled, undone
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
@@ -99,6 +100,7 @@ class Region:
         self.wanted: list[tuple[str, Aval, Storage | None]] = []
         self.untracked: list[tuple[int, Callable[[], Storage | None]]] = []
         self.generators: dict[Any, Any] = {}
+        self.rebound: Journal | None = None
         self.over = False
         self.repeats = False
         self.dtype = autocast_dtype()
@@ -145,7 +147,9 @@ class Region:
         try:
             for g, place in self.generators.items():
                 g.go_back(place)
-            with grad_mode(True), again(), autocast(self.dtype):
+            with undone(), grad_mode(True), again(), autocast(self.dtype):
+                if self.rebound is not None:
+                    self.rebound.restore()
                 self.run()
         finally:
             region.reset(token)
@@ -228,10 +232,11 @@ def _changed(what: str) -> GradientError:
 def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     """``fn``, whose intermediate values are forgotten in the forward pass and computed again in the backward pass.
 
-    Tensors that it captures (also a module's parameters) get their gradients as always, and random draws repeat.
+    Tensors that it captures (also a module's parameters) get their gradients as always, and random draws repeat. Tensors that
+    it changes in place are changed once: it runs again from what they showed before.
 
     Args:
-        fn: Function of tensors, trees of them or modules, that has no other effects.
+        fn: Function of tensors, trees of them or modules, that has no other effects than on tensors.
 
     Example:
         >>> import firebrick as fb
@@ -249,7 +254,8 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
         home = Region(lambda: fn(*_frozen(frozen_args), **_frozen(frozen_kwargs)))
         token = region.set(home)
         try:
-            return fn(*args, **kwargs)
+            with journaled() as home.rebound:
+                return fn(*args, **kwargs)
         finally:
             region.reset(token)
             home.close()

@@ -227,6 +227,8 @@ class Tensor:
             hooks.capture(to)
         if to.dtype is not self.dtype or to.shape != self.shape:
             hooks.version += 1
+        if hooks.journals:
+            hooks.note(self)
         with hooks.rebinding:
             if hooks.tracing and hooks.elsewhere(self, to.storage, to.dtype, to.shape, to.node, to.slot):
                 return

@@ -21,6 +21,7 @@ from firebrick.data.collate import collate as stack
 from firebrick.data.dataset import works_by_rows
 from firebrick.data.errors import SampleError
 from firebrick.data.order import keys
+from firebrick.data.owning import owned, owned_arrays
 from firebrick.data.stream import IterableDataset
 
 Array = np.ndarray[Any, Any]
@@ -200,7 +201,7 @@ class Maker:
                 return Made([], False, 0)
             arrays = self._attempt(job, "joining its samples", do.collate or stack, samples)
         single = not isinstance(arrays, (tuple, list))
-        at = 0
+        at, changed = 0, None
         for change in do.augment:
             words = job.words[:rows, at : at + change.per_sample]
             changed = self._attempt(job, "augmenting it", change, words, *((arrays,) if single else arrays))
@@ -208,7 +209,9 @@ class Maker:
         if do.transform is not None:
             arrays = self._attempt(job, "transforming it", do.transform, *((arrays,) if single else arrays))
             single = not isinstance(arrays, (tuple, list))
-        return Made([np.asarray(a) for a in ((arrays,) if single else arrays)], single, rows)
+        made = [np.asarray(a) for a in ((arrays,) if single else arrays)]
+        arrays = changed = None  # who holds them beside the list, changes them
+        return Made(owned_arrays(made), single, rows)
 
     def _samples(self, job: Job, info: WorkerInfo) -> list[Any]:
         """The batch's samples, one by one; fewer where a stream ends."""
@@ -221,7 +224,7 @@ class Maker:
                 sample = read(index)
                 if sample is _END:
                     break
-                samples.append(sample if change is None else change(sample))
+                samples.append(owned(sample if change is None else change(sample)))
         except Exception as e:  # whatever it is, it is named and raised
             index = int(job.indices[row])
             raise _failed(self.assembly.name, job, e, f"reading sample {index}", sample=index) from e

@@ -207,6 +207,9 @@ class Program:
         """
         if storages is None:
             storages = self.inputs(handles, numbers)
+        if hooks.journals:  # before memory is given away: what is noted is written nowhere else
+            for place, handle, *_ in self._changes:
+                hooks.note(handles[place] if handle is None else handle)
         device = self.device
         writing = _Writing(self, device)
         try:

@@ -37,6 +37,7 @@ from firebrick.core.errors import (
     TraceError,
 )
 from firebrick.core.hooks import hooks
+from firebrick.core.journal import unnoted
 from firebrick.core.op import Op
 from firebrick.core.storage import Absent, Storage
 from firebrick.core.tensor import Tensor
@@ -433,7 +434,7 @@ def _saved(t: Tensor) -> tuple[Any, ...]:
 @contextmanager
 def tracing(name: str) -> Iterator[Trace]:
     """Trace in this context for a ``with`` block; handles are restored at its end."""
-    with running(Trace(name)) as trace:
+    with unnoted(), running(Trace(name)) as trace:
         yield trace
 
 

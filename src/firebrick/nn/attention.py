@@ -9,6 +9,7 @@ from functools import partial
 from math import sqrt
 from typing import Any
 
+from firebrick.autodiff.tape import own_handle
 from firebrick.core.autocast import autocast, narrow
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.device import Device
@@ -102,7 +103,7 @@ class KeyValueCache:
 
     def _keep(self, keys: Tensor, values: Tensor) -> None:
         if hooks.trace() is None:
-            self.keys, self.values = keys, values
+            self.keys, self.values = own_handle(keys), own_handle(values)
             return
         assert self.keys is not None
         assert self.values is not None

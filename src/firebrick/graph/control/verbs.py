@@ -22,6 +22,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import bool_
 from firebrick.core.errors import DTypeError, OperandError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.journal import undone
 from firebrick.core.tensor import Tensor
 from firebrick.graph.control.body import Body, body, share
 from firebrick.graph.control.gradients import bind_scan
@@ -58,12 +59,11 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
         >>> f(fb.ones(2)).tolist(), f(-fb.ones(2)).tolist()
         ([2.0, 2.0], [1.0, 1.0])
     """
-    if isinstance(pred, bool):
-        return (true_fn if pred else false_fn)(*_copies(operands, own_handle))
-    _check_pred("cond: pred", pred)
+    if not isinstance(pred, bool):
+        _check_pred("cond: pred", pred)
     trace = current.get()
-    if trace is None:
-        return (true_fn if pred else false_fn)(*_copies(operands, own_handle))
+    if trace is None or isinstance(pred, bool):
+        return _owned((true_fn if pred else false_fn)(*_copies(operands, own_handle)))
     device = trace.device or pred.device
     bodies, found = [], []
     for fn, which in ((true_fn, "true_fn"), (false_fn, "false_fn")):
@@ -113,9 +113,10 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
     trace = current.get()
     if trace is None:
         now = carry.again()
-        while _pred(cond_fn(now)):
+        while _pred(cond_fn(_owned(now))):
             now = body_fn(now)
             carry.same("while_loop: the carry keeps", now)
+            now = _owned(now)
         return now
     if not carry.leaves:
         raise OperandError("while_loop: init holds at least one tensor", repr(init), "carry what the loop changes")
@@ -181,6 +182,7 @@ def scan(
     for t in range(steps - 1, -1, -1) if reverse else range(steps):
         now, y = _pair(fn(now, elements.build([p[t] for p in parts])))
         carry.same("scan: the carry keeps", now)
+        now, y = _owned(now), _owned(y)  # their values: the handles may be changed by later steps
         if not results:
             result = _Tree(_RESULT, y)
         results.append(result.same("scan: all steps return", y, "of the first step", "of a later one"))
@@ -272,7 +274,7 @@ def _probing() -> Iterator[None]:
     probe = _Probe()
     token = region.set(probe)
     try:
-        with no_grad():
+        with no_grad(), undone():
             yield
     finally:
         region.reset(token)
@@ -361,6 +363,11 @@ class _Shown(str):
 def _copies(values: tuple[Any, ...], copy: Callable[[Tensor], Tensor]) -> Any:
     """Arguments with other handles of the same tensors, which may be rebound; what is more than a tensor stays itself."""
     return trees.tree_map(lambda v: copy(v) if type(v) is Tensor else v, values)
+
+
+def _owned(result: Any) -> Any:
+    """What a function returned, in handles that nothing else changes: a graph carries out values, too."""
+    return trees.tree_map(lambda v: own_handle(v) if isinstance(v, Tensor) else v, result)
 
 
 def _check_pred(name: str, pred: Any) -> None:
