@@ -25,6 +25,7 @@ from firebrick.compiler.views import seen
 from firebrick.core.aval import Aval
 from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ir.index_check import raises
 
 Can = Callable[[Node, tuple[Aval, ...]], str]
 """How an engine can compute a node in a kernel, one of ``KINDS``; else why not."""
@@ -452,7 +453,7 @@ class _Part:
 def _parts(graph: Graph, groups: _Groups) -> tuple[dict[int, _Part], list[int]]:
     """What becomes of each unit, and those of them that results need, in order."""
     parts = {u: _part(graph, groups, u) for u in groups.units}
-    wanted, kept = set(graph.outputs), []
+    wanted, kept = set(graph.outputs).union(*(n.results for n in graph.nodes if raises(n))), []
     for u in reversed(_order(groups, parts)):
         if wanted.intersection(parts[u].results):
             kept.append(u)

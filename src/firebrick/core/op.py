@@ -148,6 +148,8 @@ class Op:
             ``Element`` of a result; None where elements do not tell. See ``ops.index_maps``.
         one_step: Whether the gradient rule is one operation for each operand, which rounds once anyway. Rules of several
             steps compute half precision in float32 (see ``widens``).
+        indexes: For ops that raise where an index lies outside its axis: ``(in_avals, params) -> {operand: size}``, the
+            operands that hold indices, and the sizes of the axes that they index.
         control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
             them, and the kernel takes and returns native arrays like ``Backend.execute``.
     """
@@ -171,6 +173,7 @@ class Op:
     broadcasts: bool = False
     decompose: Callable[..., Any] | None = None
     index_map: Callable[..., tuple[tuple[Any, ...], ...]] | None = None
+    indexes: Callable[..., dict[int, int]] | None = None
     control: Callable[..., Callable[..., Any]] | None = None
     one_step: bool = False
     differentiable: bool = field(init=False)

@@ -359,7 +359,7 @@ class Program:
     def _recheck(self, device: Device, natives: list[Any]) -> None:
         """An operation failed before the checks were looked at: raise what they have to say about its operands."""
         outputs = tuple(self.graph.outputs[o] for o, _ in self.checks)
-        graph = eliminate_dead_code(Graph(self.graph.inputs, self.graph.nodes, outputs, self.graph.names))
+        graph = eliminate_dead_code(Graph(self.graph.inputs, self.graph.nodes, outputs, self.graph.names), checks=False)
         try:
             flags = device.backend.compile(graph, device)(natives)
         except FirebrickError:

@@ -23,6 +23,11 @@ from firebrick.ops.reduction import zeros_like
 from firebrick.ops.table import register
 
 
+def _along_axis(inputs: Any, params: Any) -> dict[int, int]:
+    """Operand 1 indexes one axis of operand 0."""
+    return {1: inputs[0].shape[params["axis"]]}
+
+
 def check_indices(indices: Array, size: int, op: str) -> None:
     """Raise OutOfRangeError unless every index lies in [-size, size)."""
     if indices.size and (int(indices.min()) < -size or int(indices.max()) >= size):
@@ -63,7 +68,8 @@ def _take_vjp(g: Any, r: Any) -> Any:
 
 
 @register(
-    operands="x:any indices:integer", infer=_infer_take, residuals=("inputs",),
+    operands="x:any indices:integer", infer=_infer_take,
+    indexes=_along_axis, residuals=("inputs",),
     vjp=_take_vjp,
     samples=_take_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
     index_map=index_maps.take,
@@ -105,7 +111,8 @@ def _index_add_vjp(g: Any, r: Any) -> Any:
 
 
 @register(
-    operands="x:numeric=T indices:integer updates:numeric=T", infer=_infer_index_add, residuals=("inputs",),
+    operands="x:numeric=T indices:integer updates:numeric=T", infer=_infer_index_add,
+    indexes=_along_axis, residuals=("inputs",),
     vjp=_index_add_vjp,
     samples=_index_add_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=8, scale="operands",
     dtypes=NUMERIC,
@@ -161,7 +168,8 @@ def _gather_vjp(g: Any, r: Any) -> Any:
 
 
 @register(
-    operands="x:any indices:integer", infer=_infer_gather, residuals=("inputs",),
+    operands="x:any indices:integer", infer=_infer_gather,
+    indexes=_along_axis, residuals=("inputs",),
     vjp=_gather_vjp,
     samples=_along_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
     index_map=index_maps.gather,
@@ -205,7 +213,8 @@ def _scatter_add_vjp(g: Any, r: Any) -> Any:
 
 
 @register(
-    operands="x:numeric=T indices:integer updates:numeric=T", infer=_infer_scatter("scatter_add"), residuals=("inputs",),
+    operands="x:numeric=T indices:integer updates:numeric=T", infer=_infer_scatter("scatter_add"),
+    indexes=_along_axis, residuals=("inputs",),
     vjp=_scatter_add_vjp,
     samples=_scatter_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=8, scale="operands",
     dtypes=NUMERIC,
@@ -253,7 +262,8 @@ def zeros_like_aval(aval: Any, like: Any) -> Any:
 
 
 @register(
-    operands="x:any=T indices:integer updates:any=T", infer=_infer_scatter("scatter"), residuals=("inputs",),
+    operands="x:any=T indices:integer updates:any=T", infer=_infer_scatter("scatter"),
+    indexes=_along_axis, residuals=("inputs",),
     vjp=_scatter_vjp, samples=_scatter_samples, cost=per_operand(0), bound="memory", fusion="scatter", tolerance=0,
     dtypes=ALL,
 )  # fmt: skip
@@ -401,7 +411,8 @@ def _extreme_vjp(g: Any, r: Any) -> Any:
 
 
 @register(
-    operands="x:real=T indices:integer updates:real=T", infer=_infer_scatter_reduce, residuals=("inputs", "outputs"),
+    operands="x:real=T indices:integer updates:real=T", infer=_infer_scatter_reduce,
+    indexes=_along_axis, residuals=("inputs", "outputs"),
     vjp=lambda g, r: (_product_vjp if r.params["mode"] == "mul" else _extreme_vjp)(g, r),
     samples=_scatter_reduce_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=2,
     scale=_product_scale, dtypes=REAL,
@@ -477,7 +488,8 @@ def _ravel_index_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 
 
 @register(
-    operands="*indices:integer", infer=_infer_ravel_index, vjp=Nondifferentiable("positions are integers"), residuals=(),
+    operands="*indices:integer", infer=_infer_ravel_index, indexes=lambda inputs, params: dict(enumerate(params["sizes"])),
+    vjp=Nondifferentiable("positions are integers"), residuals=(),
     samples=_ravel_index_samples, cost=per_result(2), bound="memory", fusion="map", tolerance=0, dtypes=INTS,
 )  # fmt: skip
 def ravel_index(*indices: Array, sizes: Any, strides: Any, offset: int) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 from firebrick.graph.passes.dead import eliminate_dead_code, without_inputs
 from firebrick.graph.passes.rewriter import Rewriter
 from firebrick.ir import Graph, Node
+from firebrick.ir.index_check import checked, raises
 
 
 def prune_control(graph: Graph) -> Graph:
@@ -36,11 +37,13 @@ Found = tuple[Sequence[int], Sequence[int], dict[str, Any]]  # operands, results
 
 
 def _live(graph: Graph, outputs: Iterable[int]) -> set[int]:
-    """The inputs that some outputs depend on."""
-    wanted = set(outputs)
+    """The inputs that some outputs, and checks, depend on."""
+    wanted, avals = set(outputs), graph.avals
     for n in reversed(graph.nodes):
-        if not wanted.isdisjoint(n.results):
+        if raises(n) or not wanted.isdisjoint(n.results):
             wanted.update(n.inputs)
+        else:
+            wanted.update(i for i, _ in checked(n, avals))
     return {i for i in wanted if i < len(graph.inputs)}
 
 

@@ -1,28 +1,53 @@
-"""Dead code: a node stays if an output depends on one of its results. Inputs go only where they are named."""
+"""Dead code: a node stays if an output depends on one of its results. Inputs go only where they are named.
+
+An indexing node that goes leaves its check behind, unless another node makes the same one: an index out of range raises,
+whether or not somebody uses what was found there. So does one without elements, for which a kernel looks at nothing.
+"""
 
 from __future__ import annotations
 
 from firebrick.graph.passes.rewriter import Rewriter
 from firebrick.ir import Graph, Node
+from firebrick.ir.index_check import CHECK_INDICES, checked, holds, raises
 
 
-def eliminate_dead_code(graph: Graph) -> Graph:
-    """The graph without the nodes that no output depends on; inputs stay, used or not."""
-    used = bytearray(graph.size)
+def eliminate_dead_code(graph: Graph, checks: bool = True) -> Graph:
+    """The graph without the nodes that no output depends on; inputs stay, used or not.
+
+    Args:
+        graph: Program; it is not changed.
+        checks: Whether what goes leaves its checks of indices behind.
+    """
+    avals = graph.avals
+    used = bytearray(len(avals))
     for i in graph.outputs:
         used[i] = 1
-    live = []
+    live: list[bool] = []
     for node in reversed(graph.nodes):
-        alive = 1 in used[node.first : node.first + len(node.avals)]
+        alive = 1 in used[node.first : node.first + len(node.avals)] or (checks and raises(node))
         live.append(alive)
-        if alive:
-            for i in node.inputs:
-                used[i] = 1
-    if all(live):
-        return graph
+        for i in node.inputs if alive else [i for i, _ in checked(node, avals)] if checks else ():
+            used[i] = 1
+    live.reverse()
+    looks = [
+        alive and n.op is not CHECK_INDICES and any(a.size for a in n.avals) for n, alive in zip(graph.nodes, live, strict=True)
+    ]
+    made = {c for n, does in zip(graph.nodes, looks, strict=True) if does for c in checked(n, avals)}
     r = Rewriter(graph)
-    for node, alive in zip(graph.nodes, reversed(live), strict=True):
-        if alive:
+    for node, alive in zip(graph.nodes, live, strict=True):
+        further = [
+            (value, size)
+            for value, size in (checked(node, avals) if checks else ())
+            if (value, size) not in made and not holds(r.maker(r.new[value]), size)
+        ]
+        made.update(further)
+        if node.op is CHECK_INDICES and further:
+            r.keep(node, (r.new[node.inputs[0]],))
+            continue
+        for value, size in further:
+            r.emit(CHECK_INDICES, (r.new[value],), {"size": size, "of": node.op.name}, node)
+            r.changed = True
+        if alive and node.op is not CHECK_INDICES:
             r.keep(node, tuple([r.new[i] for i in node.inputs]))
         else:
             r.drop(node)
