@@ -347,6 +347,7 @@ from firebrick.graph import (
     scan,
     while_loop,
 )
+from firebrick.graph.trace import outside as _outside
 
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
@@ -732,8 +733,9 @@ _CHAPTERS = ("fft", "linalg")  # extensions of the Array API standard
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return import_module(f"firebrick.{name}")
-    if name in _CHAPTERS:
-        return import_module(f"firebrick.functions.{name}")
+    with _outside():  # what a module makes as it is imported is no part of a graph
+        if name in _LAZY:
+            return import_module(f"firebrick.{name}")
+        if name in _CHAPTERS:
+            return import_module(f"firebrick.functions.{name}")
     raise AttributeError(f"module 'firebrick' has no attribute {name!r}")

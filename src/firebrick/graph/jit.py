@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -41,6 +41,7 @@ from firebrick.graph.call import call as call_tracked
 from firebrick.graph.differences import differences
 from firebrick.graph.lines import user_line
 from firebrick.graph.making import Making
+from firebrick.graph.outside import watched
 from firebrick.graph.plain import PLAIN, Same, plain_key
 from firebrick.graph.program import Program, Tell
 from firebrick.graph.recompiles import Recompile, note, reasons, warn
@@ -351,7 +352,7 @@ class Jit:
                 handles = _enter(trace, list(zip(flat.paths(), tensors, strict=True)), walk, tracked)
                 trace.streams = {id(g): len(flat.numbers) + i for i, g in enumerate(walk.streams)}
                 known = len(trace.handles)
-                with grad_mode(grad_enabled()):
+                with grad_mode(grad_enabled()), self._watched(around, trace):
                     result = self.fn(*built, **keyed)
                 if trace.refused is not None:
                     raise trace.refused  # which the function has caught: its other way would be taken at each call
@@ -376,8 +377,8 @@ class Jit:
                     residuals, backward = split(trace, pulled)
             if foreign_numbers() != drawn:
                 raise StateChangedError(
-                    f"{self.name} takes random numbers of Python or NumPy, which a graph would keep as they were",
-                    f"the process's generator of random or numpy.random has moved; called at {user_line()}",
+                    f"{self.name} takes random numbers of Python, NumPy or PyTorch, which a graph would keep as they were",
+                    f"the process's generator of random, numpy.random or torch has moved; called at {user_line()}",
                     "draw with fb.random, or draw before the call and pass the numbers in",
                 )
             after = self._settle(walk, around, trace, known, flat.objects)
@@ -393,6 +394,16 @@ class Jit:
             raise
         calls = [how for how, _ in told]
         return Entry(program, linear, recipe, flat.named or [], after.key, ambient, tracked, bool(shared), calls), after
+
+    def _watched(self, walk: Walk, trace: Trace) -> AbstractContextManager[None]:
+        """What raises where the function reads the world outside, if its code may do so."""
+        if not walk.outside:
+            return nullcontext()
+
+        def refuse(error: Exception) -> None:
+            trace.refused = trace.refused or error
+
+        return watched(self.name, refuse)
 
     def _seen(self, built: list[Any], keyed: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments that the function gets, by name, to walk through."""
@@ -541,7 +552,7 @@ def jit(fn: Callable[..., Any] | None = None, *, static_argnames: str | Sequence
     written at each call, whether it gets them as arguments or captures them. Python ints and floats among the arguments may
     differ from call to call; other plain values (bool, str, None) and those read from closures, globals and attributes make a
     graph of their own. It returns tensors, numbers, objects that were there before, and new containers and objects of these.
-    Printing, reading files and clocks, and other effects happen while it is traced only.
+    Printing and other effects happen while it is traced only; reading clocks, entropy or files raises.
 
     Args:
         fn: Function, method or callable object; left out, ``jit`` is a decorator with settings.

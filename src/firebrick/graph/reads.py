@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dis
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
+from typing import Any
+
+from firebrick.graph.outside import NAMES
 
 BY_VALUE = frozenset({
     "getattr", "hasattr", "setattr", "vars", "dir", "eval", "exec", "__dict__", "__getattribute__", "attrgetter",
-    "methodcaller", "copy", "deepcopy",
+    "methodcaller", "copy", "deepcopy", "getattr_static", "getmembers", "getmembers_static", "dumps",
 })  # fmt: skip  # code that names one of these may read attributes of any name
-_ALL_GLOBALS = frozenset({"globals", "eval", "exec", "__globals__"})
+_ALL_GLOBALS = frozenset({"globals", "eval", "exec", "__globals__", "f_globals"})
 _MODULES_BY_NAME = frozenset({"import_module", "__import__", "modules"})
 
 
@@ -24,12 +28,18 @@ class Reads:
         attributes: Names of attributes.
         imports: Python modules that it imports, or may import, as it runs.
         any_global: Whether it may read globals of any name.
+        any_module: Whether it may read Python modules of any name.
+        strings: Texts in it, which may be names.
+        outside: Whether it may read clocks, entropy or files.
     """
 
     globals: tuple[str, ...]
     attributes: frozenset[str]
     imports: tuple[str, ...]
     any_global: bool
+    any_module: bool
+    strings: frozenset[str]
+    outside: bool
 
 
 @lru_cache(maxsize=4096)
@@ -49,4 +59,15 @@ def reads_of(code: CodeType) -> Reads:
     named = attributes | names.keys()
     if named & _MODULES_BY_NAME:
         imports += [c for c in code.co_consts if isinstance(c, str)]
-    return Reads(tuple(names), frozenset(attributes), tuple(imports), not named.isdisjoint(_ALL_GLOBALS))
+    return Reads(
+        tuple(names), frozenset(attributes), tuple(imports), not named.isdisjoint(_ALL_GLOBALS),
+        not named.isdisjoint(_MODULES_BY_NAME), frozenset(_strings(code.co_consts)), not named.isdisjoint(NAMES),
+    )  # fmt: skip
+
+
+def _strings(constants: Iterable[Any]) -> Iterator[str]:
+    for c in constants:
+        if isinstance(c, str):
+            yield c
+        elif isinstance(c, (tuple, frozenset)):
+            yield from _strings(c)

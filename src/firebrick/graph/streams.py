@@ -1,8 +1,10 @@
-"""Random numbers that are not Firebrick's own: where the generators of Python and of NumPy stand, and how they are put back."""
+"""Random numbers that are not Firebrick's own: where the generators of Python, NumPy and PyTorch stand, and how they are put
+back."""
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,14 @@ import numpy as np
 def foreign_numbers() -> tuple[Any, ...]:
     """Where the generators stand that Python and NumPy have for the whole process."""
     kind, words, *rest = np.random.get_state()  # noqa: NPY002 - it is what a user's code may draw from
-    return random.getstate(), (kind, np.asarray(words).tobytes(), *rest)
+    torch = torch_numbers()
+    return random.getstate(), (kind, np.asarray(words).tobytes(), *rest), torch and torch[0]().numpy().tobytes()
+
+
+def torch_numbers() -> tuple[Callable[[], Any], Callable[[Any], None]] | None:
+    """How the place of PyTorch's generator is read and set, if PyTorch is there."""
+    torch = sys.modules.get("torch")
+    return None if torch is None or not hasattr(torch, "set_rng_state") else (torch.get_rng_state, torch.set_rng_state)
 
 
 def rewound(get: Callable[[], Any], put: Callable[[Any], None]) -> Callable[[], None]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import is_dataclass
+from decimal import Decimal
 from functools import lru_cache, partial
 from operator import attrgetter, methodcaller
 from threading import local
@@ -34,7 +35,7 @@ from types import (
     ModuleType,
 )
 from typing import Any
-from weakref import CallableProxyType, ProxyType, WeakValueDictionary, ref
+from weakref import CallableProxyType, ProxyType, WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 import numpy as np
 
@@ -42,9 +43,11 @@ from firebrick.core.errors import TraceError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
+from firebrick.graph.contents import SETTINGS, content_of, decimal_context
+from firebrick.graph.outside import NAMES
 from firebrick.graph.plain import LIBRARIES, OPEN, PLAIN, Same, of_library, plain_key
 from firebrick.graph.reads import BY_VALUE, reads_of
-from firebrick.graph.streams import rewound, ways
+from firebrick.graph.streams import rewound, torch_numbers, ways
 
 _BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
 _ABSENT = object()
@@ -70,13 +73,16 @@ class Walk:
         self.roots = roots
         self._names: set[str] = set()
         self._all = False  # whether code may read attributes of any name
+        self._strings: set[str] = set()  # texts that may be names then
+        self._modules = False  # whether code may read Python modules of any name
+        self.outside = False  # whether code may read clocks, entropy or files
         while True:
-            known = len(self._names) + self._all
+            known = self._known()
             self._begin()
             for path, root in roots:
                 self._visit(path, root)
                 self.ends.append(len(self.found))
-            if len(self._names) + self._all == known or not self._by_name:
+            if self._known() == known or not self._by_name:
                 break
         self.key = tuple(self.entries)
         self.tensors = [t for _, t in self.leaves]
@@ -85,6 +91,11 @@ class Walk:
         self.number = -1
         self._arguments: list[Callable[[], Any]] = []
         self._told: dict[int, Callable[[], Any]] = {}
+
+    def _known(self) -> tuple[Any, ...]:
+        """What is known of the names that code reads: when it grows, the walk begins again."""
+        strings = len(self._strings) if self._all or self._modules else 0
+        return len(self._names), self._all, self._modules, strings
 
     def _begin(self) -> None:
         self.version = hooks.version
@@ -102,6 +113,7 @@ class Walk:
         self._arrays: list[tuple[np.ndarray[Any, Any], Any]] = []
         self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
         self._values: list[tuple[Callable[[], Any], Any]] = []  # ways to other values
+        self._contents: list[tuple[Callable[[], Any], Any]] = []  # likewise, to values that are made anew each time
         self._fields: list[tuple[Any, str, Any]] = []  # of objects with __slots__
         self._objects: list[Any] = []
         self._streams: list[Any] = []  # generators of NumPy and of Python
@@ -157,6 +169,9 @@ class Walk:
         for value, v in self._values:
             if value() is not v:
                 return False
+        for read, content in self._contents:
+            if read() != content:
+                return False
         return all(_content(now) == then for now, then in self._arrays)
 
     # walking
@@ -182,6 +197,8 @@ class Walk:
         elif type(v) is Weak:
             self._add(path, "number", v.kind)
         elif isinstance(v, PLAIN):
+            if isinstance(v, str):
+                self._strings.add(v)
             self._add(path, plain_key(v))
             self._beside(path, v)
         elif isinstance(v, np.ndarray):
@@ -226,6 +243,7 @@ class Walk:
             self._visit(path, v.__func__)
         elif isinstance(v, partial):
             self._add(path, "partial", len(v.args), tuple(v.keywords))
+            self._values += [(_reader(v, "func"), v.func), (_reader(v, "args"), v.args)]
             self._visit(f"{path}.func", v.func)
             for i, item in enumerate(v.args):
                 self._visit(f"{path}.args[{i}]", item)
@@ -239,7 +257,7 @@ class Walk:
             self._namespace(path, v)
         elif isinstance(v, (BuiltinFunctionType, MethodWrapperType)):
             owner = v.__self__
-            self._all = self._all or v.__name__ in BY_VALUE
+            self._called(v)
             self._add(path, v.__name__, Same(v if owner is None or isinstance(owner, ModuleType) else type(owner)))
             if owner is not None and not isinstance(owner, (ModuleType, type)):
                 self._visit(f"{path}.__self__", owner)
@@ -247,15 +265,20 @@ class Walk:
             self._value(path, v)
         elif isinstance(v, ContextVar):
             self._value(path, partial(v.get, None))
-        elif isinstance(v, WeakValueDictionary):
+        elif isinstance(v, (WeakValueDictionary, WeakKeyDictionary, WeakSet)):
             self._visit(path, vars(v)["data"])
         elif isinstance(v, type(os.environ)):
             self._add(path, "environment", hash(tuple(v.items())))
             self._values.append((_never, None))
         elif type(v) in (ProxyType, CallableProxyType):
             self._visit(path, v.__repr__.__self__)
-        elif isinstance(v, (bytearray, array, memoryview)) or type(v).__module__ in ("_ctypes", "ctypes"):
+        elif isinstance(v, (bytearray, array, memoryview)):
             self._array(path, np.asarray(v))
+        elif (reader := content_of(path, v)) is not None:
+            if not self._again(path, v):
+                content = reader()
+                self._add(path, type(v).__name__, content)
+                self._contents.append((reader, content))
         elif isinstance(v, (attrgetter, methodcaller)):
             self._all = True
             self._visit(path, v.__reduce__()[1])
@@ -307,6 +330,7 @@ class Walk:
         if self._again(path, v):
             return
         if of_library(v.__module__) and not v.__closure__:
+            self._called(v)
             self._add(path, Same(v))
             return
         inner = getattr(v, "__wrapped__", None)
@@ -321,7 +345,7 @@ class Walk:
         if inner is not None:
             self._visit(path, inner)
         self._by_name |= len(v.__dict__) > (inner is not None)
-        for name in sorted(self._names & v.__dict__.keys()):
+        for name in sorted(v.__dict__.keys() if self._all else self._names & v.__dict__.keys()):
             if not name.startswith("__"):
                 self._slots.append((v.__dict__, name, v.__dict__[name]))
                 self._visit(f"{v.__name__}.{name}", v.__dict__[name])
@@ -336,6 +360,13 @@ class Walk:
     def _globals(self, code: CodeType, space: dict[str, Any]) -> None:
         reads = reads_of(code)
         self._names |= reads.attributes
+        self._strings |= reads.strings
+        self.outside |= reads.outside
+        if reads.any_module:
+            self._modules = self._by_name = True
+            for name in sorted(self._strings & sys.modules.keys()):
+                if not of_library(name):
+                    self._visit(name, sys.modules[name])
         self._all = self._all or not BY_VALUE.isdisjoint(reads.globals) or not BY_VALUE.isdisjoint(reads.attributes)
         for name in [n for n in space if not n.startswith("__")] if reads.any_global else reads.globals:
             held = space.get(name, _ABSENT)
@@ -346,10 +377,34 @@ class Walk:
             for full in (name, f"{space.get('__package__')}.{name}"):
                 found = sys.modules.get(full)
                 if found is not None:
-                    self._visit(full, found)
+                    self._imported(full, found)
         for inner in code.co_consts:
             if isinstance(inner, CodeType):
                 self._globals(inner, space)
+
+    def _imported(self, name: str, v: Any) -> None:
+        """A Python module that code imports as it runs; that a library is imported the first time then changes nothing."""
+        if of_library(name) and isinstance(v, ModuleType):
+            self._library(v)
+        else:
+            self._visit(name, v)
+
+    def _library(self, v: ModuleType) -> None:
+        """What code may read of a library that is no constant."""
+        if v is os and not self._names.isdisjoint(("environ", "getenv")):
+            self._visit("os.environ", os.environ)
+        if v.__name__ in ("decimal", "_decimal"):
+            self._decimal()
+        settings = SETTINGS.get(v.__name__, {})
+        for name in sorted(settings.keys() & self._names):
+            self._setting(f"{v.__name__}.{name}", settings[name])
+        self._by_name |= v is os or bool(settings)
+
+    def _called(self, v: Any) -> None:
+        """A function of a library that code may call: what it may read."""
+        name = v.__name__
+        self._all = self._all or name in BY_VALUE
+        self.outside = self.outside or name in NAMES
 
     def _value(self, path: str, value: Callable[[], Any]) -> None:
         content = value()
@@ -370,7 +425,11 @@ class Walk:
         if self._again(path, v):
             return
         self._add(path, Same(v))
-        if not of_library(v.__module__):
+        if issubclass(v, Decimal):
+            self._decimal()
+        if of_library(v.__module__):
+            self._called(v)
+        else:
             self._members(path, v)
             if not of_library(type(v).__module__):
                 self._members(f"type of {path}", type(v))
@@ -405,24 +464,41 @@ class Walk:
         if self._again(path, v):
             return
         self._add(path, Same(v))
-        if v is os and not self._names.isdisjoint(("environ", "getenv")):
-            self._visit("os.environ", os.environ)
         if of_library(v.__name__):
-            self._by_name |= v is os
+            self._library(v)
             return
         self._by_name = True
         space = vars(v)
-        for name in sorted({*self._names, "__getattr__"}):
+        names = {*self._names, "__getattr__"}
+        if self._all:  # numbers and texts of any name, other things of names that code may make
+            names |= {n for n, held in space.items() if n in self._strings or isinstance(held, PLAIN)}
+        for name in sorted(names):
             if not name.startswith("__") or name == "__getattr__":
                 held = space.get(name, _ABSENT)
                 self._slots.append((space, name, held))
                 if held is not _ABSENT:
                     self._visit(f"{path}.{name}", held)
 
+    def _decimal(self) -> None:
+        """Arithmetic of decimal numbers depends on a context."""
+        self._setting("the decimal context", decimal_context)
+
+    def _setting(self, path: str, read: Callable[[], Any]) -> None:
+        if all(known is not read for known, _ in self._contents):
+            content = read()
+            self._add(path, "setting", repr(content))
+            self._contents.append((read, content))
+
     def _object(self, path: str, v: Any) -> None:
         if self._again(path, v):
             return
         kind = type(v)
+        if isinstance(v, Decimal):
+            self._decimal()
+            self._add(path, "decimal", str(v))
+            return
+        if "cython_function" in kind.__name__:
+            self._called(v)
         if getattr(kind, "__jit_leaf__", False):
             self._add(path, "generator", hooks.methods["find_generator"](v) is not None)
             self.generators.append((path, v))
@@ -482,6 +558,8 @@ class Walk:
         arrays = [(v, v.copy()) for v, _ in self._arrays if v.flags.writeable]
         draws = [rewound(random.getstate, random.setstate), rewound(np.random.get_state, np.random.set_state)]
         draws += [rewound(*ways(v)) for v in self._streams]
+        torch = torch_numbers()
+        draws += [rewound(*torch)] if torch is not None else []
         frozen: list[tuple[Any, bool]] = [(t, t.frozen) for _, t in self.leaves if hasattr(t, "frozen")]
 
         def back() -> None:

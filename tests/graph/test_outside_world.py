@@ -1,0 +1,173 @@
+"""Clocks, entropy and files read in a trace raise; naming them, what libraries read for themselves, and seeds do not."""
+
+from __future__ import annotations
+
+import cProfile
+import datetime
+import linecache
+import logging
+import os
+import pathlib
+import random
+import secrets
+import sys
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from os import urandom as entropy
+from time import perf_counter as clock
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.random import default_rng as fresh
+
+import firebrick as fb
+
+X = [fb.ones(2)]
+FILE = pathlib.Path(__file__)
+
+
+def caught(x: fb.Tensor) -> fb.Tensor:
+    try:
+        return x * time.time()
+    except fb.TraceError:
+        return x
+
+
+READS: dict[str, Callable[[fb.Tensor], Any]] = {
+    "time.time": lambda x: x * time.time(),
+    "a clock by another name": lambda x: x * clock(),
+    "monotonic_ns": lambda x: x * (time.monotonic_ns() % 7),
+    "datetime.now": lambda x: x * datetime.datetime.now(tz=datetime.UTC).microsecond,
+    "date.today": lambda x: x * datetime.date.today().day,
+    "default_rng": lambda x: x * np.random.default_rng().random(),
+    "a fresh generator by another name": lambda x: x * fresh().random(),
+    "RandomState": lambda x: x * np.random.RandomState().rand(),
+    "bit generator": lambda x: x * np.random.Generator(np.random.PCG64()).random(),
+    "os.urandom": lambda x: x * os.urandom(1)[0],
+    "entropy by another name": lambda x: x * entropy(1)[0],
+    "secrets": lambda x: x * secrets.randbelow(9),
+    "uuid1": lambda x: x * (uuid.uuid1().int % 7),
+    "uuid4": lambda x: x * (uuid.uuid4().int % 7),
+    "SystemRandom": lambda x: x * random.SystemRandom().random(),
+    "Random": lambda x: x * random.Random().random(),
+    "random.random": lambda x: x * random.random(),
+    "numpy.random.rand": lambda x: x * np.random.rand(),  # noqa: NPY002
+    "torch.rand": lambda x: x * torch.rand(()).item(),
+    "torch.randperm": lambda x: x * int(torch.randperm(9)[0]),
+    "open": lambda x: x * len(open(__file__).read()),  # noqa: SIM115
+    "read_text": lambda x: x * len(FILE.read_text()),
+    "numpy.fromfile": lambda x: x * np.fromfile(__file__, np.uint8).size,
+    "listdir": lambda x: x * len(os.listdir("/")),
+    "iterdir": lambda x: x * len(list(FILE.parent.iterdir())),
+    "what is caught": caught,
+    "in a scan": lambda x: fb.scan(lambda c, t: (c + t * time.time(), None), x[0], x)[0],
+    "in a gradient": lambda x: fb.grad(lambda x: fb.sum(x * time.time()))(x),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reading_the_world_outside_in_a_trace_raises(name: str) -> None:
+    numbers = random.getstate(), torch.get_rng_state().tolist()
+    compiled = fb.jit(READS[name])
+    for _ in range(2):
+        with pytest.raises(fb.StateChangedError, match="a graph would keep"):
+            compiled(X[0])
+    assert (random.getstate(), torch.get_rng_state().tolist()) == numbers
+    assert sys.getprofile() is None
+
+
+def test_the_error_names_what_was_read_and_the_line() -> None:
+    with pytest.raises(fb.StateChangedError) as caught:
+        fb.jit(READS["time.time"])(X[0])
+    assert "time.time at" in str(caught.value)
+    assert "test_outside_world.py" in str(caught.value)
+    assert "pass it in" in str(caught.value)
+
+
+def logs(x: fb.Tensor) -> fb.Tensor:
+    log = logging.getLogger("test of the world outside")
+    log.addHandler(logging.NullHandler())
+    log.propagate = False
+    log.warning("its time stamp is a library's")
+    return x
+
+
+def warns(x: fb.Tensor) -> fb.Tensor:
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        warnings.warn("its line is read by a library", stacklevel=1)
+    return x * len(time.__name__)
+
+
+def imports(x: fb.Tensor) -> fb.Tensor:
+    sys.modules.pop("colorsys", None)
+    import colorsys
+
+    return x * colorsys.ONE_THIRD
+
+
+def writes(x: fb.Tensor) -> fb.Tensor:
+    with open(os.devnull, "w") as file:
+        file.write("an effect, which happens while it is traced")
+    return x
+
+
+def other_branch(x: fb.Tensor, timed: bool = False) -> fb.Tensor:
+    return x * time.time() if timed else x * 2.0
+
+
+def seeded(x: fb.Tensor) -> fb.Tensor:
+    own = torch.rand((), generator=torch.Generator().manual_seed(1)).item()
+    legacy = np.random.RandomState(1).rand()
+    return x * np.random.default_rng(3).random() * random.Random(3).random() * legacy * own
+
+
+def source(x: fb.Tensor) -> fb.Tensor:
+    linecache.clearcache()
+    return x * len(linecache.getline(__file__, 1)) + 0.0 * len(open.__name__)
+
+
+HARMLESS: dict[str, Callable[..., Any]] = {
+    "logging": logs, "a warning": warns, "an import": imports, "writing": writes, "a branch not taken": other_branch,
+    "seeds": seeded, "source lines": source, "a constant of the module": lambda x: x * time.CLOCK_MONOTONIC,
+    "a given time": lambda x: x * datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC).day,
+    "sleep": lambda x: (time.sleep(0), x)[1],
+    "random numbers of Firebrick": lambda x: x + fb.random.uniform((2,)) * 0.0,
+    "the environment": lambda x: x * len(os.environ.get("A_NAME_THAT_IS_NOT_SET", "ab")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_is_harmless_does_not_raise(name: str) -> None:
+    fn = HARMLESS[name]
+    compiled = fb.jit(fn)
+    for _ in range(2):
+        assert compiled(X[0]).tolist() == fn(X[0]).tolist()
+
+
+@pytest.fixture
+def profiler() -> Iterator[list[str]]:
+    seen: list[str] = []
+    yield seen
+    sys.setprofile(None)
+
+
+def test_a_profiler_goes_on_after_a_trace(profiler: list[str]) -> None:
+    timed = cProfile.Profile()
+    timed.enable()
+    with pytest.raises(fb.StateChangedError):
+        fb.jit(READS["time.time"])(X[0])
+    assert sys.getprofile() is not None
+    timed.disable()
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        profiler.append(event)
+
+    sys.setprofile(note)
+    with pytest.raises(fb.StateChangedError):
+        fb.jit(READS["time.time"])(X[0])
+    assert sys.getprofile() is note
