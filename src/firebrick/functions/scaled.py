@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from math import inf
 
+from firebrick.core.dtypes import limits
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import Axis, reduce
 from firebrick.functions.elementwise import abs as abs_
-from firebrick.functions.elementwise import equal, isfinite, logical_and, maximum, not_equal, sqrt, where
+from firebrick.functions.elementwise import clip, equal, maximum, sqrt, where
 from firebrick.functions.elementwise import pow as pow_
 from firebrick.functions.movement import reshape
 
@@ -34,7 +35,8 @@ def norm(x: Tensor, axis: Axis, keepdims: bool, p: float = 2.0) -> Tensor:
     axes = normalize_axes(axis, x.ndim, "norm")
     if p == 2.0 and x.dtype.kind != "complex":
         unit = _unit(x, axes)
-        found = root(reduce("sum", _squared(x / unit), axes, keepdims))
+        parts = x / unit
+        found = root(reduce("sum", parts * parts, axes, keepdims))
         return found * _shaped(unit, found)
     size = abs_(x)
     none = equal(size, 0.0)
@@ -65,17 +67,13 @@ def variance(centred: Tensor, axes: tuple[int, ...], keepdims: bool, count: floa
     return found if unit is None else root(found) * _shaped(unit, found)
 
 
-def _squared(x: Tensor) -> Tensor:
-    return x * x
-
-
 def _unit(x: Tensor, axes: tuple[int, ...], kind: str = "max") -> Tensor:
-    """The largest |x| (or the smallest), with reduced axes of size 1; 1 where that is 0, infinite or NaN, and for nothing."""
+    """The largest |x| (or the smallest) as a normal number, with reduced axes of size 1; 1 for nothing."""
     x = x.detach()
     if any(not x.shape[a] for a in axes):
         return reduce("sum", x, axes, True) + 1.0
-    found = reduce(kind, abs_(x), axes, True)
-    return where(logical_and(isfinite(found), not_equal(found, 0.0)), found, 1.0)
+    numbers = limits(x.dtype)
+    return clip(reduce(kind, abs_(x), axes, True), float(numbers.smallest_normal), float(numbers.max))
 
 
 def _shaped(unit: Tensor, like: Tensor) -> Tensor:
