@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forced import kernels_of_any_size
+from rounding import Exact, exact
 
 import firebrick as fb
 from firebrick import nn
@@ -67,14 +68,14 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-def prepared(name: str, jit: bool, device: str = "cpu") -> tuple[Callable[[], fb.Tensor], nn.Module]:
+def prepared(name: str, jit: bool, device: str = "cpu", dtype: str = "float32") -> tuple[Callable[[], fb.Tensor], nn.Module]:
     """A step of SGD on a network, and the network."""
     build, shape = NETWORKS[name]
     rng = np.random.default_rng(0)
     with fb.use_device(device):
         fb.random.seed(0)
-        model = build()
-        x = rng.integers(0, 40, shape) if name == "words" else rng.normal(size=shape).astype(np.float32)
+        model = build().astype(dtype)
+        x = rng.integers(0, 40, shape) if name == "words" else rng.normal(size=shape).astype(np.float32).astype(dtype)
         data, labels = fb.asarray(x), fb.asarray(rng.integers(0, 10, shape[0]))
     optimizer = fb.optim.SGD(model, 0.05, momentum=0.9)
     gradient = fb.value_and_grad(lambda m, x, y: fb.cross_entropy(m(x), y))
@@ -99,8 +100,9 @@ def training(name: str, jit: bool, steps: int = 3) -> list[Array]:
 
 
 @cache
-def eager(name: str) -> list[Array]:
-    return training(name, False)
+def exactly(name: str) -> Exact:
+    """Training in float64, with what rounding of float32 may change."""
+    return exact(lambda: trained(*prepared(name, False, "numpy", "float64")), "float32")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -108,8 +110,7 @@ def eager(name: str) -> list[Array]:
 def test_training_is_the_same_with_vectors_of_any_width(name: str, width: int) -> None:
     with fb.config.scope(cpu_vector_bits=width), kernels_of_any_size():
         found = training(name, True)
-    for got, want in zip(found, eager(name), strict=True):
-        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+    exactly(name).check(found)
 
 
 @cache
@@ -267,8 +268,7 @@ def test_verify_bears_what_is_0_but_for_rounding(monkeypatch: pytest.MonkeyPatch
 def test_verify_holds_each_kernel_of_a_program_against_the_reference(name: str) -> None:
     with fb.verify("cpu"), kernels_of_any_size():
         found = training(name, True)
-    for got, want in zip(found, eager(name), strict=True):
-        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+    exactly(name).check(found)
 
 
 def test_more_layers_of_the_same_shapes_need_no_more_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rounding import exact, exact_graph
 
 import firebrick as fb
 from firebrick.backends.cpu import native
@@ -81,12 +82,10 @@ def expected(graph: Graph, given: Any) -> tuple[Any, ...]:
 def check(program: Any, graph: Graph, given: Any = None) -> tuple[Any, ...]:
     """Run a program; its results, which agree with the reference's."""
     given = arrays(graph) if given is None else given
-    want = expected(graph, given)
     got = program([np.copy(x) for x in given])
-    for a, b in zip(got, want, strict=True):
-        assert a.shape == b.shape
-        assert a.dtype == b.dtype
-        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+    for a, v in zip(got, graph.outputs, strict=True):
+        assert a.dtype == graph.avals[v].dtype.np
+    exact_graph(graph, given).check(got)
     return tuple(got)
 
 
@@ -245,7 +244,7 @@ def test_donated_inputs_are_written_in_a_run_of_their_own_after_begin() -> None:
     w.graph.outputs = (loss, new, m)
     program = backend().compile(w.graph, donate=(0, 1), ready=(0,))
     given = arrays(w.graph)
-    want = expected(w.graph, given)
+    truth = exact_graph(w.graph, given)
     assert program.writes == {0, 1}
     assert calls(program) == 2
     natives = [x.copy() for x in given]
@@ -255,9 +254,8 @@ def test_donated_inputs_are_written_in_a_run_of_their_own_after_begin() -> None:
         seen.append((float(ready[0]), all(np.array_equal(x, a) for x, a in zip(natives, given, strict=True))))
 
     got = program(natives, begin)
-    assert seen == [(pytest.approx(float(want[0]), rel=1e-4), True)]
-    for a, b in zip(got, want, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4)
+    assert seen == [(float(got[0]), True)]
+    truth.check(got)
     assert got[1] is natives[0]
     assert got[2] is natives[1]
     np.testing.assert_array_equal(natives[2], given[2])
@@ -289,7 +287,7 @@ def test_an_index_out_of_range_raises_before_donated_inputs_are_written(only_for
     assert program.writes == {0}
     given = arrays(w.graph)
     good, bad = [x.copy() for x in given], [x.copy() for x in given]
-    np.testing.assert_allclose(program(good)[0], expected(w.graph, given)[0], rtol=1e-5)
+    exact_graph(w.graph, given).check(program(good))
     bad[1][7] = N
     began: list[None] = []
     with pytest.raises(OutOfRangeError, match="indices must lie in"):
@@ -303,7 +301,7 @@ def test_operands_and_state_may_lie_in_any_way() -> None:
     new, m = update(w, 0, 1, w.matmul(0, 2))
     program = w.compile(new, m, donate=(0, 1))
     given = arrays(w.graph)
-    want = expected(w.graph, given)
+    truth = exact_graph(w.graph, given)
     raw = np.empty(MATRIX.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(N, N)
     raw[:] = given[2]
     wide = np.zeros((2 * N, 2 * N), np.float32)
@@ -312,8 +310,7 @@ def test_operands_and_state_may_lie_in_any_way() -> None:
     for x in (given[2], np.asfortranarray(given[2]), wide[::2, ::2], given[2][::-1].copy()[::-1], raw):
         for state in (np.array, np.asfortranarray):
             natives = [state(given[0]), given[1].copy(), x]
-            for a, b in zip(program(natives), want, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-4)
+            truth.check(program(natives))
             np.testing.assert_array_equal(x, given[2])
 
 
@@ -324,8 +321,7 @@ def test_outputs_that_are_one_value_or_an_input_or_a_number_are_apart() -> None:
     program = w.compile(x, x, w.permute(x, axes=(1, 0)), 0, number)
     given = arrays(w.graph)
     got = program(given)
-    for a, b in zip(got, expected(w.graph, given), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4)
+    exact_graph(w.graph, given).check(got)
     for i, a in enumerate(got):
         assert not any(np.shares_memory(a, b) for b in (*got[:i], *given))
     again = program(given)
@@ -342,15 +338,15 @@ def step(x: fb.Tensor, y: fb.Tensor, w: fb.Tensor) -> Any:
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     rng = np.random.default_rng(0)
-    x, y, w = (fb.asarray(rng.normal(size=(500, 500)).astype(np.float32)) for _ in range(3))
+    arrays = [rng.normal(size=(500, 500)).astype(np.float32) for _ in range(3)]
+    x, y, w = map(fb.asarray, arrays)
     run = fb.jit(step)
     found = []
     for threads in (1, 2, 4):
         with fb.config.scope(num_threads=threads):
             found.append([t.numpy().tobytes() for t in run(x, y, w)])
     assert found[0] == found[1] == found[2]
-    for got, want in zip(run(x, y, w), step(x, y, w), strict=True):
-        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-3, atol=1e-3)
+    exact(lambda: step(*(fb.asarray(a.astype(np.float64)) for a in arrays)), "float32", trials=3).check(run(x, y, w))
 
 
 def test_several_threads_run_one_program_each_in_an_arena_of_its_own() -> None:
@@ -467,7 +463,7 @@ def test_state_whose_part_is_replaced_stays_where_it_is() -> None:
     new = w.slice_update(0, part, starts=(3, 0, 0), stops=(4, N, N), steps=(1, 1, 1))
     program = w.compile(new, donate=(0,))
     given = arrays(w.graph)
-    want = expected(w.graph, given)
+    truth = exact_graph(w.graph, given)
     (got,) = program(given)
     assert got is given[0]
-    np.testing.assert_allclose(got, want[0], rtol=1e-4)
+    truth.check([got])

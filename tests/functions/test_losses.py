@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rounding import within
 
 import firebrick as fb
 from firebrick import nn
@@ -547,9 +548,9 @@ def test_means_over_many_samples_or_classes_do_not_overflow(dtype: str, device: 
     x, labels = fb.zeros((70000, 3), dtype=dtype, device=device), fb.zeros(70000, dtype=fb.int64, device=device)
     weight = fb.ones(3, dtype=dtype, device=device)
     for options in ({"ignore_index": 1}, {"weight": weight}, {"label_smoothing": 0.1, "ignore_index": 1}):
-        assert fb.cross_entropy(x, labels, **options).item() == pytest.approx(math.log(3), rel=1e-2)
+        within(fb.cross_entropy(x, labels, **options), math.log(3), 2)
     many = fb.cross_entropy(fb.zeros((2, 30000), dtype=dtype, device=device), labels[:2], label_smoothing=0.1)
-    assert many.item() == pytest.approx(math.log(30000), rel=1e-2)
+    within(many, math.log(30000), 2)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
@@ -662,12 +663,13 @@ def test_losses_of_the_meta_device_have_shapes_only() -> None:
 
 @pytest.mark.parametrize("scale", [1e-3, 200.0])
 def test_cosines_of_half_precision_survive_squares_that_it_cannot_hold(scale: float, device: str) -> None:
-    a = np.random.default_rng(0).uniform(0.5, 1.0, (2, 60)) * scale
-    x, y = (fb.asarray(v.astype(np.float16), device=device) for v in (a, a[::-1].copy()))
+    a = (np.random.default_rng(0).uniform(0.5, 1.0, (2, 60)) * scale).astype(np.float16)
+    x, y = (fb.asarray(v, device=device) for v in (a, a[::-1].copy()))
+    a = a.astype(np.float64)
     want = (a[0] @ a[1]) / np.linalg.norm(a[0]) / np.linalg.norm(a[1])
     found = fb.cosine_similarity(x, y)
     assert found.dtype is fb.float16
-    assert found.tolist() == pytest.approx([want, want], rel=2e-3)
+    within(found, want, 1)
     loss = fb.cosine_embedding_loss(x, y, fb.asarray([1, 1], device=device))
-    assert loss.item() == pytest.approx(1.0 - want, abs=2e-3)
+    within(loss, 1.0 - want, 2, scale=1.0)  # a difference of cosines
     assert np.isfinite(fb.grad(lambda v: fb.sum(fb.cosine_similarity(v, y)))(x).numpy()).all()

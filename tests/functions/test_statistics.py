@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rounding import within
 
 import firebrick as fb
 
@@ -200,15 +201,16 @@ def test_the_deviation_of_half_precision_survives_squares_that_it_cannot_hold(
 ) -> None:
     x = fb.astype(fb.asarray(np.linspace(-scale, scale, 64), device=device), dtype)
     want = np.std(np.asarray(x.numpy(), np.float64))
-    assert getattr(fb, name)(x).item() == pytest.approx(want, rel=1e-2)
+    within(getattr(fb, name)(x), want, 1)
     gradient = fb.grad(getattr(fb, name))(x)
     assert gradient.dtype is x.dtype
-    assert np.abs(np.asarray(gradient.numpy(), np.float64)).max() == pytest.approx(scale / 64 / want, rel=2e-2)
+    wide = np.asarray(x.numpy(), np.float64)
+    within(gradient, (wide - wide.mean()) / 64 / want, 3, scale=np.abs(wide) / 64 / want)
 
 
 def test_one_outlier_does_not_overflow_the_variance_of_half_precision(device: str) -> None:
     x = fb.asarray(np.asarray([300.0] + [0.0] * 63, np.float16), device=device)
-    assert fb.var(x).item() == pytest.approx(300.0**2 / 64 * 63 / 64, rel=1e-3)
+    within(fb.var(x), 300.0**2 / 64 * 63 / 64, 1)
     out = fb.zeros((), dtype=fb.float16, device=device)
     assert fb.var(x, out=out) is out
     assert out.item() == fb.var(x).item()

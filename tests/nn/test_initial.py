@@ -76,7 +76,7 @@ def test_a_truncated_normal_has_the_moments_of_its_formula(low: float, high: flo
     m = (phi(a) - phi(b)) / mass
     v = 1 + (a * phi(a) - b * phi(b)) / mass - m * m
     assert abs(w.mean() - (mean + sign * std * m)) < 5 * std * sqrt(v / n) + 1e-6
-    assert abs(w.std() / (std * sqrt(v)) - 1) < 0.03
+    assert abs(w.std() / (std * sqrt(v)) - 1) < 5 * sqrt(2 / n)  # 5 standard errors of an exponential, the longest tail here
 
 
 def test_normal_quantiles_are_those_of_the_standard_library() -> None:
@@ -96,7 +96,7 @@ def test_sparse_identity_and_dirac_place_their_zeros_and_ones() -> None:
     torch = pytest.importorskip("torch", reason="torch, to compare with")
     w = initial.sparse((50, 20), 0.3, 0.5, dtype=fb.float64).numpy()
     assert ((w == 0).sum(axis=0) == 15).all()
-    assert abs(w[w != 0].std() / 0.5 - 1) < 0.15
+    assert abs(w[w != 0].std() / 0.5 - 1) < 5 / sqrt(2 * 700)  # 5 standard errors of so many normals
     assert initial.identity((3, 2)).tolist() == torch.nn.init.eye_(torch.empty(3, 2)).tolist()
     for shape, groups in (((4, 2, 3), 2), ((2, 4, 3, 2), 1), ((6, 2, 1, 3, 3), 3)):
         assert initial.dirac(shape, groups).tolist() == torch.nn.init.dirac_(torch.empty(shape), groups).tolist()

@@ -122,19 +122,19 @@ def test_a_cell_repeated_is_the_layer(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU"])
 def test_a_sequence_in_two_calls_is_the_sequence_in_one(name: str, device: str) -> None:
-    layer = getattr(nn, name)(3, 5, 2, device=device)
-    x = fb.random.Generator(0).normal((2, 7, 3), device=device)
+    layer = getattr(nn, name)(3, 5, 2, device=device, **F64)
+    x = fb.random.Generator(0).normal((2, 7, 3), device=device, **F64)
     whole, end = layer(x)
     first, state = layer(x[:, :4])
     second, last = layer(x[:, 4:], state)
-    np.testing.assert_allclose(fb.concat([first, second], axis=1).numpy(), whole.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fb.concat([first, second], axis=1).numpy(), whole.numpy(), rtol=1e-12, atol=1e-12)
     for a, b in zip(fb.core.trees.flatten(last)[0], fb.core.trees.flatten(end)[0], strict=True):
-        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12, atol=1e-12)
 
 
 def test_what_follows_a_rows_length_is_never_looked_at(device: str) -> None:
-    layer = nn.LSTM(3, 5, 2, bidirectional=True, device=device)
-    x = np.random.default_rng(0).normal(size=(3, 6, 3)).astype(np.float32)
+    layer = nn.LSTM(3, 5, 2, bidirectional=True, device=device, **F64)
+    x = np.random.default_rng(0).normal(size=(3, 6, 3))
     other = x.copy()
     for row, n in zip(other, LENGTHS, strict=True):
         row[n:] = np.nan
@@ -147,8 +147,8 @@ def test_what_follows_a_rows_length_is_never_looked_at(device: str) -> None:
     for row, n in zip(y.numpy(), LENGTHS, strict=True):
         assert not row[n:].any()
     alone, (end, _) = layer(fb.asarray(x[:1, : LENGTHS[0]], device=device))
-    np.testing.assert_allclose(alone[0].numpy(), y[0, : LENGTHS[0]].numpy(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(end[:, 0].numpy(), h[:, 0].numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(alone[0].numpy(), y[0, : LENGTHS[0]].numpy(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(end[:, 0].numpy(), h[:, 0].numpy(), rtol=1e-12, atol=1e-12)
 
 
 def test_gradients_do_not_pass_through_padding() -> None:
@@ -173,13 +173,13 @@ def test_dropout_acts_between_layers_and_in_training_only() -> None:
 
 def test_a_split_batch_drops_between_layers_what_the_whole_one_would() -> None:
     fb.random.seed(0)
-    x = fb.random.Generator(0).normal((6, 4, 3))
-    layer = nn.GRU(3, 5, 3, dropout=0.5)
+    x = fb.random.Generator(0).normal((6, 4, 3), **F64)
+    layer = nn.GRU(3, 5, 3, dropout=0.5, **F64)
     twin = layer.fork()
     whole = layer(x)[0].numpy()
     with fb.random.row_offset(4):
         part = twin(x[4:])[0].numpy()
-    np.testing.assert_allclose(part, whole[4:], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(part, whole[4:], rtol=1e-12, atol=1e-12)
 
 
 def test_every_engine_gives_the_same_outputs_and_gradients(device: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rounding import within
 
 import firebrick as fb
 from firebrick import nn
@@ -76,7 +77,7 @@ def test_lengths_may_differ_from_run_to_run(kind: type[nn.Module]) -> None:
     for given in ([5, 2], fb.asarray([5, 2])):
         call = fb.jit(lambda x, lengths: layer(x, lengths=lengths)[0])
         for lengths in (given, [3, 5] if isinstance(given, list) else fb.asarray([3, 5])):
-            np.testing.assert_allclose(call(X, lengths).numpy(), layer(X, lengths=lengths)[0].numpy(), atol=1e-6)
+            within(call(X, lengths), layer(X, lengths=lengths)[0].numpy(), 16, scale=1.0)  # activations of up to 1
         with pytest.raises(OutOfRangeError, match=r"lengths lie in \[1, 5\]"):
             call(X, [6, 1] if isinstance(given, list) else fb.asarray([6, 1]))
         assert call.traces == 1

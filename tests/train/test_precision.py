@@ -68,8 +68,10 @@ def test_digits_are_learned_as_well_as_in_float32_in_one_graph(engine: str, prec
         assert learner.compiled["training step"].traces <= 2  # the last batch is smaller
         assert {p.dtype for p in model.parameters()} == {fb.float32}
     assert found[None].valid_accuracy is not None
-    assert found[precision].valid_accuracy == pytest.approx(found[None].valid_accuracy, abs=0.02)
-    assert found[precision].train_loss == pytest.approx(found[None].train_loss, rel=0.03)
+    shown = found[None].valid_accuracy
+    sigma = (shown * (1 - shown) / len(valid.dataset)) ** 0.5  # of the accuracy of one network on samples of this size
+    assert abs(found[precision].valid_accuracy - shown) <= 2 * sigma
+    # losses of later epochs have no bound of their own: rounding alone leads trajectories apart
     assert found[precision].train_loss != found[None].train_loss  # or nothing was narrow
 
 
