@@ -305,7 +305,8 @@ def test_a_residual_may_be_the_result_itself_where_the_contraction_says_so(chang
     p = matmul(a.shape, b.shape, "float32")
     epilogue = Epilogue((rows_and_columns(29, 53, 53, 1),), ((X + Y, p.c),))
     made = contraction(p, target, "product", epilogue, replace(choose(p, target), **changes))
-    assert made.in_place == (changes not in ({}, {"kc": 32}))
+    one_block = replace(choose(p, target), **changes).kc >= 400  # else what is there already is added to
+    assert made.in_place == (one_block or bool(changes.keys() & {"staged", "splits"}))
     c = before.copy()
     if made.in_place:
         Compiled(made, target)(a, b, c, c)

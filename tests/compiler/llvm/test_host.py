@@ -9,11 +9,12 @@ import sys
 import threading
 import weakref
 
+import llvmlite.binding
 import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.compiler.llvm import host
+from firebrick.compiler.llvm import host, target
 from firebrick.compiler.llvm.host import (
     AS_WRITTEN,
     Options,
@@ -97,10 +98,14 @@ def test_the_setting_forces_a_width() -> None:
         fb.config.cpu_vector_bits = 64
 
 
-@pytest.mark.skipif(WIDEST == 512, reason="a machine with vectors of less than 512 bits")
-def test_a_width_the_machine_lacks_is_an_error() -> None:
-    with pytest.raises(UnsupportedError, match="vectors of at most"):
-        Target.host(512)
+def test_a_width_the_machine_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", dict)
+    target._host.cache_clear()
+    try:
+        with pytest.raises(UnsupportedError, match="vectors of at most 128 bits"):
+            Target.host(512)
+    finally:
+        target._host.cache_clear()
 
 
 def test_text_that_is_not_valid_is_an_error_with_the_line() -> None:
