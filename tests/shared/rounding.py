@@ -5,6 +5,8 @@ steps of its training) has none there, and a number written into a test is eithe
 it hides a fault. So the bound is measured. ``exact`` runs the function in float64 on NumPy; then ``TRIALS`` times more with the
 result of every op moved at random by the table's k · eps(dtype) · scale, which is the condition of this computation at these
 operands. ``Exact.check`` holds results to ``FACTOR`` times the root mean square of what that changed.
+
+Source: Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from firebrick.backends.contract import Backend
 from firebrick.backends.decorators import Decorator
 from firebrick.compiler import Executable, build
 from firebrick.core import trees
+from firebrick.core.dtypes import DType
 from firebrick.core.op import Op
 from firebrick.ir import Graph, interpret
 from firebrick.ops.accuracy import deviation, run_reference, scale_of, tolerance_of, widen
@@ -36,9 +39,9 @@ SHARE = 0.125
 class Rounding(Decorator):
     """An engine whose inexact results are moved by the errors that their ops may make in a narrower dtype."""
 
-    def __init__(self, inner: Backend, eps: float, seed: int) -> None:
+    def __init__(self, inner: Backend, dtype: DType, seed: int) -> None:
         super().__init__(inner)
-        self.report = (eps, seed)
+        self.report = (dtype, seed)
 
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
         result = self.inner.execute(op, inputs, params, None)
@@ -51,8 +54,11 @@ class Rounding(Decorator):
         return build(self, graph, device or self.first_device())
 
 
-def moved(op: Op, arrays: tuple[Any, ...], params: dict[str, Any], result: Any, number: int, eps: float, seed: int) -> Any:
-    """A result of an op in float64, moved by up to √3 · k · ``eps`` · scale, which is k · ``eps`` · scale in the mean square.
+def moved(op: Op, arrays: tuple[Any, ...], params: dict[str, Any], result: Any, number: int, dtype: DType, seed: int) -> Any:
+    """A result of an op in float64, moved by up to √3 · k · eps · scale, which is k · eps · scale in the mean square.
+
+    Below the smallest normal number of ``dtype``, what is moved is of its size. Half precision is computed in float32 and
+    rounded once, so there k counts in float32, and half an eps of the result comes to it.
 
     As a real error does, it depends on the values alone: equal results stay equal, and exact ones (those that ``arrays`` hold
     already, small whole numbers) stay as they are.
@@ -63,10 +69,14 @@ def moved(op: Op, arrays: tuple[Any, ...], params: dict[str, Any], result: Any, 
     scale = scale_of(op, arrays, params, result, number)
     with np.errstate(all="ignore"):
         size = np.abs(result) if scale is None else np.maximum(np.abs(scale), np.abs(result))
-        new = result + k * eps * size * 3**0.5 * _noise(result, seed)
+        least = float(fb.finfo(dtype).smallest_normal)
+        error = k * min(dtype.eps, fb.float32.eps) * size
+        if dtype.itemsize < 4:
+            error = error + 0.5 * dtype.eps * np.abs(result)
+        new = result + np.where(size > 0, np.maximum(error, dtype.eps * least), 0.0) * 3**0.5 * _noise(result, seed)
         keep = ~np.isfinite(new)
         if op.fusion == "map":
-            keep |= (result == np.round(result)) & (np.abs(result) * eps <= 1)
+            keep |= (result == np.round(result)) & (np.abs(result) * dtype.eps <= 1)
             for x in arrays:
                 keep |= result == x
     return np.where(keep, result, new).astype(result.dtype)
@@ -85,10 +95,10 @@ def _noise(x: Any, seed: int) -> Any:
 
 
 @contextmanager
-def rounding(eps: float, seed: int) -> Iterator[None]:
-    """Within, every op on the ``numpy`` engine errs as in a dtype of this precision."""
+def rounding(dtype: Any, seed: int) -> Iterator[None]:
+    """Within, every op on the ``numpy`` engine errs as in a dtype."""
     inner = registry.backend("numpy")
-    register_backend(Rounding(inner, eps, seed))
+    register_backend(Rounding(inner, fb.dtype(dtype), seed))
     try:
         yield
     finally:
@@ -147,7 +157,7 @@ def exact(function: Callable[[], Any], dtype: Any, trials: int = TRIALS) -> Exac
     eps = fb.dtype(dtype).eps
 
     def run(seed: int | None) -> tuple[np.ndarray, ...]:
-        with fb.use_device("numpy"), rounding(eps, seed) if seed is not None else nullcontext():
+        with fb.use_device("numpy"), rounding(dtype, seed) if seed is not None else nullcontext():
             return tuple(np.array(x.numpy() if isinstance(x, fb.Tensor) else x) for x in trees.flatten(function())[0])
 
     return _measured(run, eps, trials)
@@ -163,7 +173,7 @@ def exact_graph(graph: Graph, arrays: Iterable[np.ndarray], dtype: Any = "float3
             xs = tuple(widen(np.asarray(x)) for x in xs)
             results = run_reference(op, xs, params)
             if seed is not None:
-                results = tuple(moved(op, xs, params, r, i, eps, seed) for i, r in enumerate(results))
+                results = tuple(moved(op, xs, params, r, i, fb.dtype(dtype), seed) for i, r in enumerate(results))
             return results if len(results) > 1 else results[0]
 
         with np.errstate(all="ignore"):
