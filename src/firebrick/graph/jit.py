@@ -435,7 +435,7 @@ class Jit:
                 "return the tensor instead; for state, change a tensor that is there before the call: x[...] = v, x += v, or "
                 "an nn.Buffer of a module",
             )
-        changed = differences(around.key, after.key)
+        changed = differences(around.key, after.key) or ([] if made else around.moved(after))
         if changed and made:
             new = {p for p, t in after.leaves if id(t) in made}
             changed = [c for c in changed if not _grown(c.partition(": ")[0], new)]

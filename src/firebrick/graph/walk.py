@@ -144,6 +144,10 @@ class Walk:
                 self._told = {p: ref(v) for p, v in found.items()}
         return found
 
+    def moved(self, after: Walk) -> list[str]:
+        """Objects that a later walk finds in another place, by both paths: two that look alike may have been exchanged."""
+        return [f"{before} → {now}" for i, now in after._seen.items() if (before := self._seen.get(i, now)) != now]
+
     # is it still so?
 
     def fresh(self) -> bool:
