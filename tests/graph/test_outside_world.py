@@ -171,3 +171,22 @@ def test_a_profiler_goes_on_after_a_trace(profiler: list[str]) -> None:
     with pytest.raises(fb.StateChangedError):
         fb.jit(READS["time.time"])(X[0])
     assert sys.getprofile() is note
+
+
+def test_a_training_step_is_not_watched_for_names_in_firebricks_own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    # value_and_grad calls a function named ``run``, as subprocess does: every gradient was traced at half the speed
+    def never(*_: object) -> None:
+        raise AssertionError("watched")
+
+    monkeypatch.setattr("firebrick.graph.jit.watched", never)
+    model = fb.nn.Linear(2, 2)
+    optimizer = fb.optim.Adam(model, lr=0.1)
+    step = fb.value_and_grad(lambda model, x: fb.mean(model(x)))
+
+    @fb.jit
+    def train(x: fb.Tensor) -> fb.Tensor:
+        value, gradients = step(model, x)
+        optimizer.update(model, gradients)
+        return value
+
+    train(fb.ones((2, 2)))

@@ -365,7 +365,7 @@ class Walk:
         reads = reads_of(code)
         self._names |= reads.attributes
         self._strings |= reads.strings
-        self.outside |= reads.outside
+        self.outside |= reads.outside and not _ours(space.get("__name__"))
         if reads.any_module:
             self._modules = self._by_name = True
             for name in sorted(self._strings & sys.modules.keys()):
@@ -408,7 +408,7 @@ class Walk:
         """A function of a library that code may call: what it may read."""
         name = v.__name__
         self._all = self._all or name in BY_VALUE
-        self.outside = self.outside or name in NAMES
+        self.outside = self.outside or (name in NAMES and not _ours(v.__module__))
 
     def _value(self, path: str, value: Callable[[], Any]) -> None:
         content = value()
@@ -662,3 +662,8 @@ def slots_of(base: type) -> tuple[str, ...]:
     """The names of a class's own ``__slots__``."""
     names = base.__dict__.get("__slots__", ())
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _ours(module: Any) -> bool:
+    """Whether code is Firebrick's own, which reads nothing outside that a graph would keep."""
+    return isinstance(module, str) and module.partition(".")[0] == "firebrick"
