@@ -9,6 +9,7 @@ import inspect
 import io
 import mmap
 import operator
+import subprocess
 import sys
 import weakref
 from collections.abc import Callable
@@ -218,3 +219,25 @@ def test_other_names_of_a_module_make_no_other_graph() -> None:
     MODULE.further = object()  # type: ignore[attr-defined]
     compiled(fb.ones(1))
     assert compiled.traces == 1
+
+
+def test_a_function_that_exchanges_two_tensors_alike_raises_and_leaves_them_where_they_were() -> None:
+    a, b = Plain(), Plain()
+    a.s, b.s = fb.zeros(1), fb.ones(1)  # type: ignore[assignment]
+
+    @fb.jit
+    def exchange(x: fb.Tensor) -> fb.Tensor:
+        a.s, b.s = b.s, a.s
+        return x + a.s
+
+    with pytest.raises(fb.StateChangedError, match=r"a\.s → b\.s"):
+        exchange(fb.ones(1))
+    assert (a.s.tolist(), b.s.tolist()) == ([0.0], [1.0])  # type: ignore[attr-defined]
+    a.s, b.s = b.s, a.s
+    assert fb.jit(lambda x: x + a.s)(fb.ones(1)).item() == 2.0
+
+
+def test_a_first_import_in_a_trace_draws_its_own_numbers() -> None:
+    """``fb.random`` is imported when it is first used, and its generators are no part of the graph."""
+    code = "import firebrick as fb; f = fb.jit(lambda x: x + fb.random.uniform((1,))); x = fb.zeros(1); assert f(x) != f(x)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -20,8 +20,8 @@ from firebrick.core.weak import Weak
 from firebrick.graph.arguments import refilled
 from firebrick.graph.plain import PLAIN
 from firebrick.graph.program import Program
+from firebrick.graph.spaces import slots_of
 from firebrick.graph.trace import Trace
-from firebrick.graph.walk import slots_of
 
 
 class Results:

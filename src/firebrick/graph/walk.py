@@ -21,9 +21,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import is_dataclass
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import partial
 from operator import attrgetter, methodcaller
-from threading import local
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -47,10 +46,10 @@ from firebrick.graph.contents import SETTINGS, content_of, decimal_context
 from firebrick.graph.outside import NAMES
 from firebrick.graph.plain import LIBRARIES, OPEN, PLAIN, Same, of_library, plain_key
 from firebrick.graph.reads import BY_VALUE, reads_of
+from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of, reader, slots_of, space_of, weakly
 from firebrick.graph.streams import rewound, torch_numbers, ways
 
 _BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
-_ABSENT = object()
 _VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _MAKING = frozenset({"__init__", "__new__", "__post_init__"})  # not called again on an object that is there
 
@@ -124,7 +123,7 @@ class Walk:
         self._seen.clear()
         for held in (self.found, self._fields, self._objects, self._classes):
             held.clear()
-        self._arguments = [_weakly(v, gone) for _, v in self.roots[1:]]
+        self._arguments = [weakly(v, gone) for _, v in self.roots[1:]]
         del self.roots[1:]
 
     def of(self, objects: list[tuple[str, Any]]) -> bool:
@@ -155,14 +154,14 @@ class Walk:
         if self.version != hooks.version:
             return False
         for d, k, v in self._slots:
-            if d.get(k, _ABSENT) is not v:
+            if d.get(k, ABSENT) is not v:
                 return False
         for cell, v in self._cells:
             try:
                 if cell.cell_contents is not v:
                     return False
             except ValueError:
-                if v is not _ABSENT:
+                if v is not ABSENT:
                     return False
         for held, ids in self._lists:
             if len(held) != len(ids) or tuple(map(id, held)) != ids:
@@ -176,7 +175,7 @@ class Walk:
         for read, content in self._contents:
             if read() != content:
                 return False
-        return all(_content(now) == then for now, then in self._arrays)
+        return all(bits_of(now) == then for now, then in self._arrays)
 
     # walking
 
@@ -236,7 +235,7 @@ class Walk:
             if not self._again(path, v):
                 self._add(path, type(v), len(v))
                 self._lists.append((v, tuple(map(id, v))))
-                for i, item in enumerate(sorted(v, key=_place)):
+                for i, item in enumerate(sorted(v, key=place_of)):
                     self._visit(f"item {i} of {path}", item)
                 self._beside(path, v)
         elif isinstance(v, FunctionType):
@@ -247,7 +246,7 @@ class Walk:
             self._visit(path, v.__func__)
         elif isinstance(v, partial):
             self._add(path, "partial", len(v.args), tuple(v.keywords))
-            self._values += [(_reader(v, "func"), v.func), (_reader(v, "args"), v.args)]
+            self._values += [(reader(v, "func"), v.func), (reader(v, "args"), v.args)]
             self._visit(f"{path}.func", v.func)
             for i, item in enumerate(v.args):
                 self._visit(f"{path}.args[{i}]", item)
@@ -273,16 +272,16 @@ class Walk:
             self._visit(path, vars(v)["data"])
         elif isinstance(v, type(os.environ)):
             self._add(path, "environment", hash(tuple(v.items())))
-            self._values.append((_never, None))
+            self._values.append((never, None))
         elif type(v) in (ProxyType, CallableProxyType):
             self._visit(path, v.__repr__.__self__)
         elif isinstance(v, (bytearray, array, memoryview)):
             self._array(path, np.asarray(v))
-        elif (reader := content_of(path, v)) is not None:
+        elif (read := content_of(path, v)) is not None:
             if not self._again(path, v):
-                content = reader()
+                content = read()
                 self._add(path, type(v).__name__, content)
-                self._contents.append((reader, content))
+                self._contents.append((read, content))
         elif isinstance(v, (attrgetter, methodcaller)):
             self._all = True
             self._visit(path, v.__reduce__()[1])
@@ -294,10 +293,10 @@ class Walk:
             )
         elif type(v).__module__.partition(".")[0] == "torch" and hasattr(v, "data_ptr"):
             self._array(path, v.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy())
-            self._values.append((_reader(v, "_version"), v._version))
+            self._values.append((reader(v, "_version"), v._version))
         elif isinstance(v, (np.random.Generator, np.random.RandomState, random.Random)):
             self._add(path, "stream", type(v), repr(ways(v)[0]()))
-            self._values.append((_never, None))
+            self._values.append((never, None))
             self._streams.append(v)
         else:
             self._object(path, v)
@@ -306,11 +305,11 @@ class Walk:
         """What a plain value or a container has of its own when its class is a user's."""
         kind = type(v)
         if kind is defaultdict:
-            self._value(f"{path}.default_factory", _reader(v, "default_factory"))
+            self._value(f"{path}.default_factory", reader(v, "default_factory"))
         if of_library(kind.__module__) or (isinstance(v, PLAIN) and self._again(path, v)):
             return
         self._members(path, kind, making=False)
-        space = _space(v)
+        space = space_of(v)
         if space:
             self._visit(f"{path}.__dict__", space)
 
@@ -324,7 +323,7 @@ class Walk:
             for i, item in enumerate(flat):
                 self._visit(f"{path}.flat[{i}]", item)
         else:
-            content = _content(v)
+            content = bits_of(v)
             self._add(path, "array", *content)
             self._arrays.append((v, content))
             if v.nbytes > _BUILT_IN:
@@ -343,7 +342,7 @@ class Walk:
         keyed = v.__kwdefaults__ or {}
         if keyed:
             self._lists.append((keyed, tuple(map(id, keyed))))
-        self._slots.append((v.__dict__, "__wrapped__", v.__dict__.get("__wrapped__", _ABSENT)))
+        self._slots.append((v.__dict__, "__wrapped__", v.__dict__.get("__wrapped__", ABSENT)))
         for name, cell in zip(v.__code__.co_freevars, v.__closure__ or (), strict=True):
             self._cell(name, cell)
         if inner is not None:
@@ -373,9 +372,9 @@ class Walk:
                     self._visit(name, sys.modules[name])
         self._all = self._all or not BY_VALUE.isdisjoint(reads.globals) or not BY_VALUE.isdisjoint(reads.attributes)
         for name in [n for n in space if not n.startswith("__")] if reads.any_global else reads.globals:
-            held = space.get(name, _ABSENT)
+            held = space.get(name, ABSENT)
             self._slots.append((space, name, held))
-            if held is not _ABSENT:
+            if held is not ABSENT:
                 self._visit(name, held)
         for name in reads.imports:
             for full in (name, f"{space.get('__package__')}.{name}"):
@@ -420,7 +419,7 @@ class Walk:
             content = cell.cell_contents
         except ValueError:  # a variable that is assigned later
             self._add(path, "empty")
-            self._cells.append((cell, _ABSENT))
+            self._cells.append((cell, ABSENT))
             return
         self._cells.append((cell, content))
         self._visit(path, content)
@@ -440,7 +439,7 @@ class Walk:
 
     def _members(self, path: str, kind: type, making: bool = True) -> None:
         """The functions of a user's class, and those of its attributes that code may read."""
-        self._values.append((_reader(kind, "__mro__"), kind.__mro__))
+        self._values.append((reader(kind, "__mro__"), kind.__mro__))
         for base in kind.__mro__:
             if base is object or of_library(base.__module__):
                 continue
@@ -453,7 +452,7 @@ class Walk:
                     continue
                 parts = (member.fget, member.fset) if isinstance(member, property) else (getattr(member, "__func__", member),)
                 for fn in parts:
-                    held = _space(fn) or {}
+                    held = space_of(fn) or {}
                     through = fn if isinstance(fn, FunctionType) else held.get("__wrapped__", held.get("func"))
                     if isinstance(through, FunctionType):
                         self._slots.append((space, name, member))
@@ -478,9 +477,9 @@ class Walk:
             names |= {n for n, held in space.items() if n in self._strings or isinstance(held, PLAIN)}
         for name in sorted(names):
             if not name.startswith("__") or name == "__getattr__":
-                held = space.get(name, _ABSENT)
+                held = space.get(name, ABSENT)
                 self._slots.append((space, name, held))
-                if held is not _ABSENT:
+                if held is not ABSENT:
                     self._visit(f"{path}.{name}", held)
 
     def _decimal(self) -> None:
@@ -511,7 +510,7 @@ class Walk:
         if through is not None:
             self._visit(path, getattr(v, through))
             return
-        space = _space(v)
+        space = space_of(v)
         if space and "__wrapped__" in space:
             self._visit(path, space["__wrapped__"])
         slots = [n for base in kind.__mro__ for n in slots_of(base) if not n.startswith("__")]
@@ -534,8 +533,8 @@ class Walk:
             self._objects.append(v)
             if not versioned:
                 self._lists.append((space, tuple(map(id, space))))
-                self._values.append((_reader(v, "__class__"), v.__class__))
-            seen = {**_defaults(kind), **space} if versioned else space  # type: ignore[arg-type]  # mypy sees no hash of a type
+                self._values.append((reader(v, "__class__"), v.__class__))
+            seen = {**defaults_of(kind), **space} if versioned else space  # type: ignore[arg-type]  # mypy sees no hash of a type
             for name, item in list(seen.items()):
                 if (chosen or name in self._names) and name not in unwatched and not name.startswith("__"):
                     if not versioned:
@@ -543,10 +542,10 @@ class Walk:
                     self._visit(f"{path}.{name}", item)
         for name in slots:
             if chosen or name in self._names:
-                item = getattr(v, name, _ABSENT)
-                self._values.append((_reader(v, name), item))
+                item = getattr(v, name, ABSENT)
+                self._values.append((reader(v, name), item))
                 self._fields.append((v, name, item))
-                if item is not _ABSENT:
+                if item is not ABSENT:
                     self._visit(f"{path}.{name}", item)
 
     def copies(self) -> Callable[[], None]:
@@ -584,18 +583,18 @@ class Walk:
                 for name in [n for n in now if n not in content]:
                     delattr(kind, name)
                 for name, value in content.items():
-                    if now.get(name, _ABSENT) is not value:
+                    if now.get(name, ABSENT) is not value:
                         setattr(kind, name, value)
             for space, name, value in names:
-                if value is _ABSENT:
+                if value is ABSENT:
                     space.pop(name, None)
-                elif space.get(name, _ABSENT) is not value:
+                elif space.get(name, ABSENT) is not value:
                     space[name] = value
             for cell, value in cells:
-                if value is not _ABSENT:
+                if value is not ABSENT:
                     cell.cell_contents = value
             for owner, name, value in fields:
-                if value is not _ABSENT and getattr(owner, name, _ABSENT) is not value:
+                if value is not ABSENT and getattr(owner, name, ABSENT) is not value:
                     setattr(owner, name, value)
             for host, then in arrays:
                 if host.tobytes() != then.tobytes():
@@ -607,61 +606,6 @@ class Walk:
             hooks.version += 1
 
         return back
-
-
-def _never() -> Any:
-    """A value that is another one each time it is looked at."""
-    return _ABSENT
-
-
-def _place(item: Any) -> str:
-    return repr(item) if isinstance(item, (*PLAIN, tuple)) else f"{type(item).__name__} {id(item)}"
-
-
-def _content(v: np.ndarray[Any, Any]) -> Any:
-    """A host array for comparison, its bits and what they mean."""
-    return v.dtype.str, v.shape, v.tobytes()
-
-
-@lru_cache(maxsize=4096)
-def _defaults(kind: type) -> dict[str, Any]:
-    """Plain class attributes of Firebrick's bases of a class, which an instance may hide by its own."""
-    bases = [base for base in reversed(kind.__mro__) if of_library(base.__module__)]
-    found = {n: v for base in bases for n, v in vars(base).items() if isinstance(v, PLAIN)}
-    return {n: v for n, v in found.items() if not n.startswith("__") and n != "versioned"}
-
-
-def _space(v: Any) -> dict[str, Any] | None:
-    """An object's own attributes, past what its class makes of asking for them."""
-    try:
-        space = v.__dict__ if isinstance(v, local) else object.__getattribute__(v, "__dict__")
-    except AttributeError:
-        return None
-    return space if isinstance(space, dict) else None
-
-
-def _weakly(v: Any, gone: Callable[[Any], None]) -> Callable[[], Any]:
-    """A way to an object that does not keep it, where its class allows that and somebody else keeps it."""
-    if isinstance(v, MethodType):
-        return lambda: v
-    try:
-        return ref(v, gone)
-    except TypeError:
-        return lambda: v
-
-
-def _reader(v: Any, name: str) -> Callable[[], Any]:
-    try:
-        held = ref(v)
-    except TypeError:
-        return partial(getattr, v, name, _ABSENT)
-    return lambda: getattr(held(), name, _ABSENT)
-
-
-def slots_of(base: type) -> tuple[str, ...]:
-    """The names of a class's own ``__slots__``."""
-    names = base.__dict__.get("__slots__", ())
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _ours(module: Any) -> bool:

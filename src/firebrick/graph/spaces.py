@@ -1,0 +1,71 @@
+"""How one looks into an object without running its code: its own attributes, its slots, and ways to them that hold nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from threading import local
+from types import MethodType
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from firebrick.graph.plain import PLAIN, of_library
+
+ABSENT: Any = object()
+
+
+def never() -> Any:
+    """A value that is another one each time it is looked at."""
+    return ABSENT
+
+
+def place_of(item: Any) -> str:
+    return repr(item) if isinstance(item, (*PLAIN, tuple)) else f"{type(item).__name__} {id(item)}"
+
+
+def bits_of(v: np.ndarray[Any, Any]) -> Any:
+    """A host array for comparison, its bits and what they mean."""
+    return v.dtype.str, v.shape, v.tobytes()
+
+
+@lru_cache(maxsize=4096)
+def defaults_of(kind: type) -> dict[str, Any]:
+    """Plain class attributes of Firebrick's bases of a class, which an instance may hide by its own."""
+    bases = [base for base in reversed(kind.__mro__) if of_library(base.__module__)]
+    found = {n: v for base in bases for n, v in vars(base).items() if isinstance(v, PLAIN)}
+    return {n: v for n, v in found.items() if not n.startswith("__") and n != "versioned"}
+
+
+def space_of(v: Any) -> dict[str, Any] | None:
+    """An object's own attributes, past what its class makes of asking for them."""
+    try:
+        space = v.__dict__ if isinstance(v, local) else object.__getattribute__(v, "__dict__")
+    except AttributeError:
+        return None
+    return space if isinstance(space, dict) else None
+
+
+def weakly(v: Any, gone: Callable[[Any], None]) -> Callable[[], Any]:
+    """A way to an object that does not keep it, where its class allows that and somebody else keeps it."""
+    if isinstance(v, MethodType):
+        return lambda: v
+    try:
+        return ref(v, gone)
+    except TypeError:
+        return lambda: v
+
+
+def reader(v: Any, name: str) -> Callable[[], Any]:
+    try:
+        held = ref(v)
+    except TypeError:
+        return partial(getattr, v, name, ABSENT)
+    return lambda: getattr(held(), name, ABSENT)
+
+
+def slots_of(base: type) -> tuple[str, ...]:
+    """The names of a class's own ``__slots__``."""
+    names = base.__dict__.get("__slots__", ())
+    return (names,) if isinstance(names, str) else tuple(names)
