@@ -49,6 +49,7 @@ docs: $(STAMPS)/test ## build the documents into site/, generated pages included
 
 soak: $(STAMPS)/test ## run the full conformance product and the exhaustive tests (long; goes on where it was stopped)
 	$(BIN)/python -m firebrick.testing.soak --write docs/accuracy.md
+	PYTHONPATH=tests/shared $(BIN)/python -m networks.soak --count 2000
 	$(BIN)/python -m pytest -n auto -m soak
 
 ray: $(STAMPS)/ray ## run the tests of clusters on a local Ray cluster (downloads Ray)

@@ -169,3 +169,42 @@ def test_a_failure_is_shrunk_to_the_layer_that_is_wrong(monkeypatch: pytest.Monk
 def test_a_network_of_nothing_but_rounding_is_not_judged() -> None:
     with pytest.raises(Unusable, match="mostly rounding"):
         judge(network("nn.LayerNorm(3)", shape=(4, 3), offset=1e9), Way())
+
+
+# networks that were wrong
+
+GATE = Part(
+    "Parallel({}, 'product')", "Parallel({}, 'product')",
+    (Part("Chain({})", "Chain({})", (layer("nn.Linear(1, 1)"), layer("nn.Sigmoid()"))), Part("Chain({})", "Chain({})")),
+)  # fmt: skip
+ONCE_WRONG = {
+    "a layer norm of one value": (network("nn.LayerNorm(1)", shape=(1, 1)), Way()),
+    "an rms norm of one value": (network("nn.RMSNorm(1, 1e-5)", "nn.RMSNorm(1, 1e-5)", shape=(1, 1)), Way(mode="forced")),
+    "a response norm of one value": (network("nn.LocalResponseNorm(2, 0.1)", shape=(1, 1, 1, 1)), Way()),
+    "a batch norm of one value in evaluation": (
+        network("nn.Linear(2, 1)", "nn.BatchNorm1d(1)", shape=(1, 2), training=False), Way(mode="forced"),
+    ),
+    "a gate of one row and one unit": (replace(network(shape=(1, 3)), parts=(layer("nn.Linear(3, 1)"), GATE)), Way()),
+    "a triplet loss of one row": (
+        network("nn.Linear(3, 3)", shape=(1, 1, 3), seed=2, loss=("TripletMarginLoss", "nn.TripletMarginLoss()")), Way(),
+    ),
+    "a triplet loss of one row that swaps": (
+        network("nn.Linear(2, 2)", shape=(1, 1, 2), loss=("TripletMarginLoss", "nn.TripletMarginLoss(swap=True)")), Way(),
+    ),
+    "a batch norm of float16 far from 0": (
+        network("nn.BatchNorm1d(3)", shape=(8, 3), steps=1, optimizer="sgd", offset=30.0), Way(dtype="float16"),
+    ),
+    "a batch norm of bfloat16 far from 0": (
+        network("nn.BatchNorm1d(3)", shape=(8, 3), steps=1, optimizer="sgd", offset=30.0), Way(dtype="bfloat16"),
+    ),
+    "a transposed convolution of half precision whose gradient is cast": (
+        network("nn.ConvTranspose1d(4, 4, 2, 2)", shape=(1, 4, 3), steps=1, optimizer="sgd"), Way(autocast="float16"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONCE_WRONG)
+def test_a_network_that_was_wrong_is_right(name: str) -> None:
+    net, way = ONCE_WRONG[name]
+    failure = judge(net, way)
+    assert failure is None, f"{failure.text}\n{failure.program()}"

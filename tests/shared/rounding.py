@@ -73,7 +73,12 @@ def moved(op: Op, arrays: tuple[Any, ...], params: dict[str, Any], result: Any, 
         error = k * min(dtype.eps, fb.float32.eps) * size
         if dtype.itemsize < 4:
             error = error + 0.5 * dtype.eps * np.abs(result)
-        new = result + np.where(size > 0, np.maximum(error, dtype.eps * least), 0.0) * 3**0.5 * _noise(result, seed)
+        error = np.where(size > 0, np.maximum(error, dtype.eps * least), 0.0)
+        if scale is None:  # no rounding of a result changes its sign
+            error = np.minimum(error, np.abs(result) / 2)
+        noise = _noise(result, seed)
+        noise = np.where(result == 0, np.abs(noise), noise)  # a variance of 0 does not become negative
+        new = result + error * 3**0.5 * noise
         keep = ~np.isfinite(new)
         if op.fusion == "map":
             keep |= (result == np.round(result)) & (np.abs(result) * dtype.eps <= 1)
@@ -192,7 +197,10 @@ def _measured(run: Callable[[int | None], tuple[np.ndarray, ...]], eps: float, t
             continue
         with np.errstate(all="ignore"):
             moves = np.abs(np.stack([found[i] for found in runs]) - value)
-            errors.append(np.sqrt(np.mean(np.square(np.where(np.isfinite(moves), moves, 0.0)), axis=0)))
+        moves = np.where(np.isfinite(value), moves, 0.0)
+        if not np.isfinite(moves).all():
+            raise ArithmeticError(f"result {i} is finite, and not with rounding")
+        errors.append(np.sqrt(np.mean(np.square(moves), axis=0)))
     return Exact(values, tuple(errors), eps)
 
 

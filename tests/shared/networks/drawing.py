@@ -161,7 +161,7 @@ class Drawing:
             kind = self.d.choice(["Residual", "Twice", "Checkpointed", "Parallel"])
             parts, after = self.layers(shape, self.d.choice([1, 2, 2, 3]))
             if kind == "Parallel":
-                others, other = self.layers(shape, self.d.choice([1, 2]))
+                others, other = self.layers(shape, self.d.choice([0, 1, 2]))  # none: x itself, as in a gate
                 hows = ["sum", "product"] if other == after else ["concat"]
                 how = self.d.choice([*hows, "concat"])
                 text = f"Parallel({{}}, {how!r})"

@@ -111,6 +111,18 @@ def _check_batched(layer: Any, x: Any) -> None:
         raise ValueError("images with a batch")
 
 
+class Contiguous(torch.autograd.Function):
+    """x; its cotangent is laid out anew, since torch's batch norm misreads a transposed one with axes of size 1."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Any) -> Any:
+        return cotangent.clone(memory_format=torch.contiguous_format)
+
+
 class Theirs:
     """The same names, for torch."""
 
@@ -125,6 +137,7 @@ class Theirs:
                 x = layer(x)
                 while isinstance(x, tuple):
                     x = x[0]
+                x = Contiguous.apply(x)
             return x
 
     class Residual(Chain):
@@ -179,6 +192,17 @@ class Theirs:
 
         def forward(self, x: Any) -> Any:
             return x.mean(self.axis)
+
+    class BCELoss(theirs.Module):
+        """Without the least variance of 1e-12 that torch's gradient divides by."""
+
+        def __init__(self, reduction: str) -> None:
+            super().__init__()
+            self.reduction = reduction
+
+        def forward(self, p: Any, target: Any) -> Any:
+            value = -(target * p.log().clamp(min=-100) + (1 - target) * (1 - p).log().clamp(min=-100))
+            return value.mean() if self.reduction == "mean" else value.sum()
 
     class Hardsigmoid(theirs.Module):
         def forward(self, x: Any) -> Any:

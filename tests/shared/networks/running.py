@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -190,7 +191,8 @@ def _theirs_trained(network: Network, dtype: str) -> Named:
     x = torch.as_tensor(network.input if network.vocabulary else _rounded(network.input, dtype))
     x.requires_grad_(not network.vocabulary)
     targets = [torch.as_tensor(_rounded(t, dtype) if t.dtype.kind == "f" else t) for t in network.targets]
-    loss_of = eval(network.loss[1], {"nn": torch.nn})
+    kinds = {**vars(torch.nn), "BCELoss": THEIRS["BCELoss"]}
+    loss_of = eval(network.loss[1], {"nn": SimpleNamespace(**kinds)})
     text = OPTIMIZERS[network.optimizer][1].format("list(held.values())")
     optimizer = eval(f"torch.optim.{text}", {"torch": torch, "held": held}) if held else None
     prepare = BEFORE[before(network)][1]
@@ -367,7 +369,7 @@ def truth(network: Network, rounds: str, values: str, trials: int) -> tuple[Name
             trained(network, wide, values)  # what this raises is a failure
         try:
             measured = exact(lambda: list(trained(network, wide, values).values()), rounds, trials=trials)
-        except OutOfRangeError as e:
+        except (OutOfRangeError, ArithmeticError) as e:
             raise Unusable(f"rounding leads out of a range: {e}") from e
     for name, a, e in zip(want, measured.values, measured.errors, strict=True):
         if name.startswith("loss") or name.startswith("output"):
