@@ -1,0 +1,184 @@
+"""What a program must give: its value in float64 by NumPy, its gradient by torch, and how far rounding may move them.
+
+The scale of an error is measured, not assumed: the program is evaluated again several times with every input and every step
+multiplied by 1 + a · eps(dtype of the step), a drawn at random (Monte Carlo arithmetic). What moves under that is
+ill-conditioned by as much, whatever the reason: cancellation, a kink, a tie. A result may be ``MARGIN`` times as far away as the
+farthest of those evaluations. With |a| ≤ 16 (4 for 16-bit dtypes) and a margin of 4, a well-conditioned result may err by 64 (16)
+units of eps; the largest k of the op table is 16. A bool or int that moves at all makes the program unusable.
+
+Source: Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from differential.program import EPS, HALVES, Program
+
+MARGIN = 4.0
+Array = np.ndarray[Any, Any]
+_NOISE = np.random.default_rng(0).uniform(0.5, 1.0, 1 << 18) * np.where(np.random.default_rng(1).random(1 << 18) < 0.5, -1, 1)
+
+
+class Unstable(Exception):
+    """A bool or an int of the program depends on rounding, or a value is not finite."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An array and how far from each element a result may be."""
+
+    value: Array
+    tolerance: Array
+
+    def worst(self, got: Array) -> tuple[float, tuple[int, ...]]:
+        """The largest error in units of the tolerance, and where it is."""
+        if got.shape != self.value.shape:
+            return np.inf, ()
+        with np.errstate(all="ignore"):
+            error = np.abs(np.subtract(got, self.value, dtype=np.float64)) / self.tolerance
+        error = np.where(got == self.value, 0.0, np.where(np.isnan(error), np.inf, error))
+        if not error.size:
+            return 0.0, ()
+        place = np.unravel_index(int(np.argmax(error)), error.shape)
+        return float(error[place]), tuple(int(k) for k in place)
+
+
+def amplitude(dtype: str) -> float:
+    """By how much a value of a dtype is moved, relative to it; 0 for exact dtypes."""
+    return EPS.get(dtype, 0.0) * (4.0 if dtype in HALVES else 16.0)
+
+
+def noise(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Random numbers of size 0.5 to 1 and either sign: no two are equal, so that ties are broken."""
+    size = math.prod(shape)
+    start = int(rng.integers(len(_NOISE) - size))
+    return _NOISE[start : start + size].reshape(shape)
+
+
+def moved(value: Any, by: float, rng: np.random.Generator | None) -> Array:
+    """A value with its elements multiplied by 1 ± ``by``; as it is without a generator."""
+    array = np.asarray(value)
+    if rng is None or array.dtype.kind != "f" or not by:
+        return array
+    return np.asarray(array * (1.0 + by * noise(array.shape, rng)))
+
+
+def slack(value: Any, by: float, rng: np.random.Generator | None) -> Any:
+    """A value times ± ``by``; 0 without a generator."""
+    return 0.0 if rng is None else np.asarray(value) * (by * noise(np.shape(value), rng))
+
+
+def expected(runs: list[Array], dtype: str) -> Expected:
+    """From an evaluation as it is and moved ones, for a result of a dtype."""
+    exact, *others = runs
+    if exact.dtype.kind != "f":
+        if any(not np.array_equal(exact, o) for o in others):
+            raise Unstable("a bool or an int depends on rounding")
+        return Expected(exact, np.full(exact.shape, 0.5))
+    if not all(np.isfinite(r).all() for r in runs):
+        raise Unstable("a value is not finite")
+    spread = np.max([np.abs(o - exact) for o in others], axis=0) if others else np.zeros(exact.shape)
+    # two units at least, for what is exact in the program but rounded in the result; float16 loses bits below 2⁻¹⁴, and a
+    # cotangent that was small on its way is as coarse when it is large again
+    tiny = {"float16": 2.0**-8, "float64": 1e-300}.get(dtype, 2.0**-126)
+    return Expected(exact, np.maximum(MARGIN * spread, 2 * EPS[dtype] * np.maximum(np.abs(exact), tiny)))
+
+
+def _amplitudes(program: Program) -> list[float]:
+    """Of the steps, then of the inputs, so that inputs have negative numbers."""
+    return [amplitude(s.dtype) for s in program.steps] + [amplitude(i.dtype) for i in program.inputs]
+
+
+_CODE: dict[str, Any] = {"np": np, "math": math, "stop": lambda v: v}
+
+
+def numpy_runs(program: Program, samples: int) -> list[tuple[Array, ...]]:
+    """All values of the program by NumPy: as it is, and moved ``samples`` times."""
+    by = _amplitudes(program)
+    program = Program(program.seed, program.inputs, program.steps, tuple(range(len(by))), program.loss)
+    space: dict[str, Any] = dict(_CODE)
+    exec(compile(program.source("np", traced=True), "<random program>", "exec"), space)
+    inputs = [i.truth for i in program.inputs]
+    found = []
+    for k in range(samples + 1):
+        rng = np.random.default_rng([program.seed, k]) if k else None
+        space["r"] = lambda v, i, rng=rng: moved(v, by[i], rng)
+        space["e"] = lambda i, x, rng=rng: slack(x, by[i], rng)
+        with np.errstate(all="ignore"):
+            found.append(space["program"](*inputs))
+    return found
+
+
+def numpy_truth(program: Program, samples: int) -> list[Expected]:
+    """What the program's outputs must be.
+
+    Raises:
+        Unstable: A bool, an int or a value that is not finite depends on rounding, anywhere in the program.
+    """
+    runs = numpy_runs(program, samples)
+    for value in range(len(runs[0])):
+        if runs[0][value].dtype.kind != "f":
+            expected([r[value] for r in runs], program.dtype(value))
+    return [expected([r[v] for r in runs], program.dtype(v)) for v in program.outputs]
+
+
+def torch_truth(program: Program, samples: int) -> tuple[list[Expected], list[Expected]]:
+    """The outputs and the gradients of the loss by the float inputs.
+
+    Raises:
+        Unstable: As of ``numpy_truth``.
+    """
+    import torch
+
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        return _torch_truth(program, samples)
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+
+
+def _torch_truth(program: Program, samples: int) -> tuple[list[Expected], list[Expected]]:
+    import torch
+
+    by = _amplitudes(program)
+    space: dict[str, Any] = {"torch": torch, "math": math, "np": np}
+    exec(compile(program.source("torch", traced=True, loss_first=True), "<random program>", "exec"), space)
+
+    def tiny(v: Any, k: int) -> Any:
+        return torch.from_numpy(np.asarray(by[k] * noise(tuple(v.shape), rng)))
+
+    def move(v: Any, k: int) -> Any:
+        if rng is None or not v.is_floating_point():
+            return v
+        # the value and its cotangent are rounded apart: of x / |x|, only then does the gradient move
+        return v.detach() * (1.0 + tiny(v, k)) + (v - v.detach()) * (1.0 + tiny(v, k))
+
+    space["r"], space["stop"] = move, lambda v: v.detach()
+    space["e"] = lambda k, v: v.detach() * 0.0 if rng is None else v * tiny(v, k)
+
+    others = [torch.from_numpy(np.array(i.truth)) for i in program.inputs if not i.is_float]
+    floats = [i for i in program.inputs if i.is_float]
+    outputs, gradients = [], []
+    for k in range(samples + 1):
+        leaves = [torch.from_numpy(np.array(i.truth)).requires_grad_() for i in floats]
+        rng = np.random.default_rng([program.seed, k, 1]) if k else None
+        loss, found = space["program"](leaves, *others)
+        grads = torch.autograd.grad(loss, leaves, allow_unused=True)
+        outputs.append([v.detach().numpy() for v in found])
+        gradients.append([np.zeros(x.shape) if g is None else g.numpy() for x, g in zip(leaves, grads, strict=True)])
+    wants = [expected([np.asarray(run[j]) for run in outputs], program.dtype(v)) for j, v in enumerate(program.outputs)]
+    return wants, [_levelled(expected([run[j] for run in gradients], i.dtype)) for j, i in enumerate(floats)]
+
+
+def _levelled(want: Expected) -> Expected:
+    """A gradient that jumps at a kink or a tie: any of its elements may take another's part."""
+    top = float(want.tolerance.max(initial=0.0))
+    jumps = top > 0.2 * float(np.abs(want.value).max(initial=0.0))
+    return Expected(want.value, np.full(want.value.shape, top)) if jumps else want
