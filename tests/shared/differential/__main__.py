@@ -1,7 +1,7 @@
-"""Runs random programs by their seeds and keeps what was found: ``PYTHONPATH=tests/shared python -m differential --count 20000``.
+"""Runs random programs by their seeds: ``PYTHONPATH=tests/shared python -m differential --count 20000``.
 
-The work is cut into blocks of consecutive seeds. The outcome of a block is a file under a folder named by a hash of the sources,
-so a run that was stopped goes on where it was, and nothing found by other code is counted. Without ``--start`` a run goes on
+The work is cut into blocks of consecutive seeds. The outcome of a block is a file, in a folder named by a hash of the sources.
+So a run that was stopped goes on where it was, and nothing found by other code is counted. Without ``--start`` a run goes on
 after the last seed that any run of this state folder has reached, under whatever sources: over time the seeds add up.
 """
 
@@ -19,11 +19,11 @@ from pathlib import Path
 from time import perf_counter
 
 import click
+
 from differential.drawing import draw
 from differential.running import Judge, Way
 from differential.shrinking import report, smaller
 from differential.truth import Unstable
-
 from firebrick.testing.soak import fingerprint
 
 BLOCK = 100
@@ -44,11 +44,13 @@ class Outcome:
 
     @property
     def file(self) -> str:
-        return f"{'gradients' if self.gradients else 'values'}.{'-'.join(self.engines).replace(':', '_')}.{self.start}.json"
+        engines = "-".join(self.engines).replace(":", "_")
+        engines = "-".join(self.engines).replace(":", "_")
+        return f"{'gradients' if self.gradients else 'values'}.{engines}.{self.start}.json"
 
 
 def ways(seed: int, engines: list[str], gradients: bool) -> list[Way]:
-    """How the program of a seed is run: ``cpu`` in each of its ways; one program in four by the engines that compile nothing."""
+    """How the program of a seed is run: by ``cpu`` in all its ways, and one in four under ``jit`` by the others."""
     found = []
     if "numpy" in engines:
         found.append(Way("numpy", "eager", gradients))
@@ -116,7 +118,9 @@ def reached(state: Path, like: Outcome) -> int:
 @click.option("--engine", "engines", multiple=True, default=("numpy", "cpu", "torch:cpu"), show_default=True, help="Engines.")
 @click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default=True, help="Processes.")
 @click.option("--shrink/--no-shrink", default=True, show_default=True, help="Make failing programs smaller.")
-@click.option("--state", type=click.Path(path_type=Path), default=Path(".soak/programs"), show_default=True, help="Of outcomes.")
+@click.option(
+    "--state", type=click.Path(path_type=Path), default=Path(".soak/programs"), show_default=True, help="Of outcomes."
+)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File that failing programs are appended to.")
 def main(
     start: int | None, count: int, seconds: float | None, gradients: bool, engines: tuple[str, ...], jobs: int, shrink: bool,
@@ -129,7 +133,9 @@ def main(
     blocks = [Outcome(s, gradients, list(engines)) for s in range(first, first + count, BLOCK)]
     done = [found for b in blocks if (found := known(folder, b)) is not None]
     todo = [b for b in blocks if known(folder, b) is None]
-    click.echo(f"{len(blocks)} blocks of {BLOCK} from seed {first}, {len(done)} done before, {len(todo)} to do in {jobs} processes")
+    click.echo(
+        f"{len(blocks)} blocks of {BLOCK} from seed {first}, {len(done)} done before, {len(todo)} to do in {jobs} processes"
+    )
     begun = shown = perf_counter()
     for number, found in zip(counted(1), _run(todo, str(folder), shrink, jobs, seconds), strict=False):
         done.append(found)

@@ -134,7 +134,7 @@ def squared_error_by_hand(p: Drawing) -> None:
     if p.d.random() < 0.5:
         h = p.emit("multiply", h, p.input((width,), dtype=p.dtypes[x]))
     if h is not None:
-        p.emit("mean", p.emit("fused_square", h, p.input(p.shapes[h], dtype=p.dtypes[h])), **reduction(2, None))
+        p.emit("mean", p.emit("squared_difference", h, p.input(p.shapes[h], dtype=p.dtypes[h])), **reduction(2, None))
 
 
 ALL = (

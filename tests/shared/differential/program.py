@@ -1,4 +1,4 @@
-"""A random program: inputs, steps in order, and what is returned. It is data, and prints as Python for each of the three libraries."""
+"""A random program is data: inputs, steps in order, and what is returned. It prints as Python for each of three libraries."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
 from differential.rules import RULES, Params, Shape
 
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -117,13 +118,19 @@ class Program:
         return f"x{value}" if value < n else f"v{value - n}"
 
     def body(self, library: str, traced: bool = False) -> Iterable[str]:
-        """The steps as statements of a library; if ``traced``, with slack ``e(number, x)`` and through ``r(value, number)``."""
+        """The steps as statements of a library.
+
+        If ``traced``, each passes through ``r(value, number)`` with its slack, whose ``e`` and ``d`` take the number too, and
+        torch's operands pass through ``c(value, number)``, for their cotangents.
+        """
         for k, step in enumerate(self.steps):
             rule = RULES[step.rule]
             names = [self.name(v) for v in step.operands]
+            if traced and library == "torch":
+                names = [f"c({name}, {k})" for name in names]
             text = getattr(rule, library).format(*names, **step.params)
             if traced and rule.slack:
-                slack = re.sub(r"\be\(", f"e({k}, ", rule.slack).replace("np.", f"{library}.")
+                slack = re.sub(r"\b([ed])\(", rf"\1({k}, ", rule.slack).replace("np.", f"{library}.")
                 text = f"{text} + {slack.format(*names, **step.params)}"
             yield f"v{k} = r({text}, {k})" if traced else f"v{k} = {text}"
 

@@ -1,4 +1,4 @@
-"""Runs a program in the ways that Firebrick has (engines; eager, ``jit``, compiled whatever its size; gradients) and judges each.
+"""Runs a program in the ways that Firebrick has (engine; eager, ``jit``, compiled at any size; gradients), and judges each.
 
 What is checked of a way: the outputs, and with a gradient the gradients by all float inputs, are within the tolerance of the
 ground truth; two calls give the same bits; results of the first call are not written by the second; no input is written; dtypes
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from differential.program import Program
-from differential.truth import Array, Expected, Unstable, numpy_truth, torch_truth
 from forced import kernels_of_any_size
 
 import firebrick as fb
+from differential.program import Program
+from differential.truth import Array, Expected, Unstable, numpy_truth, torch_truth
 
 SAMPLES, MANY = 2, 48  # evaluations that measure the scale of errors: at first, and before a failure is believed
 
@@ -37,7 +37,8 @@ class Way:
     def __call__(self, program: Program) -> Outcome:
         """Run a program this way."""
         wrap: Callable[..., Any] = (lambda f: f) if self.mode == "eager" else fb.jit
-        with fb.use_device(self.device), kernels_of_any_size() if self.mode == "forced" else nullcontext(), warnings_as_before():
+        forced = kernels_of_any_size() if self.mode == "forced" else nullcontext()
+        with fb.use_device(self.device), forced, warnings_as_before():
             inputs = _tensors(program)
             kept = [np.array(t.numpy()) for t in inputs]
             if self.gradients:
@@ -67,7 +68,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one way gave: outputs and then gradients; whether a second call gave the same; whether the inputs are as they were."""
+    """What one way gave: outputs, then gradients; whether a second call gave the same; whether the inputs are as they were."""
 
     arrays: list[Array]
     dtypes: list[str]
@@ -173,7 +174,7 @@ class Judge:
         self.truth(way.gradients, SAMPLES)
         try:
             got = way(self.program)
-        except Exception as e:
+        except Exception as e:  # noqa: BLE001 - whatever it is, it is the finding
             return Failure(way, "raised", 0, f"{type(e).__name__}: {e}".strip())
         for samples in (SAMPLES, MANY):
             failure = self._compare(way, got, self.truth(way.gradients, samples))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+
 from differential.program import Input, Program, Step
 from differential.rules import reduction
 from differential.running import Failure, Judge, Way
@@ -137,7 +138,9 @@ def report(program: Program, failure: Failure) -> str:
         lines.append(f"{name} = {made.setdefault(i, i.source('fb')) if i not in made else made[i]}")
         made[i] = name
     lines += [program.source("fb", loss_first=way.gradients).rstrip()]
-    wide = [f"{n}.numpy().astype(np.float64)" if i.is_float else f"{n}.numpy()" for n, i in zip(names, program.inputs, strict=True)]
+    wide = [
+        f"{n}.numpy().astype(np.float64)" if i.is_float else f"{n}.numpy()" for n, i in zip(names, program.inputs, strict=True)
+    ]
     if way.gradients:
         floats = ", ".join(n for n, i in zip(names, program.inputs, strict=True) if i.is_float)
         others = "".join(f", {n}" for n, i in zip(names, program.inputs, strict=True) if not i.is_float)
