@@ -132,14 +132,15 @@ def binary_samples(
     high2: float | None = None,
     special: bool = True,
 ) -> Callable[..., list[Sample]]:
-    """Equal, broadcast, 0-d, empty, long and special-value cases for two operands."""
+    """Equal, broadcast, 0-d, empty, long and special-value cases for two operands; rows and columns of one size among them."""
     l2, h2 = low if low2 is None else low2, high if high2 is None else high2
 
     def samples(rng: np.random.Generator, name: str) -> list[Sample]:
         cases = (
             ("equal shapes", (3, 4), (3, 4)),
             ("row", (3, 4), (4,)),
-            ("outer", (3, 1), (1, 4)),
+            ("row of a square", (4, 4), (4,)),
+            ("outer", (4, 1), (1, 4)),
             ("scalar left", (), (2, 3)),
             ("0-d", (), ()),
             ("empty", (0, 3), (1, 3)),

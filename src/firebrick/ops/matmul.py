@@ -76,7 +76,7 @@ def _turned(parent: Any) -> bool:
 
 def _samples(rng: np.random.Generator, name: str) -> list[Sample]:
     cases = [((3, 4), (4, 5)), ((2, 3, 4), (2, 4, 2)), ((2, 1, 3, 2), (4, 2, 3)), ((1, 7), (7, 1)), ((0, 3), (3, 2)),
-             ((2, 0), (0, 3)), ((5, 4, 3), (3, 2))]  # fmt: skip
+             ((2, 0), (0, 3)), ((5, 4, 3), (3, 2)), ((4, 4), (4, 4)), ((3, 3, 3), (3, 3)), ((1, 1), (1, 1))]  # fmt: skip
     out = [Sample((values(rng, name, a), values(rng, name, b)), name=f"{a} @ {b}") for a, b in cases]
     out.append(Sample((values(rng, name, (33, 517)), values(rng, name, (517, 17))), grad_safe=False, name="long"))
     return out

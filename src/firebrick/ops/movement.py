@@ -42,7 +42,7 @@ def _reshape_vjp(g: Any, r: Any) -> Any:
 
 @_move(_reshape_vjp, _infer_reshape,
        [((3, 4), {"shape": (2, 6)}), ((), {"shape": (1, 1)}), ((1,), {"shape": ()}), ((0, 3), {"shape": (3, 0, 2)}),
-        ((2, 3, 4), {"shape": (24,)})], view=True, index_map=index_maps.reshape)  # fmt: skip
+        ((2, 3, 4), {"shape": (24,)}), ((4, 4), {"shape": (2, 2, 4)})], view=True, index_map=index_maps.reshape)  # fmt: skip
 def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
     """The same elements, in row-major order, in another shape."""
     return np.reshape(x, shape)
@@ -63,7 +63,8 @@ def _permute_vjp(g: Any, r: Any) -> Any:
 
 
 @_move(_permute_vjp, _infer_permute,
-       [((3, 4), {"axes": (1, 0)}), ((2, 3, 4), {"axes": (1, 2, 0)}), ((), {"axes": ()}), ((0, 2), {"axes": (1, 0)})],
+       [((3, 4), {"axes": (1, 0)}), ((2, 3, 4), {"axes": (1, 2, 0)}), ((), {"axes": ()}), ((0, 2), {"axes": (1, 0)}),
+        ((4, 4), {"axes": (1, 0)}), ((3, 3, 3), {"axes": (2, 0, 1)})],
        view=True, index_map=index_maps.permute)  # fmt: skip
 def permute(x: Array, *, axes: tuple[int, ...]) -> Array:
     """Axes in another order: axis i of the result is axis axes[i] of x."""
@@ -82,7 +83,8 @@ def _infer_broadcast(x: Any, *, shape: tuple[int, ...]) -> Aval:
 
 
 @_move(lambda g, r: (sum_to(g, r.avals[0].shape),), _infer_broadcast,
-       [((3, 1), {"shape": (2, 3, 4)}), ((), {"shape": (2, 2)}), ((4,), {"shape": (4,)}), ((1, 3), {"shape": (0, 3)})],
+       [((3, 1), {"shape": (2, 3, 4)}), ((), {"shape": (2, 2)}), ((4,), {"shape": (4,)}), ((1, 3), {"shape": (0, 3)}),
+        ((3, 1), {"shape": (3, 3, 3)}), ((4,), {"shape": (4, 4)})],
        view=True, index_map=index_maps.broadcast_to)  # fmt: skip
 def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
     """x repeated along axes of size 1, and along new leading axes."""
@@ -128,6 +130,7 @@ _SLICES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((7,), {"starts": (2,), "stops": (2,), "steps": (1,)}),
     ((), {"starts": (), "stops": (), "steps": ()}),
     ((3, 4), {"starts": (1, 0), "stops": (2, 4), "steps": (1, 1)}),
+    ((4, 4), {"starts": (0, 3), "stops": (4, -1), "steps": (1, -1)}),
 ]
 
 
@@ -160,7 +163,8 @@ def _pad_vjp(g: Any, r: Any) -> Any:
 
 @_move(_pad_vjp, _infer_pad,
        [((3, 4), {"widths": ((1, 0), (2, 3)), "value": 1}), ((), {"widths": (), "value": 0}),
-        ((0, 2), {"widths": ((1, 1), (0, 0)), "value": 0}), ((2, 2), {"widths": ((0, 0), (0, 0)), "value": 0})])  # fmt: skip
+        ((0, 2), {"widths": ((1, 1), (0, 0)), "value": 0}), ((2, 2), {"widths": ((0, 0), (0, 0)), "value": 0}),
+        ((3, 3), {"widths": ((1, 0), (0, 1)), "value": 2})])  # fmt: skip
 def pad(x: Array, *, widths: Any, value: Any) -> Array:
     """x with ``widths`` elements of ``value`` before and after, along every axis."""
     out = np.full([a + d + b for d, (a, b) in zip(x.shape, widths, strict=True)], np.asarray(value).astype(x.dtype))
@@ -173,7 +177,8 @@ def _flip_vjp(g: Any, r: Any) -> Any:
 
 
 @_move(_flip_vjp, lambda x, *, axes: same(x),
-       [((3, 4), {"axes": (0, 1)}), ((5,), {"axes": (0,)}), ((2, 3), {"axes": ()}), ((0, 3), {"axes": (1,)})],
+       [((3, 4), {"axes": (0, 1)}), ((5,), {"axes": (0,)}), ((2, 3), {"axes": ()}), ((0, 3), {"axes": (1,)}),
+        ((4, 4), {"axes": (1,)})],
        view=True, index_map=index_maps.flip)  # fmt: skip
 def flip(x: Array, *, axes: tuple[int, ...]) -> Array:
     """Elements in reverse order along axes."""
@@ -205,6 +210,7 @@ def _concat_samples(rng: np.random.Generator, name: str) -> list[Sample]:
         ([(3,)], 0),
         ([(0, 2), (3, 2)], 0),
         ([(2, 1, 2)] * 4, 1),
+        ([(3, 3)] * 2, 1),
     ]
     return [Sample(tuple(values(rng, name, s) for s in shapes), {"axis": a}, name=f"{shapes}") for shapes, a in cases]
 
@@ -233,7 +239,7 @@ def _split_vjp(g: Any, r: Any) -> Any:
 
 
 @_move(_split_vjp, _infer_split,
-       [((6, 3), {"sizes": (2, 1, 3), "axis": 0}), ((2, 4, 3), {"sizes": (1, 3), "axis": 1}),
+       [((6, 3), {"sizes": (2, 1, 3), "axis": 0}), ((4, 4, 4), {"sizes": (1, 3), "axis": 1}),
         ((3,), {"sizes": (1, 2), "axis": 0}), ((1, 3), {"sizes": (1,), "axis": 0}), ((2, 3), {"sizes": (0, 2, 1), "axis": 1}),
         ((0, 2), {"sizes": (1, 1), "axis": 1})],
        view=True, index_map=index_maps.split)  # fmt: skip

@@ -25,7 +25,8 @@ def _infer(x: Any, *, axis: int) -> Aval:
 
 
 def _samples(rng: np.random.Generator, name: str) -> list[Sample]:
-    cases = [((3, 4), 1), ((3, 4), 0), ((5,), 0), ((2, 3, 4), 1), ((0, 3), 1), ((2, 0), 1), ((3, 1), 1)]
+    cases = [((3, 4), 1), ((3, 4), 0), ((5,), 0), ((2, 3, 4), 1), ((0, 3), 1), ((2, 0), 1), ((3, 1), 1),
+             ((4, 4), 0), ((1, 1), 1)]  # fmt: skip
     out = [Sample((values(rng, name, s, -3, 3),), {"axis": a}, name=f"{s} axis {a}") for s, a in cases]
     big = np.asarray([[60000.0, 1.0, -60000.0], [-np.inf, 0.0, 1.0], [300.0, 300.0, 299.0]])
     dt = out[0].inputs[0].dtype
@@ -118,7 +119,7 @@ def _infer_layer_norm(x: Any, weight: Any, bias: Any, *, eps: float) -> Aval:
 
 def _layer_norm_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     out = []
-    for shape in ((3, 4), (2, 3, 5), (7,), (0, 3), (4, 300)):
+    for shape in ((3, 4), (2, 3, 5), (7,), (4, 4), (1, 1), (0, 3), (4, 300)):
         n = shape[-1:]
         args = (values(rng, name, shape), values(rng, name, n, 0.5, 1.5), values(rng, name, n))
         out.append(Sample(args, {"eps": 1e-5}, shape != (4, 300), f"{shape}"))
@@ -194,6 +195,8 @@ _STANDARDIZE = [
     ((2, 4, 6), (2,), ()),
     ((3, 0, 5), (0, 2), (1, 0, 1)),
     ((9,), (0,), (9,)),
+    ((3, 3, 3), (0, 2), (1, 3, 1)),
+    ((4, 4), (0,), (1, 4)),
     ((5, 2, 300), (0, 2), (1, 2, 1)),
 ]
 
@@ -357,9 +360,10 @@ def _infer_rms_norm(x: Any, weight: Any, *, eps: float) -> Aval:
 
 def _rms_norm_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     out = []
-    for shape in ((3, 4), (2, 3, 5), (7,), (0, 3), (4, 300), (2, 6)):
+    for shape in ((3, 4), (2, 3, 5), (7,), (0, 3), (4, 300), (2, 6), (4, 4), (1, 1)):
         weight = values(rng, name, () if shape == (2, 6) else shape[-1:], 0.5, 1.5)
-        out.append(Sample((values(rng, name, shape), weight), {"eps": 1e-5}, shape != (4, 300), f"{shape}"))
+        eps = 0.5 if shape == (1, 1) else 1e-5  # of one element, only eps keeps the terms of the gradient apart
+        out.append(Sample((values(rng, name, shape), weight), {"eps": eps}, shape != (4, 300), f"{shape}"))
     out.append(Sample((np.full((2, 3), 1e3, out[0].inputs[0].dtype), out[5].inputs[1]), {"eps": 1e-5}, False, "large"))
     return out
 

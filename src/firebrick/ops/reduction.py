@@ -61,6 +61,7 @@ def _samples(low: float = -2.0, high: float = 2.0, empty: bool = True, special: 
         cases: list[tuple[Any, Any, bool]] = [
             ((3, 4), (0, 1), False), ((3, 4), (1,), False), ((2, 3, 4), (0, 2), True), ((), (), False),
             ((5,), (0,), True), ((2, 3), (), False),
+            ((4, 4), (0,), False), ((3, 3, 3), (1,), False), ((1, 1), (1,), False),  # an axis that can be taken for another
         ]  # fmt: skip
         if empty:
             cases += [((0, 3), (0,), False), ((2, 0), (0, 1), True)]
@@ -288,6 +289,8 @@ def _arg_samples(rng: np.random.Generator, name: str) -> list[Sample]:
         ((3, 4), 0, True),
         ((5,), 0, False),
         ((2, 3, 4), 1, False),
+        ((4, 4), 0, False),
+        ((1, 1), 1, False),
         ((0, 3), 1, False),
     ]
     out = [Sample((values(rng, name, s),), {"axis": a, "keepdims": k}, name=f"{s} axis {a}") for s, a, k in cases]

@@ -31,7 +31,7 @@ def _cost(ins: Any, outs: Any, params: Any) -> Cost:
 
 def _samples(rng: np.random.Generator, name: str) -> list[Sample]:
     out = []
-    for shape, axis in (((3, 5), 1), ((4, 2), 0), ((7,), 0), ((0, 3), 0), ((2, 600), 1)):
+    for shape, axis in (((4, 4), 1), ((4, 2), 0), ((7,), 0), ((0, 3), 0), ((2, 600), 1)):
         for down in (False, True):
             x = values(rng, name, shape)
             out.append(Sample((x,), {"axis": axis, "descending": down}, apart(x), f"{shape} descending={down}"))

@@ -53,7 +53,7 @@ _unary(
     "fb.gelu({0}, approximate='tanh')",
     "0.5 * {0} * (1 + np.tanh(np.sqrt(2 / np.pi) * ({0} + 0.044715 * {0} ** 3)))",
     "torch.nn.functional.gelu({0}, approximate='tanh')",
-    slack="d({0})",
+    slack="e({0})",
 )
 _unary("erf", "fb.erf({0})", "np.vectorize(math.erf, otypes=[float])({0})", "torch.erf({0})", weight=0.3, slack="d({0})")
 _unary("clip", "fb.clip({0}, -0.75, 1.25)", "np.clip({0}, -0.75, 1.25)")

@@ -35,8 +35,8 @@ class Rule:
         draw: Chooses parameters for operands of these shapes, or None where none fit.
         joined: How operands must fit: ``broadcast`` together, ``equal`` shapes, or ``""`` where ``draw`` decides.
         weight: How often it is chosen among its family.
-        slack: NumPy's text of what rounding inside the operation may add: where a part of the value cancels, as in log_softmax,
-            or of the derivative, as in the 1 - y² of tanh. In it, ``e(x)`` is a tiny multiple of x of random sign, ``d(x)`` is 0
+        slack: NumPy's text of what rounding in the operation may add: where terms of the value cancel, as in log_softmax, or
+            of the derivative, as in the 1 - y² of tanh. In it, ``e(x)`` is a tiny multiple of x of random sign, ``d(x)`` is 0
             with the derivative of that, and ``stop(x)`` is x without its derivative.
         ranks: Ranks that the first operand may have; any by default.
         others: ``(d, shape of the first operand, sizes)``: shapes of new operands that fit it, where those at hand do not.
