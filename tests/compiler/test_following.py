@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from forced import kernels_of_any_size
 from rounding import exact_graph
 
 import firebrick as fb
@@ -236,3 +237,21 @@ def test_random_graphs_with_products_compute_what_their_references_do(seed: int)
     g.outputs = tuple(int(v) for v in rng.choice(values, min(3, len(values)), replace=False))
     arrays = [rng.uniform(-1, 1, a.shape).astype(np.float32) for a in g.inputs]
     run(g, *arrays)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_product_or_convolution_that_is_cast_is_stored_in_the_wider_dtype_and_rounded_before(dtype: str, stride: int) -> None:
+    # a convolution wrote half precision into the float32 result
+    rng = np.random.default_rng(0)
+    x, w = (fb.asarray(rng.normal(size=s).astype(np.float32)).astype(dtype) for s in ((2, 4, 7), (4, 4, 2)))
+    for f in (
+        lambda x, w: fb.astype(fb.conv1d(x, w, stride=stride), fb.float32),
+        lambda x, w: fb.astype(x[0, :, :4] @ w[..., 0], fb.float32),
+        lambda x, w: fb.astype(fb.reshape(x[0, :, :4] @ w[..., 0], (2, 8)), fb.float32),
+    ):
+        with kernels_of_any_size():
+            got = fb.jit(f)(x, w).numpy()
+        half = fb.dtype(dtype)
+        assert np.array_equal(got, got.astype(half.np).astype(np.float32))
+        np.testing.assert_allclose(got, f(x, w).numpy(), rtol=0, atol=8 * half.eps * np.abs(got).max())

@@ -7,8 +7,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from forced import kernels_of_any_size
 from native_kernels import Array, run_kernel, run_map, run_units, view, widths
 
+import firebrick as fb
 from firebrick.compiler.llvm.host import emit_assembly
 from firebrick.compiler.llvm.map import map_kernel
 from firebrick.compiler.llvm.memory import View
@@ -248,3 +250,18 @@ def test_gathered_rows_and_indices_out_of_range(wrong: int | None, target: Targe
     assert np.array_equal(out[keep], x[at[keep]].astype(np.float32))
     if wrong is not None:  # clamped
         assert np.array_equal(out[33], x[0 if wrong < 0 else 8].astype(np.float32))
+
+
+def test_half_precision_is_rounded_where_it_is_cast_to_a_wider_dtype() -> None:
+    # overflow and rounding of float16 were lost: 90000 for inf
+    x = fb.asarray([1 / 3, 300.123, 2.7])
+
+    def f(x: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor, fb.Tensor]:
+        h = fb.astype(x, fb.float16) * 300.0
+        wide = fb.astype(h, fb.float32)
+        return h, wide, fb.isfinite(wide)
+
+    with kernels_of_any_size():
+        half, wide, finite = fb.jit(f)(x)
+    assert wide.tolist() == [100.0, float("inf"), 810.0] == fb.astype(half, fb.float32).tolist()
+    assert finite.tolist() == [True, False, True]

@@ -72,6 +72,7 @@ class _Names:
     """Leaves of canonical expressions: a number for each element of memory, each index, each element of a contraction."""
 
     def __init__(self) -> None:
+        self.products: set[Expr] = set()  # leaves that are elements of contractions
         self._numbers: dict[Hashable, int] = {}
         self._positions: list[Affine] = []
 
@@ -238,7 +239,7 @@ class _Nodes:
             raise _Unknown(f"{n.op.name} has no scalar expression")
         operands = [self.avals[i] for i in n.inputs]
         needs = [(i, w, depth) for i, w in zip(n.inputs, where, strict=True)]
-        return _Step(needs, lambda xs: ops.expression(n.op.name, ops.decided(n, xs, operands), n.params))
+        return _Step(needs, lambda xs: ops.expression(n.op.name, ops.decided(n, xs, operands, self.names.products), n.params))
 
     def _indices(
         self, n: Node, index: Index, depth: int, slot: int = 0, along: Callable[[int], Affine | int] | None = None
@@ -386,6 +387,7 @@ def _random(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
 
 def _contraction(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
     e = nodes.names.leaf(computed(_stored(n.avals[0])), ("contraction", n.first, tuple(map(affine, index))))
+    nodes.names.products.add(e)
     return _Step([], lambda _: e)
 
 

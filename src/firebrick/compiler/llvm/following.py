@@ -15,7 +15,19 @@ from math import prod
 from firebrick.compiler.description import Axes, Product, Tile
 from firebrick.compiler.layout import VIEWS, Layout, broadcast, cuts, reshaped, row_major, viewed
 from firebrick.compiler.llvm import convolutions, products
-from firebrick.compiler.llvm.contract import Axis, Contraction, Epilogue, Operand, Result, contraction, fits, forward, product
+from firebrick.compiler.llvm.contract import (
+    Axis,
+    Contraction,
+    Epilogue,
+    Operand,
+    Result,
+    contraction,
+    conv,
+    fits,
+    forward,
+    product,
+    stored,
+)
 from firebrick.compiler.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, contracted
 from firebrick.compiler.llvm.native import NAME
 from firebrick.compiler.llvm.target import Target
@@ -99,7 +111,7 @@ class _Following:
                 self.values[m.first] = self.values[v]  # a number in any shape, or elements in the same order
         else:
             args = [self.element(v, m.avals[0].shape, shape) for v in m.inputs]
-            args = ops.decided(m, args, [self.body.avals[v] for v in m.inputs])
+            args = ops.decided(m, args, [self.body.avals[v] for v in m.inputs], (product(n.avals[0].dtype.name),))
             self.values[m.first] = ops.expression(m.op.name, args, m.params)
 
     def element(self, v: int, where: Sequence[int], shape: tuple[int, ...]) -> Expr:
@@ -123,9 +135,11 @@ class _Following:
                 return convolutions.result(g, dtype, layout)
 
             epilogue = _epilogue(given, results, place)
-            made = forward(g, self.target, NAME, None if epilogue.plain else epilogue)
+            # a plain product in its own dtype has kernels of its own, which are given no epilogue
+            plain = epilogue.plain and epilogue.results[0][1].dtype == g.dtype
+            made = forward(g, self.target, NAME, None if plain else epilogue)
             images, channels, *spots = shape
-            d = self.described((1,), (channels, images * prod(spots), 0), None, None, epilogue)
+            d = self.described((1,), (channels, images * prod(spots), 0), None, None, stored(conv(g).c) if plain else epilogue)
             return (w, x), _named(made, "conv"), epilogue.light, d
         (i, left), (j, right) = (self.seen[v] for v in n.inputs)
         batch, (rows, columns), lead = n.avals[0].shape[:-2], shape[-2:], shape[:-2]

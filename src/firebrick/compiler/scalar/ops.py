@@ -1,13 +1,13 @@
 """What the op table's elementwise entries are as scalar expressions, with the table's edge rules.
 
-Half precision comes in as float32 and is rounded where a result is stored and where something is decided by it, not between
-other fused operations; a cast to half precision does round. Complex numbers and 8-bit floats have no scalar expressions, nor
+Half precision comes in as float32 and is rounded where a result is stored, where something is decided by it and where it is
+cast, not between other fused operations. Complex numbers and 8-bit floats have no scalar expressions, nor
 has an op that reads other elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from firebrick.compiler.scalar import math, periodic
@@ -41,16 +41,28 @@ from firebrick.ir import Node
 Rule = Callable[..., Expr]
 
 
-_STEPS = frozenset({"floor", "ceil", "trunc", "round", "sign", "floor_divide", "remainder"})
+_STEPS = frozenset({"floor", "ceil", "trunc", "round", "sign", "floor_divide", "remainder", "cast"})
 
 
-def decided(n: Node, args: Sequence[Expr], operands: Sequence[Aval]) -> list[Expr]:
+def decided(n: Node, args: Sequence[Expr], operands: Sequence[Aval], products: Collection[Expr] = ()) -> list[Expr]:
     """A node's operands, half precision rounded as it is where it is stored, if a small difference would show as another whole
-    number or another answer: so what is decided agrees with what is seen."""
+    number or another answer, or where a cast shows it in a wider dtype: so what is decided agrees with what is seen.
+
+    Args:
+        n: A node.
+        args: Its operands' elements.
+        operands: Its operands.
+        products: Leaves that are no elements of memory, but products that are computed in front of the expression.
+    """
     if n.avals[0].dtype.kind == "float" and n.op.name not in _STEPS:
         return list(args)
     pairs = zip(args, operands, strict=True)
-    return [rounded(x, a.dtype.name) if a.dtype.name in HALVES else x for x, a in pairs]
+    return [rounded(x, a.dtype.name) if a.dtype.name in HALVES and not _exact(n, x, products) else x for x, a in pairs]
+
+
+def _exact(n: Node, x: Expr, products: Collection[Expr]) -> bool:
+    """Whether a cast's operand comes from memory, where it is rounded already."""
+    return n.op.name == "cast" and x.op in ("load", "gather") and x not in products
 
 
 def expression(op: str, args: Sequence[Expr], params: Mapping[str, Any] | None = None) -> Expr:
