@@ -60,7 +60,8 @@ def test_the_same_seed_gives_the_same_accuracy_and_parameters(run: Run, trained:
     assert all((one.model[n] == two.model[n]).all() for n in one.model)
     assert run("train", "digits", "--model", "mlp", "--epochs", 4, "--out", "numpy", "--device", "numpy:1").exit_code == 0
     other_engine = load_checkpoint("numpy").model
-    assert all(np.allclose(one.model[n], other_engine[n], rtol=1e-2, atol=1e-3) for n in one.model)
+    for name, mine in one.model.items():  # rounding grows from step to step: to 150 eps here, on processors of three kinds
+        assert np.abs(mine - other_engine[name]).max() <= 1024 * np.finfo(np.float32).eps * np.abs(mine).max(), name
     other = run("train", "digits", "--model", "mlp", "--epochs", 1, "--out", "other", "--seed", 1)
     assert other.exit_code == 0
     assert not (load_checkpoint("other").model["layers.1.weight"] == one.model["layers.1.weight"]).all()
