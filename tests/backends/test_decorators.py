@@ -83,3 +83,11 @@ def test_an_exception_inside_the_block_restores_the_engine() -> None:
     with pytest.raises(ZeroDivisionError), fb.profile("cpu"):
         _ = 1 // 0
     assert type(fb.device("cpu").backend).__name__ == "CpuBackend"
+
+
+def test_verify_lets_programs_be_that_cancel_in_front_of_a_power() -> None:
+    # moving the last bit of the exponent made NaN of it, and verify blamed the memory plan
+    x = fb.asarray([[1.0, 2.0, 3.0]])
+    f = fb.jit(lambda a: (1.0 - fb.cos(a) ** 2.0 - fb.sin(a) ** 2.0) ** 2.0)
+    with fb.verify("cpu"):
+        assert f(x).shape == (1, 3)

@@ -437,3 +437,14 @@ def test_a_lock_or_thread_local_in_reach_does_not_matter() -> None:
 
     assert f(ones()).tolist() == [2.0, 2.0]
     assert not lock.locked()
+
+
+def test_an_equal_budget_is_the_same_context() -> None:
+    f = fb.jit(lambda a: fb.grad(lambda t: fb.sum(fb.exp(fb.sin(t))))(a))
+    for _ in range(3):
+        with fb.checkpointing(budget=2000):
+            f(fb.ones(3))
+    assert f.traces == 1
+    with fb.checkpointing(budget=3000):
+        f(fb.ones(3))
+    assert f.traces == 2

@@ -60,7 +60,7 @@ AMBIENT: list[Callable[[], Hashable]] = [
     autocast_dtype,
     lambda: config.device,
     lambda: config.fallback,
-    lambda: s if isinstance(s := strategy.get(), str) else Same(s),
+    lambda: s if isinstance(s := strategy.get(), str) else ("budget", s.limit),
     lambda: None if (r := reduction()) is None else Same(r),
 ]
 
