@@ -47,10 +47,12 @@ docs: $(STAMPS)/test ## build the documents into site/, generated pages included
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-soak: $(STAMPS)/test ## run the full conformance product and the exhaustive tests (long; goes on where it was stopped)
+soak: $(STAMPS)/test ## run the full conformance product, exhaustive tests and random programs (long; goes on where it was)
 	$(BIN)/python -m firebrick.testing.soak --write docs/accuracy.md
 	PYTHONPATH=tests/shared $(BIN)/python -m networks.soak --count 2000
 	$(BIN)/python -m pytest -n auto -m soak
+	PYTHONPATH=tests/shared $(BIN)/python -m differential --count 20000 --write docs/accuracy.md
+	PYTHONPATH=tests/shared $(BIN)/python -m differential --count 5000 --gradients --write docs/accuracy.md
 
 ray: $(STAMPS)/ray ## run the tests of clusters on a local Ray cluster (downloads Ray)
 	$(BIN)/python -m pytest -m ray

@@ -256,6 +256,8 @@ def test_a_run_goes_on_where_it_was_and_further_seeds_come_after_the_last(
     assert "0 done before, 1 to do" in run("--start", "100", "--count", "4")
     assert "from seed 104" in run("--count", "4", "--seconds", "0")  # and none begins
     assert not list(tmp_path.glob("*/values.numpy.104.json"))
+    run("--start", "0", "--count", "4", "--write", str(tmp_path / "figures.md"))
+    assert "| outputs | `numpy` | 20 | 0 | " in (tmp_path / "figures.md").read_text()
 
 
 def test_a_wrong_program_is_reported_and_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,22 @@ def test_shards_share_the_work_and_the_last_one_writes_the_figures(tmp_path: Pat
     assert cases == soaked_cases("standardize") + soaked_cases("slogdet")
 
 
+def test_the_figures_take_the_place_of_older_ones_and_leave_the_rest_of_the_document(tmp_path: Path) -> None:
+    path = tmp_path / "accuracy.md"
+    soak.write_part(path, "ops", "old figures")
+    assert path.read_text().startswith("# Accuracy\n\n<!-- ops: generated, do not edit -->\n\nold figures\n")
+    path.write_text(path.read_text() + "\n## By hand\nwords\n")
+    soak.write_part(path, "programs", "eight of them")
+    soak.write_part(path, "ops", "new figures")
+    text = path.read_text()
+    assert "old figures" not in text
+    assert [text.count(w) for w in ("new figures", "eight of them", "## By hand\nwords\n", "<!-- end of ops -->")] == [1] * 4
+    assert text.index("new figures") < text.index("## By hand") < text.index("eight of them")
+    again = text
+    soak.write_part(path, "ops", "new figures")
+    assert path.read_text() == again
+
+
 def soaked_cases(op: str) -> int:
     from firebrick.testing import cases
 

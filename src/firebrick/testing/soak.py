@@ -3,7 +3,7 @@
 The work is cut into units of one device, op and dtype. What a unit found is written to a file of its own, under a folder
 named by a hash of the sources and of the libraries that compute; so a run that was stopped goes on where it was, several
 processes or machines can share the work, and nothing found by other code is ever counted. Run it as
-``python -m firebrick.testing.soak``; once all units are done it writes ``docs/accuracy.md``.
+``python -m firebrick.testing.soak``; once all units are done it writes its part of ``docs/accuracy.md``.
 """
 
 from __future__ import annotations
@@ -145,16 +145,29 @@ def run(folder: Path, wanted: list[Unit], seed: int, jobs: int) -> Iterator[Outc
 # the document
 
 
+def write_part(path: Path, part: str, text: str) -> None:
+    """Write a generated part of a document; the rest of the document stays as it is.
+
+    Args:
+        path: The document; it is made if it is not there.
+        part: Name of the part. It stands between comments with that name, at the end of a document that has none.
+        text: The part, in Markdown.
+    """
+    begin, end = f"<!-- {part}: generated, do not edit -->", f"<!-- end of {part} -->"
+    old = path.read_text(encoding="utf-8") if path.exists() else "# Accuracy\n"
+    before, found, rest = old.partition(begin)
+    _, _, after = rest.partition(end)
+    if not found:
+        before, after = f"{old.rstrip()}\n\n", "\n"
+    path.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
+
+
 def document(found: Iterable[Outcome], seed: int) -> str:
-    """``docs/accuracy.md``: the figures of a whole run."""
+    """The part of ``docs/accuracy.md`` on ops: the figures of a whole run."""
     rows = list(found)
     devices = list(dict.fromkeys(r.device for r in rows))
     libraries = ", ".join(f"{n} {v}" for n, v in _versions().items())
     lines = [
-        "# Accuracy",
-        "",
-        "<!-- Written by `make soak`; do not edit. -->",
-        "",
         "Every op of the table on every engine, held against its reference in float64 (exactly, for integers and bool): all",
         "combinations of dtype, sample, memory layout and destination. An error is given in units of the dtype's precision,",
         "error / (eps · scale), where scale is the size of the exact result or what the op's entry in the op table says, such",
@@ -260,7 +273,7 @@ def main(
     rest = f"; {missing} units are left to other shards" if missing else ""
     click.echo(f"{cases:,} cases, {failed} failed{rest}; {perf_counter() - begun:.0f} s now")
     if write is not None and not missing:
-        write.write_text(document((known[u] for u in everything), seed), encoding="utf-8")
+        write_part(write, "ops", document((known[u] for u in everything), seed))
         click.echo(f"figures written to {write}")
     if failed:
         raise SystemExit(1)

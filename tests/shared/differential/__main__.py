@@ -24,7 +24,7 @@ from differential.drawing import draw
 from differential.running import Judge, Way
 from differential.shrinking import report, smaller
 from differential.truth import Unstable
-from firebrick.testing.soak import fingerprint
+from firebrick.testing.soak import fingerprint, write_part
 
 BLOCK = 100
 
@@ -103,6 +103,24 @@ def sources() -> str:
     return digest.hexdigest()[:16]
 
 
+def table(folder: Path) -> str:
+    """The figures of all blocks that these sources have run."""
+    blocks = [Outcome(**json.loads(p.read_text(encoding="utf-8"))) for p in sorted(folder.glob("*.json"))]
+    lines = [
+        "| programs | engines | number | wrong | left out | processor time |",
+        "|---|---|---|---|---|---|",
+    ]
+    kinds = sorted({(b.gradients, tuple(b.engines)) for b in blocks})
+    for gradients, engines in kinds:
+        mine = [b for b in blocks if (b.gradients, tuple(b.engines)) == (gradients, engines)]
+        lines.append(
+            f"| {'outputs and gradients' if gradients else 'outputs'} | {', '.join(f'`{e}`' for e in engines)} "
+            f"| {sum(b.programs for b in mine):,} | {sum(len(b.failed) for b in mine)} | {sum(b.unstable for b in mine)} "
+            f"| {sum(b.seconds for b in mine) / 60:.1f} min |"
+        )
+    return "\n".join(lines)
+
+
 def reached(state: Path, like: Outcome) -> int:
     """The seed after the last one that any run has reached with these engines."""
     prefix = like.file.rsplit(".", 2)[0]
@@ -122,9 +140,10 @@ def reached(state: Path, like: Outcome) -> int:
     "--state", type=click.Path(path_type=Path), default=Path(".soak/programs"), show_default=True, help="Of outcomes."
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File that failing programs are appended to.")
+@click.option("--write", type=click.Path(path_type=Path, dir_okay=False), help="Document for the figures of these sources.")
 def main(
     start: int | None, count: int, seconds: float | None, gradients: bool, engines: tuple[str, ...], jobs: int, shrink: bool,
-    state: Path, out: Path | None,
+    state: Path, out: Path | None, write: Path | None,
 ) -> None:  # fmt: skip
     """Hold random programs against NumPy and torch. A run that was stopped goes on where it was."""
     folder = state / sources()
@@ -153,6 +172,9 @@ def main(
         f"{programs:,} programs{' with gradients' if gradients else ''}, {failed} wrong, {unstable} that depend on rounding; "
         f"{spent / 60:.1f} min of processor time; {perf_counter() - begun:.0f} s now"
     )
+    if write is not None:
+        write_part(write, "programs", table(folder))
+        click.echo(f"figures written to {write}")
     everything = sum(1 for _ in state.glob(f"*/{'gradients' if gradients else 'values'}.*.json")) * BLOCK
     click.echo(f"{everything:,} in this folder, by all sources")
     if failed:
