@@ -210,6 +210,27 @@ def test_a_planted_fault_is_seen(monkeypatch: pytest.MonkeyPatch, fault: str, gr
     assert next((s for s in range(150) if found(s, gradients, [way])), None) is not None
 
 
+def _first_wrong(gradients: bool) -> int | None:
+    way = Way("cpu", "forced", gradients)
+    return next((s for s in range(1000, 1400) if found(s, gradients, [way])), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gradients", [False, pytest.param(True, marks=torch_is_there)], ids=["values", "gradients"])
+def test_a_fusion_that_joins_by_shape_alone_is_seen(monkeypatch: pytest.MonkeyPatch, gradients: bool) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("firebrick.compiler.fuse._Groups._aligned", lambda *_: True)
+        for module in ("lower", "following"):  # nor is what it makes of a group validated
+            patch.setattr(import_module(f"firebrick.compiler.llvm.{module}"), "doubt", lambda *_: "")
+        seed = _first_wrong(gradients)
+        assert seed is not None
+    way = Way("cpu", "forced", gradients)
+    assert not found(seed, gradients, [way])
+    monkeypatch.setattr("firebrick.compiler.fuse._Groups._aligned", lambda *_: True)
+    with fb.config.scope(verify_graphs=False):  # a group that is refused is no error
+        assert not found(seed, gradients, [way])
+
+
 def test_a_failure_is_made_small_and_printed_as_a_program_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     way = Way("numpy", "jit")
     making = import_module("firebrick.graph.making")
