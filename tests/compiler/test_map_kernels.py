@@ -265,3 +265,14 @@ def test_half_precision_is_rounded_where_it_is_cast_to_a_wider_dtype() -> None:
         half, wide, finite = fb.jit(f)(x)
     assert wide.tolist() == [100.0, float("inf"), 810.0] == fb.astype(half, fb.float32).tolist()
     assert finite.tolist() == [True, False, True]
+
+
+def test_signs_of_zero_are_those_of_eager_operations() -> None:
+    x = fb.asarray([-2387.0, -0.0, 0.0, -1.0, 3.0] * 20)
+    y = fb.asarray([float("inf"), float("inf"), -2.0, 5.0, float("inf")] * 20)
+    for f in (fb.gelu, fb.relu, lambda x: fb.floor_divide(x, y), lambda x: fb.remainder(x, y)):
+        want, got = f(x).numpy(), fb.jit(f)(x).numpy()
+        with kernels_of_any_size():
+            compiled = fb.jit(lambda x: f(x))(x).numpy()  # noqa: B023
+        assert np.array_equal(np.signbit(got), np.signbit(want))
+        assert np.array_equal(np.signbit(compiled), np.signbit(want))

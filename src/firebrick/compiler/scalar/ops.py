@@ -169,6 +169,8 @@ def _to_odd(x: Expr) -> Expr:
 
 
 def _relu(x: Expr) -> Expr:
+    if _floating(x):  # a maximum may give either of two zeros; relu(-0) is 0, as the reference has it
+        return select(x <= 0.0, 0.0, x)
     return maximum(x, 0) if x.dtype not in ("uint8", "uint16", "uint32", "uint64") else x
 
 
