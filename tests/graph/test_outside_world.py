@@ -9,8 +9,10 @@ import logging
 import os
 import pathlib
 import random
+import resource
 import secrets
 import sys
+import tempfile
 import time
 import uuid
 import warnings
@@ -28,6 +30,8 @@ import firebrick as fb
 
 X = [fb.ones(2)]
 FILE = pathlib.Path(__file__)
+STREAM = os.open(os.devnull, os.O_RDONLY)
+DRAWS = torch.Generator()
 
 
 def caught(x: fb.Tensor) -> fb.Tensor:
@@ -43,6 +47,16 @@ READS: dict[str, Callable[[fb.Tensor], Any]] = {
     "monotonic_ns": lambda x: x * (time.monotonic_ns() % 7),
     "datetime.now": lambda x: x * datetime.datetime.now(tz=datetime.UTC).microsecond,
     "date.today": lambda x: x * datetime.date.today().day,
+    "localtime": lambda x: x * time.localtime().tm_sec,
+    "gmtime": lambda x: x * time.gmtime().tm_sec,
+    "strftime": lambda x: x * int(time.strftime("%S")),
+    "ctime": lambda x: x * len(time.ctime()),
+    "asctime": lambda x: x * len(time.asctime()),
+    "clock_gettime": lambda x: x * time.clock_gettime(time.CLOCK_MONOTONIC),
+    "clock_gettime_ns": lambda x: x * (time.clock_gettime_ns(time.CLOCK_MONOTONIC) % 7),
+    "datetime64": lambda x: x * int(np.datetime64("now").astype(int) % 7),
+    "os.times": lambda x: x * os.times().user,
+    "getrusage": lambda x: x * resource.getrusage(resource.RUSAGE_SELF).ru_utime,
     "default_rng": lambda x: x * np.random.default_rng().random(),
     "a fresh generator by another name": lambda x: x * fresh().random(),
     "RandomState": lambda x: x * np.random.RandomState().rand(),
@@ -63,6 +77,24 @@ READS: dict[str, Callable[[fb.Tensor], Any]] = {
     "numpy.fromfile": lambda x: x * np.fromfile(__file__, np.uint8).size,
     "listdir": lambda x: x * len(os.listdir("/")),
     "iterdir": lambda x: x * len(list(FILE.parent.iterdir())),
+    "os.path.exists": lambda x: x * os.path.exists("/"),
+    "isfile": lambda x: x * os.path.isfile(__file__),
+    "isdir": lambda x: x * os.path.isdir("/"),
+    "getsize": lambda x: x * os.path.getsize(__file__),
+    "getmtime": lambda x: x * os.path.getmtime(__file__),
+    "os.stat": lambda x: x * os.stat(__file__).st_size,
+    "os.lstat": lambda x: x * os.lstat(__file__).st_size,
+    "access": lambda x: x * os.access("/", os.R_OK),
+    "getcwd": lambda x: x * len(os.getcwd()),
+    "os.read": lambda x: x * len(os.read(STREAM, 1)),
+    "popen": lambda x: x * len(os.popen("echo").read()),
+    "Path.exists": lambda x: x * FILE.exists(),
+    "Path.is_file": lambda x: x * FILE.is_file(),
+    "Path.stat": lambda x: x * FILE.stat().st_size,
+    "Path.cwd": lambda x: x * len(str(pathlib.Path.cwd())),
+    "resolve": lambda x: x * len(str(FILE.resolve())),
+    "a look at a file by a name in a text": lambda x: x * getattr(os.path, "exists")("/"),  # noqa: B009
+    "a torch.Generator that seeds itself": lambda x: x * (torch.Generator().seed() % 7),
     "what is caught": caught,
     "in a scan": lambda x: fb.scan(lambda c, t: (c + t * time.time(), None), x[0], x)[0],
     "in a gradient": lambda x: fb.grad(lambda x: fb.sum(x * time.time()))(x),
@@ -78,6 +110,13 @@ def test_reading_the_world_outside_in_a_trace_raises(name: str) -> None:
             compiled(X[0])
     assert (random.getstate(), torch.get_rng_state().tolist()) == numbers
     assert sys.getprofile() is None
+
+
+def test_a_draw_from_a_generator_of_pytorch_raises_and_leaves_it_where_it_was() -> None:
+    before = DRAWS.get_state().tolist()
+    with pytest.raises(fb.StateChangedError, match=r"DRAWS: random numbers of torch"):
+        fb.jit(lambda x: x * torch.rand((), generator=DRAWS).item())(X[0])
+    assert DRAWS.get_state().tolist() == before
 
 
 def test_the_error_names_what_was_read_and_the_line() -> None:
@@ -116,6 +155,15 @@ def writes(x: fb.Tensor) -> fb.Tensor:
     return x
 
 
+def makes_folders(x: fb.Tensor) -> fb.Tensor:
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            os.makedirs(os.path.join(folder, "a", "b"), exist_ok=True)
+            (pathlib.Path(folder) / "c" / "d").mkdir(parents=True, exist_ok=True)
+            (pathlib.Path(folder) / "e").touch()
+    return x
+
+
 def other_branch(x: fb.Tensor, timed: bool = False) -> fb.Tensor:
     return x * time.time() if timed else x * 2.0
 
@@ -135,6 +183,10 @@ HARMLESS: dict[str, Callable[..., Any]] = {
     "logging": logs, "a warning": warns, "an import": imports, "writing": writes, "a branch not taken": other_branch,
     "seeds": seeded, "source lines": source, "a constant of the module": lambda x: x * time.CLOCK_MONOTONIC,
     "a given time": lambda x: x * datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC).day,
+    "the parts of a given time": lambda x: x * time.localtime(0).tm_mon * int(time.strftime("%Y", time.gmtime(0))),
+    "a given date of NumPy": lambda x: x * int(np.datetime64("2020-01-02").astype(int)),
+    "a path by itself": lambda x: x * len(os.path.join(FILE.name, FILE.parent.name)),
+    "folders that are made": makes_folders,
     "sleep": lambda x: (time.sleep(0), x)[1],
     "random numbers of Firebrick": lambda x: x + fb.random.uniform((2,)) * 0.0,
     "the environment": lambda x: x * len(os.environ.get("A_NAME_THAT_IS_NOT_SET", "ab")),

@@ -6,8 +6,13 @@ import ctypes
 import decimal
 import io
 import mmap
+import queue
 import sys
+import threading
+from _abc import _get_dump  # type: ignore[import-not-found]
+from array import array
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,15 +23,32 @@ _MOST = 1 << 20  # bytes that are compared at each call
 _CData: Any = ctypes.c_int.__mro__[2]
 _Pointer: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
 _Function: Any = ctypes.CFUNCTYPE(None).__mro__[1]
+
+
+def _of_torch(name: str) -> Any:
+    return getattr(sys.modules["torch"], name)()
+
+
 SETTINGS: dict[str, dict[str, Callable[[], Any]]] = {
     "numpy": {"geterr": np.geterr, "get_printoptions": np.get_printoptions},
-    "sys": {"getrecursionlimit": sys.getrecursionlimit, "getswitchinterval": sys.getswitchinterval},
+    "sys": {
+        "getrecursionlimit": sys.getrecursionlimit,
+        "getswitchinterval": sys.getswitchinterval,
+        "get_int_max_str_digits": sys.get_int_max_str_digits,
+    },
+    "torch": {n: partial(_of_torch, n) for n in ("get_default_dtype", "get_num_threads", "is_grad_enabled")},
 }  # settings of the process, by the functions that read them
+STATES: dict[type, tuple[str, ...]] = {
+    threading.Event: ("is_set", "isSet", "wait"), type(threading.Lock()): ("locked",), queue.SimpleQueue: ("qsize", "empty"),
+}  # fmt: skip  # what is asked for the state, by names of which one is in the code
 
 
 def decimal_context() -> Any:
     """What arithmetic of decimal numbers depends on in this context."""
-    c = decimal.getcontext()
+    return _arithmetic(decimal.getcontext())
+
+
+def _arithmetic(c: decimal.Context) -> Any:
     return c.prec, c.rounding, c.Emin, c.Emax, c.capitals, c.clamp, tuple(k.__name__ for k, on in c.traps.items() if on)
 
 
@@ -41,12 +63,45 @@ def content_of(path: str, v: Any) -> Callable[[], Any] | None:
             raise _unreadable(path, v, "it points to memory that cannot be looked at")
         return _small(path, v, ctypes.sizeof(v), lambda: bytes(memoryview(v).cast("B")))
     if isinstance(v, mmap.mmap):
-        return _small(path, v, 0 if v.closed else len(v), lambda: None if v.closed else v[:])
+        return _small(path, v, 0 if v.closed else len(v), lambda: None if v.closed else (v.tell(), v[:]))
+    if isinstance(v, (bytearray, array)):
+        return _small(
+            path,
+            v,
+            memoryview(v).nbytes,
+            lambda: (getattr(v, "typecode", None), v.tobytes() if isinstance(v, array) else bytes(v)),
+        )
+    if isinstance(v, memoryview):
+        return _small(path, v, v.nbytes, partial(_shown, v))
+    if is_shared_memory(v):
+        return lambda: v.size
+    if isinstance(v, np.void):
+        return lambda: (repr(v.dtype), v.tobytes())
+    if isinstance(v, np.flatiter):
+        return lambda: v.index
+    if isinstance(v, decimal.Context):
+        return partial(_arithmetic, v)
     if isinstance(v, (io.StringIO, io.BytesIO)):
         return lambda: None if v.closed else (v.tell(), v.getvalue())
     if isinstance(v, io.IOBase) and not v.closed and v.readable() and v.seekable() and not v.writable():
         return lambda: None if v.closed else v.tell()  # read while the function is traced, it has moved
     return None
+
+
+def is_shared_memory(v: Any) -> bool:
+    return type(v).__name__ == "SharedMemory" and type(v).__module__ == "multiprocessing.shared_memory"
+
+
+def registered(v: type) -> frozenset[Any]:
+    """The classes that were registered with an abstract one."""
+    return frozenset(_get_dump(v)[0])
+
+
+def _shown(v: memoryview) -> Any:
+    try:
+        return v.format, v.shape, v.tobytes()
+    except ValueError:  # it was released
+        return None
 
 
 def _small(path: str, v: Any, nbytes: int, read: Callable[[], Any]) -> Callable[[], Any]:

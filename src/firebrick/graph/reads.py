@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import dis
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +19,8 @@ BY_VALUE = frozenset({
 })  # fmt: skip  # code that names one of these may read attributes of any name
 _ALL_GLOBALS = frozenset({"globals", "eval", "exec", "__globals__", "f_globals"})
 _MODULES_BY_NAME = frozenset({"import_module", "__import__", "modules"})
+ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "expandvars", "expanduser", "get_exec_path"})
+BUILTINS = frozenset(vars(builtins))  # what Python has, without what a program adds
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,11 @@ def reads_of(code: CodeType) -> Reads:
     named = attributes | names.keys()
     if named & _MODULES_BY_NAME:
         imports += [c for c in code.co_consts if isinstance(c, str)]
+    strings = frozenset(_strings(code.co_consts))
+    may_name = named if named.isdisjoint(BY_VALUE) else named | strings
     return Reads(
         tuple(names), frozenset(attributes), tuple(imports), not named.isdisjoint(_ALL_GLOBALS),
-        not named.isdisjoint(_MODULES_BY_NAME), frozenset(_strings(code.co_consts)), not named.isdisjoint(NAMES),
+        not named.isdisjoint(_MODULES_BY_NAME), strings, not may_name.isdisjoint(NAMES),
     )  # fmt: skip
 
 
@@ -71,3 +77,11 @@ def _strings(constants: Iterable[Any]) -> Iterator[str]:
             yield c
         elif isinstance(c, (tuple, frozenset)):
             yield from _strings(c)
+
+
+def named_in(space: dict[str, Any], reads: Reads) -> Iterator[str]:
+    """The globals that code may read which reads globals of any name; of iterators those that its text names."""
+    for name, held in list(space.items()):
+        named = name in reads.globals or not isinstance(held, Iterator)
+        if not name.startswith("__") and (named or any(re.search(rf"\b{re.escape(name)}\b", s) for s in reads.strings)):
+            yield name

@@ -26,8 +26,9 @@ def place_of(item: Any) -> str:
 
 
 def bits_of(v: np.ndarray[Any, Any]) -> Any:
-    """A host array for comparison, its bits and what they mean."""
-    return v.dtype.str, v.shape, v.tobytes()
+    """A host array for comparison: its bits, what they mean, and how they lie in memory."""
+    kind = v.dtype.str if v.dtype.names is None else repr(v.dtype)
+    return kind, v.shape, v.tobytes(), v.strides, v.flags.writeable
 
 
 @lru_cache(maxsize=4096)

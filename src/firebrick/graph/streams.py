@@ -24,16 +24,27 @@ def torch_numbers() -> tuple[Callable[[], Any], Callable[[Any], None]] | None:
     return None if torch is None or not hasattr(torch, "set_rng_state") else (torch.get_rng_state, torch.set_rng_state)
 
 
+def of_torch(v: Any) -> bool:
+    """Whether it is a generator of PyTorch."""
+    return type(v).__name__ == "Generator" and type(v).__module__.partition(".")[0] == "torch"
+
+
 def rewound(get: Callable[[], Any], put: Callable[[Any], None]) -> Callable[[], None]:
     then = get()
     return lambda: put(then)
 
 
 def ways(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """How the place of a generator of NumPy or of Python is read and set."""
+    """How the place of a generator of NumPy, Python or PyTorch is read and set."""
     if isinstance(generator, random.Random):
         return generator.getstate, generator.setstate
-    if isinstance(generator, np.random.RandomState):
+    if isinstance(generator, np.random.RandomState) or of_torch(generator):
         return generator.get_state, generator.set_state
     bits: Any = generator.bit_generator
     return (lambda: bits.state), (lambda then: setattr(bits, "state", then))
+
+
+def state_of(generator: Any) -> Any:
+    """Where a generator stands, for a key."""
+    state = ways(generator)[0]()
+    return state.numpy().tobytes() if of_torch(generator) else repr(state)

@@ -11,9 +11,11 @@ Objects of classes with ``versioned = True`` (modules, optimizers) promise that 
 
 from __future__ import annotations
 
+import builtins
 import os
 import random
 import sys
+from abc import ABCMeta
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator
@@ -29,11 +31,12 @@ from types import (
     CodeType,
     FunctionType,
     MappingProxyType,
+    MemberDescriptorType,
     MethodType,
     MethodWrapperType,
     ModuleType,
 )
-from typing import Any
+from typing import Any, cast
 from weakref import CallableProxyType, ProxyType, WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 import numpy as np
@@ -42,12 +45,12 @@ from firebrick.core.errors import TraceError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
-from firebrick.graph.contents import SETTINGS, content_of, decimal_context
+from firebrick.graph.contents import SETTINGS, STATES, content_of, decimal_context, is_shared_memory, registered
 from firebrick.graph.outside import NAMES
 from firebrick.graph.plain import LIBRARIES, OPEN, PLAIN, Same, of_library, plain_key
-from firebrick.graph.reads import BY_VALUE, reads_of
+from firebrick.graph.reads import BUILTINS, BY_VALUE, ENVIRONMENT, named_in, reads_of
 from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of, reader, slots_of, space_of, weakly
-from firebrick.graph.streams import rewound, torch_numbers, ways
+from firebrick.graph.streams import of_torch, rewound, state_of, torch_numbers, ways
 
 _BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
 _VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -83,6 +86,9 @@ class Walk:
                 self.ends.append(len(self.found))
             if self._known() == known or not self._by_name:
                 break
+        if "label" in self._names:
+            for path, t in self.leaves:
+                self._value(f"{path}.label", reader(t, "label"))
         self.key = tuple(self.entries)
         self.tensors = [t for _, t in self.leaves]
         self.streams = [g for _, g in self.generators]
@@ -109,6 +115,7 @@ class Walk:
         self._slots: list[tuple[Any, Any, Any]] = []  # namespaces, names in them, and what these show
         self._cells: list[tuple[CellType, Any]] = []
         self._lists: list[tuple[Any, tuple[int, ...]]] = []  # containers, with the identities of their items or keys
+        self._bytes: list[bytearray | array[Any]] = []
         self._arrays: list[tuple[np.ndarray[Any, Any], Any]] = []
         self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
         self._values: list[tuple[Callable[[], Any], Any]] = []  # ways to other values
@@ -207,7 +214,7 @@ class Walk:
         elif isinstance(v, np.ndarray):
             self._array(path, v)
             self._beside(path, v)
-        elif isinstance(v, np.generic):
+        elif isinstance(v, np.generic) and not isinstance(v, np.void):
             self._add(path, type(v), v.tobytes())
         elif isinstance(v, (list, tuple, deque)):
             plain = type(v) is tuple and all(isinstance(i, PLAIN) for i in v)  # whether two alike are one does not show
@@ -246,11 +253,13 @@ class Walk:
             self._visit(path, v.__func__)
         elif isinstance(v, partial):
             self._add(path, "partial", len(v.args), tuple(v.keywords))
-            self._values += [(reader(v, "func"), v.func), (reader(v, "args"), v.args)]
+            self._values += [(reader(v, name), getattr(v, name)) for name in ("func", "args", "keywords")]
+            self._lists.append((v.keywords, tuple(map(id, v.keywords))))
             self._visit(f"{path}.func", v.func)
             for i, item in enumerate(v.args):
                 self._visit(f"{path}.args[{i}]", item)
             for k, item in v.keywords.items():
+                self._slots.append((v.keywords, k, item))
                 self._visit(f"{path}.{k}", item)
         elif isinstance(v, CellType):
             self._cell(path, v)
@@ -267,7 +276,14 @@ class Walk:
         elif isinstance(v, ref):
             self._value(path, v)
         elif isinstance(v, ContextVar):
-            self._value(path, partial(v.get, None))
+            self._value(path, partial(_current, v))
+        elif isinstance(v, MemberDescriptorType):  # of a class with __slots__
+            self._names.add(v.__name__)
+            self._add(path, Same(v))
+        elif isinstance(v, property):
+            self._add(path, "property")
+            for name in ("fget", "fset"):
+                self._visit(f"{path}.{name}", getattr(v, name))
         elif isinstance(v, (WeakValueDictionary, WeakKeyDictionary, WeakSet)):
             self._visit(path, vars(v)["data"])
         elif isinstance(v, type(os.environ)):
@@ -275,17 +291,25 @@ class Walk:
             self._values.append((never, None))
         elif type(v) in (ProxyType, CallableProxyType):
             self._visit(path, v.__repr__.__self__)
-        elif isinstance(v, (bytearray, array, memoryview)):
-            self._array(path, np.asarray(v))
-        elif (read := content_of(path, v)) is not None:
+        elif (read := content_of(path, v) or self._asked(v)) is not None:
             if not self._again(path, v):
                 content = read()
                 self._add(path, type(v).__name__, content)
                 self._contents.append((read, content))
+                if isinstance(v, np.void) and v.dtype.hasobject:
+                    self._visit(path, v.item())
+                elif isinstance(v, np.flatiter):
+                    self._visit(f"{path}.base", v.base)
+                elif is_shared_memory(v):
+                    self._visit(f"{path}.buf", v.buf)
+                elif isinstance(v, (bytearray, array)):
+                    self._bytes.append(v)
+        elif type(v).__module__ == "multiprocessing.sharedctypes":
+            self._visit(path, v._obj)
         elif isinstance(v, (attrgetter, methodcaller)):
             self._all = True
             self._visit(path, v.__reduce__()[1])
-        elif isinstance(v, Iterator) and type(v).__module__ in ("builtins", "itertools"):
+        elif (isinstance(v, Iterator) and type(v).__module__ in ("builtins", "itertools")) or isinstance(v, np.nditer):
             raise TraceError(
                 "a function under jit takes no items from an iterator, which would happen while it is traced only",
                 f"{path}: {type(v).__name__}",
@@ -294,8 +318,8 @@ class Walk:
         elif type(v).__module__.partition(".")[0] == "torch" and hasattr(v, "data_ptr"):
             self._array(path, v.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy())
             self._values.append((reader(v, "_version"), v._version))
-        elif isinstance(v, (np.random.Generator, np.random.RandomState, random.Random)):
-            self._add(path, "stream", type(v), repr(ways(v)[0]()))
+        elif isinstance(v, (np.random.Generator, np.random.RandomState, random.Random)) or of_torch(v):
+            self._add(path, "stream", type(v), state_of(v))
             self._values.append((never, None))
             self._streams.append(v)
         else:
@@ -326,6 +350,8 @@ class Walk:
             content = bits_of(v)
             self._add(path, "array", *content)
             self._arrays.append((v, content))
+            if v.dtype.hasobject:  # in the fields of its records
+                self._visit(f"{path}.tolist()", v.tolist())
             if v.nbytes > _BUILT_IN:
                 self.big.append((path, v))
 
@@ -369,16 +395,21 @@ class Walk:
             self._modules = self._by_name = True
             for name in sorted(self._strings & sys.modules.keys()):
                 if not of_library(name):
-                    self._visit(name, sys.modules[name])
+                    self._value(name, partial(sys.modules.get, name))
         self._all = self._all or not BY_VALUE.isdisjoint(reads.globals) or not BY_VALUE.isdisjoint(reads.attributes)
-        for name in [n for n in space if not n.startswith("__")] if reads.any_global else reads.globals:
+        for name in named_in(space, reads) if reads.any_global else reads.globals:
             held = space.get(name, ABSENT)
             self._slots.append((space, name, held))
             if held is not ABSENT:
                 self._visit(name, held)
+            elif name not in BUILTINS:
+                held = vars(builtins).get(name, ABSENT)
+                self._slots.append((vars(builtins), name, held))
+                self._visit(f"builtins.{name}", held)
         for name in reads.imports:
             for full in (name, f"{space.get('__package__')}.{name}"):
                 found = sys.modules.get(full)
+                self._values.append((partial(sys.modules.get, full), found))
                 if found is not None:
                     self._imported(full, found)
         for inner in code.co_consts:
@@ -394,20 +425,49 @@ class Walk:
 
     def _library(self, v: ModuleType) -> None:
         """What code may read of a library that is no constant."""
-        if v is os and not self._names.isdisjoint(("environ", "getenv")):
+        if v in (os, os.path) and not self._names.isdisjoint(ENVIRONMENT):
             self._visit("os.environ", os.environ)
+        if v.__name__ == "firebrick" and "config" in self._names:
+            shown = vars(v.config)
+            for name in sorted(shown.keys() & self._names):
+                self._slots.append((shown, name, shown[name]))
+                self._visit(f"config.{name}", shown[name])
         if v.__name__ in ("decimal", "_decimal"):
             self._decimal()
         settings = SETTINGS.get(v.__name__, {})
         for name in sorted(settings.keys() & self._names):
             self._setting(f"{v.__name__}.{name}", settings[name])
-        self._by_name |= v is os or bool(settings)
+        self._by_name |= v in (os, os.path) or v.__name__ == "firebrick" or bool(settings)
+
+    def _assigned(self, path: str, v: ModuleType) -> None:
+        """Numbers, texts and containers of a library that code names: a user may have assigned them."""
+        self._by_name = True
+        space = vars(v)
+        for name in sorted(self._names & space.keys()):
+            held = space[name]
+            if isinstance(held, (*PLAIN, list, dict, set)) and held is not sys.modules and not name.startswith("__"):
+                self._slots.append((space, name, held))
+                self._visit(f"{path}.{name}", held)
+
+    def _asked(self, v: Any) -> Callable[[], Any] | None:
+        """What locks, events and queues say of their state, where code asks for it."""
+        asks = next((asks for kind, asks in STATES.items() if isinstance(v, kind)), None)
+        if asks is None:
+            return None
+        self._by_name = True
+        return None if self._names.isdisjoint(asks) else cast("Callable[[], Any]", getattr(v, asks[0]))
 
     def _called(self, v: Any) -> None:
         """A function of a library that code may call: what it may read."""
         name = v.__name__
         self._all = self._all or name in BY_VALUE
-        self.outside = self.outside or (name in NAMES and not _ours(v.__module__))
+        module = str(getattr(v, "__module__", None))  # a bound method of C has none
+        self.outside = self.outside or (name in NAMES and not _ours(module))
+        if name in ENVIRONMENT and module in ("os", "posixpath", "ntpath"):
+            self._visit("os.environ", os.environ)
+        read = SETTINGS.get(module.partition(".")[0], {}).get(name)
+        if read is not None:
+            self._setting(name, read)
 
     def _value(self, path: str, value: Callable[[], Any]) -> None:
         content = value()
@@ -433,6 +493,8 @@ class Walk:
         if of_library(v.__module__):
             self._called(v)
         else:
+            if isinstance(v, ABCMeta):
+                self._setting(f"{path}.register", partial(registered, v))
             self._members(path, v)
             if not of_library(type(v).__module__):
                 self._members(f"type of {path}", type(v))
@@ -440,6 +502,7 @@ class Walk:
     def _members(self, path: str, kind: type, making: bool = True) -> None:
         """The functions of a user's class, and those of its attributes that code may read."""
         self._values.append((reader(kind, "__mro__"), kind.__mro__))
+        self._add(path, "bases", *map(Same, kind.__mro__))
         for base in kind.__mro__:
             if base is object or of_library(base.__module__):
                 continue
@@ -469,6 +532,8 @@ class Walk:
         self._add(path, Same(v))
         if of_library(v.__name__):
             self._library(v)
+            if not _ours(v.__name__):
+                self._assigned(path, v)
             return
         self._by_name = True
         space = vars(v)
@@ -489,7 +554,7 @@ class Walk:
     def _setting(self, path: str, read: Callable[[], Any]) -> None:
         if all(known is not read for known, _ in self._contents):
             content = read()
-            self._add(path, "setting", repr(content))
+            self._add(path, "setting", content if isinstance(content, frozenset) else repr(content))
             self._contents.append((read, content))
 
     def _object(self, path: str, v: Any) -> None:
@@ -511,6 +576,8 @@ class Walk:
             self._visit(path, getattr(v, through))
             return
         space = space_of(v)
+        if isinstance(v, BaseException):
+            self._value(f"{path}.args", reader(v, "args"))
         if space and "__wrapped__" in space:
             self._visit(path, space["__wrapped__"])
         slots = [n for base in kind.__mro__ for n in slots_of(base) if not n.startswith("__")]
@@ -519,14 +586,15 @@ class Walk:
             return
         versioned = getattr(kind, "versioned", False)
         root = kind.__module__.partition(".")[0]
-        whole = root in OPEN or (space is not None and "_parameters" in space)  # also modules of torch
+        torch = space is not None and "_parameters" in space  # a module of torch
+        whole = root in OPEN or torch
         if root in LIBRARIES and not whole:  # locks, loggers, files, other libraries' objects
             self._add(path, "object", Same(v))
             return
         self._add(path, "object", kind)
         if not of_library(kind.__module__):
             self._members(path, kind, making=False)
-        chosen = versioned or of_library(kind.__module__) or is_dataclass(v) or self._all
+        chosen = versioned or of_library(kind.__module__) or is_dataclass(v) or self._all or torch
         self._by_name |= not chosen
         unwatched = getattr(kind, "unwatched", ())
         if space is not None:
@@ -559,6 +627,7 @@ class Walk:
         cells = list(self._cells)
         fields = list(self._fields)
         arrays = [(v, v.copy()) for v, _ in self._arrays if v.flags.writeable]
+        changed: list[tuple[Any, Any]] = [(v, v[:]) for v in self._bytes]
         draws = [rewound(random.getstate, random.setstate), rewound(np.random.get_state, np.random.set_state)]
         draws += [rewound(*ways(v)) for v in self._streams]
         torch = torch_numbers()
@@ -599,6 +668,9 @@ class Walk:
             for host, then in arrays:
                 if host.tobytes() != then.tobytes():
                     host[...] = then
+            for some, content in changed:
+                if some != content:
+                    some[:] = content
             for again in draws:
                 again()
             for t, was_frozen in frozen:
@@ -606,6 +678,14 @@ class Walk:
             hooks.version += 1
 
         return back
+
+
+def _current(v: ContextVar[Any]) -> Any:
+    """Its value in this context, or its default."""
+    try:
+        return v.get()
+    except LookupError:
+        return None
 
 
 def _ours(module: Any) -> bool:
