@@ -231,9 +231,13 @@ def _expandvars() -> Case:
 
 
 def _torch_buffer() -> Case:
-    m = torch.nn.Module()
-    m.register_buffer("b", torch.tensor(2.0))
-    return lambda x: x * float(m.b), m.b.fill_
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("b", torch.tensor(2.0))
+
+    m = Own()
+    return lambda x: x * (m.b * 2.0).item(), m.b.fill_
 
 
 def _context_of_decimal() -> Case:

@@ -288,12 +288,14 @@ def test_a_forked_process_uses_compiled_functions_and_is_not_in_its_parents_trac
         w = fb.ones(3)
         f = fb.jit(lambda x: x * w)
         f(fb.ones(3))
-        (heard, told), (asked, allowed) = os.pipe(), os.pipe()
+        heard, told = os.pipe()
+        allowed = threading.Lock()
+        allowed.acquire()
 
         def slow(x):
             y = x * w
             os.write(told, b"inside")
-            os.read(asked, 1)
+            allowed.acquire()
             return y
 
         thread = threading.Thread(target=lambda: fb.jit(slow)(fb.ones(3)))
@@ -311,7 +313,7 @@ def test_a_forked_process_uses_compiled_functions_and_is_not_in_its_parents_trac
                 os.write(2, repr(e).encode())
                 os._exit(1)
         _, status = os.waitpid(pid, 0)
-        os.write(allowed, b"1")
+        allowed.release()
         thread.join(60)
         assert w.tolist() == [1.0, 1.0, 1.0]
         print("status", status)

@@ -39,8 +39,10 @@ SETTINGS: dict[str, dict[str, Callable[[], Any]]] = {
     "torch": {n: partial(_of_torch, n) for n in ("get_default_dtype", "get_num_threads", "is_grad_enabled")},
 }  # settings of the process, by the functions that read them
 STATES: dict[type, tuple[str, ...]] = {
-    threading.Event: ("is_set", "isSet", "wait"), type(threading.Lock()): ("locked",), queue.SimpleQueue: ("qsize", "empty"),
-}  # fmt: skip  # what is asked for the state, by names of which one is in the code
+    threading.Event: ("is_set", "isSet", "wait"),
+    type(threading.Lock()): ("locked",),
+    queue.SimpleQueue: ("qsize", "empty", "get", "get_nowait"),
+}  # what is asked for the state, by names of which one is in the code
 
 
 def decimal_context() -> Any:

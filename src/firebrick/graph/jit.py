@@ -49,6 +49,7 @@ from firebrick.graph.results import Call, Results, places, rebuild, shown
 from firebrick.graph.streams import foreign_numbers
 from firebrick.graph.trace import Trace, alone, current, tracing
 from firebrick.graph.traced import Traced
+from firebrick.graph.undo import copies
 from firebrick.graph.walk import Walk
 from firebrick.ir.nested import nodes_in
 
@@ -343,7 +344,7 @@ class Jit:
         # also the containers among the arguments, those that the function sees
         around = Walk([(self.name, self.fn), *flat.objects, *self._seen(built, keyed)])
         check_present([*flat.tensors, *walk.tensors])
-        back = around.copies()
+        back = copies(around)
         drawn = foreign_numbers()
         pulled: Pulled | None = None
         residuals: list[int] = []

@@ -50,7 +50,7 @@ from firebrick.graph.outside import NAMES
 from firebrick.graph.plain import LIBRARIES, OPEN, PLAIN, Same, of_library, plain_key
 from firebrick.graph.reads import BUILTINS, BY_VALUE, ENVIRONMENT, named_in, reads_of
 from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of, reader, slots_of, space_of, weakly
-from firebrick.graph.streams import of_torch, rewound, state_of, torch_numbers, ways
+from firebrick.graph.streams import of_torch, state_of
 
 _BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
 _VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -112,23 +112,23 @@ class Walk:
         self._seen: dict[int, str] = {}
         self.found: list[Any] = []  # held so that no id is used twice during the walk
         self.ends: list[int] = []
-        self._slots: list[tuple[Any, Any, Any]] = []  # namespaces, names in them, and what these show
-        self._cells: list[tuple[CellType, Any]] = []
-        self._lists: list[tuple[Any, tuple[int, ...]]] = []  # containers, with the identities of their items or keys
-        self._bytes: list[bytearray | array[Any]] = []
-        self._arrays: list[tuple[np.ndarray[Any, Any], Any]] = []
+        self.slots: list[tuple[Any, Any, Any]] = []  # namespaces, names in them, and what these show
+        self.cells: list[tuple[CellType, Any]] = []
+        self.lists: list[tuple[Any, tuple[int, ...]]] = []  # containers, with the identities of their items or keys
+        self.bytes: list[bytearray | array[Any]] = []
+        self.arrays: list[tuple[np.ndarray[Any, Any], Any]] = []
         self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
         self._values: list[tuple[Callable[[], Any], Any]] = []  # ways to other values
         self._contents: list[tuple[Callable[[], Any], Any]] = []  # likewise, to values that are made anew each time
-        self._fields: list[tuple[Any, str, Any]] = []  # of objects with __slots__
-        self._objects: list[Any] = []
-        self._streams: list[Any] = []  # generators of NumPy and of Python
-        self._classes: list[type] = []
+        self.fields: list[tuple[Any, str, Any]] = []  # of objects with __slots__
+        self.objects: list[Any] = []
+        self.draws: list[Any] = []  # generators of NumPy, Python and PyTorch
+        self.classes: list[type] = []
 
     def let_go(self, gone: Callable[[Any], None]) -> None:
         """Keep nothing alive that an argument holds: ``gone`` is called when one of the arguments is."""
         self._seen.clear()
-        for held in (self.found, self._fields, self._objects, self._classes):
+        for held in (self.found, self.fields, self.objects, self.classes):
             held.clear()
         self._arguments = [weakly(v, gone) for _, v in self.roots[1:]]
         del self.roots[1:]
@@ -160,17 +160,17 @@ class Walk:
         """Whether nothing that the walk saw has been replaced."""
         if self.version != hooks.version:
             return False
-        for d, k, v in self._slots:
+        for d, k, v in self.slots:
             if d.get(k, ABSENT) is not v:
                 return False
-        for cell, v in self._cells:
+        for cell, v in self.cells:
             try:
                 if cell.cell_contents is not v:
                     return False
             except ValueError:
                 if v is not ABSENT:
                     return False
-        for held, ids in self._lists:
+        for held, ids in self.lists:
             if len(held) != len(ids) or tuple(map(id, held)) != ids:
                 return False
         for fn, code, defaults, keyed in self._functions:
@@ -182,7 +182,7 @@ class Walk:
         for read, content in self._contents:
             if read() != content:
                 return False
-        return all(bits_of(now) == then for now, then in self._arrays)
+        return all(bits_of(now) == then for now, then in self.arrays)
 
     # walking
 
@@ -221,16 +221,16 @@ class Walk:
             if plain or not self._again(path, v):
                 self._add(path, type(v), len(v))
                 if not isinstance(v, tuple):
-                    self._lists.append((v, tuple(map(id, v))))
+                    self.lists.append((v, tuple(map(id, v))))
                 for i, item in enumerate(v):
                     self._visit(f"{path}[{i}]", item)
                 self._beside(path, v)
         elif isinstance(v, (dict, MappingProxyType)):
             if not self._again(path, v):
                 self._add(path, type(v), len(v))
-                self._lists.append((v, tuple(map(id, v))))
+                self.lists.append((v, tuple(map(id, v))))
                 for i, (k, item) in enumerate(v.items()):
-                    self._slots.append((v, k, item))
+                    self.slots.append((v, k, item))
                     if not isinstance(k, (*PLAIN, tuple)):
                         self._visit(f"key {i} of {path}", k)
                         k = i
@@ -241,7 +241,7 @@ class Walk:
         elif isinstance(v, (set, frozenset)):
             if not self._again(path, v):
                 self._add(path, type(v), len(v))
-                self._lists.append((v, tuple(map(id, v))))
+                self.lists.append((v, tuple(map(id, v))))
                 for i, item in enumerate(sorted(v, key=place_of)):
                     self._visit(f"item {i} of {path}", item)
                 self._beside(path, v)
@@ -254,12 +254,12 @@ class Walk:
         elif isinstance(v, partial):
             self._add(path, "partial", len(v.args), tuple(v.keywords))
             self._values += [(reader(v, name), getattr(v, name)) for name in ("func", "args", "keywords")]
-            self._lists.append((v.keywords, tuple(map(id, v.keywords))))
+            self.lists.append((v.keywords, tuple(map(id, v.keywords))))
             self._visit(f"{path}.func", v.func)
             for i, item in enumerate(v.args):
                 self._visit(f"{path}.args[{i}]", item)
             for k, item in v.keywords.items():
-                self._slots.append((v.keywords, k, item))
+                self.slots.append((v.keywords, k, item))
                 self._visit(f"{path}.{k}", item)
         elif isinstance(v, CellType):
             self._cell(path, v)
@@ -303,7 +303,7 @@ class Walk:
                 elif is_shared_memory(v):
                     self._visit(f"{path}.buf", v.buf)
                 elif isinstance(v, (bytearray, array)):
-                    self._bytes.append(v)
+                    self.bytes.append(v)
         elif type(v).__module__ == "multiprocessing.sharedctypes":
             self._visit(path, v._obj)
         elif isinstance(v, (attrgetter, methodcaller)):
@@ -321,7 +321,7 @@ class Walk:
         elif isinstance(v, (np.random.Generator, np.random.RandomState, random.Random)) or of_torch(v):
             self._add(path, "stream", type(v), state_of(v))
             self._values.append((never, None))
-            self._streams.append(v)
+            self.draws.append(v)
         else:
             self._object(path, v)
 
@@ -343,13 +343,13 @@ class Walk:
         if v.dtype == object:
             flat = v.reshape(-1)
             self._add(path, "array", v.shape)
-            self._lists.append((flat, tuple(map(id, flat))))
+            self.lists.append((flat, tuple(map(id, flat))))
             for i, item in enumerate(flat):
                 self._visit(f"{path}.flat[{i}]", item)
         else:
             content = bits_of(v)
             self._add(path, "array", *content)
-            self._arrays.append((v, content))
+            self.arrays.append((v, content))
             if v.dtype.hasobject:  # in the fields of its records
                 self._visit(f"{path}.tolist()", v.tolist())
             if v.nbytes > _BUILT_IN:
@@ -367,8 +367,8 @@ class Walk:
         self._functions.append((v, v.__code__, v.__defaults__, v.__kwdefaults__))
         keyed = v.__kwdefaults__ or {}
         if keyed:
-            self._lists.append((keyed, tuple(map(id, keyed))))
-        self._slots.append((v.__dict__, "__wrapped__", v.__dict__.get("__wrapped__", ABSENT)))
+            self.lists.append((keyed, tuple(map(id, keyed))))
+        self.slots.append((v.__dict__, "__wrapped__", v.__dict__.get("__wrapped__", ABSENT)))
         for name, cell in zip(v.__code__.co_freevars, v.__closure__ or (), strict=True):
             self._cell(name, cell)
         if inner is not None:
@@ -376,12 +376,12 @@ class Walk:
         self._by_name |= len(v.__dict__) > (inner is not None)
         for name in sorted(v.__dict__.keys() if self._all else self._names & v.__dict__.keys()):
             if not name.startswith("__"):
-                self._slots.append((v.__dict__, name, v.__dict__[name]))
+                self.slots.append((v.__dict__, name, v.__dict__[name]))
                 self._visit(f"{v.__name__}.{name}", v.__dict__[name])
         for i, default in enumerate(v.__defaults__ or ()):
             self._visit(f"default {i} of {v.__name__}", default)
         for name, default in keyed.items():
-            self._slots.append((keyed, name, default))
+            self.slots.append((keyed, name, default))
             self._visit(f"default {name} of {v.__name__}", default)
         if not of_library(v.__module__):
             self._globals(v.__code__, v.__globals__)
@@ -399,12 +399,12 @@ class Walk:
         self._all = self._all or not BY_VALUE.isdisjoint(reads.globals) or not BY_VALUE.isdisjoint(reads.attributes)
         for name in named_in(space, reads) if reads.any_global else reads.globals:
             held = space.get(name, ABSENT)
-            self._slots.append((space, name, held))
+            self.slots.append((space, name, held))
             if held is not ABSENT:
                 self._visit(name, held)
             elif name not in BUILTINS:
                 held = vars(builtins).get(name, ABSENT)
-                self._slots.append((vars(builtins), name, held))
+                self.slots.append((vars(builtins), name, held))
                 self._visit(f"builtins.{name}", held)
         for name in reads.imports:
             for full in (name, f"{space.get('__package__')}.{name}"):
@@ -430,7 +430,7 @@ class Walk:
         if v.__name__ == "firebrick" and "config" in self._names:
             shown = vars(v.config)
             for name in sorted(shown.keys() & self._names):
-                self._slots.append((shown, name, shown[name]))
+                self.slots.append((shown, name, shown[name]))
                 self._visit(f"config.{name}", shown[name])
         if v.__name__ in ("decimal", "_decimal"):
             self._decimal()
@@ -446,7 +446,7 @@ class Walk:
         for name in sorted(self._names & space.keys()):
             held = space[name]
             if isinstance(held, (*PLAIN, list, dict, set)) and held is not sys.modules and not name.startswith("__"):
-                self._slots.append((space, name, held))
+                self.slots.append((space, name, held))
                 self._visit(f"{path}.{name}", held)
 
     def _asked(self, v: Any) -> Callable[[], Any] | None:
@@ -479,9 +479,9 @@ class Walk:
             content = cell.cell_contents
         except ValueError:  # a variable that is assigned later
             self._add(path, "empty")
-            self._cells.append((cell, ABSENT))
+            self.cells.append((cell, ABSENT))
             return
-        self._cells.append((cell, content))
+        self.cells.append((cell, content))
         self._visit(path, content)
 
     def _class(self, path: str, v: type) -> None:
@@ -507,9 +507,9 @@ class Walk:
             if base is object or of_library(base.__module__):
                 continue
             space: Any = vars(base)
-            if not any(known is base for known in self._classes):
-                self._classes.append(base)
-                self._lists.append((space, tuple(map(id, space))))
+            if not any(known is base for known in self.classes):
+                self.classes.append(base)
+                self.lists.append((space, tuple(map(id, space))))
             for name, member in list(space.items()):
                 if name in _MAKING and not making:
                     continue
@@ -518,10 +518,10 @@ class Walk:
                     held = space_of(fn) or {}
                     through = fn if isinstance(fn, FunctionType) else held.get("__wrapped__", held.get("func"))
                     if isinstance(through, FunctionType):
-                        self._slots.append((space, name, member))
+                        self.slots.append((space, name, member))
                         self._visit(f"{path}.{name}", fn if isinstance(fn, FunctionType) else through)
                     elif fn is not None and (name in self._names or self._all) and not name.startswith("__"):
-                        self._slots.append((space, name, member))
+                        self.slots.append((space, name, member))
                         self._visit(f"{path}.{name}", fn)
                     self._by_name = True
 
@@ -543,7 +543,7 @@ class Walk:
         for name in sorted(names):
             if not name.startswith("__") or name == "__getattr__":
                 held = space.get(name, ABSENT)
-                self._slots.append((space, name, held))
+                self.slots.append((space, name, held))
                 if held is not ABSENT:
                     self._visit(f"{path}.{name}", held)
 
@@ -598,86 +598,23 @@ class Walk:
         self._by_name |= not chosen
         unwatched = getattr(kind, "unwatched", ())
         if space is not None:
-            self._objects.append(v)
+            self.objects.append(v)
             if not versioned:
-                self._lists.append((space, tuple(map(id, space))))
+                self.lists.append((space, tuple(map(id, space))))
                 self._values.append((reader(v, "__class__"), v.__class__))
             seen = {**defaults_of(kind), **space} if versioned else space  # type: ignore[arg-type]  # mypy sees no hash of a type
             for name, item in list(seen.items()):
                 if (chosen or name in self._names) and name not in unwatched and not name.startswith("__"):
                     if not versioned:
-                        self._slots.append((space, name, item))
+                        self.slots.append((space, name, item))
                     self._visit(f"{path}.{name}", item)
         for name in slots:
             if chosen or name in self._names:
                 item = getattr(v, name, ABSENT)
                 self._values.append((reader(v, name), item))
-                self._fields.append((v, name, item))
+                self.fields.append((v, name, item))
                 if item is not ABSENT:
                     self._visit(f"{path}.{name}", item)
-
-    def copies(self) -> Callable[[], None]:
-        """Note what containers and objects hold; the function returned puts it back."""
-        lists = [(v, list(v)) for v, _ in self._lists if isinstance(v, (list, deque))]
-        sets = [(v, set(v)) for v, _ in self._lists if isinstance(v, set)]
-        dicts = [(v, dict(v)) for v, _ in self._lists if isinstance(v, dict)]
-        objects = [(v.__dict__, dict(v.__dict__)) for v in self._objects]
-        classes = [(v, dict(vars(v))) for v in self._classes]
-        names = [slot for slot in self._slots if isinstance(slot[0], dict)]
-        cells = list(self._cells)
-        fields = list(self._fields)
-        arrays = [(v, v.copy()) for v, _ in self._arrays if v.flags.writeable]
-        changed: list[tuple[Any, Any]] = [(v, v[:]) for v in self._bytes]
-        draws = [rewound(random.getstate, random.setstate), rewound(np.random.get_state, np.random.set_state)]
-        draws += [rewound(*ways(v)) for v in self._streams]
-        torch = torch_numbers()
-        draws += [rewound(*torch)] if torch is not None else []
-        frozen: list[tuple[Any, bool]] = [(t, t.frozen) for _, t in self.leaves if hasattr(t, "frozen")]
-
-        def back() -> None:
-            for held, was in lists:
-                if len(held) != len(was) or any(a is not b for a, b in zip(held, was, strict=True)):
-                    held.clear()
-                    held.extend(was)
-            for group, members in sets:
-                if group != members:
-                    group.clear()
-                    group.update(members)
-            for space, content in [*dicts, *objects]:
-                if space.keys() != content.keys() or any(space[k] is not v for k, v in content.items()):
-                    space.clear()
-                    space.update(content)
-            for kind, content in classes:
-                now = vars(kind)
-                for name in [n for n in now if n not in content]:
-                    delattr(kind, name)
-                for name, value in content.items():
-                    if now.get(name, ABSENT) is not value:
-                        setattr(kind, name, value)
-            for space, name, value in names:
-                if value is ABSENT:
-                    space.pop(name, None)
-                elif space.get(name, ABSENT) is not value:
-                    space[name] = value
-            for cell, value in cells:
-                if value is not ABSENT:
-                    cell.cell_contents = value
-            for owner, name, value in fields:
-                if value is not ABSENT and getattr(owner, name, ABSENT) is not value:
-                    setattr(owner, name, value)
-            for host, then in arrays:
-                if host.tobytes() != then.tobytes():
-                    host[...] = then
-            for some, content in changed:
-                if some != content:
-                    some[:] = content
-            for again in draws:
-                again()
-            for t, was_frozen in frozen:
-                t.frozen = was_frozen
-            hooks.version += 1
-
-        return back
 
 
 def _current(v: ContextVar[Any]) -> Any:
