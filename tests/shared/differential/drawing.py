@@ -18,7 +18,7 @@ import numpy as np
 from differential import idioms
 from differential.program import EPS, HALVES, Input, Program, Step
 from differential.rules import FAMILIES, RULES, Rule, Shape, reduction
-from differential.truth import MARGIN, Array, amplitude, moved, slack
+from differential.truth import MARGIN, Array, amplitude, amplitude_of_input, moved, slack
 
 SIZES = (2, 3, 5, 7, 16, 32, 33, 64)
 FAMILY_WEIGHTS = {
@@ -101,7 +101,7 @@ class Drawing:
         self.order.append(len(self.inputs) - 1)
         exact = made.truth
         assert exact.shape == shape, (made, shape)
-        return self._keep([exact, *(moved(exact, amplitude(dtype), self.rng) for _ in range(_SAMPLES))], dtype)
+        return self._keep([exact, *(moved(exact, amplitude_of_input(dtype), self.rng) for _ in range(_SAMPLES))], dtype)
 
     def again(self) -> None:
         """An input once more: the same tensor, or its storage seen from the other end."""
@@ -110,7 +110,7 @@ class Drawing:
         made = replace(old, view="{x}[::-1]") if turned else old
         self.inputs.append(made)
         self.order.append(len(self.inputs) - 1)
-        by = amplitude(made.dtype)
+        by = amplitude_of_input(made.dtype)
         self._keep([made.truth, *(moved(made.truth, by, self.rng) for _ in range(_SAMPLES))], made.dtype)
 
     def _view(self, shape: Shape) -> tuple[Shape, str]:

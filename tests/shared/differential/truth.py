@@ -3,9 +3,7 @@
 The scale of an error is measured, not assumed. The program is evaluated again several times in float64, every input and every
 step multiplied by 1 + a · eps(dtype of the step) with a random a (Monte Carlo arithmetic). Where results move much, the program
 is ill-conditioned, whatever the reason: cancellation, a kink, a tie. A result may be ``MARGIN`` times as far from the truth as
-the farthest of those evaluations. With |a| ≤ 16 (4 for 16-bit dtypes) and a margin of 4, a well-conditioned step may err by 64
-(16) units of eps; the largest k of the op table is 16. A bool or int that moves at all makes the program unusable.
-
+the XX
 Source: Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997.
 """
 
@@ -53,6 +51,11 @@ def amplitude(dtype: str) -> float:
     return EPS.get(dtype, 0.0) * (4.0 if dtype in HALVES else 16.0)
 
 
+def amplitude_of_input(dtype: str) -> float:
+    """The same for an operand of the program, which is exact: what computes with 16-bit numbers rounds in float32."""
+    return amplitude("float32" if dtype in HALVES else dtype)
+
+
 def noise(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Random numbers of size 0.5 to 1 and either sign: no two are equal, so that ties are broken."""
     size = math.prod(shape)
@@ -83,15 +86,15 @@ def expected(runs: list[Array], dtype: str) -> Expected:
     if not all(np.isfinite(r).all() for r in runs):
         raise Unstable("a value is not finite")
     spread = np.max([np.abs(o - exact) for o in others], axis=0) if others else np.zeros(exact.shape)
-    # two units at least, for what is exact in the program but rounded in the result; float16 loses bits below 2⁻¹⁴, and a
-    # cotangent that was as small on its way stays as coarse
-    tiny = {"float16": 2.0**-8, "float64": 1e-300}.get(dtype, 2.0**-126)
+    # two units at least, for what is exact in the program but rounded in the result; numbers near the end of a dtype's range
+    # have fewer bits, and a product or a cotangent of what was as small on its way is as coarse
+    tiny = {"float16": 2.0**-8, "float64": 1e-290}.get(dtype, 2.0**-100)
     return Expected(exact, np.maximum(MARGIN * spread, 2 * EPS[dtype] * np.maximum(np.abs(exact), tiny)))
 
 
 def _amplitudes(program: Program) -> list[float]:
     """Of the steps, then of the inputs, so that inputs have negative numbers."""
-    return [amplitude(s.dtype) for s in program.steps] + [amplitude(i.dtype) for i in program.inputs]
+    return [amplitude(s.dtype) for s in program.steps] + [amplitude_of_input(i.dtype) for i in program.inputs]
 
 
 _CODE: dict[str, Any] = {"np": np, "math": math, "stop": lambda v: v}
