@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from differential import __main__ as command
+from differential import blocks as of_seeds
 from differential.drawing import draw
 from differential.program import Input, Program, Step
 from differential.rules import RULES, reduction
@@ -258,7 +259,8 @@ def test_a_failure_is_made_small_and_printed_as_a_program_that_runs(monkeypatch:
 def test_a_run_goes_on_where_it_was_and_further_seeds_come_after_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "BLOCK", 4)
+    for module in (command, of_seeds):
+        monkeypatch.setattr(module, "BLOCK", 4)
     common = ["--engine", "numpy", "--jobs", "1", "--state", str(tmp_path)]
 
     def run(*options: str) -> str:
@@ -282,7 +284,8 @@ def test_a_run_goes_on_where_it_was_and_further_seeds_come_after_the_last(
 
 
 def test_a_wrong_program_is_reported_and_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "BLOCK", 20)
+    for module in (command, of_seeds):
+        monkeypatch.setattr(module, "BLOCK", 20)
     making = import_module("firebrick.graph.making")
     optimize = making.optimize
     monkeypatch.setattr(making, "optimize", lambda graph: rewrite(optimize(graph), FAULTS["one of size 1 for another"]))
