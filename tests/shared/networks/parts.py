@@ -112,11 +112,11 @@ def _check_batched(layer: Any, x: Any) -> None:
 
 
 class Contiguous(torch.autograd.Function):
-    """x; its cotangent is laid out anew, since torch's batch norm misreads a transposed one with axes of size 1."""
+    """x, laid out anew as its cotangent is, since torch's batch norm misreads transposed ones with axes of size 1."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
-        return x.view_as(x)
+        return x.clone(memory_format=torch.contiguous_format)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Any) -> Any:
