@@ -26,7 +26,7 @@ for name in ("tanh", "expm1"):
 _unary("negative", "-{0}")
 _unary("exp_abs", "fb.exp(-fb.abs({0}))")
 _unary("sqrt", "fb.sqrt(fb.abs({0}) + 0.5)")
-_unary("rsqrt", "fb.rsqrt(fb.square({0}) + 0.5)", "1 / np.sqrt(np.square({0}) + 0.5)")
+_unary("rsqrt", "fb.rsqrt(fb.abs({0}) + 0.5)", "1 / np.sqrt(np.abs({0}) + 0.5)")
 _unary("log", "fb.log(fb.abs({0}) + 0.5)")
 _unary("log1p", "fb.log1p(fb.abs({0}))")
 _unary("atan", "fb.atan({0})", "np.arctan({0})")

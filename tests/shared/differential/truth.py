@@ -166,6 +166,8 @@ def _torch_truth(program: Program, samples: int) -> tuple[list[Expected], list[E
         """A value as it is, whose cotangent from this use is rounded by itself: of v / v, only then does the gradient move."""
         if rng is None or not v.requires_grad:
             return v
+        if program.steps[k].dtype == "float16":  # whose smallest numbers are 2⁻²⁴ apart
+            lost.append((v * torch.from_numpy(np.asarray(2.0**-22 * noise(tuple(v.shape), rng)))).sum())
         return v.detach() + (v - v.detach()) * (1.0 + tiny(v, k))
 
     space["r"], space["c"], space["stop"] = move, used, lambda v: v.detach()
@@ -178,8 +180,9 @@ def _torch_truth(program: Program, samples: int) -> tuple[list[Expected], list[E
     for k in range(samples + 1):
         leaves = [torch.from_numpy(np.array(i.truth)).requires_grad_() for i in floats]
         rng = np.random.default_rng([program.seed, k, 1]) if k else None
+        lost: list[Any] = []
         loss, found = space["program"](leaves, *others)
-        grads = torch.autograd.grad(loss, leaves, allow_unused=True)
+        grads = torch.autograd.grad(sum(lost, loss), leaves, allow_unused=True)
         outputs.append([v.detach().numpy() for v in found])
         gradients.append([np.zeros(x.shape) if g is None else g.numpy() for x, g in zip(leaves, grads, strict=True)])
     wants = [expected([np.asarray(run[j]) for run in outputs], program.dtype(v)) for j, v in enumerate(program.outputs)]
