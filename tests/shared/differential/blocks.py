@@ -14,7 +14,7 @@ from time import perf_counter
 from differential.drawing import draw
 from differential.running import Judge, Way
 from differential.shrinking import report, smaller
-from differential.truth import Unstable
+from differential.truth import TruthError, Unstable
 
 BLOCK = 100
 
@@ -62,6 +62,10 @@ def run_block(block: Outcome, folder: str, shrink: bool) -> Outcome:
             failures = [f for w in ways(seed, block.engines, block.gradients) if (f := judge.judge(w)) is not None]
         except Unstable:
             block.unstable += 1
+            continue
+        except TruthError as e:
+            block.failed.append(seed)
+            block.reports.append(f"## seed {seed}: {e}")
             continue
         if failures:
             block.failed.append(seed)

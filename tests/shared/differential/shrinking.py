@@ -10,7 +10,7 @@ import numpy as np
 from differential.program import Input, Program, Step
 from differential.rules import reduction
 from differential.running import Failure, Judge, Way
-from differential.truth import Unstable
+from differential.truth import TruthError, Unstable
 
 
 def smaller(program: Program, failure: Failure) -> tuple[Program, Failure]:
@@ -36,7 +36,7 @@ def _fails(program: Program, failure: Failure) -> Failure | None:
         if failure.what == "dtype":  # against another way
             judge.judge(Way("numpy", "eager", failure.way.gradients))
         found = judge.judge(failure.way)
-    except (Unstable, AssertionError, ValueError, TypeError, IndexError, RuntimeError):  # it means nothing any more
+    except (Unstable, TruthError, ValueError, TypeError, IndexError, RuntimeError):  # it means nothing any more
         return None
     same = found is not None and found.key == failure.key
     if same and failure.what == "raised":

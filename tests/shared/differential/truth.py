@@ -26,6 +26,10 @@ class Unstable(Exception):
     """A bool or an int of the program depends on rounding, or a value is not finite."""
 
 
+class TruthError(Exception):
+    """NumPy and torch give a program different values: a rule is wrong."""
+
+
 @dataclass(frozen=True)
 class Expected:
     """An array and how far from each element a result may be."""
@@ -193,5 +197,6 @@ def _torch_truth(program: Program, samples: int) -> tuple[list[Expected], list[E
 def _smooth(want: Expected, dtype: str) -> Expected:
     """A gradient; any is right where it jumps, at a kink or a tie, as which side takes it is for each library to say."""
     share = {"float64": 1e-6, "float32": 2e-3}.get(dtype, 1.0)  # more than rounding makes of a smooth one
-    jumps = float(want.tolerance.max(initial=0.0)) > share * float(np.abs(want.value).max(initial=0.0)) > 0
+    size = max(0.01, float(np.abs(want.value).max(initial=0.0)))  # where all is 0, terms cancel: those of a loss are no smaller
+    jumps = float(want.tolerance.max(initial=0.0)) > share * size
     return Expected(want.value, np.full(want.value.shape, np.inf)) if jumps else want
