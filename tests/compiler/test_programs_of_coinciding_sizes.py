@@ -52,7 +52,7 @@ def found(seed: int, gradients: bool, ways: list[Way]) -> list[Failure]:
 def check(seeds: range, gradients: bool) -> None:
     wrong = []
     for seed in seeds:
-        failures = found(seed, gradients, command.ways(seed, ENGINES, gradients))
+        failures = found(seed, gradients, of_seeds.ways(seed, ENGINES, gradients))
         if failures:
             names = ", ".join(str(f.way) for f in failures)
             small = report(*smaller(draw(seed, gradients), failures[0])) if len(wrong) < 3 else ""
