@@ -145,7 +145,7 @@ Leaf = Callable[[Expr, tuple[Expr, ...], int], Expr | None]
 def _substituted(
     root: Expr, leaf: Leaf, depth: int, sizes: Sequence[int], names: _Names, memo: dict[int, dict[Expr, Expr]] | None = None
 ) -> Expr:
-    """An expression with its leaves replaced by ``leaf(e, operands, depth)``, and its reductions told by what they bind.
+    """An expression with its leaves replaced by ``leaf(e, operands, depth)``; reductions are labelled with the sizes they bind.
 
     ``memo`` keeps what is done at each depth, for further expressions of the same leaves.
     """
