@@ -204,12 +204,16 @@ class _AtOnce:
 @contextmanager
 def wanted_at_once() -> Iterator[None]:
     """Keep the residuals of this block, also inside a checkpointed function."""
-    inside = region.get()
-    token = region.set(None if inside is None else _AtOnce(inside))
+    token = region.set(at_once(region.get()))
     try:
         yield
     finally:
         region.reset(token)
+
+
+def at_once(inside: Any) -> Any:
+    """The region of such a block inside another region."""
+    return None if inside is None else _AtOnce(inside)
 
 
 def _equal(known: Storage, t: Tensor) -> bool:
