@@ -8,8 +8,8 @@ finalizer runs in between. Everything that can fail or take long belongs before 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from itertools import starmap
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat, starmap
 from operator import call
 from typing import Any
 
@@ -50,15 +50,24 @@ class Commit:
         ([1.0], {'x': 1})
     """
 
-    __slots__ = ("_pairs", "_rows")
+    __slots__ = ("_handles", "_others", "_rows", "_storages")
 
     def __init__(self) -> None:
-        self._pairs: list[tuple[Tensor, Tensor]] = []
+        # lists beside each other, not one of pairs: the fewer objects live on, the less often Python collects garbage
+        self._handles: list[Tensor] = []
+        self._storages: list[Any] = []
+        self._others: dict[int, Tensor] = {}  # by handle: what shows more than another storage
         self._rows: list[Row] = []
 
     def rebind(self, t: Tensor, to: Tensor) -> None:
         """Let a handle show ``to``, on its device; what other handles show stays as it is."""
-        self._pairs.append((t, to))
+        if hooks.tracing:
+            hooks.capture(t)
+            hooks.capture(to)
+        self._handles.append(t)
+        self._storages.append(to.storage)
+        if to.dtype is not t.dtype or to.shape != t.shape or to.device is not t.device or to.node is not None:
+            self._others[id(t)] = to
 
     def call(self, *row: Any) -> None:
         """Call a C function that changes its first argument: ``commit.call(dict.__setitem__, d, key, value)``."""
@@ -66,28 +75,48 @@ class Commit:
 
     def apply(self) -> None:
         """Make all of the changes."""
-        if hooks.tracing:
-            for pair in self._pairs:
-                for t in pair:
-                    hooks.capture(t)
+        handles, storages, rows = self._handles, self._storages, self._rows
         if hooks.journals:
-            for t, _ in self._pairs:
+            for t in handles:
                 hooks.note(t)
-            for row in self._rows:
+            for row in rows:
                 if type(row[1]) is dict:
                     hooks.note_dict(row[1])
-        rows, replaced = self._rows.copy(), []
         with hooks.rebinding:
-            for t, to in self._pairs:
-                if hooks.tracing and hooks.elsewhere(t, to.storage, to.dtype, to.shape, to.node, to.slot):
-                    continue
-                replaced.append((t.storage, t.node))
-                rows.append((_storage, t, to.storage))
-                if to.dtype is not t.dtype or to.shape != t.shape or to.device is not t.device:
-                    hooks.version += 1
-                    rows += [(_dtype, t, to.dtype), (_shape, t, to.shape), (_device, t, to.device)]
-                if t.node is not None or to.node is not None:
-                    rows += [(_node, t, to.node), (_slot, t, to.slot)]
-                if t.leaf > 0:
-                    rows.append((_leaf, t, -t.leaf))
-            apply_rows(rows)
+            if hooks.tracing:
+                here = [i for i, t in enumerate(handles) if not self._elsewhere(t, storages[i])]
+                handles, storages = [handles[i] for i in here], [storages[i] for i in here]
+            if self._others:
+                hooks.version += 1
+                rows = [*rows, *self._further(handles)]
+            tracked = [t for t in handles if t.node is not None and id(t) not in self._others]
+            leaves = [t for t in handles if t.leaf > 0]
+            replaced = [t.storage for t in handles], [t.node for t in tracked]
+            deque(
+                chain(
+                    map(_storage, handles, storages),
+                    map(_node, tracked, repeat(None)),
+                    map(_slot, tracked, repeat(0)),
+                    map(_leaf, leaves, [-t.leaf for t in leaves]),
+                    starmap(call, rows),
+                ),
+                0,
+            )
+        del replaced
+
+    def _further(self, handles: list[Tensor]) -> Iterator[Row]:
+        for t in handles:
+            to = self._others.get(id(t))
+            if to is not None:
+                yield _dtype, t, to.dtype
+                yield _shape, t, to.shape
+                yield _device, t, to.device
+                yield _node, t, to.node
+                yield _slot, t, to.slot
+
+    def _elsewhere(self, t: Tensor, storage: Any) -> bool:
+        """Whether another thread traces with a handle, which will show the new values after the trace."""
+        to = self._others.get(id(t))
+        if to is None:
+            return hooks.elsewhere(t, storage, t.dtype, t.shape, None, 0)
+        return hooks.elsewhere(t, storage, to.dtype, to.shape, to.node, to.slot)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -17,6 +18,19 @@ from firebrick.core.hooks import hooks
 
 R = TypeVar("R")
 _current: ContextVar[Journal | None] = ContextVar("firebrick_journal", default=None)
+
+
+class _Known(ref[Any]):
+    """A weak reference to a handle, with the key that it has in a journal."""
+
+    __slots__ = ("key",)
+    key: int
+
+
+def _gone(journal: ref[Journal], known: _Known) -> None:
+    found = journal()  # weakly, too: old memory is to be let go with the journal, not when Python collects garbage
+    if found is not None:
+        found._noted.pop(known.key, None)
 
 
 class Journal:
@@ -28,16 +42,17 @@ class Journal:
 
     def __init__(self, *, draws: bool = False) -> None:
         self._around = _current.get()
-        self._noted: dict[int, tuple[ref[Any], tuple[Any, ...]]] = {}
+        self._noted: dict[int, tuple[_Known, tuple[Any, ...]]] = {}
+        self._gone = partial(_gone, ref(self))
         self._draws: dict[int, tuple[Any, Any, tuple[Any, ...]]] | None = {} if draws else None
         self._dicts: dict[int, tuple[dict[Any, Any], dict[Any, Any]]] = {}
 
     def note(self, t: Any) -> None:
         """``t`` is about to be rebound."""
-        key, noted = id(t), self._noted
-        if key not in noted:
-            gone = ref(t, lambda _: noted.pop(key, None))
-            noted[key] = gone, (t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf)
+        if id(t) not in self._noted:
+            known = _Known(t, self._gone)
+            known.key = id(t)
+            self._noted[known.key] = known, (t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf)
         if self._around is not None:
             self._around.note(t)
 
