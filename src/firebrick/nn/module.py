@@ -182,6 +182,18 @@ class Module:
         """All parameters, frozen ones too, with their paths (``conv1.weight``); a shared one once, under its first."""
         return [(n, p) for n, p in self._tensors() if isinstance(p, Parameter)]
 
+    def aliases(self) -> dict[str, str]:
+        """The further paths of shared parameters and buffers, each with its first, under which ``named_parameters`` has it.
+
+        Example:
+            >>> import firebrick as fb
+            >>> model = fb.nn.Sequential(fb.nn.Linear(2, 2), fb.nn.Linear(2, 2))
+            >>> model.layers[1].weight = model.layers[0].weight
+            >>> model.aliases()
+            {'layers.1.weight': 'layers.0.weight'}
+        """
+        return _aliases(self)
+
     def parameters(self) -> list[Parameter]:
         """All parameters, each once."""
         return [p for _, p in self.named_parameters()]

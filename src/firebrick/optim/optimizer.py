@@ -49,7 +49,8 @@ class Optimizer(ABC):
         settings: Its further settings, a dataclass.
         groups: Dicts of parameters with settings of their own. ``params`` is a name pattern ("*.bias") or a list of them, a
             module, a list of parameters, or a function of name and parameter; ``lr`` is a rate of their own, ``lr_scale`` a
-            factor on the optimizer's, and the other keys are settings. A parameter belongs to the first that takes it.
+            factor on the optimizer's, and the other keys are settings. A parameter belongs to the first that takes it; a tied
+            one has several names, each of which takes it.
 
     Attributes:
         groups: The groups; the first holds the parameters that no dict takes.
@@ -69,7 +70,8 @@ class Optimizer(ABC):
                 "an optimizer needs parameters", type(model).__name__, "pass a module or a list of its parameters"
             )
         self.schedule = schedule(lr)
-        self.groups = make_groups(type(self).__name__, self._parameters, settings, groups, self.check)
+        aliases = model.aliases() if isinstance(model, Module) and groups else {}
+        self.groups = make_groups(type(self).__name__, self._parameters, aliases, settings, groups, self.check)
         self._moments: dict[str, dict[str, Tensor]] = {m: {} for m in self.moments}
         self._missed: dict[str, Tensor] = {}
         home = self._parameters[0][1].device
