@@ -360,3 +360,52 @@ def test_a_backward_pass_lets_go_of_what_it_has_used() -> None:
     # a cotangent or two and what rules compute, beside what the forward pass held at its end
     assert fb.memory_stats("cpu")["peak"] - before <= held + 4 * 400_000
     assert fb.memory_stats("cpu")["live"] - before <= 400_000
+
+
+def test_a_strategy_is_entered_again_within_itself_and_by_threads() -> None:
+    from threading import Thread
+
+    from firebrick.autodiff.residuals import strategy
+
+    balanced, seen = fb.checkpointing("balanced"), []
+    for _ in range(2):
+        with balanced:
+            with fb.checkpointing(budget=64), balanced:
+                assert strategy.get() == "balanced"
+            other = Thread(target=lambda: (balanced.__enter__(), seen.append(strategy.get()), balanced.__exit__()))
+            other.start()
+            other.join()
+            assert strategy.get() == "balanced"
+        assert strategy.get() == "none"
+    assert seen == ["balanced"] * 2
+    decorated = fb.checkpointing("balanced")(strategy.get)
+    assert [decorated(), decorated(), strategy.get()] == ["balanced", "balanced", "none"]
+    with pytest.raises(ValueError, match="given up"), balanced:
+        raise ValueError("given up")
+    assert strategy.get() == "none"
+
+
+@pytest.mark.parametrize("wrong", [{"name": "all"}, {"budget": 0}, {"name": "balanced", "budget": 64}])
+def test_a_strategy_without_meaning_is_refused_where_it_is_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(fb.ConfigError, match="checkpointing"):
+        fb.checkpointing(**wrong)
+
+
+@pytest.mark.parametrize("mode", ["balanced", "budget", "checkpoint"])
+@pytest.mark.parametrize("device", ["numpy", "torch:cpu"])
+def test_under_jit_gradients_have_the_same_bits_with_each_strategy(device: str, mode: str) -> None:
+    fb.random.seed(0)
+    model = fb.nn.Sequential(fb.nn.Linear(16, 64), fb.nn.GELU(), fb.nn.LayerNorm(64), fb.nn.Linear(64, 8)).to(device)
+    x = fb.asarray(np.random.default_rng(0).normal(size=(32, 16)).astype(np.float32), device=device)
+    how = {"balanced": {"name": "balanced"}, "budget": {"budget": 4096}}.get(mode, {})
+
+    def gradients(call: Any, **strategy: Any) -> list[bytes]:
+        def step(m: Any, x: fb.Tensor) -> list[fb.Tensor]:
+            with fb.checkpointing(**strategy):
+                grads = fb.grad(lambda m, x: fb.mean(call(m)(x) ** 2.0))(m, x)
+            return [grads[p] for p in m.parameters()]
+
+        return [g.numpy().tobytes() for g in fb.jit(step)(model, x)]
+
+    plain = gradients(lambda m: m)
+    assert gradients((lambda m: fb.checkpoint(lambda x: m(x))) if mode == "checkpoint" else (lambda m: m), **how) == plain

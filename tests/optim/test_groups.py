@@ -233,3 +233,37 @@ def test_what_a_group_names_is_there() -> None:
         optim.SGD(net, lr=0.1, groups=[{"params": [net.body.bias, Net().body.bias], "lr": 0.2}])
     with pytest.raises(ConfigError, match="2 of 2 are not"):
         optim.SGD(net, lr=0.1, groups=[{"params": Net().body, "lr": 0.2}])
+
+
+class Tied(nn.Module):
+    """A head whose weight is the embedding's."""
+
+    def __init__(self) -> None:
+        self.embed, self.head = nn.Embedding(5, 3), nn.Linear(3, 5)
+        self.head.weight = self.embed.weight
+
+
+@pytest.mark.parametrize(
+    "params",
+    ["head.*", "head.weight", ["head.bias", "head.w*"], lambda name, p: name.startswith("head."), "module", "parameters"],
+    ids=["pattern", "name", "patterns", "function", "module", "parameters"],
+)
+def test_a_tied_parameter_is_taken_by_any_of_its_names(params: Any) -> None:
+    model = Tied()
+    given = {"module": model.head, "parameters": model.head.parameters()}.get(params) if isinstance(params, str) else params
+    opt = optim.SGD(model, 0.1, groups=[{"params": given or params, "lr": 0.0}])
+    assert "embed.weight" in opt.groups[1].names
+    before = model.embed.weight.tolist()
+    opt.update(model, fb.autodiff.Gradients.of([(p, p.detach() + 1.0) for p in model.parameters()]))
+    assert model.embed.weight.tolist() == before
+
+
+@pytest.mark.parametrize("second", ["head.*", lambda name, p: name == "head.weight"], ids=["pattern", "function"])
+def test_two_groups_that_take_a_tied_parameter_by_different_names_are_refused(second: Any) -> None:
+    model = Tied()
+    groups = [{"params": "embed.*", "lr": 1.0}, {"params": second, "lr": 0.0}]
+    with pytest.raises(ConfigError, match=r"groups\[0\] takes embed\.weight, and groups\[1\] head\.weight") as caught:
+        optim.AdamW(model, groups=groups)
+    assert "leave it out of one of them" in str(caught.value)
+    by_place = optim.AdamW(model, groups=[{"params": model.embed}, {"params": ["head.*"]}])  # the first takes all of its names
+    assert [g.names for g in by_place.groups] == [(), ("embed.weight",), ("head.bias",)]

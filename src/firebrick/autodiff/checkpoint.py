@@ -9,7 +9,8 @@ not, the backward pass raises instead of using other values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 from weakref import ref
@@ -27,11 +28,16 @@ from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
 STRATEGIES = ("none", "balanced")
+_around: ContextVar[tuple[Any, ...]] = ContextVar("firebrick_checkpointing_around", default=())
+"""The strategies of before each ``with fb.checkpointing(…)`` that this context is in."""
 
 
-@contextmanager
-def checkpointing(name: str = "none", *, budget: int | None = None) -> Iterator[None]:
-    """Record with a checkpointing strategy inside a ``with`` block; gradients have the same bits with each.
+class checkpointing(ContextDecorator):
+    """Record with a checkpointing strategy inside a ``with`` block, or in a function that it decorates. It may be entered again
+    and again, also within itself.
+
+    Gradients have the same bits with each strategy; under ``jit`` on ``cpu`` they agree within the op table's tolerances, as
+    what is computed again may be fused otherwise.
 
     Args:
         name: ``"none"`` keeps what gradient rules look at; ``"balanced"`` keeps results of compute-bound ops (matrix products,
@@ -54,19 +60,26 @@ def checkpointing(name: str = "none", *, budget: int | None = None) -> Iterator[
         >>> g.tolist()
         [1.0, 1.0]
     """
-    if name not in STRATEGIES:
-        raise ConfigError(f"a checkpointing strategy is one of {', '.join(STRATEGIES)}", repr(name), "use one of these")
-    if budget is not None and (name != "none" or type(budget) is not int or budget < 1):
-        raise ConfigError(
-            "a checkpointing budget is a number of bytes ≥ 1, without another strategy",
-            f"{name!r}, budget = {budget!r}",
-            "pass e.g. fb.checkpointing(budget=512 * 2**20)",
-        )
-    token = strategy.set(name if budget is None else Budget(budget))
-    try:
-        yield
-    finally:
-        strategy.reset(token)
+
+    def __init__(self, name: str = "none", *, budget: int | None = None) -> None:
+        if name not in STRATEGIES:
+            raise ConfigError(f"a checkpointing strategy is one of {', '.join(STRATEGIES)}", repr(name), "use one of these")
+        if budget is not None and (name != "none" or type(budget) is not int or budget < 1):
+            raise ConfigError(
+                "a checkpointing budget is a number of bytes ≥ 1, without another strategy",
+                f"{name!r}, budget = {budget!r}",
+                "pass e.g. fb.checkpointing(budget=512 * 2**20)",
+            )
+        self.name, self.budget = name, budget
+
+    def __enter__(self) -> None:
+        _around.set((*_around.get(), strategy.get()))
+        strategy.set(self.name if self.budget is None else Budget(self.budget))
+
+    def __exit__(self, *error: object) -> None:
+        *outer, before = _around.get()
+        strategy.set(before)
+        _around.set(tuple(outer))
 
 
 class _Lost:
@@ -204,12 +217,16 @@ class _AtOnce:
 @contextmanager
 def wanted_at_once() -> Iterator[None]:
     """Keep the residuals of this block, also inside a checkpointed function."""
-    inside = region.get()
-    token = region.set(None if inside is None else _AtOnce(inside))
+    token = region.set(at_once(region.get()))
     try:
         yield
     finally:
         region.reset(token)
+
+
+def at_once(inside: Any) -> Any:
+    """The region of such a block inside another region."""
+    return None if inside is None else _AtOnce(inside)
 
 
 def _equal(known: Storage, t: Tensor) -> bool:

@@ -18,7 +18,7 @@ from firebrick.core.tensor import Tensor
 Reduce = Callable[[str, Tensor], Tensor]
 
 _names: dict[int, tuple[ref[Tensor], str]] = {}
-_reduce: ContextVar[Reduce | None] = ContextVar("firebrick_reduce", default=None)
+reducer: ContextVar[Reduce | None] = ContextVar("firebrick_reduce", default=None)
 
 
 def set_distributed_params(x: Tensor, name: str) -> Tensor:
@@ -61,16 +61,16 @@ def reducing(reduce: Reduce | None) -> Iterator[None]:
     Args:
         reduce: What it returns takes the gradient's place; it must have its shape, dtype and device. None reduces nothing.
     """
-    token = _reduce.set(reduce)
+    token = reducer.set(reduce)
     try:
         yield
     finally:
-        _reduce.reset(token)
+        reducer.reset(token)
 
 
 def reduction() -> Reduce | None:
     """What gradients of distributed parameters pass through in this context."""
-    return _reduce.get()
+    return reducer.get()
 
 
 def reduced(reduce: Reduce, leaf: Tensor | None, gradient: Tensor) -> Tensor:

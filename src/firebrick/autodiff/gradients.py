@@ -8,6 +8,7 @@ from weakref import ref
 
 from firebrick.autodiff.tape import Node, next_leaf_id
 from firebrick.core.bind import describe
+from firebrick.core.commit import Commit
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
 from firebrick.core.tensor import Tensor
 
@@ -121,8 +122,12 @@ class Gradients:
             raise ShapeError("a gradient has its leaf's shape", received, "reshape or sum it")
         self._found[leaf.leaf] = gradient
 
-    def change(self, fn: Callable[[Tensor], Tensor]) -> None:
+    def change(self, fn: Callable[[Tensor], Tensor], commit: Commit | None = None) -> None:
         """Replace every gradient by ``fn`` of it.
+
+        Args:
+            fn: Of a gradient.
+            commit: What the change is to be part of; at once by default.
 
         Raises:
             ShapeError, DeviceMismatchError, DTypeError: It is of another shape, device or dtype; nothing was changed.
@@ -137,7 +142,10 @@ class Gradients:
                     f"{describe('gradient', old)} and {describe('changed', g)}",
                     "reshape, cast or move it back",
                 )
-        self._found.update(changed)
+        if commit is None:
+            self._found.update(changed)
+        else:
+            commit.call(dict.update, self._found, changed)
 
     def items(self) -> list[tuple[int, Tensor]]:
         """(leaf id, gradient) pairs."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 from firebrick.autodiff.residuals import Value, keep
@@ -23,9 +23,10 @@ from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.tensor import Tensor
 
+R = TypeVar("R")
 _ids = count(1)
 _leaf_ids = count(1)
-_enabled: ContextVar[bool] = ContextVar("firebrick_grad", default=True)
+enabled: ContextVar[bool] = ContextVar("firebrick_grad", default=True)
 region: ContextVar[Any] = ContextVar("firebrick_checkpoint_region", default=None)
 anomaly: ContextVar[bool] = ContextVar("firebrick_anomaly", default=False)
 
@@ -90,17 +91,28 @@ def repeating() -> bool:
 
 def grad_enabled() -> bool:
     """Whether operations on tracked tensors are recorded in this context."""
-    return _enabled.get()
+    return enabled.get()
 
 
 @contextmanager
 def grad_mode(on: bool) -> Iterator[None]:
     """Record, or do not record, inside a ``with`` block."""
-    token = _enabled.set(on)
+    token = enabled.set(on)
     try:
         yield
     finally:
-        _enabled.reset(token)
+        enabled.reset(token)
+
+
+def unrecorded(fn: Callable[..., R], *args: Any) -> R:
+    """``fn(*args)`` without recording, in a copy of this context: the mode ends with the call, also by an interrupt that comes
+    where a ``with`` block would be left. What ``fn`` sets in the context ends as well."""
+    return copy_context().run(_without_grad, fn, args)
+
+
+def _without_grad(fn: Callable[..., R], args: tuple[Any, ...]) -> R:
+    enabled.set(False)
+    return fn(*args)
 
 
 def no_grad() -> Any:
@@ -138,11 +150,17 @@ def record(op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], outputs: 
             t.node, t.slot = node, slot
 
 
-def make_leaf(t: Tensor) -> Node:
-    """Track a handle as a leaf from here on. Its leaf id stays the same until it is rebound."""
+def leaf_of(t: Tensor) -> Node:
+    """A leaf for a handle. Its leaf id stays the same until it is rebound."""
     node = Node(None, (t.aval,), t.device, t.label)
     t.leaf = t.leaf if t.leaf > 0 else next(_leaf_ids)
     node.leaf, node.handle = t.leaf, ref(t)
+    return node
+
+
+def make_leaf(t: Tensor) -> Node:
+    """Track a handle as a leaf from here on."""
+    node = leaf_of(t)
     t.node, t.slot = node, 0
     return node
 

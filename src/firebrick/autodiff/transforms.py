@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from firebrick.autodiff.backward import check_cotangent, check_real, filled, reachable, run
-from firebrick.autodiff.checkpoint import wanted_at_once
-from firebrick.autodiff.distributed import reducing
+from firebrick.autodiff.checkpoint import at_once, wanted_at_once
+from firebrick.autodiff.distributed import reducer, reducing
 from firebrick.autodiff.gradients import Gradients
-from firebrick.autodiff.tape import Node, grad_mode, make_leaf, own_handle
+from firebrick.autodiff.tape import Node, enabled, grad_mode, leaf_of, own_handle, region
 from firebrick.core import trees
 from firebrick.core.bind import describe
+from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.errors import DTypeError, GradientError, OperandError
+from firebrick.core.journal import all_or_none
 from firebrick.core.tensor import Tensor
 from firebrick.ops.casts import conjugate, real
 
 _owned: ContextVar[frozenset[int]] = ContextVar("firebrick_owned_leaves", default=frozenset())
+_node, _slot = setter(Tensor, "node"), setter(Tensor, "slot")
 _active: set[int] = set()  # leaves of modules that some context is differentiating now
 
 
@@ -42,63 +45,87 @@ def _check_floating(name: str, t: Any) -> None:
         raise DTypeError("gradients need a floating or complex dtype", describe(name, t), "cast it: fb.astype(x, fb.float32)")
 
 
+def leaf_on_top(t: Tensor) -> Node:
+    """A leaf for a handle, which is not tracked by it yet; on top of what an outer gradient tracks, it passes its cotangent
+    on to that."""
+    node = leaf_of(t)
+    if t.node is not None:
+        node.parents = ((t.node, t.slot),)
+    return node
+
+
 def track(t: Tensor) -> Node:
-    """Make a handle a leaf; a leaf on top of what an outer gradient tracks passes its cotangent on to that."""
-    outer = (t.node, t.slot) if t.node is not None else None
-    node = make_leaf(t)
-    if outer is not None:
-        node.parents = (outer,)
+    """Make a handle such a leaf."""
+    node = leaf_on_top(t)
+    t.node, t.slot = node, 0
     return node
 
 
 class _Leaves:
-    """The tracked leaves of one call, and how to put them back as they were."""
+    """The tracked leaves of one call, from ``track`` to ``restore``."""
 
     def __init__(self, argument: Any) -> None:
-        leaves, self.spec = trees.flatten(argument, is_leaf=_is_module)
-        self.modular = any(_is_module(v) for v in leaves)
+        self._leaves, self.spec = trees.flatten(argument, is_leaf=_is_module)
+        self.modular = any(_is_module(v) for v in self._leaves)
         self.nodes: list[Node] = []
-        self.ids: frozenset[int] = frozenset()
+        self.tracked: list[Any] = []
         self._restore: list[tuple[Tensor, Any, int]] = []
+        self._restored = False
+        self._modes: list[tuple[ContextVar[Any], Any]] = [(mode, mode.get()) for mode in (enabled, region, reducer, _owned)]
+
+    def track(self) -> None:
+        """Track the leaves. Whoever calls this calls ``restore`` too, however it ends."""
         owned = _owned.get()
-        tracked: list[Any] = []
-        try:
-            for i, v in enumerate(leaves):
-                if _is_module(v):
-                    for name, p in v.trainable_parameters():
-                        if p.node is not None and p.node.id in _active and p.node.id not in owned:
-                            raise GradientError(
-                                "a module is differentiated by one thread at a time",
-                                f"parameter {name} is being tracked elsewhere",
-                                "give each thread its own copy with model.fork(device)",
-                            )
-                        self._restore.append((p, p.node, p.slot))
-                        node = track(p)
-                        _active.add(node.id)
-                        self.nodes.append(node)
-                    tracked.append(v)
-                else:
-                    _check_floating(f"argument leaf {i}", v)
-                    t = own_handle(v)
-                    self.nodes.append(track(t))
-                    tracked.append(t)
-        except BaseException:
-            self.ids = frozenset(n.id for n in self.nodes)
-            self.restore()
-            raise
+        for i, v in enumerate(self._leaves):
+            if _is_module(v):
+                for name, p in v.trainable_parameters():
+                    if p.node is not None and p.node.id in _active and p.node.id not in owned:
+                        raise GradientError(
+                            "a module is differentiated by one thread at a time",
+                            f"parameter {name} is being tracked elsewhere",
+                            "give each thread its own copy with model.fork(device)",
+                        )
+                    node = leaf_on_top(p)
+                    self.nodes.append(node)  # from here on restore knows it
+                    self._restore.append((p, p.node, p.slot))
+                    _active.add(node.id)
+                    p.node, p.slot = node, 0
+                self.tracked.append(v)
+            else:
+                _check_floating(f"argument leaf {i}", v)
+                t = own_handle(v)
+                self.nodes.append(track(t))
+                self.tracked.append(t)
+        self.argument = trees.unflatten(self.spec, self.tracked)
         self.ids = frozenset(n.id for n in self.nodes)
-        self.tracked = tracked
-        self.argument = trees.unflatten(self.spec, tracked)
+
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``fn`` of the tracked argument, recorded. ``restore`` ends its modes too, where an exception does."""
+        _owned.set(_owned.get() | self.ids)  # until the end, as what is checkpointed runs again in the backward pass
+        enabled.set(True)
+        region.set(at_once(region.get()))
+        reducer.set(None)
+        result = fn(self.argument, *args, **kwargs)
+        for mode, value in self._modes[:-1]:
+            mode.set(value)
+        return result
 
     def restore(self) -> None:
-        """Give the parameters back the tracking they had."""
-        _active.difference_update(n.id for n in self.nodes)
-        for n in self.nodes:
-            n.closed = True
+        """Give the parameters and the context back the tracking they had; also a second time, as an interrupt may end the
+        first."""
+        for mode, value in self._modes:
+            mode.set(value)
+        ids = {n.id for n in self.nodes}
+        rows: list[Row] = []
         for p, node, slot in reversed(self._restore):
             # a parameter that the function rebound is as untracked afterwards as it was before
-            if p.node is not None and (node is None or p.node.id in self.ids):
-                p.node, p.slot = node, slot
+            if p.node is not None and (p.node.id in ids or (node is None and not self._restored)):
+                rows += [(_node, p, node), (_slot, p, slot)]
+        apply_rows(rows)
+        for n in self.nodes:
+            n.closed = True
+        _active.difference_update(ids)
+        self._restored = True
 
     def within_another(self, nodes: list[Node]) -> bool:
         """Whether these nodes hold leaves that something outside this call tracks, so that the backward pass must be
@@ -140,43 +167,44 @@ def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable
     @wraps(fn)
     def wrapped(argument: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         leaves = _Leaves(argument)
-        token = _owned.set(_owned.get() | leaves.ids)
-        try:
-            with grad_mode(True), wanted_at_once(), reducing(None):
-                result = fn(leaves.argument, *args, **kwargs)
-            loss, aux = result if has_aux else (result, None)
-            if not isinstance(loss, Tensor) or loss.size != 1:
-                raise GradientError(
-                    "a function to differentiate returns a scalar tensor" + (" and auxiliary values" if has_aux else ""),
-                    describe("result", loss) if isinstance(loss, Tensor) else type(loss).__name__,
-                    "reduce it with fb.mean or fb.sum",
-                )
-            check_real(loss)
-            if loss.node is None:
-                raise GradientError(
-                    "the result must depend on the first argument",
-                    describe("result", loss) + ", untracked",
-                    "use the first argument in the function; comparisons, rounding and integer results have no gradient",
-                )
-            nodes = reachable(loss.node, leaves.ids)
-            outer = leaves.within_another(nodes)
-            if not any(n.id in leaves.ids for n in nodes):
-                raise GradientError(
-                    "the result must depend on the first argument",
-                    describe("result", loss),
-                    "use the first argument in the function, not a captured copy of it",
-                )
-            seed = {(loss.node.id, loss.slot): filled(1.0, loss.detach())}
-            found = run(nodes, seed, outer, leaves.ids, last=not outer)
-            if not outer:
-                loss, aux = loss.detach(), _untracked(aux)
-            grads = leaves.collect(found)
-        finally:
-            _owned.reset(token)
-            leaves.restore()
-        return ((loss, aux), grads) if has_aux else (loss, grads)
+        return all_or_none(partial(_value_and_grad, leaves, fn, args, kwargs, has_aux), leaves.restore)
 
     return wrapped
+
+
+def _value_and_grad(
+    leaves: _Leaves, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], has_aux: bool
+) -> tuple[Any, Any]:  # fmt: skip
+    leaves.track()
+    result = leaves.run(fn, args, kwargs)
+    loss, aux = result if has_aux else (result, None)
+    if not isinstance(loss, Tensor) or loss.size != 1:
+        raise GradientError(
+            "a function to differentiate returns a scalar tensor" + (" and auxiliary values" if has_aux else ""),
+            describe("result", loss) if isinstance(loss, Tensor) else type(loss).__name__,
+            "reduce it with fb.mean or fb.sum",
+        )
+    check_real(loss)
+    if loss.node is None:
+        raise GradientError(
+            "the result must depend on the first argument",
+            describe("result", loss) + ", untracked",
+            "use the first argument in the function; comparisons, rounding and integer results have no gradient",
+        )
+    nodes = reachable(loss.node, leaves.ids)
+    outer = leaves.within_another(nodes)
+    if not any(n.id in leaves.ids for n in nodes):
+        raise GradientError(
+            "the result must depend on the first argument",
+            describe("result", loss),
+            "use the first argument in the function, not a captured copy of it",
+        )
+    seed = {(loss.node.id, loss.slot): filled(1.0, loss.detach())}
+    found = run(nodes, seed, outer, leaves.ids, last=not outer)
+    if not outer:
+        loss, aux = loss.detach(), _untracked(aux)
+    grads = leaves.collect(found)
+    return ((loss, aux), grads) if has_aux else (loss, grads)
 
 
 def grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable[..., Any]:
@@ -221,8 +249,8 @@ def vjp(fn: Callable[..., Tensor], *primals: Tensor) -> tuple[Tensor, Callable[[
 def _primals(name: str, primals: tuple[Any, ...]) -> _Leaves:
     leaves = _Leaves(list(primals))
     if leaves.modular:
-        leaves.restore()
         raise OperandError(f"{name} takes tensors and trees of tensors", "a module", "use fb.value_and_grad for modules")
+    leaves.track()
     return leaves
 
 
@@ -265,6 +293,7 @@ def jvp(fn: Callable[..., Tensor], primals: tuple[Tensor, ...], tangents: tuple[
         _check_floating(f"primals[{i}]", p)
         check_cotangent(p, t, (f"primals[{i}]", f"tangents[{i}]"))
     leaves = _Leaves(list(primals))
+    leaves.track()
     out, pull = _pulled(fn, leaves)
     leaves.restore()
 

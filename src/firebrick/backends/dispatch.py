@@ -41,6 +41,8 @@ def _hint(out: Tensor | None, inputs: tuple[Tensor, ...]) -> Any:
     """Memory of ``out`` for the engine to write, if nobody else can see it."""
     if out is None:
         return None
+    if hooks.journals:  # before the memory is written: a journal holds what was there
+        hooks.note(out)
     for t in inputs:
         if t.storage.root is out.storage:
             return None

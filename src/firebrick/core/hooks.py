@@ -35,15 +35,17 @@ class Hooks:
             in another thread meanwhile loses no value.
         elsewhere: ``(tensor, storage, dtype, shape, node, slot) -> bool``: where another thread's trace has a handle, lets it
             show this after the trace; called with ``rebinding`` held.
-        journals: How many journals of rebound handles (``core.journal``) are kept in this process.
+        journals: The journals of rebound handles (``core.journal``) that are kept in this process.
         note: ``(tensor)`` tells the journal of this context that a handle is about to be rebound.
+        note_dict: ``(dict)`` tells it that a dict is about to change.
+        note_draw: ``(generator, before, after)`` tells it that a generator has moved from one mark to another.
         version: Grows with every change of the structure of a module, an optimizer or another object whose class is
             ``versioned``, and when a handle changes its shape, dtype or device.
     """
 
     __slots__ = (
         "capture", "elsewhere", "execute", "find_device", "from_host", "grad_enabled", "journals", "methods", "note",
-        "rebinding", "record", "to_host", "trace", "traces", "tracing", "version",
+        "note_dict", "note_draw", "rebinding", "record", "to_host", "trace", "traces", "tracing", "version",
     )  # fmt: skip
 
     unwatched = frozenset(__slots__)  # how the process runs, not what a program computes
@@ -63,8 +65,10 @@ class Hooks:
         self.trace: Callable[[], Any] = _absent
         self.rebinding = RLock()
         self.elsewhere: Callable[..., bool] = _absent
-        self.journals = 0
+        self.journals: set[Any] = set()
         self.note: Callable[..., None] = _absent
+        self.note_draw: Callable[..., None] = _absent
+        self.note_dict: Callable[..., None] = _absent
 
 
 hooks = Hooks()

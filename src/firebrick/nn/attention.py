@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from math import sqrt
 from typing import Any
+from weakref import ref
 
 from firebrick.autodiff.tape import own_handle
 from firebrick.core.autocast import autocast, narrow
@@ -71,13 +72,15 @@ class KeyValueCache:
         ((1, 1, 8), 3)
     """
 
-    unwatched = frozenset({"_memory"})  # it only tells one memory from another
+    unwatched = frozenset({"_memory", "_trace"})  # one tells a memory from another, the other lives as long as a trace
 
     def __init__(self) -> None:
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
         # storages that the keys and values of a memory were computed from; () for whatever memory comes next
         self._memory: tuple[Any, ...] | None = None
+        trace = hooks.trace()
+        self._trace = None if trace is None else ref(trace)  # that it was made in: it ends with it
 
     @property
     def length(self) -> int:
@@ -86,7 +89,7 @@ class KeyValueCache:
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add [batch, heads, n, d] at the end, and return all keys and values."""
-        if self.keys is None and hooks.trace() is not None:  # a graph extends state that is there: of no places yet
+        if self.keys is None and self._outlives_trace():  # a graph extends state that is there: of no places yet
             self.keys, self.values = (
                 new_state(partial(zeros, (*t.shape[:2], 0, t.shape[3]), dtype=t.dtype, device=t.device)) for t in (keys, values)
             )
@@ -102,13 +105,18 @@ class KeyValueCache:
         return keys, values
 
     def _keep(self, keys: Tensor, values: Tensor) -> None:
-        if hooks.trace() is None:
+        if not self._outlives_trace():
             self.keys, self.values = own_handle(keys), own_handle(values)
             return
         assert self.keys is not None
         assert self.values is not None
         self.keys._rebind(keys)
         self.values._rebind(values)
+
+    def _outlives_trace(self) -> bool:
+        """Whether a trace runs that it was not made in: it is state then, which the graph changes."""
+        trace = hooks.trace()
+        return trace is not None and (self._trace is None or self._trace() is not trace)
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order (integers; repeats allowed): what beam search does between steps.
@@ -120,7 +128,7 @@ class KeyValueCache:
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy goes with a copy of the memory, or with the memory itself
-        return {**self.__dict__, "_memory": None if self._memory is None else ()}
+        return {**self.__dict__, "_trace": None, "_memory": None if self._memory is None else ()}
 
     def __repr__(self) -> str:
         return f"KeyValueCache(length={self.length})"

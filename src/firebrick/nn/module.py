@@ -19,10 +19,11 @@ from firebrick.autodiff.tape import no_grad
 from firebrick.backends.dispatch import check_storable
 from firebrick.backends.registry import find_device
 from firebrick.core.bind import describe, not_a_tensor
+from firebrick.core.commit import Commit
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DeviceMismatchError, DTypeError, ShapeError
-from firebrick.core.hooks import changed, hooks
+from firebrick.core.hooks import changed
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
 from firebrick.nn import saved
@@ -181,6 +182,18 @@ class Module:
         """All parameters, frozen ones too, with their paths (``conv1.weight``); a shared one once, under its first."""
         return [(n, p) for n, p in self._tensors() if isinstance(p, Parameter)]
 
+    def aliases(self) -> dict[str, str]:
+        """The further paths of shared parameters and buffers, each with its first, under which ``named_parameters`` has it.
+
+        Example:
+            >>> import firebrick as fb
+            >>> model = fb.nn.Sequential(fb.nn.Linear(2, 2), fb.nn.Linear(2, 2))
+            >>> model.layers[1].weight = model.layers[0].weight
+            >>> model.aliases()
+            {'layers.1.weight': 'layers.0.weight'}
+        """
+        return _aliases(self)
+
     def parameters(self) -> list[Parameter]:
         """All parameters, each once."""
         return [p for _, p in self.named_parameters()]
@@ -275,10 +288,10 @@ class Module:
             check_storable(t.dtype, goal)
         with no_grad(), goal.backend.memory_persistent_allocations(goal):
             moved = [t.detach().to(goal) for t in tensors]
+        commit = Commit()
         for t, m in zip(tensors, moved, strict=True):
-            t._rebind(m)
-            t.device = goal
-        hooks.version += 1
+            commit.rebind(t, m)
+        commit.apply()
         return self
 
     def astype(self, dtype: Any) -> Self:
@@ -293,8 +306,10 @@ class Module:
         tensors = [t for _, t in self._tensors() if t.dtype.kind == "float" and t.dtype is not goal]
         with no_grad():
             cast = [astype(t.detach(), goal) for t in tensors]
+        commit = Commit()
         for t, c in zip(tensors, cast, strict=True):
-            t._rebind(c)
+            commit.rebind(t, c)
+        commit.apply()
         return self
 
     def fork(self, device: Any = None) -> Self:

@@ -6,6 +6,7 @@ from typing import Any
 
 from firebrick.autodiff.tape import no_grad, repeating
 from firebrick.core.bind import describe
+from firebrick.core.commit import Commit
 from firebrick.core.dtypes import int64
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.shapes import normalize_shape
@@ -85,9 +86,11 @@ class _ChannelNorm(Module):
             var = astype(var.detach(), dt, copy=False) * (count / (count - 1))
             batches = self.num_batches_tracked + 1
             newest = 1.0 / astype(batches, dt) if self.momentum is None else self.momentum
-            self.running_mean = self.running_mean + (mean - self.running_mean) * newest
-            self.running_var = self.running_var + (var - self.running_var) * newest
-            self.num_batches_tracked = batches
+            commit = Commit()
+            commit.rebind(self.running_mean, self.running_mean + (mean - self.running_mean) * newest)
+            commit.rebind(self.running_var, self.running_var + (var - self.running_var) * newest)
+            commit.rebind(self.num_batches_tracked, batches)
+            commit.apply()
 
     def describe(self) -> str:
         more = [("eps", self.eps, 1e-5), ("momentum", self.momentum, 0.1), ("affine", self.weight is not None, True),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from firebrick.core.commit import Commit
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import FirebrickError
@@ -83,8 +84,10 @@ def load(owner: str, own: list[tuple[str, Any]], ties: dict[str, str], state: An
             "build the model with the same settings; strict=False ignores missing and unexpected paths. Nothing was loaded",
         )
     values = [v.detach().to(t.device) if isinstance(v, Tensor) else hooks.from_host(np.asarray(v), t.device) for t, v in pairs]
+    commit = Commit()
     for (t, _), v in zip(pairs, values, strict=True):
-        t._rebind(v)
+        commit.rebind(t, v)
+    commit.apply()
     return Loaded(missing, unexpected)
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.autodiff.tape import no_grad
-from firebrick.core.bind import constant
+from firebrick.autodiff.tape import no_grad, unrecorded
+from firebrick.core.bind import constant, describe
+from firebrick.core.commit import Commit
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32
 from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.errors import ShapeError
 from firebrick.core.hooks import changed, hooks
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, minimum
@@ -92,16 +94,22 @@ class EMA:
             return
         if hooks.tracing:
             check_beside("EMA.update", [*self._averages.items(), ("the step counter", self._step)], self._parameters)
-        with no_grad():
-            rests: dict[tuple[DType, Device], Tensor] = {}
-            for name, p in self._parameters:
-                dt = _wide(p.dtype)
-                rest = rests.get((dt, p.device))
-                if rest is None:
-                    rest = rests[dt, p.device] = self._rest(dt, p.device)
-                a = self._beside(name, p)
-                a._rebind(chosen(valid, a + (astype(p.detach(), dt, copy=False) - a) * rest, a))
-            self._step._rebind(chosen(valid, self._step + constant(1, self._step.dtype, self._step.device), self._step))
+        unrecorded(self._computed, self._step, valid).apply()
+
+    def _computed(self, before: Tensor, valid: Tensor | None) -> Commit:
+        """What an update changes, which is all computed but not changed yet."""
+        commit = Commit()
+        rests: dict[tuple[DType, Device], Tensor] = {}
+        for name, p in self._parameters:
+            dt = _wide(p.dtype)
+            rest = rests.get((dt, p.device))
+            if rest is None:
+                rest = rests[dt, p.device] = self._rest(dt, p.device)
+            a = self._beside(name, p)
+            new = chosen(valid, a + (astype(p.detach(), dt, copy=False) - a) * rest, a)
+            commit.rebind(self._averages[name], new)
+        commit.rebind(before, chosen(valid, before + constant(1, before.dtype, before.device), before))
+        return commit
 
     def _rest(self, dt: DType, device: Device) -> Tensor:
         """1 - d."""
@@ -113,26 +121,33 @@ class EMA:
         return 1.0 - minimum(constant(self.decay, dt, device), (t + 1.0) / (t + 10.0))
 
     def _beside(self, name: str, p: Tensor) -> Tensor:
-        """The average of a parameter, on its device."""
+        """The average of a parameter, on its device and of its width."""
         a = self._averages[name]
-        dt = _wide(p.dtype)
-        if a.device is not p.device or a.dtype is not dt:
-            a = self._averages[name] = astype(a, dt, copy=False).to(p.device).detach()
-            changed(self, "_averages")
-        return a
+        if a.shape != p.shape:
+            raise ShapeError(
+                "EMA: the average of a parameter has its shape",
+                f"{describe(name, p.detach())} and {describe('average', a)}",
+                "begin anew from the parameters as they are: ema.reset()",
+            )
+        return astype(a, _wide(p.dtype), copy=False).to(p.device)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """For a ``with`` block the model has the averages for parameters; after it its own again."""
         with no_grad():
-            own = [(p, p.detach()) for _, p in self._parameters]
+            averages, own = Commit(), Commit()
+            for name, p in self._parameters:
+                averages.rebind(p, astype(self._beside(name, p), p.dtype))
+                own.rebind(p, p.detach())
             try:
-                for name, p in self._parameters:
-                    p._rebind(astype(self._beside(name, p), p.dtype))
-                yield
-            finally:
-                for p, value in own:
-                    p._rebind(value)
+                try:
+                    averages.apply()
+                    yield
+                finally:
+                    own.apply()
+            except BaseException:
+                own.apply()  # again: an interrupt may have come at the beginning of the first time
+                raise
 
     def state_dict(self) -> dict[str, Any]:
         """Averages, the number of updates and the settings, as a plain tree."""

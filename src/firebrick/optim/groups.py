@@ -1,7 +1,8 @@
 """Parameter groups: parts of a model that are updated with settings of their own.
 
 A group is written as a dict: ``params`` says which parameters it takes, the other keys what is different for them. Every
-parameter belongs to the first group that takes it, and to the optimizer's own settings if none does.
+parameter belongs to the first group that takes it, and to the optimizer's own settings if none does. A tied parameter is
+taken by any of its names.
 """
 
 from __future__ import annotations
@@ -36,19 +37,22 @@ class Group:
 
 
 def make_groups(
-    kind: str, parameters: Sequence[tuple[str, Parameter]], settings: Any, rows: Any, check: Callable[[Any], None]
-) -> list[Group]:
+    kind: str, parameters: Sequence[tuple[str, Parameter]], aliases: Mapping[str, str], settings: Any, rows: Any,
+    check: Callable[[Any], None],
+) -> list[Group]:  # fmt: skip
     """The groups of an optimizer; the first holds the parameters that no row takes.
 
     Args:
         kind: The optimizer's name, for errors.
         parameters: All of its parameters, by name.
+        aliases: Further names of tied parameters, each with the name among ``parameters``.
         settings: Its own settings, a dataclass.
         rows: Dicts with ``params`` and any of ``lr``, ``lr_scale`` and the settings' names.
         check: Raises for settings without meaning.
 
     Raises:
-        ConfigError: A row is no such dict, takes no parameter, or names one that is not there.
+        ConfigError: A row is no such dict, takes no parameter, or names one that is not there; or two rows take a tied
+            parameter, each by another of its names.
     """
     if isinstance(rows, Mapping) or not isinstance(rows, Sequence):
         raise ConfigError(
@@ -56,6 +60,8 @@ def make_groups(
         )
     check(settings)
     left = list(parameters)
+    names = {n: [n, *(other for other, first in aliases.items() if first == n)] for n, _ in parameters}
+    taken_by: dict[str, tuple[int, set[str]]] = {}
     made: list[Group] = []
     known = [f.name for f in fields(settings)]
     for i, row in enumerate(rows):
@@ -75,15 +81,26 @@ def make_groups(
             raise ConfigError(f"{where}: lr_scale is a finite number ≥ 0", repr(scale), "pass e.g. 0.1")
         if "lr" in row and "lr_scale" in row:
             raise ConfigError(f"{where} has a rate of its own or scales the optimizer's", "lr and lr_scale", "give one of them")
-        takes = _selection(where, row["params"], parameters)
-        taken = [(n, p) for n, p in left if takes(n, p)]
+        takes = _selection(where, row["params"], parameters, [n for known in names.values() for n in known])
+        fitting = {n: {name for name in names[n] if takes(name, p)} for n, p in parameters}
+        taken = [(n, p) for n, p in left if fitting[n]]
+        for n, found in fitting.items():
+            first, theirs = taken_by.setdefault(n, (i, found)) if found else (i, found)
+            if not theirs & found and found:
+                raise ConfigError(
+                    f"{kind}: a tied parameter is in one group, whichever of its names is used",
+                    f"groups[{first}] takes {', '.join(sorted(theirs))}, and groups[{i}] {', '.join(sorted(found))}, "
+                    "which is the same parameter",
+                    "leave it out of one of them, or pass the group that it is to be in as parameters: "
+                    '{"params": [model.part.weight]}',
+                )
         if not taken:
             raise ConfigError(
                 f"{where} takes at least one parameter that no group before it took",
                 f"params={row['params']!r:.80}; left are {', '.join(n for n, _ in left[:8]) or 'none'}",
                 "correct params, or leave the group out",
             )
-        left = [(n, p) for n, p in left if not takes(n, p)]
+        left = [(n, p) for n, p in left if not fitting[n]]
         changed = replace(settings, **own)
         check(changed)
         rate = schedule(row["lr"]) if "lr" in row else None
@@ -92,9 +109,10 @@ def make_groups(
 
 
 def _selection(
-    where: str, given: Any, parameters: Sequence[tuple[str, Parameter]]
+    where: str, given: Any, parameters: Sequence[tuple[str, Parameter]], names: Sequence[str]
 ) -> Callable[[str, Parameter], bool]:  # fmt: skip
-    """What ``params`` of a group takes, as a function of name and parameter; each part of it names some of ``parameters``."""
+    """What ``params`` of a group takes, as a function of name and parameter; each part of it fits some of ``parameters``, or
+    of their ``names``."""
     if isinstance(given, str):
         given = [given]
     if isinstance(given, Module):
@@ -104,11 +122,11 @@ def _selection(
     if isinstance(given, (list, tuple)) and given:
         if all(isinstance(g, str) for g in given):
             patterns = list(given)
-            if idle := [p for p in patterns if not any(fnmatchcase(name, p) for name, _ in parameters)]:
+            if idle := [p for p in patterns if not any(fnmatchcase(name, p) for name in names)]:
                 raise ConfigError(
                     f"{where}: each name pattern fits a parameter",
                     f"{', '.join(map(repr, idle))}; the parameters are {', '.join(n for n, _ in parameters[:8])}",
-                    "correct the pattern, or leave it out; a tied parameter has the name of its first place",
+                    "correct the pattern, or leave it out",
                 )
             return lambda name, p: any(fnmatchcase(name, pattern) for pattern in patterns)
         if all(isinstance(g, Parameter) for g in given):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad
 from firebrick.autodiff.transforms import value_and_grad
 from firebrick.core.bind import describe
+from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, float64
 from firebrick.core.errors import ConfigError, DataDependentError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.journal import all_or_none, note_dict
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import abs as abs_
@@ -115,7 +118,7 @@ class LBFGS:
             loss_fn: Called as ``loss_fn(model)``; returns a 0-d loss that depends on the parameters alone.
 
         Returns:
-            The loss before the step, untracked.
+            The loss before the step, untracked. If it raises, parameters and optimizer are as they were before.
 
         Raises:
             ConfigError: ``model`` holds other parameters than the optimizer, or they lie on several devices.
@@ -133,7 +136,10 @@ class LBFGS:
             raise ConfigError(
                 "LBFGS: all parameters are on one device", "; ".join(places.values()), "move the model: model.to(…)"
             )
-        differentiated = value_and_grad(loss_fn)
+        return all_or_none(partial(self._step, model, value_and_grad(loss_fn)))
+
+    def _step(self, model: Module, differentiated: Callable[[Any], tuple[Tensor, Gradients]]) -> Tensor:
+        note_dict(self.__dict__)
 
         def evaluate() -> tuple[Tensor, Tensor]:
             loss, grads = differentiated(model)
@@ -220,11 +226,12 @@ class LBFGS:
         return concat(flat)
 
     def _place(self, x: Tensor) -> None:
-        begin = 0
+        begin, commit = 0, Commit()
         for _, p in self._parameters:
             if not p.frozen:
-                p._rebind(astype(reshape(x[begin : begin + p.size], p.shape), p.dtype))
+                commit.rebind(p, astype(reshape(x[begin : begin + p.size], p.shape), p.dtype))
             begin += p.size
+        commit.apply()
 
     # state
 

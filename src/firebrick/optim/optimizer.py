@@ -1,9 +1,10 @@
 """``Optimizer``: what every optimizer shares: its parameters in groups, the step counter, the moments, and their state.
 
-``update(model, grads)`` computes new values with untracked tensor operations and rebinds each parameter's handle. Step
-counter and learning rate are 0-d tensors; what depends on them alone is computed once for all parameters of a group, device
-and dtype, so a parameter costs only the few operations that touch its elements. Parameters narrower than float32 are updated
-in float32, in which their moments are kept, and rounded once.
+``update(model, grads)`` computes all new values with untracked tensor operations, then rebinds the handles of parameters,
+moments and counters together: an interrupt leaves a whole update or none. Step counter and learning rate are 0-d tensors;
+what depends on them alone is computed once for all parameters of a group, device and dtype, so a parameter costs only the few
+operations that touch its elements. Parameters narrower than float32 are updated in float32, in which their moments are kept,
+and rounded once.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from firebrick.autodiff.gradients import Gradients
-from firebrick.autodiff.tape import no_grad
+from firebrick.autodiff.tape import no_grad, unrecorded
 from firebrick.core.bind import constant, describe
+from firebrick.core.commit import Commit
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32
 from firebrick.core.dtypes import dtype as as_dtype
@@ -47,7 +49,8 @@ class Optimizer(ABC):
         settings: Its further settings, a dataclass.
         groups: Dicts of parameters with settings of their own. ``params`` is a name pattern ("*.bias") or a list of them, a
             module, a list of parameters, or a function of name and parameter; ``lr`` is a rate of their own, ``lr_scale`` a
-            factor on the optimizer's, and the other keys are settings. A parameter belongs to the first that takes it.
+            factor on the optimizer's, and the other keys are settings. A parameter belongs to the first that takes it; a tied
+            one has several names, each of which takes it.
 
     Attributes:
         groups: The groups; the first holds the parameters that no dict takes.
@@ -67,7 +70,8 @@ class Optimizer(ABC):
                 "an optimizer needs parameters", type(model).__name__, "pass a module or a list of its parameters"
             )
         self.schedule = schedule(lr)
-        self.groups = make_groups(type(self).__name__, self._parameters, settings, groups, self.check)
+        aliases = model.aliases() if isinstance(model, Module) and groups else {}
+        self.groups = make_groups(type(self).__name__, self._parameters, aliases, settings, groups, self.check)
         self._moments: dict[str, dict[str, Tensor]] = {m: {} for m in self.moments}
         self._missed: dict[str, Tensor] = {}
         home = self._parameters[0][1].device
@@ -143,10 +147,13 @@ class Optimizer(ABC):
         if hooks.tracing:
             check_beside(f"{type(self).__name__}.update", [*self._state(), ("the step counter", self._step)], self._parameters)
         found = self._gradients(grads)
-        with no_grad(), ExitStack() as long_lived:
+        unrecorded(self._computed, found, grads.valid).apply()
+
+    def _computed(self, found: list[Tensor | None], valid: Tensor | None) -> Commit:
+        with ExitStack() as long_lived:
             for device in {p.device for _, p in self._parameters}:
                 long_lived.enter_context(device.backend.memory_persistent_allocations(device))
-            self._advance(found, grads.valid)
+            return self._advance(found, valid)
 
     def _gradients(self, grads: Any) -> list[Tensor | None]:
         if not isinstance(grads, Gradients):
@@ -174,7 +181,9 @@ class Optimizer(ABC):
             )
         return found
 
-    def _advance(self, found: list[Tensor | None], valid: Tensor | None) -> None:
+    def _advance(self, found: list[Tensor | None], valid: Tensor | None) -> Commit:
+        """What an update changes, which is all computed but not changed yet."""
+        commit = Commit()
         before = self._step
         after = before + self._constant(1, before)
         group_of = {n: i for i, group in enumerate(self.groups) for n in group.names}
@@ -184,9 +193,9 @@ class Optimizer(ABC):
             missed = self._missed.get(name)
             if g is None:
                 if missed is None:
-                    missed = self._missed[name] = new_state(lambda: constant(0, before.dtype, before.device))
-                    changed(self, "_missed")
-                missed._rebind(chosen(valid, missed + one, missed))
+                    missed = new_state(lambda: constant(0, before.dtype, before.device))
+                    self._begin(commit, "_missed", self._missed, name, missed)
+                commit.rebind(missed, chosen(valid, missed + one, missed))
                 continue
             dt = p.dtype if p.dtype.itemsize >= 4 else float32
             key = (group_of[name], p.device, dt, None if missed is None else name)
@@ -199,19 +208,21 @@ class Optimizer(ABC):
                 if group.lr_scale != 1.0:
                     lr = lr * self._constant(group.lr_scale, lr)
                 scalars = shared[key] = self._scalars(t, lr, step, group.settings)
-            held = self._held(name, p, dt, group.settings)
+            handles = self._held(name, p, dt, group.settings, commit)
+            held = [m if m.dtype is dt and m.device is p.device else astype(m, dt, copy=False).to(p.device) for m in handles]
             if dt is p.dtype:
                 new, moments = self._new(p.detach(), g, held, scalars, group.settings)
             else:
                 new, moments = self._new(astype(p.detach(), dt), astype(g, dt), held, scalars, group.settings)
                 new = astype(new, p.dtype)
-            p._rebind(chosen(valid, new, p.detach()))
-            for m, value in zip(held, moments, strict=True):
-                m._rebind(chosen(valid, value, m))
-        before._rebind(chosen(valid, after, before))
+            commit.rebind(p, chosen(valid, new, p.detach()))
+            for handle, m, value in zip(handles, held, moments, strict=True):
+                commit.rebind(handle, chosen(valid, value, m))
+        commit.rebind(before, chosen(valid, after, before))
+        return commit
 
-    def _held(self, name: str, p: Tensor, dt: DType, s: Any) -> list[Tensor]:
-        """The moments of a parameter, on its device."""
+    def _held(self, name: str, p: Tensor, dt: DType, s: Any, commit: Commit) -> list[Tensor]:
+        """The handles of a parameter's moments."""
         out = []
         for moment in self._kept(p, s):
             held = self._moments[moment]
@@ -219,13 +230,20 @@ class Optimizer(ABC):
             if m is None:
                 shape, start = () if moment in self.scalar_moments else p.shape, self._start(moment, s)
                 m = new_state(lambda s=shape, v=start: full(s, v, dtype=dt, device=p.device))  # type: ignore[misc]
-                held[name] = m
-                changed(self, "_moments")
-            elif m.device is not p.device or m.dtype is not dt:
-                m = held[name] = astype(m, dt, copy=False).to(p.device).detach()
-                changed(self, "_moments")
+                self._begin(commit, "_moments", held, name, m)
+            elif m.shape != p.shape and moment not in self.scalar_moments:
+                raise ShapeError(
+                    f"{type(self).__name__}.update: the moments of a parameter have its shape",
+                    f"{describe(name, p.detach())} and {describe(moment, m)}",
+                    "make a new optimizer: the moments of before are not those of this parameter",
+                )
             out.append(m)
         return out
+
+    def _begin(self, commit: Commit, attribute: str, held: dict[str, Tensor], name: str, new: Tensor) -> None:
+        """Keep a new tensor of the state from the commit on."""
+        commit.call(dict.__setitem__, held, name, new)
+        changed(self, attribute)
 
     # settings and state
 

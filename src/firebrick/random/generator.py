@@ -22,6 +22,7 @@ import numpy as np
 from firebrick.autodiff.tape import region
 from firebrick.backends.dispatch import check_storable
 from firebrick.backends.registry import find_device
+from firebrick.core.commit import Row, setter
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32, float64, iinfo, int64
 from firebrick.core.dtypes import dtype as as_dtype
@@ -133,8 +134,7 @@ class Generator:
             ) from None
         if not self._of_trace():
             refuse_in_trace("Generator.set_state")
-        with self._lock:
-            self._seed, self._counter = seed, counter
+        self._go((seed, counter))
 
     def mark(self) -> tuple[int, int]:
         """``state()`` as two numbers, for ``return_to``."""
@@ -145,8 +145,20 @@ class Generator:
         """Go to where ``mark()`` was taken, of this generator or another."""
         if not self._of_trace():
             refuse_in_trace("Generator.return_to")
+        self._go(mark)
+
+    def _go(self, mark: tuple[int, int]) -> None:
         with self._lock:
+            self._note(mark)
             self._seed, self._counter = mark
+
+    def _note(self, after: tuple[int, int]) -> None:
+        if hooks.journals:  # before it moves: an interrupt in between loses nothing
+            hooks.note_draw(self, (self._seed, self._counter), after)
+
+    def rows_to(self, mark: tuple[int, int]) -> list[Row]:
+        """``return_to`` as rows of a commit."""
+        return [(_seed_of, self, mark[0]), (_counter_of, self, mark[1])]
 
     def fork(self, stream: int | None = None) -> Generator:
         """Another generator, independent of this one.
@@ -197,6 +209,7 @@ class Generator:
             inside.note_generator(self)
         with self._lock:
             counter = self._counter
+            self._note((self._seed, counter + count))
             self._counter = counter + count
         keys: np.ndarray[Any, Any] = np.stack([_key(self._seed, counter + i) for i in range(count)])
         return keys
@@ -229,8 +242,7 @@ class Generator:
         if trace is not None and not self._of_trace():
             trace.draw_again(self, place)
             return
-        with self._lock:
-            self._counter = place
+        self._go((self._seed, place))
 
     def key(self, *, device: Any = None) -> Tensor:
         """The next key, uint32 [4] (seed low, seed high, counter low, counter high), for ``random_bits`` and its like.
@@ -409,6 +421,9 @@ def _restored(state: State) -> Generator:
 def _sent(host: np.ndarray[Any, Any], device: Device) -> Tensor:
     sent: Tensor = hooks.from_host(host, device)
     return sent
+
+
+_seed_of, _counter_of = setter(Generator, "_seed"), setter(Generator, "_counter")
 
 
 def _target(name: str, shape: Any, dtype: Any, device: Any) -> tuple[Device, tuple[int, ...], DType, DType]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from firebrick.core.errors import DeviceMismatchError, FirebrickError, OutOfRangeError, TraceError, UnsupportedError
+from firebrick.core.journal import all_or_none
 from firebrick.core.tensor import Tensor
 from firebrick.graph import Recompile
 from firebrick.train.errors import EagerTrainingWarning
@@ -50,7 +52,7 @@ class Compiled:
     def __call__(self, *args: Any) -> Any:
         run = self._jit
         if run is None:
-            return self.step(*args)
+            return all_or_none(partial(self.step, *args))
         before = run.traces
         try:
             result = run(*args)
@@ -60,7 +62,7 @@ class Compiled:
             if run.traces != before:
                 self._traced(run.reasons()[before - run.traces :], args)
             return result
-        result = self.step(*args)  # which raises what is wrong with the step itself
+        result = all_or_none(partial(self.step, *args))  # which raises what is wrong with the step itself
         self._jit, self.reason = None, _one_line(failed)
         warnings.warn(f"{self.name} is not compiled, which makes it slower: {self.reason}", EagerTrainingWarning, stacklevel=3)
         return result

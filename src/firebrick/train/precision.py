@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from firebrick.autodiff.gradients import Gradients
-from firebrick.autodiff.tape import no_grad
+from firebrick.autodiff.tape import unrecorded
 from firebrick.backends.contract import STORAGE
 from firebrick.core import trees
 from firebrick.core.autocast import NARROW, autocast
 from firebrick.core.bind import constant, describe
+from firebrick.core.commit import Commit
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float16, float32, int32
 from firebrick.core.tensor import Tensor
@@ -85,25 +86,32 @@ class LossScaler:
 
         Where one of them is NaN or infinite, all become 0 and ``gradients.valid`` False.
         """
-        with no_grad():
-            scale, good = self._scale.detach(), self._good.detach()
-            finite = isfinite(scale)
-            for _, g in gradients.items():
-                finite = logical_and(finite, all_(isfinite(g.detach())).to(finite.device))
-            gradients.change(lambda g: _divided(g, scale.to(g.device), finite.to(g.device)))
-            gradients.valid = finite
-            one = constant(1, good.dtype, good.device)
-            none = constant(0, good.dtype, good.device)
-            early = less(good + one, self.interval)
-            larger = where(early, scale, minimum(scale * 2.0, self.LARGEST))
-            self._scale._rebind(where(finite, larger, scale * 0.5))
-            self._good._rebind(where(logical_and(finite, early), good + one, none))
+        unrecorded(self._computed, gradients).apply()
+
+    def _computed(self, gradients: Gradients) -> Commit:
+        """What ``unscale`` changes, which is all computed but not changed yet."""
+        commit = Commit()
+        scale, good = self._scale.detach(), self._good.detach()
+        finite = isfinite(scale)
+        for _, g in gradients.items():
+            finite = logical_and(finite, all_(isfinite(g.detach())).to(finite.device))
+        gradients.change(lambda g: _divided(g, scale.to(g.device), finite.to(g.device)), commit)
+        commit.call(object.__setattr__, gradients, "valid", finite)
+        one = constant(1, good.dtype, good.device)
+        none = constant(0, good.dtype, good.device)
+        early = less(good + one, self.interval)
+        larger = where(early, scale, minimum(scale * 2.0, self.LARGEST))
+        commit.rebind(self._scale, where(finite, larger, scale * 0.5))
+        commit.rebind(self._good, where(logical_and(finite, early), good + one, none))
+        return commit
 
     def spread(self) -> None:
         """Give the other devices the scale that the first has now."""
+        commit = Commit()
         for device, t in self._scales.items():
             if t is not self._scale:
-                t._rebind(self._scale.detach().to(device))
+                commit.rebind(t, self._scale.detach().to(device))
+        commit.apply()
 
     def check(self) -> None:
         """Warn, once, of a scale below 1: then gradients overflow that were not scaled up at all."""
