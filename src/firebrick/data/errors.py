@@ -19,3 +19,7 @@ class WorkerDiedError(LoaderError):
 
 class UnknownLengthError(LoaderError, TypeError):
     """A stream does not say how many samples it has."""
+
+
+class UncheckedCursorWarning(UserWarning):
+    """A loader goes on from a cursor whose order or data cannot be compared with its own."""

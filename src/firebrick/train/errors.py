@@ -49,6 +49,14 @@ class LossScaleWarning(UserWarning):
     """Gradients overflow float16 however little the loss is scaled."""
 
 
+class ResumeWarning(UserWarning):
+    """A run goes on with other settings, data or batches than it was saved with; the message says which ones count."""
+
+
+class NothingTrainedWarning(UserWarning):
+    """``fit`` was asked for epochs that are done already."""
+
+
 class UndefinedMetricWarning(UserWarning):
     """A metric has no value for the samples it was given, and is NaN."""
 
