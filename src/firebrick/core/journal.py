@@ -34,7 +34,14 @@ class Journal:
             self._around.note(t)
 
     def restore(self) -> None:
-        """Let every handle show again what it showed."""
+        """Let every handle show again what it showed, also where Ctrl-C comes in between."""
+        try:
+            self._restore()
+        except BaseException:
+            self._restore()
+            raise
+
+    def _restore(self) -> None:
         for known, saved in list(self._noted.values()):
             t = known()
             if t is None:
@@ -75,6 +82,17 @@ def undone() -> Iterator[None]:
             yield
         finally:
             journal.restore()
+
+
+@contextmanager
+def undone_on_failure() -> Iterator[None]:
+    """Let, where a ``with`` block fails or is interrupted, every handle that this context rebound show again what it showed."""
+    with journaled() as journal:
+        try:
+            yield
+        except BaseException:
+            journal.restore()
+            raise
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -131,8 +131,11 @@ class EMA:
                     p._rebind(astype(self._beside(name, p), p.dtype))
                 yield
             finally:
-                for p, value in own:
-                    p._rebind(value)
+                try:
+                    _give_back(own)
+                except BaseException:  # Ctrl-C in the middle of it
+                    _give_back(own)
+                    raise
 
     def state_dict(self) -> dict[str, Any]:
         """Averages, the number of updates and the settings, as a plain tree."""
@@ -172,6 +175,11 @@ class EMA:
 
     def __repr__(self) -> str:
         return f"EMA(decay={self.decay}, warmup={self.warmup}, {len(self._parameters)} parameters)"
+
+
+def _give_back(own: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for p, value in own:
+        p._rebind(value)
 
 
 def _wide(dtype: DType) -> DType:

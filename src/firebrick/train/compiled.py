@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from firebrick.core.errors import DeviceMismatchError, FirebrickError, OutOfRangeError, TraceError, UnsupportedError
+from firebrick.core.journal import undone_on_failure
 from firebrick.core.tensor import Tensor
 from firebrick.graph import Recompile
 from firebrick.train.errors import EagerTrainingWarning
@@ -50,7 +51,7 @@ class Compiled:
     def __call__(self, *args: Any) -> Any:
         run = self._jit
         if run is None:
-            return self.step(*args)
+            return self._as_written(args)
         before = run.traces
         try:
             result = run(*args)
@@ -60,10 +61,15 @@ class Compiled:
             if run.traces != before:
                 self._traced(run.reasons()[before - run.traces :], args)
             return result
-        result = self.step(*args)  # which raises what is wrong with the step itself
+        result = self._as_written(args)  # which raises what is wrong with the step itself
         self._jit, self.reason = None, _one_line(failed)
         warnings.warn(f"{self.name} is not compiled, which makes it slower: {self.reason}", EagerTrainingWarning, stacklevel=3)
         return result
+
+    def _as_written(self, args: tuple[Any, ...]) -> Any:
+        """The step without a graph, which changes all of its state too, or none."""
+        with undone_on_failure():
+            return self.step(*args)
 
     def _traced(self, new: list[Recompile], args: tuple[Any, ...]) -> None:
         self.recompiles += new

@@ -45,7 +45,7 @@ from firebrick.train.preflight import check_loader, check_places, length_of, try
 from firebrick.train.progress import Progress, progress_for
 from firebrick.train.records import Records
 from firebrick.train.rundir import RunDirectory
-from firebrick.train.standing import check_averages, generators_of, give_back
+from firebrick.train.standing import check_averages, generators_for, generators_of, give_back
 from firebrick.train.steps import EvaluationStep, Forward, Prediction, Stepped, TrainingStep
 from firebrick.train.strategy import Strategy, bring
 
@@ -157,6 +157,8 @@ class Learner:
         self.cursor: dict[str, Any] | None = None
         self._loader: dict[str, Any] | None = None  # the cursor of the last loader that was trained from
         self._done = 0, 0  # the epoch that was entered last, and the samples of it that steps were done of
+        self._updates = 0  # of the optimizer before the first step
+        self._marks: list[tuple[random.Generator, Any]] = []  # where generators stood before the running step
         self._resumed = False  # by a checkpoint that no ``fit`` went on from yet
         self._metrics: dict[str, Any] | None = None  # of an epoch that a checkpoint was made in
         self._run = None if self.out is None else RunDirectory(self.out, keep)
@@ -416,13 +418,16 @@ class Learner:
         started = perf_counter()
         self._saved = started, self.step
         self._done = self.epoch, train.position
+        self._updates = optimizer.step - self.step
+        drawing = generators_for(model, strategy.devices)
         for step_in_epoch, batch in enumerate(self._batches(train), 1):
             watched = step_in_epoch <= watch.patience
             watch.parameters(parameters)
+            self._marks = [(g, g.mark()) for g in drawing]
             with naming(batch):
                 found: Stepped = step(watching[watched], batch)
             self.step += 1
-            self._done = self.epoch, train.position
+            self._done, self._marks = (self.epoch, train.position), []
             done += 1
             samples += self._count(found, watched, batch)
             if self._run is not None:
@@ -470,9 +475,22 @@ class Learner:
             yield from loader
 
     def _keep_place(self, train: DataLoader) -> None:
-        """After an exception within an epoch: another ``fit`` goes on after the last step that was done."""
+        """After an exception within an epoch: another ``fit`` goes on after the last step that was done.
+
+        A step that failed has changed nothing but where generators stand. One that Ctrl-C interrupted may be done: then the
+        optimizer has counted it. With a loss scale, which leaves out updates, that does not show, and the batch is repeated.
+        """
         epoch, position = self._done
-        if epoch == self.epoch and position:
+        if epoch != self.epoch:
+            return
+        counts = self.precision is None or self.precision.scaler is None
+        if self._marks and counts and self.optimizer.step - self._updates == self.step + 1:
+            self.step, position = self.step + 1, train.position
+        else:
+            for generator, mark in self._marks:
+                generator.return_to(mark)
+        self._marks = []
+        if position:
             train.set_epoch(epoch)
             self.cursor, self._metrics = {**train.cursor(), "position": position}, self._running()
 
