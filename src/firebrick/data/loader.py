@@ -28,9 +28,9 @@ from firebrick.core.errors import DTypeError, FirebrickError
 from firebrick.data.assembly import Assembly, Job, Made, Maker
 from firebrick.data.augment import Augmentation, augmentation_words
 from firebrick.data.dataset import Dataset
-from firebrick.data.errors import LoaderError, UnknownLengthError
+from firebrick.data.errors import LoaderError, UnknownLengthError, all_dropped
 from firebrick.data.identity import STREAM, Facts, Fingerprint, check_cursor, digest_of
-from firebrick.data.placing import Divide, Placing
+from firebrick.data.placing import Divide, Placing, places_of
 from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, checked_order
 from firebrick.data.stream import IterableDataset
 from firebrick.data.workers import MOST, MOST_AHEAD, Here, Pool
@@ -119,7 +119,7 @@ class DataLoader:
         self.shuffle, self.sampler = bool(shuffle), sampler
         self._count, self._order = self._arranged()
         if drop_last and self._count is not None and self._count < batch_size:
-            raise _all_dropped(name, self._count, batch_size)
+            raise all_dropped(name, self._count, batch_size)
         self.drop_last = bool(drop_last)
         place = find_device(device)
         self.augment: tuple[Augmentation, ...] = tuple(augment) if isinstance(augment, Sequence) else (augment,)
@@ -291,7 +291,7 @@ class DataLoader:
             )
         made = Maker(self._assembly())(job)
         if made.rows < len(job.indices) and self._stream_ended(job, made.rows):
-            raise _all_dropped(self.name, made.rows, self.batch_size)
+            raise all_dropped(self.name, made.rows, self.batch_size)
         return self._place(made, job)
 
     def close(self) -> None:
@@ -385,7 +385,7 @@ class DataLoader:
             >>> [[piece and piece[0].tolist() for piece in batch] for batch in loader]
             [[[0.0], [1.0, 2.0, 3.0]], [[4.0], None]]
         """
-        places = _places("sharded", devices)
+        places = places_of("sharded", devices)
         if not places:
             raise LoaderError("a batch is divided over at least one device", "none", "name at least one device")
         if only is not None and not 0 <= _integer("only", only) < len(places):
@@ -436,7 +436,7 @@ class DataLoader:
                 "choose positions within it",
             )
         if self.drop_last and high - low < self.batch_size:
-            raise _all_dropped(self.name, high - low, self.batch_size)
+            raise all_dropped(self.name, high - low, self.batch_size)
         return self._select(self._all_positions()[low:high], self.name)
 
     def split(self, devices: Sequence[Device | str]) -> list[DataLoader]:
@@ -450,7 +450,7 @@ class DataLoader:
             DeviceError: A device is unknown or absent.
         """
         self._check_choice("split")
-        places = _places("split", devices)
+        places = places_of("split", devices)
         count, size = len(places), self.batch_size
         if not 1 <= count <= size:
             raise LoaderError(
@@ -588,12 +588,6 @@ class DataLoader:
         return f'DataLoader("{self.name}", {what}, on {devices})'
 
 
-def _places(what: str, devices: Sequence[Device | str]) -> tuple[Device, ...]:
-    if isinstance(devices, (str, Device)):
-        raise LoaderError(f"{what} takes a list of devices", repr(devices), f'write ["{devices}"]')
-    return tuple(find_device(d) for d in devices)
-
-
 def _integer(name: str, value: Any) -> int:
     try:
         if isinstance(value, bool):
@@ -601,11 +595,3 @@ def _integer(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise LoaderError(f"{name} is a whole number", repr(value), f"pass {name} as an int") from None
-
-
-def _all_dropped(name: str, samples: int, batch_size: int) -> LoaderError:
-    return LoaderError(
-        f'loader "{name}" with drop_last needs a full batch of {batch_size}',
-        f"{samples} samples",
-        "choose a smaller batch_size, or drop_last=False",
-    )

@@ -8,7 +8,6 @@ the checkpoint.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
@@ -25,7 +24,7 @@ from firebrick.core.bind import constant
 from firebrick.core.dtypes import DType, bool_
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
-from firebrick.data import DataLoader, LoaderError, WorkerDiedError
+from firebrick.data import DataLoader, WorkerDiedError
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
 from firebrick.optim import EMA
@@ -33,7 +32,7 @@ from firebrick.train import figures, history, settings
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot, write
 from firebrick.train.claim import claimed
 from firebrick.train.compiled import BY_REQUEST, Compiled, name_of, naming
-from firebrick.train.errors import NonFiniteLossError, NothingTrainedWarning, TrainingError, TrainingInterrupted
+from firebrick.train.errors import TrainingError, TrainingInterrupted, not_finite
 from firebrick.train.evaluation import Evaluation, evaluated, evaluating
 from firebrick.train.frozen import HOST_ENGINES, FrozenWatch, Zeros
 from firebrick.train.history import Epoch
@@ -221,12 +220,7 @@ class Learner:
         check_places(self.model, self.optimizer, [x for x in (train, valid) if x is not None], self.strategy)
         check_averages(self.ema, self.model)
         if self.epoch >= epochs:
-            warnings.warn(
-                f"fit(epochs={epochs}) trains nothing: {self.epoch} epochs are done. epochs counts all of them, those of "
-                f"earlier calls and of a resumed run too; {max(epochs, 1)} more are epochs={self.epoch + max(epochs, 1)}",
-                NothingTrainedWarning,
-                stacklevel=2,
-            )
+            settings.say_done(self.epoch, epochs)
         for holder in (self.optimizer, self.ema):
             bring(holder, self.strategy.devices[0])
         if self.epoch < epochs:
@@ -362,7 +356,7 @@ class Learner:
             "settings": self._settings(),
             "loader": self._loader,
             "cursor": cursor,
-            "metrics": self._running() if cursor else None,
+            "metrics": self._measures.state() if cursor else None,
             "history": [asdict(row) for row in self.history],
             "best": None if self._best is None else asdict(self._best),
         }
@@ -376,10 +370,6 @@ class Learner:
 
     def _settings(self) -> dict[str, Any]:
         return settings.learners(self.clip_norm, self.precision, self.accumulate, self.loss)
-
-    def _running(self) -> dict[str, Any]:
-        """The metrics of the running epoch, as plain numbers."""
-        return self._measures.state()
 
     def draw(self, evaluation: Evaluation | None = None, split: str = "validation") -> list[Path]:
         """Draw ``curves.png``, and ``confusion.png`` or ``forecast.png`` of an evaluation; returns what was drawn.
@@ -492,7 +482,7 @@ class Learner:
         self._marks = []
         if position:
             train.set_epoch(epoch)
-            self.cursor, self._metrics = {**train.cursor(), "position": position}, self._running()
+            self.cursor, self._metrics = {**train.cursor(), "position": position}, self._measures.state()
 
     def _checkpoint_due(self) -> bool:
         """Whether the last checkpoint within the epoch was long enough ago."""
@@ -509,14 +499,7 @@ class Learner:
         """
         train.set_epoch(self.epoch)
         if self.cursor is not None:
-            try:
-                train.load_cursor(self.cursor)
-            except LoaderError as e:
-                raise TrainingError(
-                    f"epoch {self.epoch + 1} was begun, and goes on with its samples in its order",
-                    e.received,
-                    "pass the loader that it was begun with; or repeat the epoch from its beginning: learner.cursor = None",
-                ) from e
+            settings.enter(train, self.cursor)
         if self._resumed and self._loader is not None:
             settings.say_loader(self._loader, train)
         self._resumed = False
@@ -551,13 +534,8 @@ class Learner:
         for value, (step, label, _) in zip(values, unread, strict=True):
             if not np.isfinite(value):
                 kept = f"; the last good epoch is in {self._checkpoint_path()}" if self.out and self.history else ""
-                raise NonFiniteLossError(
-                    "the loss must stay finite",
-                    f"{value} at step {step} ({label}, epoch {self.epoch + 1}), learning rate {self.optimizer.learning_rate:g}",
-                    "lower the learning rate or check the data; fb.detect_anomaly() names the operation that made the first "
-                    f"NaN{kept}",
-                    step=step,
-                    epoch=self.epoch + 1,
+                raise not_finite(
+                    "loss", f"{value} at step {step} ({label}", step, self.epoch + 1, self.optimizer.learning_rate, kept
                 )
         losses = by_step([(step, value, n) for value, (step, _, n) in zip(values, unread, strict=True)])
         self._watch.losses(losses)
@@ -569,12 +547,8 @@ class Learner:
         read_norms = dict(zip([s for s, _ in norms], read([n for _, n in norms]) if norms else [], strict=True))
         for step, norm in read_norms.items():
             if not np.isfinite(norm):
-                raise NonFiniteLossError(
-                    "the norm of the gradients must stay finite",
-                    f"{norm} at step {step} (epoch {self.epoch + 1}), learning rate {self.optimizer.learning_rate:g}",
-                    "lower the learning rate or check the data; fb.detect_anomaly() names the operation of the first NaN",
-                    step=step,
-                    epoch=self.epoch + 1,
+                raise not_finite(
+                    "norm of the gradients", f"{norm} at step {step} (", step, self.epoch + 1, self.optimizer.learning_rate
                 )
         for step, loss in zip(dict.fromkeys(step for step, _, _ in unread), losses, strict=True):
             norm_of = {"gradient_norm": float(read_norms[step])} if step in read_norms else {}

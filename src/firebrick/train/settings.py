@@ -10,11 +10,11 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from firebrick.data import DataLoader
+from firebrick.data import DataLoader, LoaderError
 from firebrick.data.identity import differences
 from firebrick.optim import EMA
 from firebrick.train.checkpoint import Checkpoint
-from firebrick.train.errors import ResumeWarning
+from firebrick.train.errors import NothingTrainedWarning, ResumeWarning, TrainingError
 from firebrick.train.precision import Precision
 
 Settings = dict[str, Any]
@@ -77,6 +77,32 @@ def say_changes(found: Checkpoint, own: Settings, own_state: Settings) -> None:
         notes.append(f"it is of an earlier version, which did not keep {', '.join(absent)}, nor the order and the data")
     if notes:
         warnings.warn(f"the run goes on from {found.path} with a difference: {'; '.join(notes)}", ResumeWarning, stacklevel=3)
+
+
+def say_done(done: int, epochs: int) -> None:
+    """Warn that ``fit`` was asked for epochs that are done already."""
+    warnings.warn(
+        f"fit(epochs={epochs}) trains nothing: {done} epochs are done. epochs counts all of them, those of earlier calls and "
+        f"of a resumed run too; {max(epochs, 1)} more are epochs={done + max(epochs, 1)}",
+        NothingTrainedWarning,
+        stacklevel=3,
+    )
+
+
+def enter(loader: DataLoader, cursor: dict[str, Any]) -> None:
+    """Bring a loader to where a run stands within an epoch.
+
+    Raises:
+        TrainingError: It has other samples, or another order, than the epoch was begun with.
+    """
+    try:
+        loader.load_cursor(cursor)
+    except LoaderError as e:
+        raise TrainingError(
+            f"epoch {cursor['epoch'] + 1} was begun, and goes on with its samples in its order",
+            e.received,
+            "pass the loader that it was begun with; or repeat the epoch from its beginning: learner.cursor = None",
+        ) from e
 
 
 def say_loader(saved: Mapping[str, Any], loader: DataLoader) -> None:
