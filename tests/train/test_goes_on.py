@@ -22,6 +22,7 @@ from firebrick.train import (
     load_checkpoint,
     save_checkpoint,
 )
+from firebrick.train.parallel.distributed import _check_batches
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -193,3 +194,12 @@ def test_a_cursor_in_a_checkpoint_is_plain_text(make: Make, loaders: Loaders, tm
     kept = json.loads((tmp_path / "run" / "checkpoint" / "state.json").read_text())
     assert kept["cursor"]["order"]["kind"] == "shuffled"
     assert kept["cursor"]["data"]["length"] == 50
+
+
+def test_ranks_that_have_other_data_are_told_what_differs(loaders: Loaders) -> None:
+    whole = {"loader": loaders[0].cursor(), "size": 8}
+    _check_batches([whole, whole])
+    for text, other in others(loaders[0]).items():
+        expected = text.replace("saved", "on rank 0").replace("found", "on another")
+        with pytest.raises(TrainingError, match=expected):
+            _check_batches([whole, {"loader": other.cursor(), "size": 8}])
