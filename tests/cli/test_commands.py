@@ -94,6 +94,8 @@ def test_resume_goes_on_to_more_epochs_with_the_runs_own_settings(run: Run, trai
     assert "resumed runs/digits-mlp after epoch 4" in result.output
     assert "epoch 5/6" in result.output
     assert "epoch 4/6" not in result.output
+    assert "--epochs 6 after 4: the cosine learning rate now runs over 126 steps in place of 84" in result.output
+    assert "warning" not in result.output
     assert load_checkpoint(trained).config["epochs"] == 6
 
 
@@ -101,6 +103,8 @@ def test_a_finished_run_resumed_only_tests_again(run: Run, trained: Path) -> Non
     result = run("train", "digits", "--resume", "--out", trained)
     assert result.exit_code == 0, result.output
     assert "epoch 5" not in result.output
+    assert "all 4 epochs are done: nothing is trained; --epochs 5 or more trains on" in result.output
+    assert "warning" not in result.output
     assert last_accuracy(result) == last_accuracy(run("evaluate", trained))
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.data import DataLoader, LoaderError, SampleError
+from firebrick.data import DataLoader, LoaderError, SampleError, Subset
+from firebrick.data.identity import fingerprint
 from firebrick.data.sources import CSVDataset, ImageFolder, ParquetDataset, from_hugging_face, optional
 
 TABLE = "a,b,name,label\n1.5,2,x,0\n-3.25,4,y,1\n5,6,z,1\n"
@@ -179,6 +180,18 @@ def test_classes_and_files_are_sorted_and_images_decoded(tmp_path: Path) -> None
     assert images.shape == (4, 4, 6, 3)
     assert images.numpy()[:, 0, 0, 0].tolist() == [30, 10, 20, 0]
     assert labels.tolist() == [0, 0, 1, 1]
+
+
+def test_folders_are_told_apart_by_their_files_wherever_they_lie(tmp_path: Path) -> None:
+    sizes = {"a/1.png": (4, 6), "b/2.png": (4, 6)}
+    first, second = (fingerprint(ImageFolder(pictures(tmp_path / where, sizes))) for where in ("here", "there"))
+    assert first == second
+    assert "digest" in first
+    (tmp_path / "here" / "a" / "1.png").write_bytes((tmp_path / "here" / "b" / "2.png").read_bytes())
+    (tmp_path / "there" / "a" / "1.png").rename(tmp_path / "there" / "a" / "0.png")
+    changed = [fingerprint(ImageFolder(tmp_path / where))["digest"] for where in ("here", "there")]
+    assert len({first["digest"], *changed}) == 3
+    assert fingerprint(Subset(ImageFolder(tmp_path / "here"), [1]))["digest"] not in changed
 
 
 def test_images_are_resized_and_made_grey(tmp_path: Path) -> None:

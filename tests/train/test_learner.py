@@ -13,7 +13,7 @@ import firebrick as fb
 from firebrick import nn, optim
 from firebrick.cli.runs import free_name
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import Learner, NonFiniteLossError, SingleDevice, TrainingError, load_checkpoint
+from firebrick.train import Learner, NonFiniteLossError, NothingTrainedWarning, SingleDevice, TrainingError, load_checkpoint
 from firebrick.train.claim import claimed, is_claimed
 
 Make = Callable[..., Learner]
@@ -70,7 +70,24 @@ def test_fit_goes_on_to_the_epochs_asked_for_in_all(make: Make, loaders: Loaders
     learner = make()
     learner.fit(*loaders, epochs=2)
     assert len(learner.fit(*loaders, epochs=3)) == 3
-    assert len(learner.fit(*loaders, epochs=3)) == 3
+
+
+@pytest.mark.parametrize("epochs", [2, 1, 0])
+def test_epochs_that_are_done_already_are_said_and_not_trained_again(make: Make, loaders: Loaders, epochs: int) -> None:
+    learner = make()
+    learner.fit(*loaders, epochs=2)
+    before = bits_of(learner)
+    with pytest.warns(NothingTrainedWarning, match=rf"fit\(epochs={epochs}\) trains nothing: 2 epochs are done") as said:
+        assert len(learner.fit(*loaders, epochs=epochs)) == 2
+    assert said[0].filename == __file__
+    assert f"epochs={2 + max(epochs, 1)}" in str(said[0].message)
+    assert bits_of(learner) == before
+    with pytest.raises(fb.ConfigError, match="epochs"):
+        learner.fit(*loaders, epochs=2.5)  # type: ignore[arg-type]
+
+
+def bits_of(learner: Learner) -> dict[str, bytes]:
+    return {n: t.numpy().tobytes() for n, t in learner.model.state_dict().items()}
 
 
 def test_the_callers_loader_and_mode_stay_as_they_were(make: Make, loaders: Loaders) -> None:

@@ -12,7 +12,7 @@ import pytest
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import DataLoader, IterableDataset
-from firebrick.train import CheckpointError, Learner, TrainingInterrupted, load_checkpoint
+from firebrick.train import CheckpointError, Learner, ResumeWarning, TrainingError, TrainingInterrupted, load_checkpoint
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -171,7 +171,8 @@ def test_the_schedule_and_the_optimizers_numbers_come_back(make: Make, loaders: 
     first = make(out=tmp_path / "run")
     first.fit(*loaders, epochs=2, draw=False)
     other = make(lr=123.0, out=tmp_path / "run")
-    other.resume()
+    with pytest.warns(ResumeWarning, match=r"learning rate stays cosine\(lr=0\.05, .* and is not constant\(lr=123\.0\)"):
+        other.resume()
     assert other.optimizer.learning_rate == first.optimizer.learning_rate
     assert other.optimizer.schedule == first.optimizer.schedule
 
@@ -217,7 +218,7 @@ def test_data_of_another_size_are_refused_on_resume(make: Make, loaders: Loaders
         stopped.fit(*loaders, epochs=1, draw=False)
     resumed = make(out=tmp_path / "run")
     resumed.resume()
-    with pytest.raises(fb.data.LoaderError, match="samples 40"):
+    with pytest.raises(TrainingError, match="samples 50 saved, 40 found"):
         resumed.fit(loaders[0].slice(0, 40), epochs=1, draw=False)
 
 

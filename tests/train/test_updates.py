@@ -10,7 +10,7 @@ import pytest
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import DataLoader
-from firebrick.train import Learner, NonFiniteLossError, TrainingError, load_checkpoint, save_checkpoint
+from firebrick.train import Learner, NonFiniteLossError, ResumeWarning, TrainingError, load_checkpoint, save_checkpoint
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -55,7 +55,8 @@ def test_a_resumed_run_is_bit_identical_with_groups_averages_plateau_and_clippin
     grouped(out=tmp_path / "run").fit(*loaders, epochs=k, draw=False)
     resumed = grouped(out=tmp_path / "run", ema=0.1)  # decay comes from the checkpoint
     fb.random.seed(999)
-    resumed.resume()
+    with pytest.warns(ResumeWarning, match=r"ema's decay stays 0\.9, as the checkpoint says, and is not 0\.1$"):
+        resumed.resume()
     resumed.fit(*loaders, epochs=5, draw=False)
     assert bits(resumed) == bits(whole)
     assert [row.valid_loss for row in resumed.history] == [row.valid_loss for row in whole.history]
@@ -170,7 +171,8 @@ def test_a_run_with_averages_is_not_continued_without(make: Make, loaders: Loade
 def test_averages_may_begin_in_a_run_that_had_none(make: Make, loaders: Loaders, tmp_path: Path) -> None:
     make(out=tmp_path / "run").fit(*loaders, epochs=1, draw=False)
     resumed = make(out=tmp_path / "run", ema=0.9)
-    resumed.resume()
+    with pytest.warns(ResumeWarning, match="it has no averages of the parameters"):
+        resumed.resume()
     assert resumed.ema.averages["dense1.weight"].tolist() == resumed.model.dense1.weight.tolist()
     resumed.fit(*loaders, epochs=2, draw=False)
     assert resumed.ema.step == len(loaders[0])

@@ -15,9 +15,17 @@ from typing import Any
 import click
 
 from firebrick.core.errors import FallbackWarning, FirebrickError
+from firebrick.data import UncheckedCursorWarning
 from firebrick.data.datasets import DataError
 from firebrick.graph import RecompileWarning
-from firebrick.train import DamagedCheckpointWarning, EagerTrainingWarning, FrozenTrainingWarning, TrainingInterrupted
+from firebrick.train import (
+    DamagedCheckpointWarning,
+    EagerTrainingWarning,
+    FrozenTrainingWarning,
+    NothingTrainedWarning,
+    ResumeWarning,
+    TrainingInterrupted,
+)
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -44,7 +52,10 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
                 FrozenTrainingWarning,
                 EagerTrainingWarning,
                 FallbackWarning,
+                NothingTrainedWarning,
                 RecompileWarning,
+                ResumeWarning,
+                UncheckedCursorWarning,
             ):
                 warnings.simplefilter("always", kind)
             warnings.showwarning = _say_warning

@@ -26,7 +26,15 @@ from firebrick.data import DataLoader
 from firebrick.data.datasets import names, series_names
 from firebrick.distributed import rank
 from firebrick.nn import Module
-from firebrick.train import CheckpointError, DamagedCheckpointWarning, Evaluation, Learner, TrainingInterrupted, load_checkpoint
+from firebrick.train import (
+    CheckpointError,
+    DamagedCheckpointWarning,
+    Evaluation,
+    Learner,
+    NothingTrainedWarning,
+    TrainingInterrupted,
+    load_checkpoint,
+)
 from firebrick.train.checkpoint import BEST, is_checkpoint
 from firebrick.train.history import CSV
 from firebrick.train.records import EVENTS
@@ -238,12 +246,16 @@ def train(
         if run.resolve() != (out or usual).resolve():
             say(f"{out or usual} holds something already: this run goes to {run}")
     board = dashboard_for(f"{config['dataset']}, {config['model']}") if dashboard else None
-    learner, (training, validation, testing) = _prepare(config, run, board, jit=not no_jit)
+    planned = before.get("epochs", settings["epochs"])  # those that the run's schedule was made for
+    learner, (training, validation, testing) = _prepare(config, run, board, planned, jit=not no_jit)
     if resume:
         learner.resume()
         say(f"resumed {run} after epoch {learner.epoch}, step {learner.step}")
-        if settings["epochs"] != before["epochs"]:
-            learner.optimizer.learning_rate = _schedule(settings, len(training))
+        if settings["epochs"] != planned:
+            _replan(learner, settings, len(training), planned)
+        elif learner.epoch >= planned:
+            say(f"all {planned} epochs are done: nothing is trained; --epochs {learner.epoch + 1} or more trains on")
+            warnings.simplefilter("ignore", NothingTrainedWarning)
     fit = partial(learner.fit, training, validation, epochs=settings["epochs"], draw=False)
     try:
         fit() if board is None else board.run(learner, fit)
@@ -330,10 +342,22 @@ def _schedule(config: dict[str, Any], batches: int) -> optim.Schedule:
     return _SCHEDULES[config["schedule"]](config["lr"], steps)
 
 
+def _replan(learner: Learner, settings: dict[str, Any], batches: int, planned: int) -> None:
+    """Give a resumed run the schedule of another number of epochs than it was planned for, and say so."""
+    before = learner.optimizer.learning_rate
+    learner.optimizer.learning_rate = _schedule(settings, batches)
+    after, epochs = learner.optimizer.learning_rate, settings["epochs"]
+    if settings["schedule"] != "constant":
+        say(
+            f"--epochs {epochs} after {planned}: the {settings['schedule']} learning rate now runs over {epochs * batches} "
+            f"steps in place of {planned * batches}, and goes on with {after:g} in place of {before:g}"
+        )
+
+
 def _prepare(
-    config: dict[str, Any], out: Path, board: Dashboard | None, *, jit: bool
+    config: dict[str, Any], out: Path, board: Dashboard | None, planned: int, *, jit: bool
 ) -> tuple[Learner, tuple[DataLoader, ...]]:
-    """The learner of a config, and the loaders that train, validate and test."""
+    """The learner of a config, with a schedule of ``planned`` epochs, and the loaders that train, validate and test."""
     strategy, task, folder = strategy_of(config), task_of(config), config["data_dir"]
     device = strategy.devices[0]
     training, validation = task.training_loaders(config, folder, device)
@@ -342,7 +366,9 @@ def _prepare(
     model: Module = task.build_model(config).to(device)
     learner = Learner(
         model,
-        _OPTIMIZERS[config["optimizer"]](model, _schedule(config, len(training)), config["weight_decay"]),
+        _OPTIMIZERS[config["optimizer"]](
+            model, _schedule({**config, "epochs": planned}, len(training)), config["weight_decay"]
+        ),
         task.loss_of(config),
         strategy=strategy,
         accumulate=config["accumulate"],

@@ -60,7 +60,8 @@ class Storage:
             memory.peak = live
 
     def __del__(self) -> None:
-        self.memory.live -= self.nbytes
+        if hasattr(self, "nbytes"):  # else Ctrl-C came before it was counted
+            self.memory.live -= self.nbytes
 
     def uncount(self) -> None:
         """Take its bytes out of the device's account: Firebrick keeps this memory, no program holds it."""

@@ -4,7 +4,7 @@ from firebrick.data.assembly import WorkerInfo, worker_info
 from firebrick.data.augment import Augmentation, RandomCrop, RandomHorizontalFlip
 from firebrick.data.collate import collate, pad_collate
 from firebrick.data.dataset import ArrayDataset, Dataset, Subset, holdout
-from firebrick.data.errors import LoaderError, SampleError, UnknownLengthError, WorkerDiedError
+from firebrick.data.errors import LoaderError, SampleError, UncheckedCursorWarning, UnknownLengthError, WorkerDiedError
 from firebrick.data.loader import DataLoader
 from firebrick.data.order import permutation
 from firebrick.data.placing import Portion
@@ -31,6 +31,7 @@ __all__ = [
     "SequentialSampler",
     "Subset",
     "SubsetSampler",
+    "UncheckedCursorWarning",
     "UnknownLengthError",
     "WeightedSampler",
     "WindowDataset",

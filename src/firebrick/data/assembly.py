@@ -7,6 +7,7 @@ A ``Job`` says which samples a batch has and all that is random about it, so tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -100,8 +101,23 @@ class WorkerInfo:
         """The seed of the sample that is read or changed now; of the batch's first one, where a whole batch is."""
         return int(self.seeds[self._row])
 
+    def at(self, row: int) -> None:
+        """The batch's sample ``row`` is the next one to be read or changed."""
+        self._row = row
+
 
 _info: ContextVar[WorkerInfo | None] = ContextVar("worker_info", default=None)
+
+
+@contextmanager
+def reading(job: Job, worker: int = 0, workers: int = 0) -> Iterator[WorkerInfo]:
+    """A ``with`` block in which a worker reads a batch, as ``worker_info()`` says."""
+    info = WorkerInfo(worker, workers, job)
+    token = _info.set(info)
+    try:
+        yield info
+    finally:
+        _info.reset(token)
 
 
 def worker_info() -> WorkerInfo | None:
@@ -180,12 +196,8 @@ class Maker:
         Raises:
             SampleError: A sample cannot be read, or a change fails; the cause is the error of whoever failed.
         """
-        info = WorkerInfo(self.worker, self.workers, job)
-        token = _info.set(info)
-        try:
+        with reading(job, self.worker, self.workers) as info:
             return self._make(job, info)
-        finally:
-            _info.reset(token)
 
     def _make(self, job: Job, info: WorkerInfo) -> Made:
         do = self.assembly
@@ -220,7 +232,7 @@ class Maker:
         row = -1
         try:
             for row, index in enumerate(job.indices.tolist()):
-                info._row = row
+                info.at(row)
                 sample = read(index)
                 if sample is _END:
                     break
@@ -228,7 +240,7 @@ class Maker:
         except Exception as e:  # whatever it is, it is named and raised
             index = int(job.indices[row])
             raise _failed(self.assembly.name, job, e, f"reading sample {index}", sample=index) from e
-        info._row = 0
+        info.at(0)
         return samples
 
     def _next(self, epoch: int, index: int) -> Any:

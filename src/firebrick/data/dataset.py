@@ -6,6 +6,7 @@ A loader asks for a whole batch through ``fetch(indices)`` if a data set has it,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any, Protocol
 
 import numpy as np
@@ -123,6 +124,12 @@ class Subset:
         """``fetch(indices)``: the samples at places ``indices`` (int64 [batch]) of this subset, where its data set has it."""
         own: Callable[[Array], Any] = self.dataset.fetch  # type: ignore[attr-defined]
         return lambda indices: own(self.indices[indices])
+
+    @property
+    def fingerprint(self) -> Callable[[], str]:
+        """``fingerprint()``: a text that names the samples of the data set, where it has one, and which of them are here."""
+        own: Callable[[], str] = self.dataset.fingerprint  # type: ignore[attr-defined]
+        return lambda: f"{own()} {sha256(self.indices.astype('<i8').tobytes()).hexdigest()}"
 
     @property
     def by_rows(self) -> bool:

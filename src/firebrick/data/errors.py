@@ -19,3 +19,16 @@ class WorkerDiedError(LoaderError):
 
 class UnknownLengthError(LoaderError, TypeError):
     """A stream does not say how many samples it has."""
+
+
+class UncheckedCursorWarning(UserWarning):
+    """A loader goes on from a cursor whose order or data cannot be compared with its own."""
+
+
+def all_dropped(name: str, samples: int, batch_size: int) -> LoaderError:
+    """The error of a loader that leaves out its only batch."""
+    return LoaderError(
+        f'loader "{name}" with drop_last needs a full batch of {batch_size}',
+        f"{samples} samples",
+        "choose a smaller batch_size, or drop_last=False",
+    )

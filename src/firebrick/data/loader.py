@@ -28,8 +28,9 @@ from firebrick.core.errors import DTypeError, FirebrickError
 from firebrick.data.assembly import Assembly, Job, Made, Maker
 from firebrick.data.augment import Augmentation, augmentation_words
 from firebrick.data.dataset import Dataset
-from firebrick.data.errors import LoaderError, UnknownLengthError
-from firebrick.data.placing import Divide, Placing
+from firebrick.data.errors import LoaderError, UnknownLengthError, all_dropped
+from firebrick.data.identity import STREAM, Facts, Fingerprint, check_cursor, digest_of
+from firebrick.data.placing import Divide, Placing, places_of
 from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, checked_order
 from firebrick.data.stream import IterableDataset
 from firebrick.data.workers import MOST, MOST_AHEAD, Here, Pool
@@ -118,7 +119,7 @@ class DataLoader:
         self.shuffle, self.sampler = bool(shuffle), sampler
         self._count, self._order = self._arranged()
         if drop_last and self._count is not None and self._count < batch_size:
-            raise _all_dropped(name, self._count, batch_size)
+            raise all_dropped(name, self._count, batch_size)
         self.drop_last = bool(drop_last)
         place = find_device(device)
         self.augment: tuple[Augmentation, ...] = tuple(augment) if isinstance(augment, Sequence) else (augment,)
@@ -157,6 +158,8 @@ class DataLoader:
         self._epoch = 0
         self._position = 0  # samples handed out by the running or last iteration
         self._start = 0  # where the next iteration begins
+        self._digest = -1, ""  # an epoch, and the digest of its order
+        self._data = Fingerprint()  # shared with the loaders made of this one
 
     def _arranged(self) -> tuple[int | None, Sampler | None]:
         """The number of samples of an epoch (None if unknown) and their order (None of a stream)."""
@@ -288,7 +291,7 @@ class DataLoader:
             )
         made = Maker(self._assembly())(job)
         if made.rows < len(job.indices) and self._stream_ended(job, made.rows):
-            raise _all_dropped(self.name, made.rows, self.batch_size)
+            raise all_dropped(self.name, made.rows, self.batch_size)
         return self._place(made, job)
 
     def close(self) -> None:
@@ -322,6 +325,7 @@ class DataLoader:
         order = self._checked(self._order(self.seed, epoch), epoch)
         words = augmentation_words(self.seed, epoch, len(order), per_sample)
         places = self._all_positions()
+        self._digest = epoch, digest_of(order[places])
         for at in range(start, len(places), size):
             here = places[at : at + size]
             yield Job(at // size, order[here], here, words[here], self.seed, epoch, at)
@@ -381,7 +385,7 @@ class DataLoader:
             >>> [[piece and piece[0].tolist() for piece in batch] for batch in loader]
             [[[0.0], [1.0, 2.0, 3.0]], [[4.0], None]]
         """
-        places = _places("sharded", devices)
+        places = places_of("sharded", devices)
         if not places:
             raise LoaderError("a batch is divided over at least one device", "none", "name at least one device")
         if only is not None and not 0 <= _integer("only", only) < len(places):
@@ -432,7 +436,7 @@ class DataLoader:
                 "choose positions within it",
             )
         if self.drop_last and high - low < self.batch_size:
-            raise _all_dropped(self.name, high - low, self.batch_size)
+            raise all_dropped(self.name, high - low, self.batch_size)
         return self._select(self._all_positions()[low:high], self.name)
 
     def split(self, devices: Sequence[Device | str]) -> list[DataLoader]:
@@ -446,7 +450,7 @@ class DataLoader:
             DeviceError: A device is unknown or absent.
         """
         self._check_choice("split")
-        places = _places("split", devices)
+        places = places_of("split", devices)
         count, size = len(places), self.batch_size
         if not 1 <= count <= size:
             raise LoaderError(
@@ -507,7 +511,7 @@ class DataLoader:
 
     def _select(self, positions: Array, name: str) -> DataLoader:
         made = copy(self)
-        made._positions, made.name = positions, name
+        made._positions, made.name, made._digest = positions, name, (-1, "")
         made._position = made._start = 0
         return made
 
@@ -518,38 +522,58 @@ class DataLoader:
         epoch = _integer("epoch", epoch)
         if epoch < 0:
             raise LoaderError("epochs are numbered from 0", f"epoch {epoch}", "pass 0 or more")
-        self._epoch, self._position, self._start = epoch, 0, 0
+        self._go_to(epoch, 0)
 
-    def cursor(self) -> dict[str, int]:
-        """Where the iteration stands, to the sample: what ``load_cursor`` takes, plain integers for a checkpoint.
+    @property
+    def position(self) -> int:
+        """How many samples of the running epoch were handed out."""
+        return self._position
 
-        It counts what was handed out, not what workers made ahead. ``samples`` is -1 of a stream without a length.
+    def cursor(self) -> dict[str, Any]:
+        """Where the iteration stands, to the sample: what ``load_cursor`` takes, plain values for a checkpoint.
+
+        It counts what was handed out, not what workers made ahead. ``samples`` is -1 of a stream without a length. ``order``
+        has the kind of the order and a digest of that of the epoch, ``data`` the data set's length and a digest of a few of
+        its samples as they are before any change, which are read once for all cursors.
         """
         samples = self.samples if self._positions is not None or self._count is not None else -1
-        return {"epoch": self._epoch, "position": self._position, "samples": samples, "seed": self.seed}
+        return {
+            "epoch": self._epoch, "position": self._position, "samples": samples, "seed": self.seed,
+            "batch_size": self.batch_size, "order": self._order_facts(), "data": self._data.of(self.dataset),
+        }  # fmt: skip
 
-    def load_cursor(self, cursor: dict[str, int]) -> None:
+    def _order_facts(self) -> Facts:
+        if self._order is None:
+            return {"kind": STREAM, "digest": ""}
+        if self._digest[0] != self._epoch:
+            order = self._checked(self._order(self.seed, self._epoch), self._epoch)
+            self._digest = self._epoch, digest_of(order[self._all_positions()])
+        kind = "shuffled" if self.shuffle else "as stored"
+        if self.sampler is not None:
+            kind = f"sampler {getattr(self.sampler, '__qualname__', type(self.sampler).__name__)}"
+        return {"kind": kind, "digest": self._digest[1]}
+
+    def load_cursor(self, cursor: dict[str, Any]) -> None:
         """Go to where ``cursor()`` stood: the next iteration gives the rest of that epoch.
 
+        A cursor without order and data, as earlier versions saved it, and one of samples that cannot be compared are taken
+        with an ``UncheckedCursorWarning``.
+
         Raises:
-            LoaderError: The cursor is of a loader with another seed or number of samples, hence of another order.
+            LoaderError: The cursor is of a loader with another seed, number of samples, order or data; all differences are
+                listed. It says nothing of batches: it may go on with another batch size.
         """
-        mine = self.cursor()
-        for fact, meaning in (("samples", "samples"), ("seed", "seed")):
-            if cursor.get(fact) != mine[fact]:
-                raise LoaderError(
-                    f'a cursor for loader "{self.name}" comes from one with {meaning} {mine[fact]}',
-                    f"{meaning} {cursor.get(fact)}",
-                    "resume with the data and seed that the run began with, or start a new run",
-                )
-        epoch, position = cursor.get("epoch", -1), cursor.get("position", -1)
-        end = mine["samples"]
-        if epoch < 0 or position < 0 or 0 <= end < position:
-            raise LoaderError(
-                "a cursor has an epoch from 0 and a position from 0" + (f" to {end}" if end >= 0 else ""),
-                f"epoch {epoch}, position {position}",
-                "pass what cursor() gave",
-            )
+        there = copy(self)
+        there.set_epoch(max(cursor.get("epoch", 0), 0))
+        check_cursor(self.name, cursor, there.cursor())
+        self._digest = there._digest
+        self._go_to(cursor["epoch"], cursor["position"])
+
+    def again(self) -> None:
+        """Go back to where the iteration stands: the next one begins with the sample after the last that was handed out."""
+        self._go_to(self._epoch, self._position)
+
+    def _go_to(self, epoch: int, position: int) -> None:
         self._epoch, self._position, self._start = epoch, position, position
 
     def __getstate__(self) -> dict[str, Any]:
@@ -564,12 +588,6 @@ class DataLoader:
         return f'DataLoader("{self.name}", {what}, on {devices})'
 
 
-def _places(what: str, devices: Sequence[Device | str]) -> tuple[Device, ...]:
-    if isinstance(devices, (str, Device)):
-        raise LoaderError(f"{what} takes a list of devices", repr(devices), f'write ["{devices}"]')
-    return tuple(find_device(d) for d in devices)
-
-
 def _integer(name: str, value: Any) -> int:
     try:
         if isinstance(value, bool):
@@ -577,11 +595,3 @@ def _integer(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise LoaderError(f"{name} is a whole number", repr(value), f"pass {name} as an int") from None
-
-
-def _all_dropped(name: str, samples: int, batch_size: int) -> LoaderError:
-    return LoaderError(
-        f'loader "{name}" with drop_last needs a full batch of {batch_size}',
-        f"{samples} samples",
-        "choose a smaller batch_size, or drop_last=False",
-    )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.backends.registry import find_device
 from firebrick.core import dtypes
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
@@ -139,3 +140,14 @@ class Placing:
         tensor: Tensor = hooks.from_host(host.astype(goal.np, copy=False), device)
         tensor.label = label
         return tensor
+
+
+def places_of(what: str, devices: Sequence[Device | str]) -> tuple[Device, ...]:
+    """The devices that a list names.
+
+    Raises:
+        LoaderError: It is no list.
+    """
+    if isinstance(devices, (str, Device)):
+        raise LoaderError(f"{what} takes a list of devices", repr(devices), f'write ["{devices}"]')
+    return tuple(find_device(d) for d in devices)

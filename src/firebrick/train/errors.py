@@ -19,6 +19,18 @@ class NonFiniteLossError(FirebrickError, ArithmeticError):
     """The loss became NaN or infinite, so every further step would be lost."""
 
 
+def not_finite(what: str, received: str, step: int, epoch: int, rate: float, kept: str = "") -> NonFiniteLossError:
+    """The error of a loss, or a norm of gradients, that became NaN or infinite; ``received`` is continued within brackets."""
+    within = f"{received}epoch {epoch})" if received.endswith("(") else f"{received}, epoch {epoch})"
+    return NonFiniteLossError(
+        f"the {what} must stay finite",
+        f"{within}, learning rate {rate:g}",
+        f"lower the learning rate or check the data; fb.detect_anomaly() names the operation that made the first NaN{kept}",
+        step=step,
+        epoch=epoch,
+    )
+
+
 class CheckpointError(FirebrickError, ValueError):
     """A checkpoint is missing, damaged, of a newer format or of another model, or cannot be written."""
 
@@ -47,6 +59,14 @@ class EagerTrainingWarning(UserWarning):
 
 class LossScaleWarning(UserWarning):
     """Gradients overflow float16 however little the loss is scaled."""
+
+
+class ResumeWarning(UserWarning):
+    """A run goes on with other settings, data or batches than it was saved with; the message says which ones count."""
+
+
+class NothingTrainedWarning(UserWarning):
+    """``fit`` was asked for epochs that are done already."""
 
 
 class UndefinedMetricWarning(UserWarning):

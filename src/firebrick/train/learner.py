@@ -11,9 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
-from itertools import groupby
 from numbers import Real
-from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,27 +24,27 @@ from firebrick.core.bind import constant
 from firebrick.core.dtypes import DType, bool_
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
-from firebrick.data import DataLoader, UnknownLengthError, WorkerDiedError
+from firebrick.data import DataLoader, WorkerDiedError
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
 from firebrick.optim import EMA
-from firebrick.train import figures, history
+from firebrick.train import figures, history, settings
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot, write
 from firebrick.train.claim import claimed
 from firebrick.train.compiled import BY_REQUEST, Compiled, name_of, naming
-from firebrick.train.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
+from firebrick.train.errors import TrainingError, TrainingInterrupted, not_finite
 from firebrick.train.evaluation import Evaluation, evaluated, evaluating
 from firebrick.train.frozen import HOST_ENGINES, FrozenWatch, Zeros
 from firebrick.train.history import Epoch
 from firebrick.train.interrupt import Interrupts
-from firebrick.train.measures import Measures
+from firebrick.train.measures import Measures, by_step
 from firebrick.train.parallel import SingleDevice
 from firebrick.train.precision import precision_of
-from firebrick.train.preflight import check_places, try_batch
+from firebrick.train.preflight import check_loader, check_places, length_of, try_batch
 from firebrick.train.progress import Progress, progress_for
 from firebrick.train.records import Records
 from firebrick.train.rundir import RunDirectory
-from firebrick.train.standing import check_averages, generators_of, give_back
+from firebrick.train.standing import check_averages, generators_for, generators_of, give_back
 from firebrick.train.steps import EvaluationStep, Forward, Prediction, Stepped, TrainingStep
 from firebrick.train.strategy import Strategy, bring
 
@@ -91,6 +89,8 @@ class Learner:
         history: One ``Epoch`` for each finished epoch.
         epoch: Finished epochs.
         step: Finished steps.
+        cursor: Where in its epoch the next ``fit`` goes on, after an exception or from a checkpoint; None at its beginning.
+            Assign None to repeat the epoch, with another loader too.
         interrupts: ``interrupts.stop()`` ends a running ``fit`` as Ctrl-C does, ``interrupts.save()`` asks for a checkpoint;
             both from any thread.
         compiled: What runs as graphs, by name ("training step", "evaluation", "prediction"): how many graphs (``traces``), why
@@ -153,7 +153,12 @@ class Learner:
         self._log = log if self.strategy.main else None
         self._seed = seed
         self._best: Epoch | None = None
-        self._cursor: dict[str, int] | None = None
+        self.cursor: dict[str, Any] | None = None
+        self._loader: dict[str, Any] | None = None  # the cursor of the last loader that was trained from
+        self._done = 0, 0  # the epoch that was entered last, and the samples of it that steps were done of
+        self._updates = 0  # of the optimizer before the first step
+        self._marks: list[tuple[random.Generator, Any]] = []  # where generators stood before the running step
+        self._resumed = False  # by a checkpoint that no ``fit`` went on from yet
         self._metrics: dict[str, Any] | None = None  # of an epoch that a checkpoint was made in
         self._run = None if self.out is None else RunDirectory(self.out, keep)
         self._checkpoint_seconds = checkpoint_seconds
@@ -199,15 +204,23 @@ class Learner:
         Returns:
             ``history``.
 
+        Epochs that are done count: ``fit(…, epochs=2)`` twice trains 2 epochs, and the second call warns that nothing is left
+        (``NothingTrainedWarning``); ``epochs=learner.epoch + 2`` trains 2 more.
+
         Raises:
-            TrainingError: Something does not fit together; it is found before the first step.
+            TrainingError: Something does not fit together, such as an epoch that was begun with other samples or in another
+                order; it is found before the first step.
             NonFiniteLossError: The loss became NaN or infinite. Checkpoints of earlier epochs stay.
             TrainingInterrupted: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
         """
+        epochs = whole("fit", "epochs", epochs, 0)
         train = self._placed(train_loader)
+        self._go_on_with(train)
         valid = None if valid_loader is None else self._beside(valid_loader)
         check_places(self.model, self.optimizer, [x for x in (train, valid) if x is not None], self.strategy)
         check_averages(self.ema, self.model)
+        if self.epoch >= epochs:
+            settings.say_done(self.epoch, epochs)
         for holder in (self.optimizer, self.ema):
             bring(holder, self.strategy.devices[0])
         if self.epoch < epochs:
@@ -229,8 +242,12 @@ class Learner:
                 if self.out is not None:  # a run that died may have left rows of epochs that are run again
                     history.rewrite(self.out, self.history)
                 while self.epoch < epochs:
-                    row = self._train_epoch(train, epochs, progress, interrupts)
-                    row = self._finish_epoch(row, train, valid)
+                    try:
+                        row = self._train_epoch(train, epochs, progress, interrupts)
+                        row = self._finish_epoch(row, train, valid)
+                    except BaseException:
+                        self._keep_place(train)
+                        raise
                     progress.end(row, epochs)
                     if self.epoch < epochs and self.strategy.agree(interrupts.pending):
                         self._settle()
@@ -288,6 +305,9 @@ class Learner:
     def resume(self, path: str | os.PathLike[str] | None = None) -> Checkpoint:
         """Take over everything a checkpoint holds; ``fit`` then goes on where it was made.
 
+        A ``ResumeWarning`` says what differs from what was saved, and which of both counts: this learner's ``clip_norm``,
+        ``precision``, ``accumulate`` and ``loss``, and the checkpoint's learning rate, optimizer settings and averages.
+
         Args:
             path: A checkpoint or a run directory; the learner's own run directory if None.
 
@@ -299,6 +319,7 @@ class Learner:
         if goal is None:
             raise TrainingError("resume needs a checkpoint", "no path, and a learner without run directory", "pass the path")
         found = load_checkpoint(goal)
+        before = settings.optimizers(self.optimizer.state_dict(), self.ema)
         give_back(found, self.model, self.optimizer, self.ema)
         if self.precision is not None:
             self.precision.load_state_dict(found.optimizer.get("precision", {}))
@@ -307,12 +328,14 @@ class Learner:
         self.epoch, self.step = state["epoch"], state["step"]
         self.history = [Epoch(**row) for row in state["history"]]
         self._best = None if state["best"] is None else Epoch(**state["best"])
-        self._cursor, self._metrics = state["cursor"], state["metrics"]
+        self.cursor, self._metrics = state["cursor"], state["metrics"]
+        self._loader, self._resumed = state.get("loader"), True
         if self._run is not None:
             self._run.adopt(found)
+        settings.say_changes(found, self._settings(), before)
         return found
 
-    def save(self, path: str | os.PathLike[str], cursor: dict[str, int] | None = None) -> Path:
+    def save(self, path: str | os.PathLike[str], cursor: dict[str, Any] | None = None) -> Path:
         """Write a checkpoint of where training stands.
 
         Args:
@@ -322,7 +345,7 @@ class Learner:
         self._settle()
         return write(self._snapshot(cursor), path)
 
-    def _snapshot(self, cursor: dict[str, int] | None) -> Snapshot:
+    def _snapshot(self, cursor: dict[str, Any] | None) -> Snapshot:
         """All that a checkpoint of where training stands holds."""
         state = {
             "epoch": self.epoch,
@@ -330,8 +353,10 @@ class Learner:
             "learning_rate": self.optimizer.learning_rate,
             **generators_of(self.model),
             "strategy": self.strategy.state(),
+            "settings": self._settings(),
+            "loader": self._loader,
             "cursor": cursor,
-            "metrics": self._running() if cursor else None,
+            "metrics": self._measures.state() if cursor else None,
             "history": [asdict(row) for row in self.history],
             "best": None if self._best is None else asdict(self._best),
         }
@@ -343,9 +368,8 @@ class Learner:
             optimizer["precision"] = self.precision.state_dict()
         return take_snapshot(model=self.model.state_dict(), optimizer=optimizer, state=state, config=config)
 
-    def _running(self) -> dict[str, Any]:
-        """The metrics of the running epoch, as plain numbers."""
-        return self._measures.state()
+    def _settings(self) -> dict[str, Any]:
+        return settings.learners(self.clip_norm, self.precision, self.accumulate, self.loss)
 
     def draw(self, evaluation: Evaluation | None = None, split: str = "validation") -> list[Path]:
         """Draw ``curves.png``, and ``confusion.png`` or ``forecast.png`` of an evaluation; returns what was drawn.
@@ -375,7 +399,7 @@ class Learner:
         )
         watching = [constant(w, bool_, strategy.devices[0]) for w in (False, True)]
         done = self._enter(train)
-        batches = _length(train)
+        batches = length_of(train)
         progress.begin(self.epoch + 1, epochs, batches, done)
         parameters = model.trainable_parameters()
         read_every = 1 if all(d.engine in HOST_ENGINES for d in strategy.devices) else _READ_EVERY
@@ -383,16 +407,21 @@ class Learner:
         model.train()
         started = perf_counter()
         self._saved = started, self.step
+        self._done = self.epoch, train.position
+        self._updates = optimizer.step - self.step
+        drawing = generators_for(model, strategy.devices)
         for step_in_epoch, batch in enumerate(self._batches(train), 1):
             watched = step_in_epoch <= watch.patience
             watch.parameters(parameters)
+            self._marks = [(g, g.mark()) for g in drawing]
             with naming(batch):
                 found: Stepped = step(watching[watched], batch)
             self.step += 1
+            self._done, self._marks = (self.epoch, train.position), []
             done += 1
+            samples += self._count(found, watched, batch)
             if self._run is not None:
                 self._run.check()
-            samples += self._count(found, watched, batch)
             if step_in_epoch % read_every == 0:
                 self._read()
             if progress.due():
@@ -402,10 +431,10 @@ class Learner:
             stop = strategy.agree(interrupts.pending)
             if (batches is None or done < batches) and (stop or interrupts.take_save() or self._checkpoint_due()):
                 self._read()
-                self._save_latest(train.cursor())
+                self._loader = cursor = train.cursor()
+                self._save_latest(cursor)
                 if stop:
                     self._settle()
-                    self._cursor, self._metrics = train.cursor(), self._running()  # where another fit goes on
                     raise TrainingInterrupted(self._checkpoint_path(), self.epoch + 1, self.step)
         self._read()
         seconds = perf_counter() - started
@@ -431,9 +460,29 @@ class Learner:
         except WorkerDiedError:
             if not self.interrupts.pending:
                 raise
-            loader.load_cursor(loader.cursor())
+            loader.again()
             loader.num_workers = 0
             yield from loader
+
+    def _keep_place(self, train: DataLoader) -> None:
+        """After an exception within an epoch: another ``fit`` goes on after the last step that was done.
+
+        A step that failed has changed nothing but where generators stand. One that Ctrl-C interrupted may be done: then the
+        optimizer has counted it. With a loss scale, which leaves out updates, that does not show, and the batch is repeated.
+        """
+        epoch, position = self._done
+        if epoch != self.epoch:
+            return
+        counts = self.precision is None or self.precision.scaler is None
+        if self._marks and counts and self.optimizer.step - self._updates == self.step + 1:
+            self.step, position = self.step + 1, train.position
+        else:
+            for generator, mark in self._marks:
+                generator.return_to(mark)
+        self._marks = []
+        if position:
+            train.set_epoch(epoch)
+            self.cursor, self._metrics = {**train.cursor(), "position": position}, self._measures.state()
 
     def _checkpoint_due(self) -> bool:
         """Whether the last checkpoint within the epoch was long enough ago."""
@@ -441,16 +490,28 @@ class Learner:
         steps = self._checkpoint_steps
         return perf_counter() - when > self._checkpoint_seconds or (steps is not None and self.step - step >= steps)
 
+    def _go_on_with(self, train: DataLoader) -> None:
+        """Bring a loader to where the run stands, before anything is trained; an epoch that was begun is refused another one's
+        samples or order, and of other changes since a checkpoint is warned.
+
+        Raises:
+            TrainingError: See ``DataLoader.load_cursor``.
+        """
+        train.set_epoch(self.epoch)
+        if self.cursor is not None:
+            settings.enter(train, self.cursor)
+        if self._resumed and self._loader is not None:
+            settings.say_loader(self._loader, train)
+        self._resumed = False
+
     def _enter(self, train: DataLoader) -> int:
         """Bring the loader to where this epoch starts; returns the batches that are done already."""
-        cursor, metrics, self._cursor, self._metrics = self._cursor, self._metrics, None, None
+        cursor, metrics, self.cursor, self._metrics = self.cursor, self._metrics, None, None
         if cursor is None:
             train.set_epoch(self.epoch)
-            return 0
-        train.load_cursor(cursor)
-        if metrics is not None:
+        elif metrics is not None:
             self._measures.load_state(metrics)
-        return cursor["position"] // train.batch_size
+        return train.position // train.batch_size
 
     def _count(self, found: Stepped, watched: bool, batch: Any) -> int:
         """Add a step to the metrics; returns its number of samples."""
@@ -473,15 +534,10 @@ class Learner:
         for value, (step, label, _) in zip(values, unread, strict=True):
             if not np.isfinite(value):
                 kept = f"; the last good epoch is in {self._checkpoint_path()}" if self.out and self.history else ""
-                raise NonFiniteLossError(
-                    "the loss must stay finite",
-                    f"{value} at step {step} ({label}, epoch {self.epoch + 1}), learning rate {self.optimizer.learning_rate:g}",
-                    "lower the learning rate or check the data; fb.detect_anomaly() names the operation that made the first "
-                    f"NaN{kept}",
-                    step=step,
-                    epoch=self.epoch + 1,
+                raise not_finite(
+                    "loss", f"{value} at step {step} ({label}", step, self.epoch + 1, self.optimizer.learning_rate, kept
                 )
-        losses = _by_step([(step, value, n) for value, (step, _, n) in zip(values, unread, strict=True)])
+        losses = by_step([(step, value, n) for value, (step, _, n) in zip(values, unread, strict=True)])
         self._watch.losses(losses)
         if self.precision is not None:
             self.precision.check()
@@ -491,12 +547,8 @@ class Learner:
         read_norms = dict(zip([s for s, _ in norms], read([n for _, n in norms]) if norms else [], strict=True))
         for step, norm in read_norms.items():
             if not np.isfinite(norm):
-                raise NonFiniteLossError(
-                    "the norm of the gradients must stay finite",
-                    f"{norm} at step {step} (epoch {self.epoch + 1}), learning rate {self.optimizer.learning_rate:g}",
-                    "lower the learning rate or check the data; fb.detect_anomaly() names the operation of the first NaN",
-                    step=step,
-                    epoch=self.epoch + 1,
+                raise not_finite(
+                    "norm of the gradients", f"{norm} at step {step} (", step, self.epoch + 1, self.optimizer.learning_rate
                 )
         for step, loss in zip(dict.fromkeys(step for step, _, _ in unread), losses, strict=True):
             norm_of = {"gradient_norm": float(read_norms[step])} if step in read_norms else {}
@@ -515,6 +567,7 @@ class Learner:
             self._best = row
         if self.out is not None:
             train.set_epoch(self.epoch)
+            self._loader = train.cursor()
             self._save_latest(None, best=best)
             history.append(self.out, row)
         self._records.epoch(row)
@@ -524,17 +577,17 @@ class Learner:
 
     def _placed(self, loader: DataLoader) -> DataLoader:
         """The loader to train from: moved by a named strategy, else a copy, so that the caller's cursor stays."""
-        _check_loader(loader)
+        check_loader(loader)
         if not self._moves:
             return loader.to(loader.device)
         return self.strategy.place(self.model, self.optimizer, loader, self.ema)
 
     def _beside(self, loader: DataLoader) -> DataLoader:
         """A loader to evaluate: on the first device of a named strategy, else a copy."""
-        _check_loader(loader)
+        check_loader(loader)
         return loader.to(self.strategy.devices[0] if self._moves else loader.device)
 
-    def _save_latest(self, cursor: dict[str, int] | None, *, best: bool = False) -> None:
+    def _save_latest(self, cursor: dict[str, Any] | None, *, best: bool = False) -> None:
         """Begin to write the newest checkpoint."""
         if self._run is not None:
             self._run.save(self._snapshot(cursor), best=best)
@@ -551,30 +604,3 @@ class Learner:
     def _say(self, line: str) -> None:
         if self._log is not None and line:
             self._log(line)
-
-
-def _check_loader(loader: Any) -> None:
-    if not isinstance(loader, DataLoader):
-        raise TrainingError(
-            "batches come from a DataLoader",
-            type(loader).__name__,
-            "make one: DataLoader(ArrayDataset(inputs, targets), batch_size=64)",
-        )
-
-
-def _length(loader: DataLoader) -> int | None:
-    """The number of a loader's batches; None of a stream without a length."""
-    try:
-        return len(loader)
-    except UnknownLengthError:
-        return None
-
-
-def _by_step(losses: list[tuple[int, float, int]]) -> list[float]:
-    """The loss of each step from those of its shares: (step, mean loss, samples)."""
-    out = []
-    for _, found in groupby(losses, key=itemgetter(0)):
-        shares = list(found)
-        count = sum(n for _, _, n in shares)
-        out.append(shares[0][1] if len(shares) == 1 else sum(v * n for _, v, n in shares) / count)
-    return out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from firebrick.core.tensor import Tensor
@@ -80,3 +82,13 @@ class Measures:
         """Add what other measures have counted, by their ``state()``: all of its numbers are sums."""
         for name, metric in self._all().items():
             metric.load_state({k: v + state[name][k] for k, v in metric.state().items()})
+
+
+def by_step(losses: list[tuple[int, float, int]]) -> list[float]:
+    """The loss of each step from those of its shares: (step, mean loss, samples)."""
+    out = []
+    for _, found in groupby(losses, key=itemgetter(0)):
+        shares = list(found)
+        count = sum(n for _, _, n in shares)
+        out.append(shares[0][1] if len(shares) == 1 else sum(v * n for _, v, n in shares) / count)
+    return out

@@ -18,7 +18,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import finfo
 from firebrick.core.errors import FirebrickError
 from firebrick.core.tensor import Tensor
-from firebrick.data import DataLoader, Portion
+from firebrick.data import DataLoader, Portion, UnknownLengthError
 from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
 from firebrick.random import row_offset
 from firebrick.train.errors import TrainingError
@@ -28,6 +28,24 @@ from firebrick.train.strategy import Strategy, moments_of, pieces_of
 
 Loss = Callable[[Any, Tensor], Tensor]
 _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
+
+
+def check_loader(loader: Any) -> None:
+    """Raise TrainingError unless batches come from a loader."""
+    if not isinstance(loader, DataLoader):
+        raise TrainingError(
+            "batches come from a DataLoader",
+            type(loader).__name__,
+            "make one: DataLoader(ArrayDataset(inputs, targets), batch_size=64)",
+        )
+
+
+def length_of(loader: DataLoader) -> int | None:
+    """The number of a loader's batches; None of a stream without a length."""
+    try:
+        return len(loader)
+    except UnknownLengthError:
+        return None
 
 
 def check_places(model: Module, optimizer: Any, loaders: list[DataLoader], strategy: Strategy) -> None:

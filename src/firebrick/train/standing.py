@@ -5,10 +5,12 @@ Giving back is all or nothing for model, optimizer and averages.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from firebrick import random
 from firebrick.backends.registry import find_device
+from firebrick.core.device import Device
 from firebrick.core.errors import DeviceError
 from firebrick.nn import Module
 from firebrick.optim import EMA
@@ -19,6 +21,11 @@ from firebrick.train.errors import TrainingError
 def generators_of(model: Module) -> dict[str, Any]:
     """Where all random generators stand: those of ``fb.random``, and those of the model's parts."""
     return {"random": random.state(), "generators": {n: g.state() for n, g in model.generators().items()}}
+
+
+def generators_for(model: Module, devices: Sequence[Device]) -> list[random.Generator]:
+    """The generators that a step of a model draws from: those of its parts, and the devices' own."""
+    return [*model.generators().values(), *(random.default_generator(d) for d in devices)]
 
 
 def check_averages(ema: EMA | None, model: Module) -> None:
@@ -50,7 +57,7 @@ def give_back(found: Checkpoint, model: Module, optimizer: Any, ema: EMA | None)
             f"averages in {found.path}, and a learner without",
             f"make it with ema={averages['decay']}",
         )
-    before = model.state_dict()
+    before, kept = model.state_dict(), None if ema is None else ema.state_dict()
     found.load_into(model)
     try:
         if ema is not None and averages is not None:
@@ -58,6 +65,8 @@ def give_back(found: Checkpoint, model: Module, optimizer: Any, ema: EMA | None)
         optimizer.load_state_dict(found.optimizer)
     except Exception:
         model.load_state_dict(before)
+        if ema is not None and kept is not None:
+            ema.load_state_dict(kept)
         raise
     if ema is not None and averages is None:
         ema.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from numbers import Integral
 from os import PathLike
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.data.errors import LoaderError
+from firebrick.data.identity import chosen_rows
 from firebrick.data.sources.optional import need
 
 Array = np.ndarray[Any, Any]
@@ -82,6 +84,15 @@ class ImageFolder:
     def __getitem__(self, index: int, /) -> tuple[Array, int]:
         file = self.files[index]
         return self._decoded(file), int(self.targets[index])
+
+    def fingerprint(self) -> str:
+        """Names and classes of all files, and the bytes of a few: what decoders make of them may differ by their version."""
+        digest, root = hashlib.sha256(repr((self.classes, self.size, self.mode)).encode()), len(str(self.root))
+        for file in self.files:
+            digest.update(str(file)[root:].replace("\\", "/").encode("utf-8", "surrogateescape"))
+        for i in chosen_rows(len(self.files)):
+            digest.update(self.files[i].read_bytes())
+        return digest.hexdigest()
 
     def _decoded(self, file: Path) -> Array:
         images = need("PIL.Image", "Pillow", "ImageFolder")

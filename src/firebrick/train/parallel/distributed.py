@@ -29,6 +29,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader
+from firebrick.data.identity import differences
 from firebrick.distributed import Group
 from firebrick.distributed.group import NOTE as BESIDE
 from firebrick.graph import jit
@@ -380,9 +381,13 @@ def _check_batches(notes: Sequence[Mapping[str, Any]]) -> None:
     first = notes[0]
     for n in notes:
         if any(n[k] != first[k] for k in ("loader", "size")):
+            shown = [
+                f"epoch {x['loader']['epoch']}, position {x['loader']['position']}, batches of {x['size']}" for x in (first, n)
+            ]
+            others = differences(first["loader"], n["loader"], "on rank 0", "on another")
             raise TrainingError(
                 "all ranks draw the same batches",
-                f"rank 0: {first['loader']}, batches of {first['size']}; another: {n['loader']}, of {n['size']}",
+                "; ".join([f"rank 0: {shown[0]}; another: {shown[1]}", *others]),
                 "give every rank the same data, seed and batch size, and resume all of them from the same checkpoint",
             )
 
