@@ -146,7 +146,7 @@ def test_an_unreadable_picture_is_reported_and_the_others_are_classified(run: Ru
     Path("bad.png").write_text("no picture")
     Path("cut.png").write_bytes(Path("good.png").read_bytes()[:40])
     result = run("predict", trained, "bad.png", "good.png", "cut.png", "missing.png", ".")
-    refused(result, "bad.png: cannot identify", "cut.png", "missing.png: no such file")
+    refused(result, "bad.png: no image of", "cut.png", "missing.png: no such file")
     assert result.stdout.startswith("good.png: ")
 
 
