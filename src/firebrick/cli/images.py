@@ -51,6 +51,12 @@ def read_image(path: Path, size: int, pixel_max: int) -> Array:
             f"{path}: " + ("no such file" if missing else str(getattr(e, "strerror", None) or e).replace(f" '{path}'", "")),
             "check the path" if missing else "open it in a viewer, and save it again as PNG",
         ) from None
+    if (most := Image.MAX_IMAGE_PIXELS) is not None and max(image.size) ** 2 > most:
+        raise ImageError(
+            f"a picture padded to a square has at most PIL.Image.MAX_IMAGE_PIXELS ({most}) pixels",
+            f"{path}: {image.width}×{image.height}",
+            "cut it to what it shows, or scale it down",
+        )
     white = Image.new("RGBA", image.size, "white")
     grey = np.asarray(Image.alpha_composite(white, image).convert("L"))
     border = float(np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])))

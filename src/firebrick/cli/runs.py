@@ -85,7 +85,7 @@ def known(found: Checkpoint) -> dict[str, Any]:
 def _unknown(found: Checkpoint, e: BaseException) -> CheckpointError:
     return CheckpointError(
         "the config of a run says how to build its model",
-        f"{found.path}, whose config does not ({type(e).__name__}: {e})",
+        f"{found.path}, whose config does not ({type(e).__name__}: {e!s:.500})",
         "use the version that wrote it, or load it in Python with load_checkpoint",
     )
 

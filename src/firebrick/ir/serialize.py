@@ -30,6 +30,7 @@ from firebrick.ir.verifier import verify_graph
 from firebrick.ops import OPS
 
 FORMAT, VERSION = "firebrick graph", 1
+_LONGEST = 4000  # characters of an error, which shows what damaged text holds
 
 
 def to_json(graph: Graph) -> str:
@@ -79,6 +80,10 @@ def from_json(text: str) -> Graph:
     try:
         graph = _read_graph(document)
         verify_graph(graph)
+    except GraphError as e:
+        if len(str(e)) <= _LONGEST:
+            raise
+        raise GraphError(f"{e.expected:.{_LONGEST}}", f"{e.received:.{_LONGEST}} …", e.remedy) from None
     except RecursionError:
         raise GraphError(
             "the text of a graph nests no deeper than Python's stack", "lists or graphs that nest too deeply", "write it again"

@@ -335,7 +335,7 @@ def _load(folder: Path) -> Checkpoint:
         state = unpacked(written, optimizer)
         tree = state.pop("optimizer")
     except MALFORMED as e:
-        raise _damaged(folder, "state.json", f"no state as a checkpoint holds it ({type(e).__name__}: {e})") from e
+        raise _damaged(folder, "state.json", f"no state as a checkpoint holds it ({type(e).__name__}: {e!s:.500})") from e
     return Checkpoint(folder, manifest["config"], ModelArrays(model, manifest["aliases"]), tree, state, manifest)
 
 
@@ -347,7 +347,7 @@ def _tensors(folder: Path, which: str, manifest: dict[str, Any]) -> dict[str, Ar
     except CheckpointError:
         raise
     except ValueError as e:
-        raise _damaged(folder, name, f"no tensors that can be read ({e})") from e
+        raise _damaged(folder, name, f"no tensors that can be read ({e!s:.500})") from e
     if facts_of(arrays) != manifest[which]:
         raise _damaged(folder, name, "other names, dtypes or shapes than the manifest lists")
     return arrays
@@ -358,7 +358,7 @@ def _object(folder: Path, name: str, content: bytes) -> dict[str, Any]:
     try:
         found = json_of(content)
     except ValueError as e:
-        raise _damaged(folder, name, f"no JSON that can be read ({e})") from e
+        raise _damaged(folder, name, f"no JSON that can be read ({e!s:.500})") from e
     if not isinstance(found, dict):
         raise _damaged(folder, name, "JSON that is no object")
     return found

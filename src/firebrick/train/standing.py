@@ -91,7 +91,7 @@ def _epoch(row: Any) -> Epoch:
 def _malformed(found: Checkpoint, e: BaseException) -> CheckpointError:
     return CheckpointError(
         f"the checkpoint {found.path} holds what Learner wrote",
-        f"its hashes are right, and its content is not ({type(e).__name__}: {e})",
+        f"its hashes are right, and its content is not ({type(e).__name__}: {e!s:.500})",
         "load its model alone, load_checkpoint(path).load_into(model), or go on from another checkpoint",
     )
 

@@ -156,7 +156,7 @@ def _series(file: Path, name: str, rows: Iterator[list[str]]) -> RawSeries:
         if start is None:
             start = date
         elif (date.tzinfo is None) != (start.tzinfo is None):
-            raise DataError(f"{file}, row {count}: expected a time zone in every date or in none; received {row[0]!r}.")
+            raise DataError(f"{file}, row {count}: expected a time zone in every date or in none; received {row[0]!r:.80}.")
         if last is not None:
             apart = date - last
             step = apart if step is None else step
@@ -182,7 +182,7 @@ def _date(file: Path, row: int, text: str) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError:
         raise DataError(
-            f"{file}, row {row}: expected a date and time like 2016-07-01 00:00:00 first; received {text!r}."
+            f"{file}, row {row}: expected a date and time like 2016-07-01 00:00:00 first; received {text!r:.80}."
         ) from None
 
 
@@ -192,5 +192,5 @@ def _number(file: Path, row: int, name: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise DataError(f"{file}, row {row}: expected a finite number for {name}; received {text!r}. Fill or drop the gap.")
+        raise DataError(f"{file}, row {row}: expected a finite number for {name}; received {text!r:.80}. Fill or drop the gap.")
     return value

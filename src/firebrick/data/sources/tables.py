@@ -65,14 +65,17 @@ class CSVDataset(ArrayDataset):
             with _source(path, most, arrow) as source:
                 return csv.read_csv(source, csv.ReadOptions(use_threads=threads), parse, convert)
 
-        def arrays() -> list[Array]:
+        def table() -> Any:
             try:
-                table = read(True)
+                return read(True)
             except arrow.ArrowInvalid:
-                table = read(False)  # which says the row of what it cannot read
+                return read(False)  # which says the row of what it cannot read
+
+        def arrays() -> list[Array]:
+            found = _arrays(table(), path, columns, types, arrow)
             with _source(path, most, arrow) as source, csv.open_csv(source, parse_options=parse) as header:
                 _check_names(header.schema.names, types, path)
-            return _arrays(table, path, columns, types, arrow)
+            return found
 
         super().__init__(*_read(path, arrays))
 
@@ -235,7 +238,7 @@ def _read(path: Any, read: Callable[[], list[Array]]) -> list[Array]:
         text = e.args[0] if isinstance(e, KeyError) and e.args else e
         raise LoaderError(
             f"{Path(path)} is a table with these columns and dtypes",
-            f"{type(e).__name__}: {text}",
+            f"{type(e).__name__}: {text!s:.1000}",
             "correct the file or columns",
         ) from e
 
@@ -243,7 +246,10 @@ def _read(path: Any, read: Callable[[], list[Array]]) -> list[Array]:
 def _arrays(table: Any, path: Any, columns: Columns, types: dict[str, Any], arrow: Any) -> list[Array]:
     if not table.num_rows:
         raise LoaderError(f"{Path(path)} has at least one row", "none", "check where the data come from")
-    read = {name: _column(table.column(name), name, path, kind, arrow) for name, kind in types.items()}
+    read = {}
+    for name, kind in types.items():  # each column is let go when it is an array
+        read[name] = _column(table.column(name), name, path, kind, arrow)
+        table = table.drop_columns([name]) if len(read) < len(types) else None
     made = []
     for names, dtype in columns.items():
         parts = [read[n] for n in ((names,) if isinstance(names, str) else names)]
