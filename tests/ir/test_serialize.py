@@ -182,3 +182,10 @@ def test_an_error_about_text_is_of_a_length_that_one_reads() -> None:
     with pytest.raises(GraphError) as caught:
         from_json(nested(f'{{"op": "exp", "inputs": [], "results": [["float32", {shape}]], "params": {{}}}}'))
     assert len(str(caught.value)) < 10_000
+
+
+@pytest.mark.parametrize("text", [nested("").replace('"outputs": []', '"outputs": ["\\ud800"]'), '{"format": "\udcff"}'])
+def test_an_error_about_text_can_be_printed(text: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        from_json(text)
+    assert r"\ud" in str(caught.value).encode().decode()

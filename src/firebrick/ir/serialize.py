@@ -30,7 +30,7 @@ from firebrick.ir.verifier import verify_graph
 from firebrick.ops import OPS
 
 FORMAT, VERSION = "firebrick graph", 1
-_LONGEST = 4000  # characters of an error, which shows what damaged text holds
+_LONGEST = 4000  # characters of each part of an error
 
 
 def to_json(graph: Graph) -> str:
@@ -73,7 +73,7 @@ def from_json(text: str) -> Graph:
     except (TypeError, ValueError) as e:
         raise GraphError("a graph is read from JSON text", f"{e}", "write the text again with to_json") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise GraphError(f'the text of a graph says "format": "{FORMAT}"', f"{text:.60}", "pass what to_json returned")
+        raise GraphError(f'the text of a graph says "format": "{FORMAT}"', _shown(text[:60]), "pass what to_json returned")
     version = document.get("version")
     if type(version) is not int or not 1 <= version <= VERSION:
         raise GraphError(f"this Firebrick reads graphs up to version {VERSION}", f"version {version}", "update Firebrick")
@@ -81,14 +81,18 @@ def from_json(text: str) -> Graph:
         graph = _read_graph(document)
         verify_graph(graph)
     except GraphError as e:
-        if len(str(e)) <= _LONGEST:
-            raise
-        raise GraphError(f"{e.expected:.{_LONGEST}}", f"{e.received:.{_LONGEST}} …", e.remedy) from None
+        raise GraphError(_shown(e.expected), _shown(e.received), e.remedy) from e
     except RecursionError:
         raise GraphError(
             "the text of a graph nests no deeper than Python's stack", "lists or graphs that nest too deeply", "write it again"
         ) from None
     return graph
+
+
+def _shown(text: str) -> str:
+    """What an error tells of damaged text: of a length that one reads, and such that it can be printed."""
+    printable = text.encode("utf-8", "backslashreplace").decode()
+    return printable if len(printable) <= _LONGEST else printable[:_LONGEST] + " …"
 
 
 # writing
