@@ -47,10 +47,11 @@ docs: $(STAMPS)/test ## build the documents into site/, generated pages included
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-soak: $(STAMPS)/test ## run the full conformance product, exhaustive tests and random programs (long; goes on where it was)
+soak: $(STAMPS)/test ## run the full conformance product, exhaustive tests, random programs and damaged files (long; goes on where it was)
 	$(BIN)/python -m firebrick.testing.soak --write docs/accuracy.md
 	PYTHONPATH=tests/shared $(BIN)/python -m networks.soak --count 2000
 	$(BIN)/python -m pytest -n auto -m soak
+	PYTHONPATH=tests/shared $(BIN)/python -m damaged_files --count 10000
 	PYTHONPATH=tests/shared $(BIN)/python -m differential --count 20000 --write docs/accuracy.md
 	PYTHONPATH=tests/shared $(BIN)/python -m differential --count 5000 --gradients --write docs/accuracy.md
 

@@ -146,7 +146,7 @@ def test_an_unreadable_picture_is_reported_and_the_others_are_classified(run: Ru
     Path("bad.png").write_text("no picture")
     Path("cut.png").write_bytes(Path("good.png").read_bytes()[:40])
     result = run("predict", trained, "bad.png", "good.png", "cut.png", "missing.png", ".")
-    refused(result, "bad.png: cannot identify", "cut.png", "missing.png: no such file")
+    refused(result, "bad.png: no image of", "cut.png", "missing.png: no such file")
     assert result.stdout.startswith("good.png: ")
 
 
@@ -179,3 +179,15 @@ def test_a_frozen_parameter_is_one_line_of_warning(run: Run, monkeypatch: pytest
     assert result.exit_code == 0, result.output
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("warning:")]
     assert "idle.weight, idle.bias has been missing" in line
+
+
+def test_a_picture_whose_square_would_not_fit_is_refused_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image = pytest.importorskip("PIL.Image")
+    from firebrick.cli.images import ImageError, read_image
+
+    Image.new("L", (40, 2)).save(tmp_path / "strip.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(ImageError, match="padded to a square"):
+        read_image(tmp_path / "strip.png", 8, 16)

@@ -151,3 +151,41 @@ def _text(change: Callable[[Any], Any]) -> str:
 def test_damaged_text_is_refused_with_the_place(text: str, said: str) -> None:
     with pytest.raises(GraphError, match=said):
         from_json(text)
+
+
+def nested(inner: str) -> str:
+    return f'{{"format": "firebrick graph", "version": 1, "inputs": [], "names": [], "nodes": [{inner}], "outputs": []}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 900 + "]" * 900,
+        "[" * 100_000 + "]" * 100_000,
+        nested('{"op": "exp", "inputs": [], "results": [], "params": {"a": ' + "[" * 900 + "]" * 900 + "}}"),
+        nested('{"op": "exp", "inputs": [], "results": [], "params": {"a": 1, "a": 2}}'),
+        nested('{"op": "exp", "inputs": [], "results": [["float32", [NaN]]], "params": {}}'),
+        nested('{"op": "exp", "inputs": [], "results": [], "params": {"a": {"array": {"dtype": "int8", "shape": [1e400]}}}}'),
+        nested('{"op": "exp", "inputs": [], "results": [], "params": {"a": {"tuple": ' + "9" * 5000 + "}}}"),
+        nested("").replace('"names": []', '"names": "ab"'),
+        nested("").replace('"nodes": []', '"nodes": {}'),
+    ],
+    ids=range(9),
+)
+def test_text_that_python_itself_stumbles_over_is_a_graph_error(text: str) -> None:
+    with pytest.raises(GraphError):
+        from_json(text)
+
+
+def test_an_error_about_text_is_of_a_length_that_one_reads() -> None:
+    shape = json.dumps([1] * 50_000)
+    with pytest.raises(GraphError) as caught:
+        from_json(nested(f'{{"op": "exp", "inputs": [], "results": [["float32", {shape}]], "params": {{}}}}'))
+    assert len(str(caught.value)) < 10_000
+
+
+@pytest.mark.parametrize("text", [nested("").replace('"outputs": []', '"outputs": ["\\ud800"]'), '{"format": "\udcff"}'])
+def test_an_error_about_text_can_be_printed(text: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        from_json(text)
+    assert r"\ud" in str(caught.value).encode().decode()

@@ -309,8 +309,8 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_called_damaged(
     path = save(tmp_path / "checkpoint", 1.0)
     read, left = checkpoint._read, iter([2.0, 3.0])
 
-    def late(folder: Path, name: str) -> bytes:
-        content = read(folder, name)
+    def late(folder: Path, name: str, *most: int) -> bytes:
+        content = read(folder, name, *most)
         if name == "manifest.json" and (value := next(left, None)) is not None:
             save(path, value)
         return content
@@ -353,8 +353,8 @@ def test_a_checkpoint_that_vanishes_each_time_ends_with_an_error(tmp_path: Path,
     path = save(tmp_path / "checkpoint", 1.0)
     read, tries = checkpoint._read, []
 
-    def late(folder: Path, name: str) -> bytes:
-        content = read(folder, name)
+    def late(folder: Path, name: str, *most: int) -> bytes:
+        content = read(folder, name, *most)
         if name == "manifest.json":
             tries.append(folder)
             save(path, 1.0 + len(tries))

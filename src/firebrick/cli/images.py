@@ -25,7 +25,7 @@ def read_image(path: Path, size: int, pixel_max: int) -> Array:
     shown must fill the picture as in the data set: it is neither searched for nor cut out.
 
     Args:
-        path: PNG, JPEG or any format that Pillow reads.
+        path: PNG, JPEG, BMP, GIF, WebP, TIFF, PPM or PGM.
         size: Height and width of the result.
         pixel_max: Value of a full pixel.
 
@@ -38,18 +38,25 @@ def read_image(path: Path, size: int, pixel_max: int) -> Array:
     """
     try:
         from PIL import Image, ImageOps
+
+        from firebrick.data.sources.images import FORMATS, PictureError, picture
     except ImportError:
         raise UnsupportedError("reading pictures needs Pillow", "", "pip install 'firebrick[train]'") from None
     try:
-        with Image.open(path) as opened:
-            image = ImageOps.exif_transpose(opened).convert("RGBA")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as e:
+        image = picture(path, lambda stored: ImageOps.exif_transpose(stored).convert("RGBA"))
+    except (OSError, PictureError) as e:
         missing = not path.exists()
         raise ImageError(
-            "a picture is a file that Pillow reads (PNG, JPEG, …)",
+            f"a picture is a file of {', '.join(FORMATS)}",
             f"{path}: " + ("no such file" if missing else str(getattr(e, "strerror", None) or e).replace(f" '{path}'", "")),
             "check the path" if missing else "open it in a viewer, and save it again as PNG",
         ) from None
+    if (most := Image.MAX_IMAGE_PIXELS) is not None and max(image.size) ** 2 > most:
+        raise ImageError(
+            f"a picture padded to a square has at most PIL.Image.MAX_IMAGE_PIXELS ({most}) pixels",
+            f"{path}: {image.width}×{image.height}",
+            "cut it to what it shows, or scale it down",
+        )
     white = Image.new("RGBA", image.size, "white")
     grey = np.asarray(Image.alpha_composite(white, image).convert("L"))
     border = float(np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])))

@@ -10,11 +10,13 @@ from typing import Any
 from firebrick import models
 from firebrick.backends.registry import find_device
 from firebrick.cli import classification, forecasting
+from firebrick.core.errors import FirebrickError
 from firebrick.data.datasets import series_names
 from firebrick.nn import Module
 from firebrick.train import Checkpoint, CheckpointError, load_checkpoint
 from firebrick.train.checkpoint import BEST
 from firebrick.train.claim import is_claimed
+from firebrick.train.packing import MALFORMED
 
 TASKS: dict[str, ModuleType] = {"classification": classification, "forecasting": forecasting}
 
@@ -49,11 +51,16 @@ def load_run(run: Path, *, best: bool = False, device: str | None = None) -> tup
     goal = find_device(device)
     found = load_checkpoint(run / BEST if best else run)
     config = known(found)
-    if models.canonical(config["model"]) not in models.names():
+    if not isinstance(config["model"], str) or models.canonical(config["model"]) not in models.names():
         raise CheckpointError(
             f"the model of a run is one of {', '.join(models.names())}", repr(config["model"]), "use the version that wrote it"
         )
-    model: Module = task_of(config).build_model(config)
+    try:
+        model: Module = task_of(config).build_model(config)
+    except FirebrickError:
+        raise
+    except MALFORMED as e:
+        raise _unknown(found, e) from e
     found.load_into(model)
     return model.to(goal).eval(), found
 
@@ -64,7 +71,7 @@ def known(found: Checkpoint) -> dict[str, Any]:
     Raises:
         CheckpointError: Something else wrote it.
     """
-    missing = [k for k in ("dataset", "model") if k not in found.config]
+    missing = [k for k in ("dataset", "model") if not isinstance(found.config.get(k), str)]
     missing = missing or [k for k in task_of(found.config).needed if k not in found.config]
     if missing:
         raise CheckpointError(
@@ -73,6 +80,14 @@ def known(found: Checkpoint) -> dict[str, Any]:
             "load it in Python with Learner.resume, where the model is yours to build",
         )
     return found.config
+
+
+def _unknown(found: Checkpoint, e: BaseException) -> CheckpointError:
+    return CheckpointError(
+        "the config of a run says how to build its model",
+        f"{found.path}, whose config does not ({type(e).__name__}: {e!s:.500})",
+        "use the version that wrote it, or load it in Python with load_checkpoint",
+    )
 
 
 def free_name(wanted: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 import warnings
@@ -22,6 +21,7 @@ from firebrick.cli.placing import PLACES, STRATEGIES, chosen, say, strategy_of
 from firebrick.cli.reporting import INTERRUPTED, reported
 from firebrick.cli.runs import free_name, known, newest, run_config, task_name, task_of
 from firebrick.core.errors import ConfigError
+from firebrick.core.untrusted import json_of
 from firebrick.data import DataLoader
 from firebrick.data.datasets import names, series_names
 from firebrick.distributed import rank
@@ -106,7 +106,7 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
         if name in out:
             raise click.BadParameter(f"{name} is given twice", ctx=ctx, param=parameter)
         try:
-            out[name] = json.loads(value)
+            out[name] = json_of(value)
         except ValueError:
             out[name] = value
     return out

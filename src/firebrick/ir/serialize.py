@@ -24,11 +24,13 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import GraphError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
+from firebrick.core.untrusted import json_of
 from firebrick.ir.graph import INTERNAL, Graph, Node
 from firebrick.ir.verifier import verify_graph
 from firebrick.ops import OPS
 
 FORMAT, VERSION = "firebrick graph", 1
+_LONGEST = 4000  # characters of each part of an error
 
 
 def to_json(graph: Graph) -> str:
@@ -67,17 +69,30 @@ def from_json(text: str) -> Graph:
         GraphError: The text is damaged, of a later version, or names an op that does not exist.
     """
     try:
-        document = json.loads(text)
-    except ValueError as e:
+        document = json_of(text, finite=True)
+    except (TypeError, ValueError) as e:
         raise GraphError("a graph is read from JSON text", f"{e}", "write the text again with to_json") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise GraphError(f'the text of a graph says "format": "{FORMAT}"', f"{text:.60}", "pass what to_json returned")
+        raise GraphError(f'the text of a graph says "format": "{FORMAT}"', _shown(text[:60]), "pass what to_json returned")
     version = document.get("version")
     if type(version) is not int or not 1 <= version <= VERSION:
         raise GraphError(f"this Firebrick reads graphs up to version {VERSION}", f"version {version}", "update Firebrick")
-    graph = _read_graph(document)
-    verify_graph(graph)
+    try:
+        graph = _read_graph(document)
+        verify_graph(graph)
+    except GraphError as e:
+        raise GraphError(_shown(e.expected), _shown(e.received), e.remedy) from e
+    except RecursionError:
+        raise GraphError(
+            "the text of a graph nests no deeper than Python's stack", "lists or graphs that nest too deeply", "write it again"
+        ) from None
     return graph
+
+
+def _shown(text: str) -> str:
+    """What an error tells of damaged text: of a length that one reads, and such that it can be printed."""
+    printable = text.encode("utf-8", "backslashreplace").decode()
+    return printable if len(printable) <= _LONGEST else printable[:_LONGEST] + " …"
 
 
 # writing
@@ -152,23 +167,35 @@ def _op(name: Any) -> Op:
 def _read_graph(d: dict[str, Any]) -> Graph:
     where = "inputs"
     try:
-        graph = Graph([_read_aval(a) for a in d["inputs"]], names=[str(n) for n in d["names"]])
+        graph = Graph([_read_aval(a) for a in _rows(d["inputs"])], names=[_text(n) for n in _rows(d["names"])])
         first = len(graph.inputs)
-        for k, n in enumerate(d["nodes"]):
+        for k, n in enumerate(_rows(d["nodes"])):
             where = f"node {k}"
-            avals = tuple(_read_aval(a) for a in n["results"])
+            avals = tuple(_read_aval(a) for a in _rows(n["results"]))
             params = {name: _read(v) for name, v in n["params"].items()}
-            op, inputs = _op(n["op"]), tuple(n["inputs"])
+            op, inputs = _op(n["op"]), tuple(_rows(n["inputs"]))
             graph.nodes.append(Node(op, inputs, params, first, avals, n.get("label"), n.get("line"), n.get("region", 0)))
             first += len(avals)
         where = "outputs"
-        graph.outputs = tuple(d["outputs"])
+        graph.outputs = tuple(_rows(d["outputs"]))
     except GraphError:
         raise
-    except (LookupError, TypeError, ValueError, AttributeError, struct.error) as e:
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, struct.error) as e:
         received = f"{where}: {type(e).__name__}: {e}"
         raise GraphError("the text of a graph is as to_json writes it", received, "write it again with to_json") from None
     return graph
+
+
+def _rows(v: Any) -> list[Any]:
+    if not isinstance(v, list):
+        raise TypeError(f"{type(v).__name__} instead of a list")
+    return v
+
+
+def _text(v: Any) -> str:
+    if not isinstance(v, str):
+        raise TypeError(f"{type(v).__name__} instead of text")
+    return v
 
 
 def _read_aval(a: Any) -> Aval:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 import os
 import re
 import warnings
@@ -26,10 +25,22 @@ from typing import Any
 
 from firebrick.backends.dispatch import read
 from firebrick.core.tensor import Tensor
+from firebrick.core.untrusted import content_of, json_of
 from firebrick.nn import Module
 from firebrick.nn.saved import StateError
 from firebrick.train.errors import CheckpointError, DamagedCheckpointError, DamagedCheckpointWarning
-from firebrick.train.packing import Array, check_storable, facts_of, inlined, packed, tensor_file, tensors_of, text_of, unpacked
+from firebrick.train.packing import (
+    MALFORMED,
+    Array,
+    check_storable,
+    facts_of,
+    inlined,
+    packed,
+    tensor_file,
+    tensors_of,
+    text_of,
+    unpacked,
+)
 from firebrick.train.writing import old_of, put
 
 FORMAT = 2
@@ -37,6 +48,7 @@ NAME = "checkpoint"  # the newest of a run directory
 EARLIER = "earlier"  # those before it, as step-00000123
 BEST = "best"  # that of the epoch that did best
 _MANIFEST, _HASH = "manifest.json", "manifest.sha256"
+_HASH_BYTES = 1024  # of its file, at most
 _TRIES = 8  # of reading while a run writes
 _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 _PARTS = ("config", "progress", "files", "model", "aliases", "optimizer")
@@ -317,20 +329,44 @@ def step_of(earlier: Path) -> int | None:
 
 def _load(folder: Path) -> Checkpoint:
     manifest = manifest_of(folder)
-    contents = {name: _verified(folder, name, manifest) for name in _FILES}
-    model = tensors_of(contents["model.safetensors"])
-    optimizer = tensors_of(contents["optimizer.safetensors"])
-    for which, arrays in (("model", model), ("optimizer", optimizer)):
-        if facts_of(arrays) != manifest[which]:
-            raise _damaged(folder, f"{which}.safetensors", "other names, dtypes or shapes than the manifest lists")
-    state = unpacked(json.loads(contents["state.json"]), optimizer)
-    tree = state.pop("optimizer")
+    model, optimizer = (_tensors(folder, which, manifest) for which in ("model", "optimizer"))
+    written = _object(folder, "state.json", _verified(folder, "state.json", manifest))
+    try:
+        state = unpacked(written, optimizer)
+        tree = state.pop("optimizer")
+    except MALFORMED as e:
+        raise _damaged(folder, "state.json", f"no state as a checkpoint holds it ({type(e).__name__}: {e!s:.500})") from e
     return Checkpoint(folder, manifest["config"], ModelArrays(model, manifest["aliases"]), tree, state, manifest)
+
+
+def _tensors(folder: Path, which: str, manifest: dict[str, Any]) -> dict[str, Array]:
+    """The arrays of one of the two tensor files."""
+    name = f"{which}.safetensors"
+    try:
+        arrays = tensors_of(_verified(folder, name, manifest))
+    except CheckpointError:
+        raise
+    except ValueError as e:
+        raise _damaged(folder, name, f"no tensors that can be read ({e!s:.500})") from e
+    if facts_of(arrays) != manifest[which]:
+        raise _damaged(folder, name, "other names, dtypes or shapes than the manifest lists")
+    return arrays
+
+
+def _object(folder: Path, name: str, content: bytes) -> dict[str, Any]:
+    """The object of a JSON file."""
+    try:
+        found = json_of(content)
+    except ValueError as e:
+        raise _damaged(folder, name, f"no JSON that can be read ({e!s:.500})") from e
+    if not isinstance(found, dict):
+        raise _damaged(folder, name, "JSON that is no object")
+    return found
 
 
 def _second(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """Format 1 kept epoch and step in state.json alone, and no hash of the manifest."""
-    state = json.loads(_verified(folder, "state.json", manifest))
+    state = _object(folder, "state.json", _verified(folder, "state.json", manifest))
     return {**manifest, "progress": {k: state[k] for k in ("epoch", "step") if k in state}}
 
 
@@ -345,15 +381,12 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     """
     content = _read(folder, _MANIFEST)
     hashed = (folder / _HASH).exists()
-    if hashed and _read(folder, _HASH).split()[:1] != [hashlib.sha256(content).hexdigest().encode()]:
+    if hashed and _read(folder, _HASH, _HASH_BYTES).split()[:1] != [hashlib.sha256(content).hexdigest().encode()]:
         raise _damaged(folder, _MANIFEST, f"other bytes than were written ({_HASH} differs)")
-    try:
-        manifest = json.loads(content)
-        version = operator.index(manifest["format_version"])
-        if version < 1:
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise _damaged(folder, _MANIFEST, "no manifest that can be read") from None
+    manifest = _object(folder, _MANIFEST, content)
+    version = manifest.get("format_version")
+    if type(version) is not int or version < 1:
+        raise _damaged(folder, _MANIFEST, "no manifest that can be read")
     if version > FORMAT:
         raise CheckpointError(
             f"this version of Firebrick reads checkpoints up to format {FORMAT}",
@@ -368,24 +401,35 @@ def manifest_of(folder: Path) -> dict[str, Any]:
         manifest = _UPGRADES[older](folder, manifest) if older in _UPGRADES else {}
     if not all(isinstance(manifest.get(k), dict) for k in _PARTS):
         raise _damaged(folder, _MANIFEST, "a manifest without its parts")
-    return manifest  # type: ignore[no-any-return]
+    texts = (manifest.get("firebrick"), *manifest["aliases"].values())
+    if not all(isinstance(t, str) for t in texts):
+        raise _damaged(folder, _MANIFEST, "a version or an alias that is no text")
+    for name in manifest["files"]:
+        _facts(folder, name, manifest)
+    return manifest
 
 
 def _verified(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
-    facts = manifest["files"].get(name)
-    if not isinstance(facts, dict) or not {"bytes", "sha256"} <= facts.keys():
-        raise _damaged(folder, _MANIFEST, f"no size and sha256 of {name}")
-    content = _read(folder, name)
-    if len(content) != facts["bytes"]:
-        raise _damaged(folder, name, f"{len(content)} bytes instead of {facts['bytes']}")
-    if hashlib.sha256(content).hexdigest() != facts["sha256"]:
+    size, digest = _facts(folder, name, manifest)
+    content = _read(folder, name, size)
+    if len(content) != size:
+        raise _damaged(folder, name, f"{len(content)} bytes instead of {size}")
+    if hashlib.sha256(content).hexdigest() != digest:
         raise _damaged(folder, name, "other bytes than were written (its sha256 differs)")
     return content
 
 
-def _read(folder: Path, name: str) -> bytes:
+def _facts(folder: Path, name: str, manifest: dict[str, Any]) -> tuple[int, str]:
+    """Size and sha256 of a file, as a manifest states them."""
+    facts = manifest["files"].get(name)
+    if isinstance(facts, dict) and type(size := facts.get("bytes")) is int and type(digest := facts.get("sha256")) is str:
+        return size, digest
+    raise _damaged(folder, _MANIFEST, f"no size and sha256 of {name}")
+
+
+def _read(folder: Path, name: str, most: int | None = None) -> bytes:
     try:
-        return (folder / name).read_bytes()
+        return content_of(folder / name, most)
     except FileNotFoundError:
         raise _damaged(folder, name, "no such file") from None
     except PermissionError:

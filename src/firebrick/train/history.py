@@ -104,8 +104,8 @@ def rewrite(folder: Path, rows: list[Epoch]) -> None:
         for name in (CSV, JSONL):
             (folder / name).unlink(missing_ok=True)
         return
-    _replace(folder / CSV, _header(rows[0]) + "".join(_csv_row(r) for r in rows))
-    _replace(folder / JSONL, "".join(_json_row(r) for r in rows))
+    replace(folder / CSV, (_header(rows[0]) + "".join(_csv_row(r) for r in rows)).encode())
+    replace(folder / JSONL, "".join(_json_row(r) for r in rows).encode())
 
 
 def append(folder: Path, row: Epoch) -> None:
@@ -139,7 +139,10 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _replace(path: Path, text: str) -> None:
+def replace(path: Path, content: bytes) -> None:
+    """Put a file in the place of another, whatever that is; it is whole at every moment."""
     fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text, encoding="utf-8", newline="")
+    fresh.unlink(missing_ok=True)
+    with fresh.open("xb") as stream:  # what a crash left there, a FIFO or a link among it, is not written through
+        stream.write(content)
     os.replace(fresh, path)

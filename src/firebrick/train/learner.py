@@ -44,7 +44,7 @@ from firebrick.train.preflight import check_loader, check_places, length_of, try
 from firebrick.train.progress import Progress, progress_for
 from firebrick.train.records import Records
 from firebrick.train.rundir import RunDirectory
-from firebrick.train.standing import check_averages, generators_for, generators_of, give_back
+from firebrick.train.standing import check_averages, generators_for, generators_of, give_back, resumed
 from firebrick.train.steps import EvaluationStep, Forward, Prediction, Stepped, TrainingStep
 from firebrick.train.strategy import Strategy, bring
 
@@ -319,17 +319,14 @@ class Learner:
         if goal is None:
             raise TrainingError("resume needs a checkpoint", "no path, and a learner without run directory", "pass the path")
         found = load_checkpoint(goal)
+        own = resumed(found)
         before = settings.optimizers(self.optimizer.state_dict(), self.ema)
         give_back(found, self.model, self.optimizer, self.ema)
         if self.precision is not None:
-            self.precision.load_state_dict(found.optimizer.get("precision", {}))
-        state = found.state
-        self.strategy.load_state(state.get("strategy", {}))
-        self.epoch, self.step = state["epoch"], state["step"]
-        self.history = [Epoch(**row) for row in state["history"]]
-        self._best = None if state["best"] is None else Epoch(**state["best"])
-        self.cursor, self._metrics = state["cursor"], state["metrics"]
-        self._loader, self._resumed = state.get("loader"), True
+            self.precision.load_state_dict(own.precision)
+        self.strategy.load_state(own.strategy)
+        self.epoch, self.step, self.history, self._best = own.epoch, own.step, own.history, own.best
+        self.cursor, self._loader, self._metrics, self._resumed = own.cursor, own.loader, own.metrics, True
         if self._run is not None:
             self._run.adopt(found)
         settings.say_changes(found, self._settings(), before)

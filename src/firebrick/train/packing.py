@@ -26,6 +26,10 @@ _DTYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
+# What reading a tree raises that was not written by ``packed`` and ``inlined``.
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
 # tensors
 
 
@@ -46,11 +50,19 @@ def tensor_file(arrays: Mapping[str, Array]) -> bytes:
 
 
 def tensors_of(content: bytes) -> dict[str, Array]:
-    """The arrays of a safetensors file."""
-    return {
-        name: np.frombuffer(bytes(view["data"]), _DTYPES[view["dtype"]]).reshape(view["shape"])
-        for name, view in safetensors.deserialize(content)  # type: ignore[no-untyped-call]
-    }
+    """The arrays of a safetensors file, read-only.
+
+    Raises:
+        ValueError: It is none, or has a dtype or shape that arrays have not.
+    """
+    arrays: dict[str, Array] = {}
+    try:
+        for name, view in safetensors.deserialize(content):  # type: ignore[no-untyped-call]
+            arrays[name] = np.frombuffer(view["data"], _DTYPES[view["dtype"]]).reshape(view["shape"])
+            arrays[name].flags.writeable = False
+    except (safetensors.SafetensorError, KeyError, ValueError, OverflowError) as e:
+        raise ValueError(f"{type(e).__name__}: {e}") from e
+    return arrays
 
 
 def facts_of(arrays: Mapping[str, Array]) -> dict[str, Any]:
@@ -88,7 +100,7 @@ def inlined(tree: Any) -> Any:
 
 
 def unpacked(tree: Any, tensors: Mapping[str, Array]) -> Any:
-    """The tree that was packed or inlined, with NumPy arrays for tensors."""
+    """The tree that was packed or inlined, with NumPy arrays for tensors; ``MALFORMED`` is raised if it is none."""
     if isinstance(tree, list):
         return [unpacked(v, tensors) for v in tree]
     if not isinstance(tree, dict):
@@ -111,5 +123,5 @@ def text_of(tree: Any) -> bytes:
     """
     try:
         return json.dumps(tree, indent=1).encode()
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, RecursionError) as e:
         raise CheckpointError("a checkpoint holds tensors and plain values", str(e), "turn it into numbers or text") from None

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from firebrick.core.settings import whole
+from firebrick.core.untrusted import content_of, json_of
 from firebrick.train.errors import TrainingError
 from firebrick.train.events import EventWriter
-from firebrick.train.history import Epoch, columns
+from firebrick.train.history import Epoch, columns, replace
 
 STEPS, EVENTS = "steps.jsonl", "events"
 
@@ -43,7 +44,7 @@ class Records:
     @contextmanager
     def writing(self, step: int) -> Iterator[None]:
         """For a ``with`` block, go on after ``step`` steps."""
-        if self._steps is not None and self._steps.exists():
+        if self._steps is not None and os.path.lexists(self._steps):
             _cut(self._steps, step)
         self._writer = None if self._folder is None else EventWriter(self._folder, step)
         try:
@@ -77,20 +78,27 @@ def _tag(name: str) -> str:
 
 
 def _cut(path: Path, step: int) -> None:
-    """Leave only whole rows of steps up to ``step``; the file is whole at every moment."""
-    kept = []
-    for line in path.read_bytes().splitlines(keepends=True):
-        if not line.endswith(b"\n") or not 0 < _step_of(line) <= step:
-            break
-        kept.append(line)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_bytes(b"".join(kept))
-    os.replace(fresh, path)
+    """Leave only whole rows of steps up to ``step``; the file is whole at every moment.
+
+    Raises:
+        TrainingError: It is no regular file, or cannot be read.
+    """
+    try:
+        content = content_of(path)
+    except OSError as e:
+        raise TrainingError(
+            f"{path} holds the rows of the steps before", str(e.strerror or e), "move it away; a new one is begun"
+        ) from e
+    end = 0
+    while (stop := content.find(b"\n", end) + 1) and 0 < _step_of(content[end:stop]) <= step:
+        end = stop
+    replace(path, content[:end])
 
 
 def _step_of(row: bytes) -> int:
     """The step of a row; 0 of what is none, as a machine that lost its power may leave."""
     try:
-        return int(json.loads(row)["step"])
-    except (ValueError, KeyError, TypeError):
+        found = json_of(row)["step"]
+        return found if isinstance(found, int) else 0
+    except (ValueError, LookupError, TypeError):
         return 0

@@ -184,7 +184,7 @@ class RunDirectory:
     def _step_of_latest(self) -> int | None:
         """The finished steps of the newest checkpoint; None without one, or with one that says nothing of them."""
         try:
-            found: int | None = manifest_of(self.latest)["progress"].get("step")
+            found = manifest_of(self.latest)["progress"].get("step")
         except CheckpointError:
             return None
-        return found
+        return found if isinstance(found, int) else None

@@ -1,21 +1,124 @@
 """What a checkpoint holds of others than the learner itself, model, optimizer, averages, generators, and how they get it back.
 
-Giving back is all or nothing for model, optimizer and averages.
+Giving back is all or nothing for model, optimizer, averages and generators. A checkpoint whose hashes are right may still hold
+what no learner wrote, since whoever changes a file can hash it again: that is a ``CheckpointError`` too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from numbers import Real
 from typing import Any
 
 from firebrick import random
 from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
-from firebrick.core.errors import DeviceError
+from firebrick.core.errors import DeviceError, FirebrickError
 from firebrick.nn import Module
 from firebrick.optim import EMA
 from firebrick.train.checkpoint import Checkpoint
-from firebrick.train.errors import TrainingError
+from firebrick.train.errors import CheckpointError, TrainingError
+from firebrick.train.history import Epoch
+from firebrick.train.packing import MALFORMED
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What a learner itself takes from a checkpoint: the attributes are those of ``Learner`` and its parts."""
+
+    epoch: int
+    step: int
+    history: list[Epoch]
+    best: Epoch | None
+    cursor: dict[str, Any] | None
+    loader: dict[str, Any] | None
+    metrics: dict[str, Any] | None
+    strategy: dict[str, Any]
+    precision: dict[str, Any]
+
+
+def resumed(found: Checkpoint) -> Resumed:
+    """The learner's part of a checkpoint.
+
+    Raises:
+        CheckpointError: It holds something else than a learner writes.
+    """
+    state = found.state
+    try:
+        own = Resumed(
+            _count(state["epoch"]),
+            _count(state["step"]),
+            [_epoch(row) for row in state["history"]],
+            None if state["best"] is None else _epoch(state["best"]),
+            _cursor(state["cursor"]),
+            _cursor(state.get("loader")),
+            None if state["metrics"] is None else dict(state["metrics"]),
+            dict(state.get("strategy", {})),
+            dict(found.optimizer.get("precision", {})),
+        )
+        if "scale" in own.precision:
+            _check_amount(own.precision["scale"])
+            _count(own.precision["good"])
+        if state.get("settings") is not None:
+            _check_plain(state["settings"])
+        for share in own.strategy.get("shares") or ():
+            _check_amount(share)
+    except MALFORMED as e:
+        raise _malformed(found, e) from e
+    return own
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.80} instead of a whole number")
+    return value
+
+
+def _count(value: Any) -> int:
+    if _whole(value) < 0:
+        raise ValueError(f"{value} instead of a count")
+    return int(value)
+
+
+def _cursor(saved: Any) -> dict[str, Any] | None:
+    """A loader's cursor: whole numbers, and facts of its order and data."""
+    if saved is None:
+        return None
+    cursor = dict(saved)
+    for name in ("epoch", "position", "samples", "seed", "batch_size"):
+        if name in cursor:
+            _whole(cursor[name])
+    for facts in ("order", "data"):
+        if facts in cursor:
+            _check_plain(cursor[facts])
+    return cursor
+
+
+def _check_plain(facts: Any) -> None:
+    if not isinstance(facts, Mapping):
+        raise TypeError(f"{facts!r:.80} instead of facts by name")
+
+
+def _check_amount(value: Any) -> None:
+    if not isinstance(value, Real) or not isfinite(value) or value < 0:
+        raise ValueError(f"{value!r:.80} instead of a finite number from 0")
+
+
+def _epoch(row: Any) -> Epoch:
+    found = Epoch(**row)
+    if wrong := [n for n, v in row.items() if not (v is None or isinstance(v, Real))]:
+        raise TypeError(f"no number of {', '.join(wrong)}")
+    return found
+
+
+def _malformed(found: Checkpoint, e: BaseException) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint {found.path} holds what Learner wrote",
+        f"its hashes are right, and its content is not ({type(e).__name__}: {e!s:.500})",
+        "load its model alone, load_checkpoint(path).load_into(model), or go on from another checkpoint",
+    )
 
 
 def generators_of(model: Module) -> dict[str, Any]:
@@ -52,28 +155,31 @@ def give_back(found: Checkpoint, model: Module, optimizer: Any, ema: EMA | None)
     """
     averages = found.optimizer.get("ema")
     if averages is not None and ema is None:
+        decay = averages.get("decay") if isinstance(averages, dict) else averages
         raise TrainingError(
             "a run that keeps averages of its parameters goes on with them",
             f"averages in {found.path}, and a learner without",
-            f"make it with ema={averages['decay']}",
+            f"make it with ema={decay}",
         )
-    before, kept = model.state_dict(), None if ema is None else ema.state_dict()
-    found.load_into(model)
+    before = [(part.load_state_dict, part.state_dict()) for part in (model, optimizer, ema) if part is not None]
+    before += [(random.set_state, random.state()), *((g.set_state, g.state()) for g in model.generators().values())]
     try:
+        found.load_into(model)
         if ema is not None and averages is not None:
             ema.load_state_dict(averages)
         optimizer.load_state_dict(found.optimizer)
-    except Exception:
-        model.load_state_dict(before)
-        if ema is not None and kept is not None:
-            ema.load_state_dict(kept)
+        if ema is not None and averages is None:
+            ema.reset()
+        random.set_state(_here(found.state["random"]))
+        for name, generator in model.generators().items():
+            if name in found.state["generators"]:
+                generator.set_state(found.state["generators"][name])
+    except BaseException as e:
+        for load, state in before:
+            load(state)
+        if isinstance(e, MALFORMED) and not isinstance(e, FirebrickError):
+            raise _malformed(found, e) from e
         raise
-    if ema is not None and averages is None:
-        ema.reset()
-    random.set_state(_here(found.state["random"]))
-    for name, generator in model.generators().items():
-        if name in found.state["generators"]:
-            generator.set_state(found.state["generators"][name])
 
 
 def _here(state: dict[str, Any]) -> dict[str, Any]:

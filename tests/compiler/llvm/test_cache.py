@@ -127,6 +127,29 @@ def test_an_entry_that_others_may_write_is_not_run(home: Path, compiled: list[st
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize(
+    "place", [os.mkfifo, Path.mkdir, lambda p: p.symlink_to("/dev/zero")], ids=["FIFO", "folder", "device"]
+)
+def test_what_is_no_regular_file_in_place_of_an_entry_is_said_and_not_waited_for(
+    home: Path, place: Callable[[Path], None]
+) -> None:
+    key = bytes(range(32))
+    home.mkdir(parents=True, exist_ok=True)
+    place(home / (key.hex() + cache.SUFFIX))
+    with pytest.warns(cache.CacheWarning, match="instead of a regular file"):
+        assert cache.store.load(key) is None
+    assert [e.facts for e in cache.store.entries()] == [{}]
+
+
+@pytest.mark.parametrize("facts", [b"[]", b"{}", b'{"functions": 5}', b'{"functions": [5]}', b"[" * 900 + b"]" * 900])
+def test_an_entry_with_other_facts_is_listed_as_not_valid(home: Path, facts: bytes) -> None:
+    key, check = bytes(range(32)), hashlib.sha256(facts + b"code").digest()
+    home.mkdir(parents=True, exist_ok=True)
+    head = cache._HEADER.pack(cache._MAGIC, cache.FORMAT, key, len(facts), 4, check)
+    (home / (key.hex() + cache.SUFFIX)).write_bytes(head + facts + b"code")
+    assert [e.facts for e in cache.store.entries()] == [{}]
+
+
 def test_an_entry_holds_what_was_put_in() -> None:
     assert unpack(pack(KEY, IMAGE, {"functions": ["f"]}), KEY) == (IMAGE, {"functions": ["f"]})
     assert unpack(pack(KEY, b"", {}), KEY) == (b"", {})

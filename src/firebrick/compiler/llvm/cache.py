@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firebrick.core.config import config
+from firebrick.core.untrusted import json_of, opened, rest_of
 
 if TYPE_CHECKING:
     from firebrick.compiler.llvm.host import Options
@@ -178,7 +179,10 @@ class Store:
         for used, path, nbytes in [] if home is None else _files(home):
             facts: dict[str, Any] = {}
             with suppress(OSError, ValueError):
-                _, facts = unpack(_read_own(path), bytes.fromhex(path.stem))
+                _, told = unpack(_read_own(path), bytes.fromhex(path.stem))
+                functions = told.get("functions")
+                if isinstance(functions, list) and all(isinstance(f, str) for f in functions):
+                    facts = told
             found.append(Entry(path.stem, nbytes, used, facts))
         return sorted(found, key=lambda e: e.used, reverse=True)
 
@@ -233,7 +237,10 @@ def unpack(content: bytes, key: bytes) -> tuple[bytes, dict[str, Any]]:
         raise ValueError(f"{len(body)} bytes in place of {told + length}")
     if hashlib.sha256(body).digest() != check:
         raise ValueError("its content is damaged")
-    return body[told:], json.loads(body[:told])
+    facts = json_of(body[:told])
+    if not isinstance(facts, dict):
+        raise ValueError("its facts are no object")
+    return body[told:], facts
 
 
 def _read_own(path: Path) -> bytes:
@@ -241,12 +248,12 @@ def _read_own(path: Path) -> bytes:
 
     Code from it will run, so a file that others may change is refused like one that is damaged.
     """
-    with open(path, "rb") as file:
+    with opened(path) as file:
         if hasattr(os, "getuid"):
             about = os.fstat(file.fileno())
             if about.st_uid not in (os.getuid(), 0) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 raise PermissionError(0, "another user may write this entry")
-        return file.read()
+        return rest_of(file, path)
 
 
 def _files(home: Path) -> Iterator[tuple[float, Path, int]]:

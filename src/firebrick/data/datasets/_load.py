@@ -9,19 +9,19 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import zipfile
-import zlib
 from dataclasses import dataclass
 from importlib import resources
 
 import numpy as np
 import numpy.typing as npt
 
+from firebrick.core.untrusted import content_of
 from firebrick.data.datasets._idx import DataError, read_idx
 from firebrick.data.datasets._sources import resolve
 
 _SPLITS = ("train", "test")
 _DIGITS_SEED = 0
+_DIGITS_SHA256 = "b2dab7b501728c22e9119ad76740b2e17c77a231e42d1e592380d90886f1a05e"
 
 
 @dataclass(frozen=True)
@@ -142,13 +142,18 @@ def load(name: str, split: str, data_dir: str | os.PathLike[str] | None = None) 
 def _digits(split: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     file = resources.files("firebrick.data.datasets").joinpath("digits.npz")
     try:
-        with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as arrays:
-            images, labels = arrays["images"], arrays["labels"]
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        with resources.as_file(file) as path:
+            content = content_of(path)
+        received = hashlib.sha256(content).hexdigest()
+    except OSError as error:
+        received = str(error)
+    if received != _DIGITS_SHA256:
         raise DataError(
-            f"digits: expected {file} with the arrays images and labels; received: {error}. "
+            f"digits: expected {file} with sha256 {_DIGITS_SHA256}; received: {received}. "
             f"The installation is damaged: install firebrick again."
-        ) from error
+        )
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        images, labels = arrays["images"], arrays["labels"]
     chosen = _in_test_split(labels)
     if split == "train":
         chosen = ~chosen

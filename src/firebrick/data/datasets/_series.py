@@ -8,17 +8,19 @@ part may look back into the part before, so that its first forecast begins with 
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from firebrick.core.untrusted import opened
 from firebrick.data.datasets._idx import DataError
 from firebrick.data.datasets._sources import resolve
 from firebrick.data.windows import WindowDataset
@@ -135,62 +137,60 @@ def read_series(path: str | os.PathLike[str], name: str | None = None) -> RawSer
     """
     file = Path(path)
     try:
-        with file.open(encoding="utf-8", newline="") as stream:
-            rows = [row for row in csv.reader(stream) if row]
+        with io.TextIOWrapper(opened(file), encoding="utf-8", newline="") as stream:
+            return _series(file, name or file.stem, (row for row in csv.reader(stream) if row))
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror or error}. Check its name and permissions.") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file}: expected a CSV in UTF-8; received: {error}.") from error
-    if len(rows) < 3 or len(rows[0]) < 2:
+
+
+def _series(file: Path, name: str, rows: Iterator[list[str]]) -> RawSeries:
+    """A series from its lines, of which one at a time is kept as text."""
+    columns = tuple(next(rows, [])[1:])
+    values = array("d")
+    start = last = step = None
+    count = 0
+    for count, row in enumerate(rows, 1):
+        date = _date(file, count, row[0])
+        if start is None:
+            start = date
+        elif (date.tzinfo is None) != (start.tzinfo is None):
+            raise DataError(f"{file}, row {count}: expected a time zone in every date or in none; received {row[0]!r:.80}.")
+        if last is not None:
+            apart = date - last
+            step = apart if step is None else step
+            if step <= timedelta(0) or apart != step:
+                raise DataError(
+                    f"{file}, row {count}: expected rows in the order of time, {step} apart; received {date} after "
+                    f"{last}. Fill the gap or sort the rows."
+                )
+        last = date
+        if len(row) != len(columns) + 1:
+            raise DataError(f"{file}, row {count}: expected {len(columns) + 1} columns; received {len(row)}.")
+        values.extend(_number(file, count, n, text) for n, text in zip(columns, row[1:], strict=True))
+    if start is None or step is None or not columns:
         raise DataError(
             f"{file}: expected a line of column names (a date and at least one series) and two or more rows; received "
-            f"{len(rows)} lines."
+            f"{count} rows of {len(columns)} series."
         )
-    columns, lines = tuple(rows[0][1:]), rows[1:]
-    dates = _dates(file, lines)
-    values = _numbers(file, columns, lines)
-    step = dates[1] - dates[0]
-    for i, date in enumerate(dates):
-        if step <= timedelta(0) or date - dates[0] != i * step:
-            raise DataError(
-                f"{file}, row {i + 1}: expected rows in the order of time, {step} apart; received {date} after "
-                f"{dates[max(i - 1, 0)]}. Fill the gap or sort the rows."
-            )
-    return RawSeries(name or file.stem, columns, dates[0], step, values)
+    return RawSeries(name, columns, start, step, np.array(values).reshape(count, len(columns)))
 
 
-def _dates(file: Path, lines: list[list[str]]) -> list[datetime]:
-    out = []
-    for i, line in enumerate(lines, 1):
-        try:
-            out.append(datetime.fromisoformat(line[0]))
-        except ValueError:
-            raise DataError(
-                f"{file}, row {i}: expected a date and time like 2016-07-01 00:00:00 first; received {line[0]!r}."
-            ) from None
-        if (out[-1].tzinfo is None) != (out[0].tzinfo is None):
-            raise DataError(f"{file}, row {i}: expected a time zone in every date or in none; received {line[0]!r}.")
-    return out
-
-
-def _numbers(file: Path, columns: tuple[str, ...], lines: list[list[str]]) -> npt.NDArray[np.float64]:
-    for i, line in enumerate(lines, 1):
-        if len(line) != len(columns) + 1:
-            raise DataError(f"{file}, row {i}: expected {len(columns) + 1} columns; received {len(line)}.")
+def _date(file: Path, row: int, text: str) -> datetime:
     try:
-        values = np.array([line[1:] for line in lines], dtype=np.float64)
-        if np.isfinite(values).all():
-            return values
+        return datetime.fromisoformat(text)
     except ValueError:
-        pass
-    i, name, text = next(
-        (i, n, t) for i, line in enumerate(lines, 1) for n, t in zip(columns, line[1:], strict=True) if not _finite(t)
-    )
-    raise DataError(f"{file}, row {i}: expected a finite number for {name}; received {text!r}. Fill or drop the gap.")
+        raise DataError(
+            f"{file}, row {row}: expected a date and time like 2016-07-01 00:00:00 first; received {text!r:.80}."
+        ) from None
 
 
-def _finite(text: Any) -> bool:
+def _number(file: Path, row: int, name: str, text: str) -> float:
     try:
-        return math.isfinite(float(text))
+        value = float(text)
     except ValueError:
-        return False
+        value = math.nan
+    if not math.isfinite(value):
+        raise DataError(f"{file}, row {row}: expected a finite number for {name}; received {text!r:.80}. Fill or drop the gap.")
+    return value

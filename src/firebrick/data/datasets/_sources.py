@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from firebrick.core.untrusted import opened
 from firebrick.data.datasets._idx import DataError
 
 _log = logging.getLogger(__name__)
@@ -235,7 +236,7 @@ def _temporary_beside(path: Path) -> Iterator[tuple[int, Path]]:
 
 def _verify(path: Path, file: SourceFile, remedy: str) -> None:
     try:
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             received = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}. Check its permissions.") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.core.untrusted import opened
 from firebrick.data.errors import LoaderError
 from firebrick.data.identity import chosen_rows
 from firebrick.data.sources.optional import need
 
 Array = np.ndarray[Any, Any]
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # of Pillow; PPM has PGM in it
 _SHAPES = {"RGB": "[height, width, 3]", "L": "[height, width]"}
 
 
@@ -40,7 +42,8 @@ class ImageFolder:
     Raises:
         UnsupportedError: Pillow is not installed.
         LoaderError: There is no such folder, no class or a class without images; when a sample is read, a file that is no whole
-            image, which is named.
+            image of PNG, JPEG, BMP, GIF, WebP, TIFF, PPM or PGM, or has more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``; it is
+            named.
 
     Example:
         >>> import numpy as np
@@ -66,7 +69,7 @@ class ImageFolder:
                 'pass e.g. size=(64, 64), mode="L"',
             )
         folders = sorted(p for p in self.root.iterdir() if p.is_dir()) if self.root.is_dir() else []
-        found = [sorted(f for f in p.rglob("*") if f.suffix.lower() in _SUFFIXES and f.is_file()) for p in folders]
+        found = [sorted(f for f in p.rglob("*") if f.suffix.lower() in _SUFFIXES and not f.is_dir()) for p in folders]
         empty = [p.name for p, files in zip(folders, found, strict=True) if not files]
         if not folders or empty:
             raise LoaderError(
@@ -97,15 +100,42 @@ class ImageFolder:
     def _decoded(self, file: Path) -> Array:
         images = need("PIL.Image", "Pillow", "ImageFolder")
         try:
-            with images.open(file) as opened:
-                image = opened.convert(self.mode)
-                if self.size is not None:
-                    image = image.resize((self.size[1], self.size[0]), images.Resampling.BILINEAR)
-                return np.asarray(image)
-        except (OSError, ValueError, SyntaxError, images.DecompressionBombError) as e:  # what Pillow's decoders raise
+            image = picture(file, lambda stored: stored.convert(self.mode))
+            if self.size is not None:
+                image = image.resize((self.size[1], self.size[0]), images.Resampling.BILINEAR)
+            return np.asarray(image)
+        except (OSError, PictureError) as e:
             raise LoaderError(
-                f"{file} is an image {_SHAPES[self.mode]}", f"{type(e).__name__}: {e}", "mend the file or take it away"
+                f"{file} is an image {_SHAPES[self.mode]} of {', '.join(FORMATS)}", f"{e}", "mend the file or take it away"
             ) from e
+
+
+class PictureError(ValueError):
+    """A file is no whole image of ``FORMATS``, or has too many pixels."""
+
+
+def picture(file: Path, change: Callable[[Any], Any]) -> Any:
+    """The image in a file, as ``change`` makes it of Pillow's.
+
+    The content decides which of ``FORMATS`` it is, and nothing else is tried: Pillow has decoders that start programs
+    (Ghostscript, for EPS).
+
+    Raises:
+        OSError: It is no regular file, or cannot be read.
+        PictureError: It is no whole image of these formats, or has more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
+    """
+    images = need("PIL.Image", "Pillow", "reading images")
+    with opened(file) as stream:
+        try:
+            with images.open(stream, formats=FORMATS) as stored:
+                most = images.MAX_IMAGE_PIXELS
+                if most is not None and stored.width * stored.height > most:
+                    raise ValueError(f"{stored.width}×{stored.height} pixels, more than PIL.Image.MAX_IMAGE_PIXELS ({most})")
+                return change(stored)
+        except images.UnidentifiedImageError:
+            raise PictureError("no image of these formats") from None
+        except Exception as e:  # a decoder that meets damage raises anything, MemoryError included
+            raise PictureError(f"{type(e).__name__}: {e}") from e
 
 
 def _is_size(value: Any) -> bool:

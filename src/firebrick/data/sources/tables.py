@@ -5,19 +5,24 @@ Both read with pyarrow. A table is for what fits into memory; larger ones are re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from firebrick.core.settings import whole
+from firebrick.core.untrusted import check_regular
 from firebrick.data.dataset import ArrayDataset
 from firebrick.data.errors import LoaderError
 from firebrick.data.sources.optional import need
 
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str | tuple[str, ...], Any]
+_COMPRESSED = frozenset({".gz", ".bz2", ".br", ".lz4", ".zst"})  # what Arrow decompresses by its name
+_LEAST, _RATIO = 2**28, 200  # bytes that any file may be decompressed to, and their ratio to the bytes of a larger one
 
 
 class CSVDataset(ArrayDataset):
@@ -28,6 +33,8 @@ class CSVDataset(ArrayDataset):
         columns: What a sample is made of, in this order, with the dtype of each: the name of a column, or a tuple of names that
             make one vector. Other columns are not read.
         delimiter: What separates values.
+        max_bytes: Bytes that a compressed file may have when it is decompressed; 256 MiB or 200 times its own size, whichever
+            is more, if None.
 
     Raises:
         UnsupportedError: pyarrow is not installed.
@@ -43,26 +50,34 @@ class CSVDataset(ArrayDataset):
         (array([6.2, 2.9], dtype=float32), np.int64(1))
     """
 
-    def __init__(self, path: str | PathLike[str], columns: Columns, *, delimiter: str = ",") -> None:
+    def __init__(
+        self, path: str | PathLike[str], columns: Columns, *, delimiter: str = ",", max_bytes: int | None = None
+    ) -> None:
         arrow, csv = need("pyarrow", "pyarrow", "CSVDataset"), need("pyarrow.csv", "pyarrow", "CSVDataset")
         types = _types("CSVDataset", columns, arrow)
         if len(delimiter) != 1:
             raise LoaderError("one character separates the values of a CSV", repr(delimiter), 'pass e.g. delimiter=";"')
         path, parse = _path("CSVDataset", path), csv.ParseOptions(delimiter=delimiter)
+        most = _most("CSVDataset", max_bytes)
         convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
 
         def read(threads: bool) -> Any:
-            return csv.read_csv(path, csv.ReadOptions(use_threads=threads), parse, convert)
+            with _source(path, most, arrow) as source:
+                return csv.read_csv(source, csv.ReadOptions(use_threads=threads), parse, convert)
 
-        try:
-            table = read(True)
-        except arrow.ArrowInvalid:
-            table = _opened(arrow, path, lambda: read(False))  # which says the row of what it cannot read
-        except (OSError, arrow.ArrowException):
-            table = _opened(arrow, path, lambda: read(True))
-        with csv.open_csv(path, parse_options=parse) as header:
-            _check_names(header.schema.names, types, path)
-        super().__init__(*_arrays(table, path, columns, types, arrow))
+        def table() -> Any:
+            try:
+                return read(True)
+            except arrow.ArrowInvalid:
+                return read(False)  # which says the row of what it cannot read
+
+        def arrays() -> list[Array]:
+            found = _arrays(table(), path, columns, types, arrow)
+            with _source(path, most, arrow) as source, csv.open_csv(source, parse_options=parse) as header:
+                _check_names(header.schema.names, types, path)
+            return found
+
+        super().__init__(*_read(path, arrays))
 
 
 class ParquetDataset(ArrayDataset):
@@ -72,6 +87,8 @@ class ParquetDataset(ArrayDataset):
         path: The file or folder.
         columns: What a sample is made of, in this order, with the dtype of each: the name of a column, or a tuple of names that
             make one vector. A column of lists of one length makes vectors. Other columns are not read.
+        max_bytes: Bytes that these columns may take when they are decompressed; 256 MiB or 200 times the size of the files,
+            whichever is more, if None.
 
     Raises:
         UnsupportedError: pyarrow is not installed.
@@ -87,19 +104,23 @@ class ParquetDataset(ArrayDataset):
         (array([3, 4], dtype=uint8), np.int64(1))
     """
 
-    def __init__(self, path: str | PathLike[str], columns: Columns) -> None:
+    def __init__(self, path: str | PathLike[str], columns: Columns, *, max_bytes: int | None = None) -> None:
         arrow, parquet = need("pyarrow", "pyarrow", "ParquetDataset"), need("pyarrow.parquet", "pyarrow", "ParquetDataset")
         types, path = _types("ParquetDataset", columns, arrow), _path("ParquetDataset", path)
 
-        def read() -> Any:
+        most = _most("ParquetDataset", max_bytes)
+
+        def arrays() -> list[Array]:
+            size = _size(Path(path))
             found = parquet.ParquetDataset(path)
             absent = [n for n in types if n not in found.schema.names]
             if absent:
                 raise KeyError(f"no column {', '.join(map(repr, absent))} among {', '.join(found.schema.names)}")
             _check_names(found.schema.names, types, path)
-            return found.read(columns=list(types))
+            _check_stated(sum(_stated(f.metadata, types) for f in found.fragments), size, most, path)
+            return _arrays(found.read(columns=list(types)), path, columns, types, arrow)
 
-        super().__init__(*_arrays(_opened(arrow, path, read), path, columns, types, arrow))
+        super().__init__(*_read(path, arrays))
 
 
 def _types(who: str, columns: Columns, arrow: Any) -> dict[str, Any]:
@@ -138,14 +159,86 @@ def _check_names(names: list[str], wanted: Iterable[str], path: Any) -> None:
         )
 
 
-def _opened(arrow: Any, path: Any, read: Any) -> Any:
+def _most(who: str, max_bytes: int | None) -> int | None:
+    return None if max_bytes is None else whole(who, "max_bytes", max_bytes, 1)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of the files in a folder and its subfolders, all of which are regular ones."""
+    files = [f for f in path.rglob("*") if not f.is_dir()] if path.is_dir() else [path]
+    for file in files:
+        check_regular(file)
+    return sum(f.stat().st_size for f in files)
+
+
+def _check_stated(nbytes: int, size: int, most: int | None, path: Any) -> None:
+    """Refuse a file of ``size`` bytes that would take ``nbytes`` when it is decompressed, if that is too many."""
+    allowed = max(_LEAST, size * _RATIO) if most is None else most
+    if nbytes > allowed:
+        raise LoaderError(
+            f"{Path(path)}, of {size} bytes, is decompressed to at most {allowed}",
+            f"at least {nbytes} bytes",
+            "if the file is what you meant, and memory is enough, pass max_bytes=",
+        )
+
+
+def _stated(metadata: Any, names: Iterable[str]) -> int:
+    """Bytes that the metadata of a Parquet file state for columns, as stored and as 8 bytes a value."""
+    wanted, total = set(names), 0
+    for g in range(metadata.num_row_groups):
+        group = metadata.row_group(g)
+        for chunk in map(group.column, range(group.num_columns)):
+            if chunk.path_in_schema in wanted or chunk.path_in_schema.split(".")[0] in wanted:
+                total += max(chunk.num_values * 8, chunk.total_uncompressed_size, group.num_rows)
+    return total
+
+
+class _Limited:
+    """A stream that ends in an error when it has given too many bytes; what Arrow asks of a Python file."""
+
+    def __init__(self, stream: Any, path: Any, most: int | None) -> None:
+        self._stream, self._path, self._most = stream, path, most
+        self._given, self._size = 0, Path(path).stat().st_size
+        self.closed = False
+
+    def read(self, count: int = -1) -> Any:
+        """Up to ``count`` bytes."""
+        found = self._stream.read(count)
+        self._given += len(found)
+        _check_stated(self._given, self._size, self._most, self._path)
+        return found
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+        self.closed = True
+
+
+@contextmanager
+def _source(path: Any, most: int | None, arrow: Any) -> Iterator[Any]:
+    """A file for Arrow's CSV reader: its path, or, if the name is that of a compressed one, its content up to a size."""
+    check_regular(path)
+    if Path(path).suffix not in _COMPRESSED:
+        yield path
+        return
+    with arrow.input_stream(str(path)) as stream:
+        yield _Limited(stream, path, most)
+
+
+def _read(path: Any, read: Callable[[], list[Array]]) -> list[Array]:
     try:
         return read()
-    except (OSError, KeyError, arrow.ArrowException) as e:
+    except LoaderError:
+        raise
+    except Exception as e:  # Arrow's errors derive from many types, and damaged names and values raise Python's own
         text = e.args[0] if isinstance(e, KeyError) and e.args else e
         raise LoaderError(
             f"{Path(path)} is a table with these columns and dtypes",
-            f"{type(e).__name__}: {text}",
+            f"{type(e).__name__}: {text!s:.1000}",
             "correct the file or columns",
         ) from e
 
@@ -153,7 +246,10 @@ def _opened(arrow: Any, path: Any, read: Any) -> Any:
 def _arrays(table: Any, path: Any, columns: Columns, types: dict[str, Any], arrow: Any) -> list[Array]:
     if not table.num_rows:
         raise LoaderError(f"{Path(path)} has at least one row", "none", "check where the data come from")
-    read = {name: _column(table.column(name), name, path, kind, arrow) for name, kind in types.items()}
+    read = {}
+    for name, kind in types.items():  # each column is let go when it is an array
+        read[name] = _column(table.column(name), name, path, kind, arrow)
+        table = table.drop_columns([name]) if len(read) < len(types) else None
     made = []
     for names, dtype in columns.items():
         parts = [read[n] for n in ((names,) if isinstance(names, str) else names)]
@@ -195,7 +291,7 @@ def _column(column: Any, name: str, path: Any, kind: Any, arrow: Any) -> Array:
         array: Array = values.cast(kind).to_numpy(zero_copy_only=False)
     except arrow.ArrowException as e:
         raise LoaderError(f"{where} holds what {kind} can", f"{column.type}: {e}", "state another dtype") from e
-    array = array.reshape(rows, -1) if lists else array
+    array = array.reshape(rows, int(lengths[0])) if lists else array
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         bad = np.flatnonzero(~np.isfinite(array).reshape(rows, -1).all(1))
         what = "NaN" if np.isnan(array[bad[0]]).any() else f"a value beyond the range of {array.dtype}"

@@ -1,0 +1,165 @@
+"""Checkpoints that someone changed and hashed again: what the hashes cannot find is an error of the project all the same."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import firebrick as fb
+from firebrick.train import CheckpointError, DamagedCheckpointError, Learner, TrainingError, load_checkpoint
+from firebrick.train.records import Records
+
+
+def learner() -> Learner:
+    fb.random.seed(0)
+    model = fb.nn.Sequential(fb.nn.Linear(3, 4), fb.nn.Dropout(0.5), fb.nn.Linear(4, 2))
+    return Learner(model, fb.optim.Adam(model, 0.1), fb.cross_entropy, ema=0.9, log=None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return learner().save(tmp_path / "checkpoint")
+
+
+def hash_again(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda manifest: None) -> None:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    for name, facts in manifest["files"].items():
+        content = (folder / name).read_bytes()
+        facts |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    change(manifest)
+    text = json.dumps(manifest).encode()
+    (folder / "manifest.json").write_bytes(text)
+    (folder / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b"[]",
+        b'{"optimizer": {"$tensor": "absent"}}',
+        b'{"optimizer": {"$array": {"dtype": "float32", "shape": [2], "values": [1]}}}',
+        b'{"optimizer": {"$array": 5}}',
+        b'{"optimizer": {"$tuple": 5}}',
+        b"{}",
+        b'{"optimizer": ' + b"[" * 900 + b"]" * 900 + b"}",
+        b"[" * 100_000,
+        b'{"optimizer": {}, "optimizer": {}}',
+        b"\xff",
+    ],
+)
+def test_a_state_that_no_one_wrote_is_damage(folder: Path, content: bytes) -> None:
+    (folder / "state.json").write_bytes(content)
+    hash_again(folder)
+    with pytest.raises(DamagedCheckpointError, match=r"state\.json: (no JSON|JSON that|no state)"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"a": {"dtype": "F4", "shape": [1], "data_offsets": [0, 4]}},
+        {"a": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}},
+        {"a": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 4]}},
+        {"a": {"dtype": "F32", "shape": [0, 2**63 - 1, 2**20], "data_offsets": [0, 0]}},
+        {"a": 5},
+    ],
+)
+def test_tensors_that_no_array_holds_are_damage(folder: Path, header: dict[str, Any]) -> None:
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
+    hash_again(folder)
+    with pytest.raises(DamagedCheckpointError, match=r"model\.safetensors: no tensors that can be read"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.update(firebrick=5),
+        lambda m: m["files"].update(more={}),
+        lambda m: m["files"]["state.json"].update(bytes="5"),
+        lambda m: m["aliases"].update(a=5),
+        lambda m: m.update(progress=[]),
+    ],
+)
+def test_a_manifest_of_other_types_is_damage(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    hash_again(folder, change)
+    with pytest.raises(DamagedCheckpointError, match=r"manifest\.json"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("way", "value"),
+    [
+        (("epoch",), "1"),
+        (("step",), -1),
+        (("step",), None),
+        (("history",), [{"epoch": 1}]),
+        (("best",), [1]),
+        (("cursor",), {"epoch": 1.5}),
+        (("cursor",), {"epoch": 1, "position": 0, "order": "shuffled"}),
+        (("loader",), [1]),
+        (("settings",), 5),
+        (("metrics",), 5),
+        (("random",), []),
+        (("random", "devices"), 5),
+        (("generators",), 5),
+        (("optimizer", "groups"), 5),
+        (("optimizer", "step"), "x"),
+        (("optimizer", "ema", "averages"), [1]),
+        (("optimizer", "precision"), {"scale": "x"}),
+        (("strategy",), {"shares": [-1.0]}),
+    ],
+)
+def test_a_learner_that_refuses_a_checkpoint_is_as_it_was(folder: Path, way: tuple[str, ...], value: Any) -> None:
+    state = json.loads((folder / "state.json").read_bytes())
+    owner = state
+    for name in way[:-1]:
+        owner = owner[name]
+    owner[way[-1]] = value
+    (folder / "state.json").write_text(json.dumps(state))
+    hash_again(folder)
+    ours = learner()
+    for p in ours.model.parameters():
+        p._rebind((p.detach() + 1.0).detach())
+    fb.random.seed(7)
+    before, drawn = {n: t.numpy().tobytes() for n, t in ours.model.state_dict().items()}, fb.random.state()
+    with pytest.raises((CheckpointError, fb.nn.StateError, fb.ConfigError)):
+        ours.resume(folder)
+    assert {n: t.numpy().tobytes() for n, t in ours.model.state_dict().items()} == before
+    assert str(fb.random.state()) == str(drawn)
+    assert (ours.epoch, ours.step) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.sha256", "model.safetensors", "state.json"])
+@pytest.mark.parametrize(
+    "place", [os.mkfifo, Path.mkdir, lambda p: p.symlink_to("/dev/zero")], ids=["FIFO", "folder", "device"]
+)
+def test_what_is_no_regular_file_in_a_checkpoint_is_damage(folder: Path, name: str, place: Callable[[Path], None]) -> None:
+    (folder / name).unlink()
+    place(folder / name)
+    with pytest.raises(DamagedCheckpointError, match=f"{name}: .* instead of a regular file"):
+        load_checkpoint(folder)
+
+
+def test_tensors_come_back_read_only(folder: Path) -> None:
+    assert {a.flags.writeable for a in load_checkpoint(folder).model.values()} == {False}
+
+
+@pytest.mark.parametrize("place", [os.mkfifo, Path.mkdir, lambda p: p.symlink_to("absent")], ids=["FIFO", "folder", "dangling"])
+def test_steps_that_are_no_regular_file_are_refused(tmp_path: Path, place: Callable[[Path], None]) -> None:
+    place(tmp_path / "steps.jsonl")
+    with pytest.raises(TrainingError, match=r"steps\.jsonl"), Records(tmp_path, None, 1).writing(5):
+        pass
+
+
+@pytest.mark.parametrize("row", ['{"step": 1e999}', "[" * 100_000, '{"step": "2"}', "5", '{"step": 2, "step": 1}'])
+def test_a_row_that_no_run_wrote_ends_the_steps_before(tmp_path: Path, row: str) -> None:
+    (tmp_path / "steps.jsonl").write_text('{"step": 1}\n' + row + '\n{"step": 3}\n')
+    with Records(tmp_path, None, 1).writing(5):
+        assert (tmp_path / "steps.jsonl").read_text() == '{"step": 1}\n'
