@@ -144,6 +144,12 @@ def value_and_grad(fn: Callable[..., Any], *, has_aux: bool = False) -> Callable
         try:
             with grad_mode(True), wanted_at_once(), reducing(None):
                 result = fn(leaves.argument, *args, **kwargs)
+            if has_aux and not (isinstance(result, (tuple, list)) and len(result) == 2):
+                raise GradientError(
+                    "with has_aux=True a function returns a pair, a scalar tensor and anything else",
+                    f"{len(result)} values" if isinstance(result, (tuple, list)) else type(result).__name__,
+                    "return (loss, None) where there is nothing else",
+                )
             loss, aux = result if has_aux else (result, None)
             if not isinstance(loss, Tensor) or loss.size != 1:
                 raise GradientError(
