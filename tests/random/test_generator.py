@@ -207,6 +207,40 @@ def test_the_processs_seed_restarts_every_devices_default_generator() -> None:
     assert fb.random.uniform((3,), device="cpu").tolist() == first[1]
 
 
+SEEDS = [0, 1, 2, 1 << 31, (1 << 32) - 1, 1 << 32, 2 << 32, 1 << 63, (1 << 64) - 1, (7 << 32) | 5, (7 << 32) | 6, (8 << 32) | 5]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:1", "numpy:1", "torch:cpu"])
+def test_every_word_of_a_seed_matters_to_every_draw(device: str) -> None:
+    """Seeds that differ in one of their two words, or in one bit, draw differently, and so do initial values."""
+    drawn, initial = {}, {}
+    for n in SEEDS:
+        fb.random.seed(n)
+        drawn[n] = fb.random.uniform((8,), device=device).numpy().tobytes()
+        initial[n] = fb.nn.Linear(3, 3, device=device).weight.numpy().tobytes()
+        assert drawn[n] == Generator(n).uniform((8,), device=device).numpy().tobytes()
+    assert len(set(drawn.values())) == len(set(initial.values())) == len(SEEDS)
+
+
+def test_a_state_of_the_process_keeps_both_words_of_its_seed() -> None:
+    for n in SEEDS:
+        fb.random.seed(n)
+        saved = fb.random.state()
+        want = fb.random.uniform((8,), device="numpy:1").tolist()
+        fb.random.seed(99)
+        fb.random.set_state(saved)
+        assert fb.random.uniform((8,), device="numpy:1").tolist() == want
+
+
+@pytest.mark.parametrize("n", [-1, 1 << 64, 1 << 65, (1 << 64) + 1, 0.0, True, "1", None])
+def test_a_seed_that_does_not_fit_two_words_is_refused_and_changes_nothing(n: object) -> None:
+    fb.random.seed(3)
+    want = fb.random.state()["process"]["seed"].tolist()
+    with pytest.raises(ConfigError, match=r"a seed is an int in \[0, 2\^64\)"):
+        fb.random.seed(n)
+    assert fb.random.state()["process"]["seed"].tolist() == want
+
+
 def test_seeding_a_device_through_its_backend_restarts_that_device_alone() -> None:
     fb.random.seed(8)
     cpu = fb.device("cpu")
