@@ -138,6 +138,47 @@ def test_numpy_scalars_among_themselves_are_computed_by_numpy_at_each_call(name)
         assert made == plain
 
 
+FUNCTIONS = {
+    "sqrt": np.sqrt, "exp of a half": lambda n: np.exp(n / 2), "power": lambda n: np.power(n, 3),
+    "by float64": lambda n: np.float64(2) * n,
+    "into float32": lambda n: np.float32(7) / n, "maximum": lambda n: np.maximum(n, 3), "two": lambda n: np.hypot(n, n + 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+def test_functions_of_numpy_of_a_number_are_computed_at_each_call(name) -> None:
+    """NumPy said that a Weak has no functions, and nothing of static_argnames."""
+
+    def g(x, n):
+        made = FUNCTIONS[name](n)
+        return x / made, made
+
+    f = fb.jit(g)
+    for n in (4.0, 2.5, 64, np.float32(5.0), np.float64(0.3), np.int16(9)):
+        (y, made), (want, plain) = f(fb.ones(2), n), g(fb.ones(2), n)
+        assert y.dtype is fb.float32
+        assert y.tolist() == want.tolist()
+        assert type(made) is type(plain)
+        assert made == plain
+    assert f.traces == 5
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda n: np.float64(2) < n, lambda n: np.isfinite(n), lambda n: np.modf(n), lambda n: np.ones(2) * n,
+        lambda n: np.add.reduce([n, n]), lambda n: np.sqrt(n, dtype=np.float32), lambda n: np.equal(n, n),
+    ],
+)  # fmt: skip
+def test_what_numpy_cannot_compute_later_names_the_argument_and_the_remedy(use) -> None:
+    for n in (2.0, np.float32(2.0)):
+        with pytest.raises(fb.DataDependentError, match=r"(?s)n, a (Python|NumPy) float.*static_argnames='n'"):
+            fb.jit(lambda x, n: (x, use(n)))(fb.ones(2), n)
+    with pytest.raises((TypeError, ValueError)):
+        fb.jit(lambda x, n: np.add(x, n))(fb.ones(2), 2.0)
+
+
 def test_an_integer_scalar_out_of_range_raises_eagerly_and_under_jit() -> None:
     for run in (lambda x, n: x + n, fb.jit(lambda x, n: x + n)):
         assert run(fb.ones(2, dtype=fb.uint8), np.int64(254)).tolist() == [255, 255]

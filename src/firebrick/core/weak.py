@@ -34,7 +34,6 @@ class Weak:
     """
 
     __slots__ = ("arguments", "kind", "name", "value")
-    __array_ufunc__ = None
 
     def __init__(
         self, kind: type, name: str, value: Callable[[Numbers], Any], arguments: tuple[str, ...] | None = None
@@ -78,6 +77,18 @@ class Weak:
         if hasattr(self.kind, name):
             raise self.unknown(f".{name}")
         raise AttributeError(f"{self.kind.__name__!r} object has no attribute {name!r}")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+        """A function of NumPy of numbers, such as ``np.sqrt(n)`` or ``np.float32(2) * n``: computed at each call, as it is."""
+        if any(hasattr(v, "storage") for v in inputs):
+            return NotImplemented
+        numbers = all(_counts_as(v, int, float) for v in inputs)
+        if method != "__call__" or settings or ufunc.nout != 1 or not numbers:
+            raise self.unknown(f"np.{ufunc.__name__}")
+        made = _of(ufunc, f"{ufunc.__name__} ", *inputs)
+        if not issubclass(made.kind, np.generic):  # it gives a bool, which decides something
+            raise self.unknown(f"np.{ufunc.__name__}")
+        return made
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise self.unknown("a NumPy array")
