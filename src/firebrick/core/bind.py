@@ -26,7 +26,7 @@ from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor, weak_scalar
 
-_SCALARS = (bool, int, float, complex)
+_ADMITTED = (Tensor, Weak, bool, int, float, complex)
 _new = object.__new__
 
 
@@ -140,10 +140,11 @@ def unary(op: Op, x: Any) -> Any:
 def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Replace Python and NumPy scalars by constants beside the tensors of their group; refuse everything else."""
     names = op.operand_names(len(inputs))
-    inputs = tuple(t if isinstance(t, Tensor) else weak_scalar(t) for t in inputs)
+    if any(isinstance(t, np.generic) for t in inputs):
+        inputs = tuple(map(weak_scalar, inputs))
     tensors = [t for t in inputs if isinstance(t, Tensor)]
     for name, t in zip(names, inputs, strict=True):
-        if not isinstance(t, (Tensor, Weak, *_SCALARS)):
+        if not isinstance(t, _ADMITTED):
             raise not_a_tensor(op.name, name, t, tensors[0].device.name if tensors else None)
     if not tensors:
         raise OperandError(
