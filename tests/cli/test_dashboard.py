@@ -140,6 +140,20 @@ def test_a_look_before_the_parts_are_there_or_after_they_have_gone_is_passed_ove
     on_screen(board, SIZES[0], then)
 
 
+@pytest.mark.parametrize("part", ["head", "progress", "loss", "other", "devices", "saved", "log"])
+def test_a_look_while_one_part_is_missing_is_passed_over(part: str, tmp_path: Path) -> None:
+    """Under load the parts come and go one by one while the clock ticks; only that of the log was looked for."""
+    board = Dashboard("digits, mlp")
+    board.learner = learner_of(board, tmp_path / "run")
+    in_the_third_of_four_epochs(board)
+
+    async def then(app: Screen, pilot: Any) -> None:
+        await app.screen.query_one(f"#{part}").remove()
+        app.look()
+
+    on_screen(board, SIZES[0], then)
+
+
 def test_keys_ask_to_stop_to_save_and_for_help(tmp_path: Path) -> None:
     board = Dashboard("digits, mlp")
     board.learner = learner_of(board, tmp_path / "run")

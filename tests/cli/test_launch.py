@@ -6,9 +6,15 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import Result
 from ranks import LAUNCH
+
+import firebrick as fb
+from firebrick import distributed
+from firebrick.cli import placing
+from firebrick.distributed import Group, session
 
 Run = Callable[..., Result]
 
@@ -67,10 +73,12 @@ def test_a_module_and_a_command_of_firebrick_can_be_launched(run: Run) -> None:
 def test_a_training_over_ranks_ends_with_the_test_of_what_it_trained(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch, whose gloo carries the data")
     out = tmp_path / "run"
-    train = ["firebrick", "train", "digits", "--model", "mlp", "--epochs", 2, "--out", out, "--strategy", "distributed"]
+    train = ["firebrick", "train", "digits", "--model", "mlp", "--epochs", 2, "--out", out]
     done = run("launch", "-n", 2, *train)
     assert done.exit_code == 0, done.output
     said = done.stdout.splitlines()
+    assert "[rank 0] 2 processes of firebrick launch train one model together: --strategy distributed" in said
+    assert not list(tmp_path.glob("run-*"))
     assert any(line.startswith("[rank 0] 2 ranks share each batch") for line in said)
     assert any(line.startswith("[rank 0] test accuracy") for line in said)
     assert not any("test accuracy" in line for line in said if line.startswith("[rank 1]"))
@@ -78,6 +86,16 @@ def test_a_training_over_ranks_ends_with_the_test_of_what_it_trained(run: Run, t
     again = run("launch", "-n", 2, "firebrick", "train", "digits", "--out", out, "--resume", "--epochs", 3)
     assert again.exit_code == 0, again.output
     assert any(line.startswith("[rank 0] epoch 3/3") for line in again.stdout.splitlines())
+
+
+@pytest.mark.slow
+def test_a_run_of_one_process_goes_on_over_those_of_a_launcher(run: Run, trained: Path) -> None:
+    pytest.importorskip("torch", reason="torch, whose gloo carries the data")
+    again = run("launch", "-n", 2, "firebrick", "train", "digits", "--out", trained, "--resume", "--epochs", 5)
+    assert again.exit_code == 0, again.output
+    said = again.stdout.splitlines()
+    assert any(line.startswith("[rank 0] 2 ranks share each batch") for line in said)
+    assert any(line.startswith("[rank 0] epoch 5/5") for line in said)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +154,64 @@ def test_ranks_end_when_nobody_reads_them(tmp_path: Path) -> None:
     assert child.stderr is not None
     assert child.stderr.read() == ""
     child.stderr.close()
+
+
+LAUNCHED = {
+    "firebrick launch": {"RANK": "1", "WORLD_SIZE": "2", "FIREBRICK_DISTRIBUTED_BACKEND": "gloo"},
+    "torchrun": {"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"},
+    "mpiexec": {"PMI_RANK": "1", "PMI_SIZE": "2"},
+    "mpiexec of Open MPI": {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHED)
+@pytest.mark.parametrize(
+    "place", ["--strategy single", "--strategy data-parallel --devices cpu:0,cpu:1", "--devices cpu:0,cpu:1"]
+)
+def test_processes_that_were_started_together_are_refused_to_train_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch, launcher: str, place: str
+) -> None:
+    """Each trained a model of its own, into a run directory of its own or the same one, without a word."""
+    for name, value in LAUNCHED[launcher].items():
+        monkeypatch.setenv(name, value)
+    done = run("train", "digits", *place.split())
+    assert done.exit_code == 2
+    said = " ".join(done.output.replace("│", " ").split())
+    assert f"each of the 2 processes of {launcher.partition(' of ')[0]} would train alone; use --strategy distributed" in said
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("launcher", LAUNCHED)
+def test_processes_that_were_started_together_train_over_their_ranks(monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:
+    monkeypatch.setattr(placing.Placing, "build", lambda self: None)  # which would wait for the others
+    for name, value in LAUNCHED[launcher].items():
+        monkeypatch.setenv(name, value)
+    ctx = click.Context(click.Command("train"))
+    assert placing.chosen(ctx, None, None, None, None).name == "distributed"
+    assert placing.chosen(ctx, "distributed", "cpu:1", None, "0.5,0.5") == placing.Placing(
+        "distributed", "cpu:1", None, [0.5, 0.5]
+    )
+    assert (distributed.rank(), distributed.world_size()) == (1, 2)
+
+
+@pytest.mark.parametrize("variables", [{}, {"RANK": "0", "WORLD_SIZE": "1"}, {"PMI_RANK": "0", "PMI_SIZE": "1"}])
+def test_one_process_trains_as_its_options_say(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    ctx = click.Context(click.Command("train"))
+    assert placing.chosen(ctx, None, None, None, None).name == "single"
+    assert placing.chosen(ctx, None, None, "cpu:0,cpu:1", None).name == "data-parallel"
+
+
+def test_mpiexecs_processes_form_one_group_or_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were as many groups of one."""
+    monkeypatch.setenv("PMI_RANK", "1")
+    monkeypatch.setenv("PMI_SIZE", "3")
+    with pytest.raises(fb.ConfigError, match=r"(?s)gloo joins processes of firebrick launch.*one of 3 processes that mpiexec"):
+        distributed.init("gloo")
+    monkeypatch.setattr(session, "MPIGroup", lambda timeout: Group(timeout=timeout))
+    with distributed.init() as group:
+        assert session.current() is group
 
 
 def test_what_cannot_be_launched_is_said(run: Run, tell: Path) -> None:

@@ -69,3 +69,44 @@ def test_show_gives_every_setting_its_value_source_and_meaning(capsys: pytest.Ca
         assert str(getattr(fb.config, name)) in row
         assert setting.meaning in row
     assert "program" in next(line for line in text.splitlines() if line.startswith("fallback"))
+
+
+SWITCHES = [name for name, setting in SETTINGS.items() if isinstance(setting.default, bool)]
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", True),
+        ("true", True),
+        ("on", True),
+        (" ON ", True),
+        ("0", False),
+        ("false", False),
+        ("off", False),
+        ("False", False),
+    ],
+)
+def test_a_switch_is_read_from_the_environment_as_what_it_says(
+    name: str, text: str, value: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bool("0") is True."""
+    monkeypatch.setenv(f"FIREBRICK_{name.upper()}", text)
+    assert getattr(Config(), name) is value
+    with fb.config.scope(**{name: text}):
+        assert getattr(fb.config, name) is value
+    with fb.config.scope(**{name: value}):
+        assert getattr(fb.config, name) is value
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("text", ["", " ", "2", "-1", "yes", "no", "none", "1.0", "01", "offf"])
+def test_a_switch_that_is_neither_on_nor_off_is_an_error(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"FIREBRICK_{name.upper()}", text)
+    with pytest.raises(fb.ConfigError, match=rf"(?s){name}: .*Received: '{text}'"):
+        Config()
+
+
+def test_there_are_switches() -> None:
+    assert {"cpu_compile", "jit", "torch_compile", "verify_graphs", "winograd"} <= set(SWITCHES)

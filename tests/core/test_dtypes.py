@@ -144,9 +144,9 @@ def test_an_integer_cast_to_a_narrower_one_wraps(goal: str, want: list[int], dev
     assert fb.astype(fb.asarray([300, -300], device=device), goal).tolist() == want
 
 
-def test_numpy_scalars_and_arrays_do_not_mix_with_tensors() -> None:
+def test_numpy_arrays_do_not_mix_with_tensors() -> None:
     x = fb.ones(2)
-    for other in (np.float64(1.0), np.ones(2), np.int32(1)):
+    for other in (np.ones(2), np.array(1.0), np.ones((), np.int32)):
         for call in (lambda o=other: x + o, lambda o=other: o + x, lambda o=other: fb.multiply(x, o)):
             with pytest.raises(fb.OperandError, match=r"fb\.asarray"):
                 call()

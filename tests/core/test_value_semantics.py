@@ -179,3 +179,30 @@ def test_an_update_keeps_shape_and_dtype(device: str) -> None:
     with pytest.raises(fb.DTypeError, match="must keep the dtype"):
         x += fb.ones(2, dtype=fb.float64, device=device)
     assert x.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy", "torch:cpu"])
+@pytest.mark.parametrize(
+    ("source", "goal"),
+    [
+        ("float32", "float64"),
+        ("float32", "int16"),
+        ("int64", "float32"),
+        ("bool", "int8"),
+        ("bfloat16", "float32"),
+        ("float64", "complex128"),
+    ],
+)
+def test_numpy_gets_an_array_of_the_dtype_that_it_asks_for(source: str, goal: str, device: str) -> None:
+    x = fb.asarray([0, 1, 3], device=device).astype(fb.dtype(source))
+    own = x.numpy()
+    found = np.asarray(x, dtype=goal)
+    assert found.dtype == np.dtype(goal)
+    assert found.tolist() == own.astype(goal).tolist()
+    assert np.array(x, dtype=goal).flags.writeable
+    assert np.asarray(x).dtype == np.asarray(x, dtype=own.dtype).dtype == own.dtype
+    with pytest.raises(ValueError, match="a copy is needed to convert the dtype"):
+        np.asarray(x, dtype=goal, copy=False)
+    copied = np.array(x, copy=True)
+    copied[...] = 0
+    assert x.tolist() == ([False, True, True] if source == "bool" else [0, 1, 3])

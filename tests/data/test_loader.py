@@ -293,3 +293,12 @@ def test_a_holdout_is_fixed_by_its_seed_and_parts_everything() -> None:
     assert sorted([*kept.indices, *held.indices]) == list(range(100))
     assert held.indices.tolist() == holdout(data, 0.1, seed=3)[1].indices.tolist()
     assert held.indices.tolist() != holdout(data, 0.1, seed=4)[1].indices.tolist()
+
+
+@pytest.mark.parametrize(
+    ("samples", "fraction", "held"), [(2, 0.999, 1), (3, 0.99, 2), (100, 0.9999, 99), (100, 1e-9, 1), (2, 1e-9, 1)]
+)
+def test_a_holdout_leaves_at_least_one_sample_on_each_side(samples: int, fraction: float, held: int) -> None:
+    parts = holdout(ArrayDataset(np.arange(samples)), fraction)
+    assert [len(p) for p in parts] == [samples - held, held]
+    assert sorted([*parts[0].indices, *parts[1].indices]) == list(range(samples))

@@ -1,5 +1,7 @@
 """The operations of a group: over gloo between threads of one process, with GPUs' memory in their place, and alone."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -10,7 +12,7 @@ import pytest
 from ranks import in_threads
 
 import firebrick as fb
-from firebrick.distributed import Group, LocalGroup
+from firebrick.distributed import Group, LocalGroup, mpi, process
 from firebrick.distributed.collectives import SMALL
 from firebrick.distributed.header import BYTES, Header
 from firebrick.distributed.wire import COLLECTIVE, Wire, WireError
@@ -306,3 +308,105 @@ def test_without_heartbeats_the_peers_that_do_not_answer_are_named() -> None:
 
     with Group(Silent()) as group, pytest.raises(fb.CollectiveTimeoutError, match="missing rank 2: it did not answer"):
         group.barrier()
+
+
+class Fake:
+    """MPI, whose every call fails; by its own handler of errors the program would be aborted."""
+
+    ERRORS_RETURN, ERRORS_ARE_FATAL, THREAD_SERIALIZED, BYTE = "return", "fatal", 2, "byte"
+    Exception = type("Exception", (RuntimeError,), {})
+
+    def __init__(self) -> None:
+        self.COMM_WORLD = self
+        self.handler, self.aborted, self.freed = self.ERRORS_ARE_FATAL, [], 0
+
+    def Query_thread(self) -> int:
+        return 2
+
+    def Dup(self) -> "Fake":
+        return self
+
+    def Set_errhandler(self, handler: str) -> None:
+        self.handler = handler
+
+    def Get_rank(self) -> int:
+        return 0
+
+    def Get_size(self) -> int:
+        return 3
+
+    def Irecv(self, *_: Any) -> Any:
+        assert self.handler == self.ERRORS_RETURN, "the library ends the program by itself"
+        raise self.Exception("the peer is gone")
+
+    def Is_finalized(self) -> bool:
+        return False
+
+    def Abort(self, code: int) -> None:
+        self.aborted.append(code)
+
+    def Free(self) -> None:
+        self.freed += 1
+
+
+def test_an_error_of_mpi_comes_back_as_ours_and_ends_the_others_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a handler that returns, the library aborts, and nobody learns which rank was missing."""
+    fake, at_exit = Fake(), []
+    monkeypatch.setattr(mpi, "import_module", lambda name: fake)
+    monkeypatch.setattr(mpi.atexit, "register", at_exit.append)
+    wire = mpi.MPIWire()
+    with pytest.raises(WireError, match="the peer is gone") as caught:
+        wire.exchange([], [(2, np.zeros(1, np.uint8))], deadline=float("inf"))
+    assert set(caught.value.peers) == {2}
+    wire.close()  # messages are under way: the communicator is not given back
+    for leave in at_exit:
+        leave()
+    assert (fake.freed, fake.aborted) == (0, [1])
+    fine = Fake()
+    monkeypatch.setattr(mpi, "import_module", lambda name: fine)
+    wire = mpi.MPIWire()
+    wire.close()
+    at_exit[-1]()
+    assert (fine.freed, fine.aborted) == (1, [])
+
+
+@gloo
+def test_a_program_that_ends_without_leaving_its_groups_says_goodbye_in_each() -> None:
+    """Else the others wait for signs of life of a rank that ended in good order."""
+
+    def body(group: Group) -> Any:
+        group.barrier()
+        if group.rank == 1:
+            process._open.intersection_update({group})  # what is left of this rank's program
+            process._leave()
+            assert group.closed
+            assert group.timeout < 1.0  # what still ran would not have been waited for
+            raise RuntimeError("its program ended")
+        group.all_reduce(fb.ones(2))
+
+    kept = set(process._open)
+    try:
+        error, _ = in_threads(2, body)
+    finally:
+        process._open.update(kept)
+    assert isinstance(error, fb.CollectiveTimeoutError)
+    assert "missing rank 1: its program ended" in str(error)
+
+
+ENDS = """
+from firebrick.distributed import process
+
+class Group:
+    timeout = 60.0
+
+    def close(self):
+        print("closed", self.timeout < 1.0)
+
+group = Group()
+process._open.add(group)
+"""
+
+
+def test_the_end_of_a_program_closes_the_groups_that_it_left_open() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["closed", "True"]

@@ -256,7 +256,7 @@ def test_steps_draw_what_the_loop_draws_to_the_bit(home: str, reverse: bool) -> 
 
     def fn(xs: fb.Tensor) -> Any:
         def inner(c: fb.Tensor, _: Any) -> Any:
-            return c + source.uniform((3,), dtype=F64), other.integers((2,), 0, 10)
+            return c + source.uniform((3,), dtype=F64), other.integers((2,), low=0, high=10)
 
         def step(c: fb.Tensor, x: fb.Tensor) -> Any:
             u = source.uniform((3,), dtype=F64)

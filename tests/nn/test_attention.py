@@ -148,6 +148,36 @@ def test_the_other_activations_are_what_their_names_say(activation: str) -> None
     np.testing.assert_allclose(layer(x).numpy(), want.numpy(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("activation", ["swiglu", "geglu", "reglu", "silu", "tanh"])
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_the_activations_of_a_decoder_are_what_their_names_say(activation: str, norm_first: bool, device: str) -> None:
+    """Each layer written out; a gated activation halves the features between the dense layers."""
+    model = nn.TransformerDecoder(8, 2, 2, 6, activation=activation, norm_first=norm_first, device=device, **F64).eval()
+    g = fb.random.Generator(0)
+    x, memory = (g.normal((2, n, 8), dtype=fb.float64, device=device) for n in (3, 4))
+
+    def dense(layer: Any, x: Any) -> Any:
+        inner = layer.linear1(x)
+        if activation in ("silu", "tanh"):
+            return layer.linear2(getattr(fb, activation)(inner))
+        gate, value = inner[..., :6], inner[..., 6:]
+        return layer.linear2({"swiglu": fb.silu, "geglu": fb.gelu, "reglu": fb.relu}[activation](gate) * value)
+
+    want = x
+    for layer in model.layers:
+        assert layer.linear1.weight.shape == (6 if activation in ("silu", "tanh") else 12, 8)
+        parts = (
+            (layer.norm1, lambda x, own=layer: own.attention(x, causal=True)),
+            (layer.norm2, lambda x, own=layer: own.memory_attention(x, memory)),
+            (layer.norm3, lambda x, own=layer: dense(own, x)),
+        )
+        for norm, branch in parts:
+            want = want + branch(norm(want)) if norm_first else norm(want + branch(want))
+    want = want if model.norm is None else model.norm(want)
+    for run in (model, fb.jit(model)):
+        np.testing.assert_allclose(run(x, memory).numpy(), want.numpy(), rtol=1e-10, atol=1e-12)
+
+
 # decoding
 
 

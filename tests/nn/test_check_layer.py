@@ -331,7 +331,7 @@ class Anonymous(Good):
 
 
 def where_kept(generator: Any, x: fb.Tensor) -> fb.Tensor:
-    return fb.where(generator.bernoulli(x.shape, 0.5, device=x.device), x, 0.0)
+    return fb.where(generator.bernoulli(x.shape, p=0.5, device=x.device), x, 0.0)
 
 
 def test_a_layer_without_a_fault_passes() -> None:

@@ -184,3 +184,19 @@ def test_a_search_may_shrink_to_a_point() -> None:
 
     assert cubic_minimum(Trial(1.0, 2.0, 3.0), Trial(1.0, 2.0, 3.0)) == 1.0
     assert cubic_minimum(Trial(0.0, 0.0, -1.0), Trial(1.0, -1.0, -1.0), 1.0, 3.0) == 2.0  # a line has no minimum
+
+
+def test_a_line_search_grows_its_step_by_a_factor_of_ten_at_most() -> None:
+    """The parabola's minimum, 1000, is that of the cubic through the first two points: too far to go in one trial."""
+    from firebrick.optim.line_search import Point as Trial
+    from firebrick.optim.line_search import strong_wolfe
+
+    tried = []
+
+    def at(step: float) -> Trial:
+        tried.append(step)
+        return Trial(step, (step - 1000.0) ** 2, 2.0 * (step - 1000.0))
+
+    found, count = strong_wolfe(at, at(0.0), 1.0, 25, 1e-12, 1.0)
+    assert tried == [0.0, 1.0, 10.0, 100.0]
+    assert (found.step, count) == (100.0, 3)

@@ -25,10 +25,10 @@ def device(request: pytest.FixtureRequest) -> str:
 
 DRAWS = {
     "uniform": lambda g, d: g.uniform((5, 3), device=d),
-    "uniform float64 in a range": lambda g, d: g.uniform((5, 3), -2.0, 7.0, dtype=fb.float64, device=d),
-    "bernoulli": lambda g, d: g.bernoulli((100,), 0.3, device=d),
-    "integers": lambda g, d: g.integers((101,), -5, 1000, device=d),
-    "integers of a wide range": lambda g, d: g.integers((11,), -(2**62), 2**62, dtype=fb.int64, device=d),
+    "uniform float64 in a range": lambda g, d: g.uniform((5, 3), low=-2.0, high=7.0, dtype=fb.float64, device=d),
+    "bernoulli": lambda g, d: g.bernoulli((100,), p=0.3, device=d),
+    "integers": lambda g, d: g.integers((101,), low=-5, high=1000, device=d),
+    "integers of a wide range": lambda g, d: g.integers((11,), low=-(2**62), high=2**62, dtype=fb.int64, device=d),
     "permutation": lambda g, d: g.permutation(57, device=d),
     "a key": lambda g, d: g.key(device=d),
     "0-d": lambda g, d: g.uniform((), device=d),
@@ -66,14 +66,14 @@ def test_a_draw_is_the_philox_stream_of_seed_and_counter() -> None:
 def test_moments_of_large_draws_are_those_of_their_distributions() -> None:
     n, g = 40_000, Generator(2)
     sigma = 4 / np.sqrt(n)  # four standard errors
-    u, z = g.uniform((n,), dtype=fb.float64).numpy(), g.normal((n,), 1.0, 2.0, dtype=fb.float64).numpy()
+    u, z = g.uniform((n,), dtype=fb.float64).numpy(), g.normal((n,), mean=1.0, std=2.0, dtype=fb.float64).numpy()
     assert abs(u.mean() - 0.5) < sigma * np.sqrt(1 / 12)
     assert u.min() >= 0.0
     assert u.max() < 1.0
     assert abs(z.mean() - 1.0) < sigma * 2
     assert abs(z.std() - 2.0) < sigma * 2
-    assert abs(g.bernoulli((n,), 0.25).numpy().mean() - 0.25) < sigma * 0.5
-    counts = np.bincount(g.integers((n,), 0, 7).numpy(), minlength=7)
+    assert abs(g.bernoulli((n,), p=0.25).numpy().mean() - 0.25) < sigma * 0.5
+    counts = np.bincount(g.integers((n,), low=0, high=7).numpy(), minlength=7)
     assert np.sum((counts - n / 7) ** 2 / (n / 7)) < 22.5  # chi², 6 degrees of freedom, p = 0.001
 
 
@@ -81,17 +81,17 @@ def test_integers_are_the_high_half_of_a_64_bit_product() -> None:
     words = philox(np.array([9, 0, 0, 0], np.uint32), 0, 12).tolist()
     for span in (1, 10, 2**31 - 1, 2**31, 2**31 + 1, 2**40):
         expected = [((hi << 32 | lo) * span >> 64) - 3 for hi, lo in zip(words[::2], words[1::2], strict=True)]
-        assert Generator(9).integers((6,), -3, span - 3, dtype=fb.int64).tolist() == expected
+        assert Generator(9).integers((6,), low=-3, high=span - 3, dtype=fb.int64).tolist() == expected
 
 
 def test_integers_reach_the_ends_of_uint64() -> None:
-    drawn = Generator(0).integers((50,), 2**64 - 3, 2**64, dtype=fb.uint64).tolist()
+    drawn = Generator(0).integers((50,), low=2**64 - 3, high=2**64, dtype=fb.uint64).tolist()
     assert set(drawn) == {2**64 - 3, 2**64 - 2, 2**64 - 1}
 
 
 def test_a_probability_of_0_is_never_and_of_1_is_always() -> None:
-    assert not Generator(0).bernoulli((1000,), 0.0).numpy().any()
-    assert Generator(0).bernoulli((1000,), 1.0).numpy().all()
+    assert not Generator(0).bernoulli((1000,), p=0.0).numpy().any()
+    assert Generator(0).bernoulli((1000,), p=1.0).numpy().all()
 
 
 @pytest.mark.parametrize("draw", ["uniform", "normal", "bernoulli", "integers"])
@@ -99,7 +99,7 @@ def test_a_share_of_a_batch_draws_what_the_whole_would_have_drawn(draw: str) -> 
     def make(rows: int) -> np.ndarray:
         g = Generator(4)
         shape = (rows, 3, 5)
-        return (g.integers(shape, 0, 99) if draw == "integers" else getattr(g, draw)(shape)).numpy()
+        return (g.integers(shape, low=0, high=99) if draw == "integers" else getattr(g, draw)(shape)).numpy()
 
     whole, parts, start = make(7), [], 0
     for rows in (2, 1, 4):
@@ -160,16 +160,42 @@ def test_narrow_floats_are_drawn_in_float32_and_rounded() -> None:
     [
         (lambda g: Generator(-1), ConfigError, r"a seed is an int in \[0, 2\^64\)\nReceived: -1\."),
         (lambda g: g.uniform((2,), dtype=fb.int32), DTypeError, "uniform numbers have a floating dtype\nReceived: int32"),
-        (lambda g: g.bernoulli((2,), 1.5), ConfigError, r"a probability lies in \[0, 1\]\nReceived: p = 1.5"),
-        (lambda g: g.integers((2,), 3, 3), ConfigError, r"with low < high\nReceived: \[3, 3\)"),
-        (lambda g: g.integers((2,), 0, 300, dtype=fb.int8), DTypeError, r"the range must fit int8\nReceived: \[0, 300\)"),
-        (lambda g: g.integers((2,), 0, 2, dtype=fb.float32), DTypeError, "integers are drawn in an integer dtype"),
+        (lambda g: g.bernoulli((2,), p=1.5), ConfigError, r"a probability lies in \[0, 1\]\nReceived: p = 1.5"),
+        (lambda g: g.integers((2,), low=3, high=3), ConfigError, r"with low < high\nReceived: \[3, 3\)"),
+        (
+            lambda g: g.integers((2,), low=0, high=300, dtype=fb.int8),
+            DTypeError,
+            r"the range must fit int8\nReceived: \[0, 300\)",
+        ),
+        (lambda g: g.integers((2,), low=0, high=2, dtype=fb.float32), DTypeError, "integers are drawn in an integer dtype"),
         (lambda g: g.permutation(-1), ConfigError, "a permutation has a length ≥ 0"),
     ],
 )
 def test_errors_say_what_was_expected_and_received(call, error, text: str) -> None:
     with pytest.raises(error, match=text):
         call(Generator(0))
+
+
+@pytest.mark.parametrize("source", [fb.random, Generator(0)], ids=["module", "generator"])
+@pytest.mark.parametrize(
+    ("draw", "given"),
+    [
+        ("normal", (2, 3)), ("normal", (0.0, 1.0, (2, 3))), ("normal", ((2, 3), 1.0)), ("uniform", (2, 3)),
+        ("uniform", (2, 3, 4)),
+        ("uniform", (0.0, 1.0, 5)), ("integers", (0, 10, 20)), ("integers", (0, 10, (5,))), ("integers", (10, 5)),
+        ("bernoulli", (2, 1)), ("bernoulli", (0.5, (3,))),
+    ],
+)  # fmt: skip
+def test_a_shape_in_several_arguments_or_a_number_without_its_name_raises(source, draw, given) -> None:
+    """``normal(2, 3)`` was of shape (2,) with mean 3: neither PyTorch's ``randn(2, 3)`` nor NumPy's ``normal(2, 3)``."""
+    with pytest.raises(fb.OperandError, match=rf"(?s){draw} takes one positional argument, the shape.*{draw}\(\(2, 3\)\)"):
+        getattr(source, draw)(*given)
+
+
+def test_the_shape_is_a_tuple_or_one_number() -> None:
+    for shape, sizes in (((2, 3), (2, 3)), ([2, 3], (2, 3)), (4, (4,)), ((), ()), (np.int64(4), (4,))):
+        assert fb.random.normal(shape).shape == fb.random.uniform(shape=shape).shape == sizes
+        assert fb.random.integers(shape, low=0, high=9).shape == fb.random.bernoulli(shape, p=0.5).shape == sizes
 
 
 def test_the_processs_seed_restarts_every_devices_default_generator() -> None:
@@ -179,6 +205,40 @@ def test_the_processs_seed_restarts_every_devices_default_generator() -> None:
     assert fb.random.uniform((3,), device="cpu").tolist() != first[1]
     fb.random.seed(8)
     assert fb.random.uniform((3,), device="cpu").tolist() == first[1]
+
+
+SEEDS = [0, 1, 2, 1 << 31, (1 << 32) - 1, 1 << 32, 2 << 32, 1 << 63, (1 << 64) - 1, (7 << 32) | 5, (7 << 32) | 6, (8 << 32) | 5]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:1", "numpy:1", "torch:cpu"])
+def test_every_word_of_a_seed_matters_to_every_draw(device: str) -> None:
+    """Seeds that differ in one of their two words, or in one bit, draw differently, and so do initial values."""
+    drawn, initial = {}, {}
+    for n in SEEDS:
+        fb.random.seed(n)
+        drawn[n] = fb.random.uniform((8,), device=device).numpy().tobytes()
+        initial[n] = fb.nn.Linear(3, 3, device=device).weight.numpy().tobytes()
+        assert drawn[n] == Generator(n).uniform((8,), device=device).numpy().tobytes()
+    assert len(set(drawn.values())) == len(set(initial.values())) == len(SEEDS)
+
+
+def test_a_state_of_the_process_keeps_both_words_of_its_seed() -> None:
+    for n in SEEDS:
+        fb.random.seed(n)
+        saved = fb.random.state()
+        want = fb.random.uniform((8,), device="numpy:1").tolist()
+        fb.random.seed(99)
+        fb.random.set_state(saved)
+        assert fb.random.uniform((8,), device="numpy:1").tolist() == want
+
+
+@pytest.mark.parametrize("n", [-1, 1 << 64, 1 << 65, (1 << 64) + 1, 0.0, True, "1", None])
+def test_a_seed_that_does_not_fit_two_words_is_refused_and_changes_nothing(n: object) -> None:
+    fb.random.seed(3)
+    want = fb.random.state()["process"]["seed"].tolist()
+    with pytest.raises(ConfigError, match=r"a seed is an int in \[0, 2\^64\)"):
+        fb.random.seed(n)
+    assert fb.random.state()["process"]["seed"].tolist() == want
 
 
 def test_seeding_a_device_through_its_backend_restarts_that_device_alone() -> None:

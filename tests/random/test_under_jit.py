@@ -13,14 +13,14 @@ from firebrick.core.errors import UnsupportedError
 from firebrick.random import Generator
 
 DRAWS: dict[str, Callable[[Any, str], fb.Tensor]] = {
-    "uniform": lambda g, d: g.uniform((3, 4), -1.0, 2.0, device=d),
+    "uniform": lambda g, d: g.uniform((3, 4), low=-1.0, high=2.0, device=d),
     "uniform in float64": lambda g, d: g.uniform((3,), dtype=fb.float64, device=d),
-    "normal": lambda g, d: g.normal((3, 4), 1.0, 2.0, device=d),
+    "normal": lambda g, d: g.normal((3, 4), mean=1.0, std=2.0, device=d),
     "normal in float16": lambda g, d: g.normal((3, 4), dtype=fb.float16, device=d),
-    "bernoulli": lambda g, d: g.bernoulli((9,), 0.3, device=d),
-    "integers": lambda g, d: g.integers((9,), -5, 7, device=d),
-    "integers of a wide range": lambda g, d: g.integers((9,), -(2**63), 2**63, dtype=fb.int64, device=d),
-    "integers up to 2^64": lambda g, d: g.integers((9,), 3, 2**64, dtype=fb.uint64, device=d),
+    "bernoulli": lambda g, d: g.bernoulli((9,), p=0.3, device=d),
+    "integers": lambda g, d: g.integers((9,), low=-5, high=7, device=d),
+    "integers of a wide range": lambda g, d: g.integers((9,), low=-(2**63), high=2**63, dtype=fb.int64, device=d),
+    "integers up to 2^64": lambda g, d: g.integers((9,), low=3, high=2**64, dtype=fb.uint64, device=d),
     "permutation": lambda g, d: g.permutation(57, device=d),
     "key": lambda g, d: g.key(device=d),
 }
@@ -28,7 +28,7 @@ OF_A_DEVICE: dict[str, Callable[[str], fb.Tensor]] = {
     "uniform": lambda d: fb.random.uniform((3,), device=d),
     "normal": lambda d: fb.random.normal((3,), device=d),
     "bernoulli": lambda d: fb.random.bernoulli((9,), device=d),
-    "integers": lambda d: fb.random.integers((3,), 0, 9, device=d),
+    "integers": lambda d: fb.random.integers((3,), low=0, high=9, device=d),
     "permutation": lambda d: fb.random.permutation(9, device=d),
 }
 

@@ -73,6 +73,7 @@ def compare() -> None:
                             - np.array([[r.train_loss, r.valid_loss] for r in alone.history], float))  # fmt: skip
             apart = max(float(np.abs(t.numpy() - seen[0].numpy()).max()) for t in seen)
             found[name] = [furthest(alone, learner), max(float(losses.max()), apart), learner.step - alone.step]
+    found["extras"] = [0.0 if extras(Distributed(device)) else 1.0, 0.0, 0]
     found["evaluation"] = [unlike(Distributed(device)), 0.0, 0]
     found["buckets after the backward pass"] = [0.0 if early(Distributed(device, bucket_bytes=64)) else 1.0, 0.0, 0]
     for name, act in (("unlike rows", unlike_rows), ("unlike models", unlike_models), ("unlike loaders", unlike_loaders)):
@@ -173,6 +174,25 @@ def early(strategy: Distributed) -> bool:
     for name in ("all_reduce", "all_reduce_noted"):
         delattr(group, name)
     return seen == ["sent", "first layer", "sent", "sent"]
+
+
+def extras(strategy: Distributed) -> bool:
+    """Whether anything that a function returns with its loss comes back, on each rank what its own rows gave."""
+    model = fb.nn.Linear(6, 3, dtype="float64")
+    data = DataLoader(ArrayDataset(np.arange(48.0).reshape(8, 6), np.arange(8) % 3), 8, dtype="float64")
+    batch = strategy.place(model, OPTIMIZERS["sgd"](model), data).first()
+    rows = batch.piece[-1].shape[0]
+    thing = object()
+    for parts in (1, 2):
+        for value in (None, 3, 2.5, True, "text", thing, [], {}, {"a": (None, 1), "b": [thing]}, lambda: 0, {"loss": None}):
+            (share,) = strategy.grads(lambda m, x, y: (fb.cross_entropy(m(x), y), value), model, batch, parts)  # noqa: B023
+            assert share.samples == 8
+            assert share.extra == (value,) * min(parts, rows)
+        (share,) = strategy.grads(lambda m, x, y: (fb.cross_entropy(m(x), y), {"x": x, "y": [m(x)]}), model, batch, parts)
+        assert not any(e["y"][0].tracked for e in share.extra)
+        joined = np.concatenate([e["x"].numpy() for e in share.extra])
+        assert (joined == batch.piece[0].numpy()).all()
+    return True
 
 
 def refused(strategy: Distributed) -> bool:

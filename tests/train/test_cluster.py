@@ -211,6 +211,23 @@ def test_a_run_directory_that_another_run_writes_to_is_refused(run: Run, tmp_pat
         run(cluster_jobs.told, Nodes("a"))
 
 
+def test_an_agent_ends_and_stops_what_lives_and_signals_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its process started there is none, and after it ended its number may be another's."""
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, number: signalled.append(group))
+    agent = Agent()
+    agent.end()
+    agent.stop()
+    agent._process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    agent._process.wait()
+    agent.end()
+    assert signalled == []
+    monkeypatch.undo()
+    agent._process = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()"], start_new_session=True)
+    agent.end()
+    assert agent._process.returncode == -signal.SIGKILL
+
+
 AGENT = """
 import sys
 from functools import partial

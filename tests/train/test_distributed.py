@@ -31,7 +31,7 @@ def check(said: str) -> None:
     line = re.search(r"found (\{.*\})", said)
     assert line is not None, said
     found = json.loads(line[1])
-    assert len(found) == 16
+    assert len(found) == 17
     for name, (weights, losses, steps) in found.items():
         assert weights < 1e-10, name
         assert losses < 1e-10, name

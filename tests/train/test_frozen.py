@@ -11,6 +11,7 @@ import firebrick as fb
 from firebrick import nn
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import EagerTrainingWarning, FrozenTrainingWarning, Learner
+from firebrick.train.frozen import FrozenWatch, Zeros
 
 Make = Callable[..., Learner]
 
@@ -127,10 +128,30 @@ def test_healthy_training_says_nothing_of_its_parameters() -> None:
 
 
 def test_a_loss_that_reached_zero_has_learned_and_is_not_called_frozen() -> None:
-    from firebrick.train.frozen import FrozenWatch
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         FrozenWatch(3).losses([2.0, 0.5, *[0.0] * 20])
     with pytest.warns(FrozenTrainingWarning, match=r"exactly 0.5 for 3 steps, after 2.0 at first"):
         FrozenWatch(3).losses([2.0, *[0.5] * 5])
+
+
+def test_what_was_said_is_not_said_again() -> None:
+    """Of the loss, the parameters and each gradient once, however long they stand still, and after a change in between too."""
+    watch = FrozenWatch(3)
+    stays = [("w", fb.ones(2))]
+    still = Zeros(("idle",), ("dead", "used"), fb.asarray([True, False]))
+    moves = Zeros(("idle",), ("dead", "used"), fb.asarray([False, False]))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        watch.losses([2.0, *[1.0] * 9, 0.5, *[1.0] * 9])
+        for _ in range(20):
+            watch.parameters(stays)
+        watch.gradients([still] * 9)
+        watch.gradients([moves])
+        watch.gradients([still] * 9)
+    lines = [str(w.message) for w in caught]
+    assert [line.split(",")[0].split(" for ")[0] for line in lines] == [
+        "the loss has been exactly 1.0", "no parameter has changed in 3 updates: nothing is being learned. Look whether the "
+        "learning rate is 0 and the gradients are not; if both are fine",
+        "the gradient of idle has been missing", "the gradient of dead has been exactly zero",
+    ]  # fmt: skip

@@ -23,6 +23,7 @@ from firebrick.train import (
     TopKAccuracy,
     TrainingError,
     UndefinedMetricWarning,
+    evaluate,
 )
 
 CUTS = (0, 7, 8, 30, 64)  # uneven batches
@@ -195,7 +196,7 @@ def test_class_numbers_are_whole_numbers() -> None:
 def test_a_negative_label_is_refused_and_not_the_last_class() -> None:
     top = TopKAccuracy(1)
     top.update(fb.zeros((2, 3)), fb.asarray([0, -1]))
-    with pytest.raises(IndexError, match="labels are not negative"):
+    with pytest.raises(IndexError, match=r"TopKAccuracy: labels are class numbers.*\n.*1 that are not"):
         top.compute()
 
 
@@ -208,6 +209,74 @@ def test_top_1_is_the_accuracy_where_scores_are_nan(device: str) -> None:
             metric.update(fb.asarray(scores, device=device), fb.asarray(labels, device=device))
         assert top.compute() == accuracy.compute()
     assert accuracy.compute() == 0.0
+
+
+CLASSIFYING = {
+    "accuracy": Accuracy, "top 2": lambda: TopKAccuracy(2), "confusion": lambda: ConfusionMatrix(2), "f1": lambda: F1(2),
+    "precision": lambda: Precision(2), "recall": lambda: Recall(2),
+    "auroc": lambda: AUROC(2), "average precision": lambda: AveragePrecision(2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy", "torch:cpu"])
+@pytest.mark.parametrize("name", CLASSIFYING)
+@pytest.mark.parametrize("label", [5, 2, -1, -(2**40)])
+def test_a_label_that_is_no_class_is_refused_by_every_metric(name: str, label: int, device: str) -> None:
+    """Accuracy took it, and counted a miss."""
+    metric = CLASSIFYING[name]()
+    metric.update(fb.asarray([[0.1, 0.9], [0.8, 0.2]], device=device), fb.asarray([1, label], device=device))
+    with pytest.raises(fb.OutOfRangeError, match=r"labels (are class numbers|lie)"):
+        metric.compute()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "uint64", "int64"])
+@pytest.mark.parametrize("name", ["accuracy", "top 2", "confusion", "f1"])
+def test_labels_may_be_of_any_whole_dtype(name: str, dtype: str) -> None:
+    labels = fb.asarray([1, 0, 0]).astype(fb.dtype(dtype))
+    metric, same = CLASSIFYING[name](), CLASSIFYING[name]()
+    metric.update(fb.asarray([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]]), labels)
+    same.update(fb.asarray([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]]), fb.asarray([1, 0, 0]))
+    assert np.array_equal(metric.compute(), same.compute())
+
+
+@pytest.mark.parametrize("classes", [1, 300])
+def test_a_number_of_classes_that_the_labels_dtype_cannot_hold_is_no_obstacle(classes: int) -> None:
+    for metric in (Accuracy(), TopKAccuracy(1)):
+        metric.update(fb.zeros((2, classes)), fb.asarray([0, 0], dtype=fb.uint8))
+        assert metric.compute() == 1.0
+        metric.update(fb.zeros((2, classes)), fb.asarray([0, 255], dtype=fb.uint8))
+        if classes == 1:
+            with pytest.raises(fb.OutOfRangeError):
+                metric.compute()
+        else:
+            assert metric.compute() == 0.75
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy", "torch:cpu"])
+def test_a_score_that_is_nan_is_never_right_and_never_a_class(device: str) -> None:
+    """As argmax has it, NaN is the largest score: a model gone NaN was right about every sample of class 0."""
+    scores = fb.asarray([[math.nan, 0.0], [0.0, 1.0], [1.0, math.nan], [math.nan, math.nan]], dtype=fb.float32, device=device)
+    labels = fb.asarray([0, 1, 0, 0], device=device)
+    for metric in (Accuracy(), TopKAccuracy(1), TopKAccuracy(2)):
+        metric.update(scores, labels)
+        assert metric.compute() == 0.25
+    for name in ("confusion", "f1", "precision", "recall", "auroc", "average precision"):
+        metric = CLASSIFYING[name]()
+        metric.update(scores, labels)
+        with pytest.raises(TrainingError, match="NaN"):
+            metric.compute()
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_an_evaluation_of_a_model_gone_nan_has_no_right_samples(jit: bool) -> None:
+    model = fb.nn.Linear(3, 2)
+    model.bias = fb.nn.Parameter(fb.asarray([math.nan, 0.0]))
+    loader = fb.data.DataLoader(fb.data.ArrayDataset(np.ones((4, 3)), np.array([0, 0, 1, 0])), 2)
+    found = evaluate(model, loader, jit=jit)
+    assert math.isnan(found.loss)
+    assert found.accuracy == 0.0
+    assert found.confusion is not None
+    assert found.confusion.sum() == 0
 
 
 def test_a_ranking_takes_an_empty_batch_and_goes_on_from_an_empty_state() -> None:

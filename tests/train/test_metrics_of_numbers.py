@@ -22,6 +22,22 @@ def numbers() -> tuple[np.ndarray, np.ndarray]:
     return target + 0.3 * rng.normal(size=target.shape), target
 
 
+@pytest.mark.parametrize("where", ["predicted", "target"])
+@pytest.mark.parametrize("targets", [[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]], ids=["spread", "equal"])
+def test_a_number_that_is_nan_makes_every_metric_nan(where: str, targets: list[float]) -> None:
+    """R² was 0 for a NaN among the targets, and for one among predictions of equal targets."""
+    predicted, target = np.array([1.0, 2.0, 2.5]), np.array(targets)
+    (predicted if where == "predicted" else target)[1] = math.nan
+    for metric in (MeanSquaredError(), MeanAbsoluteError(), R2Score()):
+        assert math.isnan(fed(metric, predicted, target, (0, 2, 3)).compute())
+    two = R2Score(2)
+    two.update(fb.asarray(np.stack([predicted, np.ones(3)], 1)), fb.asarray(np.stack([target, np.arange(3.0)], 1)))
+    assert math.isnan(two.compute())
+    perplexity = Perplexity()
+    perplexity.update(fb.asarray([[0.0, math.nan], [0.0, 1.0]]), fb.asarray([0, 1]))
+    assert math.isnan(perplexity.compute())
+
+
 def fed(metric: Any, predicted: np.ndarray, target: np.ndarray, cuts: tuple[int, ...] = CUTS) -> Any:
     for low, high in pairwise(cuts):
         metric.update(fb.asarray(predicted[low:high]), fb.asarray(target[low:high]))

@@ -183,7 +183,7 @@ def test_draws_from_the_devices_default_generator_go_on_where_they_were(loaders:
             self.dense = nn.Linear(2, 3)
 
         def forward(self, x: Any) -> Any:
-            return self.dense(x + fb.random.normal(x.shape, 0.0, 0.1) if self.training else x)
+            return self.dense(x + fb.random.normal(x.shape, mean=0.0, std=0.1) if self.training else x)
 
     def fresh(out: Path | None = None) -> Learner:
         fb.random.seed(0)

@@ -15,7 +15,7 @@ import pytest
 import firebrick as fb
 from firebrick.core.bind import constant
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import DataParallel, Learner, SingleDevice, Strategy, TrainingError
+from firebrick.train import DataParallel, Distributed, Learner, SingleDevice, Strategy, TrainingError, together
 
 Act = Callable[[Learner], Any]
 TWO = ["cpu:0", "cpu:1"]
@@ -218,6 +218,70 @@ def test_a_strategy_refuses_a_model_that_it_did_not_place_last() -> None:
     with pytest.raises(TrainingError, match="a batch is a list with the rows of each of the 2 devices"):
         strategy.grads(fn, other, data().first())
     assert len(strategy.grads(fn, other, batch)) == 2
+
+
+THING = object()
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(
+    "strategy", [SingleDevice, lambda: DataParallel(TWO), Distributed], ids=["single", "parallel", "ranks"]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        3,
+        2.5,
+        True,
+        "text",
+        THING,
+        [],
+        (),
+        {"a": (None, 1), "b": [THING]},
+        {"loss": None},
+        np.float32(2.0),
+        {1: 2, "x": 3},
+    ],
+    ids=repr,
+)
+def test_whatever_a_function_returns_with_its_loss_comes_back_once_for_each_part(value, strategy, parts) -> None:
+    """In parts, and with two ranks or more, None and most others crashed."""
+    made, net = strategy(), Net()
+    try:
+        batch = made.place(net, fb.optim.SGD(net, lr=0.1), data()).first()
+        shares = made.grads(lambda m, x, y: (fb.cross_entropy(m(x), y), value), net, batch, parts)
+        assert [s.extra for s in shares] == [(value,) * parts] * len(made.devices)
+        assert [s.extra for s in together(shares, shares)] == [((value,) * parts,) * 2] * len(made.devices)
+    finally:
+        fb.distributed.shutdown()
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("strategy", [SingleDevice, lambda: DataParallel(["cpu:0", "numpy:0"])], ids=["single", "parallel"])
+def test_tensors_of_any_kind_come_back_untracked_and_in_the_order_of_the_rows(strategy, parts) -> None:
+    def fn(m: Any, x: Any, y: Any) -> Any:
+        kinds = {d: fb.astype(x > 0, fb.dtype(d)) for d in ("bool", "int8", "bfloat16", "float32", "complex64", "float8_e5m2")}
+        return fb.cross_entropy(m(x), y), {"x": x, "scores": [m(x)], "kinds": kinds, "empty": x[:0], "none": None}
+
+    made, net = strategy(), Net()
+    batch = made.place(net, fb.optim.SGD(net, lr=0.1), data()).first()
+    extras = [e for s in made.grads(fn, net, batch, parts) for e in s.extra]
+    assert not any(e["scores"][0].tracked for e in extras)
+    pieces = batch if isinstance(batch, list) else [batch]
+    for name in ("x", *extras[0]["kinds"]):
+        joined = np.concatenate([(e["kinds"].get(name, e["x"]) if name != "x" else e["x"]).numpy() for e in extras])
+        rows = np.concatenate([p[0].numpy() for p in pieces])
+        want = rows if name == "x" else (rows > 0).astype(joined.dtype)
+        assert (joined == want).all()
+
+
+@pytest.mark.parametrize("result", [lambda loss: loss, lambda loss: (loss,), lambda loss: (loss, 1, 2)])
+def test_a_function_that_returns_no_pair_is_refused_with_the_remedy(result) -> None:
+    made, net = SingleDevice(), Net()
+    batch = made.place(net, fb.optim.SGD(net, lr=0.1), data()).first()
+    with pytest.raises(fb.GradientError, match=r"(?s)returns a pair.*return \(loss, None\)"):
+        made.grads(lambda m, x, y: result(fb.cross_entropy(m(x), y)), net, batch)
 
 
 def test_an_interrupt_leaves_no_device_at_work() -> None:

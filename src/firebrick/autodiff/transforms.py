@@ -177,6 +177,12 @@ def _value_and_grad(
 ) -> tuple[Any, Any]:  # fmt: skip
     leaves.track()
     result = leaves.run(fn, args, kwargs)
+    if has_aux and not (isinstance(result, (tuple, list)) and len(result) == 2):
+        raise GradientError(
+            "with has_aux=True a function returns a pair, a scalar tensor and anything else",
+            f"{len(result)} values" if isinstance(result, (tuple, list)) else type(result).__name__,
+            "return (loss, None) where there is nothing else",
+        )
     loss, aux = result if has_aux else (result, None)
     if not isinstance(loss, Tensor) or loss.size != 1:
         raise GradientError(

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from firebrick.distributed import rank
+from firebrick.distributed import rank, world_size
+from firebrick.distributed.session import launcher
 from firebrick.train import DataParallel, Distributed, SingleDevice, Strategy
 
 SINGLE, PARALLEL, DISTRIBUTED = "single", "data-parallel", "distributed"
@@ -40,8 +41,17 @@ class Placing:
 
 
 def chosen(ctx: click.Context, strategy: str | None, device: str | None, devices: str | None, shares: str | None) -> Placing:
-    """The placing that options ask for; they are checked, the devices found."""
-    name = strategy or (PARALLEL if devices else SINGLE)
+    """The placing that options ask for; they are checked, the devices found.
+
+    One of several processes that a launcher started trains with the others; to train alone, each of them, is refused.
+    """
+    name = strategy or (PARALLEL if devices else DISTRIBUTED if world_size() > 1 else SINGLE)
+    if name != DISTRIBUTED and world_size() > 1:
+        raise click.BadParameter(
+            f"each of the {world_size()} processes of {launcher()} would train alone; use --strategy distributed, the default "
+            "under a launcher, or start one process",
+            ctx=ctx, param_hint=f"--strategy {strategy}" if strategy else "--devices",
+        )  # fmt: skip
     if name != PARALLEL and devices:
         raise click.BadParameter("it is for --strategy data-parallel", ctx=ctx, param_hint="--devices")
     if name == SINGLE and shares:
@@ -53,6 +63,8 @@ def chosen(ctx: click.Context, strategy: str | None, device: str | None, devices
     names = [d.strip() for d in devices.split(",")] if devices else None
     placing = Placing(name, device, names, _shares(ctx, shares))
     placing.build()
+    if strategy is None and name == DISTRIBUTED:
+        say(f"{world_size()} processes of {launcher()} train one model together: --strategy distributed")
     return placing
 
 

@@ -51,6 +51,9 @@ class Help(ModalScreen[None]):
         self.dismiss()
 
 
+_PARTS = ("head", "progress", "loss", "other", "devices", "saved", "log")  # what a look writes to
+
+
 class Screen(App[None]):
     """Progress, curves, devices, the last checkpoint and log lines, with keys to stop and to save.
 
@@ -115,7 +118,7 @@ class Screen(App[None]):
         if not self._thread.is_alive():
             self.exit()
             return
-        if not (self.screen_stack and self.screen_stack[0].query("#log")):
+        if not (self.screen_stack and all(self.screen_stack[0].query(f"#{part}") for part in _PARTS)):
             return  # its parts are not there yet, or no longer: the clock ticks beside their coming and going
         self._part("head").update(self._head())
         self._part("progress").update(self._progress())

@@ -17,14 +17,14 @@ from click.core import ParameterSource
 from firebrick import models, optim, random
 from firebrick.cli.classification import AUGMENTATIONS
 from firebrick.cli.dashboard import Dashboard, dashboard_for
-from firebrick.cli.placing import PLACES, STRATEGIES, chosen, say, strategy_of
+from firebrick.cli.placing import DISTRIBUTED, PLACES, STRATEGIES, chosen, say, strategy_of
 from firebrick.cli.reporting import INTERRUPTED, reported
 from firebrick.cli.runs import free_name, known, newest, run_config, task_name, task_of
 from firebrick.core.errors import ConfigError
 from firebrick.core.untrusted import json_of
 from firebrick.data import DataLoader
 from firebrick.data.datasets import names, series_names
-from firebrick.distributed import rank
+from firebrick.distributed import rank, world_size
 from firebrick.nn import Module
 from firebrick.train import (
     CheckpointError,
@@ -125,7 +125,7 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
 @click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
-    help="Where steps run; distributed: in the processes of `firebrick launch`.  [default: by --devices]",
+    help="Where steps run; distributed: over the processes of a launcher.  [default: by --devices, and by the launcher]",
 )
 @click.option("--devices", metavar="DEVICE,…", help="Devices that share each batch, such as cpu:0,torch:cuda:0.")
 @click.option(
@@ -234,7 +234,8 @@ def train(
         before = {**_BEFORE, **_started_with(run)}
         before["model"] = models.canonical(before["model"])
         named = {k for k in settings if _PARAMETERS.get(k, k) in given}
-        named |= set(PLACES) if named & set(PLACES) else set()  # they go together
+        if named & set(PLACES) or (world_size() > 1 and before["strategy"] != DISTRIBUTED):
+            named |= set(PLACES)  # they go together, and processes that were started together do not train alone
         _check_same(dataset, {k: settings[k] for k in _FIXED if k in named}, before, run)
         settings = {k: v if k in named else before.get(k) for k, v in settings.items()}
     _check_settings(ctx, settings["model"], assignments)

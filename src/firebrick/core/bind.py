@@ -24,9 +24,9 @@ from firebrick.core.op import KIND_TEXT, KINDS, Op
 from firebrick.core.rounding import number, rounded
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
-from firebrick.core.weak import Weak, as_tensor
+from firebrick.core.weak import Weak, as_tensor, weak_scalar
 
-_SCALARS = (bool, int, float, complex)
+_ADMITTED = (Tensor, Weak, bool, int, float, complex)
 _new = object.__new__
 
 
@@ -35,7 +35,7 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
 
     Args:
         op: Entry of the op table.
-        inputs: Tensors on one device; Python scalars are admitted as weak constants.
+        inputs: Tensors on one device; Python and NumPy scalars are admitted as weak constants.
         params: The op's keyword parameters.
         out: Handle to rebind to the result; its shape, dtype and device must be the result's.
 
@@ -138,11 +138,13 @@ def unary(op: Op, x: Any) -> Any:
 
 
 def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Replace Python scalars by constants beside the tensors of their group; refuse everything else."""
+    """Replace Python and NumPy scalars by constants beside the tensors of their group; refuse everything else."""
     names = op.operand_names(len(inputs))
+    if any(isinstance(t, np.generic) for t in inputs):
+        inputs = tuple(map(weak_scalar, inputs))
     tensors = [t for t in inputs if isinstance(t, Tensor)]
     for name, t in zip(names, inputs, strict=True):
-        if not isinstance(t, (Tensor, Weak)) and (not isinstance(t, _SCALARS) or isinstance(t, np.generic)):
+        if not isinstance(t, _ADMITTED):
             raise not_a_tensor(op.name, name, t, tensors[0].device.name if tensors else None)
     if not tensors:
         raise OperandError(
@@ -340,8 +342,10 @@ def check_out(where: str, out: Any, device: Any, aval: Aval) -> None:
 
 def not_a_tensor(where: str, name: str, value: Any, device: str | None) -> OperandError:
     """The error for an operand that is no tensor, with how to make it one."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        got = f"{name}: a NumPy array {np.asarray(value).dtype}{list(np.shape(value))}"
+    if type(value) is Weak:  # whose class is that of the number
+        got = f"{name}: {value!r}"
+    elif isinstance(value, np.ndarray):
+        got = f"{name}: a NumPy array {value.dtype}{list(value.shape)}"
     else:
         got = f"{name}: {type(value).__name__} {value!r:.80}"
     place = f', device="{device}"' if device else ""

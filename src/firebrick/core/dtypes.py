@@ -2,7 +2,7 @@
 
 A ``DType`` is a singleton: compared and hashed by identity. ``result_type`` knows one rule: arrays promote within
 their kind (and signed with unsigned integers); mixing kinds is an error with the cast to write, since the standard
-leaves it undefined and every choice silently loses something. Python scalars are weak: they take the array's dtype.
+leaves it undefined and every choice silently loses something. Python and NumPy scalars are weak: they take the array's dtype.
 
 The 8-bit floats are a kind of their own, "storage": they can be kept, moved, compared bit by bit and cast, but have no
 arithmetic and promote with nothing, so that a computation in them is always written as a cast.
@@ -170,6 +170,26 @@ _SCALAR_KINDS = {
 }
 
 
+def python_kind(scalar: type) -> type | None:
+    """The Python type whose numbers a type of NumPy scalars counts as beside a tensor; None for dates, text and records."""
+    if issubclass(scalar, np.timedelta64):  # a signed integer to NumPy
+        return None
+    kinds = {np.bool_: bool, np.integer: int, np.floating: float, np.complexfloating: complex}
+    for numpy, python in kinds.items():
+        if issubclass(scalar, numpy):
+            return python
+    known = _BY_NP.get(np.dtype(scalar)) if scalar.__module__ == "ml_dtypes" else None
+    return float if known is not None else None
+
+
+def python_scalar(value: Any) -> Any:
+    """A NumPy scalar as the Python number that it counts as beside a tensor; anything else as it is."""
+    if not isinstance(value, np.generic):
+        return value
+    kind = python_kind(type(value))
+    return value if kind is None else kind(value)
+
+
 def scalar_fits(value: Scalar, dt: DType) -> bool:
     """Whether a Python scalar may take dtype ``dt`` beside an array of it (weak promotion)."""
     kinds = _SCALAR_KINDS.get(type(value))
@@ -313,10 +333,10 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype that an operation on these operands has; Python scalars are weak.
+    """The dtype that an operation on these operands has; Python and NumPy scalars are weak.
 
     Args:
-        arrays_and_dtypes: Tensors, dtypes and Python scalars, in any order; at least one that is no scalar.
+        arrays_and_dtypes: Tensors, dtypes and scalars, in any order; at least one that is no scalar.
 
     Raises:
         DTypeError: No common dtype; the message names the cast to write.
@@ -327,9 +347,13 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         firebrick.int16
     """
     found: DType | None = None
-    scalars = [v for v in arrays_and_dtypes if isinstance(v, (bool, int, float, complex))]
+    scalars = []
     for v in arrays_and_dtypes:
+        if isinstance(v, np.generic):  # also a number of a traced call, which is none yet
+            kind = python_kind(v.__class__)
+            v = v if kind is None else kind(1)
         if isinstance(v, (bool, int, float, complex)):
+            scalars.append(v)
             continue
         dt = _of(v)
         common = dt if found is None else promote(found, dt)
@@ -337,7 +361,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
             raise no_common_dtype("result_type", [(str(found), found or dt), (str(dt), dt)])
         found = common
     if found is None:
-        raise DTypeError("result_type needs at least one tensor or dtype", "only Python scalars", "add a dtype")
+        raise DTypeError("result_type needs at least one tensor or dtype", "only scalars", "add a dtype")
     for s in scalars:
         if not scalar_fits(s, found):
             raise scalar_misfit("result_type", s, found)

@@ -6,6 +6,7 @@ from numbers import Real
 from operator import index
 from typing import Any
 
+from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError
 from firebrick.core.weak import Weak
 
@@ -16,6 +17,7 @@ def number(where: str, name: str, value: Any) -> float:
     Raises:
         ConfigError: It is no number, or a bool.
     """
+    value = python_scalar(value)
     if isinstance(value, Real) and not isinstance(value, bool):
         return value  # type: ignore[return-value]
     if isinstance(value, Weak):

@@ -1,6 +1,7 @@
 """The group of this process: made by ``init``, found by ``current``.
 
-A program that calls ``init`` runs unchanged alone, under ``firebrick launch``, under ``torchrun`` and under ``mpiexec``.
+A program that calls ``init`` runs unchanged alone, under ``firebrick launch``, under ``torchrun`` and under ``mpiexec``: the
+environment says which of them started this process.
 """
 
 from __future__ import annotations
@@ -14,20 +15,49 @@ from firebrick.distributed.mpi import MPIGroup
 from firebrick.distributed.process import ProcessGroup
 
 _current: Group | None = None
+_OF_MPI = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+)  # fmt: skip
+"""Variables in which launchers of MPI write a process's rank and how many there are: Open MPI's, MPICH's and MVAPICH's."""
+
+
+def _by_mpi() -> tuple[int, int] | None:
+    """Rank and size that a launcher of MPI gave this process, if there is more than one."""
+    for rank, size in _OF_MPI:
+        if int(os.environ.get(size) or 1) > 1:
+            return int(os.environ[rank]), int(os.environ[size])
+    return None
+
+
+def _given() -> tuple[int, int]:
+    """Rank and size that the launcher gave this process; (0, 1) if none did."""
+    if "RANK" in os.environ and config.distributed_backend != "mpi":
+        return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", 1))
+    return _by_mpi() or (int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+
+
+def launcher() -> str:
+    """What messages call the command that started this process as one of several; empty if none did."""
+    if _given()[1] == 1:
+        return ""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return "torchrun"
+    return "mpiexec" if _by_mpi() is not None else "firebrick launch"
 
 
 def init(backend: str | None = None, *, timeout: float | None = None) -> Group:
     """Join the group of processes that this one was started in; alone, a group of one.
 
     Args:
-        backend: ``gloo``, ``nccl`` or ``mpi``; ``config.distributed_backend`` if None, which launchers set, else gloo.
+        backend: ``gloo``, ``nccl`` or ``mpi``; ``config.distributed_backend`` if None, which launchers set, else mpi for
+            processes that ``mpiexec`` started, else gloo.
         timeout: Seconds that an operation, and the meeting itself, may take; ``config.distributed_timeout`` if None.
 
     Returns:
         The group, which ``current()`` gives from now on.
 
     Raises:
-        ConfigError: The process is in a group already, or there is no such backend.
+        ConfigError: The process is in a group already, or there is no such backend, or its launcher is that of another.
         CollectiveTimeoutError: Not all ranks came.
         UnsupportedError: What the backend needs is not installed.
 
@@ -48,10 +78,16 @@ def init(backend: str | None = None, *, timeout: float | None = None) -> Group:
     chosen = backend or config.distributed_backend
     if chosen not in ("", "gloo", "nccl", "mpi"):
         raise ConfigError("distributed.init: backend is one of gloo, nccl, mpi", repr(chosen), "choose one of these")
-    if chosen == "mpi":
+    if chosen == "mpi" or (not chosen and "RANK" not in os.environ and _by_mpi()):
         _current = MPIGroup(timeout=timeout)
     elif "RANK" in os.environ:
         _current = ProcessGroup(chosen or "gloo", timeout=timeout)
+    elif (found := _by_mpi()) is not None:  # which would be so many groups of one
+        raise ConfigError(
+            f"distributed.init: {chosen} joins processes of firebrick launch or torchrun",
+            f"one of {found[1]} processes that mpiexec started",
+            f'use backend="mpi", or start them with firebrick launch -n {found[1]}',
+        )
     else:
         _current = Group(timeout=timeout)
     return _current
@@ -98,7 +134,7 @@ def rank() -> int:
         >>> fb.distributed.rank()
         0
     """
-    return int(os.environ.get("RANK", 0)) if _current is None else _current.rank
+    return _given()[0] if _current is None else _current.rank
 
 
 def world_size() -> int:
@@ -109,7 +145,7 @@ def world_size() -> int:
         >>> fb.distributed.world_size()
         1
     """
-    return int(os.environ.get("WORLD_SIZE", 1)) if _current is None else _current.size
+    return _given()[1] if _current is None else _current.size
 
 
 def local_rank() -> int:

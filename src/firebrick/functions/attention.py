@@ -24,7 +24,7 @@ from firebrick.ops import OPS
 class Bernoulli(Protocol):
     """What draws dropout's masks: ``firebrick.random.Generator`` does."""
 
-    def bernoulli(self, shape: Any, p: float = 0.5, *, device: Any = None) -> Tensor:
+    def bernoulli(self, shape: Any, *, p: float = 0.5, device: Any = None) -> Tensor:
         """True with probability p."""
 
 
@@ -109,7 +109,7 @@ def _computed(
         allowed = _both(allowed, less_equal(columns, expand_dims(rows, axis=1)))
     attention = softmax(scores) if allowed is None else masked_softmax(scores, allowed)
     if dropout and generator is not None:
-        kept = generator.bernoulli(attention.shape, 1.0 - dropout, device=query.device)
+        kept = generator.bernoulli(attention.shape, p=1.0 - dropout, device=query.device)
         attention = where(kept, attention * (1.0 / (1.0 - dropout)), 0.0)
     return attention @ value
 

@@ -20,7 +20,7 @@ from firebrick.core.errors import ConfigError, DTypeError, OperandError, ShapeEr
 from firebrick.core.hooks import hooks
 from firebrick.core.storage import BORROWED, Storage
 from firebrick.core.tensor import Tensor
-from firebrick.core.weak import Weak, as_tensor
+from firebrick.core.weak import Weak, as_tensor, number_kind
 from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import reshape, stack, to_device
 from firebrick.ops import OPS
@@ -109,13 +109,14 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 
 def number_later(where: str, value: Weak, dtype: Any, device: Device) -> Tensor:
     """A Python number that is known when the graph runs, as a 0-d tensor."""
-    own = default_dtype("int" if value.kind is int else "float", device)
+    numpy, kind = issubclass(value.kind, np.generic), number_kind(value.kind)
+    own = as_dtype(np.dtype(value.kind)) if numpy else default_dtype("int" if kind is int else "float", device)
     dt = own if dtype is None else dtypes.dtype_argument(where, dtype)
     check_storable(dt, device)
-    if value.kind is float and dt.kind not in ("float", "complex"):  # the host casts it, as it would now
+    if (numpy or kind is float) and dt.kind in ("bool", "int", "uint"):  # the host casts it, as it would now
         given = value.value
         value = Weak(int, value.name, lambda numbers: int(cast_host(where, np.asarray(given(numbers)), dt)), value.arguments)
-    made: Tensor = as_tensor(value, dt, device)
+    made: Tensor = as_tensor(value.python, dt, device)
     return made
 
 
@@ -145,6 +146,18 @@ def _has_numpy(obj: Any) -> bool:
     return isinstance(obj, (np.ndarray, np.generic))
 
 
+def _numpy_dtype(obj: Any) -> DType | None:
+    """The dtype of a nested list of numbers of a traced call where NumPy's are among them; None where tensors are."""
+    if any(isinstance(o, Tensor) for o in obj):
+        return None
+
+    def shown(o: Any) -> Any:
+        return o.kind(1) if type(o) is Weak else list(map(shown, o)) if isinstance(o, (list, tuple)) else o
+
+    numbers = shown(obj)
+    return as_dtype(np.asarray(numbers).dtype) if _has_numpy(numbers) else None
+
+
 def _has_tensors(obj: Any) -> bool:
     """Whether a nested list holds tensors, or numbers that become such."""
     return any(isinstance(o, (Tensor, Weak)) or (isinstance(o, (list, tuple)) and _has_tensors(o)) for o in obj)
@@ -152,6 +165,8 @@ def _has_tensors(obj: Any) -> bool:
 
 def _stack(obj: Any, dtype: Any, device: Device | None) -> Tensor:
     """A nested list that holds tensors, as one tensor."""
+    if dtype is None:
+        dtype = _numpy_dtype(obj)
     parts = [o if isinstance(o, Tensor) else asarray(o, dtype=dtype, device=device) for o in obj]
     if any(p.shape != parts[0].shape for p in parts):
         shapes = ", ".join(str(p.shape) for p in parts)

@@ -27,7 +27,7 @@ from firebrick.core.rounding import number
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
-from firebrick.core.weak import Weak
+from firebrick.core.weak import Weak, weak_scalar
 from firebrick.functions.checks import check_range, known_now
 from firebrick.functions.conversion import cast_host, check_fits, default_dtype, dtype_for, number_later
 from firebrick.functions.elementwise import astype
@@ -42,7 +42,7 @@ def _check_numbers(where: str, **values: Any) -> None:
             raise value.unknown(f"{where}: {name}")
         if isinstance(value, int):  # of any size
             continue
-        if isinstance(value, (str, bytes)) or np.ndim(value) or np.asarray(value).dtype.kind in "USO":
+        if isinstance(value, (str, bytes)) or np.ndim(value) or np.asarray(value).dtype.kind in "USOMm":
             raise OperandError(f"{where}: {name} is a number", f"{type(value).__name__} {value!r:.60}", "pass a Python scalar")
 
 
@@ -78,13 +78,14 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 def _filled(where: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> Tensor:
     goal = find_device(device)
     sizes = normalize_shape(shape, where)
+    fill_value = weak_scalar(fill_value)
     if hooks.trace() is not None and isinstance(fill_value, (Tensor, Weak)):
         return _filled_later(where, sizes, fill_value, dtype, goal)
     if not isinstance(fill_value, int):  # which may be of any size
         _check_numbers(where, fill_value=fill_value)
     dt = dtype_for(fill_value, None if dtype is None else dtypes.dtype_argument(where, dtype), goal)
     check_storable(dt, goal)
-    if isinstance(fill_value, (np.generic, Tensor)):  # checked for range like any number
+    if isinstance(fill_value, Tensor):  # checked for range like any number
         fill_value = fill_value.item()
     if isinstance(fill_value, (bool, int, float, complex)):
         fill_value = _host_scalar(where, fill_value, dt)

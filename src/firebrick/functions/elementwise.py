@@ -1,7 +1,7 @@
 """Elementwise functions of the Array API standard, each derived from its entry in the op table.
 
 All take ``out=``, a tensor of the result's shape, dtype and device whose handle is rebound to the result. Operands
-broadcast; those of one kind promote to their common dtype; Python scalars take the dtype of the tensor beside them.
+broadcast; those of one kind promote to their common dtype; Python and NumPy scalars take the dtype of the tensor beside them.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from firebrick.core.indexing import Advanced, Steps, is_basic, parse_advanced, p
 from firebrick.core.settings import whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor
-from firebrick.core.weak import Weak, as_tensor
+from firebrick.core.weak import Weak, as_tensor, weak_scalar
 from firebrick.functions.checks import known_now
 from firebrick.functions.elementwise import Scalar, astype, where
 from firebrick.functions.movement import _operand, broadcast_to, expand_dims, permute_dims, reshape
@@ -43,15 +43,16 @@ def _mask(op: str, mask: Any) -> None:
 
 
 def _as_tensor(op: str, name: str, value: Any, like: Tensor) -> Tensor:
-    """A Python scalar as a tensor of the dtype beside it."""
+    """A Python or NumPy scalar as a tensor of the dtype beside it."""
     if isinstance(value, Tensor):
         return value
+    value = weak_scalar(value)
     if isinstance(value, Weak):
         if not scalar_fits(value.kind(1), like.dtype):
             raise scalar_misfit(op, value.kind(1), like.dtype)
         later: Tensor = as_tensor(value, like.dtype, like.device)
         return later
-    if not isinstance(value, (bool, int, float, complex)) or isinstance(value, np.generic):
+    if not isinstance(value, (bool, int, float, complex)):
         raise not_a_tensor(op, name, value, like.device.name)
     if not scalar_fits(value, like.dtype):
         raise scalar_misfit(op, value, like.dtype)

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from firebrick.core.bind import check_devices, check_operand, describe
+from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.precision import in_float32, in_wide_float32
 from firebrick.core.settings import number
@@ -466,6 +467,7 @@ def check_positive(name: str, setting: str, value: Any, *, zero: bool = False) -
     """Raise ConfigError unless a setting is a finite number > 0 (or ≥ 0)."""
     if isinstance(value, Weak):
         raise value.unknown(f"{name}: {setting}")
+    value = python_scalar(value)
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (number and (value >= 0 if zero else value > 0) and value < math.inf):
         raise ConfigError(f"{name}: {setting} is a finite number {'≥' if zero else '>'} 0", repr(value), "pass e.g. 1.0")

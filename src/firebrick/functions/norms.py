@@ -11,6 +11,7 @@ from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.precision import in_wide_float32
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import weak_scalar
 from firebrick.functions import scaled
 from firebrick.functions.elementwise import abs as abs_
 from firebrick.functions.elementwise import astype, equal, not_equal, where
@@ -41,6 +42,7 @@ def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: 
     """
     check_inexact("vector_norm", x)
     axes = normalize_axes(axis, x.ndim, "vector_norm")
+    ord = weak_scalar(ord)
     if not isinstance(ord, (int, float)):
         raise ConfigError("vector_norm: ord is a number", repr(ord), "matrices have norms by name: fb.linalg.matrix_norm")
     if ord == 2:

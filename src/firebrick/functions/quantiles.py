@@ -13,7 +13,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.precision import widened
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor
-from firebrick.core.weak import Weak
+from firebrick.core.weak import Weak, weak_scalar
 from firebrick.functions.axes import Axis, nonempty, operand, reduce, rows, widest
 from firebrick.functions.checks import staged
 from firebrick.functions.conversion import asarray
@@ -46,6 +46,7 @@ def _out_of_range(where_: str, top: float, received: str) -> ConfigError:
 
 def _fractions(where_: str, x: Tensor, q: Any, top: float) -> np.ndarray[Any, Any] | Tensor:
     """``q`` in [0, top], checked, as fractions in [0, 1]: on the host, or, inside a trace, a tensor where q is one."""
+    q = weak_scalar(q)
     if isinstance(q, Weak) or (isinstance(q, (list, tuple)) and any(isinstance(v, Weak) for v in q)):
         q = asarray(q, dtype=widest(x), device=x.device)
     if isinstance(q, Tensor):
@@ -58,7 +59,7 @@ def _fractions(where_: str, x: Tensor, q: Any, top: float) -> np.ndarray[Any, An
             )
             return wide / float(top)
         host = np.zeros((0, 0)) if q.ndim > 1 else np.asarray(q.numpy(), np.float64)
-    elif isinstance(q, (int, float, list, tuple)) and not isinstance(q, np.generic):
+    elif isinstance(q, (int, float, list, tuple)):
         try:
             host = np.asarray(q, np.float64)
         except (TypeError, ValueError):

@@ -17,6 +17,7 @@ from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import weak_scalar
 from firebrick.functions.axes import Axis, check_reduced, default_int, operand, reduce, truth
 from firebrick.functions.checks import known_now
 from firebrick.functions.creation import arange
@@ -102,7 +103,8 @@ def fixed_size(where: str, size: Any) -> int:
 
 
 def check_fill(where: str, fill_value: Any, like: DType) -> None:
-    """Check that a ``fill_value`` is a Python scalar that may stand beside a dtype."""
+    """Check that a ``fill_value`` is a Python or NumPy scalar that may stand beside a dtype."""
+    fill_value = weak_scalar(fill_value)
     if not isinstance(fill_value, (bool, int, float, complex)):
         shown = f"fill_value={fill_value!r:.60}"
         raise ConfigError(f"{where}: fill_value is a Python scalar", shown, "pass a number", op=where)

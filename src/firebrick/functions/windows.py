@@ -14,7 +14,7 @@ from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
-from firebrick.core.weak import Weak
+from firebrick.core.weak import Weak, weak_scalar
 from firebrick.functions.movement import _operand, broadcast_to, concat, moveaxis, permute_dims, reshape
 from firebrick.ops import OPS
 
@@ -55,6 +55,7 @@ def pad(x: Tensor, /, widths: Any, *, mode: str = "constant", value: complex = 0
         meant = next((f'write "{ours}"' for ours, theirs in _MODES.items() if theirs and theirs == mode), "use one of these")
         raise ConfigError(f"pad: mode must be one of {', '.join(_MODES)}", repr(mode), meant)
     if mode == "constant":
+        value = weak_scalar(value)
         if isinstance(value, Weak):  # known when the graph runs: taken where the padding is
             ones = broadcast_to(constant(True, bool_, x.device), x.shape)
             inside = bind(OPS["pad"], (ones,), {"widths": pairs, "value": False})

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.bind import not_a_tensor
+from firebrick.core.dtypes import python_kind
 from firebrick.core.tensor import Tensor
-from firebrick.core.weak import Weak
+from firebrick.core.weak import Weak, number_kind
 from firebrick.graph.plain import PLAIN, of_library, plain_key
 
 
@@ -39,9 +40,11 @@ class Flat:
             self.tensors.append(v)
             part: Any = (kind, v.shape, v.dtype, v.device, getattr(v, "frozen", None))
             said = f"{v.aval} on {v.device}" if self.named is not None else ""
-        elif kind is float or kind is int:
+        elif kind is float or kind is int or (isinstance(v, np.generic) and number_kind(kind)):
             self.numbers.append(v)
             part, said = kind, f"{kind.__name__} (any)"
+        elif isinstance(v, np.generic) and python_kind(kind):  # a bool or complex number, static as Python's are
+            part, said = (kind, v.tobytes()), repr(v)
         elif isinstance(v, PLAIN) and not isinstance(v, np.generic):
             part = plain_key(v)
             said = repr(v)
@@ -86,11 +89,11 @@ class Flat:
 
 
 def for_trace(name: str, v: Any, numbers: list[Weak], twins: Mapping[int, Tensor]) -> Any:
-    """An argument with ``Weak`` in place of its Python numbers, and with ``twins`` in place of tensors that have one."""
+    """An argument with ``Weak`` in place of its numbers, and with ``twins`` in place of tensors that have one."""
     kind = type(v)
     if isinstance(v, Tensor):
         return twins.get(id(v), v)
-    if kind is float or kind is int:
+    if kind is float or kind is int or (isinstance(v, np.generic) and number_kind(kind)):
         at = len(numbers)
         numbers.append(Weak(kind, name, lambda given: given[at]))
         return numbers[-1]

@@ -46,10 +46,10 @@ def of_library(name: str | None) -> bool:
 def plain_key(v: Any) -> Any:
     """A plain value for a key: floats by their bits, types kept apart."""
     kind = type(v)
-    if kind is float:
-        return float, v.hex()
-    if kind is complex:
-        return complex, v.real.hex(), v.imag.hex()
+    if isinstance(v, float):  # NumPy's float64 and complex128 are kinds of Python's
+        return kind, float.hex(v)
+    if isinstance(v, complex):
+        return kind, float.hex(v.real), float.hex(v.imag)
     if kind is slice:
         return slice, v.start, v.stop, v.step
     return kind, v

@@ -29,7 +29,7 @@ class _Dropping(Module):
         self.generator = generator or (initial_generator().fork() if seed is None else Generator(seed))
 
     def _kept(self, shape: tuple[int, ...], x: Tensor) -> Tensor:
-        return self.generator.bernoulli(shape, 1.0 - self.p, device=x.device)
+        return self.generator.bernoulli(shape, p=1.0 - self.p, device=x.device)
 
     def describe(self) -> str:
         return f"{self.p}"

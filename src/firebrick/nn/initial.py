@@ -475,7 +475,7 @@ def dirac(shape: Target, groups: int = 1, *, dtype: Any = None, device: Any = No
 
 
 def _uniform(shape: tuple[int, ...], low: float, high: float, g: Generator) -> Host:
-    return g.uniform(shape, low, high, dtype=float64, device="numpy").numpy()
+    return g.uniform(shape, low=low, high=high, dtype=float64, device="numpy").numpy()
 
 
 def _normal(shape: tuple[int, ...], g: Generator) -> Host:

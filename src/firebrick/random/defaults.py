@@ -17,7 +17,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.graph.jit import AMBIENT
-from firebrick.random.generator import Generator, State, _rows, refuse_in_trace
+from firebrick.random.generator import Generator, State, _rows, refuse_in_trace, shape_first
 
 _INITIAL = 0  # stream number of initial parameters
 
@@ -132,11 +132,12 @@ def set_state(saved: State) -> None:
         _generators.update(made)
 
 
-def uniform(shape: Any, low: float = 0.0, high: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
+@shape_first
+def uniform(shape: Any, *, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """Uniform numbers in [low, high) from the device's default generator; see ``Generator.uniform``.
 
     Args:
-        shape: Sizes: an int or a tuple of ints.
+        shape: Sizes of the axes, as one argument: an int or a tuple of ints.
         low: Least value.
         high: Upper bound; reached only where rounding does it.
         dtype: Floating dtype; the device's default float by default.
@@ -147,18 +148,19 @@ def uniform(shape: Any, low: float = 0.0, high: float = 1.0, *, dtype: Any = Non
 
     Example:
         >>> import firebrick as fb
-        >>> x = fb.random.uniform((100,), -1.0, 1.0)
+        >>> x = fb.random.uniform((100,), low=-1.0, high=1.0)
         >>> bool(fb.all(fb.abs(x) <= 1.0))
         True
     """
-    return default_generator(device).uniform(shape, low, high, dtype=dtype, device=device)
+    return default_generator(device).uniform(shape, low=low, high=high, dtype=dtype, device=device)
 
 
-def normal(shape: Any, mean: float = 0.0, std: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
+@shape_first
+def normal(shape: Any, *, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """Normal numbers from the device's default generator; see ``Generator.normal``.
 
     Args:
-        shape: Sizes: an int or a tuple of ints.
+        shape: Sizes of the axes, as one argument: an int or a tuple of ints.
         mean: Mean.
         std: Standard deviation.
         dtype: Floating dtype; the device's default float by default.
@@ -172,14 +174,15 @@ def normal(shape: Any, mean: float = 0.0, std: float = 1.0, *, dtype: Any = None
         >>> fb.random.normal((2, 3), dtype=fb.float64).dtype
         firebrick.float64
     """
-    return default_generator(device).normal(shape, mean, std, dtype=dtype, device=device)
+    return default_generator(device).normal(shape, mean=mean, std=std, dtype=dtype, device=device)
 
 
-def bernoulli(shape: Any, p: float = 0.5, *, device: Any = None) -> Tensor:
+@shape_first
+def bernoulli(shape: Any, *, p: float = 0.5, device: Any = None) -> Tensor:
     """True with probability p, from the device's default generator; see ``Generator.bernoulli``.
 
     Args:
-        shape: Sizes: an int or a tuple of ints.
+        shape: Sizes of the axes, as one argument: an int or a tuple of ints.
         p: Probability in [0, 1].
         device: Device or device string; the default device by default.
 
@@ -191,17 +194,18 @@ def bernoulli(shape: Any, p: float = 0.5, *, device: Any = None) -> Tensor:
 
     Example:
         >>> import firebrick as fb
-        >>> fb.random.bernoulli((3,), 1.0).tolist()
+        >>> fb.random.bernoulli((3,), p=1.0).tolist()
         [True, True, True]
     """
-    return default_generator(device).bernoulli(shape, p, device=device)
+    return default_generator(device).bernoulli(shape, p=p, device=device)
 
 
-def integers(shape: Any, low: int, high: int, *, dtype: Any = None, device: Any = None) -> Tensor:
+@shape_first
+def integers(shape: Any, *, low: int, high: int, dtype: Any = None, device: Any = None) -> Tensor:
     """Integers in [low, high) from the device's default generator; see ``Generator.integers``.
 
     Args:
-        shape: Sizes: an int or a tuple of ints.
+        shape: Sizes of the axes, as one argument: an int or a tuple of ints.
         low: Least value.
         high: One more than the greatest value.
         dtype: Integer dtype; the device's default by default.
@@ -213,10 +217,10 @@ def integers(shape: Any, low: int, high: int, *, dtype: Any = None, device: Any 
 
     Example:
         >>> import firebrick as fb
-        >>> fb.random.integers((3,), 5, 6).tolist()
+        >>> fb.random.integers((3,), low=5, high=6).tolist()
         [5, 5, 5]
     """
-    return default_generator(device).integers(shape, low, high, dtype=dtype, device=device)
+    return default_generator(device).integers(shape, low=low, high=high, dtype=dtype, device=device)
 
 
 def permutation(n: int, *, device: Any = None) -> Tensor:

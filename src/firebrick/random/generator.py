@@ -10,12 +10,14 @@ Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from threading import Lock
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from firebrick.core.commit import Row, setter
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32, float64, iinfo, int64
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import ConfigError, DTypeError, UnsupportedError
+from firebrick.core.errors import ConfigError, DTypeError, OperandError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
@@ -41,6 +43,8 @@ _TWO_32 = 1 << 32
 _rows: ContextVar[int] = ContextVar("firebrick_row_offset", default=0)
 
 State = dict[str, Any]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @contextmanager
@@ -79,6 +83,31 @@ def _check_seed(seed: Any) -> int:
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed < 1 << 64:
         raise ConfigError("a seed is an int in [0, 2^64)", repr(seed), "pass e.g. 0")
     return int(seed)
+
+
+def shape_first(draw: Callable[P, T]) -> Callable[P, T]:
+    """A draw that takes the whole shape as its first argument, and all others by name.
+
+    PyTorch's ``randn(2, 3)`` has a shape of two axes, NumPy's ``normal(2, 3)`` a mean and a standard deviation: neither is
+    guessed.
+    """
+    parameters = inspect.signature(draw).parameters.values()
+    most = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+    names = ", ".join(f"{p.name}=" for p in parameters if p.kind is p.KEYWORD_ONLY)
+    name = draw.__name__
+
+    @wraps(draw)
+    def drawn(*args: P.args, **named: P.kwargs) -> T:
+        if len(args) > most:
+            raise OperandError(
+                f"{name} takes one positional argument, the shape",
+                f"{name}({', '.join(f'{a!r:.40}' for a in args[most - 1 :])})",
+                f"write a shape of several axes as one tuple, {name}((2, 3)), and name the rest: {names}",
+                op=name,
+            )
+        return draw(*args, **named)
+
+    return drawn
 
 
 class Generator:
@@ -256,13 +285,14 @@ class Generator:
         found: Tensor = random_uniform(self._next_on(device), shape=shape, offset=_first(shape), dtype=dt)
         return found
 
+    @shape_first
     def uniform(
-        self, shape: Any, low: float = 0.0, high: float = 1.0, *, dtype: Any = None, device: Any = None
+        self, shape: Any, *, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None
     ) -> Tensor:  # fmt: skip
         """Uniform numbers: u · (high - low) + low with u in [0, 1) of 24 bits (float64: 53 bits).
 
         Args:
-            shape: Sizes.
+            shape: Sizes of the axes, as one argument: an int or a tuple of ints.
             low: Least value.
             high: Upper bound; reached only where rounding does it.
             dtype: Floating dtype; the device's default float by default. Narrower than float32: drawn in float32, rounded.
@@ -277,13 +307,14 @@ class Generator:
             u = u * (float(high) - float(low)) + float(low)
         return u if drawn is dt else astype(u, dt)
 
+    @shape_first
     def normal(
-        self, shape: Any, mean: float = 0.0, std: float = 1.0, *, dtype: Any = None, device: Any = None
+        self, shape: Any, *, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None
     ) -> Tensor:  # fmt: skip
         """Normal numbers: √(-2 ln(1 - u)) · cos(2π v) · std + mean, with u and v uniform (two keys).
 
         Args:
-            shape: Sizes.
+            shape: Sizes of the axes, as one argument: an int or a tuple of ints.
             mean: Mean.
             std: Standard deviation.
             dtype: Floating dtype; the device's default float by default. Narrower than float32: drawn in float32, rounded.
@@ -303,11 +334,12 @@ class Generator:
             z = z + float(mean)
         return z if drawn is dt else astype(z, dt)
 
-    def bernoulli(self, shape: Any, p: float = 0.5, *, device: Any = None) -> Tensor:
+    @shape_first
+    def bernoulli(self, shape: Any, *, p: float = 0.5, device: Any = None) -> Tensor:
         """True with probability p (to 2^-24): u < p, with u the float32 uniforms.
 
         Args:
-            shape: Sizes.
+            shape: Sizes of the axes, as one argument: an int or a tuple of ints.
             p: Probability in [0, 1].
             device: Device of the result.
 
@@ -322,7 +354,8 @@ class Generator:
         goal = find_device(device)
         return less(self._uniform(normalize_shape(shape, "bernoulli"), float32, goal), float(p))
 
-    def integers(self, shape: Any, low: int, high: int, *, dtype: Any = None, device: Any = None) -> Tensor:
+    @shape_first
+    def integers(self, shape: Any, *, low: int, high: int, dtype: Any = None, device: Any = None) -> Tensor:
         """Integers in [low, high): low + ⌊w · (high - low) / 2^64⌋, with w a 64-bit word.
 
         No draw is rejected, so element i depends on nothing but its own word; a value's probability is off by less than
@@ -330,7 +363,7 @@ class Generator:
         w = h · 2^32 + l; wider ones as the high half of the product of two 64-bit numbers, modulo 2^64.
 
         Args:
-            shape: Sizes.
+            shape: Sizes of the axes, as one argument: an int or a tuple of ints.
             low: Least value.
             high: One more than the greatest value.
             dtype: Integer dtype; the device's default by default.

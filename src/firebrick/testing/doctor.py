@@ -322,8 +322,8 @@ def _far(g: Generator, device: Any) -> Tensor:
 
 _DRAWS: dict[str, Callable[[Generator, Any], Tensor]] = {
     "uniform": lambda g, d: g.uniform((257, 3), device=d),
-    "bernoulli": lambda g, d: g.bernoulli((1001,), 0.3, device=d),
-    "integers": lambda g, d: g.integers((101,), -5, 1000, device=d),
+    "bernoulli": lambda g, d: g.bernoulli((1001,), p=0.3, device=d),
+    "integers": lambda g, d: g.integers((101,), low=-5, high=1000, device=d),
     "permutation": lambda g, d: g.permutation(57, device=d),
     "uniform, far into a batch": _far,
 }

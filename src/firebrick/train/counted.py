@@ -64,6 +64,14 @@ def summed(notes: Sequence[Mapping[str, Any]]) -> tuple[Counted, int]:
     return total, max(n["classes"] for n in notes)
 
 
+def joined(found: Sequence[Counts]) -> Counts:
+    """The counts of several passes, in their order."""
+    measures = Measures()
+    for counts in found:
+        measures.take(counts)
+    return measures.held()
+
+
 def plain(counts: Counts) -> dict[str, Any]:
     """Counts as plain values: the dtype and value of each tensor, and the samples."""
     read_all = read([t for rows in counts.values() for tensors, _ in rows for t in tensors])
@@ -76,7 +84,7 @@ def plain(counts: Counts) -> dict[str, Any]:
 
 def merged(found: Sequence[Any], device: Device) -> Counts:
     """The counts of all ranks, in their order."""
-    out: Counts = {}
+    out = Counts()
     for counts in found:
         for name, rows in (counts or {}).items():
             held = out.setdefault(name, [])

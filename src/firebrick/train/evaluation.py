@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,8 @@ class Evaluation:
         loss: Mean loss a sample.
         accuracy: Share of samples right; None where targets are no classes.
         samples: How many there were.
-        confusion: int64 [classes, classes], rows labels and columns predictions; None where targets are no classes.
+        confusion: int64 [classes, classes], rows labels and columns predictions; None where targets are no classes. A sample
+            with a score that is NaN has no class: it counts as wrong, and is in no cell.
         mse: Mean squared error over all elements; None where no numbers are predicted.
         mae: Mean absolute error over all elements; None likewise.
         forecast: The first sample, where windows of series are forecast.
@@ -110,6 +111,14 @@ def evaluated(
     )
 
 
+class _Confusion(ConfusionMatrix):
+    """A confusion matrix of the samples that have a class; the loss says what became of the others."""
+
+    def _add(self, values: Sequence[Any], samples: int) -> None:
+        called = values[0] >= 0
+        super()._add([v[called] for v in values], samples)
+
+
 def _counted(step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, batches: Iterator[Any]) -> Counted:
     counted, confusion = Counted(Measures()), None
     with evaluating(model):
@@ -119,7 +128,7 @@ def _counted(step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, bat
                 found = step(batch)
             counted.measures.take(found.counts)
             if found.classes is not None and found.shown is not None:
-                confusion = confusion or ConfusionMatrix(found.classes)
+                confusion = confusion or _Confusion(found.classes)
                 confusion.update(found.shown, target)
             elif counted.samples == 0 and found.shown is not None:
                 counted.forecast = _forecast(batch[0], target, found.shown)

@@ -9,7 +9,11 @@ from typing import Any
 from firebrick.core.tensor import Tensor
 from firebrick.train.metrics import Accuracy, Loss, MeanAbsoluteError, MeanSquaredError, Metric, settle
 
-Counts = dict[str, list[tuple[tuple[Tensor, ...], int]]]  # tensors that metrics hold of batches, and their samples, by metric
+Rows = list[tuple[tuple[Tensor, ...], int]]
+
+
+class Counts(dict[str, Rows]):
+    """Tensors that metrics hold of batches, and their samples, by metric: what strategies join over processes."""
 
 
 def classifies(output: Any, target: Tensor) -> bool:
@@ -44,7 +48,7 @@ class Measures:
 
     def held(self) -> Counts:
         """What is kept of the batches so far and not read yet."""
-        return {n: m.held() for n, m in self._all().items()}
+        return Counts({n: m.held() for n, m in self._all().items()})
 
     def take(self, counts: Counts) -> None:
         """Add batches that other measures ``held``."""

@@ -14,6 +14,7 @@ from firebrick.core.tensor import Tensor
 from firebrick.nn import Module
 from firebrick.optim import EMA
 from firebrick.optim import clip_norm as clip_gradients
+from firebrick.train.counted import joined
 from firebrick.train.frozen import Zeros, zeros_of
 from firebrick.train.measures import Counts, Measures, classifies, regresses
 from firebrick.train.metrics import classes_of
@@ -55,7 +56,7 @@ class Evaluated(NamedTuple):
 
 @dataclass(frozen=True)
 class Forward:
-    """Model and loss: ``forward(model, *batch)`` gives the mean loss, and what is counted beside it."""
+    """Model and loss: ``forward(model, *batch)`` gives the mean loss, and what is counted of it."""
 
     loss: Loss
 
@@ -133,10 +134,7 @@ class TrainingStep:
 
 def counts_of(shares: Sequence[Share]) -> Counts:
     """What is counted of a batch, from what is counted of its shares."""
-    measures = Measures()
-    for share in shares:
-        measures.take(share.beside)
-    return measures.held()
+    return joined([counts for share in shares for counts in share.extra])
 
 
 @dataclass(frozen=True)

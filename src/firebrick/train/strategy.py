@@ -28,7 +28,9 @@ class Share:
 
     Attributes:
         loss: Its mean loss, untracked.
-        beside: What else was returned beside it.
+        extra: What the function returned with the loss, whatever it is: one entry for each part that was run, in their order.
+            Tensors, in lists, tuples and dicts too, are untracked; anything else is as it was returned. Of processes, what this
+            one's rows gave (a rank without rows has no entry), but for what a ``Learner`` counts: one entry, of all ranks.
         gradients: Of its mean loss, by parameter, where the first of the strategy's devices can take them; a parameter that the
             loss does not depend on has none.
         samples: How many it had.
@@ -36,7 +38,7 @@ class Share:
     """
 
     loss: Tensor
-    beside: Any
+    extra: tuple[Any, ...]
     gradients: Named
     samples: int
     buffers: Named = field(default_factory=dict)
@@ -88,7 +90,7 @@ class Strategy(Protocol):
 
     def grads(self, fn: Forward, model: Any, batch: Any, parts: int = 1) -> list[Share]:
         """Run ``fn(model, *batch) -> (mean loss, anything)`` forward and backward, one share a device, each in so many parts
-        one after the other."""
+        one after the other; of processes, one share with the gradients and the loss of all ranks."""
         ...
 
     def reduce(self, model: Any, grads: Sequence[Named], samples: Sequence[float], buffers: Sequence[Named]) -> Gradients:

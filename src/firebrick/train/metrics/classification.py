@@ -13,22 +13,33 @@ from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, Shap
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import arange
-from firebrick.functions.elementwise import equal, greater, isnan, less, logical_and, logical_not, logical_or
-from firebrick.functions.indexing import take_along_axis
+from firebrick.functions.elementwise import clip, equal, greater, less, logical_and, logical_not, logical_or
+from firebrick.functions.indexing import in_default_int, take_along_axis
 from firebrick.functions.movement import expand_dims
 from firebrick.functions.statistical import sum as sum_
-from firebrick.train.metrics.metric import Array, Metric, check_tensors, classes_of, settle
+from firebrick.train.errors import TrainingError
+from firebrick.train.metrics.metric import (
+    Array,
+    Metric,
+    check_outside,
+    check_tensors,
+    classes_of,
+    outside,
+    settle,
+    unranked,
+)
 
 _AVERAGES = ("micro", "macro", "weighted", None)
 
 
 class _Share(Metric):
-    """Hits over samples."""
+    """Hits over samples; of each batch their number is kept, and that of the labels that are no classes."""
 
     def _zero(self) -> dict[str, Any]:
         return {"hits": 0, "samples": 0}
 
     def _add(self, values: Sequence[Array], samples: int) -> None:
+        check_outside(type(self).__name__, values[1])
         self._totals["hits"] += int(values[0])
         self._totals["samples"] += samples
 
@@ -45,7 +56,7 @@ class _Share(Metric):
 
 
 class Accuracy(_Share):
-    """Share of samples whose class of largest score is their label.
+    """Share of samples whose class of largest score is their label. A sample with a score that is NaN counts as wrong.
 
     Example:
         >>> import firebrick as fb
@@ -58,15 +69,21 @@ class Accuracy(_Share):
     """
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
-        """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch]."""
+        """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch].
+
+        Raises:
+            ShapeError, DTypeError: The shapes or kinds do not fit.
+            OutOfRangeError: A label is negative, or no class that has a score (raised when the batch is read).
+        """
         found = classes_of("Accuracy", predicted, labels)
-        self._hold(labels.shape[0], sum_(equal(found, labels)))
+        wrong = outside(labels, predicted.shape[1] if predicted.ndim == 2 else None)
+        self._hold(labels.shape[0], sum_(equal(found, in_default_int(labels))), wrong)
 
 
 class TopKAccuracy(_Share):
     """Share of samples whose label is among the k classes of largest score; of equal scores, the lower class ranks first.
 
-    NaN ranks above all numbers, as in ``fb.argmax``, so that k = 1 gives the accuracy.
+    A sample with a score that is NaN counts as wrong; so k = 1 gives the accuracy.
 
     Args:
         k: How many classes count, at least 1.
@@ -90,7 +107,7 @@ class TopKAccuracy(_Share):
         Raises:
             ShapeError: The shapes do not fit, or there are fewer classes than k.
             DTypeError: The labels are no whole numbers.
-            OutOfRangeError: A label lies outside [0, classes).
+            OutOfRangeError: A label lies outside [0, classes) (raised when the batch is read).
         """
         check_tensors("TopKAccuracy", scores=scores, labels=labels)
         if scores.ndim != 2 or labels.ndim != 1 or scores.shape[0] != labels.shape[0] or scores.shape[1] < self.k:
@@ -99,25 +116,17 @@ class TopKAccuracy(_Share):
                 f"{describe('scores', scores)} and {describe('labels', labels)}",
                 "reshape them, or lower k",
             )
-        if not labels.dtype.is_integer:
+        if labels.dtype.kind not in ("int", "uint", "bool"):
             raise DTypeError("TopKAccuracy: labels are class numbers", describe("labels", labels), "pass whole numbers")
-        column = expand_dims(labels, axis=1)
+        count = scores.shape[1]
+        column = expand_dims(clip(in_default_int(labels), 0, count - 1), axis=1)
         own = take_along_axis(scores, column, axis=1)
-        classes = expand_dims(arange(scores.shape[1], dtype=labels.dtype, device=scores.device), axis=0)
-        same, above = equal(scores, own), greater(scores, own)
+        classes = expand_dims(arange(count, dtype=column.dtype, device=scores.device), axis=0)
+        ahead = logical_or(greater(scores, own), logical_and(equal(scores, own), less(classes, column)))
+        right = less(sum_(ahead, axis=1), self.k)
         if scores.dtype.kind == "float":
-            nan, own_nan = isnan(scores), isnan(own)
-            same = logical_or(same, logical_and(nan, own_nan))
-            above = logical_or(above, logical_and(nan, logical_not(own_nan)))
-        ahead = logical_or(above, logical_and(same, less(classes, column)))
-        self._hold(labels.shape[0], sum_(less(sum_(ahead, axis=1), self.k)), sum_(less(labels, 0)))
-
-    def _add(self, values: Sequence[Array], samples: int) -> None:
-        if values[1]:
-            raise OutOfRangeError(
-                "TopKAccuracy: labels are not negative", f"{int(values[1])} that are", "leave those samples out"
-            )
-        super()._add(values, samples)
+            right = logical_and(right, logical_not(unranked(scores)))
+        self._hold(labels.shape[0], sum_(right), outside(labels, count))
 
 
 class ConfusionMatrix(Metric):
@@ -143,12 +152,24 @@ class ConfusionMatrix(Metric):
         return {"counts": np.zeros((self.classes, self.classes), np.int64)}
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
-        """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch]."""
+        """Add a batch: scores [batch, classes] or class numbers [batch], and labels [batch].
+
+        Raises:
+            ShapeError, DTypeError: The shapes or kinds do not fit.
+            OutOfRangeError: A class number lies outside [0, classes) (raised when the batch is read).
+            TrainingError: A score is NaN (likewise).
+        """
         found = classes_of(type(self).__name__, predicted, labels)
         self._hold(labels.shape[0], found, labels)
 
     def _add(self, values: Sequence[Array], samples: int) -> None:
         n = self.classes
+        if (values[0] == -1).any():
+            raise TrainingError(
+                f"{type(self).__name__} counts samples by their class of largest score",
+                f"{int((values[0] == -1).sum())} samples with a score that is NaN, or of class -1",
+                "look where the NaN comes from",
+            )
         for name, numbers in zip(("predicted", "labels"), values, strict=True):
             if numbers.size and not 0 <= numbers.min() <= numbers.max() < n:
                 raise OutOfRangeError(

@@ -16,10 +16,14 @@ import numpy as np
 from firebrick.backends.dispatch import read
 from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.dtypes import float32
-from firebrick.core.errors import ConfigError, DTypeError, ShapeError
+from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.tensor import Tensor
-from firebrick.functions.elementwise import astype
+from firebrick.functions.elementwise import astype, greater_equal, isnan, less, logical_or
+from firebrick.functions.elementwise import where as where_
+from firebrick.functions.indexing import in_default_int
 from firebrick.functions.searching import argmax
+from firebrick.functions.statistical import sum as sum_
+from firebrick.functions.utility import any as any_
 
 Array = np.ndarray[Any, Any]
 _MOST_PENDING = 512  # tensors kept before a metric reads them by itself
@@ -149,6 +153,8 @@ def check_tensors(where: str, **given: Any) -> None:
 def classes_of(where: str, predicted: Tensor, labels: Tensor) -> Tensor:
     """Class numbers [batch] of scores [batch, classes] or of class numbers; checked against the labels' shape.
 
+    A sample with a score that is NaN has no class of largest score: it gets -1, which is no label.
+
     Raises:
         ShapeError: The shapes do not fit.
         DTypeError: Labels or class numbers are no whole numbers.
@@ -167,7 +173,37 @@ def classes_of(where: str, predicted: Tensor, labels: Tensor) -> Tensor:
                 describe(name, numbers),
                 "pass whole numbers; probabilities of two classes p as fb.astype(p > 0.5, fb.int64)",
             )
-    return argmax(predicted, axis=1) if predicted.ndim == 2 else predicted
+    if predicted.ndim == 1:
+        return in_default_int(predicted)
+    found = argmax(predicted, axis=1)
+    return where_(unranked(predicted), -1, found) if predicted.dtype.kind == "float" else found
+
+
+def unranked(scores: Tensor) -> Tensor:
+    """bool [batch]: which rows of floating scores [batch, classes] hold a NaN."""
+    return any_(isnan(scores), axis=1)
+
+
+def outside(labels: Tensor, classes: int | None) -> Tensor:
+    """How many labels are no class numbers in [0, classes), for ``check_outside`` once it is read.
+
+    Args:
+        labels: Integer or bool tensor [batch].
+        classes: How many classes there are; None where nobody said.
+    """
+    numbers = in_default_int(labels)
+    wrong = less(numbers, 0)  # so are numbers that are too large for the dtype, which wrap
+    return sum_(wrong if classes is None else logical_or(wrong, greater_equal(numbers, classes)))
+
+
+def check_outside(where: str, count: Any) -> None:
+    """Raise OutOfRangeError if some labels were no class numbers."""
+    if count:
+        raise OutOfRangeError(
+            f"{where}: labels are class numbers, from 0 to below the number of classes",
+            f"{int(count)} that are not",
+            "leave samples without a class out; check the number of classes that the model has",
+        )
 
 
 def wide(x: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class R2Score(Metric):
     """1 - Σ (target - prediction)² / Σ (target - mean target)² of each output, averaged over the outputs.
 
     The spread of the targets is joined from that of the batches, so no large sums are subtracted. An output whose targets
-    are all equal scores 1 if every prediction is exact, else 0.
+    are all equal scores 1 if every prediction is exact, else 0. A prediction or target that is NaN makes it NaN.
 
     Args:
         outputs: How many numbers are predicted for a sample, all axes of the target but the first together.
@@ -159,4 +159,4 @@ class R2Score(Metric):
             return math.nan
         spread, residual = self._totals["spread"], self._totals["residual"]
         scores = np.where(spread > 0, 1.0 - residual / np.where(spread > 0, spread, 1.0), np.where(residual == 0, 1.0, 0.0))
-        return float(scores.mean())
+        return float(np.where(np.isnan(spread + residual), math.nan, scores).mean())

@@ -36,7 +36,9 @@ from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.random import Generator, default_generator
 from firebrick.train.counted import Counted, merged, plain, summed
+from firebrick.train.counted import joined as counted
 from firebrick.train.errors import TrainingError
+from firebrick.train.measures import Counts
 from firebrick.train.parallel.arrivals import Arrivals, buckets
 from firebrick.train.parallel.graphs import Graphed
 from firebrick.train.parallel.meeting import meeting_at
@@ -288,9 +290,10 @@ class Distributed:
         group, count = self.group, sum(rows)
         own = {} if share is None else share.gradients
         parameters = list(sending.like)
+        counts = [c for c in (() if share is None else share.extra) if isinstance(c, Counts)]
         note = {
             "stop": self._asked,
-            "counts": None if share is None else plain(share.beside),
+            "counts": plain(counted(counts)) if counts else None,
             "loss": None if share is None else float(share.loss),
             **({} if share is None else same),
             "lacks": None if share is None else [i for i, n in enumerate(parameters) if n not in own],
@@ -310,9 +313,12 @@ class Distributed:
             self._level(model, root)
             self._send([b for _, b in model.named_buffers()], root)
         loss = sum(n["loss"] * r for n, r in zip(notes, rows, strict=True) if r) / count
+        extra = () if share is None else share.extra
+        if any(n["counts"] for n in notes):
+            extra = (merged([n["counts"] for n in notes], self.device),)
         return Share(
             constant(loss, as_dtype("float32"), self.device),
-            merged([n["counts"] for n in notes], self.device),
+            extra,
             {n: reduced[n] for i, n in enumerate(parameters) if i not in absent},
             count,
             joining.reduced(),

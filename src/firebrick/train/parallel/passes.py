@@ -18,7 +18,6 @@ from firebrick.core.tensor import Tensor
 from firebrick.nn import Module
 from firebrick.nn.normalisation import RUNNING
 from firebrick.random import default_generator, row_offset
-from firebrick.train.measures import Measures
 from firebrick.train.parallel.arrivals import Arrivals
 from firebrick.train.strategy import Forward, Named, Share, by_name
 
@@ -28,7 +27,7 @@ Found = tuple[Tensor, Any, Named, Named]
 
 @dataclass(frozen=True)
 class Pass:
-    """Forward and backward on one device's model: ``(loss, beside, gradients by parameter, running statistics by name)``.
+    """Forward and backward on one device's model: ``(loss, extra, gradients by parameter, running statistics by name)``.
 
     Args:
         fn: ``fn(model, *batch) -> (mean loss, anything)``.
@@ -44,9 +43,9 @@ class Pass:
 
     def __call__(self, batch: Batch) -> Found:
         with nullcontext() if self.arrivals is None else self.arrivals.told():
-            (loss, beside), gradients = value_and_grad(self.fn, has_aux=True)(self.model, *batch)
+            (loss, extra), gradients = value_and_grad(self.fn, has_aux=True)(self.model, *batch)
         buffers = {n: b.detach() for n, b in running_statistics(self.model)} if self.joined else {}
-        return loss, beside, by_name(self.model, gradients), buffers
+        return loss, extra, by_name(self.model, gradients), buffers
 
 
 def running_statistics(model: Module) -> list[tuple[str, Tensor]]:
@@ -85,9 +84,9 @@ def take_share(
     ends = cuts(batch[-1].shape[0], parts)
     if len(ends) == 1:
         with row_offset(rows_before), _untracked(arrivals):
-            loss, beside, gradients, buffers = run(batch)
-        return Share(loss, beside, gradients, ends[0], buffers)
-    measures = Measures()
+            loss, extra, gradients, buffers = run(batch)
+        return Share(loss, (extra,), gradients, ends[0], buffers)
+    extras: list[Any] = []
     total: Named = {}
     start, mean = 0, None
     for stop in ends:
@@ -96,8 +95,8 @@ def take_share(
         hearing = nullcontext() if arrivals is None else arrivals.heard_by(joined)
         again = drawing_again(model, batch[-1].device, last=last)
         with row_offset(rows_before + start), again, hearing, _untracked(arrivals):
-            loss, beside, gradients, buffers = run(tuple(rows_of(t, start, stop) for t in batch))
-        measures.take(beside)
+            loss, extra, gradients, buffers = run(tuple(rows_of(t, start, stop) for t in batch))
+        extras.append(extra)
         if mean is None:
             total = gradients
         elif joined is None:
@@ -108,7 +107,7 @@ def take_share(
             mean = loss if mean is None else mean * before + loss * share
         start = stop
     assert mean is not None
-    return Share(mean, measures.held(), total, ends[-1], buffers)
+    return Share(mean, tuple(extras), total, ends[-1], buffers)
 
 
 def _untracked(arrivals: Arrivals | None) -> Any:
@@ -139,6 +138,9 @@ def together(*passes: list[Share]) -> list[Share]:
 
     Args:
         passes: What ``strategy.grads`` returned for the same batch, several times.
+
+    Returns:
+        Shares whose ``extra`` holds that of each pass.
     """
     joined = []
     for shares in zip(*passes, strict=True):
@@ -147,7 +149,7 @@ def together(*passes: list[Share]) -> list[Share]:
             total = add(total, share.gradients, 1.0, 1.0)
         with no_grad():
             loss = sum((s.loss for s in shares[1:]), shares[0].loss)
-        joined.append(Share(loss, [s.beside for s in shares], total, shares[0].samples, shares[-1].buffers))
+        joined.append(Share(loss, tuple(s.extra for s in shares), total, shares[0].samples, shares[-1].buffers))
     return joined
 
 
