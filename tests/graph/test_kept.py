@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -123,6 +124,28 @@ def test_what_is_verified_or_profiled_is_not_kept() -> None:
     assert fb.explain_recompiles(f)
     del f
     assert (programs(), loaded().modules) == before
+
+
+def test_a_class_of_modules_and_what_its_methods_hold_go_with_their_last_user() -> None:
+    def used() -> tuple[ref[Any], ref[Any]]:
+        held = fb.ones((4, 4))
+
+        class Shifted(fb.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.linear = fb.nn.Linear(4, 4)
+
+            def __call__(self, x: fb.Tensor) -> fb.Tensor:
+                return self.linear(x) + held
+
+        model = Shifted()
+        fb.jit(lambda x: model(x))(fb.ones((4, 4)))
+        return ref(Shifted), ref(held)
+
+    kind, tensor = used()
+    gc.collect()  # a class refers to itself
+    assert kind() is None
+    assert tensor() is None
 
 
 def test_a_program_that_something_keeps_is_seen(device: str) -> None:
