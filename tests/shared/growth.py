@@ -286,7 +286,7 @@ def fits_of_one_learner() -> Turn:
     return lambda n: learner.fit(loader, epochs=n + 1)
 
 
-@case(turns=500, warm=100)
+@case(turns=200, warm=10)
 def planted() -> Turn:
     """Keeps 64 KiB a turn, and the code of a function: what this must find."""
     kept: list[Any] = []
