@@ -87,7 +87,8 @@ class Executable:
         self._lines: dict[int, Node] = {}
         self._texts: dict[int, str] = {}
         exec(compile(source, self._file, "exec"), names)
-        self._run: Callable[[Sequence[Any], Begin | None], tuple[Any, ...]] = names["program"]
+        # taken out of its own globals: so nothing refers to itself, and an executable that is dropped frees its code at once
+        self._run: Callable[[Sequence[Any], Begin | None], tuple[Any, ...]] = names.pop("program")
 
     def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
         """Run the program.
@@ -108,10 +109,13 @@ class Executable:
                     "a program takes the inputs of its graph", f"{len(natives)} of {len(self.graph.inputs)}", "pass each one"
                 ) from None
             error = self._engine.told(e)
-            _locate(error, e, self._file, self._lines)
-            if error is e:
-                raise
-            raise error from e
+            try:
+                _locate(error, e, self._file, self._lines)
+                if error is not e:
+                    raise error from e
+            finally:
+                del error  # or its traceback and this frame would keep each other, and the frame the program
+            raise
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -126,7 +130,7 @@ class Executable:
             lines = [f"return {text}"] if around is None else [f"with {around[0]}:", f"    return {text}"]
             space: dict[str, Any] = dict(self._names)
             exec("\n".join([f"def step({args}):", *(f"    {line}" for line in lines)]), space)
-            steps.append(Step(n, space["step"]))
+            steps.append(Step(n, space.pop("step")))
         return steps
 
     def stepwise(self, natives: Sequence[Any], run: Callable[[Step, tuple[Any, ...]], tuple[Any, ...]]) -> tuple[Any, ...]:

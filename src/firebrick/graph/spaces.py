@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from threading import local
 from types import MethodType
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -31,12 +31,17 @@ def bits_of(v: np.ndarray[Any, Any]) -> Any:
     return kind, v.shape, v.tobytes(), v.strides, v.flags.writeable
 
 
-@lru_cache(maxsize=4096)
+_defaults: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()  # a class's methods may hold a whole model
+
+
 def defaults_of(kind: type) -> dict[str, Any]:
     """Plain class attributes of Firebrick's bases of a class, which an instance may hide by its own."""
-    bases = [base for base in reversed(kind.__mro__) if of_library(base.__module__)]
-    found = {n: v for base in bases for n, v in vars(base).items() if isinstance(v, PLAIN)}
-    return {n: v for n, v in found.items() if not n.startswith("__") and n != "versioned"}
+    known = _defaults.get(kind)
+    if known is None:
+        bases = [base for base in reversed(kind.__mro__) if of_library(base.__module__)]
+        found = {n: v for base in bases for n, v in vars(base).items() if isinstance(v, PLAIN)}
+        known = _defaults[kind] = {n: v for n, v in found.items() if not n.startswith("__") and n != "versioned"}
+    return known
 
 
 def space_of(v: Any) -> dict[str, Any] | None:

@@ -602,7 +602,7 @@ class Walk:
             if not versioned:
                 self.lists.append((space, tuple(map(id, space))))
                 self._values.append((reader(v, "__class__"), v.__class__))
-            seen = {**defaults_of(kind), **space} if versioned else space  # type: ignore[arg-type]  # mypy sees no hash of a type
+            seen = {**defaults_of(kind), **space} if versioned else space
             for name, item in list(seen.items()):
                 if (chosen or name in self._names) and name not in unwatched and not name.startswith("__"):
                     if not versioned:

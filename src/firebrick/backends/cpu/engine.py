@@ -22,6 +22,7 @@ from firebrick.backends.numpy.engine import HostBackend
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fuse import fuse
 from firebrick.compiler.fused import FUSED
+from firebrick.compiler.llvm.loaded import loaded
 from firebrick.compiler.llvm.lower import kind_of
 from firebrick.compiler.llvm.pool import native as native_pool
 from firebrick.compiler.llvm.pool import release_scratch
@@ -103,10 +104,10 @@ class CpuBackend(HostBackend):
         return super().kernel(op, operands, params, results, device, known)
 
     def memory_stats(self, device: Device) -> dict[str, int]:
-        """Beside what tensors own: ``arenas``, the memory of running programs for what lies between their kernels, in use or
-        kept for the next run, on all of the engine's devices."""
+        """Beside what tensors own, of all of the engine's devices: ``arenas``, the memory of running programs for what lies
+        between their kernels, in use or kept for the next run; ``code``, the objects of compiled kernels in memory."""
         held = ARENAS.stats()
-        return {**super().memory_stats(device), "arenas": held["live"] + held["kept"]}
+        return {**super().memory_stats(device), "arenas": held["live"] + held["kept"], "code": loaded().nbytes}
 
     def memory_cleanup(self, device: Device) -> None:
         super().memory_cleanup(device)

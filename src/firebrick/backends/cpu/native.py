@@ -260,7 +260,7 @@ def function(run: Run, avals: Sequence[Aval], segment: Segment, arena: bool) -> 
     ]
     args = ", ".join([*(["space"] if arena else []), *xs, *outside])
     exec("\n".join([f"def native({args}):", *(f"    {line}" for line in lines)]), space)
-    found: Callable[..., tuple[Any, ...]] = space["native"]
+    found: Callable[..., tuple[Any, ...]] = space.pop("native")  # or it and its globals would keep each other
     return found
 
 

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import astuple, dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,8 +77,9 @@ def key(text: str, target: Target, options: Options) -> bytes:
     return digest.digest()
 
 
+@cache
 def versions() -> tuple[str, str]:
-    """Of llvmlite, and of its LLVM."""
+    """Of llvmlite, and of its LLVM; read once, since to parse a package's metadata takes longer than to hash a kernel."""
     import llvmlite.binding as llvm
 
     return version("llvmlite"), ".".join(map(str, llvm.llvm_version_info))

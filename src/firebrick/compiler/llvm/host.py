@@ -1,34 +1,32 @@
 """From LLVM IR, as text, to functions in memory: verify, optimise, make an object, link it.
 
 Promise: the same text for the same target gives the same object; a function's code stays in memory as long as its ``Module``
-or a callable of it lives. LLVM is used by one thread at a time (its library is not thread safe), and is loaded when the first
-function is compiled, not when Firebrick is imported.
+or a callable of it lives (``loaded``). LLVM is used by one thread at a time (its library is not thread safe), and is imported
+when the first function is compiled, not with Firebrick.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import mmap
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from firebrick.compiler.llvm import cache
+from firebrick.compiler.llvm import cache, loaded
+from firebrick.compiler.llvm.loaded import Module as Module
+from firebrick.compiler.llvm.loaded import llvm_in_use
 from firebrick.compiler.llvm.target import Target as Target
 from firebrick.core.errors import KernelCompileError
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
-# Held for each use of LLVM, and while the process forks: a child never finds it taken by a thread that it does not have.
-_LOCK = RLock()
 _DECLARED = re.compile(r"^declare\s+[^@]*@(?!llvm\.)([\w.$-]+)\(", re.MULTILINE)
 _DEFINED = re.compile(r'^define\s+(?P<how>[^@]*)@(?:"(?P<quoted>[^"]+)"|(?P<plain>[\w.$-]+))\(', re.MULTILINE)
 AS_WRITTEN = "; as written\n"
@@ -56,54 +54,8 @@ class Options:
     unroll: bool = False
 
 
-class Module:
-    """Compiled functions in memory.
-
-    Attributes:
-        addresses: Where each function is, by name.
-    """
-
-    __slots__ = ("__weakref__", "_keep", "_tracker", "addresses")
-
-    def __init__(self, tracker: Any, addresses: Mapping[str, int], keep: tuple[Module, ...] = ()) -> None:
-        self._tracker = tracker
-        self._keep = keep
-        self.addresses = dict(addresses)
-
-    def __getitem__(self, name: str) -> int:
-        """The address of a function."""
-        return self.addresses[name]
-
-    def function(self, name: str, result: Any = None, *operands: Any) -> Callable[..., Any]:
-        """A function, to be called from Python without the GIL; it keeps the module in memory.
-
-        Args:
-            name: Of the function.
-            result: ``ctypes`` type of its result; None for void.
-            operands: ``ctypes`` types of its arguments.
-        """
-        made = ctypes.CFUNCTYPE(result, *operands)(self.addresses[name])
-        made.module = self  # type: ignore[attr-defined]  # the code lives as long as what calls it
-        return made
-
-    def pin(self) -> Module:
-        """Keep the code in memory until the process ends, for threads that never leave it."""
-        with _LOCK:
-            self._tracker.detach()
-        return self
-
-    def __del__(self) -> None:
-        if _ending:  # another thread may still run in it
-            self._tracker.detach()
-            return
-        with _LOCK:
-            self._tracker.close()
-
-
 _linked: WeakValueDictionary[tuple[Any, ...], Module] = WeakValueDictionary()
-_ending = False
-_count = 0
-_jit: Any = None
+_allowed = False
 
 
 def compile_ir(
@@ -164,7 +116,7 @@ def compile_many(
     given = tuple(sorted((imports or {}).items()))
     keys = tuple(cache.key(text, target, options) for text in texts)
     same = (keys, names, given)
-    with _LOCK:
+    with llvm_in_use():
         found = _linked.get(same)
         if found is None:
             images = [_object(key, text, target, options) for key, text in zip(keys, texts, strict=True)]
@@ -205,45 +157,33 @@ def link(
     Raises:
         KernelCompileError: A function is missing, or the system forbids code in memory.
     """
-    global _count
-    import llvmlite.binding as llvm
-
-    with _LOCK:
-        jit = _ready()
-        library = llvm.JITLibraryBuilder().add_current_process()
-        for image in images:
-            library.add_object_img(image)
-        for name in exports:
-            library.export_symbol(name)
-        for name, address in (imports or {}).items():
-            library.import_symbol(name, address)
-        _count += 1
-        try:
-            tracker = library.link(jit, f"firebrick.{_count}")
-        except RuntimeError as e:
-            raise KernelCompileError(
-                "objects define the functions wanted of them, and what they call is there",
-                _first_line(e),
-                "give the missing ones as imports",
-            ) from e
-        return Module(tracker, {name: tracker[name] for name in exports}, tuple(keep))
+    try:
+        return loaded.link(images, exports, imports or {}, keep, _linker)
+    except KernelCompileError:
+        raise
+    except RuntimeError as e:
+        raise KernelCompileError(
+            "objects define the functions wanted of them, and what they call is there",
+            _first_line(e),
+            "give the missing ones as imports",
+        ) from e
 
 
 def emit_object(text: str, target: Target, options: Options | None = None) -> bytes:
     """The object file of a module of LLVM IR, for any target."""
-    with _LOCK, _Optimised(text, target, options or Options()) as made:
+    with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
         return bytes(made.machine.emit_object(made.module))
 
 
 def emit_assembly(text: str, target: Target, options: Options | None = None) -> str:
     """The assembly of a module of LLVM IR, for any target: to look at."""
-    with _LOCK, _Optimised(text, target, options or Options()) as made:
+    with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
         return str(made.machine.emit_assembly(made.module))
 
 
 def emit_ir(text: str, target: Target, options: Options | None = None) -> str:
     """A module of LLVM IR after optimisation: to look at."""
-    with _LOCK, _Optimised(text, target, options or Options()) as made:
+    with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
         return str(made.module)
 
 
@@ -294,8 +234,10 @@ class _Optimised:
         tuning = llvm.create_pipeline_tuning_options(speed_level=options.passes)
         tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = options.vectorize
         tuning.loop_unrolling = options.unroll
-        passes = llvm.create_pass_builder(self.machine, tuning)
-        passes.getModulePassManager().run(self.module, passes)
+        builder = llvm.create_pass_builder(self.machine, tuning)
+        passes = builder.getModulePassManager()
+        passes.run(self.module, builder)
+        _dispose(passes)
 
     def __enter__(self) -> _Optimised:
         return self
@@ -303,6 +245,19 @@ class _Optimised:
     def __exit__(self, *_: object) -> None:
         self.module.close()
         self._context.close()
+
+
+def _dispose(passes: llvm.ModulePassManager) -> None:
+    """Free a pass manager: 30 KiB that llvmlite keeps (up to 0.50, whose ``close`` does nothing for it).
+
+    Some 1.5 KiB of its builder (its callbacks) remain, which no function of llvmlite frees.
+    """
+    import llvmlite.binding as llvm
+
+    if type(passes)._dispose is llvm.ffi.ObjectRef._dispose:
+        llvm.ffi.lib.LLVMPY_DisposeNewModulePassManger(passes)
+        passes.detach()
+    passes.close()
 
 
 @lru_cache(maxsize=16)
@@ -321,12 +276,12 @@ def _machine(target: Target, options: Options) -> llvm.TargetMachine:
     )
 
 
-def _ready() -> Any:
-    """LLVM's linker, made at first use if this system lets a program run code it made."""
-    global _jit
-    if _jit is None:
-        import llvmlite.binding as llvm
+def _linker() -> Any:
+    """One of LLVM's linkers, if this system lets a program run code it made."""
+    global _allowed
+    import llvmlite.binding as llvm
 
+    if not _allowed:
         reason = _forbidden()
         if reason:
             raise KernelCompileError(
@@ -335,10 +290,8 @@ def _ready() -> Any:
                 "allow executable memory for this program (SELinux: execmem; systemd: MemoryDenyWriteExecute=no; macOS: the "
                 "allow-jit entitlement), or use an engine without it: FIREBRICK_DEVICE=numpy",
             )
-        jit = llvm.create_lljit_compiler(_machine(Target.host(), Options()), use_jit_link=True, suppress_errors=True)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(jit))  # threads may be in its code until the very end of the process
-        _jit = jit
-    return _jit
+        _allowed = True
+    return llvm.create_lljit_compiler(_machine(Target.host(), Options()), use_jit_link=True, suppress_errors=True)
 
 
 def _forbidden() -> str:
@@ -377,13 +330,3 @@ def _shown(e: BaseException, text: str) -> str:
     if at and 0 < int(at[1]) <= len(lines):
         return f"{said} (line {at[1]}: {lines[int(at[1]) - 1].strip()})"
     return said
-
-
-def _end() -> None:
-    global _ending
-    _ending = True
-
-
-atexit.register(_end)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
