@@ -203,9 +203,14 @@ def sign(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     if not isinstance(given, Tensor) or given.dtype.kind != "complex":
         return unary(_SIGN, x) if out is None else bind(_SIGN, (x,), {}, out)  # type: ignore[no-any-return]
     _check("sign", x, "numeric", out)
-    size = abs(x)
-    zero = equal(size, 0.0)
-    return divide(where(zero, 0.0, x), astype(where(zero, 1.0, size), x.dtype), out=out)
+    re, im = bind(OPS["real"], (x,), {}), bind(OPS["imag"], (x,), {})
+    # relative to the larger part, whose own size cancels, the modulus neither overflows nor is subnormal
+    top = maximum(abs(re), abs(im)).detach()
+    zero = equal(top, 0.0)
+    top = where(zero, 1.0, top)
+    re, im = where(zero, 0.0, re) / top, where(zero, 0.0, im) / top
+    size = where(zero, 1.0, hypot(re, im))
+    return bind(OPS["complex"], (re / size, im / size), {}, out)  # type: ignore[no-any-return]
 
 
 _SIGN = OPS["sign"]
