@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import dtype, limits, real_of
+from firebrick.core.dtypes import real_of
 from firebrick.core.op import Nondifferentiable, Sample
 from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import (
@@ -110,19 +110,32 @@ def divide(x1: Array, x2: Array) -> Array:
     if x1.dtype.kind != "c":
         return np.divide(x1, x2)
     # the quotient of real sums that NumPy computes overflows or loses digits where the operands are next to the limits
-    first, second = _into_range(x1), _into_range(x2)
-    if np.all(first == 1) and np.all(second == 1):
+    if _has_room(x1) and _has_room(x2):
         return np.divide(x1, x2)
+    first, second = _into_range(x1), _into_range(x2)
     return _times(np.divide(_times(x1, first), _times(x2, second)), second / first)
+
+
+def _room(real: Any) -> tuple[float, float]:
+    """The sizes between which products and sums of two numbers neither overflow nor lose digits."""
+    return float(real.smallest_normal / real.eps**2), float(real.max / 4)
+
+
+_ROOM = {np.dtype(name): _room(np.finfo(name)) for name in ("float32", "float64")}
+
+
+def _has_room(x: Array) -> bool:
+    low, high = _ROOM[x.real.dtype]
+    size = np.maximum(np.abs(x.real), np.abs(x.imag))
+    return not size.size or bool(size.min() >= low and size.max() <= high)
 
 
 def _into_range(x: Array) -> Array:
     """A power of 2 for each complex element, by which its parts can be multiplied with room for products and sums."""
-    real = limits(dtype(x.real.dtype))
+    low, high = _ROOM[x.real.dtype]
     size = np.maximum(np.abs(x.real), np.abs(x.imag))
-    small = (size < real.smallest_normal / real.eps**2) & (size > 0)
-    factor = np.where(small, real.eps**-2, np.where(size > real.max / 4, 0.25, 1.0))
-    return np.asarray(factor, x.real.dtype)
+    factor = np.where((size < low) & (size > 0), np.finfo(size.dtype).eps ** -2.0, np.where(size > high, 0.25, 1.0))
+    return np.asarray(factor, size.dtype)
 
 
 def _times(x: Array, factor: Array) -> Array:
@@ -285,7 +298,7 @@ def expm1(x: Array) -> Array:
         # NumPy's is made of exp, sin and cos, and NaN where one of them is infinite or NaN
         out.real += 0.0  # the standard has 0 + 0j at -0 + 0j
         near = (np.abs(x.real) < _FLAT) & np.isfinite(x.imag)
-        out = np.where(near, out, np.exp(x) - 1)
+        out = out if near.all() else np.where(near, out, np.exp(x) - 1)
     return out
 
 

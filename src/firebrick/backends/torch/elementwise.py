@@ -124,15 +124,24 @@ def relu(x: Any) -> Any:
 
 def _complex_divide(x1: Any, x2: Any) -> Any:
     """PyTorch's, with operands next to the limits brought into a range in which its products and sums have room."""
-    first, second = _into_range(x1), _into_range(x2)
-    if x1.device.type == "cpu" and bool((first == 1).all()) and bool((second == 1).all()):
+    if x1.device.type == "cpu" and _has_room(x1) and _has_room(x2):  # elsewhere to ask would wait for the device
         return torch.divide(x1, x2)
+    first, second = _into_range(x1), _into_range(x2)
     return _times(torch.divide(_times(x1, first), _times(x2, second)), second / first)
+
+
+def _has_room(x: Any) -> bool:
+    """Whether no element is next to the limits of its dtype, nor 0."""
+    if not x.numel():
+        return True
+    real = torch.finfo(x.dtype)  # of a complex dtype's parts
+    low, high = (v.item() for v in torch.aminmax(torch.view_as_real(x).abs().amax(-1)))
+    return bool(low >= real.smallest_normal / real.eps**2 and high <= real.max / 4)
 
 
 def _into_range(x: Any) -> Any:
     """A power of 2 for each complex element, as the reference's."""
-    real = torch.finfo(x.dtype)  # of a complex dtype's parts
+    real = torch.finfo(x.dtype)
     size = torch.maximum(x.real.abs(), x.imag.abs())
     small = (size < real.smallest_normal / real.eps**2) & (size > 0)
     factor = torch.ones_like(size).masked_fill(size > real.max / 4, 0.25)
@@ -149,6 +158,8 @@ def _complex_expm1(x: Any) -> Any:
     out = torch.expm1(x)
     out = torch.complex(out.real + 0.0, out.imag)  # the standard has 0 + 0j at -0 + 0j
     near = (x.real.abs() < 40.0) & torch.isfinite(x.imag)
+    if x.device.type == "cpu" and bool(near.all()):
+        return out
     far = torch.exp(x)
     return torch.where(near, out, torch.complex(far.real - 1.0, far.imag))  # not far - 1, which makes +0 of an imaginary -0
 
