@@ -15,10 +15,10 @@ endif
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint format bench docs soak ray clean
+.PHONY: help demo test check lint format bench docs soak array-api ray clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMPS)/train ## train a small convolutional network on the digits that come with the package
 	$(BIN)/firebrick train digits --model cnn --device cpu --out runs/demo
@@ -54,6 +54,21 @@ soak: $(STAMPS)/test ## run the full conformance product, exhaustive tests, rand
 	PYTHONPATH=tests/shared $(BIN)/python -m damaged_files --count 10000
 	PYTHONPATH=tests/shared $(BIN)/python -m differential --count 20000 --write docs/accuracy.md
 	PYTHONPATH=tests/shared $(BIN)/python -m differential --count 5000 --gradients --write docs/accuracy.md
+
+ENGINES ?= cpu numpy torch:cpu
+EXAMPLES ?= 100
+array-api: $(STAMPS)/test ## run the Array API standard's public test suite, which lies at SUITE=path
+	@test -d "$(SUITE)/array_api_tests" && test -d "$(SUITE)/array-api/src" || { \
+		echo "error: SUITE must be a checkout of the suite and its submodule, outside this tree:" >&2; \
+		echo "  git clone --recurse-submodules https://github.com/data-apis/array-api-tests ../array-api-tests" >&2; \
+		echo "  make array-api SUITE=../array-api-tests" >&2; \
+		exit 1; }
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r "$(SUITE)/requirements.txt"
+	@python="$(abspath $(BIN))/python"; cd "$(SUITE)" && for engine in $(ENGINES); do \
+		echo "$$engine"; \
+		FIREBRICK_DEVICE=$$engine ARRAY_API_TESTS_MODULE=firebrick ARRAY_API_TESTS_VERSION=2024.12 \
+			"$$python" -m pytest -q -rfEsx --disable-deadline --max-examples $(EXAMPLES) array_api_tests || exit 1; \
+	done
 
 ray: $(STAMPS)/ray ## run the tests of clusters on a local Ray cluster (downloads Ray)
 	$(BIN)/python -m pytest -m ray

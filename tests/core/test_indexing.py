@@ -378,3 +378,16 @@ def test_gradients_flow_through_indexing_and_assignment(device: str) -> None:
     grads = fb.backward(fb.sum(y[::-1] * y))
     assert grads[v].tolist() == [2 * 25 * 2 * 5.0, 2 * 1.0 * 2 * 6.0]
     assert grads[x].tolist() == [2 * 36.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2), (0, 0)])
+def test_an_empty_axis_of_a_mask_stands_for_any_axis_and_selects_nothing(shape: tuple[int, ...], device: str) -> None:
+    a = np.arange(6.0).reshape(3, 2)
+    x, mask = fb.asarray(a, device=device), np.zeros(shape, np.bool_)
+    for key in (mask, fb.asarray(mask, device=device)):
+        assert x[key].shape == a[mask].shape
+        y = x.detach()
+        y[key] = 7.0
+        np.testing.assert_array_equal(y.numpy(), a)
+    with pytest.raises(IndexError, match="masks match"):
+        x[np.zeros((0, 1), np.bool_)]

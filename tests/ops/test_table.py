@@ -10,7 +10,7 @@ import pytest
 import firebrick as fb
 from firebrick.core.op import KINDS, Nondifferentiable
 from firebrick.ops import OPS, IncompleteOpError, register
-from firebrick.ops.accuracy import check_results, deviation, run_reference
+from firebrick.ops.accuracy import check_results, deviation, edge_deviation, run_reference
 from firebrick.ops.declare import per_result, same, unary_samples
 
 ENTRY: dict[str, Any] = {
@@ -143,6 +143,27 @@ def test_deviation_is_measured_in_units_of_precision() -> None:
 )
 def test_nan_infinity_and_zero_are_told_apart(got: list[float], want: list[float], ok: bool) -> None:
     assert deviation(np.asarray(got, np.float32), np.asarray(want), 2.0).ok is ok
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "ok"),
+    [
+        ([0.0], [-0.0], False),
+        ([-0.0], [-0.0], True),
+        ([1.4e-45], [-0.0], True),  # no zero, and near enough
+        ([complex(np.inf, 2.0)], [complex(np.inf, 2.0000001)], True),
+        ([complex(np.inf, 2.0)], [complex(np.inf, 2.1)], False),
+        ([complex(np.inf, np.nan)], [complex(np.inf, 2.0)], False),
+        ([complex(np.nan, 2.0)], [complex(2.0, np.nan)], False),
+        ([complex(np.nan, -0.0)], [complex(np.nan, 0.0)], False),
+        ([complex(1.0, 1e-7)], [complex(1.0, 0.0)], True),
+        ([complex(1.0, -0.0)], [complex(1.0, 0.0)], False),
+        ([complex(1.0, 1e-5)], [complex(1.0, 0.0)], False),
+    ],
+)
+def test_at_edges_signs_of_zeros_and_each_part_of_an_infinity_count(got: list[Any], want: list[Any], ok: bool) -> None:
+    narrow = np.complex64 if isinstance(want[0], complex) else np.float32
+    assert edge_deviation(np.asarray(got).astype(narrow), np.asarray(want), 2.0).ok is ok
 
 
 def test_exact_dtypes_must_be_equal() -> None:

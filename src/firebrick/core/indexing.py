@@ -195,7 +195,9 @@ def _places_of(mask: _Mask, shape: Shape, axis: int, device: Any) -> list[Tensor
     """The index tensors of a mask's true elements, one for each axis that it stands for (for a 0-d mask a new one)."""
     if mask.host.ndim == 0:
         return [hooks.from_host(np.zeros(int(mask.host), np.int64), device)]
-    if mask.host.shape != shape[axis : axis + mask.host.ndim]:
+    stands = shape[axis : axis + mask.host.ndim]
+    # an axis of size 0 stands for any, as in the standard: nothing is selected along it
+    if any(m not in (n, 0) for m, n in zip(mask.host.shape, stands, strict=True)):
         raise OutOfRangeError(
             "x[key]: masks match the axes that they stand for",
             f"a mask of shape {mask.host.shape} from axis {axis} of shape {shape} on",

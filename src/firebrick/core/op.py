@@ -89,12 +89,16 @@ class Cost:
 
 @dataclass
 class Sample:
-    """One test case: operands as NumPy arrays, parameters, and whether a gradient check makes sense there."""
+    """One test case: operands as NumPy arrays, parameters, and whether a gradient check makes sense there.
+
+    ``edges`` says that signs of zeros count, and that of a complex number that is not finite each part counts for itself.
+    """
 
     inputs: tuple[Any, ...]
     params: dict[str, Any] = field(default_factory=dict)
     grad_safe: bool = True
     name: str = ""
+    edges: bool = False
 
 
 def _no_value(operand: int, index: tuple[Any, ...], size: int) -> Any:

@@ -155,7 +155,6 @@ relu = _unary("relu", _show(f"fb.relu({_A}([-1.0, 2.0]))", "[0.0, 2.0]"))
 floor = _unary("floor", _show(f"fb.floor({_A}([1.5, -1.5]))", "[1.0, -2.0]"))
 ceil = _unary("ceil", _show(f"fb.ceil({_A}([1.5, -1.5]))", "[2.0, -1.0]"))
 trunc = _unary("trunc", _show(f"fb.trunc({_A}([1.5, -1.5]))", "[1.0, -1.0]"))
-round = _unary("round", _show(f"fb.round({_A}([0.5, 1.5]))", "[0.0, 2.0]"))
 isnan = _unary("isnan", _show(f"fb.isnan({_A}([1.0, float('nan')]))", "[False, True]"))
 isinf = _unary("isinf", _show(f"fb.isinf({_A}([1.0, float('inf')]))", "[False, True]"))
 isfinite = _unary("isfinite", _show(f"fb.isfinite({_A}([1.0, float('inf')]))", "[True, False]"))
@@ -203,12 +202,42 @@ def sign(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     if not isinstance(given, Tensor) or given.dtype.kind != "complex":
         return unary(_SIGN, x) if out is None else bind(_SIGN, (x,), {}, out)  # type: ignore[no-any-return]
     _check("sign", x, "numeric", out)
-    size = abs(x)
-    zero = equal(size, 0.0)
-    return divide(where(zero, 0.0, x), astype(where(zero, 1.0, size), x.dtype), out=out)
+    re, im = bind(OPS["real"], (x,), {}), bind(OPS["imag"], (x,), {})
+    # relative to the larger part, whose own size cancels, the modulus neither overflows nor is subnormal
+    top = maximum(abs(re), abs(im)).detach()
+    zero = equal(top, 0.0)
+    top = where(zero, 1.0, top)
+    re, im = where(zero, 0.0, re) / top, where(zero, 0.0, im) / top
+    size = where(zero, 1.0, hypot(re, im))
+    return bind(OPS["complex"], (re / size, im / size), {}, out)  # type: ignore[no-any-return]
 
 
 _SIGN = OPS["sign"]
+
+
+def round(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+    """The nearest integer; halves go to the even one. Of a complex x, that of each part.
+
+    Args:
+        x: Tensor of any shape, of a numeric dtype.
+        out: Tensor to rebind to the result.
+
+    Example:
+        >>> import firebrick as fb
+        >>> fb.round(fb.asarray([0.5, 1.5])).tolist()
+        [0.0, 2.0]
+        >>> fb.round(fb.asarray([1.5 - 0.5j])).tolist()
+        [(2-0j)]
+    """
+    given: Any = x
+    if not isinstance(given, Tensor) or given.dtype.kind != "complex":
+        return unary(_ROUND, x) if out is None else bind(_ROUND, (x,), {}, out)  # type: ignore[no-any-return]
+    _check("round", x, "numeric", out)
+    parts = (bind(_ROUND, (bind(OPS[part], (x,), {}),), {}) for part in ("real", "imag"))
+    return bind(OPS["complex"], tuple(parts), {}, out)  # type: ignore[no-any-return]
+
+
+_ROUND = OPS["round"]
 
 
 def signbit(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:

@@ -18,6 +18,7 @@ from firebrick.functions.axes import Axis, nonempty, operand, reduce, rows, wide
 from firebrick.functions.checks import staged
 from firebrick.functions.conversion import asarray
 from firebrick.functions.elementwise import (
+    Unary,
     astype,
     ceil,
     equal,
@@ -37,7 +38,7 @@ from firebrick.ops import OPS
 
 Fractions = float | Sequence[float] | Tensor
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
-_CHOSEN = {"lower": floor, "higher": ceil, "nearest": round}
+_CHOSEN: dict[str, Unary] = {"lower": floor, "higher": ceil, "nearest": round}
 
 
 def _out_of_range(where_: str, top: float, received: str) -> ConfigError:

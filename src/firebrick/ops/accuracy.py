@@ -85,6 +85,30 @@ def deviation(got: Array, want: Array, k: float, scale: Array | None = None) -> 
     return Deviation(float(units[at]), limit, at, got[at], rounded[at])
 
 
+def edge_deviation(got: Array, want: Array, k: float, scale: Array | None = None) -> Deviation:
+    """``deviation``, in which signs of zeros count too, and of a complex number that is not finite each part for itself."""
+    found = deviation(got, want, k, scale)
+    if not got.size or got.shape != want.shape or not as_dtype(got.dtype).is_inexact:
+        return found
+    parts: tuple[Any, ...] = (np.asarray,)
+    if got.dtype.kind == "c":
+        parts = np.real, np.imag
+        with np.errstate(all="ignore"):
+            finite = np.isfinite(want.astype(got.dtype))
+        found = deviation(np.where(finite, got, 0).astype(got.dtype), np.where(finite, want, 0), k, scale)
+        for part in parts:
+            shown, exact = (np.where(finite, 0, part(x)).astype(part(x).dtype) for x in (got, want))
+            apart = deviation(shown, exact, k)
+            found = found if not found.ok or apart.ok else apart
+    for part in parts:
+        exact, shown = widen(part(want)), widen(part(got))
+        wrong = (exact == 0) & (shown == 0) & (np.signbit(exact) != np.signbit(shown))
+        if found.ok and wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            return Deviation(np.inf, k, at, got[at], want[at])
+    return found
+
+
 def scale_of(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], want: Array, result: int = 0) -> Array | None:
     """What errors of ``op``'s result number ``result`` are relative to, by its entry."""
     if op.scale == "result" or as_dtype(want.dtype).kind not in _WIDE:
@@ -113,12 +137,14 @@ def check_results(
     params: dict[str, Any],
     results: tuple[Array, ...],
     want: tuple[Array, ...],
+    edges: bool = False,
 ) -> Deviation:
-    """The worst deviation of an op's results from the reference's, ``want``."""
+    """The worst deviation of an op's results from the reference's, ``want``; ``edges`` is that of ``Sample``."""
+    measure = edge_deviation if edges else deviation
     k = tolerance_of(op, arrays)
     worst = Deviation(0.0, k, (), None, None)
     for i, (got, w) in enumerate(zip(results, want, strict=True)):
-        d = deviation(got, w, k, scale_of(op, arrays, params, w, i))
+        d = measure(got, w, k, scale_of(op, arrays, params, w, i))
         if d.units > worst.units or not d.ok:
             worst = d
             if not d.ok:

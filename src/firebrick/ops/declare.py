@@ -98,14 +98,24 @@ def specials(name: str) -> Array:
     return np.asarray([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, top, -top, tiny, -tiny, 1e-3, 7.25], dt.np)
 
 
+def _plane_edges(name: str) -> Array:
+    """Complex numbers whose parts are zeros, infinities, NaN and finite numbers, of either sign, all with all."""
+    dt = dtype(name)
+    info = limits(dt)
+    sizes = [0.0, 1.0, 2.5, float(info.smallest_normal), float(info.max) / 2, np.inf]
+    parts = np.asarray([*sizes, *(-s for s in sizes), np.nan])
+    out = np.empty((parts.size, parts.size), dt.np)
+    out.real, out.imag = parts[:, None], parts  # not re + 1j · im, in which infinite parts make NaN
+    return out
+
+
 def unary_samples(
     low: float = -2.0, high: float = 2.0, special: bool = True, analytic: bool = False
 ) -> Callable[..., list[Sample]]:
     """Matrix, 0-d, empty, long and special-value cases for one operand drawn from [low, high].
 
     ``analytic`` says that the op continues a real function to complex numbers. Those are drawn from the square of radius 2
-    whatever the real function's domain. Special values are left out: engines' libraries differ in the sign of a zero on a
-    branch cut, and in which part of a result past overflow is NaN.
+    whatever the real function's domain.
     """
 
     def samples(rng: np.random.Generator, name: str) -> list[Sample]:
@@ -118,8 +128,9 @@ def unary_samples(
         out.append(Sample((values(rng, name, (1037,), a, b),), grad_safe=False, name="long"))
         if plane:
             out.append(Sample((values(rng, name, (5, 5)) * dtype(name).np.type(1e-6),), grad_safe=False, name="near zero"))
-        if special and not plane:
-            out.append(Sample((specials(name),), grad_safe=False, name="special values"))
+        if special:
+            edges = _plane_edges(name) if name in COMPLEX else specials(name)
+            out.append(Sample((edges,), grad_safe=False, name="special values", edges=True))
         return out
 
     return samples
@@ -131,8 +142,12 @@ def binary_samples(
     low2: float | None = None,
     high2: float | None = None,
     special: bool = True,
+    edges: bool = True,
 ) -> Callable[..., list[Sample]]:
-    """Equal, broadcast, 0-d, empty, long and special-value cases for two operands; rows and columns of one size among them."""
+    """Equal, broadcast, 0-d, empty, long and special-value cases for two operands; rows and columns of one size among them.
+
+    ``edges`` says whether signs of zeros count among special values.
+    """
     l2, h2 = low if low2 is None else low2, high if high2 is None else high2
 
     def samples(rng: np.random.Generator, name: str) -> list[Sample]:
@@ -150,7 +165,7 @@ def binary_samples(
         out.append(Sample(long, grad_safe=False, name="long"))
         if special:
             s = specials(name)
-            out.append(Sample((s[:, None], s[None, :]), grad_safe=False, name="special values"))
+            out.append(Sample((s[:, None], s[None, :]), grad_safe=False, name="special values", edges=edges))
         return out
 
     return samples

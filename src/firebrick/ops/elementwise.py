@@ -107,18 +107,63 @@ def _divide_vjp(g: Any, r: Any) -> Any:
 @binary(_divide_vjp, kind="inexact", dtypes=INEXACT, samples=binary_samples(low2=0.5, high2=3.0), complex_tolerance=4)
 def divide(x1: Array, x2: Array) -> Array:
     """x1 / x2."""
-    return np.divide(x1, x2)
+    if x1.dtype.kind != "c":
+        return np.divide(x1, x2)
+    # the quotient of real sums that NumPy computes overflows or loses digits where the operands are next to the limits
+    if _has_room(x1) and _has_room(x2):
+        return np.divide(x1, x2)
+    first, second = _into_range(x1), _into_range(x2)
+    return _times(np.divide(_times(x1, first), _times(x2, second)), second / first)
+
+
+def _room(real: Any) -> tuple[float, float]:
+    """The sizes between which products and sums of two numbers neither overflow nor lose digits."""
+    return float(real.smallest_normal / real.eps**2), float(real.max / 4)
+
+
+_ROOM = {np.dtype(name): _room(np.finfo(name)) for name in ("float32", "float64")}
+
+
+def _has_room(x: Array) -> bool:
+    low, high = _ROOM[x.real.dtype]
+    size = np.maximum(np.abs(x.real), np.abs(x.imag))
+    return not size.size or bool(size.min() >= low and size.max() <= high)
+
+
+def _into_range(x: Array) -> Array:
+    """A power of 2 for each complex element, by which its parts can be multiplied with room for products and sums."""
+    low, high = _ROOM[x.real.dtype]
+    size = np.maximum(np.abs(x.real), np.abs(x.imag))
+    factor = np.where((size < low) & (size > 0), np.finfo(size.dtype).eps ** -2.0, np.where(size > high, 0.25, 1.0))
+    return np.asarray(factor, size.dtype)
+
+
+def _times(x: Array, factor: Array) -> Array:
+    """Complex x times a real factor, part by part: a product with a complex factor makes NaN of infinite parts."""
+    out = np.empty(np.broadcast_shapes(x.shape, factor.shape), x.dtype)
+    out.real, out.imag = x.real * factor, x.imag * factor
+    return out
 
 
 @binary(_STEPS, residuals=(), kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0))
 def floor_divide(x1: Array, x2: Array) -> Array:
-    """x1 / x2 rounded towards -∞; 0 for an integer divided by 0."""
-    return np.floor_divide(x1, x2)
+    """x1 / x2 rounded towards -∞, also if one of them is infinite; 0 for an integer divided by 0."""
+    out = np.floor_divide(x1, x2)
+    if out.dtype.kind in "iu":
+        return out
+    # NumPy's is Python's here: NaN for ∞ // 1, -1 for -1 // ∞
+    infinite = np.isinf(x1) | np.isinf(x2)
+    return np.where(infinite, np.floor(np.divide(x1, x2)), out) if infinite.any() else out
 
 
 def _remainder_vjp(g: Any, r: Any) -> Any:
     x1, x2 = r.inputs
-    return g, -(g * floor_divide(x1, x2)) if r.needs[1] else None
+    if not r.needs[1]:
+        return g, None
+    # an infinite x2 is added once to an x1 of unlike sign; an infinite x1 has no remainder
+    nothing = x1 * 0.0
+    added = where(less(x1 * sign(x2), 0.0), -1.0, nothing)
+    return g, -(g * (where(isinf(x2), added, floor_divide(x1, x2)) + nothing))
 
 
 @binary(_remainder_vjp, kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0), scale="magnitude")
@@ -144,8 +189,13 @@ def _pow_vjp(g: Any, r: Any) -> Any:
 
 
 def _pow_samples(rng: np.random.Generator, name: str) -> list[Sample]:
-    # a complex zero or infinity to a complex power: the engines' libraries differ in which parts are NaN
-    return binary_samples(0.3, 2.0, -2.0, 3.0, special=name not in COMPLEX)(rng, name)
+    # an infinity to a complex power: the engines' libraries differ in which parts are NaN
+    out = binary_samples(0.3, 2.0, -2.0, 3.0, special=name not in COMPLEX)(rng, name)
+    if name in COMPLEX:
+        x1, x2 = np.asarray([0, 1, -2, 1j]), np.asarray([0, 1, 2, 0.5, 1 + 1j, -1, -2 + 1j, 1j])
+        pair = x1[:, None].astype(name), x2.astype(name)
+        out.append(Sample(pair, grad_safe=False, name="zero as base and exponent"))
+    return out
 
 
 def _pow_scale(x1: Array, x2: Array) -> Array:
@@ -156,12 +206,18 @@ def _pow_scale(x1: Array, x2: Array) -> Array:
 
 @binary(_pow_vjp, dtypes=NUMERIC, samples=_pow_samples, flops=20, tolerance=4, scale=_pow_scale)
 def pow_(x1: Array, x2: Array) -> Array:
-    """x1 to the power x2; integers wrap, and a negative integer exponent truncates towards 0."""
+    """x1 to the power x2, 1 for an exponent of 0; integers wrap, and a negative integer exponent truncates towards 0."""
     if x1.dtype.kind in "iu":
         odd = np.where(np.remainder(x2, 2) != 0, x1, np.ones_like(x1))
         inverse = np.where(x1 == 1, 1, np.where(x1 == -1, odd, 0)).astype(x1.dtype)
         return np.where(x2 < 0, inverse, np.power(x1, np.where(x2 < 0, 0, x2).astype(x2.dtype)))
-    return np.power(x1, x2)
+    out = np.asarray(np.power(x1, x2))
+    if out.dtype.kind == "c":  # exp(x2 · log x1), but that 0 to the power 0 is 1
+        infinite = np.empty_like(x2)
+        infinite.real, infinite.imag = np.where(x2.real < 0, np.inf, np.nan), np.nan
+        of_zero = np.where(x2.real > 0, 0, infinite)
+        out = np.where(x2 == 0, 1, np.where(x1 == 0, of_zero, out)).astype(out.dtype)
+    return out
 
 
 def _first_larger(a: Any, b: Any) -> Any:
@@ -180,13 +236,15 @@ def _pick_vjp(first: Any) -> Any:
     return vjp
 
 
-@binary(_pick_vjp(_first_larger), kind="real", dtypes=REAL, one_step=True)
+# engines' libraries differ in which of two zeros is the larger
+@binary(_pick_vjp(_first_larger), kind="real", dtypes=REAL, one_step=True, samples=binary_samples(edges=False))
 def maximum(x1: Array, x2: Array) -> Array:
     """The larger of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.maximum(x1, x2)
 
 
-@binary(_pick_vjp(_first_smaller), kind="real", dtypes=REAL, one_step=True)
+# engines' libraries differ in which of two zeros is the smaller
+@binary(_pick_vjp(_first_smaller), kind="real", dtypes=REAL, one_step=True, samples=binary_samples(edges=False))
 def minimum(x1: Array, x2: Array) -> Array:
     """The smaller of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.minimum(x1, x2)
@@ -235,7 +293,17 @@ def exp(x: Array) -> Array:
 @analytic(lambda g, r: (g * (conjugate(r.outputs[0]) + 1.0),), residuals=("outputs",), flops=12, tolerance=3)
 def expm1(x: Array) -> Array:
     """exp(x) - 1, accurate near 0."""
-    return np.expm1(x)
+    out = np.asarray(np.expm1(x))
+    if out.dtype.kind == "c":
+        # NumPy's is made of exp, sin and cos, and NaN where one of them is infinite or NaN
+        out.real += 0.0  # the standard has 0 + 0j at -0 + 0j
+        near = (np.abs(x.real) < _FLAT) & np.isfinite(x.imag)
+        out = out if near.all() else np.where(near, out, np.exp(x) - 1)
+    return out
+
+
+_FLAT = 40.0
+"""Beyond, exp(x) - 1 is exp(x) or -1 to the precision of float64."""
 
 
 @analytic(lambda g, r: (g / conjugate(r.inputs[0]),), low=0.2, high=5.0, flops=10)
@@ -266,10 +334,12 @@ def log1p(x: Array) -> Array:
     if x.dtype.kind != "c":
         return np.log1p(x)
     re, im = x.real, x.imag  # NumPy's own complex function loses every digit near 0
-    out = np.empty_like(x)
-    small = np.where(np.abs(x) < 0.5, re * (re + 2) + im * im, 0)
-    out.real = np.where(np.abs(x) < 0.5, np.log1p(small) / 2, np.log(np.hypot(re + 1, im)))
-    out.imag = np.arctan2(im, re + 1)
+    moved = np.array(x)
+    moved.real += 1  # not x + 1, in which an imaginary -0 is lost
+    out = np.asarray(np.log(moved))
+    near = np.abs(x) < 0.5
+    small = np.where(near, re * (re + 2) + im * im, 0)
+    out.real = np.where(near, np.log1p(small) / 2, out.real)
     return out
 
 

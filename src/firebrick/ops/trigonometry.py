@@ -42,7 +42,16 @@ def cos(x: Array) -> Array:
 @analytic(_of_output(lambda g, y: g * (1.0 + y * y)), residuals=("outputs",), low=-1.2, high=1.2, flops=20, tolerance=4)
 def tan(x: Array) -> Array:
     """Tangent of x in radians."""
-    return np.tan(x)
+    out = np.asarray(np.tan(x))
+    if out.dtype.kind == "c":  # -i · tanh(i · x)
+        far = np.isinf(x.imag)
+        out.real = np.where(far, _zero_like(x.real), out.real)
+    return out
+
+
+def _zero_like(x: Array) -> Array:
+    """0 with the sign of x; +0 for NaN."""
+    return np.where(np.isnan(x), 0, np.copysign(0, x)).astype(x.dtype)
 
 
 @analytic(_of_input(lambda g, x: g / (sqrt(1.0 - x) * sqrt(1.0 + x))), low=-0.95, high=0.95, flops=20, tolerance=3)
@@ -93,7 +102,12 @@ def cosh(x: Array) -> Array:
 @analytic(_of_output(lambda g, y: g * (1.0 - y * y)), residuals=("outputs",), flops=12, tolerance=3)
 def tanh(x: Array) -> Array:
     """Hyperbolic tangent."""
-    return np.tanh(x)
+    out = np.asarray(np.tanh(x))
+    if out.dtype.kind == "c":
+        # the Array API standard has 1 + 0j at ∞ + bj for every b > 0; C, and so NumPy, gives the 0 the sign of sin(2b)
+        far = np.isinf(x.real)
+        out.imag = np.where(far, _zero_like(x.imag), out.imag)
+    return out
 
 
 def _asinh_slope(g: Any, x: Any) -> Any:

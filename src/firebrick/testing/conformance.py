@@ -170,7 +170,7 @@ def _check(case: Case) -> tuple[float, float]:
         _require(t.device is case.device, f"the result is on {t.device}")
     hosts = tuple(_read_all(t, case.index) for t in results)
     kept = tuple(np.array(h) for h in hosts)
-    worst = check_results(op, arrays, params, hosts, run_reference(op, arrays, params))
+    worst = check_results(op, arrays, params, hosts, run_reference(op, arrays, params), case.sample.edges)
     _require(worst.ok, f"the result is off by {worst}")
 
     if out is not None:

@@ -26,11 +26,13 @@ Known = tuple[np.ndarray[Any, Any] | None, ...]
 
 # references that are one ufunc on real operands
 _PLAIN: dict[str, np.ufunc] = {
-    **REAL_UFUNCS, "floor_divide": np.floor_divide, "remainder": np.remainder, "isnan": np.isnan, "isinf": np.isinf,
+    **REAL_UFUNCS, "remainder": np.remainder, "isnan": np.isnan, "isinf": np.isinf,
     "isfinite": np.isfinite,
 }  # fmt: skip
 # references that are one ufunc on real floating operands
 _FLOATING: dict[str, np.ufunc] = {"pow": np.power, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}
+# references that are one ufunc on integers
+_INTEGER: dict[str, np.ufunc] = {"floor_divide": np.floor_divide}
 
 
 def _ufunc(op: Op, operands: Operands) -> np.ufunc | None:
@@ -40,6 +42,8 @@ def _ufunc(op: Op, operands: Operands) -> np.ufunc | None:
         kernel = _PLAIN.get(op.name)
     if kernel is None and kinds == {"float"}:
         kernel = _FLOATING.get(op.name)
+    if kernel is None and kinds <= {"int", "uint"}:
+        kernel = _INTEGER.get(op.name)
     return kernel if isinstance(kernel, np.ufunc) else None
 
 

@@ -41,6 +41,15 @@ def _quiet(kernel: Callable[..., Any]) -> Callable[..., Any]:
 _KERNELS = {op.name: _quiet(KERNELS.get(op.name, op.reference)) for op in OPS.values()}
 
 
+_UFUNCS = {name: _quiet(kernel) for name, kernel in KERNELS.items() if isinstance(kernel, np.ufunc)}
+_OF_REAL = {name: _quiet(kernel) for name, kernel in REAL_UFUNCS.items()}
+
+
+def _ufunc(op: Op, plane: bool) -> Callable[..., Any] | None:
+    """The one ufunc that an op is on real operands, or on complex ones (``plane``)."""
+    return _UFUNCS.get(op.name) or (None if plane else _OF_REAL.get(op.name))
+
+
 class HostBackend(Backend):
     """An engine on NumPy arrays in host memory.
 
@@ -114,8 +123,8 @@ class HostBackend(Backend):
         if first in _STORED and op.name not in _MOVES:
             wide = tuple(x.astype(_STORED[first]) if x.dtype == first else x for x in inputs)
             return _narrow(kernel(*wide, **params), np.dtype(np.float32), first)
-        if out is not None and isinstance(KERNELS.get(op.name), np.ufunc):
-            return kernel(*inputs, out=out)
+        if out is not None and (ufunc := _ufunc(op, first.kind == "c")) is not None:
+            return ufunc(*inputs, out=out)
         return _as_arrays(kernel(*inputs, **params))
 
     def run_heavy(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -150,12 +159,8 @@ class HostBackend(Backend):
         return np.array(native, order="C")
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
-        kernel = KERNELS.get(op.name)
-        if kernel is None and not any(d.kind == "complex" for d in dtypes):
-            kernel = REAL_UFUNCS.get(op.name)
-        if isinstance(kernel, np.ufunc) and not any(d.np in _STORED for d in dtypes):
-            return _quiet(kernel)
-        return None
+        ufunc = _ufunc(op, any(d.kind == "complex" for d in dtypes))
+        return None if ufunc is None or any(d.np in _STORED for d in dtypes) else ufunc
 
 
 def _as_arrays(result: Any) -> Any:

@@ -82,11 +82,11 @@ def standardize_gradient(
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "maximum": np.maximum,
-    "minimum": np.minimum, "negative": np.negative, "abs": np.abs, "exp": np.exp, "expm1": np.expm1, "log": np.log,
-    "log2": np.log2, "log10": np.log10, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum,
+    "minimum": np.minimum, "negative": np.negative, "abs": np.abs, "exp": np.exp, "log": np.log,
+    "log2": np.log2, "log10": np.log10, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
-    "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "hypot": np.hypot,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "hypot": np.hypot,
     "logaddexp": np.logaddexp, "copysign": np.copysign, "sign": np.sign, "conj": np.conjugate,
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
     "bitwise_invert": np.bitwise_invert, "bitwise_left_shift": np.left_shift, "bitwise_right_shift": np.right_shift,
@@ -102,5 +102,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "standardize_gradient": standardize_gradient, **linalg.KERNELS,
 }  # fmt: skip
 
-REAL_UFUNCS: dict[str, np.ufunc] = {"log1p": np.log1p}
+REAL_UFUNCS: dict[str, np.ufunc] = {"divide": np.divide, "expm1": np.expm1, "log1p": np.log1p, "tan": np.tan, "tanh": np.tanh}
 """What an op's reference runs on real operands, for references that treat complex ones otherwise: their fast kernels."""

@@ -27,7 +27,7 @@ _DETOURS = frozenset(FIREBRICK[d] for d in kernels.SIGNED)
 
 def _apply(op: Op, operands: tuple[Aval, ...]) -> Kernel | None:
     """One of PyTorch's functions that also write into ``out=``, or over their first operand."""
-    function = elementwise.INTO.get(op.name)
+    function = elementwise.into(op.name, any(a.dtype.kind == "complex" for a in operands))
     if function is None:
         return None
     args = ", ".join(f"{{{i}}}" for i in range(len(operands)))
@@ -38,7 +38,8 @@ def _apply(op: Op, operands: tuple[Aval, ...]) -> Kernel | None:
 
 
 def _relu(x: Aval) -> Kernel:
-    return Kernel("{f}({0})", {"f": torch.relu}, first="{out}.relu_()", layout=KEPT)
+    names = {"f": torch.threshold, "into": torch.threshold_}
+    return Kernel("{f}({0}, 0, 0)", names, first="{into}({out}, 0, 0)", layout=KEPT)
 
 
 def _sum(x: Aval, *, axes: tuple[int, ...], keepdims: bool) -> Kernel | None:

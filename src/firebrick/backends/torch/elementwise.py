@@ -56,12 +56,18 @@ def _hyperbolic(kernel: Kernel) -> Kernel:
 def floor_divide(x1: Any, x2: Any) -> Any:
     """Integers: 0 for a divisor of 0, and the least integer divided by -1 wraps."""
     if x1.is_floating_point():
-        return _in_float64(torch.floor_divide, x1, x2)
+        return _in_float64(_float_floor_divide, x1, x2)
     safe, minus = _safe_divisor(x2)
     out = torch.floor_divide(x1, safe)
     if minus is not None:
         out = torch.where(minus, -x1, out)
     return torch.where(x2 == 0, 0, out)
+
+
+def _float_floor_divide(x1: Any, x2: Any) -> Any:
+    """PyTorch's, but for an infinite operand, of which it makes what Python does."""
+    infinite = torch.isinf(x1) | torch.isinf(x2)
+    return torch.where(infinite, torch.floor(x1 / x2), torch.floor_divide(x1, x2))
 
 
 @in_float32
@@ -85,6 +91,104 @@ def _float_remainder(x1: Any, x2: Any) -> Any:
             a, b = (x.expand(out.shape)[lost].numpy() for x in (x1, x2))
             out[lost] = torch.from_numpy(np.remainder(a, b))
     return out
+
+
+def _zero_like(x: Any) -> Any:
+    """0 with the sign of x; +0 for NaN."""
+    return torch.where(torch.isnan(x), 0.0, torch.copysign(torch.zeros_like(x), x))
+
+
+def _by_parts(kernel: Kernel) -> Kernel:
+    """A kernel on real and imaginary parts. PyTorch's own complex kernels multiply what they add by 1 + 0j, which makes NaN of
+    infinite parts, and those that negate subtract from 0, which makes +0 of 0."""
+
+    def run(*operands: Any) -> Any:
+        out = kernel(*map(torch.view_as_real, operands))
+        return torch.view_as_complex(out if out.stride(-1) == 1 else out.contiguous())
+
+    return run
+
+
+def _complex_pow(x1: Any, x2: Any) -> Any:
+    """PyTorch's, but for an exponent or a base of 0."""
+    nan = torch.full((), float("nan"), dtype=x1.real.dtype, device=x1.device)
+    infinite = torch.complex(torch.where(x2.real < 0, float("inf"), nan), nan)
+    of_zero = torch.where(x2.real > 0, 0.0, infinite)
+    return torch.where(x2 == 0, 1.0, torch.where(x1 == 0, of_zero, torch.pow(x1, x2)))
+
+
+def relu(x: Any) -> Any:
+    """max(x, 0); NaN stays, and -0 becomes 0, which PyTorch's relu keeps."""
+    return torch.threshold(x, 0, 0)
+
+
+def _complex_divide(x1: Any, x2: Any) -> Any:
+    """PyTorch's, with operands next to the limits brought into a range in which its products and sums have room."""
+    if x1.device.type == "cpu" and _has_room(x1) and _has_room(x2):  # elsewhere to ask would wait for the device
+        return torch.divide(x1, x2)
+    first, second = _into_range(x1), _into_range(x2)
+    return _times(torch.divide(_times(x1, first), _times(x2, second)), second / first)
+
+
+def _has_room(x: Any) -> bool:
+    """Whether no element is next to the limits of its dtype, nor 0."""
+    if not x.numel():
+        return True
+    real = torch.finfo(x.dtype)  # of a complex dtype's parts
+    low, high = (v.item() for v in torch.aminmax(torch.view_as_real(x).abs().amax(-1)))
+    return bool(low >= real.smallest_normal / real.eps**2 and high <= real.max / 4)
+
+
+def _into_range(x: Any) -> Any:
+    """A power of 2 for each complex element, as the reference's."""
+    real = torch.finfo(x.dtype)
+    size = torch.maximum(x.real.abs(), x.imag.abs())
+    small = (size < real.smallest_normal / real.eps**2) & (size > 0)
+    factor = torch.ones_like(size).masked_fill(size > real.max / 4, 0.25)
+    return factor.masked_fill(small, real.eps**-2)
+
+
+def _times(x: Any, factor: Any) -> Any:
+    """Complex x times a real factor, part by part."""
+    return torch.complex(x.real * factor, x.imag * factor)
+
+
+def _complex_expm1(x: Any) -> Any:
+    """PyTorch's is NaN where one of the functions that it is made of is infinite or NaN."""
+    out = torch.expm1(x)
+    out = torch.complex(out.real + 0.0, out.imag)  # the standard has 0 + 0j at -0 + 0j
+    near = (x.real.abs() < 40.0) & torch.isfinite(x.imag)
+    if x.device.type == "cpu" and bool(near.all()):
+        return out
+    far = torch.exp(x)
+    return torch.where(near, out, torch.complex(far.real - 1.0, far.imag))  # not far - 1, which makes +0 of an imaginary -0
+
+
+def _complex_log1p(x: Any) -> Any:
+    """As the reference; PyTorch's is NaN at some infinities."""
+    re, im = x.real, x.imag
+    moved = torch.log(torch.complex(re + 1.0, im))
+    near = x.abs() < 0.5
+    small = torch.where(near, re * (re + 2.0) + im * im, 0.0)
+    return torch.complex(torch.where(near, torch.log1p(small) / 2.0, moved.real), moved.imag)
+
+
+def _complex_tan(x: Any) -> Any:
+    """-i · tanh(i · x)."""
+    out = torch.tan(x)
+    return torch.complex(torch.where(torch.isinf(x.imag), _zero_like(x.real), out.real), out.imag)
+
+
+def _complex_tanh(x: Any) -> Any:
+    """At ∞ + bj, PyTorch's 0 has the sign of sin(2b), the table's that of b."""
+    out = torch.tanh(x)
+    return torch.complex(out.real, torch.where(torch.isinf(x.real), _zero_like(x.imag), out.imag))
+
+
+def _complex_acos(x: Any) -> Any:
+    """By acosh, whose parts are those of acos, turned: on the CPU, PyTorch's acos of complex128 loses small parts."""
+    turned = torch.acosh(x)
+    return torch.complex(turned.imag.abs(), torch.copysign(turned.real, -x.imag))
 
 
 def sign(x: Any) -> Any:
@@ -294,7 +398,7 @@ INTO: dict[str, Kernel] = {
 PLAIN: dict[str, Kernel] = {
     **INTO,
     "floor_divide": floor_divide, "remainder": remainder, "pow": torch.pow, "abs": torch.abs, "sign": sign,
-    "expm1": torch.expm1, "sigmoid": sigmoid, "erf": erf, "relu": torch.relu, "floor": _whole(torch.floor),
+    "expm1": torch.expm1, "sigmoid": sigmoid, "erf": erf, "relu": relu, "floor": _whole(torch.floor),
     "ceil": _whole(torch.ceil), "trunc": _whole(torch.trunc), "hypot": in_float32(torch.hypot),
     "sinh": in_float32(_hyperbolic(torch.sinh)), "cosh": in_float32(_hyperbolic(torch.cosh)),
     "logaddexp": in_float32(torch.logaddexp), "gelu": in_float32(gelu), "gelu_gradient": in_float32(gelu_gradient),
@@ -305,4 +409,29 @@ PLAIN: dict[str, Kernel] = {
     "isfinite": torch.isfinite, "where": where, "clip": clip,
 }  # fmt: skip
 
-KERNELS: dict[str, Kernel] = {**PLAIN, "cast": cast, "nextafter": nextafter}
+# in place of these where the operand is complex
+_OF_COMPLEX: dict[str, Kernel] = {
+    "add": _by_parts(torch.add), "subtract": _by_parts(torch.subtract), "negative": _by_parts(torch.negative),
+    "pow": _complex_pow, "divide": _complex_divide, "expm1": _complex_expm1,
+    "log1p": _complex_log1p, "tan": _complex_tan, "tanh": _complex_tanh, "acos": _complex_acos,
+}  # fmt: skip
+
+
+def plain(name: str, plane: bool) -> Kernel | None:
+    """The kernel of ``PLAIN`` on real operands, or on complex ones (``plane``)."""
+    return (plane and _OF_COMPLEX.get(name)) or PLAIN.get(name)
+
+
+def into(name: str, plane: bool) -> Kernel | None:
+    """The same of ``INTO``."""
+    return None if plane and name in _OF_COMPLEX else INTO.get(name)
+
+
+def _of_either(of_real: Kernel, of_complex: Kernel) -> Kernel:
+    return lambda *xs: of_complex(*xs) if xs[0].is_complex() else of_real(*xs)
+
+
+KERNELS: dict[str, Kernel] = {
+    **PLAIN, **{name: _of_either(PLAIN[name], kernel) for name, kernel in _OF_COMPLEX.items()},
+    "cast": cast, "nextafter": nextafter,
+}  # fmt: skip

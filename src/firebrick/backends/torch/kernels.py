@@ -52,8 +52,8 @@ def run(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None
     for x in inputs:
         if x.dtype in SIGNED:
             return _run_unsigned(op, inputs, params)
-    if out is not None and op.name in elementwise.INTO:
-        return elementwise.INTO[op.name](*inputs, out=out)
+    if out is not None and (function := elementwise.into(op.name, out.is_complex())) is not None:
+        return function(*inputs, out=out)
     return KERNELS[op.name](*inputs, **params)
 
 
@@ -84,4 +84,6 @@ def _run_unsigned(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> An
 
 def fast_kernel(op: Op, dtypes: tuple[DType, ...]) -> Kernel | None:
     """The kernel itself, for elementwise ops on dtypes that need no detour."""
-    return None if UNSIGNED.intersection(dtypes) else elementwise.PLAIN.get(op.name)
+    if UNSIGNED.intersection(dtypes):
+        return None
+    return elementwise.plain(op.name, any(d.kind == "complex" for d in dtypes))

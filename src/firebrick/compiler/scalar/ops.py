@@ -108,7 +108,9 @@ def _divide_down(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     whole = unary("rint", (wide_a - rest) / wide_b)
     whole = select(eq(whole, 0.0), copysign(whole, wide_a / wide_b), whole)
     off = ne(rest, 0.0) & ne(rest < 0.0, wide_b < 0.0)
-    far_q = select(eq(wide_b, 0.0), wide_a / wide_b, select(off, whole - 1.0, whole))
+    infinite = eq(absolute(wide_a), math.INFINITY) | eq(absolute(wide_b), math.INFINITY)
+    exact = unary("floor", wide_a / wide_b)  # of what an infinity or a zero divisor makes: infinite, zero or NaN
+    far_q = select(infinite | eq(wide_b, 0.0), exact, select(off, whole - 1.0, whole))
     far_r = copysign(select(off, rest + wide_b, rest), wide_b)
     rare = ~(absolute(q) < 2.0 ** (math.FORMATS[a.dtype].places - 1)) | ~(absolute(b) < math.INFINITY)
     return rarely(rare, cast(far_q, a.dtype), near_q), rarely(rare, cast(far_r, a.dtype), near_r)
