@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-if "FIREBRICK_CACHE_DIR" not in os.environ:  # compiled code of the tests, and of the programs they start, is theirs alone
-    os.environ["FIREBRICK_CACHE_DIR"] = tempfile.mkdtemp(prefix="firebrick-tests-")
-    atexit.register(shutil.rmtree, os.environ["FIREBRICK_CACHE_DIR"], ignore_errors=True)
+# The workers of a run share the cores: threads of NumPy and PyTorch that wait for each other would only take time from other tests
+for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_threads, "1")
 
 # PyTorch looks up the names of addresses that it connects to; a name server that is slow must not fail a test
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
