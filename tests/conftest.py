@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-if "FIREBRICK_CACHE_DIR" not in os.environ:  # compiled code of the tests, and of the programs they start, is theirs alone
-    os.environ["FIREBRICK_CACHE_DIR"] = tempfile.mkdtemp(prefix="firebrick-tests-")
-    atexit.register(shutil.rmtree, os.environ["FIREBRICK_CACHE_DIR"], ignore_errors=True)
+# The workers of a run share the cores: threads of NumPy and PyTorch that wait for each other take time from other tests
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # PyTorch looks up the names of addresses that it connects to; a name server that is slow must not fail a test
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
@@ -28,9 +27,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job;
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import firebrick as fb
+from firebrick.compiler.llvm.cache import system_caches
 from firebrick.core.config import config
 from firebrick.testing import engines
 from firebrick.testing.engines import DEVICES
+
+if "FIREBRICK_CACHE_DIR" not in os.environ:
+    # Compiled code of the tests, and of the programs they start, is theirs alone, and kept for the next run: an object is found
+    # only by all that it depends on, and checked when it is read. What must begin with an empty cache makes one of its own.
+    try:
+        os.environ["FIREBRICK_CACHE_DIR"] = str(system_caches() / "firebrick-tests")
+    except RuntimeError:  # no home directory
+        os.environ["FIREBRICK_CACHE_DIR"] = tempfile.mkdtemp(prefix="firebrick-tests-")
+        atexit.register(shutil.rmtree, os.environ["FIREBRICK_CACHE_DIR"], ignore_errors=True)
+    config.load_environment()
 
 # examples are the same in every run, and a slow machine is no failure
 settings.register_profile(

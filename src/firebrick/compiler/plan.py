@@ -333,14 +333,17 @@ def _room(
 ) -> int | None:  # fmt: skip
     """The value in whose memory the result ``v`` of node ``n`` at place ``p`` goes, if there is one."""
     aval = values.avals[v]
+    # places of the operands that may be overwritten while the others are read
     if kernel.outs is not None:
-        over = [n.inputs[j] for j in sorted(kernel.over[v - n.first])]
+        places = kernel.over[v - n.first]
+        over = [n.inputs[j] for j in sorted(places)]
         over.sort(key=lambda i: not values.is_input(i))  # state stays where it is
     else:
-        over = list(n.inputs if kernel.into is not None else n.inputs[:1]) if kernel.elementwise else []
+        places = frozenset(range(len(n.inputs)) if kernel.elementwise else ())
+        over = [n.inputs[j] for j in sorted(places)][: None if kernel.into is not None else 1]
     for i in dict.fromkeys(over):
         b = lives.buffer(i)
-        alone = all(j == i or lives.buffer(j) != b for j in n.inputs)
+        alone = all((j == i and place in places) or lives.buffer(j) != b for place, j in enumerate(n.inputs))
         ours = not values.is_input(b) or (late and b in values.given)
         if ours and alone and values.whole[i] and values.avals[i] == aval and lives.last[b] == p:
             return i

@@ -80,7 +80,10 @@ class Lowered:
         ]  # fmt: skip
 
     def of(self, inputs: Sequence[int], count: int) -> Lowered:
-        """The same kernels for a body with ``count`` inputs, of which ``inputs`` are those that the kernels know as 0, 1, …"""
+        """The same kernels for a body with ``count`` inputs, of which ``inputs`` are those that the kernels know as 0, 1, …
+
+        One input may stand for several of them; a result may then take its memory only if it may take that of each.
+        """
         own, more = len(inputs), count - len(inputs)
 
         def buffer(b: At) -> At:
@@ -89,7 +92,7 @@ class Lowered:
             return inputs[b] if b < own else b + more
 
         parts = tuple(Part(p.kernel, tuple(map(buffer, p.buffers)), p.cost_us, p.places) for p in self.parts)
-        over = tuple(frozenset(inputs[i] for i in o) for o in self.over)
+        over = tuple(frozenset(inputs) - {v for i, v in enumerate(inputs) if i not in o} for o in self.over)
         return replace(self, parts=parts, over=over)
 
 
