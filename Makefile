@@ -24,10 +24,10 @@ demo: $(STAMPS)/train ## train a small convolutional network on the digits that 
 	$(BIN)/firebrick train digits --model cnn --device cpu --out runs/demo
 
 test: $(STAMPS)/test ## run all tests but the soak tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: lint ## lint, then the tests that are not marked slow (under two minutes)
-	$(BIN)/python -m pytest -n auto -m "not soak and not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not soak and not slow"
 
 lint: $(STAMPS)/test ## format check, lint, types, and which package may import which
 	$(BIN)/ruff format --check .

@@ -20,6 +20,12 @@ from hypothesis import HealthCheck, settings
 # The workers of a run share the cores: threads of NumPy and PyTorch that wait for each other take time from other tests
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# PyTorch keeps code that it generated for one width of vectors and compiles it for another, where ATEN_CPU_CAPABILITY changed
+# in between: stores then go behind their arrays. A folder of its own for each run sees one width only.
+if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="firebrick-inductor-")
+    atexit.register(shutil.rmtree, os.environ["TORCHINDUCTOR_CACHE_DIR"], ignore_errors=True)
+
 # PyTorch looks up the names of addresses that it connects to; a name server that is slow must not fail a test
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
@@ -83,6 +89,11 @@ def settings_as_they_were() -> Iterator[None]:
     """No test leaves a setting changed; graphs are checked after each pass."""
     with config.scope(verify_graphs=True):
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first, so that no worker is left with one while the others have nothing to do."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_report_header() -> str:
