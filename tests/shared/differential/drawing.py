@@ -18,7 +18,7 @@ import numpy as np
 from differential import idioms
 from differential.program import EPS, HALVES, Input, Program, Step
 from differential.rules import FAMILIES, RULES, Rule, Shape, reduction
-from differential.truth import MARGIN, Array, amplitude, amplitude_of_input, moved, slack
+from differential.truth import MARGIN, Array, amplitude_of_input, amplitude_of_step, moved, slack
 
 SIZES = (2, 3, 5, 7, 16, 32, 33, 64)
 FAMILY_WEIGHTS = {
@@ -144,7 +144,7 @@ class Drawing:
         if rule.slack:
             text = f"{text} + {rule.slack.format(*(f'v{v}' for v in values), **params)}"
         code = compile(text, "<step>", "eval")
-        by = amplitude(dtype)
+        by = amplitude_of_step(rule, dtype, [self.dtypes[v] for v in values])
         runs: list[Array] = []
         for k in range(_SAMPLES + 1):
             rng = self.rng if k else None

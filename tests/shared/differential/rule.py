@@ -7,6 +7,7 @@ ground truth: they say what the operation means without Firebrick. The rules the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -54,6 +55,11 @@ class Rule:
     slack: str = ""
     ranks: tuple[int, ...] = ()
     others: Others | None = None
+
+    @property
+    def composed(self) -> bool:
+        """Whether an operand goes through an operation of its own, in its own dtype, before it meets the others."""
+        return re.fullmatch(r"[^()]*|fb\.[\w.]+\([^()]*\)", self.fb) is None
 
 
 RULES: dict[str, Rule] = {}

@@ -10,12 +10,14 @@ Source: Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from differential.program import EPS, HALVES, Program
+from differential.rules import RULES, Rule
 
 MARGIN = 4.0
 Array = np.ndarray[Any, Any]
@@ -60,6 +62,11 @@ def amplitude_of_input(dtype: str) -> float:
     return amplitude("float32" if dtype in HALVES else dtype)
 
 
+def amplitude_of_step(rule: Rule, result: str, operands: Iterable[str]) -> float:
+    """The same for the result of a step: what is made of a 16-bit operand alone is rounded to 16 bits in a wide result too."""
+    return max(map(amplitude, (result, *(operands if rule.composed and result in EPS else ()))))
+
+
 def noise(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Random numbers of size 0.5 to 1 and either sign: no two are equal, so that ties are broken."""
     size = math.prod(shape)
@@ -98,7 +105,8 @@ def expected(runs: list[Array], dtype: str) -> Expected:
 
 def _amplitudes(program: Program) -> list[float]:
     """Of the steps, then of the inputs, so that inputs have negative numbers."""
-    return [amplitude(s.dtype) for s in program.steps] + [amplitude_of_input(i.dtype) for i in program.inputs]
+    steps = [amplitude_of_step(RULES[s.rule], s.dtype, map(program.dtype, s.operands)) for s in program.steps]
+    return steps + [amplitude_of_input(i.dtype) for i in program.inputs]
 
 
 _CODE: dict[str, Any] = {"np": np, "math": math, "stop": lambda v: v}
