@@ -36,7 +36,7 @@ def cases(kind: str, count: int, engine: str = "numpy", *, jit: bool | None = No
 
 def cheap(kind: str) -> list[Case]:
     """Those of a run of the tests: one is a graph, which takes longer to compile than to run."""
-    if kind == "step":
+    if kind in ("step", "update"):  # always compiled, never compiled
         return cases(kind, SIZE[kind])
     if kind == "resume":
         first = {c.change: c for c in reversed(cases(kind, 200, jit=False))}
