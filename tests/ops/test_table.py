@@ -186,6 +186,13 @@ def test_errors_of_complex_numbers_are_moduli_and_may_be_those_of_several_operat
     assert not check_results(op, z, {}, ((z[0] + np.complex64(6j * step)),), (z[0].astype(np.complex128),)).ok
 
 
+def test_a_finite_part_beside_an_infinite_one_may_be_rounded() -> None:
+    want, step = np.asarray([complex(np.inf, 2.0)]), 2.0 * np.finfo(np.float32).eps
+    for shift, fine in ((0.0, True), (3 * step, True), (6 * step, False), (np.inf, False), (np.nan, False)):
+        assert deviation(np.asarray([complex(np.inf, 2.0 + shift)], np.complex64), want, 4.0).ok is fine
+        assert not deviation(np.asarray([complex(-np.inf, 2.0 + shift)], np.complex64), want, 4.0).ok
+
+
 def test_errors_of_sums_are_relative_to_what_was_summed() -> None:
     op = OPS["sum"]
     x = np.asarray([1e8, 1.0, -1e8], np.float32)
