@@ -15,7 +15,7 @@ endif
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint format bench docs soak ray clean
+.PHONY: help demo test check lint format bench docs soak mutate ray clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ soak: $(STAMPS)/test ## run the full conformance product, exhaustive tests and r
 	$(BIN)/python -m pytest -n auto -m soak
 	PYTHONPATH=tests/shared $(BIN)/python -m differential --count 20000 --write docs/accuracy.md
 	PYTHONPATH=tests/shared $(BIN)/python -m differential --count 5000 --gradients --write docs/accuracy.md
+
+mutate: $(STAMPS)/test ## change the sources at one point at a time and see whether a test notices (long; goes on where it was)
+	PYTHONPATH=tests/shared $(BIN)/python -m mutation --count 600 --seed 0 --write docs/testing.md
 
 ray: $(STAMPS)/ray ## run the tests of clusters on a local Ray cluster (downloads Ray)
 	$(BIN)/python -m pytest -m ray

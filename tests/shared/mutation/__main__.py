@@ -8,6 +8,7 @@ to what is there. A survivor is a hole in the tests, or is equivalent: then it g
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from random import Random
@@ -20,7 +21,7 @@ from mutation import collecting, forking, outcomes
 from mutation.nearest import Map
 from mutation.overlay import PACKAGE, Overlay
 from mutation.points import Mutant
-from mutation.running import as_row, control, run, test_of
+from mutation.running import Bench, row_of, test_of
 from mutation.sampling import sample
 
 _WITHOUT = ("compiler",)  # is rebuilt, and has its own run then
@@ -32,57 +33,62 @@ _WITHOUT = ("compiler",)  # is rebuilt, and has its own run then
 @click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default=True, help="Processes.")
 @click.option("--under", multiple=True, help="Folder or file of the package; all but compiler/ by default. Can be repeated.")
 @click.option(
-    "--limit", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds of processor time for a mutant."
+    "--limit", type=click.FloatRange(1), default=30.0, show_default=True, help="Processor time for a mutant, in seconds."
 )
+@click.option("--patience", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds until a test hangs.")
 @click.option(
-    "--tests",
-    multiple=True,
-    default=("tests",),
-    show_default=True,
-    help="Only test files whose paths begin so. Can be repeated.",
+    "--tests", multiple=True, default=("tests",), show_default=True, help="Test files that begin so. Can be repeated."
 )
 @click.option("--slow", is_flag=True, help="With the tests that are marked slow.")
 @click.option("--collect/--no-collect", default=True, show_default=True, help="Measure tests that changed, or go without them.")
 @click.option(
     "--state", type=click.Path(path_type=Path), default=Path(".soak/mutation"), show_default=True, help="Of outcomes."
 )
+@click.option(
+    "--equivalent", type=click.Path(path_type=Path, exists=True), default=outcomes.EQUIVALENT, help="Judged by a person."
+)
+@click.option("--preload/--no-preload", default=True, hidden=True)
 @click.option("--write", type=click.Path(path_type=Path, dir_okay=False), help="Document for the table.")
 def main(
-    count: int, seed: int, jobs: int, under: tuple[str, ...], limit: float, tests: tuple[str, ...], slow: bool, collect: bool,
-    state: Path, write: Path | None,
+    count: int, seed: int, jobs: int, under: tuple[str, ...], limit: float, patience: float, tests: tuple[str, ...], slow: bool,
+    collect: bool, state: Path, equivalent: Path, preload: bool, write: Path | None,
 ) -> None:  # fmt: skip
     """Mutate the sources at one point at a time, and run the tests nearest to each."""
     root, state = Path.cwd(), state.resolve()
     if not (root / PACKAGE).is_dir():
         raise click.UsageError(f"{root} has no {PACKAGE}: start this in the root of the tree")
-    forking.preload()
-    plain = Overlay(root, state / "tree")  # is never mutated
-    overlays = [Overlay(root, state / f"slot-{n}" / "tree") for n in range(jobs)]
-    for overlay in (plain, *overlays):
-        overlay.update()
-    tree = plain.root
-    known = _map(tree, state, tests, slow, collect)
-    drawn = sample(tree / PACKAGE, count, seed, under, () if under else _WITHOUT)
-    found = outcomes.Outcomes(state / "outcomes", tree)
-    for _ in range(3):
-        todo = _todo(drawn, found, known)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no process of a mutant is left
+    judged = outcomes.equivalents(equivalent)
+    if preload:
+        forking.preload()
+    plain = Overlay(root, state / "tree")  # never mutated; the sources of this run, whatever happens to the work tree meanwhile
+    plain.update()
+    slots = [state / f"slot-{n}" for n in range(jobs)]
+    benches = [Bench(Overlay(plain.root, s / "tree"), s, state / "cache", limit, patience) for s in slots]
+    for bench in benches:
+        bench.overlay.update()
+    known = _map(plain.root, state, tests, slow, collect)
+    drawn = sample(plain.root / PACKAGE, count, seed, under, () if under else _WITHOUT)
+    found = outcomes.Outcomes(state / "outcomes", plain.root)
+    while True:
+        todo = [m for m in drawn if found.known(m, {t.file for t in known.nearest(m)}, known.never) is None]
         click.echo(f"{len(drawn)} mutants, {len(drawn) - len(todo)} known, {len(todo)} to do in {jobs} processes")
-        _run(todo, found, known, overlays, state, limit)
-        false = _false_kills(drawn, found, known, tree, state)
+        _run(todo, found, known, benches)
+        false = _false_kills(drawn, found, known, Bench(plain, state / "control", state / "cache", limit, patience))
         if not false:
             break
-        click.echo(f"these tests fail without a mutation too, and are not asked any more: {', '.join(sorted(false))}")
-    equivalent = outcomes.equivalents()
-    rows = [row for m in drawn if (row := found.rows.get((m.path, m.start, m.end, m.text))) is not None]
-    for row in rows:
-        if outcomes.judged(row, equivalent) in ("survived", "not executed"):
-            click.echo(f"\n{_described(row)}")
-    click.echo("\n" + outcomes.table(rows, equivalent))
+        click.echo(f"these fail without a mutation too, and are not asked any more: {', '.join(sorted(false))}")
+    rows = [row for m in drawn if (row := found.rows.get(outcomes.place(m))) is not None]
+    left = [row for row in rows if outcomes.judged(row, judged) in ("survived", "not executed")]
+    for row in left:
+        click.echo(f"\n{_described(row)}")
+    shown = outcomes.table(rows, judged)
+    click.echo(f"\n{shown}\n\n{sum(row['seconds'] for row in rows) / 60:.0f} min, {len(left)} left to judge")
     if write is not None:
         from firebrick.testing.soak import write_part
 
-        write_part(write, "mutation", outcomes.table(rows, equivalent))
-    if any(outcomes.judged(row, equivalent) in ("survived", "not executed") for row in rows):
+        write_part(write, "mutation", shown)
+    if left:
         raise SystemExit(1)
 
 
@@ -102,57 +108,50 @@ def _map(tree: Path, state: Path, tests: tuple[str, ...], slow: bool, collect: b
     return Map(tree / PACKAGE, shards, never.read_text().splitlines() if never.exists() else ())
 
 
-def _todo(drawn: list[Mutant], found: outcomes.Outcomes, known: Map) -> list[Mutant]:
-    return [m for m in drawn if found.known(m, {t.file for t in known.nearest(m)}, known.never) is None]
-
-
-def _run(
-    todo: list[Mutant], found: outcomes.Outcomes, known: Map, overlays: list[Overlay], state: Path, limit: float
-) -> None:  # fmt: skip
-    """Run mutants, in as many processes as there are copies of the tree."""
+def _run(todo: list[Mutant], found: outcomes.Outcomes, known: Map, benches: list[Bench]) -> None:
+    """Run mutants, in as many processes as there are places to run them in."""
     children = []
-    for n, overlay in enumerate(overlays[1:], 1):
+    for n, bench in enumerate(benches[1:], 1):
         if (pid := os.fork()) == 0:
             code = 1
             try:
-                _run_some(todo[n :: len(overlays)], found, known, overlay, state, limit, f"slot-{n}")
+                _run_some(todo[n :: len(benches)], found, known, bench)
                 code = 0
             finally:
                 os._exit(code)
         children.append(pid)
-    _run_some(todo[:: len(overlays)], found, known, overlays[0], state, limit, "slot-0")
-    for pid in children:
-        if os.waitpid(pid, 0)[1] != 0:
-            raise click.ClickException("a process of this run failed; its message is above")
+    try:
+        _run_some(todo[:: len(benches)], found, known, benches[0])
+    except BaseException:
+        for pid in children:
+            os.kill(pid, signal.SIGTERM)
+        raise
+    ended = [os.waitpid(pid, 0)[1] for pid in children]
+    if any(ended):
+        raise click.ClickException("a process of this run failed; its message is above")
     found.read()
 
 
-def _run_some(
-    todo: list[Mutant], found: outcomes.Outcomes, known: Map, overlay: Overlay, state: Path, limit: float, slot: str
-) -> None:
+def _run_some(todo: list[Mutant], found: outcomes.Outcomes, known: Map, bench: Bench) -> None:
     for mutant in todo:
-        source = (overlay.source / PACKAGE / mutant.path).read_text(encoding="utf-8")
         tests = known.nearest(mutant)
-        verdict = run(mutant, source, tests, overlay, state / slot, state / "cache", limit)
-        verdict.files = sorted({t.file for t in tests})
-        row: dict[str, Any] = as_row(mutant, source, verdict)
+        verdict = bench.run(mutant, tests)
+        row = row_of(mutant, (bench.overlay.source / PACKAGE / mutant.path).read_text(encoding="utf-8"), verdict)
         found.add(row)
         click.echo(f"{_described(row)}\n  {verdict.seconds:.1f} s, {verdict.tests} of {len(tests)} tests {verdict.by}")
         sys.stdout.flush()
 
 
-def _false_kills(drawn: list[Mutant], found: outcomes.Outcomes, known: Map, tree: Path, state: Path) -> set[str]:
+def _false_kills(drawn: list[Mutant], found: outcomes.Outcomes, known: Map, plain: Bench) -> set[str]:
     """Run the tests that noticed mutants once more without one; those that fail now are never asked again."""
+    state = plain.folder.parent
     file = state / f"cleared-{found.file.stem}.txt"
     cleared = set(file.read_text().splitlines()) if file.exists() else set()
-    rows = [found.rows.get((m.path, m.start, m.end, m.text)) for m in drawn]
-    killers = {
-        t for row in rows if row is not None and row["outcome"] in outcomes.KILLED and (t := test_of(row["by"])) is not None
-    }
-    names = sorted(n for n in killers - cleared - known.never if "::" in n)
+    rows = [row for m in drawn if (row := found.rows.get(outcomes.place(m))) is not None and row["outcome"] in outcomes.KILLED]
+    names = sorted({t for row in rows if (t := test_of(row["by"])) is not None} - cleared - known.never)
     Random(0).shuffle(names)
     begun = perf_counter()
-    false = control(names, tree, state / "control", state / "cache")
+    false = plain.control(names)
     if names:
         click.echo(f"{len(names)} tests that noticed run without a mutation: {len(false)} fail; {perf_counter() - begun:.0f} s")
     known.never |= false

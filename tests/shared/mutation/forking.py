@@ -116,6 +116,7 @@ def _child(run: Callable[[], int], folder: Path, log: Path, environment: dict[st
     own = {os.getcwd(), *(str(Path(p)) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep))}
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for fd, goal in ((nothing, 0), (output, 1), (output, 2)):

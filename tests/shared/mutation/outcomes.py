@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,11 @@ def sources(root: Path) -> str:
     for path in sorted((root / PACKAGE).rglob("*.py")):
         found.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:16]
+
+
+def place(mutant: Mutant) -> tuple[str, int, int, str]:
+    """What a mutant is known by among those of the same sources."""
+    return mutant.path, mutant.start, mutant.end, mutant.text
 
 
 class Outcomes:
@@ -62,7 +66,7 @@ class Outcomes:
 
     def known(self, mutant: Mutant, files: Iterable[str], never: set[str]) -> dict[str, Any] | None:
         """The outcome of a mutant if it still counts; ``files`` are those of the tests that would be asked now."""
-        row = self.rows.get((mutant.path, mutant.start, mutant.end, mutant.text))
+        row = self.rows.get(place(mutant))
         if row is None or test_of(row["by"]) in never:
             return None
         if any(not (self.root / f).exists() or digest(self.root / f) != old for f, old in row["tests_were"].items()):
@@ -70,16 +74,6 @@ class Outcomes:
         if row["outcome"] not in KILLED and not set(files) <= set(row["files"]):
             return None
         return row
-
-
-@dataclass(frozen=True)
-class Equivalent:
-    """A mutant that no test can notice, in the words of whoever judged it."""
-
-    path: str
-    function: str
-    diff: str
-    reason: str
 
 
 def equivalents(file: Path = EQUIVALENT) -> dict[tuple[str, str, str], str]:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mutation.points import Mutant
+
 PACKAGE = Path("src/firebrick")
 _LEFT_OUT = {"__pycache__", "node_modules", "runs", "build", "dist", "site"}
 
@@ -47,11 +49,11 @@ class Overlay:
                 shutil.copy2(self.source / path, self.root / path)
 
     @contextmanager
-    def mutated(self, path: Path, text: str) -> Iterator[None]:
-        """The copy with another text of one file of the package."""
-        goal, original = self.root / PACKAGE / path, self.source / PACKAGE / path
-        self._last = max(self._last + 1, int(time.time()))
-        goal.write_text(text, encoding="utf-8")
+    def mutated(self, mutant: Mutant) -> Iterator[None]:
+        """The copy with a mutant in it."""
+        goal, original = self.root / PACKAGE / mutant.path, self.source / PACKAGE / mutant.path
+        self._last = max(self._last, int(time.time()), int(original.stat().st_mtime)) + 1
+        goal.write_text(mutant.applied(original.read_text(encoding="utf-8")), encoding="utf-8")
         os.utime(goal, (self._last, self._last))  # compiled files are valid for a time in whole seconds and a size
         try:
             yield

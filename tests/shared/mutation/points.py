@@ -208,6 +208,8 @@ class _File:
             for x in (node.left, node.right)
         ):
             return
+        if isinstance(node.op, ast.BitOr) and not function:
+            return  # a name for a type
         if type(node.op) in _ARITHMETIC:
             self.sign(node.left, node.right, node.op, _ARITHMETIC[type(node.op)], "arithmetic", function)
 
@@ -240,11 +242,13 @@ class _File:
     def returned(self, node: ast.Return, function: str) -> None:
         if node.value is None:
             self.replace(node, "pass", "statement deleted", function)
-        elif not (isinstance(node.value, ast.Constant) and node.value.value in (None, NotImplemented)):
+        elif not (isinstance(node.value, ast.Constant) and (node.value.value is None or node.value.value is False)):  # alike
             self.replace(node.value, "None", "return value", function)
 
     def call(self, node: ast.Call, function: str) -> None:
         name = self.text(node.func).rsplit(".", 1)[-1]
+        if _for_people(node):
+            return
         values = node.args
         if name not in _SYMMETRIC and not any(isinstance(a, ast.Starred) for a in values):
             for one, other in pairwise(values):
@@ -328,6 +332,11 @@ def _named(node: ast.AST, names: set[str]) -> bool:
     return (isinstance(node, ast.Name) and node.id in names) or (isinstance(node, ast.Attribute) and node.attr in names)
 
 
+def _for_people(node: ast.Call) -> bool:
+    """Whether a call's arguments are a text that people read."""
+    return _OF_TEXTS.search(ast.unparse(node.func)) is not None
+
+
 def _skipped(node: ast.AST) -> bool:
     """Whether nothing in a node is mutated."""
     match node:
@@ -356,7 +365,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
                 yield value
         case ast.Call(func=func, args=args, keywords=keywords):
             yield func
-            if _OF_TEXTS.search(ast.unparse(func)) is None:
+            if not _for_people(node):
                 yield from args
                 yield from (k.value for k in keywords if k.arg not in _UNSEEN_KEYWORDS)
         case _:

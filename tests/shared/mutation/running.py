@@ -91,43 +91,91 @@ class Ordered:
             pytest.exit("the limit of processor time is reached", returncode=0)
 
 
-def ask(
-    tests: list[Asked], folder: Path, tree: Path, cache: Path, limit: float, stop: bool = True
-) -> tuple[str, list[dict[str, str]]]:
-    """Run tests in a tree: how it ended (``passed``, ``failed``, ``timeout``, ``memory`` or ``crashed``), and the journal."""
-    journal, log = folder / "journal", folder / "log"
-    journal.write_text("")
-    names = [t.name for t in tests]
-    files = list(dict.fromkeys(t.file for t in tests))
-    arguments = [*PYTEST, "-m", "", "--tb=short", f"--basetemp={folder / 'tmp'}", *(["-x"] if stop else []), *files]
-    child = Child(
-        lambda: int(pytest.main(arguments, plugins=[Ordered(names, journal, limit)])),
-        tree,
-        log,
-        {"FIREBRICK_CACHE_DIR": str(cache)},
-    )
-    known = {t.name: t.seconds for t in tests}
-    ended, changed, size, looked = "", child.begun, 0, child.begun
-    current = 30.0
-    try:
-        while not ended:
-            time.sleep(0.03)
-            status = child.poll()
-            now = time.monotonic()
-            if status is not None:
-                ended = {0: "passed", 5: "passed", 1: "failed", 2: "failed"}.get(status, "crashed")
-            elif journal.stat().st_size != size:
-                size, changed = journal.stat().st_size, now
-                current = max([known.get(row.get("begun", ""), 0.0) for row in read(journal)[-1:]], default=0.0)
-            elif now - changed > 60 + 15 * current:
-                ended = "timeout"
-            elif now - looked > 2:
-                looked = now
-                if child.memory() > MEMORY:
-                    ended = "memory"
-    finally:
-        child.kill()
-    return ended, read(journal)
+@dataclass(frozen=True)
+class Bench:
+    """Where mutants are run, and how long.
+
+    Attributes:
+        overlay: The copy of the tree that they are written into.
+        folder: For what a run leaves.
+        warm: The compile cache that they begin with.
+        limit: Seconds of processor time for the tests of one mutant.
+        patience: Seconds without news of a test, beside 15 times those that it is known to take, until it hangs.
+    """
+
+    overlay: Overlay
+    folder: Path
+    warm: Path
+    limit: float
+    patience: float
+
+    def ask(self, tests: list[Asked], cache: Path, stop: bool = True) -> tuple[str, list[dict[str, str]]]:
+        """Run tests: how it ended (``passed``, ``failed``, ``timeout``, ``memory`` or ``crashed``), and the journal."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        journal, log = self.folder / "journal", self.folder / "log"
+        journal.write_text("")
+        names = [t.name for t in tests]
+        files = list(dict.fromkeys(t.file for t in tests))
+        arguments = [*PYTEST, "-m", "", "--tb=short", f"--basetemp={self.folder / 'tmp'}", *(["-x"] if stop else []), *files]
+        child = Child(
+            lambda: int(pytest.main(arguments, plugins=[Ordered(names, journal, self.limit if stop else 1e9)])),
+            self.overlay.root, log, {"FIREBRICK_CACHE_DIR": str(cache)},
+        )  # fmt: skip
+        known = {t.name: t.seconds for t in tests}
+        ended, changed, looked, size, current = "", child.begun, child.begun, 0, 0.0
+        try:
+            while not ended:
+                time.sleep(0.03)
+                status, now = child.poll(), time.monotonic()
+                if status is not None:
+                    ended = {0: "passed", 5: "passed", 1: "failed", 2: "failed"}.get(status, "crashed")
+                elif journal.stat().st_size != size:
+                    size, changed = journal.stat().st_size, now
+                    current = max([known.get(row.get("begun", ""), 0.0) for row in read(journal)[-1:]], default=0.0)
+                elif now - changed > self.patience + 15 * current:
+                    ended = "timeout"
+                elif now - looked > 2:
+                    looked = now
+                    if child.memory() > MEMORY:
+                        ended = "memory"
+        finally:
+            child.kill()
+        return ended, read(journal)
+
+    def run(self, mutant: Mutant, tests: list[Asked]) -> Verdict:
+        """Ask the tests about a mutant."""
+        begun = time.monotonic()
+        if not tests:
+            return Verdict("not executed")
+        found = Verdict("survived", files=sorted({t.file for t in tests}))
+        unseen = mutant.path.startswith(_UNSEEN_BY_KEYS)
+        with self.overlay.mutated(mutant), linked(None if unseen else self.warm, self.folder / "cache") as cache:
+            for some in rounds(tests, self.limit):
+                ended, journal = self.ask(some, cache)
+                found.tests += sum("begun" in row for row in journal)
+                failed = next((row for row in journal if "failed" in row), None)
+                last = next((row["begun"] for row in reversed(journal) if "begun" in row), "the import")
+                if ended == "timeout":
+                    found.outcome, found.by = "timeout", last
+                elif failed is not None:
+                    found.outcome, found.by, found.says = "killed", failed["failed"], failed["text"]
+                elif ended != "passed":
+                    found.outcome, found.by = "killed", f"{ended} in {last}"
+                    found.says = (self.folder / "log").read_text(errors="replace")[-400:]
+                if found.outcome != "survived":
+                    break
+        found.seconds = round(time.monotonic() - begun, 2)
+        return found
+
+    def control(self, names: list[str]) -> set[str]:
+        """Tests that fail without any mutation, of those that noticed one: their word does not count."""
+        failed: set[str] = set()
+        for start in range(0, len(names), 100):
+            some = names[start : start + 100]
+            _, journal = self.ask([Asked(n, 60.0) for n in some], self.warm, stop=False)
+            failed |= {row["failed"] for row in journal if "failed" in row}
+            failed |= set(some) - {row.get("ended", "") for row in journal}
+        return failed
 
 
 def read(journal: Path) -> list[dict[str, str]]:
@@ -162,57 +210,12 @@ def rounds(tests: list[Asked], limit: float) -> Iterator[list[Asked]]:
         yield rest
 
 
-def run(mutant: Mutant, source: str, tests: list[Asked], overlay: Overlay, folder: Path, warm: Path, limit: float) -> Verdict:
-    """Ask the tests about a mutant."""
-    begun = time.monotonic()
-    if not tests:
-        return Verdict("not executed")
-    folder.mkdir(parents=True, exist_ok=True)
-    found = Verdict("survived")
-    unseen = mutant.path.startswith(_UNSEEN_BY_KEYS)
-    with (
-        overlay.mutated(Path(mutant.path), mutant.applied(source)),
-        linked(None if unseen else warm, folder / "cache") as cache,
-    ):
-        for some in rounds(tests, limit):
-            ended, journal = ask(some, folder, overlay.root, cache, limit)
-            found.files = sorted({*found.files, *(t.file for t in some)})
-            found.tests += sum("begun" in row for row in journal)
-            failed = next((row for row in journal if "failed" in row), None)
-            last = next((row["begun"] for row in reversed(journal) if "begun" in row), "the import")
-            if ended == "timeout":
-                found.outcome, found.by = "timeout", last
-            elif failed is not None:
-                found.outcome, found.by, found.says = "killed", failed["failed"], failed["text"]
-            elif ended in ("memory", "crashed", "failed"):
-                found.outcome, found.by, found.says = (
-                    "killed",
-                    f"{ended} in {last}",
-                    (folder / "log").read_text(errors="replace")[-400:],
-                )
-            if found.outcome != "survived":
-                break
-    found.seconds = round(time.monotonic() - begun, 2)
-    return found
-
-
 def test_of(by: str) -> str | None:
     """The test in what `Verdict.by` says."""
     match = re.search(r"tests/\S*\.py::.*", by)
     return match[0] if match else None
 
 
-def control(names: list[str], tree: Path, folder: Path, warm: Path) -> set[str]:
-    """Tests that fail without any mutation, of those that killed one: their word does not count."""
-    folder.mkdir(parents=True, exist_ok=True)
-    failed: set[str] = set()
-    for start in range(0, len(names), 100):
-        _, journal = ask([Asked(n, 60.0) for n in names[start : start + 100]], folder, tree, warm, 1e9, stop=False)
-        failed |= {row["failed"] for row in journal if "failed" in row}
-        failed |= {n for n in names[start : start + 100] if not any(row.get("ended") == n for row in journal)}
-    return failed
-
-
-def as_row(mutant: Mutant, source: str, verdict: Verdict) -> dict[str, object]:
+def row_of(mutant: Mutant, source: str, verdict: Verdict) -> dict[str, object]:
     """What is kept of a mutant."""
     return {**asdict(mutant), "diff": mutant.difference(source), **asdict(verdict)}
