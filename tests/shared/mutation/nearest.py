@@ -13,7 +13,6 @@ from pathlib import Path
 from mutation.collecting import Shard
 from mutation.points import Mutant
 
-
 SIGNATURES = "tests/test_defaults.py::"  # looks at what is public, and executes nothing of it
 
 
@@ -94,6 +93,7 @@ class Map:
             for t in tests:
                 here[t] += size
         cost = {t: (self.seconds[t] + 0.02) * self.sizes[t] / max(here[t], 1) for t in found if self.names[t] not in self.never}
+        cost |= {t: 0.0 for t in cost if self.names[t].startswith(SIGNATURES)}
         ranked, alike = [], defaultdict(int)
         for t in sorted(cost, key=lambda t: (cost[t], self.names[t])):
             function = self.names[t].partition("[")[0]
