@@ -136,6 +136,8 @@ def _run_some(todo: list[Mutant], found: outcomes.Outcomes, known: Map, bench: B
     for mutant in todo:
         tests = known.nearest(mutant)
         verdict = bench.run(mutant, tests)
+        if verdict.outcome == "survived" and not known.executed(mutant):
+            verdict.outcome = "not executed"
         row = row_of(mutant, (bench.overlay.source / PACKAGE / mutant.path).read_text(encoding="utf-8"), verdict)
         found.add(row)
         click.echo(f"{_described(row)}\n  {verdict.seconds:.1f} s, {verdict.tests} of {len(tests)} tests {verdict.by}")

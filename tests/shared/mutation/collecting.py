@@ -30,6 +30,7 @@ _TEST = "MUTATION_TEST"  # the test that runs, for the processes that it starts
 
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 ENOUGH = 4.0  # seconds of processor time after which no more parameters of a test function are measured
+ENOUGH_OF_OPS = 150.0  # the same for conformance, where each parameter is other ops
 LONGEST = 900.0  # seconds that the tests of one file may take while they are measured
 
 
@@ -104,7 +105,7 @@ class Trace:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         function = item.nodeid.partition("[")[0]
-        if self.spent[function] > ENOUGH:
+        if self.spent[function] > (ENOUGH_OF_OPS if function.startswith("tests/conformance/") else ENOUGH):
             return True
         self.tests.append(item.nodeid)
         os.environ[_TEST] = item.nodeid

@@ -81,12 +81,16 @@ class Map:
         return found
 
     def nearest(self, mutant: Mutant) -> list[Asked]:
-        """The tests to ask, best first; empty where no test executes the line."""
+        """The tests to ask, best first.
+
+        Where none is known to execute the line, these are tests of its function, or else of its file: a profile function,
+        for one, runs unseen by what measures lines.
+        """
         if mutant.imported:
             found = self._using(mutant)
             found |= {t: False for t, name in enumerate(self.names) if name.startswith(SIGNATURES)}
         else:
-            found = self.executing(mutant.path, range(mutant.lines[0], mutant.lines[1] + 1))
+            found = self.executing(mutant.path, range(mutant.lines[0], mutant.lines[1] + 1)) or self._around(mutant)
         here: dict[int, int] = defaultdict(int)  # lines of the mutant's file that a test executes
         for bits, tests, _ in self.lines.get(mutant.path, ()):
             size = int.from_bytes(bits, "little").bit_count()
@@ -100,6 +104,19 @@ class Map:
             alike[function] += 1
             ranked.append((cost[t] * alike[function], self.names[t], t))  # another parameter of a test finds less that is new
         return [Asked(self.names[t], self.seconds[t], found[t]) for _, _, t in sorted(ranked)]
+
+    def executed(self, mutant: Mutant) -> bool:
+        """Whether a test is known to execute a mutant's line."""
+        return mutant.imported or bool(self.executing(mutant.path, range(mutant.lines[0], mutant.lines[1] + 1)))
+
+    def _around(self, mutant: Mutant) -> dict[int, bool]:
+        """Tests that execute other lines of the same function, or of one around it, or of the file."""
+        functions = _functions(parsed(self.package / mutant.path))
+        around = [_inside(f) for f in functions if f.lineno <= mutant.line <= (f.end_lineno or 0)]
+        for lines in [*sorted(around, key=len), [n for f in functions for n in _inside(f)]]:
+            if found := self.executing(mutant.path, lines):
+                return found
+        return {}
 
     def _using(self, mutant: Mutant) -> dict[int, bool]:
         """Tests that use what a line that runs at import makes: a function's default, or a name of the module or class."""

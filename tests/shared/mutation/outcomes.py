@@ -92,7 +92,7 @@ def equivalents(file: Path = EQUIVALENT) -> dict[tuple[str, str, str], str]:
         reason = " ".join(x[2:] for x in body if x.startswith("= "))
         if not diff or not reason or len(diff) + sum(x.startswith("= ") for x in body) != len(body):
             raise ValueError(f"{file}: not a path with a function, lines of '- ' and '+ ', and reasons after '= ':\n{block}")
-        path, _, function = head.partition(" ")
+        path, _, function = head.strip().partition(" ")
         found[path, function, "\n".join(diff)] = reason
     return found
 
