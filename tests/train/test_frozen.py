@@ -11,6 +11,7 @@ import firebrick as fb
 from firebrick import nn
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import EagerTrainingWarning, FrozenTrainingWarning, Learner
+from firebrick.train.frozen import FrozenWatch
 
 Make = Callable[..., Learner]
 
@@ -134,3 +135,15 @@ def test_a_loss_that_reached_zero_has_learned_and_is_not_called_frozen() -> None
         FrozenWatch(3).losses([2.0, 0.5, *[0.0] * 20])
     with pytest.warns(FrozenTrainingWarning, match=r"exactly 0.5 for 3 steps, after 2.0 at first"):
         FrozenWatch(3).losses([2.0, *[0.5] * 5])
+
+
+def test_parameters_that_have_moved_once_are_not_looked_at_again() -> None:
+    watch = FrozenWatch(patience=3)
+    for step in range(20):  # the warning would be an error
+        watch.parameters([("w", fb.asarray([float(min(step, 2))]))])
+    with pytest.warns(FrozenTrainingWarning, match="no parameter has changed in 3 updates"):
+        still = FrozenWatch(patience=3)
+        for _ in range(4):
+            still.parameters([("w", fb.ones(1))])
+    for _ in range(4):  # it is said once
+        still.parameters([("w", fb.ones(1))])
