@@ -110,6 +110,7 @@ def test_a_point_is_changed_in_each_way_and_nothing_else_is(source: str, expecte
         "assert isinstance(x, A)\n",
         "def _add_samples(rng):\n    return rng(1)\n",
         "Shape = int | tuple[int, ...]\n",
+        "@register(cost=per_result(2))\ndef f(x): ...\n",
     ],
 )
 def test_what_no_test_could_notice_is_left_alone(source: str) -> None:
@@ -129,6 +130,10 @@ def test_a_larger_sample_begins_with_the_smaller_one_and_another_seed_draws_anot
     assert sample(package, 3, 1) == sample(package, 7, 1)[:3]
     assert sample(package, 7, 1) != sample(package, 7, 2)
     assert sample(package, 7, 1, under=("nn",)) == []
+    before = {(m.difference(PROGRAM), m.text) for m in sample(package, 99, 1)}
+    longer = "import os\n" + PROGRAM.replace("def forgotten(x):", "def forgotten(x):\n    os.sync(x, 1)")
+    (package / "__init__.py").write_text(longer)
+    assert {(m.difference(longer), m.text) for m in sample(package, 99, 1)} > before, "what did not change is drawn as before"
 
 
 def test_a_mutant_is_only_in_the_copy_and_gone_after_an_exception(tmp_path: Path) -> None:

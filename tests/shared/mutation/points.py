@@ -3,7 +3,7 @@
 The syntax tree says where a point is; the change is made in the text, so that all else stays as it was, comments and lines
 too. What no test could notice, or need not, is left out: docstrings, annotations, what only type checkers read, texts of
 errors, warnings and logs, `__repr__`, samples in the op table (they are the tests' own data), and settings that change no
-result (`lru_cache` sizes, `slots=True`, `zip`'s `strict=`).
+result (`lru_cache` sizes, `slots=True`, `zip`'s `strict=`, the op table's estimates of cost).
 """
 
 from __future__ import annotations
@@ -40,19 +40,7 @@ _OF_TEXTS = re.compile(
     r"(^|\.)(warn|warn_explicit|echo|secho|log|debug|info|warning|exception|critical|print|fail)$|(Error|Warning|Exception|Exit|Interrupt)$"
 )
 _UNSEEN = {"lru_cache", "cache", "dataclass", "overload", "TypeVar", "ParamSpec", "cast", "NewType"}
-_UNSEEN_KEYWORDS = {
-    "strict",
-    "slots",
-    "maxsize",
-    "stacklevel",
-    "daemon",
-    "encoding",
-    "errors",
-    "name",
-    "help",
-    "compare_to",
-    "repr",
-}
+_UNSEEN_KEYWORDS = {"strict", "slots", "maxsize", "stacklevel", "daemon", "encoding", "errors", "name", "help", "repr", "cost"}
 _TEXT_METHODS = {"__repr__", "__str__", "__rich__", "__dir__"}
 
 

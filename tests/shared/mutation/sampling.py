@@ -1,11 +1,12 @@
 """Which mutants a seed draws: lines of the sources, each as likely as another, then a kind of mutation on the line.
 
-The first N of a seed are the same for every larger count, so a count can be raised.
+The first N of a seed are the same for every larger count, so a count can be raised. Lines are drawn by their text, so a sample
+changes only where the sources do.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -31,23 +32,24 @@ def _within(path: str, folders: tuple[str, ...]) -> bool:
 
 def sample(package: Path, count: int, seed: int, under: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> list[Mutant]:
     """The first mutants of a seed."""
-    lines = by_line(package, under, without)
-    keys = sorted(lines)
-    Random(seed).shuffle(keys)
-    return list(islice(_drawn(package, lines, keys, seed), count))
+    return list(islice(_drawn(package, by_line(package, under, without), seed), count))
 
 
-def _drawn(
-    package: Path, lines: dict[tuple[str, int], list[Mutant]], keys: list[tuple[str, int]], seed: int
-) -> Iterator[Mutant]:
-    for path, line in keys:
-        random = Random(f"{seed} {path} {line}")
-        source = (package / path).read_text(encoding="utf-8")
+def _drawn(package: Path, lines: dict[tuple[str, int], list[Mutant]], seed: int) -> Iterator[Mutant]:
+    sources = {path: (package / path).read_text(encoding="utf-8") for path, _ in lines}
+    texts = {path: source.splitlines() for path, source in sources.items()}
+    seen: Counter[tuple[str, str]] = Counter()
+    order = []
+    for path, line in sorted(lines):
+        text = texts[path][line - 1].strip()
+        seen[path, text] += 1
+        order.append((Random(f"{seed} {path} {text} {seen[path, text]}"), path, line))
+    for random, path, line in sorted(order, key=lambda o: o[0].random()):
         kinds: dict[str, list[Mutant]] = defaultdict(list)
         for mutant in lines[path, line]:
             kinds[mutant.kind].append(mutant)
         names = sorted(kinds)
         random.shuffle(names)
         choices = [random.choice(kinds[n]) for n in names]
-        if (mutant := next((m for m in choices if m.viable(source)), None)) is not None:
+        if (mutant := next((m for m in choices if m.viable(sources[path])), None)) is not None:
             yield mutant
