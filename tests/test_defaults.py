@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import firebrick as fb
 
 FILE = Path(__file__).parent / "defaults.txt"
-MODULES = ("", "nn", "optim", "data", "train", "random", "linalg", "fft", "models", "distributed", "testing")
+MODULES = ("", "nn", "nn.initial", "optim", "data", "train", "random", "linalg", "fft", "models", "distributed", "testing")
 
 
 def plain(value: Any) -> bool:
@@ -23,17 +24,32 @@ def plain(value: Any) -> bool:
 def defaults() -> Iterator[str]:
     """A line for each public callable with defaults other than None: its name, then what it takes."""
     for module in MODULES:
-        home = getattr(fb, module) if module else fb
-        for name in sorted(home.__all__):
+        home = attrgetter(module)(fb) if module else fb
+        for name in sorted(public(home)):
             member = getattr(home, name)
-            if not callable(member) or (isinstance(member, type) and issubclass(member, BaseException)):
-                continue
-            try:
-                parameters = inspect.signature(member).parameters.values()
-            except ValueError:  # a class of Python's own
-                continue
-            if found := [f"{p.name}={p.default!r}" for p in parameters if plain(p.default)]:
-                yield f"{f'{module}.' if module else ''}{name}: {', '.join(found)}"
+            if not isinstance(member, type):
+                yield from of(f"{module}.{name}".lstrip("."), member)
+            elif not issubclass(member, BaseException) and member.__module__.startswith("firebrick."):
+                yield from of(f"{module}.{name}".lstrip("."), member)
+                for method in sorted(n for n in vars(member) if not n.startswith("_")):
+                    yield from of(f"{module}.{name}.{method}".lstrip("."), getattr(member, method))
+
+
+def public(home: Any) -> list[str]:
+    return getattr(home, "__all__", [n for n, v in vars(home).items() if getattr(v, "__module__", "") == home.__name__])
+
+
+def of(name: str, member: Any) -> Iterator[str]:
+    """The line of one callable; none where all must be written."""
+    if callable(member) and (found := [f"{p.name}={p.default!r}" for p in signature(member) if plain(p.default)]):
+        yield f"{name}: {', '.join(found)}"
+
+
+def signature(member: Any) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(member).parameters.values()
+    except ValueError:  # a class of Python's own
+        return ()
 
 
 def test_defaults_are_those_that_are_written_down() -> None:

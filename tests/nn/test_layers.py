@@ -290,3 +290,9 @@ def test_initial_parameters_have_torchs_distribution() -> None:
 def test_errors_say_what_was_expected_and_received(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+def test_a_loss_shows_its_reduction_and_settings() -> None:
+    assert repr(nn.MSELoss()) == "MSELoss('mean')"
+    weighted = nn.CrossEntropyLoss("sum", weight=fb.ones(2), label_smoothing=0.5)
+    assert repr(weighted) == "CrossEntropyLoss('sum', label_smoothing=0.5, weight=[…])"

@@ -375,6 +375,11 @@ def test_a_summary_counts_a_shared_parameter_once_and_shows_output_shapes() -> N
     assert Tied().summary().splitlines()[-1].split()[-2:] == ["23", "92"]
 
 
+def test_a_shape_is_summarised_in_the_dtype_of_the_first_parameter() -> None:
+    assert "[4, 3]" in nn.Linear(2, 3, bias=False, dtype=fb.float64).summary((4, 2))
+    assert "[4, 2]" in nn.ReLU().summary((4, 2))
+
+
 def test_an_embedding_is_summarised_from_a_tensor_like_its_argument() -> None:
     assert "[2, 5, 3]" in nn.Embedding(4, 3).summary(fb.zeros((2, 5), dtype=fb.int64))
 

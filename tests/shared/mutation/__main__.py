@@ -33,7 +33,7 @@ _WITHOUT = ("compiler",)  # is rebuilt, and has its own run then
 @click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default=True, help="Processes.")
 @click.option("--under", multiple=True, help="Folder or file of the package; all but compiler/ by default. Can be repeated.")
 @click.option(
-    "--limit", type=click.FloatRange(1), default=30.0, show_default=True, help="Processor time for a mutant, in seconds."
+    "--limit", type=click.FloatRange(1), default=60.0, show_default=True, help="Processor time for a mutant, in seconds."
 )
 @click.option("--patience", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds until a test hangs.")
 @click.option(
@@ -71,7 +71,7 @@ def main(
     drawn = sample(plain.root / PACKAGE, count, seed, under, () if under else _WITHOUT)
     found = outcomes.Outcomes(state / "outcomes", plain.root)
     while True:
-        todo = [m for m in drawn if found.known(m, {t.file for t in known.nearest(m)}, known.never) is None]
+        todo = [m for m in drawn if found.known(m, {t.file for t in known.nearest(m)}, known.never, limit) is None]
         click.echo(f"{len(drawn)} mutants, {len(drawn) - len(todo)} known, {len(todo)} to do in {jobs} processes")
         _run(todo, found, known, benches)
         false = _false_kills(drawn, found, known, Bench(plain, state / "control", state / "cache", limit, patience))

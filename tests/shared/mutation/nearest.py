@@ -87,7 +87,7 @@ class Map:
         for one, runs unseen by what measures lines.
         """
         if mutant.imported:
-            found = self._using(mutant)
+            found = self._using(mutant) | self.executing(mutant.path, range(mutant.lines[0], mutant.lines[1] + 1))  # lambdas
             found |= {t: False for t, name in enumerate(self.names) if name.startswith(SIGNATURES)}
         else:
             found = self.executing(mutant.path, range(mutant.lines[0], mutant.lines[1] + 1)) or self._around(mutant)

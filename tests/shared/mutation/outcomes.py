@@ -64,14 +64,14 @@ class Outcomes:
             out.write(json.dumps(row) + "\n")
         self.rows[row["path"], row["start"], row["end"], row["text"]] = row
 
-    def known(self, mutant: Mutant, files: Iterable[str], never: set[str]) -> dict[str, Any] | None:
+    def known(self, mutant: Mutant, files: Iterable[str], never: set[str], limit: float) -> dict[str, Any] | None:
         """The outcome of a mutant if it still counts; ``files`` are those of the tests that would be asked now."""
         row = self.rows.get(place(mutant))
         if row is None or test_of(row["by"]) in never:
             return None
         if any(not (self.root / f).exists() or digest(self.root / f) != old for f, old in row["tests_were"].items()):
             return None
-        if row["outcome"] not in KILLED and not set(files) <= set(row["files"]):
+        if row["outcome"] not in KILLED and (not set(files) <= set(row["files"]) or (row["files"] and row["limit"] < limit)):
             return None
         return row
 

@@ -2,8 +2,8 @@
 
 The syntax tree says where a point is; the change is made in the text, so that all else stays as it was, comments and lines
 too. What no test could notice, or need not, is left out: docstrings, annotations, what only type checkers read, texts of
-errors, warnings and logs, `__repr__`, samples in the op table (they are the tests' own data), and settings that change no
-result (`lru_cache` sizes, `slots=True`, `zip`'s `strict=`, the op table's estimates of cost).
+errors, warnings and logs, `__repr__`, samples in the op table (they are the tests' own data) and its estimates of
+cost, and settings that change no result (`lru_cache` sizes, `slots=True`, `zip`'s `strict=`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,26 @@ _SIGNS = {
 }  # fmt: skip
 _SYMMETRIC = {  # in their arguments; or a change of order is no program at all
     "max", "min", "add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "logical_xor", "equal", "not_equal",
-    "isinstance", "issubclass", "hasattr", "getattr", "setattr", "cast", "field", "NamedTuple", "TypeVar",
+    "broadcast_shapes", "isinstance", "issubclass", "hasattr", "getattr", "setattr", "cast", "field", "NamedTuple", "TypeVar",
 }  # fmt: skip
 _OF_TEXTS = re.compile(
     r"(^|\.)(warn|warn_explicit|echo|secho|log|debug|info|warning|exception|critical|print|fail)$|(Error|Warning|Exception|Exit|Interrupt)$"
 )
 _UNSEEN = {"lru_cache", "cache", "dataclass", "overload", "TypeVar", "ParamSpec", "cast", "NewType"}
-_UNSEEN_KEYWORDS = {"strict", "slots", "maxsize", "stacklevel", "daemon", "encoding", "errors", "name", "help", "repr", "cost"}
+_UNSEEN_KEYWORDS = {
+    "strict",
+    "slots",
+    "maxsize",
+    "stacklevel",
+    "daemon",
+    "encoding",
+    "errors",
+    "name",
+    "samples",
+    "help",
+    "repr",
+    "cost",
+}
 _TEXT_METHODS = {"__repr__", "__str__", "__rich__", "__dir__"}
 
 
@@ -333,7 +346,7 @@ def _skipped(node: ast.AST) -> bool:
         case ast.If(test=test):
             return re.search(r"\bTYPE_CHECKING\b|\bsys\.(platform|version_info)\b", ast.unparse(test)) is not None
         case ast.FunctionDef(name=name):
-            return name in _TEXT_METHODS or name.strip("_").endswith("samples")
+            return name in _TEXT_METHODS or name.strip("_").endswith(("samples", "cost"))
         case ast.Assign(targets=[ast.Name(id=name)]):
             return name.startswith("__") and name.endswith("__")
         case ast.Call():

@@ -38,6 +38,7 @@ class Verdict:
         by: The test that noticed, or what else did.
         seconds: Wall time.
         tests: Number of tests that were run.
+        limit: Seconds of processor time that they had.
         files: Files of the tests that were asked.
         says: The end of what the failing test says.
     """
@@ -46,6 +47,7 @@ class Verdict:
     by: str = ""
     seconds: float = 0.0
     tests: int = 0
+    limit: float = 0.0
     files: list[str] = field(default_factory=list)
     says: str = ""
 
@@ -147,7 +149,7 @@ class Bench:
         begun = time.monotonic()
         if not tests:
             return Verdict("not executed")
-        found = Verdict("survived", files=sorted({t.file for t in tests}))
+        found = Verdict("survived", limit=self.limit, files=sorted({t.file for t in tests}))
         unseen = mutant.path.startswith(_UNSEEN_BY_KEYS)
         with self.overlay.mutated(mutant), linked(None if unseen else self.warm, self.folder / "cache") as cache:
             for some in rounds(tests, self.limit):
