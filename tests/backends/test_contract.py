@@ -187,6 +187,13 @@ def test_running_out_of_memory_lists_the_largest_tensors(poor: str) -> None:
         _ = x + x
 
 
+def test_what_an_engine_lacks_is_decomposed_in_a_graph_as_well(poor: None) -> None:
+    x = fb.asarray(np.asarray([[1.0, 2.0], [3.0, 5.0]]), device="poor")
+    compiled = fb.jit(fb.softmax)
+    assert np.allclose(compiled(x).numpy(), fb.softmax(x).numpy())
+    assert {n.op.name for n in compiled.graph(x).nodes} <= {"add", "sum", "exp", "subtract", "max", "divide", "constant"}
+
+
 @pytest.mark.parametrize(
     ("hook", "arguments"),
     [("device_count", 1), ("from_host", 2), ("to_host", 1), ("describe", 1), ("supports", 2), ("execute", 3)],

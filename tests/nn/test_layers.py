@@ -293,6 +293,14 @@ def test_errors_say_what_was_expected_and_received(call: Callable[[], Any], erro
 
 
 def test_a_loss_shows_its_reduction_and_settings() -> None:
-    assert repr(nn.MSELoss()) == "MSELoss('mean')"
     weighted = nn.CrossEntropyLoss("sum", weight=fb.ones(2), label_smoothing=0.5)
     assert repr(weighted) == "CrossEntropyLoss('sum', label_smoothing=0.5, weight=[…])"
+    shown = [repr(getattr(nn, name)()) for name in sorted(nn.__all__) if name.endswith("Loss")]
+    assert shown == [
+        "BCELoss('mean')", "BCEWithLogitsLoss('mean')", "CTCLoss('mean', blank=0, zero_infinity=False)",
+        "CosineEmbeddingLoss('mean', margin=0.0)", "CrossEntropyLoss('mean')", "GaussianNLLLoss('mean', full=False)",
+        "HingeEmbeddingLoss('mean', margin=1.0)", "HuberLoss('mean', delta=1.0)", "KLDivLoss('mean', log_target=False)",
+        "L1Loss('mean')", "MSELoss('mean')", "MarginRankingLoss('mean', margin=0.0)", "NLLLoss('mean')",
+        "PoissonNLLLoss('mean', log_input=True, full=False)", "SmoothL1Loss('mean', beta=1.0)", "SoftMarginLoss('mean')",
+        "TripletMarginLoss('mean', margin=1.0, p=2.0, swap=False)",
+    ]  # fmt: skip

@@ -143,6 +143,14 @@ def test_a_part_that_is_replaced_is_named_by_its_path_too() -> None:
     assert dict(model.named_parameters())["linear2.weight"] is model.linear2.weight
 
 
+def test_a_parameter_has_the_label_that_it_is_given_or_else_its_tensors() -> None:
+    x = fb.ones(2)
+    assert nn.Parameter(x).label is None
+    assert nn.Parameter(x, label="own").label == "own"
+    x.label = "theirs"
+    assert (nn.Parameter(x).label, nn.Parameter(x, label="own").label) == ("theirs", "own")
+
+
 def test_labels_are_the_first_path_from_the_outermost_module() -> None:
     inner = Tied()
     inner(fb.ones((1, 3)))
