@@ -71,7 +71,9 @@ class Outcomes:
             return None
         if any(not (self.root / f).exists() or digest(self.root / f) != old for f, old in row["tests_were"].items()):
             return None
-        if row["outcome"] not in KILLED and (not set(files) <= set(row["files"]) or (row["files"] and row["limit"] < limit)):
+        if row["outcome"] not in KILLED and (
+            not set(files) <= set(row["files"]) or (row["files"] and row.get("limit", 0.0) < limit)
+        ):
             return None
         return row
 
