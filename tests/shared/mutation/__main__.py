@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 from random import Random
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import click
@@ -35,6 +35,7 @@ _WITHOUT = ("compiler",)  # is rebuilt, and has its own run then
 @click.option(
     "--limit", type=click.FloatRange(1), default=60.0, show_default=True, help="Processor time for a mutant, in seconds."
 )
+@click.option("--seconds", type=click.FloatRange(0), default=float("inf"), help="No mutant is begun after so long.")
 @click.option("--patience", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds until a test hangs.")
 @click.option(
     "--tests", multiple=True, default=("tests",), show_default=True, help="Test files that begin so. Can be repeated."
@@ -50,8 +51,8 @@ _WITHOUT = ("compiler",)  # is rebuilt, and has its own run then
 @click.option("--preload/--no-preload", default=True, hidden=True)
 @click.option("--write", type=click.Path(path_type=Path, dir_okay=False), help="Document for the table.")
 def main(
-    count: int, seed: int, jobs: int, under: tuple[str, ...], limit: float, patience: float, tests: tuple[str, ...], slow: bool,
-    collect: bool, state: Path, equivalent: Path, preload: bool, write: Path | None,
+    count: int, seed: int, jobs: int, under: tuple[str, ...], limit: float, seconds: float, patience: float,
+    tests: tuple[str, ...], slow: bool, collect: bool, state: Path, equivalent: Path, preload: bool, write: Path | None,
 ) -> None:  # fmt: skip
     """Mutate the sources at one point at a time, and run the tests nearest to each."""
     root, state = Path.cwd(), state.resolve()
@@ -70,15 +71,20 @@ def main(
     known = _map(plain.root, state, tests, slow, collect)
     drawn = sample(plain.root / PACKAGE, count, seed, under, () if under else _WITHOUT)
     found = outcomes.Outcomes(state / "outcomes", plain.root)
+    ends = monotonic() + seconds
+
+    def outcome(m: Mutant) -> dict[str, Any] | None:
+        return found.known(m, {t.file for t in known.nearest(m)}, known.never, limit)
+
     while True:
-        todo = [m for m in drawn if found.known(m, {t.file for t in known.nearest(m)}, known.never, limit) is None]
+        todo = [m for m in drawn if outcome(m) is None]
         click.echo(f"{len(drawn)} mutants, {len(drawn) - len(todo)} known, {len(todo)} to do in {jobs} processes")
-        _run(todo, found, known, benches)
+        _run(todo, found, known, benches, ends)
         false = _false_kills(drawn, found, known, Bench(plain, state / "control", state / "cache", limit, patience))
         if not false:
             break
         click.echo(f"these fail without a mutation too, and are not asked any more: {', '.join(sorted(false))}")
-    rows = [row for m in drawn if (row := found.rows.get(outcomes.place(m))) is not None]
+    rows = [row for m in drawn if (row := outcome(m)) is not None]
     left = [row for row in rows if outcomes.judged(row, judged) in ("survived", "not executed")]
     for row in left:
         click.echo(f"\n{_described(row)}")
@@ -108,20 +114,20 @@ def _map(tree: Path, state: Path, tests: tuple[str, ...], slow: bool, collect: b
     return Map(tree / PACKAGE, shards, never.read_text().splitlines() if never.exists() else ())
 
 
-def _run(todo: list[Mutant], found: outcomes.Outcomes, known: Map, benches: list[Bench]) -> None:
+def _run(todo: list[Mutant], found: outcomes.Outcomes, known: Map, benches: list[Bench], ends: float) -> None:
     """Run mutants, in as many processes as there are places to run them in."""
     children = []
     for n, bench in enumerate(benches[1:], 1):
         if (pid := os.fork()) == 0:
             code = 1
             try:
-                _run_some(todo[n :: len(benches)], found, known, bench)
+                _run_some(todo[n :: len(benches)], found, known, bench, ends)
                 code = 0
             finally:
                 os._exit(code)
         children.append(pid)
     try:
-        _run_some(todo[:: len(benches)], found, known, benches[0])
+        _run_some(todo[:: len(benches)], found, known, benches[0], ends)
     except BaseException:
         for pid in children:
             os.kill(pid, signal.SIGTERM)
@@ -132,8 +138,10 @@ def _run(todo: list[Mutant], found: outcomes.Outcomes, known: Map, benches: list
     found.read()
 
 
-def _run_some(todo: list[Mutant], found: outcomes.Outcomes, known: Map, bench: Bench) -> None:
+def _run_some(todo: list[Mutant], found: outcomes.Outcomes, known: Map, bench: Bench, ends: float) -> None:
     for mutant in todo:
+        if monotonic() > ends:
+            return
         tests = known.nearest(mutant)
         verdict = bench.run(mutant, tests)
         if verdict.outcome == "survived" and not known.executed(mutant):
