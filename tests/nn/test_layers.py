@@ -304,3 +304,17 @@ def test_a_loss_shows_its_reduction_and_settings() -> None:
         "PoissonNLLLoss('mean', log_input=True, full=False)", "SmoothL1Loss('mean', beta=1.0)", "SoftMarginLoss('mean')",
         "TripletMarginLoss('mean', margin=1.0, p=2.0, swap=False)",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["BCELoss", "BCEWithLogitsLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "PoissonNLLLoss",
+     "SmoothL1Loss", "SoftMarginLoss"],
+)  # fmt: skip
+def test_a_loss_reduces_as_it_is_told(name: str) -> None:
+    x, y = fb.asarray([[0.25, 0.5], [0.75, 0.125]]), fb.ones((2, 2))
+    each = getattr(nn, name)("none")(x, y).numpy()
+    assert each.shape == (2, 2)
+    assert each.std() > 0.0
+    np.testing.assert_allclose(getattr(nn, name)("sum")(x, y).item(), each.sum(), rtol=1e-6)
+    np.testing.assert_allclose(getattr(nn, name)("mean")(x, y).item(), each.mean(), rtol=1e-6)
