@@ -15,7 +15,7 @@ endif
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint format bench docs soak array-api ray clean
+.PHONY: help demo test check lint format bench docs soak mutate array-api ray clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ array-api: $(STAMPS)/test ## run the Array API standard's public test suite, whi
 		FIREBRICK_DEVICE=$$engine ARRAY_API_TESTS_MODULE=firebrick ARRAY_API_TESTS_VERSION=2024.12 \
 			"$$python" -m pytest -q -rfEsx --disable-deadline --max-examples $(EXAMPLES) array_api_tests || exit 1; \
 	done
+
+mutate: $(STAMPS)/test ## change the sources at one point at a time and see whether a test notices (long; goes on where it was)
+	PYTHONPATH=tests/shared $(BIN)/python -m mutation --count 600 --seed 0 --write docs/testing.md
 
 ray: $(STAMPS)/ray ## run the tests of clusters on a local Ray cluster (downloads Ray)
 	$(BIN)/python -m pytest -m ray

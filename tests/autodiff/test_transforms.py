@@ -53,6 +53,7 @@ def test_further_arguments_are_constants() -> None:
         (lambda x: fb.sum(f64([1.0])), "must depend"),
         (lambda x: fb.sum(fb.astype(fb.floor(x), fb.int64)), "must depend"),
         (lambda x: fb.sum(x.detach()), "must depend"),
+        (lambda x: fb.sum(f64([1.0]).require_grad() * 2.0), "must depend"),  # on a tape, but not on that of x
     ],
 )
 def test_what_has_no_gradient_says_why(fn: Any, match: str) -> None:

@@ -291,6 +291,7 @@ def test_torch_compile_takes_a_program_and_keeps_its_promises() -> None:
         program = device.backend.compile(graph, device, donate=(0,))
     assert program.writes == frozenset()
     assert "compiled by PyTorch" in program.explain()
+    assert len(program.explain()) < len(program.explain(source=True))
     x = matrix(device)
     outputs = program([x])
     for y, want in zip(outputs, [np.exp(np.tanh(0.5))] * 3 + [0.5], strict=True):

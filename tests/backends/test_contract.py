@@ -187,9 +187,20 @@ def test_running_out_of_memory_lists_the_largest_tensors(poor: str) -> None:
         _ = x + x
 
 
-def test_a_hook_that_an_engine_forgot_is_named_with_what_to_write() -> None:
+def test_what_an_engine_lacks_is_decomposed_in_a_graph_as_well(poor: None) -> None:
+    x = fb.asarray(np.asarray([[1.0, 2.0], [3.0, 5.0]]), device="poor")
+    compiled = fb.jit(fb.softmax)
+    assert np.allclose(compiled(x).numpy(), fb.softmax(x).numpy())
+    assert {n.op.name for n in compiled.graph(x).nodes} <= {"add", "sum", "exp", "subtract", "max", "divide", "constant"}
+
+
+@pytest.mark.parametrize(
+    ("hook", "arguments"),
+    [("device_count", 1), ("from_host", 2), ("to_host", 1), ("describe", 1), ("supports", 2), ("execute", 3)],
+)
+def test_a_hook_that_an_engine_forgot_is_named_with_what_to_write(hook: str, arguments: int) -> None:
     class Empty(Backend):
         engine = "empty"
 
-    with pytest.raises(fb.UnsupportedError, match=r"Empty without device_count[\s\S]*write Empty\.device_count"):
-        Empty().device_count("empty")
+    with pytest.raises(fb.UnsupportedError, match=rf"Empty without {hook}[\s\S]*write Empty\.{hook}"):
+        getattr(Empty(), hook)(*[None] * arguments)

@@ -10,7 +10,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.backends import register_backend, unregister_backend
-from firebrick.backends.decorators import VerificationError
+from firebrick.backends.decorators import VerificationError, _unsure
 from firebrick.backends.numpy import HostBackend
 
 
@@ -91,3 +91,25 @@ def test_verify_lets_programs_be_that_cancel_in_front_of_a_power() -> None:
     f = fb.jit(lambda a: (1.0 - fb.cos(a) ** 2.0 - fb.sin(a) ** 2.0) ** 2.0)
     with fb.verify("cpu"):
         assert f(x).shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "nudged", "unsure"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], True),
+        ([1.0, 2.1], [1.0, 2.0], [1.0, 2.0], False),
+        ([1.0, 2.1], [1.0, 2.0], [1.0, 2.1], True),
+        ([1.0, 3.0], [1.0, 2.0], [np.inf, 2.0], False),  # an element that overflows excuses itself, and no other
+        ([9.0, 2.0], [1.0, 2.0], [np.inf, 2.0], True),
+        ([np.inf, 2.0], [np.inf, 2.0], [np.inf, 2.0], True),
+        ([-np.inf, 2.0], [np.inf, 2.0], [np.inf, 2.5], False),
+        ([np.nan, 2.0], [1.0, 2.0], [1.0, 2.5], False),
+        ([True, False], [True, True], [True, False], True),
+        ([True, False], [True, True], [False, True], False),
+        ([3, 4], [3, 5], [3, 5], False),
+    ],
+)
+def test_a_result_is_only_excused_by_what_a_change_of_last_bits_does_to_it(
+    got: Any, want: Any, nudged: Any, unsure: bool
+) -> None:
+    assert _unsure(np.asarray(got), np.asarray(want), np.asarray(nudged)) is unsure

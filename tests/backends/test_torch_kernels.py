@@ -408,6 +408,25 @@ def fake_torch(available: bool, cuda: str | None, hip: str | None, archs: list[s
     )  # fmt: skip
 
 
+def test_properties_of_gpus_are_what_torch_knows_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gpu(platform: str, index: int) -> Any:
+        return SimpleNamespace(platform=platform, index=index)
+
+    engine = TorchBackend()
+    of_one = SimpleNamespace(get_device_properties=lambda i: SimpleNamespace(name=f"gpu {i}", total_memory=7, major=9, minor=0))
+    for hip, runtime in ((None, "CUDA 12.8"), ("6.3", "ROCm 6.3")):
+        fake = SimpleNamespace(__version__="2.8.0", version=SimpleNamespace(cuda="12.8", hip=hip), cuda=of_one, xpu=of_one)
+        monkeypatch.setattr(engine, "_torch", fake)
+        assert engine.properties(gpu("cuda", 1)) == {
+            "name": "gpu 1", "driver": f"PyTorch 2.8.0, {runtime}", "memory": 7, "capability": (9, 0),
+        }  # fmt: skip
+    assert engine.properties(gpu("xpu", 0)) == {
+        "name": "gpu 0",
+        "driver": "PyTorch 2.8.0",
+        "memory": 7,
+    }
+
+
 def test_the_state_of_cuda_is_told_apart() -> None:
     assert "built without CUDA" in (_no_cuda(fake_torch(False, None, None, [], [])) or "")
     assert "no usable GPU" in (_no_cuda(fake_torch(False, "12.8", None, CU128, [])) or "")

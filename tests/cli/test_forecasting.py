@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import firebrick as fb
+from firebrick.cli.forecasting import training_loaders
 from firebrick.cli.main import main
 from firebrick.train import load_checkpoint
 
@@ -169,3 +171,10 @@ def test_a_setting_the_model_does_not_have_and_a_missing_file_are_said(run: Run,
     gone = run("train", "ett", "--data-dir", tmp_path / "gone")
     assert gone.exit_code == 1
     assert "ETTh1.csv" in gone.output
+
+
+def test_windows_are_made_by_as_many_workers_as_are_asked_for(series: Path, trained: Path) -> None:
+    config = load_checkpoint(trained / "checkpoint").config
+    for workers in (None, 2):
+        training, validation = training_loaders({**config, "workers": workers}, str(series), fb.device("numpy"))
+        assert (training.num_workers, validation.num_workers) == (workers or 0, 0)

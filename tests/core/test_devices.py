@@ -9,6 +9,7 @@ import threading
 import pytest
 
 import firebrick as fb
+from firebrick.backends import registry
 from firebrick.testing import engines
 
 
@@ -47,6 +48,14 @@ def test_a_string_that_is_no_device_is_answered_with_what_is(text: object, part:
         fb.device(text)
     assert part in str(caught.value)
     assert "Remedy: " in str(caught.value)
+
+
+def test_an_engine_with_fewer_devices_than_logical_ones_has_only_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_found", {})  # what was found before
+    monkeypatch.setattr(registry.backend("numpy"), "device_count", lambda platform: 2)  # as a machine with two GPUs
+    assert str(fb.device("numpy:1")) == "numpy:1"
+    with pytest.raises(fb.DeviceError, match=r"numpy has 2 device\(s\), numpy:0 to numpy:1"):
+        fb.device("numpy:2")
 
 
 def test_an_unknown_default_is_an_error_where_it_is_used() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.core.dtypes import ALL
+from firebrick.core.dtypes import ALL, complex_of
 
 # the standard's tables; rows and columns in this order
 SIGNED = (
@@ -217,3 +217,11 @@ def test_creation_uses_the_devices_defaults(device: str) -> None:
 def test_none_is_no_dtype() -> None:
     with pytest.raises(fb.DTypeError):
         fb.dtype(None)
+
+
+def test_the_complex_dtype_of_each_floating_one_holds_its_numbers() -> None:
+    wide = {d.name: complex_of(d).name for d in ALL if d.kind in ("float", "complex")}
+    assert wide == {
+        "float16": "complex64", "bfloat16": "complex64", "float32": "complex64", "float64": "complex128",
+        "complex64": "complex64", "complex128": "complex128",
+    }  # fmt: skip

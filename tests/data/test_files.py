@@ -1,6 +1,7 @@
 """Tables, folders of images and Hugging Face data sets as data sets of ours; a fault in a file is said with its place."""
 
 import gzip
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -327,3 +328,15 @@ def test_an_absent_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     with pytest.raises(fb.UnsupportedError, match=package) as caught:
         call()
     assert "firebrick[data]" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [(CSVDataset, "pyarrow"), (CSVDataset, "pyarrow.csv"), (ParquetDataset, "pyarrow"), (ParquetDataset, "pyarrow.parquet")],
+)
+def test_a_package_that_is_absent_is_named_with_the_extra(
+    source: Any, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(fb.UnsupportedError, match=rf"{source.__name__} needs pyarrow[\s\S]*firebrick\[data\]"):
+        source(tmp_path / "table", COLUMNS)

@@ -222,6 +222,14 @@ def _epoch(number: int) -> DataLoader:
     return loader
 
 
+def test_the_cursor_of_an_epoch_that_was_chosen_is_at_its_first_sample() -> None:
+    loader = made(shuffle=True)
+    next(iter(loader))
+    loader.set_epoch(3)
+    cursor = loader.cursor()
+    assert (cursor["epoch"], cursor["position"]) == (3, 0)
+
+
 def test_a_cursor_may_go_on_with_another_batch_size_and_keeps_batch_numbers() -> None:
     loader = made(4)
     running = iter(loader)

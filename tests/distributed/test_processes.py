@@ -12,6 +12,7 @@ from hosts import FIRST, need_mpi, three_hosts
 from ranks import LAUNCH, Ranks, free_port, steps, sums, sums_of_devices
 
 import firebrick as fb
+from firebrick.distributed.process import Meeting
 from firebrick.testing import engines
 
 pytestmark = pytest.mark.skipif("torch" in engines().missing, reason="torch, whose gloo carries the data")
@@ -85,6 +86,12 @@ def test_ranks_that_never_start_are_named() -> None:
     with Ranks(sums, 2, timeout=1.0, only=[1]) as ranks:
         (error,) = ranks.results()
     assert "missing rank 0: it keeps the store; it did not start, or the address is wrong" in str(error)
+
+
+def test_the_last_rank_is_waited_for_like_all_others() -> None:
+    with pytest.raises(fb.CollectiveTimeoutError, match="rank 1: it did not start") as caught:
+        Meeting("127.0.0.1", free_port(), 0, 2, 0.5)
+    assert caught.value.context["missing"] == [1]
 
 
 def test_a_process_group_without_its_variables_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,7 @@ def test_gradients(function: Any) -> None:
         (lambda x: fb.rot90(x, axes=(1, 1)), fb.ShapeError, "two different axes"),
         (lambda x: fb.tile(x, (-1,)), fb.ShapeError, "≥ 0"),
         (lambda x: fb.repeat(x, -1), fb.ShapeError, "ints ≥ 0"),
+        (lambda x: fb.repeat(x, [[1, 2]]), fb.ShapeError, "repeats are ints ≥ 0 along one axis"),
         (lambda x: fb.repeat(x, 1.5), fb.OperandError, "repeats is an int"),
         (lambda x: fb.repeat(x, [1, 2], axis=1), fb.ShapeError, "one for each element of axis 1"),
         (lambda x: fb.expand_dims(x, axis=(0, 0)), fb.ShapeError, "distinct"),

@@ -177,6 +177,8 @@ def test_copy_false_borrows_or_raises(device: str) -> None:
         fb.asarray(a, dtype=fb.float32, device=device, copy=False)
     t = fb.ones(3, device=device)
     assert fb.asarray(t, copy=False) is t
+    with pytest.raises(ValueError, match="a move needs a copy, and copy=False forbids"):
+        fb.asarray(t, device="numpy:1", copy=False)
     with pytest.raises(ValueError, match="copy=False forbids"):
         fb.asarray(t, dtype=fb.float64, copy=False)
 

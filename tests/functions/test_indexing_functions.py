@@ -216,3 +216,10 @@ def test_indices_of_any_integer_dtype_name_the_padding_row(kind: str, device: st
 def test_bad_input_says_what_was_expected(call: Any, error: type[Exception], text: str, device: str) -> None:
     with pytest.raises(error, match=text):
         call(fb.asarray(X, device=device), fb.asarray([0, 1], device=device))
+
+
+def test_indices_on_another_device_are_refused_by_the_name_of_the_function() -> None:
+    x, at = fb.ones((2, 2), device="numpy:0"), fb.zeros((2, 2), dtype=fb.int64, device="numpy:1")
+    for call in (lambda: fb.take_along_axis(x, at, axis=0), lambda: fb.put_along_axis(x, at, 1.0, axis=0)):
+        with pytest.raises(fb.DeviceMismatchError, match=r"^(take|put)_along_axis: .*\n.*indices: int64"):
+            call()

@@ -433,6 +433,15 @@ def test_the_gradient_of_norms_at_0_is_0(dtype: str, device: str) -> None:
     np.testing.assert_allclose(fb.grad(lambda x: fb.linalg.vector_norm(x))(some).numpy(), [0, 0.6, 0.8])
 
 
+@pytest.mark.parametrize("order", [1, 2, 3, 0.5, -1, -2, np.inf])
+def test_the_norm_of_a_single_number_is_its_size(order: float, device: str) -> None:
+    x = fb.asarray([[-5.0], [0.25], [0.0]], device=device)
+    close(fb.linalg.vector_norm(x, ord=order, axis=1), np.asarray([5.0, 0.25, 0.0], np.float32))
+    if order > 0:
+        beside_zeros = fb.asarray([[0.0, -5.0, 0.0], [0.25, 0.0, 0.0]], device=device)
+        close(fb.linalg.vector_norm(beside_zeros, ord=order, axis=1), np.asarray([5.0, 0.25], np.float32))
+
+
 def test_a_function_of_equal_eigenvalues_has_a_gradient(device: str) -> None:
     x = fb.eye(3, dtype=fb.float64, device=device)
     np.testing.assert_allclose(fb.grad(lambda x: fb.sum(fb.linalg.eigvalsh(x) ** 2.0))(x).numpy(), 2 * np.eye(3))

@@ -582,3 +582,23 @@ def test_a_namespace_result_of_a_trace_is_made_anew() -> None:
     f = fb.jit(lambda x: SimpleNamespace(y=x * 2.0))
     a, b = f(ones()), f(fb.zeros(2))
     assert (a.y.tolist(), b.y.tolist()) == ([2.0, 2.0], [0.0, 0.0])
+
+
+READS = {
+    "if, while, and, or, not": lambda x: 1 if x[0] > 0 else 2,
+    "int()": lambda x: int(x[0]),
+    "float()": lambda x: float(x[0]),
+    "complex()": lambda x: complex(x[0]),
+    "a size, an index or range()": lambda x: range(fb.astype(x[0], fb.int64)),
+    "item()": lambda x: x[0].item(),
+    "tolist()": lambda x: x.tolist(),
+    "numpy()": lambda x: x.numpy(),
+    "a NumPy function": lambda x: np.asarray(x),
+    "another library": lambda x: np.from_dlpack(x),
+}
+
+
+@pytest.mark.parametrize("asked", READS)
+def test_what_needs_a_value_in_a_trace_is_named(asked: str) -> None:
+    with pytest.raises(fb.DataDependentError, match=re.escape(f"{asked} needs the value of a tensor")):
+        fb.jit(READS[asked])(ones())

@@ -230,6 +230,17 @@ def _expandvars() -> Case:
     return lambda x: x * float(os.path.expandvars("$A_NUMBER")), _set_environment
 
 
+def _environment_named_by_inner_code() -> Case:
+    _set_environment(2.0)
+
+    def fn(x: fb.Tensor) -> fb.Tensor:
+        import os  # is looked at before the code that names ``environ``
+
+        return x * (lambda module: float(module.environ["A_NUMBER"]))(os)
+
+    return fn, _set_environment
+
+
 def _torch_buffer() -> Case:
     class Own(torch.nn.Module):
         def __init__(self) -> None:
@@ -372,7 +383,8 @@ def _dtype_of_torch() -> Case:
 
 
 CASES.update({f.__name__.strip("_"): f for f in (
-    _partial_keywords, _slot, _bound_slot, _property, _context_default, _getenv, _expandvars, _torch_buffer,
+    _partial_keywords, _slot, _bound_slot, _property, _context_default, _getenv, _expandvars,
+    _environment_named_by_inner_code, _torch_buffer,
     _context_of_decimal, _record, _object_in_a_record, _flat, _memory_order, _writeable, _arguments_of_an_exception,
     _shared_number, _buffer, _memoryview, _another_module, _number_of_a_library, _arguments_of_the_program, _builtins, _bases,
     _registered, _event, _lock, _queue, _label, _setting, _dtype_of_torch,

@@ -448,3 +448,16 @@ def test_an_equal_budget_is_the_same_context() -> None:
     with fb.checkpointing(budget=3000):
         f(fb.ones(3))
     assert f.traces == 2
+
+
+def test_a_program_is_compiled_once_for_each_setting_that_decides_how() -> None:
+    x = fb.ones(3)
+    f = fb.jit(lambda x: fb.exp(x) * 2.0)
+    f(x)
+    (entry,) = f._entries.values()
+    first = entry.program.executable()
+    with fb.config.scope(cpu_compile=not fb.config.cpu_compile):
+        other = entry.program.executable()
+        assert other is entry.program.executable()
+    assert other is not first
+    assert entry.program.executable() is first

@@ -185,6 +185,7 @@ HARMLESS: dict[str, Callable[..., Any]] = {
     "a given time": lambda x: x * datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC).day,
     "the parts of a given time": lambda x: x * time.localtime(0).tm_mon * int(time.strftime("%Y", time.gmtime(0))),
     "a given date of NumPy": lambda x: x * int(np.datetime64("2020-01-02").astype(int)),
+    "a text that could name the present": lambda x: x * len("now") * time.CLOCK_MONOTONIC,
     "a path by itself": lambda x: x * len(os.path.join(FILE.name, FILE.parent.name)),
     "folders that are made": makes_folders,
     "sleep": lambda x: (time.sleep(0), x)[1],

@@ -25,6 +25,7 @@ from firebrick.graph.passes import (
     simplify_algebra,
 )
 from firebrick.graph.passes.casts import direct, holds
+from firebrick.graph.passes.dead import without_inputs
 from firebrick.ir import CONSTANT, Graph, Node, interpret, verify_graph
 from firebrick.ir.keys import key_of
 
@@ -636,3 +637,12 @@ def test_a_pass_that_finds_nothing_returns_the_graph_itself(apply: Any) -> None:
     b = x_of()
     g = b.out(b.op("exp", b.op("sin", 0)))
     assert apply(g) is g
+
+
+def test_inputs_are_left_out_with_their_names_where_they_have_any() -> None:
+    one, other = Aval((2,), fb.float32), Aval((3,), fb.float32)
+    for names in (["x", "y"], []):
+        graph = Graph([one, other], [], (1,), names)
+        found = without_inputs(graph, [1])
+        assert (found.inputs, found.outputs, found.names) == ([other], (0,), names[1:])
+        assert without_inputs(graph, [0, 1]) is graph

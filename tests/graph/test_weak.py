@@ -106,6 +106,7 @@ ARITHMETIC = {
     "sum": lambda n: sum([n, n, 1]),
     "complex": lambda n: n * 1j,
     "trunc": lambda n: math.trunc(n),
+    "floor and ceil": lambda n: (math.floor(n), math.ceil(n)),
     "bits": lambda n: (n & 3, n | 8, n ^ 1, n << 2, n >> 1, ~n),
 }
 

@@ -184,3 +184,19 @@ def test_a_name_of_an_earlier_version_builds_the_same_model() -> None:
 def test_lenet_has_the_61706_parameters_of_lenet_5() -> None:
     assert sum(p.size for p in fb.models.lenet(image=28).parameters()) == 61706
     assert sum(p.size for p in fb.models.lenet(image=32).parameters()) > 61706  # the last map is 6 x 6 there
+
+
+def test_images_of_16_pixels_are_pooled_twice_and_smaller_ones_once() -> None:
+    sides = {n: int((fb.models.cnn(image=n, width=4).linear1.weight.shape[1] // 8) ** 0.5) for n in (4, 15, 16, 28)}
+    assert sides == {4: 2, 15: 7, 16: 4, 28: 7}
+
+
+@pytest.mark.parametrize("name", fb.models.names())
+def test_a_model_is_built_in_the_dtype_and_on_the_device_that_is_asked_for(name: str) -> None:
+    task = (
+        {"image_size": 32, "channels": 3}
+        if name in fb.models.names("classification")
+        else {"series": 2, "window": 32, "horizon": 4}
+    )
+    model = fb.models.build(name, **task, dtype=fb.float64, device="numpy:1")
+    assert {(p.dtype, str(p.device)) for _, p in model.named_parameters()} == {(fb.float64, "numpy:1")}

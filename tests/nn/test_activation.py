@@ -188,3 +188,10 @@ def test_indices_of_a_narrow_dtype_serve_larger_tables(device: str) -> None:
     indices = np.asarray([1, 200], np.uint8)
     want = layer(fb.asarray(indices.astype(np.int64), device=device)).numpy()
     np.testing.assert_array_equal(layer(fb.asarray(indices, device=device)).numpy(), want)
+
+
+def test_flatten_makes_one_feature_of_each_sample_that_has_no_axis_of_its_own() -> None:
+    assert nn.Flatten()(fb.ones(3)).shape == (3, 1)
+    assert nn.Flatten()(fb.ones(())).shape == (1, 1)
+    with pytest.raises(IndexError, match="Flatten"):
+        nn.Flatten(1, 0)(fb.ones(3))

@@ -290,3 +290,31 @@ def test_initial_parameters_have_torchs_distribution() -> None:
 def test_errors_say_what_was_expected_and_received(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+def test_a_loss_shows_its_reduction_and_settings() -> None:
+    weighted = nn.CrossEntropyLoss("sum", weight=fb.ones(2), label_smoothing=0.5)
+    assert repr(weighted) == "CrossEntropyLoss('sum', label_smoothing=0.5, weight=[…])"
+    shown = [repr(getattr(nn, name)()) for name in sorted(nn.__all__) if name.endswith("Loss")]
+    assert shown == [
+        "BCELoss('mean')", "BCEWithLogitsLoss('mean')", "CTCLoss('mean', blank=0, zero_infinity=False)",
+        "CosineEmbeddingLoss('mean', margin=0.0)", "CrossEntropyLoss('mean')", "GaussianNLLLoss('mean', full=False)",
+        "HingeEmbeddingLoss('mean', margin=1.0)", "HuberLoss('mean', delta=1.0)", "KLDivLoss('mean', log_target=False)",
+        "L1Loss('mean')", "MSELoss('mean')", "MarginRankingLoss('mean', margin=0.0)", "NLLLoss('mean')",
+        "PoissonNLLLoss('mean', log_input=True, full=False)", "SmoothL1Loss('mean', beta=1.0)", "SoftMarginLoss('mean')",
+        "TripletMarginLoss('mean', margin=1.0, p=2.0, swap=False)",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["BCELoss", "BCEWithLogitsLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "PoissonNLLLoss",
+     "SmoothL1Loss", "SoftMarginLoss"],
+)  # fmt: skip
+def test_a_loss_reduces_as_it_is_told(name: str) -> None:
+    x, y = fb.asarray([[0.25, 0.5], [0.75, 0.125]]), fb.ones((2, 2))
+    each = getattr(nn, name)("none")(x, y).numpy()
+    assert each.shape == (2, 2)
+    assert each.std() > 0.0
+    np.testing.assert_allclose(getattr(nn, name)("sum")(x, y).item(), each.sum(), rtol=1e-6)
+    np.testing.assert_allclose(getattr(nn, name)("mean")(x, y).item(), each.mean(), rtol=1e-6)

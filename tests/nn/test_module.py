@@ -143,6 +143,14 @@ def test_a_part_that_is_replaced_is_named_by_its_path_too() -> None:
     assert dict(model.named_parameters())["linear2.weight"] is model.linear2.weight
 
 
+def test_a_parameter_has_the_label_that_it_is_given_or_else_its_tensors() -> None:
+    x = fb.ones(2)
+    assert nn.Parameter(x).label is None
+    assert nn.Parameter(x, label="own").label == "own"
+    x.label = "theirs"
+    assert (nn.Parameter(x).label, nn.Parameter(x, label="own").label) == ("theirs", "own")
+
+
 def test_labels_are_the_first_path_from_the_outermost_module() -> None:
     inner = Tied()
     inner(fb.ones((1, 3)))
@@ -373,6 +381,11 @@ def test_a_summary_counts_a_shared_parameter_once_and_shows_output_shapes() -> N
     assert "[2, 16, 8, 8]" in rows["conv1 (Conv2d)"]
     assert rows["CNN"].split()[-2:] == ["71,754", "287,016"]
     assert Tied().summary().splitlines()[-1].split()[-2:] == ["23", "92"]
+
+
+def test_a_shape_is_summarised_in_the_dtype_of_the_first_parameter() -> None:
+    assert "[4, 3]" in nn.Linear(2, 3, bias=False, dtype=fb.float64).summary((4, 2))
+    assert "[4, 2]" in nn.ReLU().summary((4, 2))
 
 
 def test_an_embedding_is_summarised_from_a_tensor_like_its_argument() -> None:

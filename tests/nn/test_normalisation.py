@@ -230,6 +230,7 @@ def test_statistics_are_state_and_move_with_the_module() -> None:
         (lambda: fb.instance_norm(fb.ones((3, 4))), ShapeError, "instance_norm: x is"),
         (lambda: nn.GroupNorm(3, 4), ConfigError, "GroupNorm: groups divides features"),
         (lambda: nn.GroupNorm(2, 4)(fb.ones((2, 6))), ShapeError, r"GroupNorm: x is \[batch, 4, ...\]"),
+        (lambda: nn.GroupNorm(2, 4)(fb.ones(4)), ShapeError, r"GroupNorm: x is \[batch, 4, ...\]"),
         (lambda: fb.group_norm(fb.ones((2, 6)), 4), ShapeError, "group_norm: groups is an int ≥ 1 that divides the 6 channels"),
         (lambda: fb.group_norm(fb.ones((2, 6)), 0), ShapeError, "groups is an int ≥ 1"),
         (lambda: fb.batch_norm(fb.ones((2, 6)), fb.ones(5)), ShapeError, r"batch_norm: weight is \[6\]"),

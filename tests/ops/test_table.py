@@ -174,6 +174,19 @@ def test_exact_dtypes_must_be_equal() -> None:
     assert not deviation(np.zeros((2, 1)), np.zeros((1, 2)), 1.0).ok
 
 
+def test_of_several_results_the_first_that_is_wrong_is_reported_or_else_the_worst() -> None:
+    one = np.asarray([1.0])
+    near, far, wrong = (np.asarray([1 + n * np.finfo(np.float32).eps], np.float32) for n in (1, 100, 1000))
+    x = (one.astype(np.float32),)
+
+    def reported(*results: np.ndarray) -> Any:
+        return check_results(OPS["exp"], x, {}, results, (one,) * len(results)).got
+
+    assert OPS["exp"].tolerance < 100
+    assert reported(x[0], near, x[0]) == near[0]
+    assert reported(near, far, wrong, x[0]) == far[0]
+
+
 def test_errors_of_complex_numbers_are_moduli_and_may_be_those_of_several_operations() -> None:
     want = np.asarray([1e4 + 1e-4j])
     step = np.finfo(np.float32).eps * 1e4

@@ -108,6 +108,46 @@ def test_a_step_found_by_the_line_search_fulfils_the_strong_wolfe_conditions() -
             assert count <= 41
 
 
+def test_the_line_search_tries_torchs_steps() -> None:
+    torch = pytest.importorskip("torch", reason="torch, to compare with")
+    from torch.optim.lbfgs import _strong_wolfe
+
+    from firebrick.optim.line_search import Point, strong_wolfe
+
+    lengths = set()
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        size, rate, bowl = rng.normal(size=6), rng.uniform(0.2, 6.0, 6), rng.uniform()
+        first = float(10.0 ** rng.uniform(-3.0, 1.3))
+
+        def f(t: float, size: Any = size, rate: Any = rate, bowl: Any = bowl) -> tuple[float, float]:
+            waves, slopes = size * np.sin(rate * t), size * rate * np.cos(rate * t)
+            return float(bowl * (t - 3.0) ** 2 + waves.sum()), float(2.0 * bowl * (t - 3.0) + slopes.sum())
+
+        ours: list[float] = []
+        theirs: list[float] = []
+
+        def at(t: float, f: Any = f, ours: list[float] = ours) -> Point:
+            ours.append(t)
+            return Point(t, *f(t))
+
+        def objective(x: Any, t: float, d: Any, f: Any = f, theirs: list[float] = theirs) -> tuple[float, Any]:
+            theirs.append(float(t))
+            loss, slope = f(float(t))
+            return loss, torch.tensor([slope], dtype=torch.float64)
+
+        loss, slope = f(0.0)
+        if slope < 0.0:
+            found, count = strong_wolfe(at, Point(0.0, loss, slope), first, 25, 1e-9, 1.0)
+            x, g = torch.zeros(1, dtype=torch.float64), torch.tensor([slope], dtype=torch.float64)
+            _, _, want, calls = _strong_wolfe(objective, x, first, torch.ones_like(x), loss, g, g[0])
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, err_msg=f"seed {seed}")
+            np.testing.assert_allclose(found.step, float(want), rtol=1e-9)
+            assert count == calls == len(ours)
+            lengths.add(count)
+    assert {1, 2, 3, 4, 5, 6} <= lengths
+
+
 @pytest.mark.parametrize("through", ["tensors", "pickle"])
 @pytest.mark.parametrize("case", ["fixed steps, short memory", "line search"])
 def test_a_resumed_run_is_bit_identical(case: str, through: str) -> None:

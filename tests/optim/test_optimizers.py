@@ -418,3 +418,11 @@ def test_an_optimizer_that_lacks_a_part_is_refused_by_the_parts_name() -> None:
 
     with pytest.raises(TypeError, match=r"_new.*_scalars|_scalars.*_new"):
         Half(fb.nn.Linear(1, 1), 0.1, None)
+
+
+@pytest.mark.parametrize(
+    "name", ["Adadelta", "Adagrad", "Adam", "Adamax", "LAMB", "Lion", "Muon", "NAdam", "RAdam", "RMSprop", "SGD"]
+)
+def test_settings_have_the_defaults_of_their_optimizer(name: str) -> None:
+    settings = getattr(optim, name)(nn.Linear(2, 2), lr=0.1).settings
+    assert settings == type(settings)()

@@ -74,6 +74,14 @@ def test_a_worker_that_is_killed_is_named_and_all_start_again(run: Run, said: li
     assert [f.name for f in (tmp_path / "run.unfinished-1").iterdir()] == ["left"]
 
 
+def test_a_directory_that_was_not_empty_before_the_run_stays_where_it_is(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes").touch()
+    assert run(partial(cluster_jobs.dies, times=1), Nodes("a", "b")) == [2, 2], "what was there and what was left are together"
+    assert (tmp_path / "run" / "notes").exists()
+    assert [f.name for f in tmp_path.iterdir()] == ["run"]
+
+
 @pytest.mark.slow
 def test_a_node_that_is_lost_is_named_and_the_rest_goes_on_with_fewer_workers(
     run: Run, said: list[str], tmp_path: Path

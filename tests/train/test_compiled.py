@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from weakref import ref
 
@@ -15,6 +16,7 @@ import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import EagerTrainingWarning, Learner, SingleDevice, evaluate, load_checkpoint
+from firebrick.train.compiled import Compiled
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -61,6 +63,15 @@ def test_fitting_again_and_predicting_find_their_graphs(make: Make, loaders: Loa
         learner.fit(*loaders, epochs=epochs)
         learner.predict(fb.ones((3, 2)))
     assert [(n, c.traces) for n, c in learner.compiled.items()] == [("training step", 2), ("evaluation", 2), ("prediction", 1)]
+
+
+def test_of_many_graphs_three_reasons_are_given() -> None:
+    compiled: Any = Compiled("the step", print, None)
+    for n in range(1, 7):
+        compiled.recompiles = [SimpleNamespace(reason=f"argument batch[0]: {k}", seconds=0.5) for k in range(n)]
+        compiled._sizes = [8 - k for k in range(n)]
+        why = ["a batch of 7", "a batch of 6", "a batch of 5", "…"][: n - 1]
+        assert str(compiled) == f"the step {n} graph{'s' * (n > 1)} in {n / 2:.2g} s" + (f" ({'; '.join(why)})" if why else "")
 
 
 def test_the_summary_says_what_was_compiled_and_why_again(make: Make, loaders: Loaders) -> None:

@@ -2,11 +2,14 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from firebrick.train import Epoch, draw_confusion, draw_curves
+from firebrick.train.counted import Forecast
+from firebrick.train.figures import draw_forecast
 
 pytest.importorskip("matplotlib")
 
@@ -33,3 +36,59 @@ def test_a_confusion_matrix_of_any_size_is_drawn(tmp_path: Path, classes: int) -
 def test_drawing_leaves_pyplot_and_its_global_state_alone(tmp_path: Path) -> None:
     draw_curves([row(1)], tmp_path / "curves.png")
     assert "matplotlib.pyplot" not in sys.modules
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are saved, in place of their files."""
+    from matplotlib.figure import Figure
+
+    saved: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path: saved.append(self))
+    return saved
+
+
+def lines(axes: Any) -> dict[str, tuple[list[float], list[float]]]:
+    return {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines()}
+
+
+def test_curves_show_each_number_under_its_name(drawn: list[Any]) -> None:
+    rows = [Epoch(1, 9, 2.0, 0.5, 0.75, 0.25, 1e-3, 1.0, 1.0), Epoch(2, 18, 0.0625, 0.625, float("nan"), None, 1e-3, 1.0, 1.0)]
+    draw_curves(rows, Path("unused"), "a run")
+    loss, accuracy = drawn[0].axes
+    assert drawn[0].get_suptitle() == "a run"
+    assert (loss.get_title(loc="left"), loss.get_xlabel(), loss.get_ylabel()) == ("Loss", "epoch", "mean loss per sample")
+    assert (accuracy.get_title(loc="left"), accuracy.get_ylabel()) == ("Accuracy", "share of samples right")
+    assert lines(loss) == {"train (0.0625)": ([1, 2], [2.0, 0.0625]), "valid (0.7500)": ([1], [0.75])}
+    assert lines(accuracy) == {"train (0.6250)": ([1, 2], [0.5, 0.625]), "valid (0.2500)": ([1], [0.25])}
+    assert (loss.get_yscale(), accuracy.get_yscale()) == ("log", "linear")
+    assert accuracy.get_ylim()[0] < 0.25 < 1.0 < accuracy.get_ylim()[1] < 1.1
+    for axes in (loss, accuracy):
+        assert {side for side, spine in axes.spines.items() if spine.get_visible()} == {"left", "bottom"}
+
+
+def test_a_confusion_matrix_has_labels_as_rows_and_counts_in_its_cells(drawn: list[Any]) -> None:
+    draw_confusion(np.asarray([[3, 1], [0, 4]]), Path("unused"), ["cat", "dog"], "a run")
+    axes = drawn[0].axes[0]
+    assert axes.get_title(loc="left") == "a run: 87.50% of 8 right"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
+    assert [t.get_text() for t in axes.get_xticklabels()] == [t.get_text() for t in axes.get_yticklabels()] == ["cat", "dog"]
+    assert {t.get_position(): t.get_text() for t in axes.texts} == {(0, 0): "3", (1, 0): "1", (1, 1): "4"}
+    assert axes.get_images()[0].get_array().tolist() == [[0.75, 0.25], [0.0, 1.0]]
+    assert axes.get_images()[0].get_clim() == (0.0, 1.0)
+    draw_confusion(np.zeros((2, 2), np.int64), Path("unused"))
+    assert drawn[1].axes[0].get_title(loc="left") == "no samples"
+    assert [t.get_text() for t in drawn[1].axes[0].get_xticklabels()] == ["0", "1"]
+
+
+def test_a_forecast_shows_what_was_seen_what_came_next_and_what_was_said(drawn: list[Any]) -> None:
+    seen, target = np.arange(15.0).reshape(5, 3), np.ones((2, 3))
+    draw_forecast(Forecast(seen=seen, target=target, predicted=target * [[1.0], [2.0]]), Path("unused"), None, "a run")
+    first, second, third, unused = drawn[0].axes
+    assert first.get_title(loc="left") == "series 0 (squared error 0.500)"
+    found = lines(second)
+    assert found["seen"] == ([-3, -2, -1, 0], [4.0, 7.0, 10.0, 13.0])
+    assert found["what came next"] == ([1, 2], [1.0, 1.0])
+    assert found["forecast"] == ([1, 2], [1.0, 2.0])
+    assert third.get_visible()
+    assert not unused.get_visible()

@@ -155,3 +155,9 @@ def test_what_was_said_is_not_said_again() -> None:
         "learning rate is 0 and the gradients are not; if both are fine",
         "the gradient of idle has been missing", "the gradient of dead has been exactly zero",
     ]  # fmt: skip
+
+
+def test_parameters_are_compared_after_patience_updates_until_they_have_moved_once() -> None:
+    watch = FrozenWatch(patience=3)
+    for step in range(20):  # a warning would be an error
+        watch.parameters([("w", fb.asarray([float(step > 2)]))])

@@ -75,3 +75,12 @@ def test_pending_tensors_do_not_pile_up() -> None:
         loss.update(fb.asarray(1.0), 1)
     assert len(loss.pending()) <= 513
     assert loss.compute() == 1.0
+
+
+def test_a_metric_was_used_once_a_batch_was_added() -> None:
+    metric = Accuracy()
+    assert not metric.used
+    metric.update(fb.asarray([[1.0, 0.0]]), fb.asarray([0]))
+    assert metric.used
+    metric.reset()
+    assert not metric.used

@@ -10,7 +10,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.data import DataLoader
-from firebrick.train import Learner, TrainingError, TrainingInterrupted
+from firebrick.train import Epoch, Learner, TrainingError, TrainingInterrupted
 from firebrick.train.events import EventWriter
 
 Make = Callable[..., Learner]
@@ -186,3 +186,14 @@ def test_tensorboard_reads_the_files(make: Make, loaders: Loaders, tmp_path: Pat
     assert [(e.step, e.value) for e in read.Scalars("loss/train")] == [
         (r.step, pytest.approx(r.train_loss, rel=1e-6)) for r in history
     ]
+
+
+def test_an_epochs_line_says_every_number_once() -> None:
+    row = Epoch(2, 18, 0.5, None, 0.25, None, 1e-3, 99.6, 1.0, train_mse=0.5, train_mae=0.75, valid_mse=0.125, valid_mae=0.25)
+    assert row.line(3) == (
+        "epoch 2/3  loss 0.5000  valid loss 0.2500  mae 0.7500  valid mse 0.1250  100 samples/s  lr 1.00e-03"
+    ), "an error that is the loss is not repeated"
+    row = Epoch(1, 9, 0.5, 0.75, 0.25, 0.875, 1e-3, 10.0, 1.0)
+    assert row.line(1) == (
+        "epoch 1/1  loss 0.5000  accuracy 0.7500  valid loss 0.2500  valid accuracy 0.8750  10 samples/s  lr 1.00e-03"
+    )

@@ -1,0 +1,61 @@
+"""Defaults of the public interface. A program that does not write an argument gets other results when its default changes.
+
+``PYTHONPATH=src python tests/test_defaults.py`` writes them down anew, where a change is meant.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import firebrick as fb
+
+FILE = Path(__file__).parent / "defaults.txt"
+MODULES = ("", "nn", "nn.initial", "optim", "data", "train", "random", "linalg", "fft", "models", "distributed", "testing")
+
+
+def plain(value: Any) -> bool:
+    return isinstance(value, bool | int | float | str) or (isinstance(value, tuple) and all(map(plain, value)))
+
+
+def defaults() -> Iterator[str]:
+    """A line for each public callable with defaults other than None: its name, then what it takes."""
+    for module in MODULES:
+        home = attrgetter(module)(fb) if module else fb
+        for name in sorted(public(home)):
+            member = getattr(home, name)
+            if not isinstance(member, type):
+                yield from of(f"{module}.{name}".lstrip("."), member)
+            elif not issubclass(member, BaseException) and member.__module__.startswith("firebrick."):
+                yield from of(f"{module}.{name}".lstrip("."), member)
+                for method in sorted(n for n in vars(member) if not n.startswith("_")):
+                    yield from of(f"{module}.{name}.{method}".lstrip("."), getattr(member, method))
+
+
+def public(home: Any) -> list[str]:
+    return getattr(home, "__all__", [n for n, v in vars(home).items() if getattr(v, "__module__", "") == home.__name__])
+
+
+def of(name: str, member: Any) -> Iterator[str]:
+    """The line of one callable; none where all must be written."""
+    if callable(member) and (found := [f"{p.name}={p.default!r}" for p in signature(member) if plain(p.default)]):
+        yield f"{name}: {', '.join(found)}"
+
+
+def signature(member: Any) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(member).parameters.values()
+    except ValueError:  # a class of Python's own
+        return ()
+
+
+def test_defaults_are_those_that_are_written_down() -> None:
+    found, known = set(defaults()), set(FILE.read_text(encoding="utf-8").splitlines())
+    assert found - known == known - found == set(), f"if this is meant: {__doc__}"
+
+
+if __name__ == "__main__":
+    FILE.write_text("\n".join(defaults()) + "\n", encoding="utf-8")
