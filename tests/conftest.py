@@ -20,12 +20,6 @@ from hypothesis import HealthCheck, settings
 # The workers of a run share the cores: threads of NumPy and PyTorch that wait for each other take time from other tests
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# PyTorch keeps code that it generated for one width of vectors and compiles it for another, where ATEN_CPU_CAPABILITY changed
-# in between: stores then go behind their arrays. A folder of its own for each run sees one width only.
-if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="firebrick-inductor-")
-    atexit.register(shutil.rmtree, os.environ["TORCHINDUCTOR_CACHE_DIR"], ignore_errors=True)
-
 # PyTorch looks up the names of addresses that it connects to; a name server that is slow must not fail a test
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
@@ -38,15 +32,29 @@ from firebrick.core.config import config
 from firebrick.testing import engines
 from firebrick.testing.engines import DEVICES
 
-if "FIREBRICK_CACHE_DIR" not in os.environ:
-    # Compiled code of the tests, and of the programs they start, is theirs alone, and kept for the next run: an object is found
-    # only by all that it depends on, and checked when it is read. What must begin with an empty cache makes one of its own.
+
+def _kept_folder() -> str:
+    """Where code that the tests compile is kept for the next run."""
     try:
-        os.environ["FIREBRICK_CACHE_DIR"] = str(system_caches() / "firebrick-tests")
+        return str(system_caches() / "firebrick-tests")
     except RuntimeError:  # no home directory
-        os.environ["FIREBRICK_CACHE_DIR"] = tempfile.mkdtemp(prefix="firebrick-tests-")
-        atexit.register(shutil.rmtree, os.environ["FIREBRICK_CACHE_DIR"], ignore_errors=True)
+        folder = tempfile.mkdtemp(prefix="firebrick-tests-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
+
+if "FIREBRICK_CACHE_DIR" not in os.environ:
+    # Code of the tests, and of the programs they start, is theirs alone. An object is found only by all that it depends on, and
+    # checked when it is read. What must begin with an empty cache makes one of its own.
+    os.environ["FIREBRICK_CACHE_DIR"] = _kept_folder()
     config.load_environment()
+
+# PyTorch compiles what it once generated for one width of vectors for another, where ATEN_CPU_CAPABILITY changed in between:
+# stores then go behind their arrays. So each value of that variable has a folder of its own.
+os.environ.setdefault(
+    "TORCHINDUCTOR_CACHE_DIR",
+    os.path.join(os.environ["FIREBRICK_CACHE_DIR"], f"inductor-{os.environ.get('ATEN_CPU_CAPABILITY', 'own')}"),
+)
 
 # examples are the same in every run, and a slow machine is no failure
 settings.register_profile(

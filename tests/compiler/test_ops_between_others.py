@@ -22,7 +22,7 @@ from firebrick.testing import EXCLUDED
 from firebrick.testing.cases import samples_of
 
 Array = np.ndarray[Any, Any]
-MOST = 2
+MOST = 1
 """Cases of an op and a dtype that `make test` takes."""
 
 

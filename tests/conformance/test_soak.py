@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -18,6 +19,14 @@ ARGS = ["--device", "numpy", "--op", "standardize", "--op", "slogdet", "--jobs",
 
 def soaked(tmp_path: Path, *more: str) -> Any:
     return CliRunner().invoke(main, [*ARGS, "--state", str(tmp_path / "state"), *more])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that is done."""
+    folder = tmp_path_factory.mktemp("finished")
+    assert soaked(folder).exit_code == 0
+    return folder
 
 
 def test_units_cover_every_op_and_dtype_once() -> None:
@@ -82,8 +91,8 @@ def soaked_cases(op: str) -> int:
     return sum(1 for _ in cases("numpy", [op], subset="full"))
 
 
-def test_outcomes_of_other_code_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert soaked(tmp_path).exit_code == 0
+def test_outcomes_of_other_code_do_not_count(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(soak, "fingerprint", lambda seed: "other")
     assert " 0 done before" in soaked(tmp_path).output
     assert soak.fingerprint(0) == "other"
@@ -92,8 +101,8 @@ def test_outcomes_of_other_code_do_not_count(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("change", [{"failed": None}, {"cases": "12"}, {"op": "slogdet"}, {"failures": None}])
-def test_an_outcome_that_holds_something_else_is_done_again(tmp_path: Path, change: dict[str, Any]) -> None:
-    soaked(tmp_path)
+def test_an_outcome_that_holds_something_else_is_done_again(finished: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    copytree(finished, tmp_path, dirs_exist_ok=True)
     (folder,) = (tmp_path / "state").iterdir()
     file = folder / "numpy.standardize.float32.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
@@ -109,8 +118,8 @@ def test_a_file_for_the_figures_that_cannot_be_written_is_refused_before_the_wor
     assert not (tmp_path / "state").exists()
 
 
-def test_a_damaged_outcome_is_done_again(tmp_path: Path) -> None:
-    soaked(tmp_path)
+def test_a_damaged_outcome_is_done_again(finished: Path, tmp_path: Path) -> None:
+    copytree(finished, tmp_path, dirs_exist_ok=True)
     (folder,) = (tmp_path / "state").iterdir()
     next(folder.iterdir()).write_text("{")
     assert "1 to do" in soaked(tmp_path).output

@@ -19,11 +19,15 @@ WAYS = [
 MEAN = ("MSELoss", "nn.MSELoss(reduction='mean')")
 
 
-def right(networks: list[Network], judged: int = 1) -> None:
-    """Assert that networks train as torch's do, in all ways; at least ``judged`` runs of them can be judged."""
+OTHERS = [w for w in WAYS if w != Way("cpu", "forced")]
+
+
+def right(networks: list[Network], judged: int = 1, *, everywhere: bool = False) -> None:
+    """Assert that networks train as torch's do, in kernels of any size and one of the other ways, in turns, or in all of them;
+    at least ``judged`` runs of them can be judged."""
     wrong, runs = [], 0
-    for network in networks:
-        for way in WAYS:
+    for number, network in enumerate(networks):
+        for way in WAYS if everywhere else (Way("cpu", "forced"), OTHERS[number % len(OTHERS)]):
             try:
                 failure = judge(network, way)
             except Unusable:
@@ -66,8 +70,14 @@ def test_a_layer_of_one_value_is_torchs(name: str) -> None:
     right(networks)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_of_one_value_is_torchs(name: str) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_of_one_value_is_torchs_in_all_ways(name: str) -> None:
+    right(layers_of(name, True) + layers_of(name, False), everywhere=True)
+
+
+def losses_of(name: str) -> list[Network]:
+    """Networks of one linear layer and a loss, at all shapes of ones that it takes."""
     shapes = [(1, 1), (1, 1, 1), (1, 1, 3), (1, 3), (3, 1), (1, 3, 1), (1, 1, 1, 1)]
     shapes = [s for s in shapes if takes(name, s)]
     texts = [t.format(r=repr(r)) for t in LOSSES[name].texts for r in dict.fromkeys(LOSSES[name].reductions)]
@@ -76,4 +86,16 @@ def test_a_loss_of_one_value_is_torchs(name: str) -> None:
         part = Part(f"nn.Linear({shape[-1]}, {shape[-1]})", f"nn.Linear({shape[-1]}, {shape[-1]})")
         for text in texts if k == 0 else texts[:1]:
             networks.append(Network(k, shape, 0, (part,), (name, text), True, "sgd", 2))
-    right(networks, len(WAYS))
+    return networks
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_of_one_value_is_torchs(name: str) -> None:
+    networks = losses_of(name)
+    right(networks, len(networks))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_of_one_value_is_torchs_in_all_ways(name: str) -> None:
+    right(losses_of(name), len(WAYS), everywhere=True)
