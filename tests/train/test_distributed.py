@@ -38,7 +38,7 @@ def check(said: str) -> None:
         assert steps == 0, name
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_weights_after_50_steps_are_those_of_one_device(processes: int) -> None:
     done = launched(processes, "compare")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -66,7 +66,7 @@ def test_three_hosts_give_the_weights_of_one_device() -> None:
     check(said[0])
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_a_rank_killed_in_a_step_ends_the_others_which_name_it(processes: int) -> None:
     done = launched(processes, "die", "1")
     assert done.returncode != 0
