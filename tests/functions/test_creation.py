@@ -368,3 +368,21 @@ def test_a_tensor_of_ours_taken_by_dlpack_is_another_handle(device: str) -> None
     assert (x.tolist(), y.tolist()) == ([2.0, 2.0], [3.0, 3.0])
     slopes = fb.grad(lambda x: fb.sum(fb.from_dlpack(x) * 2.0))(x)
     assert slopes.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.int8])
+def test_numpy_scalars_are_spaced_as_the_python_numbers_that_they_count_as(kind: type) -> None:
+    """They were spaced in their own precision."""
+    a, b, wide = kind(1), kind(2), fb.float64
+    assert fb.linspace(a, b, 8, dtype=wide).tolist() == fb.linspace(1.0, 2.0, 8, dtype=wide).tolist()
+    assert fb.logspace(a, b, 8, base=kind(3), dtype=wide).tolist() == fb.logspace(1.0, 2.0, 8, base=3.0, dtype=wide).tolist()
+    assert fb.geomspace(a, b, 8, dtype=wide).tolist() == fb.geomspace(1.0, 2.0, 8, dtype=wide).tolist()
+    third = kind(1) / kind(3)
+    assert fb.arange(kind(0), a, third, dtype=wide).tolist() == fb.arange(0.0, 1.0, float(third), dtype=wide).tolist()
+
+
+def test_a_share_given_as_a_numpy_scalar_is_computed_with_in_full() -> None:
+    logits, labels = fb.asarray([[1.0, 2.0, -1.0]], dtype=fb.float64), fb.asarray([1])
+    share = np.float32(0.1)
+    found = fb.cross_entropy(logits, labels, label_smoothing=share).item()
+    assert found == fb.cross_entropy(logits, labels, label_smoothing=float(share)).item()

@@ -148,7 +148,7 @@ def leaky_relu(x: Tensor, /, *, negative_slope: float = 0.01) -> Tensor:
         [-1.0, 2.0]
     """
     _check("leaky_relu", x=x)
-    number("leaky_relu", "negative_slope", negative_slope)
+    negative_slope = number("leaky_relu", "negative_slope", negative_slope)
     return where(x > 0.0, x, x * negative_slope)
 
 
@@ -194,7 +194,7 @@ def elu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
         [-1.0, 2.0]
     """
     _check("elu", x=x)
-    number("elu", "alpha", alpha)
+    alpha = number("elu", "alpha", alpha)
     return where(x > 0.0, x, expm1(minimum(x, 0.0)) * alpha)
 
 
@@ -390,8 +390,8 @@ def threshold(x: Tensor, /, threshold: float, value: float) -> Tensor:
         [-1.0, 2.0]
     """
     _check("threshold", x=x)
-    number("threshold", "threshold", threshold)
-    number("threshold", "value", value)
+    threshold = number("threshold", "threshold", threshold)
+    value = number("threshold", "value", value)
     return where(x <= threshold, value, x)
 
 

@@ -69,7 +69,7 @@ def scaled_dot_product_attention(
     """
     weights = _check(query, key, value, mask, bias)
     if scale is not None:
-        number(_NAME, "scale", scale)
+        scale = number(_NAME, "scale", scale)
     if not 0.0 <= number(_NAME, "dropout", dropout) < 1.0:
         raise ConfigError(f"{_NAME}: dropout lies in [0, 1)", f"dropout = {dropout!r}", "pass a probability, e.g. 0.1")
     if dropout and not hasattr(generator, "bernoulli"):

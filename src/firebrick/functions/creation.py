@@ -279,6 +279,7 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
         [1, 3, 5]
     """
     goal = find_device(device)
+    start, stop, step = map(weak_scalar, (start, stop, step))
     low, high = (0, start) if stop is None else (start, stop)
     _check_plain("arange", start=low, stop=high, step=step)
     if any(isinstance(v, (complex, np.complexfloating)) for v in (low, high, step)):
@@ -359,6 +360,7 @@ def linspace(
         >>> fb.linspace(0.0, 1.0, 3).tolist()
         [0.0, 0.5, 1.0]
     """
+    start, stop = weak_scalar(start), weak_scalar(stop)
     return _spaced(
         "linspace", np.linspace(start, stop, _number("linspace", start, stop, num), endpoint=endpoint), dtype, device
     )
@@ -389,6 +391,7 @@ def logspace(
         >>> fb.logspace(0, 2, 3).tolist()
         [1.0, 10.0, 100.0]
     """
+    start, stop, base = map(weak_scalar, (start, stop, base))
     found = np.logspace(start, stop, _number("logspace", start, stop, num), base=base, endpoint=endpoint)
     return _spaced("logspace", found, dtype, device)
 
@@ -418,6 +421,7 @@ def geomspace(
         >>> fb.geomspace(1.0, 8.0, 4).tolist()
         [1.0, 2.0, 4.0, 8.0]
     """
+    start, stop = weak_scalar(start), weak_scalar(stop)
     count = _number("geomspace", start, stop, num)
     if start == 0 or stop == 0:
         raise OutOfRangeError("geomspace: start and stop must not be 0", f"{start} to {stop}", "use fb.linspace")

@@ -80,7 +80,7 @@ def cov(x: Tensor, /, *, correction: float = 1.0) -> Tensor:
         [[1.0, -1.0], [-1.0, 1.0]]
     """
     centred = _centred("cov", x)
-    number("cov", "correction", correction)
+    correction = number("cov", "correction", correction)
     n = centred.shape[1]
     if n - correction <= 0:
         raise ConfigError(f"cov: correction must be less than the {n} observations", f"correction={correction}", "add some")
@@ -129,7 +129,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: i
     """
     operand("trapezoid", y, "floating", "y")
     check_devices("trapezoid", y=y, x=x)
-    number("trapezoid", "dx", dx)
+    dx = number("trapezoid", "dx", dx)
     at = normalize_axis(axis, y.ndim, "trapezoid")
     lead = (slice(None),) * at
     sums = y[(*lead, slice(1, None))] + y[(*lead, slice(None, -1))]

@@ -82,7 +82,8 @@ def cross_entropy(
     """
     name = "cross_entropy"
     check_reduction(name, reduction)
-    if not 0.0 <= number(name, "label_smoothing", label_smoothing) <= 1.0:
+    label_smoothing = number(name, "label_smoothing", label_smoothing)
+    if not 0.0 <= label_smoothing <= 1.0:
         raise ConfigError(f"{name}: label_smoothing lies in [0, 1]", repr(label_smoothing), "pass e.g. 0.1")
     operands(name, logits=logits, labels=labels, weight=weight)
     if labels.dtype.kind == "float" and labels.shape == logits.shape and logits.ndim:

@@ -98,7 +98,7 @@ def nanvar(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims
 def _variance(where_: str, x: Tensor, axis: Axis, correction: float, keepdims: bool, spread: bool) -> Tensor:
     """The variance of what is not NaN, or its root for ``spread``."""
     operand(where_, x, "floating")
-    number(where_, "correction", correction)
+    correction = number(where_, "correction", correction)
     axis = normalize_axes(axis, x.ndim, where_)
     # the deviation of NaN is NaN, and skipped like it
     centred = _filled(x - nanmean(x, axis=axis, keepdims=True).detach(), 0.0)

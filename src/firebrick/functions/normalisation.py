@@ -73,7 +73,7 @@ def layer_norm(
     """
     _floating("layer_norm", x, weight=weight, bias=bias)
     over = _trailing("layer_norm", x, shape, weight=weight, bias=bias)
-    number("layer_norm", "eps", eps)
+    eps = number("layer_norm", "eps", eps)
     x = wide(x)
     if weight is not None and bias is not None:
         if len(over) == 1:
@@ -105,7 +105,7 @@ def rms_norm(x: Tensor, /, weight: Tensor | None = None, *, shape: Any = None, e
     _floating("rms_norm", x, weight=weight)
     over = _trailing("rms_norm", x, shape, weight=weight)
     if eps is not None:
-        number("rms_norm", "eps", eps)
+        eps = number("rms_norm", "eps", eps)
     x = wide(x)
     gain = constant(1.0, x.dtype, x.device) if weight is None else weight.reshape(-1)
     y: Tensor = bind(OPS["rms_norm"], (_rows(x, over), gain), {"eps": x.dtype.eps if eps is None else eps})
@@ -139,7 +139,7 @@ def batch_norm(
         [[0.0], [2.0]]
     """
     check_channels("batch_norm", x, weight=weight, bias=bias, mean=mean, variance=variance)
-    number("batch_norm", "eps", eps)
+    eps = number("batch_norm", "eps", eps)
     if (mean is None) != (variance is None):
         raise ShapeError("batch_norm: mean and variance are given together", "one of them", "pass both, or neither")
     if mean is None or variance is None:
@@ -192,7 +192,7 @@ def instance_norm(
         [[[-1.0, 1.0], [-1.0, 1.0]]]
     """
     check_channels("instance_norm", x, weight=weight, bias=bias)
-    number("instance_norm", "eps", eps)
+    eps = number("instance_norm", "eps", eps)
     return instance_norm_with_statistics(x, weight, bias, eps, "instance_norm")[0]
 
 
@@ -231,7 +231,7 @@ def group_norm(
         [[-1.0, 1.0, -1.0, 1.0]]
     """
     check_channels("group_norm", x, weight=weight, bias=bias)
-    number("group_norm", "eps", eps)
+    eps = number("group_norm", "eps", eps)
     n, c = x.shape[:2]
     if type(groups) is not int or groups < 1 or c % groups:
         raise ShapeError(
@@ -269,8 +269,9 @@ def local_response_norm(
         raise ShapeError("local_response_norm: x is [batch, channels, length, ...]", describe("x", x), "add the missing axes")
     if type(size) is not int or size < 1:
         raise ShapeError("local_response_norm: size is an int ≥ 1", repr(size), "pass a number of channels, e.g. 5")
-    for name, value in (("alpha", alpha), ("beta", beta), ("k", k)):
-        number("local_response_norm", name, value)
+    alpha, beta, k = (
+        number("local_response_norm", name, value) for name, value in (("alpha", alpha), ("beta", beta), ("k", k))
+    )
     if not x.size:
         return x.reshape(x.shape)
     rows = (x * x).reshape(x.shape[0], 1, x.shape[1], -1)

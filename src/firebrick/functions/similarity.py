@@ -157,7 +157,7 @@ def margin_ranking_loss(x1: Tensor, x2: Tensor, sign: Tensor, /, *, margin: floa
     """
     name = "margin_ranking_loss"
     check_reduction(name, reduction)
-    number(name, "margin", margin)
+    margin = number(name, "margin", margin)
     operands(name, x1=x1, x2=x2, sign=sign)
     if not x1.shape == x2.shape == sign.shape:
         raise ShapeError(
@@ -185,7 +185,7 @@ def hinge_embedding_loss(x: Tensor, sign: Tensor, /, *, margin: float = 1.0, red
         >>> fb.hinge_embedding_loss(fb.asarray([0.25, 0.25]), fb.asarray([1, -1]), reduction="none").tolist()
         [0.25, 0.75]
     """
-    number("hinge_embedding_loss", "margin", margin)
+    margin = number("hinge_embedding_loss", "margin", margin)
     _check_signed("hinge_embedding_loss", x, sign, reduction)
     return reduce_loss(where(sign > 0, x, clip(margin - x, 0.0)), reduction)
 

@@ -108,7 +108,7 @@ def var(
 def _variance(where_: str, x: Tensor, axis: Axis, correction: float, keepdims: bool, out: Tensor | None) -> Tensor:
     """The variance, or, for ``std``, its root."""
     operand(where_, x, "floating")
-    number(where_, "correction", correction)
+    correction = number(where_, "correction", correction)
     x = wide(x) if out is None else x
     axes = normalize_axes(axis, x.ndim, where_)
     check_reduced(where_, x, axes, keepdims, x.dtype, out)
