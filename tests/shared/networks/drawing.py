@@ -169,6 +169,8 @@ class Drawing:
             else:
                 part = chain(kind, parts)
             found = self.shape_after(part, shape)
+            if kind == "Twice" and len(after) != len(shape):  # torch's layers take what has no batch axis, too
+                return None
             return None if found is None or (kind == "Residual" and after != shape) else (part, found)
         finally:
             self.depth -= 1
