@@ -148,6 +148,32 @@ def test_a_subclass_of_a_numpy_scalar_keeps_its_class_and_its_value() -> None:
     assert [f(fb.ones(1), Metres(v)).tolist() for v in (1.5, 2.5)] == [[3.0], [5.0]]
 
 
+@pytest.mark.parametrize("device", ENGINES)
+@pytest.mark.parametrize("make", [lambda s: s, lambda s: [s, s], lambda s: [[s], [s]]], ids=["scalar", "list", "nested list"])
+def test_an_integer_outside_the_range_of_its_dtype_is_refused_as_a_number_and_in_a_list(make, device) -> None:
+    """asarray(np.int64(300), dtype=uint8) was 44, and so was a list of traced numbers."""
+
+    def g(s):
+        return fb.asarray(make(s), dtype=fb.uint8, device=device)
+
+    for run in (g, fb.jit(g)):
+        for kind in (int, np.int64, np.int16):
+            assert (run(kind(200)).numpy() == 200).all()
+            for outside in (300, -1):
+                with pytest.raises(fb.DTypeError, match="uint8"):
+                    run(kind(outside))
+        with pytest.raises(fb.DTypeError, match="uint8"):
+            run(np.uint64(2**63))
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_a_list_of_scalars_of_an_extension_type_keeps_their_dtype(kind) -> None:
+    for run in (lambda s: fb.asarray([s, s]), fb.jit(lambda s: fb.asarray([s, s]))):
+        made = run(kind(1.5))
+        assert made.dtype.name == kind.__name__
+        assert fb.astype(made, fb.float32).tolist() == [1.5, 1.5]
+
+
 ARITHMETIC = {
     "n * 3": lambda n: n * 3, "0.1 + n": lambda n: 0.1 + n, "n / 7": lambda n: n / 7, "n * n": lambda n: n * n,
     "-n": lambda n: -n, "abs": abs, "n // 2": lambda n: n // 2, "n ** 3": lambda n: n**3,
