@@ -27,13 +27,50 @@ def test_a_variable_that_names_no_setting_is_reported(monkeypatch: pytest.Monkey
 
 def test_a_value_that_cannot_be_is_an_error_that_says_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIREBRICK_FALLBACK", "maybe")
-    with pytest.raises(fb.ConfigError, match=r"fallback is one of warn, error, silent\nReceived: 'maybe'"):
+    with pytest.raises(
+        fb.ConfigError, match=r"FIREBRICK_FALLBACK is one of warn, error, silent .*\nReceived: FIREBRICK_FALLBACK='maybe'"
+    ):
         Config()
     for value in ("zero", 0, -1, None):
         with pytest.raises(fb.ConfigError, match="logical_devices"):
             fb.config.logical_devices = value
     with pytest.raises(fb.ConfigError, match="fallback"):
         fb.config.fallback = "no"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepts"),
+    [
+        ("jit", "no", "1, true, on, 0, false or off"), ("num_threads", "-1", r"an int in \[0, 1024\]"),
+        ("logical_devices", "x", "an int ≥ 1"), ("cache_size", "-1", "a number of bytes, such as 1000000, 64M or 2 GiB"),
+        ("cpu_vector_bits", "64", "one of 0, 128, 256, 512"), ("cpu_vector_bits", "x", "one of 0, 128, 256, 512"),
+        ("distributed_timeout", "abc", r"a number of seconds in \(0, 1e9\)"), ("distributed_backend", "x", "one of '', gloo"),
+    ],
+)  # fmt: skip
+def test_a_variable_with_a_bad_value_is_named_with_what_it_takes(
+    name: str, value: str, accepts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable = f"FIREBRICK_{name.upper()}"
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(fb.ConfigError, match=f"^{variable} is {accepts}.*\nReceived: {variable}='{value}'"):
+        Config()
+    with pytest.raises(fb.ConfigError, match=f"^{name} is {accepts}.*\nReceived: {name}='{value}'"):
+        setattr(fb.config, name, value)
+
+
+@pytest.mark.parametrize("value", ["", "gpu", "cpu:99", "CPU "])
+def test_a_default_device_from_the_environment_that_is_not_there_is_an_error_that_names_the_variable(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIREBRICK_DEVICE", value)
+    with fb.config.scope():
+        fb.config.load_environment()
+        with pytest.raises(fb.DeviceError, match=f"^FIREBRICK_DEVICE: .*\nReceived: FIREBRICK_DEVICE='{value}'"):
+            fb.ones(2)
+
+
+def test_every_setting_says_what_it_takes() -> None:
+    assert all(setting.accepts for setting in SETTINGS.values())
 
 
 def test_an_unknown_setting_is_an_error_that_lists_those_there_are() -> None:
@@ -103,8 +140,9 @@ def test_a_switch_is_read_from_the_environment_as_what_it_says(
 @pytest.mark.parametrize("name", SWITCHES)
 @pytest.mark.parametrize("text", ["", " ", "2", "-1", "yes", "no", "none", "1.0", "01", "offf"])
 def test_a_switch_that_is_neither_on_nor_off_is_an_error(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(f"FIREBRICK_{name.upper()}", text)
-    with pytest.raises(fb.ConfigError, match=rf"(?s){name}: .*Received: '{text}'"):
+    variable = f"FIREBRICK_{name.upper()}"
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(fb.ConfigError, match=rf"{variable} is 1, true, on, 0, false or off .*\nReceived: {variable}='{text}'"):
         Config()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -225,3 +226,43 @@ def test_the_complex_dtype_of_each_floating_one_holds_its_numbers() -> None:
         "float16": "complex64", "bfloat16": "complex64", "float32": "complex64", "float64": "complex128",
         "complex64": "complex64", "complex128": "complex128",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32", "float64"])
+@pytest.mark.parametrize("scalar", [True, False, 3, 1.5, 2j])
+def test_the_remedy_for_a_scalar_that_does_not_fit_is_another_program_that_works(dtype: str, scalar: Any) -> None:
+    """It was fb.astype(x, fb.int64) for True beside an int64 tensor, and for a traced float beside one."""
+    x = fb.asarray([1], dtype=dtype)
+
+    def equals(x: Any, s: Any) -> Any:
+        return fb.equal(x, s)
+
+    for run in (equals, fb.jit(equals)):
+        refused = None
+        try:
+            run(x, scalar)
+        except fb.DTypeError as e:
+            refused = e
+        if refused is None:
+            assert fb.result_type(x, scalar) is x.dtype
+            continue
+        assert "Weak" not in str(refused)
+        assert re.fullmatch(rf"{type(scalar).__name__} .* beside {dtype}", refused.received)
+        words = re.fullmatch(r"cast the tensor .*fb.astype\(x, fb.(\w+)\)|write (\d) for (True|False)", refused.remedy)
+        assert words, refused.remedy
+        if words[1]:
+            assert words[1] != dtype
+            run(fb.astype(x, words[1]), scalar)
+        else:
+            assert words[3] == str(scalar)
+            run(x, int(words[2]))
+
+
+def test_a_traced_number_that_does_not_fit_is_called_by_its_name() -> None:
+    for f in (
+        lambda x, s: x * s,
+        lambda x, s: fb.masked_fill(x, x == x, s),
+        lambda x, s: fb.unique_values(x, size=2, fill_value=s),
+    ):
+        with pytest.raises(fb.DTypeError, match=r"Received: float s beside int64\.\nRemedy: .*fb\.float32"):
+            fb.jit(f)(fb.arange(2), 1.5)

@@ -287,12 +287,23 @@ def test_a_foreign_cursor_is_refused(change: dict[str, int], text: str) -> None:
         (lambda: Subset(ArrayDataset(np.zeros(3)), [3]), r"\[0, 3\)"),
         (lambda: holdout(ArrayDataset(np.zeros(3)), 1.5), "fraction 1.5"),
         (lambda: DataLoader(ArrayDataset(np.array(["a"])), 1).first(), "holds numbers"),
+        (lambda: made(shuffle="no"), "shuffle is True or False"),
+        (lambda: made(shuffle=1), "shuffle is True or False"),
+        (lambda: made(drop_last="x"), "drop_last is True or False"),
+        (lambda: made(keep_workers="no"), "keep_workers is True or False"),
+        (lambda: made(seed=-1), r"seed is an int in \[0, 2\^64\)"),
+        (lambda: made(seed=2**64), r"seed is an int in \[0, 2\^64\)"),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_reason(call: Any, text: str) -> None:
     with pytest.raises(LoaderError, match=text) as caught:
         call()
     assert caught.value.remedy
+
+
+def test_numpys_scalars_are_settings_of_a_loader() -> None:
+    loader = made(np.int64(4), shuffle=np.bool_(True), drop_last=np.bool_(True), seed=np.uint64(2**64 - 1))
+    assert labels(loader) == labels(made(4, shuffle=True, drop_last=True, seed=2**64 - 1))
 
 
 def test_a_holdout_is_fixed_by_its_seed_and_parts_everything() -> None:

@@ -135,3 +135,16 @@ def test_bad_input_is_refused_by_the_functions_own_name(what: str) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("engine", ["cpu", "numpy", "torch:cpu"])
+@pytest.mark.parametrize("name", ["elu", "celu", "selu", "hardtanh", "relu6"])
+def test_an_activation_of_a_negative_zero_has_one_sign_eagerly_and_under_jit(engine: str, name: str) -> None:
+    """It had the sign that the engine's minimum or maximum of two zeros happened to give: 1/elu(x) was inf or -inf."""
+    f = getattr(fb, name)
+    for dtype in ("float32", "float64"):
+        for shape in ((1,), (9,), (70, 70)):
+            x = fb.full(shape, -0.0, dtype=dtype, device=engine)
+            for run in (f, fb.jit(lambda x: f(x) * 1.0)):
+                assert (np.signbit(run(x).numpy()) == (name != "relu6")).all()
+                assert not np.signbit(run(-x).numpy()).any()

@@ -102,7 +102,7 @@ def test_a_float32_tensor_over_numpys_square_root_stays_float32(device) -> None:
         assert y.tolist() == [[0.125, 0.125], [0.125, 0.125]]
 
 
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, np.int16, np.int64])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.longdouble, np.int16, np.int64])
 def test_another_value_of_a_numpy_scalar_needs_no_other_graph(kind) -> None:
     f = fb.jit(lambda x, n: (x * n, n))
     for v in (1, 2, 3):
@@ -111,6 +111,67 @@ def test_another_value_of_a_numpy_scalar_needs_no_other_graph(kind) -> None:
         assert type(n) is kind
         assert n == kind(v)
     assert f.traces == 1
+
+
+NARROW = [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn]
+
+
+@pytest.mark.parametrize("device", ENGINES)
+@pytest.mark.parametrize("kind", NARROW)
+def test_a_scalar_of_an_extension_type_computes_beside_a_traced_one_as_it_does_eagerly(kind, device) -> None:
+    """Its C code trusts ``__class__``: a traced number that showed its class would be read as its memory."""
+    x = fb.asarray([1.0], device=device)
+    for op in (operator.add, operator.sub, operator.mul, operator.truediv, operator.pow):
+        for g in (lambda x, s, op=op: x * op(kind(2), s), lambda x, s, op=op: x * op(s, kind(2))):
+            for given in (kind(1.5), np.float32(1.5), 1.5):
+                assert fb.jit(g)(x, given).tolist() == g(x, given).tolist()
+    less = fb.jit(lambda x, s: x if kind(2) < s else -x)
+    assert [less(x, kind(v)).tolist() for v in (1, 3)] == [[-1.0], [1.0]]
+
+
+def test_a_traced_number_is_never_shown_as_an_extension_type() -> None:
+    """Arithmetic that would give one raises with the way out, and with that way it gives what it gives eagerly."""
+
+    def g(x, n):
+        return x * (ml_dtypes.bfloat16(2) * n)
+
+    with pytest.raises(fb.DataDependentError, match=r"ml_dtypes\.bfloat16 needs the number n[\s\S]*static_argnames='n'"):
+        fb.jit(g)(fb.ones(1), 3)
+    assert fb.jit(g, static_argnames="n")(fb.ones(1), 3).tolist() == g(fb.ones(1), 3).tolist() == [6.0]
+
+
+def test_a_subclass_of_a_numpy_scalar_keeps_its_class_and_its_value() -> None:
+    class Metres(np.float64):
+        pass
+
+    f = fb.jit(lambda x, n: x * (n * 2.0) if isinstance(n, Metres) else -x)
+    assert [f(fb.ones(1), Metres(v)).tolist() for v in (1.5, 2.5)] == [[3.0], [5.0]]
+
+
+@pytest.mark.parametrize("device", ENGINES)
+@pytest.mark.parametrize("make", [lambda s: s, lambda s: [s, s], lambda s: [[s], [s]]], ids=["scalar", "list", "nested list"])
+def test_an_integer_outside_the_range_of_its_dtype_is_refused_as_a_number_and_in_a_list(make, device) -> None:
+    """asarray(np.int64(300), dtype=uint8) was 44, and so was a list of traced numbers."""
+
+    def g(s):
+        return fb.asarray(make(s), dtype=fb.uint8, device=device)
+
+    for run in (g, fb.jit(g)):
+        for kind in (int, np.int64, np.int16):
+            assert (run(kind(200)).numpy() == 200).all()
+            for outside in (300, -1):
+                with pytest.raises(fb.DTypeError, match="uint8"):
+                    run(kind(outside))
+        with pytest.raises(fb.DTypeError, match="uint8"):
+            run(np.uint64(2**63))
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_a_list_of_scalars_of_an_extension_type_keeps_their_dtype(kind) -> None:
+    for run in (lambda s: fb.asarray([s, s]), fb.jit(lambda s: fb.asarray([s, s]))):
+        made = run(kind(1.5))
+        assert made.dtype.name == kind.__name__
+        assert fb.astype(made, fb.float32).tolist() == [1.5, 1.5]
 
 
 ARITHMETIC = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -169,11 +170,54 @@ def test_narrow_floats_are_drawn_in_float32_and_rounded() -> None:
         ),
         (lambda g: g.integers((2,), low=0, high=2, dtype=fb.float32), DTypeError, "integers are drawn in an integer dtype"),
         (lambda g: g.permutation(-1), ConfigError, "a permutation has a length ≥ 0"),
+        (lambda g: g.normal(2, std=-1), ConfigError, r"normal: std is a number ≥ 0\nReceived: std=-1.0"),
+        (lambda g: g.normal(2, std=math.nan), ConfigError, "normal: std is a finite number\nReceived: std=nan"),
+        (lambda g: g.normal(2, mean=math.inf), ConfigError, "normal: mean is a finite number"),
+        (lambda g: g.normal(2, mean="1"), ConfigError, "normal: mean is a number\nReceived: mean='1'"),
+        (lambda g: g.normal(2, mean=10**400), ConfigError, "normal: mean is a finite number"),
+        (lambda g: g.normal(2, mean=fb.ones(2)), fb.OperandError, r"normal: mean is a number\nReceived: mean: float32\[2\]"),
+        (lambda g: g.uniform(2, low=1, high=-1), ConfigError, r"with low ≤ high.*\nReceived: \[1.0, -1.0\)"),
+        (lambda g: g.uniform(2, low=-1.7e308, high=1.7e308), ConfigError, "a finite difference"),
+        (lambda g: g.uniform(2, high=math.inf), ConfigError, "uniform: high is a finite number"),
+        (lambda g: g.uniform(2, low="0"), ConfigError, "uniform: low is a number"),
+        (lambda g: g.bernoulli(2, p=math.nan), ConfigError, "bernoulli: p is a finite number"),
+        (lambda g: g.bernoulli(2, p="0.5"), ConfigError, "bernoulli: p is a number"),
+        (lambda g: g.integers(2, low=0.5, high=2.7), ConfigError, "integers: low is an int\nReceived: low=0.5"),
+        (lambda g: g.integers(2, low=0, high=np.float32(1.9)), ConfigError, "integers: high is an int"),
+        (lambda g: g.integers(2, low=0, high=math.nan), ConfigError, "integers: high is an int\nReceived: high=nan"),
+        (lambda g: g.integers(2, low=0, high=math.inf), ConfigError, "integers: high is an int"),
+        (lambda g: g.integers(2, low=0, high="5"), ConfigError, "integers: high is an int\nReceived: high='5'"),
     ],
 )
 def test_errors_say_what_was_expected_and_received(call, error, text: str) -> None:
+    generator = Generator(0)
     with pytest.raises(error, match=text):
-        call(Generator(0))
+        call(generator)
+    assert generator.place() == 0  # nothing was drawn
+
+
+@pytest.mark.parametrize("source", [fb.random, Generator(0)], ids=["module", "generator"])
+@pytest.mark.parametrize(
+    ("draw", "named", "text"),
+    [
+        ("normal", {"size": (2, 3)}, r"Received: size=\(2, 3\)[\s\S]*pass the shape first: normal\(\(2, 3\)\)"),
+        ("normal", {"shape": 2, "loc": 1}, r"Received: loc=1[\s\S]*write mean="),
+        ("normal", {"shape": 2, "scale": 1}, r"Received: scale=1[\s\S]*write std="),
+        ("uniform", {"shape": 2, "minval": 0}, r"Received: minval=0[\s\S]*write low="),
+        ("uniform", {"shape": 2, "sead": 0}, r"Received: sead=0[\s\S]*name one of these: low=, high=, dtype=, device="),
+        ("bernoulli", {"shape": 2, "probs": 0.5}, r"Received: probs=0.5[\s\S]*write p="),
+        ("integers", {"shape": 2, "high": 10}, r"integers needs low\n[\s\S]*integers\(\(2, 3\), low=0, high=10\)"),
+        ("uniform", {}, r"uniform needs shape\n[\s\S]*uniform\(\(2, 3\)\)"),
+    ],
+)
+def test_an_argument_spelled_as_in_another_library_raises_with_its_name_here(source, draw, named, text) -> None:
+    with pytest.raises(fb.OperandError, match=text):
+        getattr(source, draw)(**named)
+
+
+def test_a_traced_number_among_the_settings_of_a_draw_is_named() -> None:
+    with pytest.raises(fb.DataDependentError, match=r"normal: std needs the number s[\s\S]*static_argnames='s'"):
+        fb.jit(lambda s: fb.random.normal((2,), std=s))(2.0)
 
 
 @pytest.mark.parametrize("source", [fb.random, Generator(0)], ids=["module", "generator"])

@@ -210,9 +210,15 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one_and_its_scale(
     assert [r.train_loss for r in resumed.history] == [r.train_loss for r in whole.history]
 
 
+def test_float32_is_the_precision_of_a_learner_without_one(make: Make) -> None:
+    """The command line and the messages of a resumed run call it so."""
+    for name in (None, "float32", fb.float32):
+        assert make(precision=name).precision is None
+
+
 def test_a_precision_that_is_none_and_narrow_parameters_are_refused(make: Make) -> None:
-    with pytest.raises(TrainingError, match=r'precision is "bfloat16", "float16" or None.*\s.*\'float32\''):
-        make(precision="float32")
+    with pytest.raises(TrainingError, match=r'precision is "float32", "bfloat16" or "float16".*\s.*\'float64\''):
+        make(precision="float64")
     with pytest.raises(TrainingError, match=r"parameters themselves are float32\s.*dense.weight: bfloat16\[8,2\]"):
         make(model=Looking().astype(fb.bfloat16), precision="bfloat16")
 

@@ -123,7 +123,14 @@ def default_device() -> Device:
         Device('cpu:0')
     """
     scoped = _scope.get()
-    return scoped if scoped is not None else find_device(config.device)
+    if scoped is not None:
+        return scoped
+    try:
+        return find_device(config.device)
+    except DeviceError as e:
+        if not config.source("device").startswith("environment"):
+            raise
+        raise DeviceError(f"FIREBRICK_DEVICE: {e.expected}", f"FIREBRICK_DEVICE={config.device!r}", e.remedy) from None
 
 
 def set_default_device(device: Any) -> None:

@@ -167,8 +167,9 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             dt = beside[0].dtype
             for o in beside[1:]:
                 dt = promote(dt, o.dtype) or dt
-            if not scalar_fits(t.kind(1) if isinstance(t, Weak) else t, dt):
-                raise scalar_misfit(op.name, t, dt)
+            value, shown = (t.kind(1), f"{t.kind.__name__} {t.name}") if isinstance(t, Weak) else (t, "")
+            if not scalar_fits(value, dt):
+                raise scalar_misfit(op.name, value, dt, shown)
         try:
             out.append(as_tensor(t, dt, tensors[0].device) if isinstance(t, Weak) else constant(t, dt, tensors[0].device))
         except DTypeError as e:

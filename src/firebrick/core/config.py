@@ -52,6 +52,13 @@ def _switch(value: Any) -> bool:
     return {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}[str(value).strip().lower()]
 
 
+_ACCEPTS: dict[Callable[[Any], Any], str] = {
+    _count: "an int ≥ 1", _threads: "an int in [0, 1024]", _seconds: "a number of seconds in (0, 1e9)",
+    _bytes: "a number of bytes, such as 1000000, 64M or 2 GiB", _names: "names, comma separated",
+    _switch: "1, true, on, 0, false or off", str: "a text", int: "an int",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Setting:
     """One setting: its default, how to read it, its choices and what it means."""
@@ -60,6 +67,13 @@ class Setting:
     parse: Callable[[Any], Any]
     meaning: str
     choices: tuple[Any, ...] = ()
+
+    @property
+    def accepts(self) -> str:
+        """What values it takes, in words."""
+        if self.choices:
+            return f"one of {', '.join(repr(c) if c == '' else str(c) for c in self.choices)}"
+        return _ACCEPTS[self.parse]
 
 
 SETTINGS = {
@@ -119,13 +133,22 @@ class Config:
         setting = SETTINGS[name]
         try:
             parsed = setting.parse(value)
+            if setting.choices and parsed not in setting.choices:
+                raise ValueError
         except (TypeError, ValueError, KeyError):
-            raise ConfigError(f"{name}: {setting.meaning}", repr(value), f"the default is {setting.default!r}") from None
-        if setting.choices and parsed not in setting.choices:
-            raise ConfigError(f"{name} is one of {', '.join(map(str, setting.choices))}", repr(value), "use one of these")
+            where = f"FIREBRICK_{name.upper()}" if source.startswith("environment") else name
+            raise ConfigError(
+                f"{where} is {setting.accepts} ({setting.meaning})",
+                f"{where}={value!r}",
+                f"use such a value, or leave it out for the default, {setting.default!r}",
+            ) from None
         self._values[name] = parsed
         self._sources[name] = source
         self.__dict__[name] = parsed
+
+    def source(self, name: str) -> str:
+        """Where a setting has its value from: ``"default"``, ``"program"`` or ``"environment (FIREBRICK_…)"``."""
+        return str(self._sources.get(name, "default"))
 
     def _show(self) -> None:
         """Put every setting where attributes are looked for first."""

@@ -380,10 +380,19 @@ def no_common_dtype(op: str, operands: list[tuple[str, DType]]) -> DTypeError:
     )
 
 
-def scalar_misfit(op: str, value: Scalar, dt: DType) -> DTypeError:
-    goal = {float: "float32", complex: "complex64"}.get(type(value), "int64")
+def scalar_misfit(op: str, value: Scalar, dt: DType, shown: str = "") -> DTypeError:
+    """The error for a scalar that may not take dtype ``dt``; ``shown`` says what it is where its value is not known yet."""
+    if isinstance(value, bool):
+        remedy = f"write {int(value)} for {value}"
+        if dt.kind == "storage":
+            remedy += ", and cast the tensor first: fb.astype(x, fb.float32)"
+    else:
+        goal = "int64" if isinstance(value, int) and dt.kind == "bool" else "float32"
+        if isinstance(value, complex):
+            goal = "complex128" if dt is float64 else "complex64"
+        remedy = f"cast the tensor first, for example fb.astype(x, fb.{goal})"
     return DTypeError(
         f"{op}: a Python scalar takes the dtype of the tensor beside it",
-        f"{type(value).__name__} {value!r} beside {dt.name}",
-        f"cast the tensor first, for example fb.astype(x, fb.{goal})",
+        f"{shown or f'{type(value).__name__} {value!r}'} beside {dt.name}",
+        remedy,
     )

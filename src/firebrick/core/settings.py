@@ -1,14 +1,53 @@
-"""Checks of the numbers among a function's arguments: an error names the function, the argument and what it may be."""
+"""Checks of the numbers among a function's arguments: an error names the function, the argument and what it may be.
+
+``python_settings`` is the one place where NumPy scalars among the settings of a layer, an optimizer or a schedule become
+Python numbers, before any of them is checked or kept.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from numbers import Real
 from operator import index
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError
 from firebrick.core.weak import Weak
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def python_settings(fn: Callable[P, T]) -> Callable[P, T]:
+    """A function whose arguments have Python numbers in place of NumPy scalars, also within lists, tuples and dicts.
+
+    Example:
+        >>> import numpy as np
+        >>> from firebrick.core.settings import python_settings
+        >>> python_settings(lambda sizes, p: (sizes, p))((np.int64(3), 2), np.float32(0.5))
+        ((3, 2), 0.5)
+    """
+
+    @wraps(fn)
+    def called(*args: P.args, **named: P.kwargs) -> T:
+        given: Any = _plain(args)
+        return fn(*given, **_plain(named))
+
+    return called
+
+
+def _plain(value: Any) -> Any:
+    """The value, or a copy with Python numbers if it holds NumPy scalars."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        items = [_plain(v) for v in value]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else kind(items)
+    if kind is dict:
+        found = {k: _plain(v) for k, v in value.items()}
+        return value if all(found[k] is v for k, v in value.items()) else found
+    return python_scalar(value)
 
 
 def number(where: str, name: str, value: Any) -> float:

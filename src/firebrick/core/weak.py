@@ -19,6 +19,10 @@ from firebrick.core.errors import DataDependentError
 from firebrick.core.hooks import hooks
 
 Numbers = Sequence[Any]
+# NumPy's own scalar types of real numbers. Their C code tests the type that an object really has, so a ``Weak`` that shows
+# such a type as its ``__class__`` is never read as one. A type of another extension (``ml_dtypes.bfloat16``) may trust
+# ``__class__`` and read the memory of what it takes for its own, so a ``Weak`` never shows it.
+_NUMPY = frozenset(np.dtype(code).type for code in np.typecodes["AllInteger"] + np.typecodes["Float"])
 # what each scalar of one NumPy type has in common with the others
 _OF_TYPE = ("dtype", "device", "shape", "ndim", "size", "itemsize", "nbytes", "strides")
 
@@ -27,7 +31,7 @@ class Weak:
     """A number that is known when the graph runs.
 
     Args:
-        kind: The type of the number: ``int``, ``float``, or a NumPy scalar type that counts as one of them.
+        kind: The type of the number, one that ``number_kind`` knows: ``int``, ``float``, or a scalar type of NumPy itself.
         name: What the user calls it.
         value: Function of the call's numbers that gives it.
         arguments: The arguments of the traced function that it is made of.
@@ -149,10 +153,9 @@ class Weak:
 
 
 def number_kind(kind: type) -> type | None:
-    """``int`` or ``float`` for the type of a number that a graph reads at each call, be it Python's or NumPy's; else None."""
-    if issubclass(kind, np.generic):
-        found = python_kind(kind)
-        return found if found in (int, float) else None
+    """``int`` or ``float`` for the type of a number that a graph reads at each call, Python's or NumPy's own; else None."""
+    if kind in _NUMPY:
+        return int if issubclass(kind, np.integer) else float
     return kind if kind in (int, float) else None
 
 
@@ -170,6 +173,9 @@ def _of(fn: Callable[..., Any], sign: str, *parts: Any) -> Weak:
             kind: type = type(fn(*probe))
     except ArithmeticError:  # a division by zero, which each run meets too
         kind = float
+    if issubclass(kind, np.generic) and python_kind(kind) in (int, float) and not number_kind(kind):
+        number = next(p for p in parts if isinstance(p, Weak))
+        raise number.unknown(f"arithmetic that gives a {kind.__module__}.{kind.__name__}")
     name = f"({names[0]} {sign} {names[1]})" if len(names) == 2 else f"({sign}{names[0]})"
     arguments = tuple(dict.fromkeys(a for p in parts if isinstance(p, Weak) for a in p.arguments))
     return Weak(kind if number_kind(kind) else float, name, lambda numbers: fn(*(v(numbers) for v in values)), arguments)

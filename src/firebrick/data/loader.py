@@ -116,11 +116,13 @@ class DataLoader:
             raise LoaderError("a batch holds at least one sample", f"batch_size {batch_size}", "choose batch_size=1 or more")
         self.name, self.dataset, self.batch_size = name, dataset, batch_size
         self.seed = _integer("seed", seed)
-        self.shuffle, self.sampler = bool(shuffle), sampler
+        if not 0 <= self.seed < 1 << 64:
+            raise LoaderError("seed is an int in [0, 2^64)", repr(seed), "pass e.g. 0")
+        self.shuffle, self.sampler = _switch("shuffle", shuffle), sampler
         self._count, self._order = self._arranged()
-        if drop_last and self._count is not None and self._count < batch_size:
+        self.drop_last = _switch("drop_last", drop_last)
+        if self.drop_last and self._count is not None and self._count < batch_size:
             raise all_dropped(name, self._count, batch_size)
-        self.drop_last = bool(drop_last)
         place = find_device(device)
         self.augment: tuple[Augmentation, ...] = tuple(augment) if isinstance(augment, Sequence) else (augment,)
         changes: Any = self.augment
@@ -138,7 +140,11 @@ class DataLoader:
                 "dtype is the dtype of floating arrays", self.dtype.name, 'pass "float32"; integers have their own'
             )
         self._set_devices((place,), None)
-        self.num_workers, self.worker, self.keep_workers = _integer("num_workers", num_workers), worker, bool(keep_workers)
+        self.num_workers, self.worker, self.keep_workers = (
+            _integer("num_workers", num_workers),
+            worker,
+            _switch("keep_workers", keep_workers),
+        )
         self.prefetch = 2 * self.num_workers if prefetch is None else _integer("prefetch", prefetch)
         if not 0 <= self.num_workers <= MOST or worker not in ("thread", "process"):
             raise LoaderError(
@@ -595,3 +601,9 @@ def _integer(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise LoaderError(f"{name} is a whole number", repr(value), f"pass {name} as an int") from None
+
+
+def _switch(name: str, value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise LoaderError(f"{name} is True or False", repr(value), f"pass {name}=True or leave it out")

@@ -17,11 +17,8 @@ from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import (
     abs,
-    clip,
     expm1,
     logaddexp,
-    logical_or,
-    minimum,
     sigmoid,
     tanh,
     where,
@@ -178,6 +175,11 @@ def prelu(x: Tensor, weight: Tensor, /) -> Tensor:
     return where(x > 0.0, x, x * reshape(weight, shape))
 
 
+def _below(x: Tensor) -> Tensor:
+    """x where it is negative, a zero of x's sign or NaN, else 0: unlike ``minimum``, of whose two zeros either may come."""
+    return where(x > 0.0, 0.0, x)
+
+
 @in_float32
 def elu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha · (exp(x) - 1).
@@ -195,7 +197,7 @@ def elu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
     """
     _check("elu", x=x)
     alpha = number("elu", "alpha", alpha)
-    return where(x > 0.0, x, expm1(minimum(x, 0.0)) * alpha)
+    return where(x > 0.0, x, expm1(_below(x)) * alpha)
 
 
 @in_float32
@@ -215,7 +217,7 @@ def celu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
     """
     _check("celu", x=x)
     _positive("celu", "alpha", alpha)
-    return where(x > 0.0, x, expm1(minimum(x, 0.0) / alpha) * alpha)
+    return where(x > 0.0, x, expm1(_below(x) / alpha) * alpha)
 
 
 @in_float32
@@ -233,7 +235,7 @@ def selu(x: Tensor, /) -> Tensor:
         1.0507
     """
     _check("selu", x=x)
-    return where(x > 0.0, x * _SELU_SCALE, expm1(minimum(x, 0.0)) * (_SELU_ALPHA * _SELU_SCALE))
+    return where(x > 0.0, x * _SELU_SCALE, expm1(_below(x)) * (_SELU_ALPHA * _SELU_SCALE))
 
 
 def hardtanh(x: Tensor, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
@@ -252,8 +254,8 @@ def hardtanh(x: Tensor, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Te
     _check("hardtanh", x=x)
     if not number("hardtanh", "min_val", min_val) < number("hardtanh", "max_val", max_val):
         raise ConfigError("hardtanh: min_val is smaller than max_val", f"{min_val!r} and {max_val!r}", "exchange them")
-    limited = clip(x.detach(), min_val, max_val)
-    return where(logical_or(x <= min_val, x >= max_val), limited, x)
+    # not clip, whose zeros may have either sign where a bound is 0
+    return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
 
 
 def relu6(x: Tensor, /) -> Tensor:

@@ -51,14 +51,16 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 
     Args:
         obj: What to convert. A NumPy array keeps its dtype; Python numbers get the device's default float or int.
-        dtype: Dtype of the result. Nothing narrows unless this says so.
+        dtype: Dtype of the result. Nothing narrows unless this says so. An integer scalar, also one in a list, must lie in its
+            range; an array or a tensor is cast as by ``astype``.
         device: Device of the result; by default that of a tensor, else the default device.
         copy: A NumPy array is copied unless False, which borrows its memory (host engines; never written) or raises.
             A tensor that needs no cast and no move is returned itself unless True.
 
     Raises:
         ConfigError: copy is False, and the conversion needs a copy.
-        DTypeError: The device cannot store the dtype, or the object has none of Firebrick's dtypes.
+        DTypeError: The device cannot store the dtype, a scalar lies outside its range, or the object has none of Firebrick's
+            dtypes.
         OperandError: The object is no array, or is ragged.
 
     Example:
@@ -83,6 +85,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         return number_later("asarray", obj, dtype, goal)
     if isinstance(obj, np.ma.MaskedArray):
         raise OperandError("asarray takes arrays without a mask", "a NumPy masked array", "fill it first: x.filled(value)")
+    if isinstance(obj, np.generic) and dtype is not None:
+        check_fits("asarray", np.asarray(obj), dtypes.dtype_argument("asarray", dtype))
     if isinstance(obj, (np.ndarray, np.generic)):
         return _from_numpy(np.asarray(obj), dtype, goal, copy)
     if isinstance(obj, (list, tuple)) and _has_tensors(obj):
@@ -98,7 +102,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         host = np.asarray(obj)
     except ValueError as e:
         raise OperandError("asarray: nested lists must be rectangular", str(e), "pad the rows to one length") from None
-    if host.dtype.kind not in "biufc":
+    if host.dtype.kind not in "biufc" and dtypes.python_kind(host.dtype.type) is None:
         raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
     if dtype is None and _has_numpy(obj):
         dtype = as_dtype(host.dtype)
@@ -115,7 +119,13 @@ def number_later(where: str, value: Weak, dtype: Any, device: Device) -> Tensor:
     check_storable(dt, device)
     if (numpy or kind is float) and dt.kind in ("bool", "int", "uint"):  # the host casts it, as it would now
         given = value.value
-        value = Weak(int, value.name, lambda numbers: int(cast_host(where, np.asarray(given(numbers)), dt)), value.arguments)
+
+        def cast(numbers: Any) -> int:
+            host = np.asarray(given(numbers))
+            check_fits(where, host, dt)
+            return int(cast_host(where, host, dt))
+
+        value = Weak(int, value.name, cast, value.arguments)
     made: Tensor = as_tensor(value.python, dt, device)
     return made
 

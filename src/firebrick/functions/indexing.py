@@ -49,7 +49,7 @@ def _as_tensor(op: str, name: str, value: Any, like: Tensor) -> Tensor:
     value = weak_scalar(value)
     if isinstance(value, Weak):
         if not scalar_fits(value.kind(1), like.dtype):
-            raise scalar_misfit(op, value.kind(1), like.dtype)
+            raise scalar_misfit(op, value.kind(1), like.dtype, f"{value.kind.__name__} {value.name}")
         later: Tensor = as_tensor(value, like.dtype, like.device)
         return later
     if not isinstance(value, (bool, int, float, complex)):

@@ -17,7 +17,7 @@ from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
-from firebrick.core.weak import weak_scalar
+from firebrick.core.weak import Weak, weak_scalar
 from firebrick.functions.axes import Axis, check_reduced, default_int, operand, reduce, truth
 from firebrick.functions.checks import known_now
 from firebrick.functions.creation import arange
@@ -109,6 +109,8 @@ def check_fill(where: str, fill_value: Any, like: DType) -> None:
         shown = f"fill_value={fill_value!r:.60}"
         raise ConfigError(f"{where}: fill_value is a Python scalar", shown, "pass a number", op=where)
     if not scalar_fits(fill_value, like):
+        if isinstance(fill_value, Weak):
+            raise scalar_misfit(where, fill_value.kind(1), like, f"{fill_value.kind.__name__} {fill_value.name}")
         raise scalar_misfit(where, fill_value, like)
 
 

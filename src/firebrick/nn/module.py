@@ -24,6 +24,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DeviceMismatchError, DTypeError, ShapeError
 from firebrick.core.hooks import changed
+from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
 from firebrick.nn import saved
@@ -56,6 +57,11 @@ class Module:
     unwatched = frozenset({"_path"})  # names for messages, which no result depends on
     training: bool = True
     _path: str | None = None  # from the root that first named it; "" for a root
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if "__init__" in cls.__dict__ and cls.__module__.startswith("firebrick."):  # a user's layer gets what it is given
+            cls.__init__ = python_settings(cls.__init__)  # type: ignore[method-assign]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; subclasses write it."""

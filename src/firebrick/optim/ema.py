@@ -16,6 +16,7 @@ from firebrick.core.dtypes import DType, float32
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ShapeError
 from firebrick.core.hooks import changed, hooks
+from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, minimum
 from firebrick.nn import StateError
@@ -50,6 +51,7 @@ class EMA:
 
     versioned = True
 
+    @python_settings
     def __init__(self, model: Target, decay: float = 0.999, *, warmup: bool = False) -> None:
         check_range("EMA", "decay", decay, 0.0, 1.0)
         self.decay, self.warmup = float(decay), warmup

@@ -18,6 +18,7 @@ from firebrick.core.dtypes import float32, float64
 from firebrick.core.errors import ConfigError, DataDependentError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import all_or_none, note_dict
+from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import zeros
 from firebrick.functions.elementwise import abs as abs_
@@ -73,6 +74,7 @@ class LBFGS:
         True
     """
 
+    @python_settings
     def __init__(
         self, model: Target, lr: float = 1.0, *, iterations: int = 20, evaluations: int | None = None, history: int = 100,
         line_search: str | None = None, tolerance_gradient: float = 1e-7, tolerance_change: float = 1e-9,

@@ -27,6 +27,7 @@ from firebrick.core.dtypes import DType, float32
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DeviceMismatchError, GradientError, OperandError, ShapeError
 from firebrick.core.hooks import changed, hooks
+from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import full
 from firebrick.functions.elementwise import astype, expm1, log, where
@@ -62,6 +63,11 @@ class Optimizer(ABC):
     versioned = True  # every change of its attributes raises hooks.version
     moments: ClassVar[tuple[str, ...]] = ()
     scalar_moments: ClassVar[tuple[str, ...]] = ()  # those of the moments that are one number a parameter
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if "__init__" in cls.__dict__ and cls.__module__.startswith("firebrick."):
+            cls.__init__ = python_settings(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, model: Target, lr: float | Schedule, settings: Any, groups: Rows = ()) -> None:
         self._parameters = named(model)

@@ -9,20 +9,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import pi
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from firebrick.core.bind import constant as scalar
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
+from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, clip, cos, floor_divide, greater_equal, less, pow, remainder, where
 from firebrick.functions.statistical import max as max_
 from firebrick.graph.trace import new_state
 
+T = TypeVar("T")
 COUNTED = 1 << 53
 """Whole numbers up to this one are exact in a float64."""
+
+
+def with_python_settings(schedule: type[T]) -> type[T]:
+    """A schedule that keeps NumPy scalars among its settings as Python numbers."""
+    made: Any = schedule
+    made.__init__ = python_settings(made.__init__)
+    return schedule
 
 
 def check_rates(where_: str, **rates: Any) -> None:
@@ -56,6 +65,7 @@ def shown_as(shown: dict[Any, Tensor], rate: float, like: Tensor) -> Tensor:
     return found
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class constant:
     """The same rate at every step.
@@ -81,6 +91,7 @@ class constant:
         return shown_as(self._shown, self.lr, step).detach()
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class step:
     """lr · gammaᵏ with k = ⌊t / every⌋.
@@ -109,6 +120,7 @@ class step:
         return _power(self.gamma, floor_divide(step, float(self.every))) * float(self.lr)
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class multi_step:
     """lr · gammaᵏ, with k the number of milestones reached.
@@ -144,6 +156,7 @@ class multi_step:
         return _power(self.gamma, reached) * float(self.lr)
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class exponential:
     """lr · gammaᵗ.
@@ -168,6 +181,7 @@ class exponential:
         return _power(self.gamma, step) * float(self.lr)
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class linear:
     """lr · f, with the factor f going from ``start`` to ``end`` in ``steps`` updates, where it stays.
@@ -199,6 +213,7 @@ class linear:
         return (done * float(self.end - self.start) + float(self.start)) * float(self.lr)
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class polynomial:
     """final + (lr - final) · (1 - t / steps)ᵖ, then ``final``.
@@ -229,6 +244,7 @@ class polynomial:
         return pow(left, float(self.power)) * float(self.lr - self.final) + float(self.final)
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class cosine:
     """A linear rise over ``warmup`` updates, then half a cosine down to ``final``, where it stays.
@@ -276,6 +292,7 @@ class cosine:
         return where(less(step, float(self.warmup)), (step + 1.0) / float(self.warmup) * float(self.lr), rate)
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class cosine_restarts:
     """Half a cosine from lr down to ``final`` over ``period`` updates, and again, each time ``factor`` times as long.
@@ -327,6 +344,7 @@ class cosine_restarts:
         return begins
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class one_cycle:
     """A rise from lr / div_factor to lr over the share ``pct_start`` of the updates, then a fall to far below the start.
@@ -381,6 +399,7 @@ class one_cycle:
         return one_cycle_momentum(low, high, self.steps, self.pct_start, self.anneal, self.three_phase)
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class one_cycle_momentum:
     """A momentum that falls from ``high`` to ``low`` while ``one_cycle``'s rate rises, and rises back while it falls.

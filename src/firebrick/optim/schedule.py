@@ -14,17 +14,18 @@ from typing import Any
 
 from firebrick.core.bind import constant as scalar
 from firebrick.core.device import Device
-from firebrick.core.dtypes import DType
+from firebrick.core.dtypes import DType, python_scalar
 from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import clip, less, where
 from firebrick.nn import StateError
 from firebrick.optim import rates
-from firebrick.optim.rates import check_count, check_rates, constant, shown_as
+from firebrick.optim.rates import check_count, check_rates, constant, shown_as, with_python_settings
 
 Schedule = Callable[[Tensor], Tensor]
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class warmup:
     """A linear rise from start · r to r over ``steps`` updates, with r the first rate of ``after``, which then begins.
@@ -55,6 +56,7 @@ class warmup:
         return rate * (clip(step / float(self.steps), 0.0, 1.0) * (1.0 - self.start) + float(self.start))
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class sequential:
     """One schedule after another, each counted from where it begins.
@@ -95,6 +97,7 @@ class sequential:
         return rate
 
 
+@with_python_settings
 @dataclass(frozen=True)
 class product:
     """The product of schedules: one gives the rate, the others factors of it.
@@ -123,6 +126,7 @@ class product:
         return rate
 
 
+@with_python_settings
 @dataclass(eq=False)
 class reduce_on_plateau:
     """A rate that is multiplied by ``factor`` when a metric has not got better for more than ``patience`` observations.
@@ -235,6 +239,7 @@ def schedule(lr: float | Schedule) -> Schedule:
     Raises:
         ConfigError: It is neither.
     """
+    lr = python_scalar(lr)
     if isinstance(lr, (int, float)) and not isinstance(lr, bool):
         return constant(float(lr))
     if not callable(lr) or isinstance(lr, type):

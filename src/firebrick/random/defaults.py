@@ -138,12 +138,13 @@ def uniform(shape: Any, *, low: float = 0.0, high: float = 1.0, dtype: Any = Non
 
     Args:
         shape: Sizes of the axes, as one argument: an int or a tuple of ints.
-        low: Least value.
-        high: Upper bound; reached only where rounding does it.
+        low: Least value, finite.
+        high: Upper bound, at least ``low``; reached only where rounding does it.
         dtype: Floating dtype; the device's default float by default.
         device: Device or device string; the default device by default.
 
     Raises:
+        ConfigError: low or high is no finite number, or low > high.
         DTypeError: The dtype is not floating, or the device cannot store it.
 
     Example:
@@ -161,12 +162,13 @@ def normal(shape: Any, *, mean: float = 0.0, std: float = 1.0, dtype: Any = None
 
     Args:
         shape: Sizes of the axes, as one argument: an int or a tuple of ints.
-        mean: Mean.
-        std: Standard deviation.
+        mean: Mean, finite.
+        std: Standard deviation, finite and ≥ 0.
         dtype: Floating dtype; the device's default float by default.
         device: Device or device string; the default device by default.
 
     Raises:
+        ConfigError: mean or std is no finite number, or std < 0.
         DTypeError: The dtype is not floating, or the device cannot store it.
 
     Example:
@@ -212,7 +214,7 @@ def integers(shape: Any, *, low: int, high: int, dtype: Any = None, device: Any 
         device: Device or device string; the default device by default.
 
     Raises:
-        ConfigError: The range is empty.
+        ConfigError: low or high is no int, or the range is empty.
         DTypeError: The dtype is no integer dtype, or does not hold the range.
 
     Example:

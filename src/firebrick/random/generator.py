@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,14 +25,17 @@ import numpy as np
 from firebrick.autodiff.tape import region
 from firebrick.backends.dispatch import check_storable
 from firebrick.backends.registry import find_device
+from firebrick.core.bind import describe
 from firebrick.core.commit import Row, setter
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32, float64, iinfo, int64
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.settings import number, whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
 from firebrick.functions.elementwise import astype, bitwise_and, bitwise_right_shift, cos, floor_divide, less, log, sqrt
 from firebrick.functions.indexing import take
 from firebrick.functions.sorting import argsort
@@ -85,14 +89,48 @@ def _check_seed(seed: Any) -> int:
     return int(seed)
 
 
+# what other libraries call an argument
+_SPELLED = {
+    "size": "shape", "minval": "low", "min": "low", "a": "low", "maxval": "high", "max": "high", "b": "high", "loc": "mean",
+    "mu": "mean", "scale": "std", "stddev": "std", "sigma": "std", "prob": "p", "probs": "p", "probability": "p",
+}  # fmt: skip
+
+
+def _finite(draw: str, name: str, value: Any) -> float:
+    """A finite number among the settings of a draw; a 0-d tensor is read."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise OperandError(
+                f"{draw}: {name} is a number",
+                describe(name, value),
+                f"draw without {name}, and compute with the tensor",
+                op=draw,
+            )
+        value = value.item()
+    if isinstance(value, Weak):
+        raise value.unknown(f"{draw}: {name}")
+    found = number(draw, name, value)
+    if not -math.inf < found < math.inf or abs(found) > sys.float_info.max:
+        raise ConfigError(f"{draw}: {name} is a finite number", f"{name}={value!r:.60}", "pass a finite one", op=draw)
+    return float(found)
+
+
+def _int(draw: str, name: str, value: Any) -> int:
+    """An int among the settings of a draw; a 0-d tensor is read."""
+    return whole(draw, name, value.item() if isinstance(value, Tensor) and not value.ndim else value)
+
+
 def shape_first(draw: Callable[P, T]) -> Callable[P, T]:
     """A draw that takes the whole shape as its first argument, and all others by name.
 
     PyTorch's ``randn(2, 3)`` has a shape of two axes, NumPy's ``normal(2, 3)`` a mean and a standard deviation: neither is
     guessed.
     """
-    parameters = inspect.signature(draw).parameters.values()
-    most = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+    parameters = [p for p in inspect.signature(draw).parameters.values() if p.name != "self"]
+    known = {p.name for p in parameters}
+    needed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    method = len(parameters) < len(inspect.signature(draw).parameters)
+    most = method + sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
     names = ", ".join(f"{p.name}=" for p in parameters if p.kind is p.KEYWORD_ONLY)
     name = draw.__name__
 
@@ -105,6 +143,18 @@ def shape_first(draw: Callable[P, T]) -> Callable[P, T]:
                 f"write a shape of several axes as one tuple, {name}((2, 3)), and name the rest: {names}",
                 op=name,
             )
+        if not named.keys() <= known:
+            wrong = next(k for k in named if k not in known)
+            meant = _SPELLED.get(wrong, "")
+            remedy = f"write {meant}=" if meant in known else f"name one of these: {names}"
+            if meant == "shape":
+                remedy = f"pass the shape first: {name}((2, 3))"
+            raise OperandError(f"{name} takes a shape, and by name {names}", f"{wrong}={named[wrong]!r:.40}", remedy, op=name)
+        missing = [k for k in needed if k not in named]
+        if missing or (len(args) < most and "shape" not in named):
+            lacks = ", ".join(([] if len(args) == most or "shape" in named else ["shape"]) + missing)
+            example = f"{name}((2, 3){''.join(f', {k}={i * 10}' for i, k in enumerate(needed))})"
+            raise OperandError(f"{name} needs {lacks}", "a call without", f"write e.g. {example}", op=name)
         return draw(*args, **named)
 
     return drawn
@@ -293,18 +343,23 @@ class Generator:
 
         Args:
             shape: Sizes of the axes, as one argument: an int or a tuple of ints.
-            low: Least value.
-            high: Upper bound; reached only where rounding does it.
+            low: Least value, finite.
+            high: Upper bound, at least ``low``; reached only where rounding does it.
             dtype: Floating dtype; the device's default float by default. Narrower than float32: drawn in float32, rounded.
             device: Device of the result.
 
         Raises:
+            ConfigError: low or high is no finite number, or low > high.
             DTypeError: The dtype is not floating, or the device cannot store it.
         """
         goal, sizes, dt, drawn = _target("uniform", shape, dtype, device)
+        low, high = _finite("uniform", "low", low), _finite("uniform", "high", high)
+        if not 0.0 <= high - low < math.inf:
+            want = "uniform numbers lie in [low, high), with low ≤ high and a finite difference"
+            raise ConfigError(want, f"[{low}, {high})", "swap or narrow them", op="uniform")
         u = self._uniform(sizes, drawn, goal)
         if (low, high) != (0.0, 1.0):
-            u = u * (float(high) - float(low)) + float(low)
+            u = u * (high - low) + low
         return u if drawn is dt else astype(u, dt)
 
     @shape_first
@@ -315,23 +370,27 @@ class Generator:
 
         Args:
             shape: Sizes of the axes, as one argument: an int or a tuple of ints.
-            mean: Mean.
-            std: Standard deviation.
+            mean: Mean, finite.
+            std: Standard deviation, finite and ≥ 0.
             dtype: Floating dtype; the device's default float by default. Narrower than float32: drawn in float32, rounded.
             device: Device of the result.
 
         Raises:
+            ConfigError: mean or std is no finite number, or std < 0.
             DTypeError: The dtype is not floating, or the device cannot store it.
 
         Source: Box, Muller, "A note on the generation of random normal deviates", 1958.
         """
         goal, sizes, dt, drawn = _target("normal", shape, dtype, device)
+        mean, std = _finite("normal", "mean", mean), _finite("normal", "std", std)
+        if std < 0.0:
+            raise ConfigError("normal: std is a number ≥ 0", f"std={std}", "pass its absolute value", op="normal")
         u, v = self._uniform(sizes, drawn, goal), self._uniform(sizes, drawn, goal)
         z = sqrt(log(1.0 - u) * -2.0) * cos(v * (2.0 * math.pi))
         if std != 1.0:
-            z = z * float(std)
+            z = z * std
         if mean != 0.0:
-            z = z + float(mean)
+            z = z + mean
         return z if drawn is dt else astype(z, dt)
 
     @shape_first
@@ -349,10 +408,11 @@ class Generator:
         Raises:
             ConfigError: p lies outside [0, 1].
         """
+        given, p = p, _finite("bernoulli", "p", p)
         if not 0.0 <= p <= 1.0:
-            raise ConfigError("a probability lies in [0, 1]", f"p = {p!r}", "pass e.g. 0.5")
+            raise ConfigError("a probability lies in [0, 1]", f"p = {given!r}", "pass e.g. 0.5")
         goal = find_device(device)
-        return less(self._uniform(normalize_shape(shape, "bernoulli"), float32, goal), float(p))
+        return less(self._uniform(normalize_shape(shape, "bernoulli"), float32, goal), p)
 
     @shape_first
     def integers(self, shape: Any, *, low: int, high: int, dtype: Any = None, device: Any = None) -> Tensor:
@@ -370,14 +430,15 @@ class Generator:
             device: Device of the result.
 
         Raises:
-            ConfigError: The range is empty.
+            ConfigError: low or high is no int, or the range is empty.
             DTypeError: The dtype is no integer dtype, or does not hold the range.
         """
         goal, sizes = find_device(device), normalize_shape(shape, "integers")
         dt = as_dtype(goal.backend.default_int(goal) if dtype is None else dtype)
         if not dt.is_integer:
             raise DTypeError("integers are drawn in an integer dtype", dt.name, "draw them and cast with fb.astype")
-        span = int(high) - int(low)
+        low, high = _int("integers", "low", low), _int("integers", "high", high)
+        span = high - low
         if span < 1:
             raise ConfigError("integers are drawn from [low, high), with low < high", f"[{low}, {high})", "swap or widen them")
         info = iinfo(dt)
@@ -387,9 +448,9 @@ class Generator:
         if span <= 1 << 31 and high <= 1 << 63:
             w = astype(random_bits(self._next_on(goal), shape=pairs, offset=place), int64)
             r = w[..., 0] * span + floor_divide(w[..., 1] * span, _TWO_32)
-            return astype(floor_divide(r, _TWO_32) + int(low), dt, copy=False)
+            return astype(floor_divide(r, _TWO_32) + low, dt, copy=False)
         w = astype(random_bits(self._next_on(goal), shape=pairs, offset=place), int64)
-        first = int(low) - (1 << 64 if low >= 1 << 63 else 0)
+        first = low - (1 << 64 if low >= 1 << 63 else 0)
         return astype(_high_half(w[..., 0], w[..., 1], span) + first, dt, copy=False)
 
     def permutation(self, n: int, *, device: Any = None) -> Tensor:

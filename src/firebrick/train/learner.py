@@ -22,7 +22,7 @@ from firebrick import random
 from firebrick.backends.dispatch import read
 from firebrick.core.bind import constant
 from firebrick.core.dtypes import DType, bool_
-from firebrick.core.settings import whole
+from firebrick.core.settings import python_settings, whole
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, WorkerDiedError
 from firebrick.functions.losses import cross_entropy
@@ -75,8 +75,9 @@ class Learner:
         ema: Averages of the parameters to evaluate and predict with: their decay, or an ``optim.EMA`` of the model.
         jit: Whether steps of training, of evaluation and predictions run as graphs. One that cannot be traced runs as it is
             written, and a warning says why; the results are the same.
-        precision: "bfloat16" or "float16": what the model computes in while it trains. Parameters, the loss, updates and
-            evaluation stay float32; in float16 the loss is scaled, and steps whose gradients overflow are left out.
+        precision: What the model computes in while it trains: "float32" (as None), "bfloat16" or "float16". Parameters, the
+            loss, updates and evaluation stay float32; in float16 the loss is scaled, and steps whose gradients overflow are
+            left out.
         events: Folder for event files that TensorBoard reads; None writes none.
         record_every: Steps between two rows of ``steps.jsonl`` in ``out``, and two points of the curves of single steps in
             ``events``; None records whole epochs only.
@@ -109,6 +110,7 @@ class Learner:
         True
     """
 
+    @python_settings
     def __init__(
         self,
         model: Module,

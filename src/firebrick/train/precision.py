@@ -210,11 +210,12 @@ def precision_of(name: str | DType | None, model: Module, devices: Sequence[Devi
     Raises:
         TrainingError: It is no narrow dtype, a device does not compute in it, or the model's parameters are narrow themselves.
     """
-    if name is None:
+    asked = str(getattr(name, "name", name))
+    if name is None or asked == float32.name:
         return None
-    dtype = {d.name: d for d in NARROW}.get(str(getattr(name, "name", name)))
+    dtype = {d.name: d for d in NARROW}.get(asked)
     if dtype is None:
-        raise TrainingError('precision is "bfloat16", "float16" or None', repr(name), "leave it out for float32")
+        raise TrainingError('precision is "float32", "bfloat16" or "float16"', repr(name), "leave it out for float32")
     for device in devices:
         if STORAGE not in device.backend.dtype_usage(device, dtype):
             raise TrainingError(
