@@ -1,8 +1,8 @@
 """What a module's call has changed besides its result, so that a call that fails can say that it is incomplete.
 
 A model's layers keep state in caches that are objects of their own. If a later layer fails, those of earlier layers are ahead
-of the others, and going on with them would give wrong results. Each change is therefore counted, and ``Module.__call__`` reports
-the failure to what was changed since the call began. Each thread counts for itself.
+of the others, and going on with them would give wrong results. Each change is therefore counted, and ``Module.__call__``
+reports the failure to what was changed since the call began. Each thread counts for itself.
 """
 
 from __future__ import annotations
