@@ -86,7 +86,7 @@ def test_the_cache_of_a_memory_is_not_shared_by_two_layers() -> None:
     first, second, cache = nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 2), nn.KeyValueCache()
     query, memory = fb.asarray(X[:, :1]), fb.asarray(X)
     first(query, memory, cache=cache)
-    with pytest.raises(ConfigError, match="a cache belongs to one attention layer"):
+    with pytest.raises(ConfigError, match="a cache of MultiheadAttention given to another MultiheadAttention"):
         second(query, memory, cache=cache)
 
 

@@ -140,7 +140,7 @@ class KeyValueCache:
         if layer is not None and self._layer is not None and owner is not layer:
             raise ConfigError(
                 "a cache belongs to one attention layer, the first that it was used with",
-                f"a cache of {_named(owner)} given to {_named(layer)}",
+                f"a cache of {_named(owner)} given to {'another ' if _named(owner) == _named(layer) else ''}{_named(layer)}",
                 "give each layer a cache of its own, as new_cache() does; a copy of the layer takes a copy of the cache",
             )
 
@@ -185,7 +185,7 @@ def _named(layer: Module | None) -> str:
     """A layer for a message."""
     if layer is None:
         return "a layer that is there no longer"
-    return f"{type(layer).__name__} {layer._path!r}" if layer._path else f"another {type(layer).__name__}"
+    return f"{type(layer).__name__} {layer._path!r}" if layer._path else type(layer).__name__
 
 
 class MultiheadAttention(Module):
