@@ -317,3 +317,29 @@ def test_an_equal_cursor_says_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loader().load_cursor(saved(loader()))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda c: None, "NoneType None"),
+        (lambda c: "x", "str 'x'"),
+        (lambda c: [c], "list"),
+        (lambda c: {}, "dict {}"),
+        (lambda c: {"seed": 3}, "no epoch, no position"),
+        (lambda c: {**c, "epoch": 2**70}, "epoch 1180591620717411303424"),
+        (lambda c: {**c, "epoch": None}, "epoch None"),
+        (lambda c: {**c, "position": 1.5}, r"position 1\.5"),
+        (lambda c: {**c, "position": True}, "position True"),
+        (lambda c: {**c, "order": {"kind": 3}}, "order {'kind': 3}"),
+        (lambda c: {**c, "order": "shuffled"}, "order 'shuffled'"),
+        (lambda c: {**c, "data": [1]}, r"data \[1\]"),
+        (lambda c: {**c, "data": {"digest": "x"}}, "data {'digest': 'x'}"),
+    ],
+)
+def test_what_is_no_cursor_is_refused_and_changes_nothing(change: Callable[[Any], Any], text: str) -> None:
+    data, cursor = loader(), saved(loader())
+    with pytest.raises(LoaderError, match="a cursor is a dict") as caught:
+        data.load_cursor(change(cursor))
+    caught.match(text)
+    assert (data.cursor()["epoch"], data.cursor()["position"]) == (0, 0)

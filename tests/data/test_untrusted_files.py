@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from firebrick.cli.images import ImageError, read_image
 from firebrick.core.untrusted import content_of, json_of, opened
 from firebrick.data.datasets import DataError, read_idx, read_series
 from firebrick.data.errors import LoaderError
 from firebrick.data.sources import CSVDataset, ImageFolder, ParquetDataset
+from firebrick.train import CheckpointError, load_checkpoint
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
 COLUMNS = {"x": "float64"}
@@ -215,3 +217,26 @@ def test_an_image_that_is_no_regular_file_is_named(tmp_path: Path, place: Callab
         return
     with pytest.raises(LoaderError, match=r"a\.png is an image"):
         data[0]
+
+
+@pytest.mark.parametrize("name", ["a\0b.csv.gz", "a\0b.csv", "a\ud800b.csv"])
+@pytest.mark.parametrize(
+    ("read", "error"),
+    [
+        (opened, OSError),
+        (content_of, OSError),
+        (read_idx, DataError),
+        (read_series, DataError),
+        (lambda name: CSVDataset(name, COLUMNS), LoaderError),
+        (lambda name: ParquetDataset(name, COLUMNS), LoaderError),
+        (lambda name: ImageFolder(name), LoaderError),
+        (lambda name: load_checkpoint(name), CheckpointError),
+        (lambda name: read_image(Path(name), 8, 255), ImageError),
+    ],
+    ids=["opened", "content", "IDX", "series", "CSV", "Parquet", "images", "checkpoint", "picture"],
+)
+def test_a_name_that_no_file_can_have_is_an_error_of_the_reader(
+    read: Callable[[str], Any], error: type[Exception], name: str
+) -> None:
+    with pytest.raises(error):
+        read(name)

@@ -22,7 +22,8 @@ def read_image(path: Path, size: int, pixel_max: int) -> Array:
     It is turned upright (EXIF), laid on white where it is transparent, and made grey. If its border is light (median of
     the outermost pixels above the middle), it is taken as dark on light and inverted, because the data sets are light on
     dark. It is padded to a square with the border's value, scaled to size × size, and rounded to 0 … pixel_max. What is
-    shown must fill the picture as in the data set: it is neither searched for nor cut out.
+    shown must fill the picture as in the data set: it is neither searched for nor cut out. Of several frames the first is
+    taken. Grey pictures of 16 or 32 bits or floats are refused: how they are scaled to 8 bits cannot be known.
 
     Args:
         path: PNG, JPEG, BMP, GIF, WebP, TIFF, PPM or PGM.
@@ -33,17 +34,19 @@ def read_image(path: Path, size: int, pixel_max: int) -> Array:
         uint8 [size, size].
 
     Raises:
-        ImageError: There is no such file, or it is no picture.
+        ImageError: There is no such file, it is no picture, or it has grey values of more than 8 bits.
         UnsupportedError: Pillow is not installed.
     """
     try:
         from PIL import Image, ImageOps
 
-        from firebrick.data.sources.images import FORMATS, PictureError, picture
+        from firebrick.data.sources.images import FORMATS, DepthError, PictureError, picture
     except ImportError:
         raise UnsupportedError("reading pictures needs Pillow", "", "pip install 'firebrick[train]'") from None
     try:
         image = picture(path, lambda stored: ImageOps.exif_transpose(stored).convert("RGBA"))
+    except DepthError as e:
+        raise ImageError("a picture has 8 bits a channel", f"{path}: {e}", "save it with 8 bits a channel") from None
     except (OSError, PictureError) as e:
         missing = not path.exists()
         raise ImageError(

@@ -33,7 +33,11 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     Raises:
         OSError: It does not, or nothing is there.
     """
-    _refuse_others(os.stat(path).st_mode, path)
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError as e:  # it has a NUL, or a surrogate that the encoding of file names lacks
+        raise OSError(errno.EINVAL, f"a name that no file can have ({e})", ascii(os.fspath(path))) from None
+    _refuse_others(mode, path)
 
 
 def opened(path: str | os.PathLike[str]) -> BufferedReader:

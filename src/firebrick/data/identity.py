@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy, deepcopy
 from itertools import islice
+from numbers import Integral
 from pathlib import PurePath
 from typing import Any
 
@@ -213,6 +214,33 @@ def unchecked(saved: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         if "digest" not in data:
             return f"of the data set {which}, {data['type']}, {data.get('unread', 'nothing is known')}"
     return ""
+
+
+_FACTS = {"order": {"kind": str, "digest": str}, "data": {"type": str}}  # what these parts of a cursor have at least
+
+
+def check_form(cursor: Any) -> None:
+    """Refuse what has not the form of a cursor. An earlier version's has neither order nor data.
+
+    Raises:
+        LoaderError: It has none.
+    """
+    wrong: list[str] = []
+    given = cursor if isinstance(cursor, Mapping) else {}
+    for key in ("epoch", "position"):
+        number = given.get(key)
+        if isinstance(number, bool) or not isinstance(number, Integral) or int(number) >= 2**63:
+            wrong.append(f"{key} {number!r:.80}" if key in given else f"no {key}")
+    for part, fields in _FACTS.items():
+        facts = given.get(part) or {}
+        if facts and not (isinstance(facts, Mapping) and all(isinstance(facts.get(k), kind) for k, kind in fields.items())):
+            wrong.append(f"{part} {facts!r:.80}")
+    if wrong:
+        raise LoaderError(
+            "a cursor is a dict with the whole numbers epoch and position, and facts of order and data",
+            ", ".join(wrong) if given else f"{type(cursor).__name__} {cursor!r:.80}",
+            "pass what cursor() of a loader gave",
+        )
 
 
 def check_cursor(name: str, saved: Mapping[str, Any], found: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ from firebrick.data.assembly import Assembly, Job, Made, Maker
 from firebrick.data.augment import Augmentation, augmentation_words
 from firebrick.data.dataset import Dataset
 from firebrick.data.errors import LoaderError, UnknownLengthError, all_dropped
-from firebrick.data.identity import STREAM, Facts, Fingerprint, check_cursor, digest_of
+from firebrick.data.identity import STREAM, Facts, Fingerprint, check_cursor, check_form, digest_of
 from firebrick.data.placing import Divide, Placing, places_of
 from firebrick.data.samplers import RandomSampler, Sampler, SequentialSampler, checked_order
 from firebrick.data.stream import IterableDataset
@@ -566,9 +566,10 @@ class DataLoader:
         with an ``UncheckedCursorWarning``.
 
         Raises:
-            LoaderError: The cursor is of a loader with another seed, number of samples, order or data; all differences are
-                listed. It says nothing of batches: it may go on with another batch size.
+            LoaderError: It is no cursor; or it is of a loader with another seed, number of samples, order or data, and all
+                differences are listed. It says nothing of batches: it may go on with another batch size.
         """
+        check_form(cursor)
         there = copy(self)
         there.set_epoch(max(cursor.get("epoch", 0), 0))
         check_cursor(self.name, cursor, there.cursor())

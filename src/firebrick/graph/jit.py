@@ -437,6 +437,7 @@ class Jit:
                 "an nn.Buffer of a module",
             )
         changed = differences(around.key, after.key) or ([] if made else around.moved(after))
+        changed = [c for c in changed if c.partition(": ")[0] not in after.ties]
         if changed and made:
             new = {p for p, t in after.leaves if id(t) in made}
             changed = [c for c in changed if not _grown(c.partition(": ")[0], new)]

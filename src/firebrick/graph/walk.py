@@ -6,7 +6,9 @@ built in). Statics and the kinds of leaves make the walk's ``key``: equal keys, 
 whether a walk is still what the world looks like; if not, one walks again, which finds an old key or a new one.
 
 Objects of classes with ``versioned = True`` (modules, optimizers) promise that every change of their structure raises
-``hooks.version``, so they need not be looked at again while it stands still.
+``hooks.version``, so they need not be looked at again while it stands still. A class may name attributes that no result depends
+on (``unwatched``), and weak references to other objects (``ties``): a key says where these objects are, so that two that look
+alike cannot be exchanged, and a traced function may set them.
 """
 
 from __future__ import annotations
@@ -86,6 +88,8 @@ class Walk:
                 self.ends.append(len(self.found))
             if self._known() == known or not self._by_name:
                 break
+        for path, belongs in self.ties.items():
+            self._add(path, "belongs to", None if belongs is None else self._seen.get(id(belongs())))
         if "label" in self._names:
             for path, t in self.leaves:
                 self._value(f"{path}.label", reader(t, "label"))
@@ -112,6 +116,7 @@ class Walk:
         self._seen: dict[int, str] = {}
         self.found: list[Any] = []  # held so that no id is used twice during the walk
         self.ends: list[int] = []
+        self.ties: dict[str, ref[Any] | None] = {}  # weak references that a key has as the places of what they refer to
         self.slots: list[tuple[Any, Any, Any]] = []  # namespaces, names in them, and what these show
         self.cells: list[tuple[CellType, Any]] = []
         self.lists: list[tuple[Any, tuple[int, ...]]] = []  # containers, with the identities of their items or keys
@@ -596,7 +601,7 @@ class Walk:
             self._members(path, kind, making=False)
         chosen = versioned or of_library(kind.__module__) or is_dataclass(v) or self._all or torch
         self._by_name |= not chosen
-        unwatched = getattr(kind, "unwatched", ())
+        unwatched, ties = getattr(kind, "unwatched", ()), getattr(kind, "ties", ())
         if space is not None:
             self.objects.append(v)
             if not versioned:
@@ -607,7 +612,10 @@ class Walk:
                 if (chosen or name in self._names) and name not in unwatched and not name.startswith("__"):
                     if not versioned:
                         self.slots.append((space, name, item))
-                    self._visit(f"{path}.{name}", item)
+                    if name in ties:
+                        self.ties[f"{path}.{name}"] = item
+                    else:
+                        self._visit(f"{path}.{name}", item)
         for name in slots:
             if chosen or name in self._names:
                 item = getattr(v, name, ABSENT)

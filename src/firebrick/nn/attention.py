@@ -27,6 +27,7 @@ from firebrick.functions.linear import matmul
 from firebrick.functions.movement import concat, expand_dims, matrix_transpose, permute_dims, reshape, split
 from firebrick.functions.normalisation import softmax
 from firebrick.graph.trace import new_state
+from firebrick.nn.changes import changes
 from firebrick.nn.checks import check_probability, check_shape, check_sizes
 from firebrick.nn.dropout import Dropout
 from firebrick.nn.linear import Linear
@@ -57,6 +58,11 @@ class KeyValueCache:
     """The keys and values that attention has seen: in self-attention those of earlier calls, to which each call adds its own;
     in attention to a memory those of the memory, computed once.
 
+    It belongs to the layer that first adds to it, and refuses another one. A copy of the cache belongs to the layer that it is
+    first used with, so it goes with a copy of the model. When the call of a module fails after a layer in it has added to its
+    cache, the caches of other layers lack these places: that cache is refused from then on. Where layers are called one by one,
+    outside of a module or each under a ``jit`` of its own, begin with new caches after an error: nothing can detect it there.
+
     Under ``jit`` each length has a graph of its own, which later sequences use again; the cache of a memory is for eager calls.
 
     Attributes:
@@ -72,6 +78,7 @@ class KeyValueCache:
         ((1, 1, 8), 3)
     """
 
+    ties = frozenset({"_layer"})
     unwatched = frozenset({"_memory", "_trace"})  # one tells a memory from another, the other lives as long as a trace
 
     def __init__(self) -> None:
@@ -79,6 +86,8 @@ class KeyValueCache:
         self.values: Tensor | None = None
         # storages that the keys and values of a memory were computed from; () for whatever memory comes next
         self._memory: tuple[Any, ...] | None = None
+        self._layer: ref[Any] | None = None  # that it belongs to
+        self._failed = False  # whether a call failed after it had added something
         trace = hooks.trace()
         self._trace = None if trace is None else ref(trace)  # that it was made in: it ends with it
 
@@ -87,24 +96,58 @@ class KeyValueCache:
         """Number of places seen."""
         return 0 if self.keys is None else self.keys.shape[2]
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add [batch, heads, n, d] at the end, and return all keys and values."""
+    def append(self, keys: Tensor, values: Tensor, *, layer: Module | None = None) -> tuple[Tensor, Tensor]:
+        """Add [batch, heads, n, d] at the end, and return all keys and values.
+
+        Args:
+            keys: Those of the new places.
+            values: Likewise.
+            layer: The layer that they are of, which the cache belongs to from then on.
+
+        Raises:
+            ConfigError: The cache belongs to another layer, or a call failed after it had added to it.
+            ShapeError: It has rows of another batch.
+        """
+        keys, values = self._joined(keys, values, layer)
+        self._keep(keys, values, layer)
+        return keys, values
+
+    def _joined(self, keys: Tensor, values: Tensor, layer: Module | None) -> tuple[Tensor, Tensor]:
+        """All keys and values, which are not kept yet."""
+        self._check_use(layer)
         if self.keys is None and self._outlives_trace():  # a graph extends state that is there: of no places yet
             self.keys, self.values = (
                 new_state(partial(zeros, (*t.shape[:2], 0, t.shape[3]), dtype=t.dtype, device=t.device)) for t in (keys, values)
             )
-        if self.keys is not None and self.values is not None:
-            if self._memory is not None or keys.shape[0] != self.keys.shape[0]:
-                raise ShapeError(
-                    "a cache belongs to one attention layer and one batch",
-                    f"{describe('keys', keys)} after {describe('cache.keys', self.keys)}",
-                    "use a new cache for another layer or batch, or cache.select(rows)",
-                )
-            keys, values = concat([self.keys, keys], axis=2), concat([self.values, values], axis=2)
-        self._keep(keys, values)
-        return keys, values
+        if self.keys is None or self.values is None:
+            return keys, values
+        if self._memory is not None or keys.shape[0] != self.keys.shape[0]:
+            raise ShapeError(
+                "a cache belongs to one attention layer and one batch",
+                f"{describe('keys', keys)} after {describe('cache.keys', self.keys)}",
+                "use a new cache for another layer or batch, or cache.select(rows)",
+            )
+        return concat([self.keys, keys], axis=2), concat([self.values, values], axis=2)
 
-    def _keep(self, keys: Tensor, values: Tensor) -> None:
+    def _check_use(self, layer: Module | None) -> None:
+        if self._failed:
+            raise ConfigError(
+                "the caches of a model's layers hold the same places",
+                "a cache that was added to in a call that failed later: caches of other layers may lack these places",
+                "begin the sequence again with new caches",
+            )
+        owner = None if self._layer is None else self._layer()
+        if layer is not None and self._layer is not None and owner is not layer:
+            raise ConfigError(
+                "a cache belongs to one attention layer, the first that it was used with",
+                f"a cache of {_named(owner)} given to {'another ' if _named(owner) == _named(layer) else ''}{_named(layer)}",
+                "give each layer a cache of its own, as new_cache() does; a copy of the layer takes a copy of the cache",
+            )
+
+    def _keep(self, keys: Tensor, values: Tensor, layer: Module | None = None) -> None:
+        changes.note(self)
+        if layer is not None and self._layer is None:
+            self._layer = ref(layer)
         if not self._outlives_trace():
             self.keys, self.values = own_handle(keys), own_handle(values)
             return
@@ -112,6 +155,10 @@ class KeyValueCache:
         assert self.values is not None
         self.keys._rebind(keys)
         self.values._rebind(values)
+
+    def call_failed(self) -> None:
+        """Refuse to be used from now on: a call failed that had changed it."""
+        self._failed = True
 
     def _outlives_trace(self) -> bool:
         """Whether a trace runs that it was not made in: it is state then, which the graph changes."""
@@ -127,11 +174,18 @@ class KeyValueCache:
             self._memory = None if self._memory is None else ()
 
     def __getstate__(self) -> dict[str, Any]:
-        # a copy goes with a copy of the memory, or with the memory itself
-        return {**self.__dict__, "_trace": None, "_memory": None if self._memory is None else ()}
+        # a copy goes with a copy of the memory and of the layer, or with these themselves
+        return {**self.__dict__, "_trace": None, "_layer": None, "_memory": None if self._memory is None else ()}
 
     def __repr__(self) -> str:
         return f"KeyValueCache(length={self.length})"
+
+
+def _named(layer: Module | None) -> str:
+    """A layer for a message."""
+    if layer is None:
+        return "a layer that is there no longer"
+    return f"{type(layer).__name__} {layer._path!r}" if layer._path else type(layer).__name__
 
 
 class MultiheadAttention(Module):
@@ -222,7 +276,7 @@ class MultiheadAttention(Module):
         Raises:
             ShapeError: A shape does not fit.
             DTypeError: A mask is not bool.
-            ConfigError: A cache of one memory was given with another.
+            ConfigError: A cache of one memory was given with another, or the cache of another layer.
         """
         own = key is None or key is query
         source = query if key is None else key
@@ -254,6 +308,8 @@ class MultiheadAttention(Module):
                 q = self.rotary(q)
         y, weights = self._attend(q, k, v, self._mask(mask, key_mask, causal, q, k), self._bias(bias, q, k), need_weights)
         joined: Tensor = self.out(join_heads(y))
+        if own and cache is not None:  # only now: a call that is refused adds nothing
+            cache._keep(k, v, self)
         return (joined, weights) if need_weights else joined
 
     def _part(self, i: int, x: Tensor) -> Tensor:
@@ -270,7 +326,7 @@ class MultiheadAttention(Module):
         if self.rotary is not None:
             offset = 0 if cache is None else cache.length
             q, k = self.rotary(q, offset=offset), self.rotary(k, offset=offset)
-        return (q, k, v) if cache is None else (q, *cache.append(k, v))
+        return (q, k, v) if cache is None else (q, *cache._joined(k, v, self))
 
     def _remember(self, key: Tensor, value: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory, from the cache if it has them."""
@@ -286,7 +342,11 @@ class MultiheadAttention(Module):
                 "a cache and a key",
                 "leave out the cache, or call the layer outside jit",
             )
+        if cache is not None:
+            cache._check_use(self)
         if cache is not None and cache.keys is not None and cache.values is not None:
+            if cache._layer is None:
+                cache._layer = ref(self)
             if cache._memory == () and key.shape[:2] == (cache.keys.shape[0], cache.keys.shape[2]):
                 cache._memory = (key.storage, value.storage)
             if not cache._memory or cache._memory[0] is not key.storage or cache._memory[1] is not value.storage:
@@ -301,6 +361,7 @@ class MultiheadAttention(Module):
             k = self.rotary(k)
         if cache is not None:
             cache.keys, cache.values, cache._memory = k, v, (key.storage, value.storage)
+            cache._layer = ref(self)
         return k, v
 
     def _mask(self, mask: Tensor | None, key_mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:

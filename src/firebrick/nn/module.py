@@ -28,6 +28,7 @@ from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
 from firebrick.nn import saved
+from firebrick.nn.changes import changes
 from firebrick.nn.parameter import Buffer, Parameter
 from firebrick.random import Generator
 
@@ -78,7 +79,12 @@ class Module:
             self._name("")
         self._check_entry(args, kwargs)
         seen = watch.get()
-        result = self.forward(*args, **kwargs)
+        before = changes.count
+        try:
+            result = self.forward(*args, **kwargs)
+        except BaseException:
+            changes.failed(before)
+            raise
         if seen is not None:
             seen(self, result)
         return result

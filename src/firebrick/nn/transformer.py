@@ -402,4 +402,11 @@ def _caches(kind: str, cache: Any, layers: int) -> list[Any]:
     if not isinstance(cache, list) or len(cache) != layers:
         got = f"{len(cache)} entries" if isinstance(cache, list) else type(cache).__name__
         raise ConfigError(f"{kind}: cache is a list with one entry for each of {layers} layers", got, "use model.new_cache()")
+    lengths = [(held[0] if isinstance(held, tuple) else held).length for held in cache]
+    if len(set(lengths)) > 1:
+        raise ConfigError(
+            f"{kind}: the caches of all layers hold the same number of places",
+            f"lengths {', '.join(map(str, lengths))}",
+            "begin the sequence again with model.new_cache(): a call may have failed between two layers",
+        )
     return cache

@@ -19,6 +19,7 @@ from firebrick.data.sources.optional import need
 Array = np.ndarray[Any, Any]
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # of Pillow; PPM has PGM in it
+_WIDE = ("I", "F")  # beginnings of Pillow's modes of more than 8 bits; conversion to 8 bits would clip them
 _SHAPES = {"RGB": "[height, width, 3]", "L": "[height, width]"}
 
 
@@ -28,11 +29,18 @@ class ImageFolder:
     Images are uint8 [height, width, 3], or [height, width] in mode ``"L"``. Folders are sorted by name and numbered from 0,
     their files, in subfolders too, by path; so the numbers are the same on every machine.
 
+    Files are converted as torchvision's ``ImageFolder`` does it, by ``PIL.Image.convert``: transparency is dropped, which shows
+    the colours under it, the orientation in EXIF data is not applied, and of several frames the first is taken. Colours of 16
+    bits, and a PPM's of another maximum, come from Pillow scaled to 8 bits. Grey images of 16 or 32 bits or floats, which
+    ``convert`` would clip at 255, are refused unless ``to_uint8`` says how they are scaled.
+
     Args:
         root: Folder of one folder a class.
         size: (height, width) that images are resized to, bilinearly; as they are stored if None, to be of one size, or changed
             by the loader's ``sample_transform``.
         mode: ``"RGB"`` or ``"L"`` (grey), what all images are converted to.
+        to_uint8: For grey images of more than 8 bits: from their values [height, width], integers or floats, to uint8 of the
+            same shape, such as ``lambda a: (a // 257).astype("uint8")`` for 16 bits. Other images do not come here.
 
     Attributes:
         classes: Names of the folders.
@@ -43,7 +51,7 @@ class ImageFolder:
         UnsupportedError: Pillow is not installed.
         LoaderError: There is no such folder, no class or a class without images; when a sample is read, a file that is no whole
             image of PNG, JPEG, BMP, GIF, WebP, TIFF, PPM or PGM, or has more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``; it is
-            named.
+            named. So is one of more than 8 bits without ``to_uint8``.
 
     Example:
         >>> import numpy as np
@@ -59,9 +67,13 @@ class ImageFolder:
         (('cats', 'dogs'), (4, 6), 200, 1)
     """
 
-    def __init__(self, root: str | PathLike[str], *, size: tuple[int, int] | None = None, mode: str = "RGB") -> None:
+    def __init__(
+        self, root: str | PathLike[str], *, size: tuple[int, int] | None = None, mode: str = "RGB",
+        to_uint8: Callable[[Array], Array] | None = None,
+    ) -> None:  # fmt: skip
         need("PIL.Image", "Pillow", "ImageFolder")
         self.root, self.size, self.mode = Path(root), size, mode
+        self.to_uint8 = to_uint8
         if mode not in _SHAPES or (size is not None and not _is_size(size)):
             raise LoaderError(
                 'an ImageFolder has mode "RGB" or "L" and a size (height, width), or None',
@@ -91,6 +103,8 @@ class ImageFolder:
     def fingerprint(self) -> str:
         """Names and classes of all files, and the bytes of a few: what decoders make of them may differ by their version."""
         digest, root = hashlib.sha256(repr((self.classes, self.size, self.mode)).encode()), len(str(self.root))
+        if self.to_uint8 is not None:
+            digest.update(b"to_uint8")
         for file in self.files:
             digest.update(str(file)[root:].replace("\\", "/").encode("utf-8", "surrogateescape"))
         for i in chosen_rows(len(self.files)):
@@ -100,10 +114,16 @@ class ImageFolder:
     def _decoded(self, file: Path) -> Array:
         images = need("PIL.Image", "Pillow", "ImageFolder")
         try:
-            image = picture(file, lambda stored: stored.convert(self.mode))
+            image = picture(file, lambda stored: stored.convert(self.mode), self.to_uint8)
             if self.size is not None:
                 image = image.resize((self.size[1], self.size[0]), images.Resampling.BILINEAR)
             return np.asarray(image)
+        except DepthError as e:
+            raise LoaderError(
+                f"{file} is an image of 8 bits a channel",
+                f"{e}",
+                'save it with 8 bits, or scale its values, e.g. 16 bits with to_uint8=lambda a: (a // 257).astype("uint8")',
+            ) from e
         except (OSError, PictureError) as e:
             raise LoaderError(
                 f"{file} is an image {_SHAPES[self.mode]} of {', '.join(FORMATS)}", f"{e}", "mend the file or take it away"
@@ -114,7 +134,11 @@ class PictureError(ValueError):
     """A file is no whole image of ``FORMATS``, or has too many pixels."""
 
 
-def picture(file: Path, change: Callable[[Any], Any]) -> Any:
+class DepthError(PictureError):
+    """An image has values that do not fit into 8 bits."""
+
+
+def picture(file: Path, change: Callable[[Any], Any], to_uint8: Callable[[Array], Array] | None = None) -> Any:
     """The image in a file, as ``change`` makes it of Pillow's.
 
     The content decides which of ``FORMATS`` it is, and nothing else is tried: Pillow has decoders that start programs
@@ -123,6 +147,7 @@ def picture(file: Path, change: Callable[[Any], Any]) -> Any:
     Raises:
         OSError: It is no regular file, or cannot be read.
         PictureError: It is no whole image of these formats, or has more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
+        DepthError: It has more than 8 bits a pixel in one channel, and ``to_uint8`` is None.
     """
     images = need("PIL.Image", "Pillow", "reading images")
     with opened(file) as stream:
@@ -131,11 +156,25 @@ def picture(file: Path, change: Callable[[Any], Any]) -> Any:
                 most = images.MAX_IMAGE_PIXELS
                 if most is not None and stored.width * stored.height > most:
                     raise ValueError(f"{stored.width}×{stored.height} pixels, more than PIL.Image.MAX_IMAGE_PIXELS ({most})")
-                return change(stored)
+                return change(_eight_bits(stored, to_uint8) if stored.mode.startswith(_WIDE) else stored)
+        except DepthError:
+            raise
         except images.UnidentifiedImageError:
             raise PictureError("no image of these formats") from None
         except Exception as e:  # a decoder that meets damage raises anything, MemoryError included
             raise PictureError(f"{type(e).__name__}: {e}") from e
+
+
+def _eight_bits(stored: Any, to_uint8: Callable[[Array], Array] | None) -> Any:
+    values = np.asarray(stored)
+    if to_uint8 is None:
+        lowest, highest = (values.min(), values.max()) if values.size else (0, 0)
+        raise DepthError(f"grey values of {values.dtype.name} from {lowest} to {highest} (mode {stored.mode!r} of Pillow)")
+    scaled: Any = to_uint8(values)
+    if not isinstance(scaled, np.ndarray) or scaled.dtype != np.uint8 or scaled.shape != values.shape:
+        got = f"{scaled.dtype}{list(scaled.shape)}" if isinstance(scaled, np.ndarray) else type(scaled).__name__
+        raise DepthError(f"{got} from to_uint8, which gives uint8{list(values.shape)}")
+    return need("PIL.Image", "Pillow", "reading images").fromarray(scaled)
 
 
 def _is_size(value: Any) -> bool:

@@ -5,6 +5,7 @@ Both read with pyarrow. A table is for what fits into memory; larger ones are re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.settings import whole
-from firebrick.core.untrusted import check_regular
+from firebrick.core.untrusted import check_regular, opened
 from firebrick.data.dataset import ArrayDataset
 from firebrick.data.errors import LoaderError
 from firebrick.data.sources.optional import need
@@ -22,6 +23,7 @@ from firebrick.data.sources.optional import need
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str | tuple[str, ...], Any]
 _COMPRESSED = frozenset({".gz", ".bz2", ".br", ".lz4", ".zst"})  # what Arrow decompresses by its name
+_IGNORED, _PARQUET = (".", "_"), (b"PAR1", b"PARE")  # names that Arrow ignores in a folder; how a Parquet file begins
 _LEAST, _RATIO = 2**28, 200  # bytes that any file may be decompressed to, and their ratio to the bytes of a larger one
 
 
@@ -31,7 +33,7 @@ class CSVDataset(ArrayDataset):
     Args:
         path: The file, also compressed by gzip (``.csv.gz``).
         columns: What a sample is made of, in this order, with the dtype of each: the name of a column, or a tuple of names that
-            make one vector. Other columns are not read.
+            make one vector. Other columns are not read. Whole numbers must fit into a float dtype exactly, as in Parquet.
         delimiter: What separates values.
         max_bytes: Bytes that a compressed file may have when it is decompressed; 256 MiB or 200 times its own size, whichever
             is more, if None.
@@ -55,13 +57,20 @@ class CSVDataset(ArrayDataset):
     ) -> None:
         arrow, csv = need("pyarrow", "pyarrow", "CSVDataset"), need("pyarrow.csv", "pyarrow", "CSVDataset")
         types = _types("CSVDataset", columns, arrow)
+        half = [n for n, kind in types.items() if arrow.types.is_float16(kind)]
+        if half:
+            raise LoaderError(
+                "CSVDataset reads the floats float32 and float64",
+                f'float16 for column "{half[0]}"',
+                'state "float32", and cast the batches, e.g. DataLoader(…, dtype="float16")',
+            )
         if len(delimiter) != 1:
             raise LoaderError("one character separates the values of a CSV", repr(delimiter), 'pass e.g. delimiter=";"')
         path, parse = _path("CSVDataset", path), csv.ParseOptions(delimiter=delimiter)
         most = _most("CSVDataset", max_bytes)
-        convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
 
-        def read(threads: bool) -> Any:
+        def read(threads: bool, types: dict[str, Any] = types) -> Any:
+            convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
             with _source(path, most, arrow) as source:
                 return csv.read_csv(source, csv.ReadOptions(use_threads=threads), parse, convert)
 
@@ -71,10 +80,30 @@ class CSVDataset(ArrayDataset):
             except arrow.ArrowInvalid:
                 return read(False)  # which says the row of what it cannot read
 
-        def arrays() -> list[Array]:
-            found = _arrays(table(), path, columns, types, arrow)
+        def check_header() -> None:
             with _source(path, most, arrow) as source, csv.open_csv(source, parse_options=parse) as header:
                 _check_names(header.schema.names, types, path)
+
+        def check_whole(table: Any) -> None:
+            for name, kind in types.items():
+                if arrow.types.is_floating(kind) and _is_large(table.column(name), kind, arrow):
+                    for whole_kind in (arrow.int64(), arrow.uint64()):
+                        try:
+                            whole_numbers = read(False, {name: whole_kind}).column(name)
+                        except arrow.ArrowInvalid:
+                            continue  # not all are whole, so they are rounded as other fractions are
+                        _column(whole_numbers, name, path, kind, arrow)
+                        break
+
+        def arrays() -> list[Array]:
+            try:
+                read_table = table()
+            except KeyError:
+                check_header()  # which lists the columns that are there
+                raise
+            check_whole(read_table)
+            found = _arrays(read_table, path, columns, types, arrow)
+            check_header()
             return found
 
         super().__init__(*_read(path, arrays))
@@ -84,9 +113,11 @@ class ParquetDataset(ArrayDataset):
     """The rows of a Parquet file, or of a folder of them: sample i is the tuple of its values in row i.
 
     Args:
-        path: The file or folder.
+        path: The file, or a folder that has nothing but Parquet files in it and its subfolders, besides names that begin with
+            ``.`` or ``_``.
         columns: What a sample is made of, in this order, with the dtype of each: the name of a column, or a tuple of names that
-            make one vector. A column of lists of one length makes vectors. Other columns are not read.
+            make one vector. A column of lists of one length makes vectors. Other columns are not read. Numbers are read as
+            numbers and bools as ``"bool"``; texts and times are refused, since their numbers would depend on the file.
         max_bytes: Bytes that these columns may take when they are decompressed; 256 MiB or 200 times the size of the files,
             whichever is more, if None.
 
@@ -113,9 +144,6 @@ class ParquetDataset(ArrayDataset):
         def arrays() -> list[Array]:
             size = _size(Path(path))
             found = parquet.ParquetDataset(path)
-            absent = [n for n in types if n not in found.schema.names]
-            if absent:
-                raise KeyError(f"no column {', '.join(map(repr, absent))} among {', '.join(found.schema.names)}")
             _check_names(found.schema.names, types, path)
             _check_stated(sum(_stated(f.metadata, types) for f in found.fragments), size, most, path)
             return _arrays(found.read(columns=list(types)), path, columns, types, arrow)
@@ -150,6 +178,14 @@ def _path(who: str, path: Any) -> str | PathLike[str]:
 
 def _check_names(names: list[str], wanted: Iterable[str], path: Any) -> None:
     """A name stands for one column."""
+    names, wanted = list(names), list(wanted)
+    absent = [n for n in wanted if n not in names]
+    if absent:
+        raise LoaderError(
+            f"{Path(path)} has the columns that are read",
+            f"no column {', '.join(map(repr, absent))} among {', '.join(names):.1000}",
+            "correct the names, or the delimiter of a CSV",
+        )
     twice = [n for n in wanted if names.count(n) > 1]
     if twice:
         raise LoaderError(
@@ -164,11 +200,25 @@ def _most(who: str, max_bytes: int | None) -> int | None:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of the files in a folder and its subfolders, all of which are regular ones."""
-    files = [f for f in path.rglob("*") if not f.is_dir()] if path.is_dir() else [path]
-    for file in files:
-        check_regular(file)
-    return sum(f.stat().st_size for f in files)
+    """Bytes of a regular file, or of the Parquet files in a folder and its subfolders; the first that is none is refused."""
+    if not path.is_dir():
+        check_regular(path)
+        return path.stat().st_size
+    total = 0
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(n for n in folders if not n.startswith(_IGNORED))
+        for file in (Path(folder, n) for n in sorted(names) if not n.startswith(_IGNORED)):
+            with opened(file) as stream:
+                if stream.read(4) not in _PARQUET:
+                    raise LoaderError(
+                        f"the folder {path} holds Parquet files only",
+                        f"{file}, which is none",
+                        "name one file, or move the others away",
+                    )
+            total += file.stat().st_size
+    if not total:
+        raise LoaderError(f"the folder {path} holds Parquet files", "none", "check the path")
+    return total
 
 
 def _check_stated(nbytes: int, size: int, most: int | None, path: Any) -> None:
@@ -287,6 +337,7 @@ def _column(column: Any, name: str, path: Any, kind: Any, arrow: Any) -> Array:
             _refuse(
                 where, int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) * rows // len(values), "no value"
             )
+    _check_kind(values.type, where, kind, arrow)
     try:
         array: Array = values.cast(kind).to_numpy(zero_copy_only=False)
     except arrow.ArrowException as e:
@@ -297,6 +348,33 @@ def _column(column: Any, name: str, path: Any, kind: Any, arrow: Any) -> Array:
         what = "NaN" if np.isnan(array[bad[0]]).any() else f"a value beyond the range of {array.dtype}"
         _refuse(where, int(bad[0]), what, len(bad))
     return array
+
+
+def _check_kind(stored: Any, where: str, kind: Any, arrow: Any) -> None:
+    """Numbers become numbers and bools bools; Arrow would also parse texts, and take the units of times for numbers."""
+    of = arrow.types
+    stored = stored.value_type if of.is_dictionary(stored) else stored
+    if of.is_boolean(stored) and of.is_boolean(kind):
+        return
+    number = of.is_integer(stored) or of.is_floating(stored) or of.is_decimal(stored)
+    if number and not of.is_boolean(kind):
+        return
+    remedy = (
+        'state the dtype "bool"'
+        if of.is_boolean(stored)
+        else "convert it in the file: to numbers, of times in a unit of your choice"
+    )
+    raise LoaderError(
+        f"{where} holds {'bools' if of.is_boolean(kind) else 'numbers'}, to be read as {kind}", f"{stored}", remedy
+    )
+
+
+def _is_large(column: Any, kind: Any, arrow: Any) -> bool:
+    """Whether a column of floats has values from which on not all whole numbers are floats of this kind."""
+    if column.null_count == len(column):
+        return False
+    values = np.abs(column.drop_null().to_numpy())
+    return bool((values >= (2**24 if arrow.types.is_float32(kind) else 2**53)).any())
 
 
 def _refuse(where: str, row: int, what: str, count: int = 1) -> None:

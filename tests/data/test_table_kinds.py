@@ -1,0 +1,118 @@
+"""What the values of a table are is neither guessed nor rounded away: CSV and Parquet refuse the same, by column."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firebrick.data import LoaderError
+from firebrick.data.sources import CSVDataset, ParquetDataset
+
+arrow = pytest.importorskip("pyarrow")
+writer = pytest.importorskip("pyarrow.parquet")
+
+
+def parquet(path: Path, values: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer.write_table(arrow.table({"a": values}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "remedy"),
+    [
+        ([datetime.datetime(2020, 1, 1)], "int64", "in a unit of your choice"),
+        ([datetime.timedelta(seconds=1)], "int64", "in a unit of your choice"),
+        ([datetime.date(2020, 1, 1)], "int32", "in a unit of your choice"),
+        (["1"], "float32", "to numbers"),
+        ([["1", "2"]], "float32", "to numbers"),
+        (["true"], "bool", "convert it"),
+        ([True], "float32", 'the dtype "bool"'),
+        ([2], "bool", "convert it"),
+    ],
+)
+def test_parquet_columns_of_another_kind_are_refused_by_name(tmp_path: Path, values: Any, dtype: str, remedy: str) -> None:
+    with pytest.raises(LoaderError, match='column "a"') as caught:
+        ParquetDataset(parquet(tmp_path / "t.parquet", values), {"a": dtype})
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "read"),
+    [([True, False], "bool", [True, False]), ([Decimal("0.5")], "float32", [0.5]), ([2, 3], "float32", [2.0, 3.0])],
+)
+def test_parquet_columns_of_numbers_and_bools_are_read(tmp_path: Path, values: Any, dtype: str, read: list[Any]) -> None:
+    assert ParquetDataset(parquet(tmp_path / "t.parquet", values), {"a": dtype}).arrays[0].tolist() == read
+    assert ParquetDataset(parquet(tmp_path / "d.parquet", arrow.array([5, 5]).dictionary_encode()), {"a": "int64"}).arrays[
+        0
+    ].tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"), [(2**24 + 1, "float32"), (2**53 + 1, "float64"), (-(2**53) - 1, "float64"), (2**63 + 1, "float64")]
+)
+def test_whole_numbers_that_a_float_cannot_hold_are_refused_by_both(tmp_path: Path, number: int, dtype: str) -> None:
+    csv = tmp_path / "t.csv"
+    csv.write_text(f"a,b\n1,2\n{number},2\n")
+    stored = arrow.array([1, number], arrow.uint64() if number >= 2**63 else arrow.int64())
+    for read in (
+        lambda: CSVDataset(csv, {"a": dtype}),
+        lambda: ParquetDataset(parquet(tmp_path / "t.parquet", stored), {"a": dtype}),
+    ):
+        with pytest.raises(LoaderError, match=r'column "a" of .* holds what'):
+            read()
+
+
+def test_fractions_are_rounded_and_large_ones_are_read(tmp_path: Path) -> None:
+    csv = tmp_path / "t.csv"
+    csv.write_text("a,b\n0.1,16777216\n16777217,1\n1e30,2\n")
+    data = CSVDataset(csv, {"a": "float32", "b": "float32"})
+    assert data.arrays[0].tolist()[1] == 2.0**24
+    assert data.arrays[1].tolist() == [16777216.0, 1.0, 2.0]
+
+
+def test_an_absent_column_of_a_csv_lists_those_there(tmp_path: Path) -> None:
+    csv = tmp_path / "t.csv"
+    csv.write_text("a,c\n1,2\n")
+    with pytest.raises(LoaderError, match="no column 'b' among a, c"):
+        CSVDataset(csv, {"a": "float32", "b": "float32"})
+
+
+def test_float16_of_a_csv_is_refused_with_the_cast(tmp_path: Path) -> None:
+    csv = tmp_path / "t.csv"
+    csv.write_text("a\n1\n")
+    with pytest.raises(LoaderError, match="CSVDataset reads the floats float32 and float64") as caught:
+        CSVDataset(csv, {"a": "float16"})
+    assert 'DataLoader(…, dtype="float16")' in caught.value.remedy
+
+
+def test_a_folder_of_parquet_files_has_nothing_else_in_it(tmp_path: Path) -> None:
+    for i in range(2):
+        parquet(tmp_path / "data" / f"year-{i}" / f"{i}.parquet", [i])
+    (tmp_path / "data" / "_SUCCESS").touch()
+    (tmp_path / "data" / ".note").write_text("not read")
+    assert ParquetDataset(tmp_path / "data", {"a": "int64"}).arrays[0].tolist() == [0, 1]
+    (tmp_path / "data" / "readme.txt").write_text("one more file")
+    with pytest.raises(LoaderError, match=r"readme\.txt, which is none"):
+        ParquetDataset(tmp_path / "data", {"a": "int64"})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LoaderError, match="check the path"):
+        ParquetDataset(tmp_path / "empty", {"a": "int64"})
+
+
+def test_a_folder_is_refused_at_the_first_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import firebrick.data.sources.tables as tables
+
+    (tmp_path / "a.txt").write_text("x")
+    for i in range(5):
+        (tmp_path / "sub" / str(i)).mkdir(parents=True)
+        (tmp_path / "sub" / str(i) / "b.txt").write_text("x")
+    looked: list[Any] = []
+    monkeypatch.setattr(tables, "opened", lambda p, real=tables.opened: looked.append(p) or real(p))
+    with pytest.raises(LoaderError, match=r"a\.txt, which is none"):
+        ParquetDataset(tmp_path, {"a": "int64"})
+    assert len(looked) == 1

@@ -1,0 +1,146 @@
+"""A cache of keys and values serves one layer, and one sequence of calls that all succeeded; anything else is refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick import nn
+from firebrick.core.errors import ConfigError, ShapeError
+
+X = np.random.default_rng(0).normal(size=(2, 6, 8)).astype(np.float32)
+DEVICES = ["numpy", "cpu", "torch:cpu"]
+
+pytestmark = pytest.mark.usefixtures("numpy_kernels")
+
+
+class Tail(nn.Module):
+    """Fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        if self.fails:
+            raise RuntimeError("interrupted")
+        return x
+
+
+class Stack(nn.Module):
+    """Two attention layers, and a part between them that may fail."""
+
+    def __init__(self) -> None:
+        self.first, self.between, self.second = nn.MultiheadAttention(8, 2), Tail(), nn.MultiheadAttention(8, 2)
+
+    def forward(self, x: fb.Tensor, caches: list[nn.KeyValueCache]) -> fb.Tensor:
+        x = self.between(x + self.first(x, causal=True, cache=caches[0]))
+        y: fb.Tensor = x + self.second(x, causal=True, cache=caches[1])
+        return y
+
+
+def stack(device: str) -> tuple[Stack, fb.Tensor]:
+    fb.random.seed(0)
+    return Stack().to(device).eval(), fb.asarray(X, device=device)
+
+
+def as_it_is(fn: Any) -> Any:
+    return fn
+
+
+ways = pytest.mark.parametrize("wrap", [as_it_is, fb.jit], ids=["eager", "jit"])
+devices = pytest.mark.parametrize("device", DEVICES)
+
+
+@devices
+@ways
+def test_one_cache_is_not_shared_by_two_layers(device: str, wrap: Any) -> None:
+    model, x = stack(device)
+    shared = nn.KeyValueCache()
+    with pytest.raises(ConfigError, match="a cache of MultiheadAttention 'first' given to MultiheadAttention 'second'"):
+        wrap(lambda x: model(x, [shared, shared]))(x)
+
+
+@devices
+def test_a_compiled_step_refuses_caches_that_changed_places(device: str) -> None:
+    model, x = stack(device)
+    step = fb.jit(lambda model, x, caches: model(x, caches))
+    for _ in range(2):  # the second time it is a graph that is there
+        caches = [nn.KeyValueCache(), nn.KeyValueCache()]
+        step(model, x[:, :1], caches)
+        step(model, x[:, 1:2], caches)
+    caches = [nn.KeyValueCache(), nn.KeyValueCache()]
+    step(model, x[:, :1], caches)
+    with pytest.raises(ConfigError, match="a cache belongs to one attention layer"):
+        step(model, x[:, 1:2], caches[::-1])
+    whole = model(x[:, :2], [nn.KeyValueCache(), nn.KeyValueCache()]).numpy()
+    np.testing.assert_allclose(step(model, x[:, 1:2], caches).numpy(), whole[:, 1:], rtol=1e-5, atol=1e-6)
+
+
+def test_the_cache_of_a_memory_is_not_shared_by_two_layers() -> None:
+    first, second, cache = nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 2), nn.KeyValueCache()
+    query, memory = fb.asarray(X[:, :1]), fb.asarray(X)
+    first(query, memory, cache=cache)
+    with pytest.raises(ConfigError, match="a cache of MultiheadAttention given to another MultiheadAttention"):
+        second(query, memory, cache=cache)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v))])
+def test_copies_moved_models_and_loaded_states_go_on(copied: Callable[[Any], Any]) -> None:
+    model, x = stack("cpu")
+    whole = model(x, [nn.KeyValueCache(), nn.KeyValueCache()]).numpy()
+    caches = [nn.KeyValueCache(), nn.KeyValueCache()]
+    model(x[:, :2], caches)
+    for other, held in ((copied(model), copied(caches)), copied((model, caches)), (model, copied(caches))):
+        np.testing.assert_allclose(other(x[:, 2:], held).numpy(), whole[:, 2:], rtol=1e-5, atol=1e-6)
+        with pytest.raises(ConfigError, match="a cache belongs to one attention layer"):
+            other(x[:, 2:], held[::-1])
+    model.load_state_dict(model.state_dict())
+    model.to("numpy").to("cpu")
+    np.testing.assert_allclose(model(x[:, 2:], caches).numpy(), whole[:, 2:], rtol=1e-5, atol=1e-6)
+
+
+@devices
+@ways
+def test_a_call_that_failed_between_two_layers_is_not_repeated_with_the_same_caches(device: str, wrap: Any) -> None:
+    model, x = stack(device)
+    whole = model(x, [nn.KeyValueCache(), nn.KeyValueCache()]).numpy()
+    caches = [nn.KeyValueCache(), nn.KeyValueCache()]
+    step = wrap(lambda x: model(x, caches))
+    step(x[:, :4])
+    model.between.fails = True
+    with pytest.raises(RuntimeError, match="interrupted"):
+        step(x[:, 4:])
+    model.between.fails = False
+    if wrap is fb.jit:  # a trace that fails changes nothing
+        np.testing.assert_allclose(step(x[:, 4:]).numpy(), whole[:, 4:], rtol=1e-5, atol=1e-6)
+    else:
+        for again in (step, fb.jit(step)):
+            with pytest.raises(ConfigError, match="begin the sequence again with new caches"):
+                again(x[:, 4:])
+
+
+@ways
+def test_a_call_that_a_layer_refuses_adds_nothing(wrap: Any) -> None:
+    layer, x, cache = nn.MultiheadAttention(8, 2).eval(), fb.asarray(X), nn.KeyValueCache()
+    whole = layer(x, causal=True).numpy()
+    step = wrap(lambda x, mask: layer(x, causal=True, cache=cache, mask=mask))
+    step(x[:, :4], None)
+    with pytest.raises(ShapeError):
+        step(x[:, 4:], fb.ones((3, 3), dtype="bool"))
+    assert cache.length == 4
+    np.testing.assert_allclose(step(x[:, 4:], None).numpy(), whole[:, 4:], rtol=1e-5, atol=1e-6)
+
+
+def test_caches_of_different_lengths_are_refused_by_an_encoder() -> None:
+    model, x = nn.TransformerEncoder(8, 2, 2).eval(), fb.asarray(X)
+    caches = model.new_cache()
+    model(x[:, :2], causal=True, cache=caches)
+    model.layers[0](x[:, 2:3], causal=True, cache=caches[0])
+    with pytest.raises(ConfigError, match="lengths 3, 2"):
+        model(x[:, 2:3], causal=True, cache=caches)
