@@ -8,12 +8,14 @@ finalizer runs in between. Everything that can fail or take long belongs before 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat, starmap
 from operator import call
 from typing import Any
 
+from firebrick.core.aval import Aval
 from firebrick.core.hooks import hooks
+from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
 Row = tuple[Any, ...]
@@ -27,11 +29,42 @@ def setter(kind: type, slot: str) -> Any:
 SLOTS = ("storage", "dtype", "shape", "device", "node", "slot", "leaf")
 SETTERS = tuple(setter(Tensor, s) for s in SLOTS)
 _storage, _dtype, _shape, _device, _node, _slot, _leaf = SETTERS
+_data = setter(Storage, "data")
 
 
 def apply_rows(rows: Iterable[Row]) -> None:
     """Call the function of each row, in one step that no interrupt splits."""
     deque(starmap(call, rows), 0)
+
+
+def fill(storages: Sequence[Storage], buffers: Sequence[Any]) -> None:
+    """Let storages hold other buffers, in one step that no interrupt splits; the caller keeps what they held until after."""
+    deque(map(_data, storages, buffers), 0)
+
+
+def exchange(
+    handles: Sequence[Tensor], storages: Sequence[Any], filled: Sequence[Storage] = (), buffers: Sequence[Any] = (),
+    rows: Sequence[Row] = (),
+) -> None:  # fmt: skip
+    """Let handles show other storages, untracked, and storages hold other buffers, and call the rows, in one step that no
+    interrupt splits. For callers that hold ``hooks.rebinding``, have told the journals, and keep what the storages held."""
+    marked = [t for t in handles if t.node is not None or t.leaf > 0]
+    replaced = [t.storage for t in handles], [t.node for t in marked]
+    if not marked and not rows:
+        deque(chain(map(_data, filled, buffers), map(_storage, handles, storages)), 0)
+    else:
+        deque(
+            chain(
+                map(_data, filled, buffers),
+                map(_storage, handles, storages),
+                map(_node, marked, repeat(None)),
+                map(_slot, marked, repeat(0)),
+                map(_leaf, marked, [-abs(t.leaf) for t in marked]),
+                starmap(call, rows),
+            ),
+            0,
+        )
+    del replaced
 
 
 class Commit:
@@ -50,7 +83,7 @@ class Commit:
         ([1.0], {'x': 1})
     """
 
-    __slots__ = ("_handles", "_others", "_rows", "_storages")
+    __slots__ = ("_buffers", "_filled", "_handles", "_others", "_rows", "_storages")
 
     def __init__(self) -> None:
         # lists beside each other, not one of pairs: the fewer objects live on, the less often Python collects garbage
@@ -58,6 +91,8 @@ class Commit:
         self._storages: list[Any] = []
         self._others: dict[int, Tensor] = {}  # by handle: what shows more than another storage
         self._rows: list[Row] = []
+        self._filled: Sequence[Storage] = ()
+        self._buffers: Sequence[Any] = ()
 
     def rebind(self, t: Tensor, to: Tensor) -> None:
         """Let a handle show ``to``, on its device; what other handles show stays as it is."""
@@ -68,6 +103,18 @@ class Commit:
         self._storages.append(to.storage)
         if to.dtype is not t.dtype or to.shape != t.shape or to.device is not t.device or to.node is not None:
             self._others[id(t)] = to
+
+    def show(self, handles: Sequence[Tensor], storages: Sequence[Any], avals: Sequence[Aval]) -> None:
+        """Let each handle show a storage, of this shape and dtype, on its device."""
+        self._handles += handles
+        self._storages += storages
+        for t, s, (shape, dtype) in zip(handles, storages, avals, strict=True):
+            if t.dtype is not dtype or t.shape != shape:
+                self._others[id(t)] = Tensor(s, dtype, shape, t.device)
+
+    def fill(self, storages: Sequence[Storage], buffers: Sequence[Any]) -> None:
+        """Let storages hold other buffers; who calls this keeps the buffers that they held until after."""
+        self._filled, self._buffers = storages, buffers
 
     def call(self, *row: Any) -> None:
         """Call a C function that changes its first argument: ``commit.call(dict.__setitem__, d, key, value)``."""
@@ -89,20 +136,7 @@ class Commit:
             if self._others:
                 hooks.version += 1
                 rows = [*rows, *self._further(handles)]
-            tracked = [t for t in handles if t.node is not None and id(t) not in self._others]
-            leaves = [t for t in handles if t.leaf > 0]
-            replaced = [t.storage for t in handles], [t.node for t in tracked]
-            deque(
-                chain(
-                    map(_storage, handles, storages),
-                    map(_node, tracked, repeat(None)),
-                    map(_slot, tracked, repeat(0)),
-                    map(_leaf, leaves, [-t.leaf for t in leaves]),
-                    starmap(call, rows),
-                ),
-                0,
-            )
-        del replaced
+            exchange(handles, storages, self._filled, self._buffers, rows)
 
     def _further(self, handles: list[Tensor]) -> Iterator[Row]:
         for t in handles:

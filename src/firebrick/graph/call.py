@@ -113,9 +113,9 @@ def split(trace: Trace, pulled: Pulled) -> tuple[list[int], Graph]:
 def call(program: Program, linear: Linear, handles: Sequence[Tensor], numbers: Sequence[Any]) -> list[Tensor]:
     """Run a program on tracked tensors; its results, those that depend on them tracked."""
     given = [tape.own_handle(handles[p]) for p in linear.tracked]
-    storages = program.inputs(handles, numbers)
+    storages: list[Any] = []
+    made = program.run(handles, numbers, kept=storages)
     others = [Tensor(s, a.dtype, a.shape, program.device) for s, a in zip(storages, program.graph.inputs, strict=True)]  # type: ignore[arg-type]
-    made = program.run(handles, numbers, storages)
     results = [Tensor(s, a.dtype, a.shape, program.device) for s, (_, _, a) in zip(made, program.results, strict=True)]  # type: ignore[arg-type]
     residuals = results[linear.residuals :]
     tracked = tuple(results[i] for i in linear.results)

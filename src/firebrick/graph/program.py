@@ -2,7 +2,8 @@
 
 A run reads the call's handles, hands their buffers to the engine's executable, and gives back results; handles that the
 function changed are rebound. Memory of a changed handle that nobody else can see is given to the executable to write into.
-If that fails half way, what was given away is lost: reading those handles raises what went wrong.
+If that fails half way, what was given away is lost: reading those handles raises what went wrong. All handles change in one
+commit, which no interrupt splits; a run that fails before it leaves generators as they were.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from operator import itemgetter
 from sys import getrefcount
 from threading import get_ident, main_thread
 from time import sleep
@@ -21,6 +23,7 @@ from firebrick.backends.contract import Backend
 from firebrick.backends.dispatch import check_present
 from firebrick.core.aval import Aval
 from firebrick.core.bind import host_scalar
+from firebrick.core.commit import Commit, exchange, fill
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
@@ -110,11 +113,19 @@ class Program:
         shown = [i for kind, i, _ in self.results if kind == "in"]
         read = {p: i for i, p in enumerate(self.places) if p >= 0}
         alone = {id(t): i for i, t in self.fixed.items()}
-        self._changes = [(place, handle, r, *self.results[r][2]) for place, handle, r in self.updates]
+        self._changes = [(place, handle) for place, handle, _ in self.updates]
+        apart = any(handle is not None for _, handle in self._changes)
+        self._changed = None if apart else _items([place for place, _ in self._changes])
+        self._values = [r for _, _, r in self.updates]
+        self._valued = _items(self._values)
+        self._avals = [self.results[r][2] for r in self._values]
+        self._alike = True  # whether the changed handles keep their dtypes and shapes
         self._again: dict[int, int] = {}  # results that are a changed handle's new value and nothing else, with its input
         donated = []
         for place, handle, r in self.updates:
             i = read.get(place) if handle is None else alone.get(id(handle))
+            if i is None or self.graph.inputs[i] != self.results[r][2]:
+                self._alike = False
             if i is None or i in shown:
                 continue
             donated.append(i)
@@ -129,6 +140,8 @@ class Program:
             for r, (kind, i, aval) in enumerate(self.results)
         ]
         self._donate = tuple(sorted(set(donated)))
+        reused = [(own, i) for own, i, _ in self._results if own >= 0 and i >= 0]
+        self._filled, self._fillers = _items([own for own, _ in reused]), _items([i for _, i in reused])
 
     def executable(self) -> Any:
         """What the device's engine made of the graph, an ``Executable``, or ``Staged`` where it tells; made again where a
@@ -151,8 +164,8 @@ class Program:
         ready = [o for o, _ in self.checks]  # conditions, which are looked at before anything is written
         return engine.compile(self.graph, self.device, self._donate, ready)
 
-    def inputs(self, handles: Sequence[Tensor], numbers: Sequence[Any]) -> list[Any]:
-        """The storage of each input."""
+    def inputs(self, handles: Sequence[Tensor], numbers: Sequence[Any], drawn: list[Any]) -> list[Any]:
+        """The storage of each input; ``drawn`` takes the draws of generators."""
         found: list[Any] = [handles[p].storage if p >= 0 else None for p in self.places]
         # another thread has one for a moment, or it is lost
         while not _ABSENT.isdisjoint([type(s.data) for s in found if s is not None]):
@@ -167,7 +180,7 @@ class Program:
                 else:
                     found[i] = self._scalar(number, dtype, numbers)
             if self.draws:  # also those whose numbers nothing uses
-                blocks = [d.find(numbers)._take(d.count) for d in self.draws]
+                blocks = [d.find(numbers)._take(d.count, drawn) for d in self.draws]
                 for i, which, k in self.keys:
                     found[i] = self._sent(blocks[which][k])
         return found
@@ -194,58 +207,83 @@ class Program:
         return self._sent(host_scalar(value, dtype))
 
     def run(
-        self, handles: Sequence[Tensor], numbers: Sequence[Any] = (), storages: list[Any] | None = None,
-        tell: Tell | None = None,
-    ) -> list[Storage]:  # fmt: skip
+        self, handles: Sequence[Tensor], numbers: Sequence[Any] = (), tell: Tell | None = None, kept: list[Any] | None = None
+    ) -> list[Storage]:
         """Run once: rebind what changes, and return the storages of the results.
 
         Args:
             handles: The call's tensors.
             numbers: Its numbers and generators.
-            storages: What ``inputs`` gave for them, if it was asked already.
             tell: Called on the way where ``told`` is not empty: which call it is, and what gives the storage of a result.
+            kept: Takes the storages of the inputs, which the run then overwrites nowhere.
         """
-        if storages is None:
-            storages = self.inputs(handles, numbers)
-        if hooks.journals:  # before memory is given away: what is noted is written nowhere else
-            for place, handle, *_ in self._changes:
-                hooks.note(handles[place] if handle is None else handle)
-        device = self.device
+        drawn: list[Any] = []
+        device, version = self.device, hooks.version
         writing = _Writing(self, device)
         try:
+            storages = self.inputs(handles, numbers, drawn)
+            if kept is not None:
+                kept += storages
+            if hooks.journals:  # before memory is given away: what is noted is written nowhere else
+                for place, handle in self._changes:
+                    hooks.note(handles[place] if handle is None else handle)
+            if device is not None and self.graph.nodes and not self.told:
+                return self._run(handles, device, storages, writing, drawn, version)
             if device is None or not self.graph.nodes:
                 outputs = self.graph.outputs  # inputs, as nothing is computed
                 made: list[Storage] = [storages[i if kind == "in" else outputs[i]] for kind, i, _ in self.results]
                 for k in range(len(self.told)):
                     assert tell is not None
                     tell(k, made.__getitem__)
-            elif self.told:
+            else:
                 assert tell is not None
                 made = self._run_in_stages(device, storages, tell)
-            else:
-                made = self._run(device, storages, writing)
-            del storages
-            if self.updates:  # all of them change, or none
-                writing.hold()
-                self._rebind(handles, made)
+            if self.updates:
+                self._rebind(handles, made, drawn, version)
+            return made
+        except BaseException:
+            for generator, before, after in reversed(drawn):
+                generator.untake(before, after)
+            raise
         finally:
-            writing.end()
-        return made
+            if writing.before is not None:  # no call of Python's own: it could be interrupted before it did anything
+                _set(_SIGINT, writing.before)
+                if writing.pending:
+                    signal.raise_signal(signal.SIGINT)
 
-    def _rebind(self, handles: Sequence[Tensor], made: list[Storage]) -> None:
+    def _rebind(
+        self, handles: Sequence[Tensor], made: list[Storage], drawn: list[Any], version: int, filled: Sequence[Storage] = (),
+        buffers: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
+        """Let the handles that change show their new values, all of them or, by an interrupt, none.
+
+        Args:
+            handles: The call's tensors.
+            made: The storages of the results.
+            drawn: The draws, which are final from then on.
+            version: What ``hooks.version`` was when the run began: handles have the dtypes and shapes of then if it still is.
+            filled: Storages that take new buffers.
+            buffers: Those buffers.
+        """
+        if self._changed is not None:
+            changed = self._changed(handles)
+        else:
+            changed = [handles[place] if handle is None else handle for place, handle in self._changes]
+        values = self._valued(made)
+        rows = [(list.clear, drawn)] if drawn else ()
         with hooks.rebinding:
-            for place, handle, r, shape, dtype in self._changes:
-                t = handles[place] if handle is None else handle
-                if hooks.tracing and hooks.elsewhere(t, made[r], dtype, shape, None, 0):
-                    continue
-                t.storage = made[r]
-                if t.node is not None:
-                    t.node = None
-                if t.leaf > 0:
-                    t.leaf = -t.leaf
-                if t.dtype is not dtype or t.shape != shape:
-                    t.shape, t.dtype = shape, dtype
-                    hooks.version += 1
+            if self._alike and not hooks.tracing and hooks.version == version:
+                if rows or [t for t, s in zip(changed, values, strict=True) if t.storage is not s or t.node or t.leaf > 0]:
+                    exchange(changed, values, filled, buffers, rows)
+                else:
+                    fill(filled, buffers)
+                return
+        commit = Commit()
+        commit.show(changed, values, self._avals)
+        commit.fill(filled, buffers)
+        for row in rows:
+            commit.call(*row)
+        commit.apply()
 
     def _run_in_stages(self, device: Device, storages: list[Any], tell: Tell) -> list[Storage]:
         """A run that tells, and writes nothing that it was given."""
@@ -301,13 +339,16 @@ class Program:
             given = [s.data for s in storages]
         return given
 
-    def _run(self, device: Device, storages: list[Any], writing: _Writing) -> list[Storage]:
+    def _run(
+        self, handles: Sequence[Tensor], device: Device, storages: list[Any], writing: _Writing, drawn: list[Any],
+        version: int,
+    ) -> list[Storage]:  # fmt: skip
         exe = self.executable()
         given = self._given(device, storages)
         natives = given.copy()
         taken = outputs = None
         try:
-            if exe.writes:
+            if exe.writes or self._again:
                 taken, copy = Taken(self.name), device.backend.copy
                 for i in exe.writes:
                     s = storages[i]
@@ -320,36 +361,56 @@ class Program:
             outputs = exe(natives, writing)
             if self.checks and not writing.begun:
                 self.look(device, [outputs[o] for o, _ in self.checks])
+            memory = device._memory
+            if memory.live + exe.plan.peak > memory.peak:
+                memory.peak = memory.live + exe.plan.peak
+            return self._finish(handles, device, storages, given, outputs, taken, drawn, version)
         except BaseException as e:
-            if taken is not None and writing.begun:
+            if writing.begun:
+                assert taken is not None
                 taken.error = e
-            else:
-                for s, data in zip(storages, given, strict=True):
-                    if s.data is taken:
-                        s.data = data
+                if outputs is not None and any(s.data is taken for s in storages):  # all is written, but not committed
+                    self._finish(handles, device, storages, given, outputs, taken, drawn, version)
+            written = exe.writes if writing.begun else ()
+            back = [i for i, s in enumerate(storages) if s.data is taken and i not in written]
+            commit = Commit()
+            commit.fill([storages[i] for i in back], [given[i] for i in back])
+            commit.apply()
             if self.checks and outputs is None and not writing.begun and isinstance(e, FirebrickError):
                 self._recheck(device, natives)
             if isinstance(e, MemoryError) and not isinstance(e, ExecutionError):
                 raise transfer.out_of_memory(self.name, tuple(a for _, _, a in self.results), device) from e
             raise
-        if self.updates:
-            writing.hold()
-        del given, natives
+
+    def _finish(
+        self, handles: Sequence[Tensor], device: Device, storages: list[Any], given: list[Any], outputs: Sequence[Any],
+        taken: Taken | None, drawn: list[Any], version: int,
+    ) -> list[Storage]:  # fmt: skip
+        """The storages of the results, and the commit; a second call goes on with what an interrupted one left."""
         memory = device._memory
-        if memory.live + exe.plan.peak > memory.peak:
-            memory.peak = memory.live + exe.plan.peak
-        made = []
+        made, all_reused = [], True
         for own, i, nbytes in self._results:
             if own >= 0:
                 s = storages[own]
                 if i < 0:
                     made.append(s)
                     continue
-                if s.data is taken or (s.base is None and s.kind is OWNED and getrefcount(s) <= _STORAGE):
-                    s.data = outputs[i]
+                if s.data is not taken and s.base is None and s.kind is OWNED:
+                    s.data = taken  # before it is counted, as above
+                    if getrefcount(s) > _STORAGE:
+                        s.data = given[own]
+                if s.data is taken:
                     made.append(s)
                     continue
+                all_reused = False
             made.append(Storage(outputs[i], memory, nbytes))
+        if not self.updates:
+            return made
+        filled, buffers = self._filled(storages), self._fillers(outputs)
+        if not all_reused:
+            some = [(s, b) for s, b in zip(filled, buffers, strict=True) if s.data is taken]
+            filled, buffers = [s for s, _ in some], [b for _, b in some]
+        self._rebind(handles, made, drawn, version, filled, buffers)
         return made
 
     def _check_present(self, device: Device, storages: Sequence[Storage]) -> None:
@@ -379,40 +440,39 @@ class Program:
 
 
 class _Writing:
-    """Called by an executable right before it first writes into memory it was given: from then on Ctrl-C waits."""
+    """Called by an executable right before it first writes into memory it was given: from then on Ctrl-C waits.
 
-    __slots__ = ("_before", "_pending", "begun", "device", "program")
+    Attributes:
+        begun: Whether it was called.
+        before: The handler of SIGINT that waits, if one does.
+        pending: Whether SIGINT came meanwhile.
+    """
+
+    __slots__ = ("before", "begun", "device", "pending", "program")
 
     def __init__(self, program: Program, device: Device | None) -> None:
         self.program, self.device = program, device
-        self.begun = False
-        self._before: Any = None
-        self._pending = False
+        self.begun = self.pending = False
+        self.before: Any = None
 
     def __call__(self, flags: Sequence[Any] = ()) -> None:
         if self.program.checks:
             assert self.device is not None
             self.program.look(self.device, flags)
-        self.hold()
+        if get_ident() == main_thread().ident and (handler := _read(_SIGINT)) not in (None, signal.SIG_IGN):
+            self.before = handler  # first, so that an exception right after the next line finds it
+            _set(_SIGINT, self._note)
         self.begun = True
 
-    def hold(self) -> None:
-        """Ctrl-C waits from here on."""
-        if self._before is not None:
-            return
-        if get_ident() == main_thread().ident and _read(_SIGINT) not in (None, signal.SIG_IGN):
-            self._before = _set(_SIGINT, self._note)
-
     def _note(self, number: int, frame: Any) -> None:
-        self._pending = True
+        self.pending = True
 
-    def end(self) -> None:
-        """The run is over, one way or the other: Ctrl-C acts again, also one that came in between."""
-        if self._before is not None:
-            before, self._before = self._before, None
-            _set(_SIGINT, before)
-            if self._pending:
-                signal.raise_signal(signal.SIGINT)
+
+def _items(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes the items at these places out of a sequence, in one C call."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
 _SIGINT = int(signal.SIGINT)

@@ -26,7 +26,7 @@ from firebrick.autodiff.tape import region
 from firebrick.backends.dispatch import check_storable
 from firebrick.backends.registry import find_device
 from firebrick.core.bind import describe
-from firebrick.core.commit import Row, setter
+from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32, float64, iinfo, int64
 from firebrick.core.dtypes import dtype as as_dtype
@@ -235,6 +235,14 @@ class Generator:
         if hooks.journals:  # before it moves: an interrupt in between loses nothing
             hooks.note_draw(self, (self._seed, self._counter), after)
 
+    def untake(self, before: tuple[int, int], after: tuple[int, int]) -> None:
+        """Go back from one mark to another. A generator that moved meanwhile stays where it is, so that nobody draws the same
+        numbers again."""
+        with self._lock:
+            if (self._seed, self._counter) == after:
+                self._note(before)
+                self._seed, self._counter = before
+
     def rows_to(self, mark: tuple[int, int]) -> list[Row]:
         """``return_to`` as rows of a commit."""
         return [(_seed_of, self, mark[0]), (_counter_of, self, mark[1])]
@@ -281,15 +289,19 @@ class Generator:
         key: np.ndarray[Any, Any] = self._take(1)[0]
         return key
 
-    def _take(self, count: int) -> np.ndarray[Any, Any]:
-        """The next ``count`` keys, uint32 [count, 4]."""
+    def _take(self, count: int, drawn: list[Any] | None = None) -> np.ndarray[Any, Any]:
+        """The next ``count`` keys, uint32 [count, 4]; ``drawn`` takes what ``untake`` needs, in one step with the draw."""
         inside = region.get()
         if inside is not None:  # fb.checkpoint repeats the draws of its region
             inside.note_generator(self)
         with self._lock:
             counter = self._counter
             self._note((self._seed, counter + count))
-            self._counter = counter + count
+            if drawn is None:
+                self._counter = counter + count
+            else:
+                entry = self, (self._seed, counter), (self._seed, counter + count)
+                apply_rows([(list.append, drawn, entry), (_counter_of, self, counter + count)])
         keys: np.ndarray[Any, Any] = np.stack([_key(self._seed, counter + i) for i in range(count)])
         return keys
 
