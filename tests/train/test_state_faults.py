@@ -117,12 +117,18 @@ def test_a_planted_fault_is_found_within_its_size(fault: str, monkeypatch: pytes
 def test_a_graph_that_changes_some_of_its_state_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     rebind, runs = Program._rebind, itertools.count()
 
-    def half(self: Any, *args: Any) -> None:
-        if next(runs) != 5:  # two before the one that is counted, two before the one that fails
-            return rebind(self, *args)
-        for name in ("_changes", "_values", "_avals"):
-            setattr(self, name, getattr(self, name)[: len(self._avals) // 2])
-        rebind(self, *args)
+    kept: list[Any] = []
+
+    def half(self: Any, handles: Any, *args: Any) -> None:
+        rebind(self, handles, *args)
+        changed = [handles[place] if handle is None else handle for place, handle in self._changes]
+        run = next(runs)  # two before the one that is counted, two before the one that fails
+        if run == 4:
+            kept.extend(t.detach() for t in changed)
+        if run != 5:
+            return
+        for t, old in list(zip(changed, kept, strict=True))[: len(changed) // 2]:
+            t.storage = old.storage
         raise state_faults.Raised
 
     monkeypatch.setattr(Program, "_rebind", half)

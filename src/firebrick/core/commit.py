@@ -39,7 +39,10 @@ def apply_rows(rows: Iterable[Row]) -> None:
 
 def fill(storages: Sequence[Storage], buffers: Sequence[Any]) -> None:
     """Let storages hold other buffers, in one step that no interrupt splits; the caller keeps what they held until after."""
-    deque(map(_data, storages, buffers), 0)
+    if len(storages) == 1:
+        _data(storages[0], buffers[0])
+    else:
+        deque(map(_data, storages, buffers), 0)
 
 
 def exchange(

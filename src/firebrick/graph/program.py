@@ -8,6 +8,7 @@ commit, which no interrupt splits; a run that fails before it leaves generators 
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ from firebrick.graph.traced import Traced
 from firebrick.ir import Graph
 
 _PATIENCE = 600.0
+_main: int | None = None
 Tell = Callable[[int, Callable[[int], Storage]], None]
 
 
@@ -219,7 +221,7 @@ class Program:
         """
         drawn: list[Any] = []
         device, version = self.device, hooks.version
-        writing = _Writing(self, device)
+        writing = _Writing(self) if self._donate else _NOTHING
         try:
             storages = self.inputs(handles, numbers, drawn)
             if kept is not None:
@@ -273,11 +275,13 @@ class Program:
         rows = [(list.clear, drawn)] if drawn else ()
         with hooks.rebinding:
             if self._alike and not hooks.tracing and hooks.version == version:
-                if rows or [t for t, s in zip(changed, values, strict=True) if t.storage is not s or t.node or t.leaf > 0]:
-                    exchange(changed, values, filled, buffers, rows)
+                for t, s in zip(changed, values):  # noqa: B905 - as long as each other, and quicker so
+                    if t.storage is not s or t.node or t.leaf > 0:
+                        break
                 else:
-                    fill(filled, buffers)
-                return
+                    if not rows:
+                        return fill(filled, buffers)
+                return exchange(changed, values, filled, buffers, rows)
         commit = Commit()
         commit.show(changed, values, self._avals)
         commit.fill(filled, buffers)
@@ -364,6 +368,8 @@ class Program:
             memory = device._memory
             if memory.live + exe.plan.peak > memory.peak:
                 memory.peak = memory.live + exe.plan.peak
+            if not self.updates:
+                return [storages[own] if i < 0 else Storage(outputs[i], memory, nbytes) for own, i, nbytes in self._results]
             return self._finish(handles, device, storages, given, outputs, taken, drawn, version)
         except BaseException as e:
             if writing.begun:
@@ -404,8 +410,6 @@ class Program:
                     continue
                 all_reused = False
             made.append(Storage(outputs[i], memory, nbytes))
-        if not self.updates:
-            return made
         filled, buffers = self._filled(storages), self._fillers(outputs)
         if not all_reused:
             some = [(s, b) for s, b in zip(filled, buffers, strict=True) if s.data is taken]
@@ -448,18 +452,20 @@ class _Writing:
         pending: Whether SIGINT came meanwhile.
     """
 
-    __slots__ = ("before", "begun", "device", "pending", "program")
+    __slots__ = ("before", "begun", "pending", "program")
 
-    def __init__(self, program: Program, device: Device | None) -> None:
-        self.program, self.device = program, device
-        self.begun = self.pending = False
+    def __init__(self, program: Program | None) -> None:
+        self.program = program
         self.before: Any = None
+        self.begun = self.pending = False
 
     def __call__(self, flags: Sequence[Any] = ()) -> None:
-        if self.program.checks:
-            assert self.device is not None
-            self.program.look(self.device, flags)
-        if get_ident() == main_thread().ident and (handler := _read(_SIGINT)) not in (None, signal.SIG_IGN):
+        program = self.program
+        assert program is not None
+        if program.checks:
+            assert program.device is not None
+            program.look(program.device, flags)
+        if get_ident() == _main and callable(handler := _read(_SIGINT)):
             self.before = handler  # first, so that an exception right after the next line finds it
             _set(_SIGINT, self._note)
         self.begun = True
@@ -475,6 +481,17 @@ def _items(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
+_NOTHING = _Writing(None)  # where no input may be overwritten
+
+
+def _find_main() -> None:
+    global _main
+    _main = main_thread().ident
+
+
+_find_main()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_find_main)  # the thread that forked is the child's main one
 _SIGINT = int(signal.SIGINT)
 _plain = import_module("_signal")  # what ``signal`` wraps: it makes no enum members, which takes ten times as long
 _set, _read = _plain.signal, _plain.getsignal
