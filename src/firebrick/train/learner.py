@@ -28,7 +28,7 @@ from firebrick.data import DataLoader, WorkerDiedError
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
 from firebrick.optim import EMA
-from firebrick.train import figures, history, settings
+from firebrick.train import description, figures, history, settings
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot, write
 from firebrick.train.claim import claimed
 from firebrick.train.compiled import BY_REQUEST, Compiled, name_of, naming
@@ -214,6 +214,12 @@ class Learner:
             TrainingInterrupted: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
         """
         epochs = whole("fit", "epochs", epochs, 0)
+        validation = "none" if valid_loader is None else "a loader"
+        asked = {"epochs": epochs, "validation": validation, "jit": self.jit, **self._settings()}
+        self.strategy.compare(
+            {f"learner's {k}": v for k, v in description.of_settings(asked).items()}
+            | {f"loss's {k}": v for k, v in description.of_loss(self.loss).items()}
+        )
         train = self._placed(train_loader)
         self._go_on_with(train)
         valid = None if valid_loader is None else self._beside(valid_loader)
@@ -426,8 +432,11 @@ class Learner:
                 speed = samples / (perf_counter() - started)
                 progress.step(done, measures.values(), speed)
             stop = strategy.agree(interrupts.pending)
-            if (batches is None or done < batches) and (stop or interrupts.take_save() or self._checkpoint_due()):
+            more = batches is None or done < batches
+            save = strategy.agree_to_save(more and (interrupts.take_save() or self._checkpoint_due()))
+            if more and (stop or save):
                 self._read()
+                strategy.check(model, optimizer, self.ema)
                 self._loader = cursor = train.cursor()
                 self._save_latest(cursor)
                 if stop:
@@ -485,6 +494,8 @@ class Learner:
         """Whether the last checkpoint within the epoch was long enough ago."""
         when, step = self._saved
         steps = self._checkpoint_steps
+        if self._run is None:
+            return False
         return perf_counter() - when > self._checkpoint_seconds or (steps is not None and self.step - step >= steps)
 
     def _go_on_with(self, train: DataLoader) -> None:
@@ -552,6 +563,7 @@ class Learner:
             self._records.step(step, self.epoch + 1, {"loss": float(loss), **norm_of})
 
     def _finish_epoch(self, row: Epoch, train: DataLoader, valid: DataLoader | None) -> Epoch:
+        self.strategy.check(self.model, self.optimizer, self.ema)
         if valid is not None:
             self._validation = found = self.evaluate(valid, shared=self._moves)
             values = {f"valid_{n}": getattr(found, n) for n in ("loss", "accuracy", "mse", "mae")}
