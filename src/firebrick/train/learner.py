@@ -74,7 +74,7 @@ class Learner:
         clip_norm: Largest global norm of a step's gradients; None clips nothing.
         ema: Averages of the parameters to evaluate and predict with: their decay, or an ``optim.EMA`` of the model.
         jit: Whether steps of training, of evaluation and predictions run as graphs. One that cannot be traced runs as it is
-            written, and a warning says why; the results are the same.
+            written, and a warning says why; the results are the same up to rounding.
         precision: "bfloat16" or "float16": what the model computes in while it trains. Parameters, the loss, updates and
             evaluation stay float32; in float16 the loss is scaled, and steps whose gradients overflow are left out.
         events: Folder for event files that TensorBoard reads; None writes none.
@@ -312,7 +312,8 @@ class Learner:
         """Take over everything a checkpoint holds; ``fit`` then goes on where it was made.
 
         A ``ResumeWarning`` says what differs from what was saved, and which of both counts: this learner's ``clip_norm``,
-        ``precision``, ``accumulate`` and ``loss``, and the checkpoint's learning rate, optimizer settings and averages.
+        ``precision``, ``accumulate``, ``loss`` and plain settings of model and loss (``drop.p``), and the checkpoint's learning
+        rate, optimizer settings and averages.
 
         Args:
             path: A checkpoint or a run directory; the learner's own run directory if None.
@@ -335,7 +336,7 @@ class Learner:
         self.cursor, self._loader, self._metrics, self._resumed = own.cursor, own.loader, own.metrics, True
         if self._run is not None:
             self._run.adopt(found)
-        settings.say_changes(found, self._settings(), before)
+        settings.say_changes(found, self._settings(), self._parts(), before)
         return found
 
     def save(self, path: str | os.PathLike[str], cursor: dict[str, Any] | None = None) -> Path:
@@ -357,6 +358,7 @@ class Learner:
             **generators_of(self.model),
             "strategy": self.strategy.state(),
             "settings": self._settings(),
+            "parts": self._parts(),
             "loader": self._loader,
             "cursor": cursor,
             "metrics": self._measures.state() if cursor else None,
@@ -373,6 +375,10 @@ class Learner:
 
     def _settings(self) -> dict[str, Any]:
         return settings.learners(self.clip_norm, self.precision, self.accumulate, self.loss)
+
+    def _parts(self) -> dict[str, description.Description]:
+        """Classes and plain settings of model and loss."""
+        return {"model": description.of_model(self.model), "loss": description.of_loss(self.loss)}
 
     def draw(self, evaluation: Evaluation | None = None, split: str = "validation") -> list[Path]:
         """Draw ``curves.png``, and ``confusion.png`` or ``forecast.png`` of an evaluation; returns what was drawn.
