@@ -306,7 +306,7 @@ class Learner:
 
     def _averaged(self) -> AbstractContextManager[None]:
         """The model with its averages for parameters, where there are any."""
-        return nullcontext() if self.ema is None else self.ema.applied()
+        return nullcontext() if self.ema is None else self.ema.applied(checked=False)  # ranks may exchange them
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> Checkpoint:
         """Take over everything a checkpoint holds; ``fit`` then goes on where it was made.
