@@ -29,6 +29,11 @@ def test_the_version_is_told(run: Run) -> None:
     assert run("--version").output == f"firebrick {fb.__version__}\n"
 
 
+def test_the_package_run_as_a_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "firebrick", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"firebrick {fb.__version__}\n"
+
+
 def test_devices_marks_the_default_and_gives_reasons(run: Run) -> None:
     result = run("devices")
     assert result.exit_code == 0
@@ -106,6 +111,14 @@ def test_a_finished_run_resumed_only_tests_again(run: Run, trained: Path) -> Non
     assert "all 4 epochs are done: nothing is trained; --epochs 5 or more trains on" in result.output
     assert "warning" not in result.output
     assert last_accuracy(result) == last_accuracy(run("evaluate", trained))
+
+
+def test_fewer_epochs_than_are_done_say_nothing_of_a_schedule_that_no_step_follows(run: Run, trained: Path) -> None:
+    result = run("train", "digits", "--resume", "--out", trained, "--epochs", 3)
+    assert result.exit_code == 0, result.output
+    assert "nothing is trained; --epochs 5 or more trains on" in result.output
+    assert "now runs over" not in result.output
+    assert "warning" not in result.output
 
 
 def picture(path: Path, dark_on_light: bool, size: int, mode: str = "L", index: int = 0) -> int:

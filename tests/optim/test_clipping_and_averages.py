@@ -192,6 +192,36 @@ def test_a_model_has_its_own_parameters_again_after_the_averages_also_after_an_e
     assert all(a is b for a, b in zip(bag.p, held, strict=True))
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_training_in_the_block_of_the_averages_raises_at_its_end_and_reading_does_not(device: str, jit: bool) -> None:
+    fb.random.seed(0)
+    model = nn.Linear(3, 2).to(device)
+    optimizer, ema = optim.SGD(model, lr=0.1), optim.EMA(model, 0.5)
+    x = fb.ones((4, 3), device=device)
+
+    def plain(x: fb.Tensor) -> fb.Tensor:
+        value, gradients = fb.value_and_grad(lambda m: fb.mean(m(x) * m(x)))(model)
+        optimizer.update(model, gradients)
+        return value
+
+    train = fb.jit(plain) if jit else plain
+    train(x)
+    ema.update()
+    own = model.weight.tolist()
+    with ema.applied():
+        (fb.jit(model) if jit else model)(x).numpy()
+        model.astype(fb.float64).astype(fb.float32)  # shows the same values, and is given back
+    assert model.weight.tolist() == own
+
+    def within() -> None:
+        with ema.applied():
+            train(x)
+
+    with pytest.raises(fb.ConfigError, match=r"changes of weight, bias, which are thrown away"):
+        within()
+    assert model.weight.tolist() == own
+
+
 def test_averages_of_narrow_parameters_are_wide(device: str) -> None:
     bag = Bag(device, "bfloat16")
     ema = optim.EMA(bag, 0.999)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,62 @@ def compare() -> None:
     if group.rank == 0:
         print("found", json.dumps(found), flush=True)
     fb.distributed.shutdown()
+
+
+def unlike_settings() -> None:
+    """What the ranks say of each setting that rank 1 has otherwise, and of a replica that goes astray in the last step."""
+    group = fb.distributed.init()
+    odd, out, said = group.rank == 1, sys.argv[2], {}
+
+    def learner(kind: str, name: str = "", **options: Any) -> Learner:
+        fb.random.seed(5)
+        other = kind if odd else ""
+        width = 9 if other == "width" else 8
+        drop = fb.nn.Dropout(0.5 if other == "dropout" else 0.2)
+        model = fb.nn.Sequential(fb.nn.Linear(6, width), fb.nn.ReLU(), drop, fb.nn.Linear(width, 3))
+        if other == "frozen":
+            model.layers[0].freeze()
+        lr, momentum = 0.2 if other == "rate" else 0.1, 0.9 if other == "momentum" else 0.0
+        loss = fb.nn.CrossEntropyLoss(label_smoothing=0.1 if other == "loss" else 0.0)
+        if other == "clip":
+            options["clip_norm"] = 0.1
+        if other == "averages":
+            options["ema"] = 0.9
+        optimizer = fb.optim.SGD(model, lr=lr, momentum=momentum)
+        strategy = Distributed("numpy:0", check_every=0)
+        options = {"jit": other != "jit", **options}
+        return Learner(model, optimizer, loss, strategy=strategy, log=None, seed=1, **options)
+
+    x = np.random.default_rng(3).normal(size=(32, 6))
+    loader = DataLoader(ArrayDataset(x, x[:, :3].argmax(1)), 8)
+    for kind in ("nothing", "momentum", "rate", "dropout", "loss", "clip", "averages", "width", "frozen", "jit", "epochs"):
+        said[kind] = outcome(lambda kind=kind: learner(kind).fit(loader, epochs=2 if odd and kind == "epochs" else 1))
+    for steps in (4, 2):  # the replica is found at the end of the epoch, and before a checkpoint within it
+
+        def astray(optimizer: Any, model: Any, grads: Any, real: Any, at: int = steps) -> None:
+            real(optimizer, model, grads)
+            if odd and optimizer.step == at:
+                model.layers[0].weight = model.layers[0].weight + 1.0
+
+        one = learner("nothing", jit=False, out=f"{out}/{steps}", checkpoint_steps=None if steps == 4 else 2)
+        one.strategy.update = partial(astray, real=one.strategy.update)  # type: ignore[method-assign]
+        said[f"astray in step {steps}"] = [outcome(lambda one=one: one.fit(loader, epochs=1, draw=False)), one.step]
+    one = learner("nothing", out=f"{out}/saved", checkpoint_steps=2)
+    saved: list[int] = []
+    one.strategy.check = lambda *state: saved.append(one.step)  # type: ignore[method-assign]
+    one.fit(loader, epochs=1, draw=False)
+    said["checks"] = saved
+    if group.rank == 0:
+        print("said", json.dumps(said), flush=True)
+    fb.distributed.shutdown()
+
+
+def outcome(act: Any) -> str:
+    try:
+        act()
+    except TrainingError as e:
+        return str(e)
+    return ""
 
 
 def unlike(strategy: Distributed) -> float:
@@ -224,4 +281,4 @@ def die(rank: int) -> None:
 
 
 if __name__ == "__main__":
-    compare() if sys.argv[1] == "compare" else die(int(sys.argv[2]))
+    {"compare": compare, "settings": unlike_settings, "die": lambda: die(int(sys.argv[2]))}[sys.argv[1]]()

@@ -76,3 +76,36 @@ def test_a_rank_killed_in_a_step_ends_the_others_which_name_it(processes: int) -
             assert re.search(rf"\[rank {rank}\].*CollectiveTimeoutError", said), said
     assert re.search(r"missing rank 1\b", said), said
     assert re.search(r"rank 1 .*(SIGKILL|signal 9|-9)", said), said
+
+
+def test_ranks_with_other_settings_are_refused_by_name_and_replicas_that_part_are_found_before_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    done = launched(2, "settings", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = re.search(r"said (\{.*\})", done.stdout)
+    assert line is not None, done.stdout
+    said = json.loads(line[1])
+    assert said.pop("nothing") == ""
+    named = {
+        "momentum": "optimizer's momentum: 0 on rank 0, 0.9 on rank 1",
+        "rate": "constant(lr=0.1)' on rank 0, 'constant(lr=0.2)' on rank 1",
+        "dropout": "model's layers.2.p: 0.2 on rank 0, 0.5 on rank 1",
+        "loss": "loss's label_smoothing: 0 on rank 0, 0.1 on rank 1",
+        "clip": "learner's clip_norm: None on rank 0, 0.1 on rank 1",
+        "averages": "optimizer's ema's decay: nothing on rank 0, 0.9 on rank 1",
+        "width": "model's layers.0.out_features: 8 on rank 0, 9 on rank 1",
+        "frozen": "model's layers.0.weight: trainable on rank 0, frozen on rank 1",
+        "jit": "learner's jit: True on rank 0, False on rank 1",
+        "epochs": "learner's epochs: 1 on rank 0, 2 on rank 1",
+    }
+    for kind, text in named.items():
+        assert text in said[kind], kind
+        assert "doctor" not in said[kind], kind
+        assert "zeros" not in said[kind], kind
+    for step, found in ((4, 4), (2, 3)):
+        text, at = said[f"astray in step {step}"]
+        assert "rank 1 differs from rank 0" in text
+        assert at == found
+        assert not (tmp_path / str(step) / "checkpoint").exists()
+    assert said["checks"] == [3, 4]  # a step after it was due, which all ranks know by then; and at the epoch's end

@@ -1,5 +1,6 @@
 """What a run that goes on says of what changed: other data are refused within an epoch, other settings are named."""
 
+import dataclasses
 import json
 import warnings
 from collections.abc import Callable
@@ -128,6 +129,78 @@ def test_what_a_resumed_learner_has_otherwise_is_said_with_who_counts(
     assert all(t in str(said[0].message) for t in texts), str(said[0].message)
     assert learner.clip_norm == now.get("clip_norm")
     assert learner.optimizer.learning_rate == pytest.approx(0.05, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda learner: setattr(learner.model.drop, "p", 0.5), "model's drop.p was 0.3 and is 0.5 from now on"),
+        (lambda learner: setattr(learner.model, "drop", fb.nn.AlphaDropout(0.3)), "model's drop was Dropout and is Alpha"),
+        (lambda learner: learner.model.dense1.freeze(), "model's dense1.weight was trainable and is frozen from now on"),
+        (lambda learner: setattr(learner.loss, "label_smoothing", 0.1), "loss's label_smoothing was 0 and is 0.1 from now on"),
+    ],
+)  # fmt: skip
+def test_other_settings_of_model_and_loss_are_said_and_the_same_ones_are_not(
+    make: Make, loaders: Loaders, tmp_path: Path, change: Callable[[Learner], None], text: str
+) -> None:
+    make(out=tmp_path / "run", jit=False, loss=fb.nn.CrossEntropyLoss()).fit(loaders[0], epochs=1, draw=False)
+    learner = make(out=tmp_path / "run", loss=fb.nn.CrossEntropyLoss())
+    learner.resume()  # without a warning, which would be an error
+    change(learner)
+    with pytest.warns(ResumeWarning) as said:
+        learner.resume()
+    assert len(said) == 1
+    assert text in str(said[0].message)
+
+
+def test_closed_over_settings_of_a_loss_that_is_a_function_are_said(make: Make, loaders: Loaders, tmp_path: Path) -> None:
+    def loss(smoothing: float) -> Any:
+        return lambda scores, labels: fb.cross_entropy(scores, labels, label_smoothing=smoothing)
+
+    make(out=tmp_path / "run", jit=False, loss=loss(0.0)).fit(loaders[0], epochs=1, draw=False)
+    with pytest.warns(ResumeWarning, match="loss's smoothing was 0 and is 0.2"):
+        make(out=tmp_path / "run", loss=loss(0.2)).resume()
+
+
+def test_what_a_warning_says_of_the_optimizers_settings_does_change_them(loaders: Loaders, tmp_path: Path, net: Any) -> None:
+    def built(decay: float, rate: float, averages: float) -> Learner:
+        fb.random.seed(0)
+        model = net()
+        groups = [{"params": "*.bias", "lr": rate}]
+        optimizer = optim.AdamW(model, lr=0.01, weight_decay=decay, groups=groups)
+        return Learner(model, optimizer, out=tmp_path / "run", log=None, ema=averages)
+
+    built(0.1, 0.2, 0.9).fit(loaders[0], epochs=1, draw=False)
+    learner = built(0.3, 0.4, 0.8)
+    with pytest.warns(ResumeWarning) as said:
+        learner.resume()
+    for field, value in (
+        ("learner.optimizer.groups[0].settings", "weight_decay=…"),
+        ("learner.optimizer.groups[1].settings", "weight_decay=…"),
+        ("learner.optimizer.groups[1].schedule", "optim.constant(…)"),
+        ("learner.ema.decay", ""),
+    ):
+        text = str(said[0].message)
+        assert field in text
+        assert value in text
+    names: dict[str, Any] = {"learner": learner, "dataclasses": dataclasses, "optim": optim}
+    remedies = [r.split(" after resume()")[0] for r in str(said[0].message).split("to change it, assign ")[1:]]
+    assert len(remedies) == 4
+    for remedy in remedies:
+        exec(remedy.replace("…", "0.5") if "…" in remedy else f"{remedy} = 0.5", names)
+    found = learner.optimizer.groups
+    assert [g.settings.weight_decay for g in found] == [0.5, 0.5]
+    assert (found[1].schedule, learner.ema.decay) == (optim.constant(0.5), 0.5)
+
+
+def test_a_checkpoint_without_the_settings_of_model_and_loss_says_so(make: Make, loaders: Loaders, tmp_path: Path) -> None:
+    make(out=tmp_path / "run", jit=False).fit(loaders[0], epochs=1, draw=False)
+    found = load_checkpoint(tmp_path / "run")
+    state = {k: v for k, v in found.state.items() if k != "parts"}
+    values = {n: fb.asarray(a) for n, a in found.model.items()}
+    save_checkpoint(tmp_path / "old", model=values, optimizer=found.optimizer, state=state, config=found.config)
+    with pytest.warns(ResumeWarning, match="did not keep settings of model and loss"):
+        make().resume(tmp_path / "old")
 
 
 def test_settings_of_groups_are_said_too(loaders: Loaders, tmp_path: Path, net: Any) -> None:

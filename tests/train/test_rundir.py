@@ -24,6 +24,7 @@ from firebrick.train import (
     SingleDevice,
     TrainingError,
     load_checkpoint,
+    save_checkpoint,
     writing,
 )
 from firebrick.train.checkpoint import Snapshot, checkpoints_of, take_snapshot
@@ -110,6 +111,30 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path
     assert found.refused == (tmp_path / "run" / "checkpoint",)
     with pytest.raises(DamagedCheckpointError, match=r"model\.safetensors: other bytes"):  # asked for by its own name
         load_checkpoint(tmp_path / "run" / "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda newest: None, "run/checkpoint is missing: going on from .*step-00000002"),
+        (lambda newest: newest.write_text("x"), "run/checkpoint is a file: move it away"),
+        (lambda newest: newest.mkdir(), "run/checkpoint holds none of a checkpoint's files"),
+    ],
+)
+def test_a_newest_checkpoint_that_is_gone_is_said(tmp_path: Path, change: Callable[[Path], Any], text: str) -> None:
+    opened(tmp_path / "run", 2, 4)
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    change(tmp_path / "run" / "checkpoint")
+    with pytest.warns(DamagedCheckpointWarning, match=text):
+        assert load_checkpoint(tmp_path / "run").state["step"] == 2
+    assert load_checkpoint(tmp_path / "run" / "earlier" / "step-00000002").state["step"] == 2  # which was asked for
+
+
+def test_a_checkpoint_shows_itself_in_a_line(tmp_path: Path) -> None:
+    path = save_checkpoint(
+        tmp_path / "one", model={"w": fb.zeros((1000,))}, optimizer={"m": fb.ones(2)}, state={"epoch": 1, "step": 7}, config={}
+    )
+    assert repr(load_checkpoint(path)) == f"Checkpoint({str(path)!r}, epoch 1, step 7, 2 tensors of 4008 bytes)"
 
 
 def test_a_checkpoint_whose_manifest_is_gone_is_no_less_damaged(tmp_path: Path) -> None:

@@ -17,7 +17,11 @@ from firebrick.train import evaluate as evaluate_model
 @click.option("--device", default=None, help="Device that computes; `firebrick devices` lists them.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder with the data set's files.  [default: the run's]")
 @click.option("--best", is_flag=True, help="Take the epoch that did best on the validation data, not the last one.")
-@click.option("--no-jit", is_flag=True, help="Run each operation as it comes, without graphs: slower, with the same results.")
+@click.option(
+    "--no-jit",
+    is_flag=True,
+    help="Run each operation as it comes, without graphs: slower; results are the same up to rounding.",
+)
 @reported
 def evaluate(run: Path, device: str | None, data_dir: Path | None, best: bool, no_jit: bool) -> None:
     """Test the model of RUN, a run directory or checkpoint, on the test data of its data set."""

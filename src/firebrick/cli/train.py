@@ -168,7 +168,11 @@ def _assignments(ctx: click.Context, parameter: click.Parameter, given: tuple[st
 @click.option("--dashboard", is_flag=True, help="Show progress, curves and devices on the whole terminal.")
 @click.option("--checkpoint-steps", type=click.IntRange(1), help="Also write a checkpoint every so many steps of an epoch.")
 @click.option("--keep", type=click.IntRange(1), default=2, show_default=True, help="Checkpoints that stay, besides the best.")
-@click.option("--no-jit", is_flag=True, help="Run each operation as it comes, without graphs: slower, with the same results.")
+@click.option(
+    "--no-jit",
+    is_flag=True,
+    help="Run each operation as it comes, without graphs: slower; results are the same up to rounding.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the run in the run directory, with the settings it was started with.")
 @click.pass_context
 @reported
@@ -252,11 +256,12 @@ def train(
     if resume:
         learner.resume()
         say(f"resumed {run} after epoch {learner.epoch}, step {learner.step}")
-        if settings["epochs"] != planned:
-            _replan(learner, settings, len(training), planned)
-        elif learner.epoch >= planned:
-            say(f"all {planned} epochs are done: nothing is trained; --epochs {learner.epoch + 1} or more trains on")
+        if learner.epoch >= settings["epochs"]:
+            whole = "all " if learner.epoch >= planned else ""
+            say(f"{whole}{learner.epoch} epochs are done: nothing is trained; --epochs {learner.epoch + 1} or more trains on")
             warnings.simplefilter("ignore", NothingTrainedWarning)
+        elif settings["epochs"] != planned:
+            _replan(learner, settings, len(training), planned)
     fit = partial(learner.fit, training, validation, epochs=settings["epochs"], draw=False)
     try:
         fit() if board is None else board.run(learner, fit)

@@ -14,7 +14,7 @@ from firebrick.core.commit import Commit
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import ShapeError
+from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import changed, hooks
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
@@ -134,8 +134,16 @@ class EMA:
         return astype(a, _wide(p.dtype), copy=False).to(p.device)
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
-        """For a ``with`` block the model has the averages for parameters; after it its own again."""
+    def applied(self, *, checked: bool = True) -> Iterator[None]:
+        """For a ``with`` block the model has the averages for parameters; after it its own again.
+
+        Args:
+            checked: Whether a parameter that was changed within the block, which is lost, raises at the end of the block.
+                A cast or a move of the model is none.
+
+        Raises:
+            ConfigError: Parameters were changed within the block, as by an optimizer's update. The model has its own again.
+        """
         with no_grad():
             averages, own = Commit(), Commit()
             for name, p in self._parameters:
@@ -144,12 +152,32 @@ class EMA:
             try:
                 try:
                     averages.apply()
+                    before = [p.detach() for _, p in self._parameters]
                     yield
+                    lost = self._changed_since(before) if checked else []
                 finally:
                     own.apply()
             except BaseException:
                 own.apply()  # again: an interrupt may have come at the beginning of the first time
                 raise
+            if lost:
+                raise ConfigError(
+                    "EMA.applied: parameters stay the averages within the block",
+                    f"changes of {', '.join(lost[:4])}{', …' if len(lost) > 4 else ''}, which are thrown away at its end",
+                    "train and load before or after the block; moments and counters of an optimizer that made updates in it "
+                    "stay changed: load its state of before",
+                )
+
+    def _changed_since(self, before: list[Tensor]) -> list[str]:
+        """The parameters that have other values than before, though neither cast nor moved."""
+        pairs = [
+            (name, p.detach(), b)
+            for (name, p), b in zip(self._parameters, before, strict=True)
+            if p.storage is not b.storage and p.dtype is b.dtype and p.device is b.device
+        ]
+        if hooks.tracing:  # nothing can be read
+            return [name for name, *_ in pairs]
+        return [name for name, p, b in pairs if p.numpy().tobytes() != b.numpy().tobytes()]
 
     def state_dict(self) -> dict[str, Any]:
         """Averages, the number of updates and the settings, as a plain tree."""

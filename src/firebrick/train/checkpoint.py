@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from firebrick.backends.dispatch import read
+from firebrick.core import trees
 from firebrick.core.tensor import Tensor
 from firebrick.core.untrusted import content_of, json_of
 from firebrick.nn import Module
@@ -41,7 +42,7 @@ from firebrick.train.packing import (
     text_of,
     unpacked,
 )
-from firebrick.train.writing import old_of, put
+from firebrick.train.writing import fresh_of, old_of, put
 
 FORMAT = 2
 NAME = "checkpoint"  # the newest of a run directory
@@ -62,7 +63,7 @@ class ModelArrays(dict[str, Array]):
         self.aliases = dict(aliases)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkpoint:
     """What a checkpoint holds, verified; arrays are NumPy's.
 
@@ -83,6 +84,12 @@ class Checkpoint:
     state: dict[str, Any]
     manifest: dict[str, Any]
     refused: tuple[Path, ...] = ()
+
+    def __repr__(self) -> str:
+        arrays = [v for v in (*self.model.values(), *trees.flatten(self.optimizer)[0]) if hasattr(v, "nbytes")]
+        at = ", ".join(f"{k} {self.state[k]}" for k in ("epoch", "step") if k in self.state)
+        size = f"{len(arrays)} tensors of {sum(a.nbytes for a in arrays)} bytes"
+        return f"Checkpoint({', '.join(part for part in (repr(str(self.path)), at, size) if part)})"
 
     def load_into(self, model: Module) -> None:
         """Give a model the state stored here.
@@ -279,6 +286,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
                 DamagedCheckpointWarning,
                 stacklevel=2,
             )
+        if found.path != goal and (lacking := _newest_lost(found.path)):
+            warnings.warn(f"{lacking}: going on from {found.path}, the one before it", DamagedCheckpointWarning, stacklevel=2)
         return found
     if refused:
         raise refused[0]
@@ -292,6 +301,17 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         received,
         "name the directory that the training run printed",
     )
+
+
+def _newest_lost(found: Path) -> str:
+    """What became of the newest checkpoint of a run directory, where an earlier one was found and no crash explains it: one
+    leaves the directory that was to take its place."""
+    newest = found.parent.parent / NAME
+    if found.parent.name != EARLIER or is_checkpoint(newest) or fresh_of(newest).exists():
+        return ""
+    if newest.is_dir():
+        return f"the newest checkpoint {newest} holds none of a checkpoint's files"
+    return f"the newest checkpoint {newest} " + ("is a file: move it away" if newest.exists() else "is missing")
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

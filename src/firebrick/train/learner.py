@@ -28,7 +28,7 @@ from firebrick.data import DataLoader, WorkerDiedError
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
 from firebrick.optim import EMA
-from firebrick.train import figures, history, settings
+from firebrick.train import description, figures, history, settings
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot, write
 from firebrick.train.claim import claimed
 from firebrick.train.compiled import BY_REQUEST, Compiled, name_of, naming
@@ -74,7 +74,7 @@ class Learner:
         clip_norm: Largest global norm of a step's gradients; None clips nothing.
         ema: Averages of the parameters to evaluate and predict with: their decay, or an ``optim.EMA`` of the model.
         jit: Whether steps of training, of evaluation and predictions run as graphs. One that cannot be traced runs as it is
-            written, and a warning says why; the results are the same.
+            written, and a warning says why; the results are the same up to rounding.
         precision: What the model computes in while it trains: "float32" (as None), "bfloat16" or "float16". Parameters, the
             loss, updates and evaluation stay float32; in float16 the loss is scaled, and steps whose gradients overflow are
             left out.
@@ -216,6 +216,12 @@ class Learner:
             TrainingInterrupted: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
         """
         epochs = whole("fit", "epochs", epochs, 0)
+        validation = "none" if valid_loader is None else "a loader"
+        asked = {"epochs": epochs, "validation": validation, "jit": self.jit, **self._settings()}
+        self.strategy.compare(
+            {f"learner's {k}": v for k, v in description.of_settings(asked).items()}
+            | {f"loss's {k}": v for k, v in description.of_loss(self.loss).items()}
+        )
         train = self._placed(train_loader)
         self._go_on_with(train)
         valid = None if valid_loader is None else self._beside(valid_loader)
@@ -302,13 +308,14 @@ class Learner:
 
     def _averaged(self) -> AbstractContextManager[None]:
         """The model with its averages for parameters, where there are any."""
-        return nullcontext() if self.ema is None else self.ema.applied()
+        return nullcontext() if self.ema is None else self.ema.applied(checked=False)  # ranks may exchange them
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> Checkpoint:
         """Take over everything a checkpoint holds; ``fit`` then goes on where it was made.
 
         A ``ResumeWarning`` says what differs from what was saved, and which of both counts: this learner's ``clip_norm``,
-        ``precision``, ``accumulate`` and ``loss``, and the checkpoint's learning rate, optimizer settings and averages.
+        ``precision``, ``accumulate``, ``loss`` and plain settings of model and loss (``drop.p``), and the checkpoint's learning
+        rate, optimizer settings and averages.
 
         Args:
             path: A checkpoint or a run directory; the learner's own run directory if None.
@@ -331,7 +338,7 @@ class Learner:
         self.cursor, self._loader, self._metrics, self._resumed = own.cursor, own.loader, own.metrics, True
         if self._run is not None:
             self._run.adopt(found)
-        settings.say_changes(found, self._settings(), before)
+        settings.say_changes(found, self._settings(), self._parts(), before)
         return found
 
     def save(self, path: str | os.PathLike[str], cursor: dict[str, Any] | None = None) -> Path:
@@ -353,6 +360,7 @@ class Learner:
             **generators_of(self.model),
             "strategy": self.strategy.state(),
             "settings": self._settings(),
+            "parts": self._parts(),
             "loader": self._loader,
             "cursor": cursor,
             "metrics": self._measures.state() if cursor else None,
@@ -369,6 +377,10 @@ class Learner:
 
     def _settings(self) -> dict[str, Any]:
         return settings.learners(self.clip_norm, self.precision, self.accumulate, self.loss)
+
+    def _parts(self) -> dict[str, description.Description]:
+        """Classes and plain settings of model and loss."""
+        return {"model": description.of_model(self.model), "loss": description.of_loss(self.loss)}
 
     def draw(self, evaluation: Evaluation | None = None, split: str = "validation") -> list[Path]:
         """Draw ``curves.png``, and ``confusion.png`` or ``forecast.png`` of an evaluation; returns what was drawn.
@@ -428,8 +440,11 @@ class Learner:
                 speed = samples / (perf_counter() - started)
                 progress.step(done, measures.values(), speed)
             stop = strategy.agree(interrupts.pending)
-            if (batches is None or done < batches) and (stop or interrupts.take_save() or self._checkpoint_due()):
+            more = batches is None or done < batches
+            save = strategy.agree_to_save(more and (interrupts.take_save() or self._checkpoint_due()))
+            if more and (stop or save):
                 self._read()
+                strategy.check(model, optimizer, self.ema)
                 self._loader = cursor = train.cursor()
                 self._save_latest(cursor)
                 if stop:
@@ -487,6 +502,8 @@ class Learner:
         """Whether the last checkpoint within the epoch was long enough ago."""
         when, step = self._saved
         steps = self._checkpoint_steps
+        if self._run is None:
+            return False
         return perf_counter() - when > self._checkpoint_seconds or (steps is not None and self.step - step >= steps)
 
     def _go_on_with(self, train: DataLoader) -> None:
@@ -554,6 +571,7 @@ class Learner:
             self._records.step(step, self.epoch + 1, {"loss": float(loss), **norm_of})
 
     def _finish_epoch(self, row: Epoch, train: DataLoader, valid: DataLoader | None) -> Epoch:
+        self.strategy.check(self.model, self.optimizer, self.ema)
         if valid is not None:
             self._validation = found = self.evaluate(valid, shared=self._moves)
             values = {f"valid_{n}": getattr(found, n) for n in ("loss", "accuracy", "mse", "mae")}

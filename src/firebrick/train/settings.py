@@ -14,12 +14,13 @@ from firebrick.data import DataLoader, LoaderError
 from firebrick.data.identity import differences
 from firebrick.optim import EMA
 from firebrick.train.checkpoint import Checkpoint
+from firebrick.train.description import Description, listed
 from firebrick.train.errors import NothingTrainedWarning, ResumeWarning, TrainingError
 from firebrick.train.precision import Precision
 
 Settings = dict[str, Any]
 _RUNNING = ("rate", "best", "waited", "cooling")  # of reduce_on_plateau: where it stands, and no setting
-_REMEDIES = {"learning rate": ": to change it, assign learner.optimizer.learning_rate after resume()"}
+_REMEDY = ": to change it, assign {} after resume()"
 
 
 def learners(clip_norm: Any, precision: Precision | None, accumulate: int, loss: Any) -> Settings:
@@ -55,8 +56,35 @@ def _shown(value: Any) -> Any:
     return f"{kind}({', '.join(f'{k}={_shown(v)!r}' for k, v in value.items() if k not in skipped)})".replace("'", "")
 
 
-def say_changes(found: Checkpoint, own: Settings, own_state: Settings) -> None:
-    """Warn where a checkpoint has other settings than a learner (``own``) and its optimizer and averages (``own_state``)."""
+def _remedy(name: str) -> str:
+    """How to change a setting that the checkpoint decides."""
+    if name.startswith("ema's "):
+        return _REMEDY.format(f"learner.ema.{name[6:]}")
+    where, _, field = name.rpartition(".")
+    if field == "learning rate":
+        goal = "learner.optimizer.learning_rate" if not where else f"learner.optimizer.{where}.schedule = optim.constant(…)"
+        return _REMEDY.format(goal)
+    group = f"learner.optimizer.{where or 'groups[0]'}"
+    if field == "lr_scale":
+        return _REMEDY.format(f"{group}.lr_scale")
+    return _REMEDY.format(f"{group}.settings = dataclasses.replace({group}.settings, {field}=…)")
+
+
+def _part_changes(saved: Mapping[str, Any], own: Mapping[str, Description]) -> list[str]:
+    """What model and loss have otherwise than when a checkpoint was written. An attribute that only one side has is left out:
+    another version of its class may have it."""
+    return [
+        f"{part}'s {k} was {before[k]} and is {v} from now on, as this learner says"
+        for part, entries in own.items()
+        if isinstance(before := saved.get(part), Mapping)
+        for k, v in entries.items()
+        if k in before and before[k] != v
+    ]
+
+
+def say_changes(found: Checkpoint, own: Settings, parts: Mapping[str, Description], own_state: Settings) -> None:
+    """Warn where a checkpoint has other settings than a learner (``own``), its model and loss (``parts``), and its optimizer
+    and averages (``own_state``)."""
     kept = found.state.get("settings")
     before = kept if kept is not None else {"precision": found.optimizer.get("precision", {}).get("dtype", "float32")}
     theirs = optimizers(found.optimizer, found.optimizer.get("ema"))
@@ -66,15 +94,21 @@ def say_changes(found: Checkpoint, own: Settings, own_state: Settings) -> None:
         if k in before and before[k] != v
     ]
     notes += [
-        f"{k} stays {theirs[k]}, as the checkpoint says, and is not {v}{_REMEDIES.get(k, '')}"
+        f"{k} stays {theirs[k]}, as the checkpoint says, and is not {v}{_remedy(k)}"
         for k, v in own_state.items()
         if k in theirs and theirs[k] != v
     ]
     if "ema's decay" in own_state and "ema's decay" not in theirs:
         notes.append("it has no averages of the parameters: they begin with the parameters as they are now")
+    changed = _part_changes(found.state.get("parts") or {}, parts)
+    if changed:
+        notes.append(listed(changed))
     if kept is None:
         absent = [f"{k} ({own[k]} in this learner)" for k in own if k not in before]
+        absent += ["settings of model and loss"]
         notes.append(f"it is of an earlier version, which did not keep {', '.join(absent)}, nor the order and the data")
+    elif "parts" not in found.state:
+        notes.append("it is of an earlier version, which did not keep settings of model and loss")
     if notes:
         warnings.warn(f"the run goes on from {found.path} with a difference: {'; '.join(notes)}", ResumeWarning, stacklevel=3)
 

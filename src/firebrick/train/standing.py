@@ -63,6 +63,10 @@ def resumed(found: Checkpoint) -> Resumed:
             _count(own.precision["good"])
         if state.get("settings") is not None:
             _check_plain(state["settings"])
+        if "parts" in state:
+            _check_plain(state["parts"])
+            for entries in state["parts"].values():
+                _check_plain(entries)
         for share in own.strategy.get("shares") or ():
             _check_amount(share)
     except MALFORMED as e:

@@ -80,6 +80,19 @@ class Strategy(Protocol):
         """Whether to stop: where several processes run a step, what all of them know by the end of the last one."""
         ...
 
+    def agree_to_save(self, save: bool) -> bool:
+        """Whether to write a checkpoint now: where several processes run a step, they ask and then all of them do, a step
+        later."""
+        ...
+
+    def compare(self, settings: Mapping[str, str]) -> None:
+        """See that all processes run with these settings, each a text by its name."""
+        ...
+
+    def check(self, model: Any, optimizer: Any = None, averages: Any = None) -> None:
+        """See that all replicas are equal; of processes, all call it after the same step."""
+        ...
+
     def place(self, model: Any, optimizer: Any, loader: DataLoader, averages: Any = None) -> DataLoader:
         """Bring the model, the optimizer's state and an ``EMA`` to their devices; returns the loader to draw from."""
         ...

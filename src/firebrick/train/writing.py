@@ -98,7 +98,7 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
         at = name, path
         perform(name, path, *args)
 
-    fresh, old = goal.with_name(f".{goal.name}.new"), old_of(goal)
+    fresh, old = fresh_of(goal), old_of(goal)
     try:
         step("make parent", goal.parent)
         step("clear leftovers", fresh)
@@ -121,6 +121,9 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
             if folder.exists():
                 step("remove old", folder)
     except OSError as e:
+        if at[0] in ("sync history", "rename new") and not goal.exists():
+            with suppress(OSError):
+                (old if aside is None else aside).rename(goal)  # back to where it was
         raise CheckpointError(
             f"the checkpoint {goal} is written to the end",
             f"{e.strerror or e}, in the step {at[0]!r} of {at[1]}",
@@ -128,6 +131,11 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
         ) from e
     finally:
         shutil.rmtree(fresh, ignore_errors=True)  # gone already if it was renamed
+
+
+def fresh_of(goal: Path) -> Path:
+    """Where a directory is written before it takes its place."""
+    return goal.with_name(f".{goal.name}.new")
 
 
 def old_of(goal: Path) -> Path:

@@ -53,7 +53,8 @@ class DataParallel:
         batch_norm: "local": each device's rows are normalised by their own statistics, and the running statistics are the means
             of theirs, weighted by samples. "synchronised": all rows are normalised by the statistics of the whole batch, as on
             one device; the devices then meet in each batch norm, and their passes are not compiled.
-        check_every: Steps between two checks that all replicas are equal; 0 checks never.
+        check_every: Steps between two checks that all replicas are equal; 0 leaves those of a ``Learner``, which compares them
+            at the end of each epoch and before each checkpoint.
 
     A device without rows in a small last batch sits out that step.
 
@@ -128,6 +129,18 @@ class DataParallel:
     def agree(self, stop: bool) -> bool:
         """``stop``."""
         return stop
+
+    def agree_to_save(self, save: bool) -> bool:
+        """``save``."""
+        return save
+
+    def compare(self, settings: Mapping[str, str]) -> None:
+        """Nothing: there is one process."""
+
+    def check(self, model: Module, optimizer: Any = None, averages: Any = None) -> None:
+        """``check_replicas``; optimizer and averages are the owner's alone."""
+        if len(self.replicas(model)) > 1:
+            self.check_replicas()
 
     # a run
 

@@ -35,8 +35,10 @@ from firebrick.distributed.group import NOTE as BESIDE
 from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.random import Generator, default_generator
+from firebrick.train import description, settings
 from firebrick.train.counted import Counted, merged, plain, summed
 from firebrick.train.counted import joined as counted
+from firebrick.train.description import listed
 from firebrick.train.errors import TrainingError
 from firebrick.train.measures import Counts
 from firebrick.train.parallel.arrivals import Arrivals, buckets
@@ -65,7 +67,8 @@ class Distributed:
         batch_norm: As of ``DataParallel``.
         bucket_bytes: Bytes of gradients at which a bucket is full. Each is reduced as soon as the backward pass has finished
             it, while the pass goes on; with synchronised batch norm, whose own sums come in between, after the pass.
-        check_every: Steps between two checks that all ranks' parameters are equal; 0 checks never.
+        check_every: Steps between two checks that all ranks' parameters are equal; 0 leaves those of a ``Learner``, which
+            compares the ranks at the end of each epoch and before each checkpoint.
 
     Rank 0 writes the run directory. The ranks take the batches of a validation in turn, and all get its result.
 
@@ -86,7 +89,9 @@ class Distributed:
         >>> fb.distributed.shutdown()
     """
 
-    unwatched = frozenset({"_steps", "_agreed", "_asked", "_placed", "group"})  # what no graph depends on
+    unwatched = frozenset(
+        {"_steps", "_agreed", "_asked", "_placed", "_saves", "_asked_to_save", "group"}
+    )  # what no graph depends on
 
     def __init__(
         self, device: Device | str | None = None, backend: str | None = None, *, shares: str | Sequence[float] = "even",
@@ -107,7 +112,7 @@ class Distributed:
         self._steps = 0
         self._alike = True
         self._placed: Module | None = None
-        self._asked = self._agreed = False
+        self._asked = self._agreed = self._asked_to_save = self._saves = False
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -130,6 +135,41 @@ class Distributed:
         self._asked = stop
         return self._agreed if self.group.size > 1 else stop
 
+    def agree_to_save(self, save: bool) -> bool:
+        """Whether some rank asked to save: the same answer on all of them, after the step that follows the question."""
+        if self.group.size == 1:
+            return save
+        self._asked_to_save = save and not self._saves
+        return self._saves
+
+    def compare(self, settings: Mapping[str, str]) -> None:
+        """Raise TrainingError unless all ranks have these settings; what differs is named, with the ranks."""
+        if self.group.size == 1:
+            return
+        digest = hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).digest()
+        if len(set(self._told_by_all(digest, len(digest)))) == 1:
+            return
+        notes = self._notes(settings)
+        rows = [
+            f"{k}: {first} on rank 0, {other} on rank {r}"
+            for r, n in enumerate(notes)
+            for k in sorted({*notes[0], *n})
+            if (first := notes[0].get(k, "nothing")) != (other := n.get(k, "nothing"))
+        ]
+        of_parts = any(row.startswith(("model's", "loss's")) for row in rows)
+        raise TrainingError(
+            "all ranks train with the same settings",
+            listed(rows),
+            "run the same script with the same arguments on every rank"
+            + ("; an attribute that no result depends on belongs in its class's `unwatched`" if of_parts else ""),
+        )
+
+    def check(self, model: Module, optimizer: Any = None, averages: Any = None) -> None:
+        """Raise TrainingError unless all ranks have the same bits; where their engines are unlike, of the model alone, which
+        rank 0 sends."""
+        if self.group.size > 1:
+            self.check_replicas(model, *((optimizer, averages) if self._alike else ()))
+
     def divide(self, rows: int) -> list[int]:
         """How many of a batch's rows each rank takes."""
         return divided(rows, self._shares)
@@ -140,15 +180,15 @@ class Distributed:
         """Move all to this rank's device, take over rank 0's parameters, averages and generators, and deal the batches.
 
         Raises:
-            CollectiveMismatchError: The ranks' models differ.
-            TrainingError: The ranks' optimizers, or what they have left to do, differ.
+            TrainingError: The ranks' models, optimizers or averages, or what they have left to do, differ.
         """
         if any(p.device is not self.device for _, p in model.named_parameters()):
             model.to(self.device)
         bring(optimizer, self.device)
         bring(averages, self.device)
-        self._asked = self._agreed = False
+        self._asked = self._agreed = self._asked_to_save = self._saves = False
         if self.group.size > 1:
+            self.compare(_described(model, optimizer, averages))
             notes = self._notes({**self._batches(loader), "machine": _machine(self.device)})
             self._alike = all(n["machine"] == notes[0]["machine"] for n in notes)
             _check_batches(notes)
@@ -293,6 +333,7 @@ class Distributed:
         counts = [c for c in (() if share is None else share.extra) if isinstance(c, Counts)]
         note = {
             "stop": self._asked,
+            "save": self._asked_to_save,
             "counts": plain(counted(counts)) if counts else None,
             "loss": None if share is None else float(share.loss),
             **({} if share is None else same),
@@ -305,7 +346,7 @@ class Distributed:
         joining.rest({} if share is None else share.buffers)
         reduced = sending.reduced()
         notes = self._notes(note) if b"long" in sending.notes else [json.loads(n) for n in sending.notes]
-        self._agreed = any(n["stop"] for n in notes)
+        self._agreed, self._saves = (any(n[k] for n in notes) for k in ("stop", "save"))
         _check_same([n for n in notes if n["loss"] is not None])
         absent = set.intersection(*(set(n["lacks"]) for n in notes if n["lacks"] is not None))
         if share is None or not all(rows):
@@ -369,16 +410,18 @@ class Distributed:
         for g, (seed, counter) in zip(generators, sent, strict=True):
             g.set_state({"seed": seed, "counter": counter})
 
-    def check_replicas(self, model: Module, optimizer: Any = None) -> None:
-        """Raise TrainingError unless all ranks have the same bits of parameters, buffers and the optimizer's state."""
-        mine = hooks.from_host(np.frombuffer(bytes.fromhex(_digest(model, optimizer)), np.uint8), find_device("numpy"))
+    def check_replicas(self, model: Module, optimizer: Any = None, averages: Any = None) -> None:
+        """Raise TrainingError unless all ranks have the same bits of model, optimizer and averages."""
+        digest = bytes.fromhex(_digest(model, optimizer, averages))
+        mine = hooks.from_host(np.frombuffer(digest, np.uint8), find_device("numpy"))
         found = [t.numpy().tobytes() for t in self.group.all_gather(mine)]
         strange = [str(r) for r, d in enumerate(found) if d != found[0]]
         if strange:
             raise TrainingError(
                 "all ranks have the same bits of the model and the optimizer",
                 f"rank {', '.join(strange)} differs from rank 0, at step {self._steps}",
-                "resume every rank from the same checkpoint; if it goes on, run `firebrick doctor` on that host",
+                "let every rank update with the same settings, and resume all of them from the same checkpoint; if it goes on, "
+                "run `firebrick doctor` on that host",
             )
 
 
@@ -398,11 +441,22 @@ def _check_batches(notes: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def _digest(model: Module, optimizer: Any = None) -> str:
-    """A digest of the bits of parameters and buffers, and of an optimizer's state."""
+def _described(model: Module, optimizer: Any, averages: Any) -> dict[str, str]:
+    """The settings of what every rank has a replica of."""
+    state = optimizer.state_dict()
+    own = {"class": type(optimizer).__qualname__, **settings.optimizers(state, averages)}
+    own |= {f"groups[{i}]": tuple(group["names"]) for i, group in enumerate(state.get("groups", ())) if i}
+    parts = {"model": description.of_model(model, shapes=True), "optimizer": description.of_settings(own)}
+    return {f"{part}'s {k}": v for part, found in parts.items() for k, v in found.items()}
+
+
+def _digest(model: Module, optimizer: Any = None, averages: Any = None) -> str:
+    """A digest of the bits of parameters and buffers, and of an optimizer's state and averages."""
     held = [t.detach() for _, t in [*model.named_parameters(), *model.named_buffers()]]
     if optimizer is not None:
         held += [v for v in trees.flatten(optimizer.state_dict())[0] if isinstance(v, Tensor)]
+    if averages is not None:
+        held += averages.averages.values()
     digest = hashlib.sha256()
     for a in read(held):
         digest.update(np.ascontiguousarray(a).tobytes())

@@ -49,6 +49,16 @@ class SingleDevice:
         """``stop``."""
         return stop
 
+    def agree_to_save(self, save: bool) -> bool:
+        """``save``."""
+        return save
+
+    def compare(self, settings: Mapping[str, str]) -> None:
+        """Nothing: there is one process."""
+
+    def check(self, model: Any, optimizer: Any = None, averages: Any = None) -> None:
+        """Nothing: there is one model."""
+
     def place(self, model: Any, optimizer: Any, loader: DataLoader, averages: Any = None) -> DataLoader:
         """Move the model, the optimizer's state and averages here, where they are not yet; so do the loader's batches come."""
         if any(p.device is not self.device for _, p in model.named_parameters()):

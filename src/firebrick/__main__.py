@@ -1,0 +1,6 @@
+"""``python -m firebrick``: the command ``firebrick``."""
+
+from firebrick.cli.main import main
+
+if __name__ == "__main__":
+    main(prog_name="firebrick")
