@@ -9,6 +9,7 @@ put generators and buffers back.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from math import isfinite
 from typing import Any
 
@@ -19,6 +20,7 @@ from firebrick.core.dtypes import finfo
 from firebrick.core.errors import FirebrickError
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion, UnknownLengthError
+from firebrick.functions.parts import part_of_batch
 from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
 from firebrick.random import row_offset
 from firebrick.train.errors import TrainingError
@@ -108,12 +110,13 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
             _check_piece(piece, device, loader)
     batch = next(tuple(t.to(strategy.devices[0]) for t in piece) for piece in pieces if piece is not None)
     shown = ", ".join(f"{t.dtype.name}{list(t.shape)} on {t.device}" for t in batch)
+    divided = strategy.joins or parts > 1
     training = model.training
     model.eval()
     try:
-        with no_grad(), put_back([model], always=True):
+        with no_grad(), put_back([model], always=True), part_of_batch() if divided else nullcontext():
             value: Any = loss(model(*batch[:-1]), batch[-1])
-            unlike = _divided(model, loss, batch) if strategy.joins or parts > 1 else None
+            unlike = _divided(model, loss, batch) if divided else None
             alone = _refused_alone(model, batch) if _smallest_part(loader, strategy, parts) == 1 else None
     except FirebrickError as e:
         raise TrainingError(
