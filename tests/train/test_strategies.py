@@ -203,6 +203,39 @@ def test_a_mean_over_the_labels_that_count_is_refused_whatever_labels_the_first_
             assert learner.step == 0
 
 
+def own_mask(output: Any, target: Any) -> Any:
+    kept = fb.astype(target != 0, output.dtype)
+    return fb.sum(fb.cross_entropy(output, target, reduction="none") * kept) / fb.sum(kept)
+
+
+def own_weights(output: Any, target: Any) -> Any:
+    weights = fb.take(fb.asarray([5.0, 1.0, 1.0], dtype="float64", device=output.device), target, axis=0)
+    return fb.sum(fb.cross_entropy(output, target, reduction="none") * weights) / fb.sum(weights)
+
+
+def own_padding(output: Any, target: Any) -> Any:
+    kept = target != -100
+    losses = fb.cross_entropy(output, fb.where(kept, target, 0), reduction="none") * fb.astype(kept, output.dtype)
+    return fb.sum(losses) / fb.sum(fb.astype(kept, output.dtype))
+
+
+@pytest.mark.parametrize("place", ["numpy:0", "cpu:0", "torch:cpu"])
+@pytest.mark.parametrize("loss", [own_mask, own_weights, own_padding])
+@pytest.mark.parametrize("start", [None, 0.0])  # zeros: all rows have the same loss
+def test_a_function_that_divides_by_the_labels_that_count_is_refused_whatever_the_first_batch_holds(
+    loss: Any, start: float | None, place: str
+) -> None:
+    net = Net()
+    if start is not None:
+        net.last.load_state_dict({n: t * start for n, t in net.last.state_dict().items()})
+    x = np.random.default_rng(3).normal(size=(24, 6))
+    optimizer = fb.optim.SGD(net, lr=0.1)
+    learner = Learner(net, optimizer, loss, strategy=SingleDevice(place), log=None, accumulate=2)
+    with pytest.raises(TrainingError, match=r"the mean of the losses of its rows[\s\S]*with other labels"):
+        learner.fit(DataLoader(ArrayDataset(x, LABELS), 12, dtype="float64"), epochs=1)
+    assert learner.step == 0
+
+
 def test_a_loop_of_ones_own_is_refused_a_mean_over_the_labels_that_count() -> None:
     x, y = fb.asarray(np.ones((4, 6))), fb.asarray([1, 2, 1, 2])
     for strategy, parts in ((DataParallel(TWO), 1), (SingleDevice("cpu:0"), 2)):
