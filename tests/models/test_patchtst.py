@@ -148,3 +148,39 @@ def test_the_lstm_forecaster_learns_a_sine_and_follows_the_level_of_its_window()
     assert losses[-1] < 0.05 * losses[0]
     shifted = model(waves[:, :12] + 8.0).numpy()
     np.testing.assert_allclose(shifted, model(waves[:, :12]).numpy() + 8.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["numpy", "cpu", "torch:cpu"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_part_of_a_batch_drops_what_the_whole_batch_drops_in_its_windows(device: str, compiled: bool) -> None:
+    fb.random.seed(0)
+    model = fb.models.patchtst(**TINY, dropout=0.3, dtype=fb.float64, device=device)
+    for _, part in model.modules():
+        if isinstance(part, fb.nn.BatchNorm1d):
+            part.eval()  # whose statistics are of all windows
+    x = fb.asarray(np.random.default_rng(0).normal(size=(5, 24, 3)), device=device)
+    before = model.generators()
+    marks = {name: g.mark() for name, g in before.items()}
+
+    def run(start: int, stop: int) -> Any:
+        for name, g in before.items():
+            g.return_to(marks[name])
+        with fb.random.row_offset(start):
+            return (fb.jit(model) if compiled else model)(x[start:stop]).numpy()
+
+    whole = run(0, 5)
+    assert np.abs(np.concatenate([run(0, 2), run(2, 5)]) - whole).max() < 1e-12
+    assert np.abs(model.eval()(x).numpy() - whole).max() > 1e-3  # something was dropped
+
+
+@pytest.mark.parametrize("options", [{"accumulate": 2}, {"strategy": ["cpu:0", "cpu:1"]}])
+def test_it_trains_with_dropout_in_parts_and_on_several_devices(options: dict[str, Any]) -> None:
+    from firebrick.train import DataParallel, Learner
+
+    fb.random.seed(0)
+    model = fb.models.patchtst(**TINY, dropout=0.3)
+    rng = np.random.default_rng(0)
+    data = fb.data.ArrayDataset(rng.normal(size=(8, 24, 3)), rng.normal(size=(8, 6, 3)))
+    options = {name: DataParallel(value) if name == "strategy" else value for name, value in options.items()}
+    learner = Learner(model, fb.optim.SGD(model, lr=0.01), fb.mse_loss, log=None, jit=False, **options)
+    assert len(learner.fit(fb.data.DataLoader(data, 8), epochs=1)) == 1

@@ -14,6 +14,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.core.bind import constant
+from firebrick.core.errors import ConfigError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import DataParallel, Distributed, Learner, SingleDevice, Strategy, TrainingError, together
 
@@ -161,11 +162,15 @@ def weighted(output: Any, target: Any) -> Any:
     return fb.cross_entropy(output, target, fb.asarray([1.0, 5.0, 0.2], dtype="float64", device=output.device))
 
 
+def log_likelihood(output: Any, target: Any) -> Any:
+    return fb.nll_loss(fb.log_softmax(output, axis=1), target, ignore_index=0)
+
+
 def contrasting(output: Any, target: Any) -> Any:
     return fb.cross_entropy(output @ fb.permute_dims(output, (1, 0)), fb.arange(output.shape[0], device=output.device))
 
 
-@pytest.mark.parametrize("loss", [summed, ignoring, weighted, contrasting])
+@pytest.mark.parametrize("loss", [summed, contrasting])
 def test_a_loss_that_is_no_mean_over_rows_is_refused_before_the_first_step(loss: Any) -> None:
     for strategy, accumulate in ((DataParallel(TWO), 1), (SingleDevice("cpu:0"), 2)):
         net = Net()
@@ -175,6 +180,72 @@ def test_a_loss_that_is_no_mean_over_rows_is_refused_before_the_first_step(loss:
         assert learner.step == 0
         assert net.training
     trained(SingleDevice("cpu:0"), loss=loss)  # which takes any loss
+
+
+LABELS = [1, 2] * 6 + [0] * 12  # the first batch holds no label 0
+
+
+@pytest.mark.parametrize("place", ["numpy:0", "cpu:0", "torch:cpu"])
+@pytest.mark.parametrize("loss", [ignoring, weighted, fb.nn.CrossEntropyLoss(ignore_index=0), log_likelihood])
+def test_a_mean_over_the_labels_that_count_is_refused_whatever_labels_the_first_batch_holds(loss: Any, place: str) -> None:
+    x = np.random.default_rng(3).normal(size=(24, 6))
+    for strategy, accumulate in (
+        (DataParallel([place, place[:-1] + "1"] if ":0" in place else TWO), 1),
+        (SingleDevice(place), 2),
+    ):
+        for jit in (False, True):
+            net = Net()
+            learner = Learner(
+                net, fb.optim.SGD(net, lr=0.1), loss, strategy=strategy, log=None, accumulate=accumulate, jit=jit
+            )  # fmt: skip
+            with pytest.raises(TrainingError, match=r"the mean of the losses of its rows[\s\S]*ignore_index=0|class weights"):
+                learner.fit(DataLoader(ArrayDataset(x, LABELS), 12, dtype="float64"), epochs=1)
+            assert learner.step == 0
+
+
+def own_mask(output: Any, target: Any) -> Any:
+    kept = fb.astype(target != 0, output.dtype)
+    return fb.sum(fb.cross_entropy(output, target, reduction="none") * kept) / fb.sum(kept)
+
+
+def own_weights(output: Any, target: Any) -> Any:
+    weights = fb.take(fb.asarray([5.0, 1.0, 1.0], dtype="float64", device=output.device), target, axis=0)
+    return fb.sum(fb.cross_entropy(output, target, reduction="none") * weights) / fb.sum(weights)
+
+
+def own_padding(output: Any, target: Any) -> Any:
+    kept = target != -100
+    losses = fb.cross_entropy(output, fb.where(kept, target, 0), reduction="none") * fb.astype(kept, output.dtype)
+    return fb.sum(losses) / fb.sum(fb.astype(kept, output.dtype))
+
+
+@pytest.mark.parametrize("place", ["numpy:0", "cpu:0", "torch:cpu"])
+@pytest.mark.parametrize("loss", [own_mask, own_weights, own_padding])
+@pytest.mark.parametrize("start", [None, 0.0])  # zeros: all rows have the same loss
+def test_a_function_that_divides_by_the_labels_that_count_is_refused_whatever_the_first_batch_holds(
+    loss: Any, start: float | None, place: str
+) -> None:
+    net = Net()
+    if start is not None:
+        net.last.load_state_dict({n: t * start for n, t in net.last.state_dict().items()})
+    x = np.random.default_rng(3).normal(size=(24, 6))
+    optimizer = fb.optim.SGD(net, lr=0.1)
+    learner = Learner(net, optimizer, loss, strategy=SingleDevice(place), log=None, accumulate=2)
+    with pytest.raises(TrainingError, match=r"the mean of the losses of its rows[\s\S]*with other labels"):
+        learner.fit(DataLoader(ArrayDataset(x, LABELS), 12, dtype="float64"), epochs=1)
+    assert learner.step == 0
+
+
+def test_a_loop_of_ones_own_is_refused_a_mean_over_the_labels_that_count() -> None:
+    x, y = fb.asarray(np.ones((4, 6))), fb.asarray([1, 2, 1, 2])
+    for strategy, parts in ((DataParallel(TWO), 1), (SingleDevice("cpu:0"), 2)):
+        net = Net()
+        loader = strategy.place(
+            net, fb.optim.SGD(net, lr=0.1), DataLoader(ArrayDataset(x.numpy(), y.numpy()), 4, dtype="float64")
+        )
+        with pytest.raises(ConfigError, match="ignore_index=0"):
+            strategy.grads(lambda net, x, y: (ignoring(net(x), y), None), net, next(iter(loader)), parts)
+    strategy.grads(lambda net, x, y: (ignoring(net(x), y), None), net, (x, y))  # whole
 
 
 def test_ignored_labels_are_trained_with_by_a_mean_over_all_rows() -> None:

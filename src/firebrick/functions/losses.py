@@ -37,6 +37,7 @@ from firebrick.functions.elementwise import (
 from firebrick.functions.indexing import in_default_int, take, take_along_axis
 from firebrick.functions.movement import expand_dims, reshape, squeeze
 from firebrick.functions.normalisation import log_softmax
+from firebrick.functions.parts import check_divisor
 from firebrick.functions.statistical import mean
 from firebrick.functions.statistical import sum as sum_
 from firebrick.functions.utility import any as any_
@@ -95,6 +96,7 @@ def cross_entropy(
             )
         return _cross_entropy_of_probabilities(logits, labels, weight, label_smoothing, reduction)
     axis = _check_labels(name, "logits", logits, labels, weight, ignore_index)
+    check_divisor(name, reduction, weight, ignore_index)
     labels = in_default_int(labels)
     scores = log_softmax(logits, axis=axis)
     loss = _negative_log_likelihood(scores, labels, weight, ignore_index, reduction, axis)
@@ -151,6 +153,7 @@ def nll_loss(
     check_reduction(name, reduction)
     operands(name, log_probabilities=log_probabilities, labels=labels, weight=weight)
     axis = _check_labels(name, "log_probabilities", log_probabilities, labels, weight, ignore_index)
+    check_divisor(name, reduction, weight, ignore_index)
     labels = in_default_int(labels)
     return _negative_log_likelihood(log_probabilities, labels, weight, ignore_index, reduction, axis)
 

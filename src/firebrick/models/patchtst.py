@@ -57,10 +57,18 @@ class ResidualAttention(Module):
         return self.out(reshape(y, (batch, n, self.dim))), scores
 
 
+def _dropped(dropout: Dropout, x: Tensor, series: int) -> Tensor:
+    """Dropout of x [batch · series, …], drawn as [batch, series, …]: a part of a batch drops what the whole batch would."""
+    if not dropout.training or dropout.p == 0.0:
+        return x
+    return reshape(dropout(reshape(x, (-1, series, *x.shape[1:]))), x.shape)
+
+
 class PatchEncoderLayer(Module):
     """norm(x + attention(x)), then norm(x + dense(x)) with a GELU between two dense layers; batch norm over features.
 
     Args:
+        series: Number of series of a window.
         dim: Features of a patch.
         heads: Attention heads; divides ``dim``.
         hidden: Features between the dense layers.
@@ -70,7 +78,10 @@ class PatchEncoderLayer(Module):
         how: ``generator``, ``dtype`` and ``device`` of the parameters.
     """
 
-    def __init__(self, dim: int, heads: int, hidden: int, dropout: float, seeds: Generator, **how: Any) -> None:
+    def __init__(
+        self, series: int, dim: int, heads: int, hidden: int, dropout: float, seeds: Generator, **how: Any
+    ) -> None:  # fmt: skip
+        self.series = series
         where_ = {"dtype": how["dtype"], "device": how["device"]}
         self.attention = ResidualAttention(dim, heads, **how)
         self.norm1 = BatchNorm1d(dim, **where_)
@@ -80,11 +91,14 @@ class PatchEncoderLayer(Module):
         self.dropout = Dropout(dropout, generator=seeds.fork())
 
     def forward(self, x: Tensor, scores: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Map x [batch, n, dim] and the scores of the layer before to this layer's."""
+        """Map x [batch · series, n, dim] and the scores of the layer before to this layer's."""
         attended, scores = self.attention(x, scores)
-        x = self._norm(self.norm1, x + self.dropout(self.dropout(attended)))
-        y = self.linear2(self.dropout(gelu(self.linear1(x))))
-        return self._norm(self.norm2, x + self.dropout(y)), scores
+        x = self._norm(self.norm1, x + self._drop(self._drop(attended)))
+        y = self.linear2(self._drop(gelu(self.linear1(x))))
+        return self._norm(self.norm2, x + self._drop(y)), scores
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return _dropped(self.dropout, x, self.series)
 
     def _norm(self, norm: BatchNorm1d, x: Tensor) -> Tensor:
         """Batch norm of each feature over all patches: as [batch · n, dim], which moves nothing."""
@@ -130,7 +144,7 @@ class PatchTST(Module):
         self.embed = Linear(patch, dim, **with_)
         self.position = initial.uniform((self.count, dim), _POSITION_BOUND, **with_)
         self.dropout = Dropout(dropout, generator=generator.fork())
-        self.blocks = [PatchEncoderLayer(dim, heads, hidden, dropout, generator, **with_) for _ in range(layers)]
+        self.blocks = [PatchEncoderLayer(series, dim, heads, hidden, dropout, generator, **with_) for _ in range(layers)]
         self.head = Linear(self.count * dim, horizon, **with_)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -144,7 +158,7 @@ class PatchTST(Module):
         level = mean(x, axis=1, keepdims=True)
         scale = (var(x, axis=1, keepdims=True) + _NORM_EPS) ** 0.5
         rows = reshape(permute_dims((x - level) / scale, (0, 2, 1)), (-1, self.window))
-        y = self.dropout(self.embed(self._patches(rows)) + self.position)
+        y = _dropped(self.dropout, self.embed(self._patches(rows)) + self.position, self.series)
         scores = None
         for block in self.blocks:
             y, scores = block(y, scores)

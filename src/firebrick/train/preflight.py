@@ -9,18 +9,19 @@ put generators and buffers back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
+from contextlib import nullcontext
 from typing import Any
 
 from firebrick.autodiff.tape import no_grad
 from firebrick.core.bind import describe
 from firebrick.core.device import Device
-from firebrick.core.dtypes import finfo
 from firebrick.core.errors import FirebrickError
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion, UnknownLengthError
+from firebrick.functions.parts import part_of_batch
 from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
 from firebrick.random import row_offset
+from firebrick.train.divisor import apart, with_other_labels
 from firebrick.train.errors import TrainingError
 from firebrick.train.parallel.passes import put_back, rows_of
 from firebrick.train.parallel.shares import sizes_of
@@ -108,12 +109,13 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
             _check_piece(piece, device, loader)
     batch = next(tuple(t.to(strategy.devices[0]) for t in piece) for piece in pieces if piece is not None)
     shown = ", ".join(f"{t.dtype.name}{list(t.shape)} on {t.device}" for t in batch)
+    divided = strategy.joins or parts > 1
     training = model.training
     model.eval()
     try:
-        with no_grad(), put_back([model], always=True):
+        with no_grad(), put_back([model], always=True), part_of_batch() if divided else nullcontext():
             value: Any = loss(model(*batch[:-1]), batch[-1])
-            unlike = _divided(model, loss, batch) if strategy.joins or parts > 1 else None
+            unlike = _divided(model, loss, batch) if divided else None
             alone = _refused_alone(model, batch) if _smallest_part(loader, strategy, parts) == 1 else None
     except FirebrickError as e:
         raise TrainingError(
@@ -137,7 +139,7 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
         rows, whole, joined = unlike
         raise TrainingError(
             "where a batch is divided, over devices or by accumulate, its loss is the mean of the losses of its rows",
-            f"{whole:g} for {rows} rows at once, {joined:g} for the same rows in two parts",
+            f"{whole:g} for {rows} at once, {joined:g} for the same rows in two parts",
             "take the mean over all rows: of a loss with class weights, ignored labels or a sum, that is "
             'fb.mean(loss(…, reduction="none")); draw random numbers in tensors whose first axis is the batch; let no row look '
             "at others. Or train on one device without accumulate",
@@ -165,13 +167,16 @@ def _refused_alone(model: Module, batch: tuple[Tensor, ...]) -> FirebrickError |
     return None
 
 
-def _divided(model: Module, loss: Loss, batch: tuple[Tensor, ...]) -> tuple[int, float, float] | None:
-    """Rows of a batch, their loss, and that of two parts of them joined, if the two differ by more than roundings.
+def _divided(model: Module, loss: Loss, batch: tuple[Tensor, ...]) -> tuple[str, float, float] | None:
+    """Which rows of a batch, their loss, and that of two parts of them joined, if the two differ by more than roundings.
 
     As it is in training, with the same random numbers, but for batch norms: those take their running statistics.
     """
     norms = [m for _, m in model.modules() if isinstance(m, _BATCH_NORMS)]
     rows = batch[-1].shape[0] if batch[-1].ndim else 0
+    dtypes = {p.dtype for _, p in model.trainable_parameters()}
+    if found := with_other_labels(loss, model(*batch[:-1]), batch[-1], dtypes):
+        return f"{rows} rows with other labels", *found
     if rows < 2 or any(m.running_mean is None for m in norms):
         return None
     model.train()
@@ -185,14 +190,11 @@ def _divided(model: Module, loss: Loss, batch: tuple[Tensor, ...]) -> tuple[int,
         dtypes.add(value.dtype)
         return float(value)
 
-    dtypes = {p.dtype for _, p in model.trainable_parameters()}
     for count, cut in ((min(rows, 8), 2 if rows > 3 else 1), (rows, rows // 2)):
-        whole, first, last = mean(0, count), mean(0, cut), mean(cut, count)
-        joined = first * (cut / count) + last * ((count - cut) / count)
-        eps = max(finfo(d).eps for d in dtypes)
-        slack = max(eps**0.5, 16.0 * eps) * max(abs(whole), abs(first), abs(last)) + 16.0 * eps
-        if abs(whole - joined) > slack and isfinite(whole + joined):
-            return count, whole, joined
+        whole = mean(0, count)
+        joined = apart(whole, mean(0, cut), mean(cut, count), cut / count, dtypes)
+        if joined is not None:
+            return f"{count} rows", whole, joined
     return None
 
 

@@ -15,6 +15,7 @@ from firebrick.autodiff.tape import no_grad
 from firebrick.autodiff.transforms import value_and_grad
 from firebrick.core.device import Device
 from firebrick.core.tensor import Tensor
+from firebrick.functions.parts import part_of_batch
 from firebrick.nn import Module
 from firebrick.nn.normalisation import RUNNING
 from firebrick.random import default_generator, row_offset
@@ -32,7 +33,7 @@ class Pass:
     Args:
         fn: ``fn(model, *batch) -> (mean loss, anything)``.
         model: The device's.
-        joined: Whether running statistics are returned.
+        joined: Whether other models share the batch: running statistics are returned.
         arrivals: Who hears of gradients during the backward pass, if somebody does.
     """
 
@@ -42,7 +43,8 @@ class Pass:
     arrivals: Arrivals | None = None
 
     def __call__(self, batch: Batch) -> Found:
-        with nullcontext() if self.arrivals is None else self.arrivals.told():
+        hearing = nullcontext() if self.arrivals is None else self.arrivals.told()
+        with hearing, part_of_batch() if self.joined else nullcontext():
             (loss, extra), gradients = value_and_grad(self.fn, has_aux=True)(self.model, *batch)
         buffers = {n: b.detach() for n, b in running_statistics(self.model)} if self.joined else {}
         return loss, extra, by_name(self.model, gradients), buffers
@@ -94,7 +96,7 @@ def take_share(
         joined = _Joined(arrivals, adding, total, before, share) if last and arrivals is not None else None
         hearing = nullcontext() if arrivals is None else arrivals.heard_by(joined)
         again = drawing_again(model, batch[-1].device, last=last)
-        with row_offset(rows_before + start), again, hearing, _untracked(arrivals):
+        with row_offset(rows_before + start), part_of_batch(), again, hearing, _untracked(arrivals):
             loss, extra, gradients, buffers = run(tuple(rows_of(t, start, stop) for t in batch))
         extras.append(extra)
         if mean is None:
