@@ -3,15 +3,20 @@
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import CheckpointError, DamagedCheckpointError, Learner, TrainingError, load_checkpoint
 from firebrick.train.records import Records
+
+LEFT_OUT = object()
 
 
 def learner() -> Learner:
@@ -117,23 +122,107 @@ def test_a_manifest_of_other_types_is_damage(folder: Path, change: Callable[[dic
     ],
 )
 def test_a_learner_that_refuses_a_checkpoint_is_as_it_was(folder: Path, way: tuple[str, ...], value: Any) -> None:
+    change(folder, way, value)
+    refuses(folder)
+
+
+def change(folder: Path, way: tuple[Any, ...], value: Any) -> None:
+    """Give what lies at the end of a way another value, or leave it out, and hash the checkpoint again."""
     state = json.loads((folder / "state.json").read_bytes())
     owner = state
     for name in way[:-1]:
         owner = owner[name]
-    owner[way[-1]] = value
+    if value is LEFT_OUT:
+        del owner[way[-1]]
+    else:
+        owner[way[-1]] = value
     (folder / "state.json").write_text(json.dumps(state))
     hash_again(folder)
+
+
+def refuses(folder: Path) -> None:
+    """A learner that shall resume raises, and is as it was before."""
     ours = learner()
     for p in ours.model.parameters():
         p._rebind((p.detach() + 1.0).detach())
     fb.random.seed(7)
-    before, drawn = {n: t.numpy().tobytes() for n, t in ours.model.state_dict().items()}, fb.random.state()
-    with pytest.raises((CheckpointError, fb.nn.StateError, fb.ConfigError)):
+
+    def stands() -> Any:
+        assert isinstance(ours.optimizer, fb.optim.Optimizer)
+        assert ours.ema is not None
+        values = {n: t.numpy().tobytes() for n, t in ours.model.state_dict().items()}
+        return values, str(fb.random.state()), str(ours.model.generator_states()), ours.optimizer.step, str(ours.ema.averages)
+
+    before = stands()
+    with pytest.raises((CheckpointError, fb.nn.StateError)):
         ours.resume(folder)
-    assert {n: t.numpy().tobytes() for n, t in ours.model.state_dict().items()} == before
-    assert str(fb.random.state()) == str(drawn)
-    assert (ours.epoch, ours.step) == (0, 0)
+    assert stands() == before
+    assert (ours.epoch, ours.step, ours.cursor) == (0, 0, None)
+
+
+@pytest.fixture(scope="module")
+def within_an_epoch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint after the second of four steps, with a cursor, metrics and moments."""
+    out, ours = tmp_path_factory.mktemp("run") / "run", learner()
+    rows = ArrayDataset(np.arange(24, dtype=np.float32).reshape(8, 3) / 24, np.arange(8) % 2)
+    loader = DataLoader(rows, 2, shuffle=True, seed=0)
+    batches = iter(loader)
+    for _ in range(2):
+        x, y = next(batches)
+        loss, grads = fb.value_and_grad(lambda m, x=x, y=y: fb.cross_entropy(m(x), y))(ours.model)
+        ours.optimizer.update(ours.model, grads)
+        ours._measures.update(loss, ours.model(x), y, 2)
+    return ours.save(out / "checkpoint", loader.cursor())
+
+
+SETTINGS = ("optimizer", "groups", 0, "settings")
+
+
+@pytest.mark.parametrize(
+    ("way", "value"),
+    [
+        (("optimizer", "moments", "first", "layers.0.bias"), LEFT_OUT),
+        (("optimizer", "moments", "second"), {}),
+        (("optimizer", "moments", "first", "layers.0.bias"), {"$tensor": "moments/first/layers.2.bias"}),
+        ((*SETTINGS, "betas"), "x"),
+        ((*SETTINGS, "betas"), -1),
+        ((*SETTINGS, "amsgrad"), float("nan")),
+        ((*SETTINGS, "weight_decay"), "x"),
+        ((*SETTINGS, "eps"), None),
+        (("optimizer", "groups", 0, "lr_scale"), "x"),
+        (("optimizer", "step"), -1),
+        (("optimizer", "ema", "step"), 0.5),
+        (("optimizer", "ema", "warmup"), "x"),
+        (("generators",), []),
+        (("generators",), {}),
+        (("generators", "layers.1.generator"), LEFT_OUT),
+        (("generators", "layers.1.generator", "seed", "$array", "values", 0), 0.5),
+        (("generators", "layers.9.generator"), {}),
+        (("cursor",), {}),
+        (("cursor",), None),
+        (("cursor", "position"), -1),
+        (("cursor", "position"), LEFT_OUT),
+        (("cursor", "order", "digest"), LEFT_OUT),
+        (("cursor", "data", "digest"), LEFT_OUT),
+        (("loader",), {}),
+        (("metrics",), None),
+        (("metrics",), {}),
+        (("metrics", "loss"), 0.5),
+        (("metrics", "loss", "total"), "x"),
+        (("metrics", "loss", "samples"), 0.5),
+        (("metrics", "accuracy"), float("nan")),
+        (("metrics", "other"), {}),
+        (("history",), {}),
+        (("epoch",), 7),
+    ],
+)
+def test_what_would_silently_train_other_weights_is_refused(
+    within_an_epoch: Path, tmp_path: Path, way: tuple[Any, ...], value: Any
+) -> None:
+    folder = Path(shutil.copytree(within_an_epoch, tmp_path / "checkpoint"))
+    learner().resume(folder)  # as it was written
+    change(folder, way, value)
+    refuses(folder)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "manifest.sha256", "model.safetensors", "state.json"])

@@ -230,6 +230,30 @@ class Module:
         """The random generators of the parts (of dropout, say) by path: their states belong in a checkpoint."""
         return {n: g for n, g in _walk(self) if isinstance(g, Generator)}
 
+    def generator_states(self) -> dict[str, Any]:
+        """Where the generators of the parts stand, by path: a plain tree for a checkpoint, beside ``state_dict()``."""
+        return {n: g.state() for n, g in self.generators().items()}
+
+    def set_generator_states(self, states: Any) -> None:
+        """Go to where ``generator_states()`` was taken, so that dropout goes on with the masks that came next.
+
+        Args:
+            states: What ``generator_states()`` returned, of this module or one like it.
+
+        Raises:
+            StateError: It has other generators than this module, or one of its states is none; nothing was changed.
+
+        Example:
+            >>> import firebrick as fb
+            >>> dropout = fb.nn.Dropout(0.5)
+            >>> states, x = dropout.generator_states(), fb.ones((4, 8))
+            >>> first = dropout(x)
+            >>> dropout.set_generator_states(states)
+            >>> bool(fb.all(dropout(x) == first))
+            True
+        """
+        saved.load_generators(type(self).__name__, self.generators(), states)
+
     # state
 
     def state_dict(self) -> saved.StateDict:

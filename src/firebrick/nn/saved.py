@@ -14,9 +14,10 @@ import numpy as np
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import FirebrickError
+from firebrick.core.errors import ConfigError, FirebrickError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
+from firebrick.random import Generator
 
 
 class StateError(FirebrickError, ValueError):
@@ -94,3 +95,32 @@ def load(owner: str, own: list[tuple[str, Any]], ties: dict[str, str], state: An
 def _same(a: Any, b: Any) -> bool:
     x, y = (v.numpy() if isinstance(v, Tensor) else np.asarray(v) for v in (a, b))
     return x is y or (x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
+
+
+def load_generators(owner: str, own: Mapping[str, Generator], states: Any) -> None:
+    """Bring the generators ``own`` to where ``states`` were taken, after checking every one of them."""
+    if not isinstance(states, Mapping):
+        raise StateError(
+            f"{owner}: states of generators by path",
+            f"{states!r:.80}",
+            "pass what generator_states() returned. Nothing was loaded",
+        )
+    wrong = [f"{n}: not there" for n in own if n not in states]
+    wrong += [f"{n}: there is no such generator" for n in states if n not in own]
+    marks = {}
+    for name in own:
+        checked = Generator(0)
+        try:
+            if name in states:
+                checked.set_state(states[name])
+        except ConfigError as e:
+            wrong.append(f"{name}: {e.received}")
+        marks[name] = checked.mark()
+    if wrong:
+        raise StateError(
+            f"{owner}: a state has the random generators of the module that loads it",
+            "; ".join(wrong[:8]) + (f"; and {len(wrong) - 8} more" if len(wrong) > 8 else ""),
+            "build the model with the same settings. Nothing was loaded",
+        )
+    for name, generator in own.items():
+        generator.return_to(marks[name])

@@ -20,7 +20,8 @@ from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, minimum
 from firebrick.nn import StateError
-from firebrick.optim.optimizer import Target, check_beside, check_range, chosen, host, named, placed
+from firebrick.optim.optimizer import Target, check_beside, check_range, chosen, named, placed
+from firebrick.optim.restoring import count
 
 
 class EMA:
@@ -207,13 +208,15 @@ class EMA:
                 "; ".join(wrong),
                 "build the model with the same settings. Nothing was loaded",
             )
-        decay = float(state["decay"])
+        decay, warmup, step = state["decay"], state["warmup"], count("EMA", "step", state["step"])
         check_range("EMA", "decay", decay, 0.0, 1.0)
+        if not isinstance(warmup, (bool, np.bool_)):
+            raise StateError("EMA: warmup of a state is True or False", repr(warmup), "take it from state_dict()")
         self._averages = {n: astype(placed(t, own[n].device), _wide(own[n].dtype), copy=False) for n, t in theirs.items()}
-        self.decay, self.warmup = decay, bool(state["warmup"])
+        self.decay, self.warmup = float(decay), bool(warmup)
         if self._step is not None:
             home = self._parameters[0][1].device
-            self._step = constant(int(np.asarray(host(state["step"]))), self._step.dtype, home)
+            self._step = constant(step, self._step.dtype, home)
 
     def __repr__(self) -> str:
         return f"EMA(decay={self.decay}, warmup={self.warmup}, {len(self._parameters)} parameters)"

@@ -12,8 +12,11 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
+
 from firebrick.core.errors import ConfigError
 from firebrick.nn import Module, Parameter
+from firebrick.optim.restoring import check_scale
 from firebrick.optim.schedule import Schedule, check_fields, from_state, schedule, to_state
 
 Rows = Sequence[Mapping[str, Any]]
@@ -58,6 +61,7 @@ def make_groups(
         raise ConfigError(
             f"{kind}: groups is a list of dicts", type(rows).__name__, 'pass e.g. [{"params": "*.bias", "lr": 0.1}]'
         )
+    check_flags(kind, settings)
     check(settings)
     left = list(parameters)
     names = {n: [n, *(other for other, first in aliases.items() if first == n)] for n, _ in parameters}
@@ -102,10 +106,19 @@ def make_groups(
             )
         left = [(n, p) for n, p in left if not fitting[n]]
         changed = replace(settings, **own)
+        check_flags(kind, changed)
         check(changed)
         rate = schedule(row["lr"]) if "lr" in row else None
         made.append(Group(tuple(n for n, _ in taken), changed, rate, float(scale)))
     return [Group(tuple(n for n, _ in left), settings), *made]
+
+
+def check_flags(kind: str, settings: Any) -> None:
+    """Raise ConfigError unless the settings that are flags are bools: any text, and NaN, would be true."""
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        if f.type in (bool, "bool") and not isinstance(value, (bool, np.bool_)):
+            raise ConfigError(f"{kind}: {f.name} is True or False", f"{f.name}={value!r:.80}", "pass a bool")
 
 
 def _selection(
@@ -170,7 +183,7 @@ def group_from_state(state: Mapping[str, Any], current: Group) -> Group:
         tuple(state["names"]),
         replace(current.settings, **settings),
         None if rate is None else from_state(rate, current.schedule),
-        float(state["lr_scale"]),
+        check_scale(state["lr_scale"]),
     )
 
 

@@ -29,7 +29,8 @@ from firebrick.functions.statistical import sum as sum_
 from firebrick.graph.lines import user_line
 from firebrick.nn import Module, StateError
 from firebrick.optim.line_search import Point, strong_wolfe
-from firebrick.optim.optimizer import Target, check_range, check_target, host, named, placed
+from firebrick.optim.optimizer import Target, check_range, check_settings, check_target, host, named, placed
+from firebrick.optim.restoring import check_like_constructor, count, rebuilt
 
 _CURVED = 1e-10  # least sᵀy of a change that is remembered
 
@@ -84,23 +85,28 @@ class LBFGS:
             raise ConfigError(
                 "an optimizer needs parameters", type(model).__name__, "pass a module or a list of its parameters"
             )
-        counts: dict[str, Any] = {"iterations": iterations, "history": history, "evaluations": evaluations}
-        for name, value in counts.items():
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ConfigError(f"LBFGS: {name} is an int ≥ 1", repr(value), "see the class's documentation")
-        if line_search not in (None, "strong_wolfe"):
-            raise ConfigError('LBFGS: line_search is "strong_wolfe" or None', repr(line_search), "use one of these")
         check_range("LBFGS", "lr", lr, 0.0, float("inf"))
-        check_range("LBFGS", "tolerance_gradient", tolerance_gradient, 0.0, float("inf"))
-        check_range("LBFGS", "tolerance_change", tolerance_change, 0.0, float("inf"))
-        self.learning_rate = float(lr)
         self.settings = LBFGSSettings(iterations, evaluations, history, line_search, tolerance_gradient, tolerance_change)
+        self.check(self.settings)
+        self.learning_rate = float(lr)
         self.iterations = self.evaluations = 0
         self._length = 0.0
         self._direction: Tensor | None = None
         self._gradient: Tensor | None = None
         self._scale: Tensor | None = None
         self._changes: list[tuple[Tensor, Tensor]] = []  # s and y, oldest first
+
+    @classmethod
+    def check(cls, s: LBFGSSettings) -> None:
+        """Raise ConfigError for settings without meaning."""
+        for name in ("iterations", "history", "evaluations"):
+            value = getattr(s, name)
+            optional = name == "evaluations" and value is None
+            if not optional and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ConfigError(f"LBFGS: {name} is an int ≥ 1", repr(value), "see the class's documentation")
+        if s.line_search not in (None, "strong_wolfe"):
+            raise ConfigError('LBFGS: line_search is "strong_wolfe" or None', repr(s.line_search), "use one of these")
+        check_settings("LBFGS", s, sizes=("tolerance_gradient", "tolerance_change"))
 
     def update(self, model: Target, grads: Gradients) -> None:
         """Refused: a step needs the loss as a function, not gradients at one point.
@@ -270,15 +276,22 @@ class LBFGS:
                 "build the model with the same settings. Nothing was loaded",
             )
 
+        kept = rebuilt(
+            "LBFGS", "settings", lambda: LBFGSSettings(**{f.name: state["settings"][f.name] for f in fields(LBFGSSettings)})
+        )
+        check_like_constructor("LBFGS", self.check, kept)
+        iterations, evaluations = (count("LBFGS", name, state[name]) for name in ("iterations", "evaluations"))
+
         def tensor(v: Any) -> Tensor | None:
             return None if v is None else placed(v, home)
 
-        self.settings = LBFGSSettings(**{f.name: state["settings"][f.name] for f in fields(LBFGSSettings)})
-        self.learning_rate, self._length = float(state["lr"]), float(np.asarray(host(state["length"])))
-        self.iterations, self.evaluations = int(state["iterations"]), int(state["evaluations"])
-        self._direction, self._gradient = tensor(state["direction"]), tensor(state["gradient"])
-        self._scale = tensor(state["scale"])
-        self._changes = [(placed(row["s"], home), placed(row["y"], home)) for row in state["history"]]
+        check_like_constructor("LBFGS", lambda lr: check_range("LBFGS", "lr", lr, 0.0, float("inf")), state["lr"])
+        length = float(np.asarray(host(state["length"])))
+        direction, gradient, scale = tensor(state["direction"]), tensor(state["gradient"]), tensor(state["scale"])
+        changes = [(placed(row["s"], home), placed(row["y"], home)) for row in state["history"]]
+        self.settings, self.learning_rate, self._length = kept, float(state["lr"]), length
+        self.iterations, self.evaluations = iterations, evaluations
+        self._direction, self._gradient, self._scale, self._changes = direction, gradient, scale, changes
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{k}={v!r}" for k, v in asdict(self.settings).items())

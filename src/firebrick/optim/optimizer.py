@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,8 +34,9 @@ from firebrick.functions.creation import full
 from firebrick.functions.elementwise import astype, expm1, log, where
 from firebrick.graph.trace import new_state
 from firebrick.nn import Module, Parameter, StateError
-from firebrick.optim.groups import Rows, group_from_state, group_state, make_groups
+from firebrick.optim.groups import Group, Rows, check_flags, group_from_state, group_state, make_groups
 from firebrick.optim.rates import constant as constant_rate
+from firebrick.optim.restoring import MALFORMED, Expected, check_like_constructor, check_missed, check_moments, count, rebuilt
 from firebrick.optim.schedule import Schedule, from_state, plateaus, reduce_on_plateau, schedule, to_state
 
 Target = Module | Sequence[Parameter]
@@ -303,8 +305,8 @@ class Optimizer(ABC):
         """Take over a ``state_dict()`` (its tensors may be NumPy arrays): training goes on bit for bit.
 
         Raises:
-            StateError: It is of another kind of optimizer or of another version's, or groups, names or shapes differ; nothing
-                was changed.
+            StateError: It is of another kind of optimizer or of another version's; groups, names, shapes or dtypes differ; a
+                moment of an updated parameter is missing; or a setting is none that the constructor takes. Nothing was changed.
             ConfigError: A schedule of it is a function of the caller's own, and there is none in its place; likewise.
         """
         own, kind = dict(self._parameters), type(self).__name__
@@ -319,7 +321,14 @@ class Optimizer(ABC):
                 f"no {', '.join(absent)}, as in a checkpoint of a version before optimizers had groups",
                 "load the model alone, load_checkpoint(path).load_into(model), with a new optimizer. Nothing was loaded",
             )
-        theirs, ours = [set(g["names"]) for g in state["groups"]], [set(g.names) for g in self.groups]
+        try:
+            theirs = [{str(n) for n in g["names"]} for g in state["groups"]]
+        except MALFORMED as e:
+            raise StateError(
+                f"{kind}: groups of a state are a list with the names of their parameters", f"{type(e).__name__}: {e}",
+                "take the state from state_dict(). Nothing was loaded",
+            ) from e  # fmt: skip
+        ours = [set(g.names) for g in self.groups]
         if theirs != ours:
             moved = sorted({n for a, b in zip(theirs, ours, strict=False) for n in a ^ b})
             raise StateError(
@@ -327,28 +336,36 @@ class Optimizer(ABC):
                 f"{len(theirs)} groups for {len(ours)}" + (f"; elsewhere: {', '.join(moved[:8])}" if moved else ""),
                 "build the model and the optimizer with the same settings. Nothing was loaded",
             )
-        wrong = []
-        for m in self.moments:
-            for n, t in state["moments"].get(m, {}).items():
-                if n not in own:
-                    wrong.append(f"{m} of {n}: there is no such parameter")
-                elif tuple(t.shape) != (expected := () if m in self.scalar_moments else own[n].shape):
-                    wrong.append(f"{m} of {n}: {list(t.shape)} for {list(expected)}")
-                elif not as_dtype(t.dtype).is_floating:
-                    wrong.append(f"{m} of {n}: {t.dtype}, which is no floating dtype")
-        if wrong:
-            raise StateError(
-                f"{kind}: moments have the names and shapes of the parameters",
-                "; ".join(wrong),
-                "build the model with the same settings. Nothing was loaded",
+        step = count(kind, "step", state["step"])
+        missed = check_missed(kind, state["missed"], set(own), step)
+        groups = [
+            rebuilt(kind, "groups", partial(self._group, g, current))
+            for g, current in zip(state["groups"], self.groups, strict=True)
+        ]
+        rate = rebuilt(kind, "a learning rate", lambda: schedule(from_state(state["schedule"], self.schedule)))
+        expected = {
+            n: Expected(
+                self._kept(own[n], g.settings) if step > missed.get(n, 0) else (),
+                {m: () if m in self.scalar_moments else own[n].shape for m in self.moments},
+                _rate_dtype(own[n]),
             )
+            for g in groups
+            for n in g.names
+        }
+        check_moments(kind, state["moments"], expected)
         moments = {m: {n: placed(t, own[n].device) for n, t in state["moments"].get(m, {}).items()} for m in self.moments}
-        step = constant(int(np.asarray(host(state["step"]))), self._step.dtype, self._parameters[0][1].device)
-        rebuilt = [group_from_state(g, own) for g, own in zip(state["groups"], self.groups, strict=True)]
-        rate = from_state(state["schedule"], self.schedule)
-        self.groups, self.schedule = rebuilt, rate
-        self._missed = {n: constant(int(k), step.dtype, step.device) for n, k in state["missed"].items()}
-        self._moments, self._step = moments, step
+        home = self._parameters[0][1].device
+        self.groups, self.schedule = groups, rate
+        self._missed = {n: constant(k, self._step.dtype, home) for n, k in missed.items()}
+        self._moments, self._step = moments, constant(step, self._step.dtype, home)
+
+    def _group(self, state: Mapping[str, Any], current: Group) -> Group:
+        """A group of a state, whose settings are checked like those of the constructor."""
+        found = group_from_state(state, current)
+        kind = type(self).__name__
+        check_like_constructor(kind, lambda s: check_flags(kind, s), found.settings)
+        check_like_constructor(kind, self.check, found.settings)
+        return found
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self.settings, f.name)!r}" for f in fields(self.settings))

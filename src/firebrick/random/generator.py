@@ -205,7 +205,7 @@ class Generator:
         """
         try:
             seed, counter = (_whole(state[k]) for k in ("seed", "counter"))
-        except (KeyError, TypeError, ValueError):
+        except (LookupError, OverflowError, TypeError, ValueError):
             raise ConfigError(
                 'a generator\'s state is {"seed": uint32 [2], "counter": uint32 [2]}',
                 f"{state!r:.120}",
@@ -510,7 +510,10 @@ def _words(value: int) -> np.ndarray[Any, Any]:
 
 
 def _whole(words: Any) -> int:
-    low, high = (int(w) for w in np.asarray(words).reshape(-1))
+    found = np.asarray(words).reshape(-1)
+    low, high = (int(w) for w in found)
+    if found.dtype.kind not in "iu" or not (0 <= low <= _LOW and 0 <= high <= _LOW):
+        raise ValueError("words of a generator are two of 32 bits")
     return low | high << 32
 
 

@@ -6,6 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.train.metrics import Accuracy, Loss, MeanAbsoluteError, MeanSquaredError, Metric, settle
 
@@ -76,9 +77,18 @@ class Measures:
         """What ``load_state`` takes: plain numbers."""
         return {n: m.state() for n, m in self._all().items()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from ``state()``."""
-        for name, metric in self._all().items():
+    def load_state(self, state: Any) -> None:
+        """Go on from ``state()``; that of an earlier version may lack errors of numbers.
+
+        Raises:
+            ConfigError: It is no such state.
+        """
+        own = self._all()
+        if not isinstance(state, dict) or "loss" not in state or not state.keys() <= own.keys():
+            raise ConfigError(
+                f"a state of measures has loss, and any of {', '.join(own)}", f"{state!r:.80}", "pass what state() returned"
+            )
+        for name, metric in own.items():
             if name in state:
                 metric.load_state(state[name])
 

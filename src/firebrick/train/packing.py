@@ -111,7 +111,10 @@ def unpacked(tree: Any, tensors: Mapping[str, Array]) -> Any:
         return tuple(unpacked(v, tensors) for v in tree["$tuple"])
     if tree.keys() == {"$array"}:
         a = tree["$array"]
-        return np.array(a["values"], dtype=dtypes.dtype(a["dtype"]).np).reshape(a["shape"])
+        found: Array = np.array(a["values"], dtype=dtypes.dtype(a["dtype"]).np).reshape(a["shape"])
+        if found.dtype.kind in "biu" and found.reshape(-1).tolist() != a["values"]:
+            raise ValueError(f"an array of {found.dtype} of other values")  # which NumPy would have rounded to whole numbers
+        return found
     return {k: unpacked(v, tensors) for k, v in tree.items()}
 
 

@@ -21,6 +21,7 @@ from firebrick.optim import EMA
 from firebrick.train.checkpoint import Checkpoint
 from firebrick.train.errors import CheckpointError, TrainingError
 from firebrick.train.history import Epoch
+from firebrick.train.measures import Measures
 from firebrick.train.packing import MALFORMED
 
 
@@ -50,11 +51,11 @@ def resumed(found: Checkpoint) -> Resumed:
         own = Resumed(
             _count(state["epoch"]),
             _count(state["step"]),
-            [_epoch(row) for row in state["history"]],
+            [_epoch(row) for row in _list(state["history"])],
             None if state["best"] is None else _epoch(state["best"]),
             _cursor(state["cursor"]),
             _cursor(state.get("loader")),
-            None if state["metrics"] is None else dict(state["metrics"]),
+            _metrics(state["metrics"]),
             dict(state.get("strategy", {})),
             dict(found.optimizer.get("precision", {})),
         )
@@ -69,9 +70,26 @@ def resumed(found: Checkpoint) -> Resumed:
                 _check_plain(entries)
         for share in own.strategy.get("shares") or ():
             _check_amount(share)
+        if len(own.history) != own.epoch:
+            raise ValueError(f"{len(own.history)} rows of history after {own.epoch} epochs")
+        if (own.cursor is None) is not (own.metrics is None):
+            raise ValueError("within an epoch there are a cursor and metrics, and at its end none of both")
     except MALFORMED as e:
         raise _malformed(found, e) from e
     return own
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.80} instead of a list")
+    return value
+
+
+def _metrics(saved: Any) -> dict[str, Any] | None:
+    """The state of an epoch's measures, tried on others before the learner's take it."""
+    if saved is not None:
+        Measures().load_state(saved)
+    return None if saved is None else dict(saved)
 
 
 def _whole(value: Any) -> int:
@@ -91,12 +109,18 @@ def _cursor(saved: Any) -> dict[str, Any] | None:
     if saved is None:
         return None
     cursor = dict(saved)
-    for name in ("epoch", "position", "samples", "seed", "batch_size"):
+    for name in ("epoch", "position"):
+        _count(cursor[name])
+    for name in ("samples", "seed", "batch_size"):
         if name in cursor:
             _whole(cursor[name])
-    for facts in ("order", "data"):
+    for facts, needed in (("order", ("kind", "digest")), ("data", ("type", "length"))):
         if facts in cursor:
             _check_plain(cursor[facts])
+            if absent := [n for n in needed if n not in cursor[facts]]:
+                raise KeyError(f"no {', '.join(absent)} of the {facts}")
+            if not cursor[facts].keys() & {"digest", "unread"}:
+                raise KeyError(f"no digest of the {facts}")
     return cursor
 
 
@@ -127,7 +151,7 @@ def _malformed(found: Checkpoint, e: BaseException) -> CheckpointError:
 
 def generators_of(model: Module) -> dict[str, Any]:
     """Where all random generators stand: those of ``fb.random``, and those of the model's parts."""
-    return {"random": random.state(), "generators": {n: g.state() for n, g in model.generators().items()}}
+    return {"random": random.state(), "generators": model.generator_states()}
 
 
 def generators_for(model: Module, devices: Sequence[Device]) -> list[random.Generator]:
@@ -155,7 +179,7 @@ def give_back(found: Checkpoint, model: Module, optimizer: Any, ema: EMA | None)
     Raises:
         CheckpointError: It is of another model.
         TrainingError: It has averages, and the run has none.
-        StateError: It is of another kind of optimizer, or of a version that kept another state.
+        StateError: It is of another kind of optimizer, of a version that kept another state, or of other random generators.
     """
     averages = found.optimizer.get("ema")
     if averages is not None and ema is None:
@@ -166,7 +190,7 @@ def give_back(found: Checkpoint, model: Module, optimizer: Any, ema: EMA | None)
             f"make it with ema={decay}",
         )
     before = [(part.load_state_dict, part.state_dict()) for part in (model, optimizer, ema) if part is not None]
-    before += [(random.set_state, random.state()), *((g.set_state, g.state()) for g in model.generators().values())]
+    before += [(random.set_state, random.state()), (model.set_generator_states, model.generator_states())]
     try:
         found.load_into(model)
         if ema is not None and averages is not None:
@@ -175,9 +199,7 @@ def give_back(found: Checkpoint, model: Module, optimizer: Any, ema: EMA | None)
         if ema is not None and averages is None:
             ema.reset()
         random.set_state(_here(found.state["random"]))
-        for name, generator in model.generators().items():
-            if name in found.state["generators"]:
-                generator.set_state(found.state["generators"][name])
+        model.set_generator_states(found.state["generators"])
     except BaseException as e:
         for load, state in before:
             load(state)

@@ -8,7 +8,7 @@ metric loaded from it goes on as if never interrupted.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -94,7 +94,7 @@ class Metric(ABC):
         settle(self)
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in self._totals.items()}
 
-    def load_state(self, state: dict[str, Any]) -> Self:
+    def load_state(self, state: Any) -> Self:
         """Go on from ``state()``; returns the metric.
 
         Raises:
@@ -110,13 +110,14 @@ class Metric(ABC):
                     )
                     fits = len(value) == len(fresh) or not len(fresh)
                 else:
-                    value, fits = type(fresh)(value), True
-            except (KeyError, TypeError, ValueError):
+                    fits = isinstance(value, int | float if isinstance(fresh, float) else int) and not isinstance(value, bool)
+                    value = type(fresh)(value) if fits else None
+            except (LookupError, OverflowError, TypeError, ValueError):
                 fits = False
             if not fits:
                 raise ConfigError(
                     f"{type(self).__name__}: a state comes from a metric with the same settings",
-                    f"{name} = {state.get(name)!r:.60}",
+                    f"{name} = {state.get(name)!r:.60}" if isinstance(state, Mapping) else f"{state!r:.60}",
                     "make the metric as the one it was taken from",
                 )
             totals[name] = value
