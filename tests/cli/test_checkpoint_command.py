@@ -1,6 +1,7 @@
 """``firebrick checkpoint`` says what is in a checkpoint and whether it is whole; a damaged one is passed over by name."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +53,21 @@ def test_verify_fails_and_names_the_damaged_file(run: Run, trained: Path, name: 
         (line,) = [line for line in result.output.splitlines() if line.startswith("damaged")]
         assert f"{trained / 'best'}  {name.replace('.sha256', '.json')}: other bytes" in line
     assert run("checkpoint", "verify", trained / "checkpoint").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [(lambda p: None, "does not exist"), (Path.touch, "a file in its place"), (Path.mkdir, "holds no checkpoint")],
+)
+def test_verify_fails_where_the_newest_checkpoint_is_gone(
+    run: Run, trained: Path, place: Callable[[Path], None], text: str
+) -> None:
+    shutil.move(trained / "checkpoint", trained.parent / "elsewhere")
+    place(trained / "checkpoint")
+    result = run("checkpoint", "verify", trained)
+    assert result.exit_code == 1, result.output
+    (line,) = [line for line in result.output.splitlines() if line.startswith("missing")]
+    assert f"{trained / 'checkpoint'}  {text}" in line
 
 
 @pytest.mark.parametrize("command", ["show", "verify"])

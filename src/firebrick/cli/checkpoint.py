@@ -13,7 +13,8 @@ import click
 from firebrick.cli.reporting import FAILED, reported, size_of
 from firebrick.core import dtypes
 from firebrick.train import CheckpointError, load_checkpoint
-from firebrick.train.checkpoint import BEST, checkpoints_of, is_checkpoint
+from firebrick.train.checkpoint import BEST, NAME, checkpoints_of, is_checkpoint
+from firebrick.train.writing import old_of
 
 
 @click.group()
@@ -69,10 +70,16 @@ def _nbytes(facts: dict[str, Any]) -> int:
 def verify(path: Path) -> None:
     """Read every byte of the checkpoint PATH, or of all checkpoints of a run directory, and compare it with its hash.
 
-    One line each; the exit status is 1 if one of them is damaged, and its line names the file.
+    One line each; the exit status is 1 if one of them is damaged, and its line names the file; also if a run directory with
+    others lacks its newest one, which nothing but a resumed run would notice.
     """
     places = [path] if is_checkpoint(path) else [*checkpoints_of(path), *(p for p in [path / BEST] if is_checkpoint(p))]
     whole = True
+    newest = path / NAME
+    if places and not is_checkpoint(path) and not any(is_checkpoint(p) for p in (newest, old_of(newest))):
+        whole = False
+        there = "a file in its place" if newest.is_file() else "holds no checkpoint" if newest.is_dir() else "does not exist"
+        click.echo(f"{click.style('missing', fg='red')}  {newest}  {there}; resume would go on from an older checkpoint")
     for place in places or [path]:  # which is none, and says so
         try:
             found = load_checkpoint(place)

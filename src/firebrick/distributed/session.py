@@ -21,19 +21,58 @@ _OF_MPI = (
 """Variables in which launchers of MPI write a process's rank and how many there are: Open MPI's, MPICH's and MVAPICH's."""
 
 
+def _number(name: str, least: int) -> int:
+    """A whole number among the launcher's variables.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    text = os.environ[name]
+    if not text.strip().isdecimal() or int(text) < least:
+        raise ConfigError(
+            f"{name} in the environment, which launchers set, is a whole number from {least}",
+            repr(text),
+            f"unset {name}, or start the program with: firebrick launch -n 2 script.py, torchrun or mpiexec",
+        )
+    return int(text)
+
+
 def _by_mpi() -> tuple[int, int] | None:
     """Rank and size that a launcher of MPI gave this process, if there is more than one."""
     for rank, size in _OF_MPI:
-        if int(os.environ.get(size) or 1) > 1:
-            return int(os.environ[rank]), int(os.environ[size])
+        if os.environ.get(size) and _number(size, 1) > 1:
+            return _checked(rank, size)
     return None
+
+
+def _checked(rank: str, size: str) -> tuple[int, int]:
+    """Rank and size by the names of their variables.
+
+    Raises:
+        ConfigError: Only one of them is set, or they do not fit.
+    """
+    count = _number(size, 1) if os.environ.get(size) else 1
+    if count > 1 and not os.environ.get(rank):
+        raise ConfigError(
+            f"a process that was started as one of {size}={count} knows its rank",
+            f"no {rank} in the environment: it would train alone",
+            f"unset {size} to train alone, or start the program with: firebrick launch -n {count} script.py, or torchrun",
+        )
+    number = _number(rank, 0) if os.environ.get(rank) else 0
+    if number >= count:
+        raise ConfigError(
+            "a rank is a number from 0 to the number of ranks less 1",
+            f"{rank}={number}, {size}=" + (f"{count}" if os.environ.get(size) else "unset, which is 1"),
+            f"set both, or start the program with: firebrick launch -n 2 script.py; unset {rank} to train alone",
+        )
+    return number, count
 
 
 def _given() -> tuple[int, int]:
     """Rank and size that the launcher gave this process; (0, 1) if none did."""
     if "RANK" in os.environ and config.distributed_backend != "mpi":
-        return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", 1))
-    return _by_mpi() or (int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+        return _checked("RANK", "WORLD_SIZE")
+    return _by_mpi() or _checked("RANK", "WORLD_SIZE")
 
 
 def launcher() -> str:
@@ -57,7 +96,8 @@ def init(backend: str | None = None, *, timeout: float | None = None) -> Group:
         The group, which ``current()`` gives from now on.
 
     Raises:
-        ConfigError: The process is in a group already, or there is no such backend, or its launcher is that of another.
+        ConfigError: The process is in a group already, or there is no such backend, or its launcher is that of another; or
+            its variables of a launcher are no numbers, or say how many processes there are but not which this one is.
         CollectiveTimeoutError: Not all ranks came.
         UnsupportedError: What the backend needs is not installed.
 
@@ -78,6 +118,7 @@ def init(backend: str | None = None, *, timeout: float | None = None) -> Group:
     chosen = backend or config.distributed_backend
     if chosen not in ("", "gloo", "nccl", "mpi"):
         raise ConfigError("distributed.init: backend is one of gloo, nccl, mpi", repr(chosen), "choose one of these")
+    _given()  # which refuses variables that say nothing, before anything waits for others
     if chosen == "mpi" or (not chosen and "RANK" not in os.environ and _by_mpi()):
         _current = MPIGroup(timeout=timeout)
     elif "RANK" in os.environ:
