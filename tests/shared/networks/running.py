@@ -302,17 +302,22 @@ def _strategy(name: str, network: Network) -> Iterator[None]:
 
 
 class Counting(Decorator):
-    """An engine that counts what it executes, and stops at a limit."""
+    """An engine that counts what it executes, stops at a limit, and knows the largest finite number that it met."""
 
     def __init__(self, inner: Any, limit: float) -> None:
         super().__init__(inner)
         self.count, self.checked = 0, limit  # names of its own that a decorator may have
+        self.report = 0.0
 
     def execute(self, op: Any, inputs: Any, params: Any, out: Any = None) -> Any:
         self.count += 1
         if self.count > self.checked:
             raise WorkExceededError(f"more than {self.checked:.0f} operations")
-        return self.inner.execute(op, inputs, params, out)
+        result = self.inner.execute(op, inputs, params, out)
+        for r in result if type(result) is tuple else (result,):
+            if isinstance(r, np.ndarray) and r.dtype.kind == "f" and r.size:
+                self.report = max(self.report, float(np.abs(np.where(np.isfinite(r), r, 0.0)).max()))
+        return result
 
 
 @contextmanager
@@ -367,6 +372,8 @@ def truth(network: Network, rounds: str, values: str, trials: int) -> tuple[Name
     with deadline(SECONDS):
         with counted("numpy") as counting:
             trained(network, wide, values)  # what this raises is a failure
+        if rounds != "float64" and counting.report > 1e18:  # its square, as in a variance, leaves the range of float32
+            raise Unusable("too large on the way")
         try:
             measured = exact(lambda: list(trained(network, wide, values).values()), rounds, trials=trials)
         except (OutOfRangeError, ArithmeticError) as e:
