@@ -276,3 +276,20 @@ def test_signs_of_zero_are_those_of_eager_operations() -> None:
             compiled = fb.jit(lambda x: f(x))(x).numpy()  # noqa: B023
         assert np.array_equal(np.signbit(got), np.signbit(want))
         assert np.array_equal(np.signbit(compiled), np.signbit(want))
+
+
+@every_width
+@pytest.mark.parametrize("compared", ["gt", "lt"])
+@pytest.mark.parametrize(("stored", "result"), [("float16", "float32"), ("float32", "float64"), ("float64", "float32")])
+def test_a_negative_zero_passes_choices_on_the_number_before_its_cast(
+    stored: str, result: str, compared: str, target: Target
+) -> None:
+    x = np.tile(np.array([-0.0, 0.0, 1.0, -1.0, np.nan, np.inf], stored), 23)
+    before = load(0, computed(stored))
+    number, zero = cast(before, result), const(0.0, result)
+    chosen = binary(compared, before, const(0.0, computed(stored)))
+    for e in (select(chosen, zero, number), select(chosen, number, select(chosen, zero, number))):
+        got = run_map(e, [x], x.shape, result, target)
+        want = evaluate([e], [x.astype(computed(stored))])[0]
+        assert np.array_equal(got, want, equal_nan=True)
+        assert np.array_equal(np.signbit(got), np.signbit(want))

@@ -38,6 +38,29 @@ OPTIMIZERS: dict[str, Any] = {
     "a group": lambda i, f, b: optim.Adam(model, groups=[{"params": ["bias"], "lr_scale": f(HALF), "eps": f(HALF)}]),
     "LBFGS": lambda i, f, b: optim.LBFGS(model, lr=f(HALF), history=i(5)),
 }
+IMAGE = fb.reshape(fb.arange(64.0), (1, 4, 4, 4))
+SCORES = fb.log_softmax(fb.reshape(fb.arange(24.0), (4, 2, 3)))
+CALLED: dict[str, Any] = {
+    "conv2d": lambda i, f, b: fb.conv2d(
+        IMAGE, fb.ones((2, 2, 3, 3)), stride=i(2), padding=(i(1), i(1)), dilation=[i(1), 1], groups=i(2)
+    ),
+    "conv_transpose2d": lambda i, f, b: fb.conv_transpose2d(
+        IMAGE, fb.ones((4, 1, 3, 3)), stride=i(2), padding=((i(1), i(0)), (0, 1)), output_padding=i(1), groups=i(2)
+    ),
+    "max_pool2d": lambda i, f, b: fb.max_pool2d(IMAGE, i(2), stride=(i(1), i(2)), padding=i(1)),
+    "unfold": lambda i, f, b: fb.unfold(IMAGE, i(2), i(3), i(1)),
+    "interpolate": lambda i, f, b: fb.interpolate(IMAGE, (i(3), i(5))),
+    "interpolate by a factor": lambda i, f, b: fb.interpolate(IMAGE, scale_factor=f(1.5)),
+    "group_norm": lambda i, f, b: fb.group_norm(IMAGE, i(2), eps=f(HALF)),
+    "local_response_norm": lambda i, f, b: fb.local_response_norm(IMAGE, i(2)),
+    "embedding": lambda i, f, b: fb.embedding(fb.asarray([0, 1]), fb.ones((3, 2)), padding_index=i(1)),
+    "tensordot": lambda i, f, b: fb.tensordot(fb.ones((2, 3)), fb.ones((3, 4)), axes=i(1)),
+    "cross_entropy": lambda i, f, b: fb.cross_entropy(SCORES[0], fb.asarray([0, 1]), ignore_index=i(1)),
+    "nll_loss": lambda i, f, b: fb.nll_loss(SCORES[0], fb.asarray([0, 1]), ignore_index=i(1)),
+    "ctc_loss": lambda i, f, b: fb.ctc_loss(SCORES, fb.asarray([[1], [2]]), [i(4), i(3)], (i(1), i(1)), blank=i(0)),
+    "cond": lambda i, f, b: fb.cond(b(True), lambda x: x + 1.0, lambda x: x, fb.ones(3)),
+    "while_loop": lambda i, f, b: fb.while_loop(lambda x: b(float(fb.sum(x)) < 9.0), lambda x: x + 1.0, fb.ones(3)),
+}
 KINDS = [(np.int64, np.float32, np.bool_), (np.int32, np.float64, np.bool_), (np.uint8, np.float16, np.bool_)]
 
 
@@ -50,6 +73,19 @@ def settings_of(optimizer: Any) -> str:
 def test_a_layer_or_schedule_made_with_numpys_scalars_is_the_one_made_with_python_numbers(name: str) -> None:
     for kinds in KINDS:
         assert repr(MADE[name](*kinds)) == repr(MADE[name](int, float, bool))
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_function_called_with_numpys_scalars_gives_what_it_gives_for_python_numbers(name: str) -> None:
+    want = CALLED[name](int, float, bool).tolist()
+    for kinds in KINDS:
+        assert CALLED[name](*kinds).tolist() == want
+
+
+@pytest.mark.parametrize(("name", "value"), [("groups", np.float32(2.0)), ("stride", np.True_), ("stride", np.int64(0))])
+def test_a_numpy_scalar_that_is_no_such_number_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(fb.ShapeError, match=f"{name} is an int"):
+        fb.conv2d(IMAGE, fb.ones((2, 4, 3, 3)), **{name: value})
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

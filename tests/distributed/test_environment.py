@@ -37,6 +37,19 @@ def test_a_launchers_variables_that_say_nothing_are_named(
             ask()
 
 
+@pytest.mark.parametrize(("text", "place"), [("", 0), ("3", 3)])
+def test_the_place_on_a_host_is_the_launchers(monkeypatch: pytest.MonkeyPatch, text: str, place: int) -> None:
+    monkeypatch.setenv("LOCAL_RANK", text)
+    assert distributed.local_rank() == place
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1.5"])
+def test_a_place_on_a_host_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("LOCAL_RANK", text)
+    with pytest.raises(fb.ConfigError, match="LOCAL_RANK in the environment"):
+        distributed.local_rank()
+
+
 def test_a_process_that_no_launcher_started_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (distributed.rank(), distributed.world_size()) == (0, 1)
     monkeypatch.setenv("WORLD_SIZE", "1")

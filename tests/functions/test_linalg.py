@@ -448,11 +448,50 @@ def test_a_function_of_equal_eigenvalues_has_a_gradient(device: str) -> None:
     np.testing.assert_allclose(fb.grad(lambda x: fb.linalg.matrix_norm(x, ord="nuc"))(x).numpy(), np.eye(3), atol=1e-15)
     np.testing.assert_allclose(fb.grad(lambda x: fb.sum(fb.linalg.pinv(x)))(x).numpy(), -np.ones((3, 3)), atol=1e-15)
 
-    def same(x: fb.Tensor) -> fb.Tensor:  # V f(w) Vᵀ, which does not depend on the choice of vectors
-        w, v = fb.linalg.eigh(x)
-        return fb.sum(fb.matmul(v * w[None, :], v.mT) * fb.asarray(np.diag([1.0, 2.0, 3.0]), device=device))
 
-    np.testing.assert_allclose(fb.grad(same)(x).numpy(), np.diag([1.0, 2.0, 3.0]), atol=1e-14)
+def reconstructed(f: Callable[[fb.Tensor], fb.Tensor], m: Any, device: str) -> Callable[[fb.Tensor], fb.Tensor]:
+    """x -> Σ m ∘ V f(w) Vᵀ, which does not depend on the choice of vectors."""
+
+    def fn(x: fb.Tensor) -> fb.Tensor:
+        w, v = fb.linalg.eigh(x)
+        return fb.sum(fb.matmul(v * f(w)[..., None, :], v.mT) * fb.asarray(m, device=device))
+
+    return fn
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_gradient_through_vectors_of_equal_values_is_nan_and_never_a_part_of_the_right_one(
+    device: str, compiled: bool
+) -> None:
+    wrap: Any = fb.jit if compiled else lambda f: f
+    m = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 5.0], [7.0, 0.0, 1.0]])
+    equal = fb.asarray(np.stack([np.eye(3), np.diag([1.0, 2.0, 3.0])]), device=device)
+    log = reconstructed(fb.log, m, device)  # of 1 it is 0: no cotangent of the vectors is left in numbers, yet there is one
+    got = wrap(fb.grad(log))(equal).numpy()
+    assert np.isnan(got[0]).all()
+    w = np.array([1.0, 2.0, 3.0])
+    ratio = np.array([[1 / a if a == b else (np.log(a) - np.log(b)) / (a - b) for a in w] for b in w])  # Daleckii and Krein
+    np.testing.assert_allclose(got[1], ratio * (m + m.T) / 2, rtol=1e-12)
+
+    def projector(x: fb.Tensor) -> fb.Tensor:
+        u, s, vh = fb.linalg.svd(x, full_matrices=False)
+        return fb.sum(fb.matmul(u * s[..., None, :], vh) * fb.asarray(m, device=device))
+
+    assert np.isnan(wrap(fb.grad(projector))(equal).numpy()[0]).all()
+    np.testing.assert_allclose(wrap(fb.grad(projector))(equal).numpy()[1], m, atol=1e-13)
+    flat = fb.asarray(np.eye(3, 2) * [[1.0, 0.0]], device=device)  # the vectors of the singular value 0
+    assert np.isnan(wrap(fb.grad(lambda x: fb.sum(fb.linalg.svd(x, full_matrices=False).U)))(flat).numpy()).all()
+
+
+def test_a_second_derivative_of_equal_values_is_nan_and_not_zero(device: str) -> None:
+    for of in (fb.linalg.eigvalsh, fb.linalg.svdvals):
+        first = fb.grad(lambda x, of=of: fb.sum(fb.square(of(x))))
+        for x in (np.eye(3), np.diag([2.0, 0.0, 0.0])):
+            got = fb.grad(lambda x, first=first: fb.sum(fb.triu(first(x))))(fb.asarray(x, device=device)).numpy()
+            assert np.isnan(got).all()
+        apart = fb.asarray(np.diag([1.0, 2.0, 4.0]), device=device)
+        got = fb.grad(lambda x, first=first: fb.sum(fb.diagonal(first(x))))(apart).numpy()
+        np.testing.assert_allclose(got, 2 * np.eye(3), atol=1e-14)
 
 
 def test_vectors_that_the_matrix_does_not_determine_have_no_gradient(device: str) -> None:

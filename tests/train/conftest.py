@@ -51,6 +51,6 @@ def make() -> Callable[..., Learner]:
         fb.random.seed(11)
         net = model if model is not None else Net()
         optimizer = optim.Adam(net, lr=optim.cosine(0.05, steps=200, warmup=5) if lr is None else lr)
-        return Learner(net, optimizer, seed=5, log=None, **options)
+        return Learner(net, optimizer, **{"seed": 5, "log": None, **options})
 
     return build

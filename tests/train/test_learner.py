@@ -84,6 +84,8 @@ def test_epochs_that_are_done_already_are_said_and_not_trained_again(make: Make,
     assert bits_of(learner) == before
     with pytest.raises(fb.ConfigError, match="epochs"):
         learner.fit(*loaders, epochs=2.5)  # type: ignore[arg-type]
+    with pytest.raises(fb.ConfigError, match="epochs"):
+        learner.fit(*loaders, epochs=True)
 
 
 def bits_of(learner: Learner) -> dict[str, bytes]:
@@ -183,6 +185,19 @@ def test_a_loss_that_is_no_scalar_is_refused(make: Make, loaders: Loaders) -> No
     learner = make(loss=lambda output, target: output)
     with pytest.raises(TrainingError, match="one floating number"):
         learner.fit(*loaders, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", -1), ("seed", 0.5), ("checkpoint_seconds", -1.0), ("checkpoint_seconds", float("nan")),
+        ("checkpoint_seconds", "1"), ("patience", 0), ("keep", True), ("accumulate", True), ("jit", "no"),
+        ("checkpoint_steps", 0),
+    ],
+)  # fmt: skip
+def test_a_setting_that_means_nothing_is_refused_when_the_learner_is_made(make: Make, name: str, value: Any) -> None:
+    with pytest.raises((fb.ConfigError, TrainingError), match=name):
+        make(**{name: value})
 
 
 def test_a_model_with_nothing_to_train_is_refused(make: Make, loaders: Loaders) -> None:

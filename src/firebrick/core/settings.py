@@ -12,6 +12,8 @@ from numbers import Real
 from operator import index
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError
 from firebrick.core.weak import Weak
@@ -71,7 +73,7 @@ def whole(where: str, name: str, value: Any, least: int | None = None) -> int:
         ConfigError: It is no int, or too small.
     """
     try:
-        found = index(value)
+        found = None if isinstance(value, (bool, np.bool_)) else index(value)
     except TypeError:
         found = None
     if found is None or (least is not None and found < least):

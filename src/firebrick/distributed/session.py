@@ -197,7 +197,8 @@ def local_rank() -> int:
         >>> fb.distributed.local_rank()
         0
     """
-    return int(os.environ.get("LOCAL_RANK", os.environ.get("MPI_LOCALRANKID", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", 0))))
+    name = next((n for n in ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK") if os.environ.get(n)), None)
+    return 0 if name is None else _number(name, 0)
 
 
 def barrier() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from firebrick.core.autocast import narrow
 from firebrick.core.bind import bind, check_devices, describe, not_a_tensor
+from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
@@ -193,7 +194,7 @@ def conv_transpose3d(
 
 def per_axis(where: str, name: str, value: Any, rank: int, least: int = 1) -> tuple[int, ...]:
     """An int ≥ ``least`` for each of ``rank`` axes, from one int or as many."""
-    each = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    each = tuple(map(python_scalar, value)) if isinstance(value, (tuple, list)) else (python_scalar(value),) * rank
     if len(each) != rank or any(type(v) is not int or v < least for v in each):
         several = f" or {rank} of them" if rank > 1 else ""
         raise ShapeError(
@@ -271,6 +272,7 @@ def _biased(y: Tensor, bias: Tensor | None) -> Tensor:
 def _conv(
     where: str, rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Tensor:
+    groups = python_scalar(groups)
     _check(where, rank, x, weight, bias, groups, 1)
     kernel, s, d = weight.shape[2:], per_axis(where, "stride", stride, rank), per_axis(where, "dilation", dilation, rank)
     pads = padding_of(where, padding, kernel, s, d)
@@ -287,6 +289,7 @@ def _transposed(
     where: str, rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, output_padding: Any,
     dilation: Any, groups: int,
 ) -> Tensor:  # fmt: skip
+    groups = python_scalar(groups)
     _check(where, rank, x, weight, bias, groups, 0)
     if isinstance(padding, str):
         raise ShapeError(f"{where}: padding is ints or pairs", repr(padding), "give the padding in numbers")

@@ -15,7 +15,7 @@ import numpy as np
 from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.dtypes import float32
+from firebrick.core.dtypes import float32, python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
@@ -80,6 +80,7 @@ def ctc_loss(
     """
     name = "ctc_loss"
     check_reduction(name, reduction)
+    blank = python_scalar(blank)
     given = {"input_lengths": input_lengths, "target_lengths": target_lengths}
     operands(
         name, log_probabilities=log_probabilities, targets=targets, **{k: v for k, v in given.items() if isinstance(v, Tensor)}
@@ -184,7 +185,9 @@ def _lengths(name: str, key: str, given: Any, batch: int, beside: Tensor) -> tup
         if given.shape != (batch,):
             raise ShapeError(f"{name}: {key} is [{batch}], one number a sample", describe(key, given), "reshape it")
         return given, None if given.device.engine == "meta" or hooks.trace() is not None else hooks.to_host(given)
-    if not isinstance(given, (list, tuple)) or any(isinstance(n, bool) or not isinstance(n, int) for n in given):
+    if isinstance(given, (list, tuple)):
+        given = [python_scalar(n) for n in given]
+    if not isinstance(given, list) or any(isinstance(n, bool) or not isinstance(n, int) for n in given):
         raise not_a_tensor(name, key, given, None)
     if len(given) != batch:
         raise ShapeError(f"{name}: {key} holds {batch} numbers, one a sample", f"{len(given)} numbers", "pass one for each")

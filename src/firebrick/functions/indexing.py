@@ -14,7 +14,7 @@ import numpy as np
 
 from firebrick.core.bind import bind, bind_as, check_devices, constant, describe, not_a_tensor
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.dtypes import int64, no_common_dtype, promote, scalar_fits, scalar_misfit
+from firebrick.core.dtypes import int64, no_common_dtype, promote, python_scalar, scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.indexing import Advanced, Steps, is_basic, parse_advanced, parse_basic, strides_of
@@ -133,6 +133,7 @@ def in_default_int(labels: Tensor) -> Tensor:
 
 def _row_of(padding_index: Any, rows: int) -> int:
     """``padding_index`` of a table, counted from the front."""
+    padding_index = python_scalar(padding_index)
     if isinstance(padding_index, bool) or not isinstance(padding_index, int) or not -rows <= padding_index < rows:
         raise OutOfRangeError(
             f"embedding: padding_index is an int in [{-rows}, {rows})", repr(padding_index), "name a row of weight"

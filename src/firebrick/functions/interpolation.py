@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.bind import describe, not_a_tensor
+from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.precision import widened
@@ -118,7 +119,7 @@ def _check(x: Any, mode: str, align_corners: bool) -> int:
 
 
 def _factors(value: Any, rank: int) -> tuple[float, ...]:
-    each = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    each = tuple(map(python_scalar, value if isinstance(value, (tuple, list)) else (value,) * rank))
     if len(each) != rank or any(isinstance(f, bool) or not isinstance(f, (int, float)) or not 0 < f < math.inf for f in each):
         raise ShapeError(
             f"interpolate: scale_factor is a number > 0 or {rank} of them", repr(value), "pass e.g. 2.0"

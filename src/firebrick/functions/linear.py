@@ -10,7 +10,7 @@ import numpy as np
 
 from firebrick.core.autocast import narrow
 from firebrick.core.bind import bind, check_devices, check_operand, describe, not_a_tensor
-from firebrick.core.dtypes import no_common_dtype, promote, result_type
+from firebrick.core.dtypes import no_common_dtype, promote, python_scalar, result_type
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.precision import in_float32
@@ -106,6 +106,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
         (2, 4)
     """
     _tensors("tensordot", x1, x2)
+    axes = python_scalar(axes)
     if isinstance(axes, int):
         if not 0 <= axes <= min(x1.ndim, x2.ndim):
             raise ShapeError("tensordot: axes must be 0 to the smaller number of axes", f"axes {axes}", "check axes")

@@ -87,6 +87,7 @@ def cross_entropy(
     if not 0.0 <= label_smoothing <= 1.0:
         raise ConfigError(f"{name}: label_smoothing lies in [0, 1]", repr(label_smoothing), "pass e.g. 0.1")
     operands(name, logits=logits, labels=labels, weight=weight)
+    ignore_index = python_scalar(ignore_index)
     if labels.dtype.kind == "float" and labels.shape == logits.shape and logits.ndim:
         if ignore_index is not None:
             raise ConfigError(
@@ -152,6 +153,7 @@ def nll_loss(
     name = "nll_loss"
     check_reduction(name, reduction)
     operands(name, log_probabilities=log_probabilities, labels=labels, weight=weight)
+    ignore_index = python_scalar(ignore_index)
     axis = _check_labels(name, "log_probabilities", log_probabilities, labels, weight, ignore_index)
     check_divisor(name, reduction, weight, ignore_index)
     labels = in_default_int(labels)

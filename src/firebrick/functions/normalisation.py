@@ -9,6 +9,7 @@ from typing import Any
 
 from firebrick.core.autocast import wide
 from firebrick.core.bind import bind, check_devices, constant, describe, not_a_tensor
+from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
@@ -231,7 +232,7 @@ def group_norm(
         [[-1.0, 1.0, -1.0, 1.0]]
     """
     check_channels("group_norm", x, weight=weight, bias=bias)
-    eps = number("group_norm", "eps", eps)
+    eps, groups = number("group_norm", "eps", eps), python_scalar(groups)
     n, c = x.shape[:2]
     if type(groups) is not int or groups < 1 or c % groups:
         raise ShapeError(
@@ -267,6 +268,7 @@ def local_response_norm(
     _floating("local_response_norm", x)
     if x.ndim < 3:
         raise ShapeError("local_response_norm: x is [batch, channels, length, ...]", describe("x", x), "add the missing axes")
+    size = python_scalar(size)
     if type(size) is not int or size < 1:
         raise ShapeError("local_response_norm: size is an int ≥ 1", repr(size), "pass a number of channels, e.g. 5")
     alpha, beta, k = (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.bind import bind, check_operand, constant, describe, host_scalar
-from firebrick.core.dtypes import bool_, scalar_fits, scalar_misfit
+from firebrick.core.dtypes import bool_, python_scalar, scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.shapes import normalize_axis
@@ -181,11 +181,11 @@ def _take(x: Tensor, places: np.ndarray[Any, Any], axis: int) -> Tensor:
 
 def _ints(where: str, name: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:
     """An int, or ``count`` of them, each ≥ ``least``."""
-    given = value if isinstance(value, (tuple, list)) else (value,) * count
+    given = tuple(map(python_scalar, value if isinstance(value, (tuple, list)) else (value,) * count))
     if len(given) != count or any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in given):
         many = f", or {count} of them" if count > 1 else ""
         raise ShapeError(f"{where}: {name} is an int ≥ {least}{many}", repr(value), "pass e.g. 2")
-    return tuple(given)
+    return given
 
 
 def _patches(

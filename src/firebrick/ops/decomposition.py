@@ -4,8 +4,10 @@ R of ``qr`` has a non-negative real diagonal. Each eigenvector, and each left si
 and positive, which is the first one of at least 0.55 times the largest magnitude (a tie of two components, common in matrices
 with symmetries, is then far from decisive).
 
-Where eigenvalues (or singular values) are equal, the gradient of their vectors does not exist; the part that mixes them is
-taken as 0, which is right for functions of the subspace only. Second derivatives there are not defined.
+Where eigenvalues (or singular values) are equal, the gradient of their vectors does not exist, and what a function of the
+subspace alone would have is a limit that the vectors do not tell: a gradient that passes through the vectors of such a matrix
+is NaN, as is one through vectors of singular value 0 of a matrix that is not square. Gradients through the values alone, as
+of ``eigvalsh`` and ``svdvals``, use no such differences; second derivatives do.
 
 Source of the rules: Walter, Lehmann, Lamour, "On evaluating higher-order derivatives of the QR decomposition", 2012; Giles,
 "Collected matrix derivative results for forward and reverse mode algorithmic differentiation", 2008; those of complex vectors
@@ -60,12 +62,19 @@ def _skew(x: Any) -> Any:
 
 
 def _inverse_differences(s: Any, squares: bool) -> Any:
-    """1 / (s_j - s_i), or of their squares, for each i and j; 0 where they are equal."""
+    """1 / (s_j - s_i), or of their squares, for each i and j; 0 on the diagonal, NaN where two are equal."""
     gap = as_row(s) - as_column(s)
     if squares:
         gap = gap * (as_row(s) + as_column(s))
-    none = equal(gap, 0.0)
-    return where(none, 0.0, 1.0 / where(none, 1.0, gap))
+    place = np.eye(s.shape[-1], dtype=np.bool_)
+    inverse = _inverse(gap)
+    return where(hooks.from_host(place, s.device), 0.0, inverse)
+
+
+def _inverse(x: Any) -> Any:
+    """1 / x; NaN for 0, so that nothing multiplied by it stays."""
+    none = equal(x, 0.0)
+    return where(none, float("nan"), 1.0 / where(none, 1.0, x))
 
 
 def _inner(a: Any, b: Any) -> Any:
@@ -184,6 +193,8 @@ def _infer_eigh(x: Any) -> tuple[Aval, Aval]:
 def _eigh_vjp(gs: Any, r: Any) -> Any:
     """V (diag g_w + F ∘ Vᴴ g_V) Vᴴ, made Hermitian, with F_ij = 1 / (w_j - w_i)."""
     (gw, gv), (w, v) = gs, r.outputs
+    if not r.given[1]:
+        return (hermitian(matmul(v * as_row(gw), adjoint(v))),)
     if v.dtype.kind == "complex" and v.size:
         gv = _phase_free(gv, v, _inner(gv, v))
     inner = _inverse_differences(w, False) * matmul(adjoint(v), gv)
@@ -236,9 +247,10 @@ def _svd_vjp(gs: Any, r: Any) -> Any:
     (gu, g, gvh), (u, s, vh) = gs, r.outputs
     m, n = r.avals[0].shape[-2:]
     k = s.shape[-1]
+    if not (r.given[0] or r.given[2]):
+        return (matmul(u * as_row(g), vh),)
     gv, v = adjoint(gvh), adjoint(vh)
-    none = equal(s, 0.0)
-    inverse = as_row(where(none, 0.0, 1.0 / where(none, 1.0, s)))
+    inverse = as_row(_inverse(s))
     turning = u.dtype.kind == "complex" and u.size > 0
     if turning:
         gu = _phase_free(gu, u, _inner(gu, u) + _inner(gv, v))

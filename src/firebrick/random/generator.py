@@ -83,7 +83,12 @@ def _first(shape: tuple[int, ...]) -> int:
     return rows * math.prod(shape[1:]) if rows and shape else 0
 
 
-def _check_seed(seed: Any) -> int:
+def check_seed(seed: Any) -> int:
+    """A seed as a Python int.
+
+    Raises:
+        ConfigError: It is no int in [0, 2^64).
+    """
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed < 1 << 64:
         raise ConfigError("a seed is an int in [0, 2^64)", repr(seed), "pass e.g. 0")
     return int(seed)
@@ -180,7 +185,7 @@ class Generator:
     __jit_leaf__ = True  # read anew at each run of a compiled function
 
     def __init__(self, seed: int) -> None:
-        self._seed = _check_seed(seed)
+        self._seed = check_seed(seed)
         self._counter = 0
         self._lock = Lock()
         trace = hooks.trace()

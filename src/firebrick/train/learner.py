@@ -22,12 +22,13 @@ from firebrick import random
 from firebrick.backends.dispatch import read
 from firebrick.core.bind import constant
 from firebrick.core.dtypes import DType, bool_
-from firebrick.core.settings import python_settings, whole
+from firebrick.core.settings import number, python_settings, whole
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, WorkerDiedError
 from firebrick.functions.losses import cross_entropy
 from firebrick.nn import Module
 from firebrick.optim import EMA
+from firebrick.random.generator import check_seed
 from firebrick.train import description, figures, history, settings
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot, write
 from firebrick.train.claim import claimed
@@ -153,7 +154,7 @@ class Learner:
         self.history: list[Epoch] = []
         self.epoch = self.step = 0
         self._log = log if self.strategy.main else None
-        self._seed = seed
+        self._seed = None if seed is None else check_seed(seed)
         self._best: Epoch | None = None
         self.cursor: dict[str, Any] | None = None
         self._loader: dict[str, Any] | None = None  # the cursor of the last loader that was trained from
@@ -162,11 +163,16 @@ class Learner:
         self._marks: list[tuple[random.Generator, Any]] = []  # where generators stood before the running step
         self._resumed = False  # by a checkpoint that no ``fit`` went on from yet
         self._metrics: dict[str, Any] | None = None  # of an epoch that a checkpoint was made in
+        keep = whole("Learner", "keep", keep, 1)
         self._run = None if self.out is None else RunDirectory(self.out, keep)
+        if not number("Learner", "checkpoint_seconds", checkpoint_seconds) >= 0.0:
+            raise TrainingError(
+                "checkpoint_seconds is a number ≥ 0", repr(checkpoint_seconds), "pass math.inf for none by time"
+            )
         self._checkpoint_seconds = checkpoint_seconds
         self._saved = 0.0, 0  # when and after which step the last checkpoint was taken, or the epoch entered
         self._checkpoint_steps = None if checkpoint_steps is None else whole("Learner", "checkpoint_steps", checkpoint_steps, 1)
-        self._watch = FrozenWatch(patience)
+        self._watch = FrozenWatch(whole("Learner", "patience", patience, 1))
         self._measures = Measures()
         self._unread: list[tuple[int, str, int]] = []  # step, batch and samples of each loss not read yet
         if clip_norm is not None and not (isinstance(clip_norm, Real) and 0.0 < clip_norm < float("inf")):
@@ -174,6 +180,8 @@ class Learner:
         self.clip_norm = clip_norm
         self.accumulate = whole("Learner", "accumulate", accumulate, 1)
         self.ema: EMA | None = ema if ema is None or isinstance(ema, EMA) else EMA(model, ema)
+        if not isinstance(jit, bool):
+            raise TrainingError("jit is True or False", repr(jit), "pass one of the two")
         self.jit = jit
         self.precision = precision_of(precision, model, self.strategy.devices)
         self.interrupts = Interrupts()

@@ -96,6 +96,13 @@ def splat(code: Code, element: str, value: str, lanes: int) -> str:
     return code.put(f"shufflevector {vector} {one}, {vector} poison, <{lanes} x i32> zeroinitializer")
 
 
+def fenced(code: Code, value: str, element: str, lanes: int) -> str:
+    """A converted float that the compiler does not look behind: LLVM 22 writes ``select(h > 0, 0, fpext h)`` with ``h >= 0``,
+    which makes 0 of -0."""
+    vector = vector_type(element, lanes)
+    return code.call(vector, f"llvm.arithmetic.fence.{suffix(element, lanes)}", (vector, value))
+
+
 class Emitter:
     """Writes the code of expressions for one position of a kernel; each node once.
 
@@ -295,6 +302,7 @@ class Emitter:
             return self.code.call(new, name, (old, v))
         if source in FLOATS:
             name = "fpext" if BITS[to] > BITS[source] else "fptrunc"
+            return fenced(self.code, self.code.put(f"{name} {old} {v} to {new}"), scalar_type(to), self.lanes)
         elif to in FLOATS:
             name = "sitofp" if source in SIGNED else "uitofp"
         elif BITS[to] == BITS[source]:

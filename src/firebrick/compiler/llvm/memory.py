@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firebrick.compiler.llvm.emit import Code, Emitter, scalar_type, splat, suffix, vector_type
+from firebrick.compiler.llvm.emit import Code, Emitter, fenced, scalar_type, splat, suffix, vector_type
 from firebrick.compiler.scalar.expr import BITS, FLOATS, Expr, load
 from firebrick.compiler.scalar.storage import HALVES, computed, decode, encode
 
@@ -174,7 +174,9 @@ def _decoded(code: Code, dtype: str, raw: str, lanes: int) -> str:
         vector = vector_type("i8", lanes)
         return code.put(f"icmp ne {vector} {raw}, {'0' if lanes == 1 else 'zeroinitializer'}")
     if dtype == "float16" and _converts(code):
-        return code.put(f"fpext {vector_type('half', lanes)} {raw} to {vector_type('float', lanes)}")
+        return fenced(
+            code, code.put(f"fpext {vector_type('half', lanes)} {raw} to {vector_type('float', lanes)}"), "float", lanes
+        )
     if dtype in HALVES:
         return _inline(code, decode(load(0, "uint16"), dtype), raw, lanes)
     return raw

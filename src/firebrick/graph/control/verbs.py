@@ -19,7 +19,7 @@ from firebrick.core import trees
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind, describe, not_a_tensor
 from firebrick.core.device import Device
-from firebrick.core.dtypes import bool_
+from firebrick.core.dtypes import bool_, python_scalar
 from firebrick.core.errors import DTypeError, OperandError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import undone
@@ -59,6 +59,7 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
         >>> f(fb.ones(2)).tolist(), f(-fb.ones(2)).tolist()
         ([2.0, 2.0], [1.0, 1.0])
     """
+    pred = python_scalar(pred)
     if not isinstance(pred, bool):
         _check_pred("cond: pred", pred)
     trace = current.get()
@@ -384,6 +385,7 @@ def _check_pred(name: str, pred: Any) -> None:
 
 def _pred(pred: Any) -> Any:
     """A loop's condition, checked."""
+    pred = python_scalar(pred)
     if not isinstance(pred, bool):
         _check_pred("while_loop: the result of cond_fn", pred)
     return pred
