@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 ALIGNMENT = 64
+_NONE = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
@@ -28,19 +31,20 @@ def arranged(spans: Sequence[Span]) -> int:
 
     The largest go first, each into the smallest gap, between those that are needed at the same time, in which it fits.
     """
-    placed: list[Span] = []
+    placed = np.empty((4, len(spans)), np.int64)  # first, last, place and end of those that have a place, in its order
     whole = 0
-    for span in sorted(spans, key=lambda s: (-s.nbytes, s.first)):
+    for count, span in enumerate(sorted(spans, key=lambda s: (-s.nbytes, s.first))):
         size = rounded(span.nbytes)
-        end, best, room = 0, -1, 0
-        for other in placed:  # in the order of their places
-            if other.first <= span.last and span.first <= other.last:
-                gap = other.at - end
-                if gap >= size and (best < 0 or gap < room):
-                    best, room = end, gap
-                end = max(end, other.at + rounded(other.nbytes))
-        span.at = end if best < 0 else best
+        first, last, at, end = placed[:, :count]
+        beside = np.flatnonzero((first <= span.last) & (last >= span.first))
+        ends = np.zeros(len(beside) + 1, np.int64)
+        np.maximum.accumulate(end[beside], out=ends[1:])
+        gaps = at[beside] - ends[:-1]
+        gaps[gaps < size] = _NONE
+        best = int(np.argmin(gaps)) if len(gaps) else 0
+        span.at = int(ends[best] if len(gaps) and gaps[best] < _NONE else ends[-1])
         whole = max(whole, span.at + size)
-        at = next((i for i, other in enumerate(placed) if other.at > span.at), len(placed))
-        placed.insert(at, span)
+        k = int(np.searchsorted(at, span.at, "right"))
+        placed[:, k + 1 : count + 1] = placed[:, k:count].copy()
+        placed[:, k] = span.first, span.last, span.at, span.at + size
     return whole

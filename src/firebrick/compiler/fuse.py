@@ -78,7 +78,9 @@ class _Unit:
     """Nodes that become one, or a node that stays what it is (``shape`` None)."""
 
     members: list[int]
-    above: int = 0  # the units that it waits for, as bits
+    before: set[int] = field(default_factory=set)  # nodes of the units that it reads from
+    after: set[int] = field(default_factory=set)  # nodes of the units that read from it
+    level: int = 0  # above those of all units that it waits for
     shape: tuple[int, ...] | None = None
     region: int = 0
     kind: str = MAP
@@ -170,9 +172,10 @@ class _Groups:
         self.free.append(is_free(n, operands))
         self.parts.append(is_part(n, operands))
         unit = self.units[k] = self._alone(k, reasons)
-        made = [self.unit_of[self.made_by[v]] for v in n.inputs if v in self.made_by]
-        for u in made:
-            unit.above |= self.units[u].above | 1 << u
+        for u in {self.unit_of[self.made_by[v]] for v in n.inputs if v in self.made_by}:
+            unit.before.add(u)
+            self.units[u].after.add(k)
+            unit.level = max(unit.level, self.units[u].level + 1)
         if unit.shape is None:
             return
         if unit.kind in (CONTRACT, ALONE):
@@ -228,9 +231,7 @@ class _Groups:
                 continue
             inside = {*first.members, *second.members}
             reduced = [r for i in inside if self.graph.nodes[i].op.fusion == "row" for r in self.graph.nodes[i].results]
-            both = 1 << a | 1 << b
-            waits = any(self.units[u].above & both for u in self.units if (first.above & ~both) >> u & 1)
-            if not waits and not first.above >> b & 1 and not any(self.users[r] & inside for r in reduced):
+            if not self._waits_for(a, b) and not any(self.users[r] & inside for r in reduced):
                 self._join(a, b, _fit_columns)
 
     def is_number(self, v: int) -> bool:
@@ -251,27 +252,70 @@ class _Groups:
             not first.added.isdisjoint(self.graph.nodes[k].inputs) for k in second.members
         ):
             return  # a sum is there when all rows are done
-        both = 1 << a | 1 << b
-        above = (first.above | second.above) & ~both
-        between = second.above & ~first.above & ~both  # what the first waits for does not wait for it
-        while between:
-            u = between.bit_length() - 1
-            if self.units[u].above >> a & 1:
-                return  # something waits for the first, and the second for it
-            between ^= 1 << u
+        if self._through({a, b}):
+            return  # something waits for the first, and the second for it
         first.members += second.members
         first.whole += second.whole
         first.dear |= second.dear
         first.added |= second.added
-        first.above = above
         if second.kind in (ROWS, COLUMNS) and first.kind != ROWS:
             first.kind, first.shape, first.axes = second.kind, second.shape, second.axes
-        for k in second.members:
-            self.unit_of[k] = a
-        del self.units[b]
-        for unit in self.units.values():
-            if unit.above & both:
-                unit.above = (unit.above | above | 1 << a) & ~(1 << b)
+        self._merge(a, [b])
+
+    def _merge(self, a: int, others: Sequence[int]) -> None:
+        """Other units' nodes belong to a unit from now on; what waits for one of them waits for it."""
+        unit = self.units[a]
+        for b in others:
+            other = self.units.pop(b)
+            for k in other.members:
+                self.unit_of[k] = a
+            unit.before |= other.before
+            unit.after |= other.after
+            unit.level = max(unit.level, other.level)
+        raised = [(unit.level, a)]
+        while raised:
+            level, u = heapq.heappop(raised)
+            for w in self._units_of(self.units[u].after) - {u}:
+                if self.units[w].level <= level:
+                    self.units[w].level = level + 1
+                    heapq.heappush(raised, (level + 1, w))
+
+    def _units_of(self, nodes: set[int]) -> set[int]:
+        return {self.unit_of[k] for k in nodes}
+
+    def _waits_for(self, a: int, b: int) -> bool:
+        """Whether a unit reads, itself or through others, what another one gives."""
+        if self.units[a].level <= self.units[b].level:
+            return False
+        return b in self._units_of(self.units[a].before) or self._through({a, b})
+
+    def _through(self, group: set[int]) -> bool:
+        """Whether a path leads from one of these units through a third one to one of them.
+
+        Levels grow along each path. The search goes on from both ends in turn, so it is over as soon as one of them leads no
+        further.
+        """
+        levels = [self.units[u].level for u in group]
+        low, high = min(levels), max(levels)
+        behind = {w for u in group for w in self._units_of(self.units[u].after) if self.units[w].level < high} - group
+        ahead = {w for u in group for w in self._units_of(self.units[u].before) if self.units[w].level > low} - group
+        up, down = list(behind), list(ahead)
+        if not behind.isdisjoint(ahead):
+            return True
+        while up and down:
+            for w in self._units_of(self.units[down.pop()].before):
+                if w in group or w in behind:
+                    return True
+                if w not in ahead and self.units[w].level > low:
+                    ahead.add(w)
+                    down.append(w)
+            for w in self._units_of(self.units[up.pop()].after):
+                if w in group or w in ahead:
+                    return True
+                if w not in behind and self.units[w].level < high:
+                    behind.add(w)
+                    up.append(w)
+        return False
 
     def _aligned(self, maker: _Unit, reader: _Unit) -> bool:
         """Whether what one unit's reductions give is broadcast, in the other unit, along the axes that were reduced.
@@ -298,11 +342,7 @@ class _Groups:
             first, second = self.units[a], self.units[b]
             if first.shape != shape or second.shape != shape or any(v == i for u in (first, second) for i, _ in u.whole):
                 continue
-            both = 1 << a | 1 << b
-            waiting = (first.above | second.above) & ~both
-            apart = not (first.above | second.above) & both and not any(
-                u.above & both for i, u in self.units.items() if waiting >> i & 1
-            )
+            apart = not (self._waits_for(a, b) or self._waits_for(b, a))
             if apart and self._updates(first) == self._updates(second):
                 self._join(a, b)
 
@@ -333,23 +373,10 @@ class _Groups:
             return False
         if len(shapes) > 1 and self.graph.nodes[first.members[0]].op.name != "matmul":
             return False
-        both, above = sum(1 << u for u in (a, *units)), 0
-        for other in (first, *others):
-            above |= other.above
-        above &= ~both
-        between = above & ~first.above
-        while between:
-            u = between.bit_length() - 1
-            if self.units[u].above & both:
-                return False  # something waits for one of them, and another one for it
-            between ^= 1 << u
-        first.members, first.above = members, above
-        for u in units:
-            for k in self.units.pop(u).members:
-                self.unit_of[k] = a
-        for unit in self.units.values():
-            if unit.above & both:
-                unit.above = (unit.above | above | 1 << a) & ~(both & ~(1 << a))
+        if self._through({a, *units}):
+            return False  # something waits for one of them, and another one for it
+        first.members = members
+        self._merge(a, units)
         return True
 
     def _updates(self, unit: _Unit) -> bool:

@@ -266,9 +266,11 @@ class _Lives:
 
     def buffer(self, v: int) -> int:
         """The buffer that a value lies in."""
-        b = self.buffers[v]
+        b = first = self.buffers[v]
         while b in self.moved:
             b = self.moved[b]
+        if b != first:
+            self.moved[first] = b  # the way is shorter from now on
         return b
 
     def move(self, v: int, into: int) -> None:
@@ -280,9 +282,9 @@ class _Lives:
 def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool) -> Plan:
     plan = Plan(order, begin=len(order))
     lives = _Lives(values, order)
-    waiting: dict[Aval, list[int]] = defaultdict(list)
+    waiting: dict[Aval, dict[int, int]] = defaultdict(dict)  # a value in each buffer that is free, or an input's
     for i in sorted(values.given, reverse=True):
-        waiting[values.avals[i]].append(i)
+        waiting[values.avals[i]][i] = i
     writes: set[int] = set()
     for p, k in enumerate(order):
         n, kernel = values.graph.nodes[k], kernels[k]
@@ -307,9 +309,7 @@ def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int
             for v in dict.fromkeys((*n.results, *n.inputs)):  # a result first: it may have taken an operand's place
                 b = lives.buffer(v)
                 if values.whole[v] and lives.last[b] <= p and not values.is_input(b):
-                    same = waiting[values.avals[v]]
-                    if all(lives.buffer(u) != b for u in same):
-                        same.append(v)
+                    waiting[values.avals[v]].setdefault(b, v)
     plan.writes = frozenset(writes)
     place = {k: p for p, k in enumerate(order)}
     last = {
@@ -329,7 +329,7 @@ def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int
 
 
 def _room(
-    values: _Values, lives: _Lives, n: Node, v: int, kernel: Kernel, p: int, late: bool, waiting: list[int]
+    values: _Values, lives: _Lives, n: Node, v: int, kernel: Kernel, p: int, late: bool, waiting: dict[int, int]
 ) -> int | None:  # fmt: skip
     """The value in whose memory the result ``v`` of node ``n`` at place ``p`` goes, if there is one."""
     aval = values.avals[v]
@@ -347,12 +347,10 @@ def _room(
         ours = not values.is_input(b) or (late and b in values.given)
         if ours and alone and values.whole[i] and values.avals[i] == aval and lives.last[b] == p:
             return i
-    for at in range(len(waiting) - 1, -1, -1) if kernel.first is None or kernel.into is not None else ():
-        u = waiting[at]
-        b = lives.buffer(u)
+    for b, u in reversed(waiting.items()) if kernel.first is None or kernel.into is not None else ():
         if lives.last[b] < p and (late or not values.is_input(b)):
             if not values.is_input(b):
-                del waiting[at]
+                del waiting[b]
             return u
     return None
 

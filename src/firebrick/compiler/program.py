@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from keyword import iskeyword
@@ -261,6 +261,7 @@ class _Writer:
     native: Runs
     space: dict[str, Any] = field(default_factory=lambda: {"copy": None})
     known: dict[int, str] = field(default_factory=dict)
+    further: dict[str, Iterator[str]] = field(default_factory=dict)  # names that were not tried yet, by their stem
 
     def __post_init__(self) -> None:
         self.avals = self.graph.avals
@@ -373,7 +374,8 @@ class _Writer:
         if found is None:
             own = str(getattr(value, "__name__", ""))
             stem = own if own.isidentifier() and own not in _UNTOLD else stem
-            choices = itertools.chain([stem], (f"{stem}_{i}" for i in itertools.count(1)))
+            further = self.further.setdefault(stem, (f"{stem}_{i}" for i in itertools.count(1)))
+            choices = itertools.chain([stem], further)
             found = next(c for c in choices if c not in self.space and c not in _TAKEN and not iskeyword(c))
             self.space[found] = value  # also keeps the object, and with it its id
             self.known[id(value)] = found

@@ -70,21 +70,22 @@ class Run:
     Attributes:
         nodes: Places of the nodes, in order.
         calls: What they are in kernels.
-        arrays: The values that it reads as arrays.
+        arrays: The values that it reads as arrays, as keys in order.
         results: The values that it returns as arrays.
         into: For some of them: the array whose memory they take, if it lies row by row; one from outside, or another result.
     """
 
     nodes: list[int] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    arrays: list[int] = field(default_factory=list)
+    arrays: dict[int, None] = field(default_factory=dict)
     results: list[int] = field(default_factory=list)
     into: dict[int, int] = field(default_factory=dict)
 
     @property
     def outside(self) -> list[int]:
         """The arrays from outside whose memory results take."""
-        return list(dict.fromkeys(u for u in self.into.values() if u not in self.results))
+        made = set(self.results)
+        return list(dict.fromkeys(u for u in self.into.values() if u not in made))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +306,8 @@ class _Builder:
     def _call(self, call: Call, run: Run) -> None:
         run.calls.append(call)
         for r in call.operands:
-            if self._is_array(r.buffer) and self.made_in.get(r.buffer) is not run and r.buffer not in run.arrays:
-                run.arrays.append(r.buffer)
+            if self._is_array(r.buffer) and self.made_in.get(r.buffer) is not run:
+                run.arrays[r.buffer] = None
 
     def _operand(self, v: int, run: Run) -> Ref:
         buffer, view = self._seen(v, run)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -439,7 +440,7 @@ class Jit:
         changed = differences(around.key, after.key) or ([] if made else around.moved(after))
         changed = [c for c in changed if c.partition(": ")[0] not in after.ties]
         if changed and made:
-            new = {p for p, t in after.leaves if id(t) in made}
+            new = sorted(p for p, t in after.leaves if id(t) in made)
             changed = [c for c in changed if not _grown(c.partition(": ")[0], new)]
         if changed:
             names = [c.partition(": ")[0].rpartition(".")[2] for c in changed]
@@ -522,9 +523,10 @@ def _enter(trace: Trace, arguments: list[tuple[str, Tensor]], walk: Walk, tracke
     return handles
 
 
-def _grown(path: str, new: set[str]) -> bool:
-    """Whether a difference is only that a container got state that began with this call."""
-    return any(p == path or p.startswith(path) for p in new)
+def _grown(path: str, new: list[str]) -> bool:
+    """Whether a difference is only that a container got state that began with this call, at one of these paths, sorted."""
+    at = bisect_left(new, path)  # what begins with the path follows it
+    return at < len(new) and new[at].startswith(path)
 
 
 def _leak_line(walk: Walk, path: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -134,7 +135,8 @@ class Program:
             kind, _, aval = self.results[r]
             if kind == "out" and r >= self.own and aval == self.graph.inputs[i] and r not in self._again:
                 self._again[r] = i
-        for r in [r for r in self._again if sum(u[2] == r for u in self.updates) > 1]:
+        times = Counter(r for _, _, r in self.updates)
+        for r in [r for r in self._again if times[r] > 1]:
             del self._again[r]
         # for each result: the input that it is, or whose storage it takes, or -1; the output, or -1; its bytes
         self._results = [

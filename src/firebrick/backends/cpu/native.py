@@ -173,10 +173,10 @@ def compiled(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> tupl
 def _launches(run: Run, kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments) -> tuple[list[Launch], list[str]]:
     """A run's launches, and the texts of their kernels; its arrays and results stand in front of the arena."""
     slots: dict[int, At] = {v: i for i, v in enumerate(run.arrays)}
-    count = len(slots)
+    count, made = len(slots), set(run.results)
     for v in run.results:
         over = run.into.get(v)
-        if over in run.results:
+        if over in made:
             slots[v] = slots[over]
         else:
             slots[v], count = count, count + 1
@@ -230,9 +230,10 @@ def function(run: Run, avals: Sequence[Aval], segment: Segment, arena: bool) -> 
     makes: list[str] = []  # lines that make results' arrays
     slow: list[str] = [f"{x} = rows({x})" for x in xs]
     own: list[str] = []
+    made = set(run.results)
     for v in run.results:
         over = run.into.get(v)
-        if over in run.results:
+        if over in made:
             names[v] = names[over]
             continue
         names[v] = f"v{v}"

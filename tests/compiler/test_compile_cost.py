@@ -1,0 +1,58 @@
+"""Compiling a program twice as large takes twice the work: calls of Python functions are counted, not time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import firebrick as fb
+from firebrick import nn, optim
+
+
+def calls_of(run: Callable[[], Any]) -> int:
+    """How many times Python functions are called, or go on, while something runs."""
+    count = 0
+
+    def counted(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(counted)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+class Wide(nn.Module):
+    """So many parameters beside each other."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        for i in range(count):
+            setattr(self, f"p{i}", nn.Parameter(fb.ones((2, 3))))
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        return sum((fb.sum(p * p) for p in self.parameters()), fb.sum(x))
+
+
+def test_an_update_of_twice_as_many_parameters_is_compiled_with_twice_the_work() -> None:
+    def work(count: int) -> int:
+        model = Wide(count)
+        optimizer = optim.Adam(model)
+
+        @fb.jit
+        def step(model: nn.Module, optimizer: optim.Adam, x: fb.Tensor) -> fb.Tensor:
+            value, grads = fb.value_and_grad(lambda m: fb.mean(m(x)))(model)
+            optimizer.update(model, grads)
+            return value
+
+        x = fb.ones((3, 4))
+        return calls_of(lambda: step(model, optimizer, x))
+
+    work(20)  # what is imported and compiled once for all
+    one, two, four = work(20), work(40), work(80)
+    assert four - two < 2.1 * (two - one)
