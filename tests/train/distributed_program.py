@@ -288,4 +288,9 @@ def die(rank: int) -> None:
 
 
 if __name__ == "__main__":
-    {"compare": compare, "transport": lambda: compare(*TRANSPORT), "settings": unlike_settings, "die": lambda: die(int(sys.argv[2]))}[sys.argv[1]]()
+    {
+        "compare": compare,
+        "transport": lambda: compare(*TRANSPORT),
+        "settings": unlike_settings,
+        "die": lambda: die(int(sys.argv[2])),
+    }[sys.argv[1]]()

@@ -46,7 +46,9 @@ def test_weights_after_50_steps_are_those_of_one_device(processes: int) -> None:
 
 
 # On another transport, the ways that differ in what is sent; the others in soak
-everything = pytest.mark.parametrize(("ways", "count"), [("transport", 12), pytest.param("compare", 17, marks=pytest.mark.soak)])
+everything = pytest.mark.parametrize(
+    ("ways", "count"), [("transport", 12), pytest.param("compare", 17, marks=pytest.mark.soak)]
+)
 
 
 @pytest.mark.slow
