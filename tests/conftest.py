@@ -7,9 +7,11 @@ An engine that cannot be used here is skipped by name and listed at the end of t
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +27,14 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job; programs that tests start would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+if sys.dont_write_bytecode and sys.pycache_prefix is None:
+    # As containers often set it. Some hundred processes would each compile all sources again: what is compiled is kept apart
+    # from the sources, for them and for the next run.
+    kept = os.environ.get("FIREBRICK_CACHE_DIR") or os.path.expanduser("~/.cache/firebrick-tests")
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(kept, "python")
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import firebrick as fb
 from firebrick.compiler.llvm.cache import system_caches
@@ -102,6 +112,12 @@ def settings_as_they_were() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests first, so that no worker is left with one while the others have nothing to do."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that collection made, some millions of objects, to no later search for garbage: many tests begin with one."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:

@@ -13,22 +13,46 @@ from firebrick.testing.gradients import has_gradient
 FAMILIES = sorted({op.reference.__module__ for op in OPS.values()})
 
 
+# dtypes that run the same code at other widths
+CLASSES = {f"{kind}{n}": kind for kind in ("int", "uint") for n in (8, 16, 32, 64)} | {
+    "bfloat16": "half", "float16": "half", "complex64": "complex", "complex128": "complex", "float8_e4m3fn": "storage",
+    "float8_e5m2": "storage",
+}  # fmt: skip
+
+
 def of_family(module: str) -> list[str]:
     return [n for n, op in OPS.items() if op.reference.__module__ == module]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
 def test_every_op_agrees_with_its_reference(device: str, family: str, seed: int) -> None:
-    report = conformance(device, of_family(family), seed=seed)
+    eager = conformance(device, of_family(family), seed=seed, modes=["eager"])
+    jit = conformance(device, of_family(family), subset="thin", seed=seed, modes=["jit"])
+    for report in (eager, jit):
+        assert report.ok, report
+        assert report.fallbacks == set(), "no op may run on the host instead"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
+def test_every_op_agrees_with_its_reference_compiled_in_every_dtype(device: str, family: str, seed: int) -> None:
+    report = conformance(device, of_family(family), seed=seed, modes=["jit"])
     assert report.ok, report
-    assert report.fallbacks == set(), "no op may run on the host instead"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
+def test_every_op_agrees_with_its_reference_in_kernels_of_its_own_in_every_dtype(family: str, seed: int) -> None:
+    with kernels_of_any_size():
+        report = conformance("cpu", of_family(family), seed=seed, modes=["jit"])
+    assert report.ok, report
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
 def test_every_op_agrees_with_its_reference_in_kernels_of_its_own(family: str, seed: int) -> None:
     with kernels_of_any_size():
-        report = conformance("cpu", of_family(family), seed=seed, modes=["jit"])
+        report = conformance("cpu", of_family(family), subset="thin", seed=seed, modes=["jit"])
     assert report.ok, report
 
 
@@ -64,6 +88,19 @@ def test_the_pairwise_subset_covers_every_pair_that_the_whole_product_has(seed: 
         return found
 
     assert pairs("pairwise") == pairs("full")
+
+
+def test_the_thin_subset_has_every_dtype_and_in_each_class_of_dtypes_every_sample_layout_and_destination(seed: int) -> None:
+    def found(name: str, subset: str) -> tuple[set[object], ...]:
+        chosen = [(CLASSES.get(c.dtype, c.dtype), c) for c in cases("numpy", [name], subset=subset, seed=seed, modes=["jit"])]
+        return (
+            {c.dtype for _, c in chosen}, {(kind, c.sample.name) for kind, c in chosen},
+            {(kind, c.layout) for kind, c in chosen}, {(kind, c.destination) for kind, c in chosen},
+            {(c.layout, c.destination) for _, c in chosen},
+        )  # fmt: skip
+
+    for name in OPS.keys() - EXCLUDED.keys():
+        assert found(name, "thin") == found(name, "pairwise")
 
 
 def test_the_same_seed_gives_the_same_cases_and_another_one_others() -> None:

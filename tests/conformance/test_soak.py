@@ -14,7 +14,7 @@ from firebrick.ops import OPS
 from firebrick.testing import faults, soak
 from firebrick.testing.soak import Unit, main, units
 
-ARGS = ["--device", "numpy", "--op", "standardize", "--op", "slogdet", "--jobs", "1"]
+ARGS = ["--device", "numpy", "--op", "logical_not", "--op", "slogdet", "--jobs", "1"]
 
 
 def soaked(tmp_path: Path, *more: str) -> Any:
@@ -49,7 +49,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(soak, "run_unit", some)
     assert soaked(tmp_path).exit_code != 0
     monkeypatch.setattr(soak, "run_unit", right)
-    every = len(units(["numpy"], ["standardize", "slogdet"]))
+    every = len(units(["numpy"], ["logical_not", "slogdet"]))
     result = soaked(tmp_path)
     assert result.exit_code == 0, result.output
     assert f"3 done before, {every - 3} to do" in result.output
@@ -63,10 +63,10 @@ def test_shards_share_the_work_and_the_last_one_writes_the_figures(tmp_path: Pat
     assert not goal.exists()
     assert soaked(tmp_path, "--shard", "2/2", "--write", str(goal)).exit_code == 0
     text = goal.read_text()
-    assert "| standardize | " in text
+    assert "| slogdet | " in text
     assert "| `numpy` |" in text
     cases = int(next(line for line in text.splitlines() if line.startswith("| `numpy`")).split("|")[2].replace(",", ""))
-    assert cases == soaked_cases("standardize") + soaked_cases("slogdet")
+    assert cases == soaked_cases("logical_not") + soaked_cases("slogdet")
 
 
 def test_the_figures_take_the_place_of_older_ones_and_leave_the_rest_of_the_document(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_outcomes_of_other_code_do_not_count(finished: Path, tmp_path: Path, mon
 def test_an_outcome_that_holds_something_else_is_done_again(finished: Path, tmp_path: Path, change: dict[str, Any]) -> None:
     copytree(finished, tmp_path, dirs_exist_ok=True)
     (folder,) = (tmp_path / "state").iterdir()
-    file = folder / "numpy.standardize.float32.json"
+    file = folder / "numpy.logical_not.bool.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     result = soaked(tmp_path)
     assert result.exit_code == 0, result.output

@@ -24,6 +24,8 @@ def _frozen() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # again what collection made (see tests/conftest.py)
 
 
 @pytest.fixture

@@ -45,7 +45,12 @@ def furthest(a: Learner, b: Learner) -> float:
     return max(float(np.abs(one[n] - other[n]).max()) for n in one)
 
 
-def compare() -> None:
+TRANSPORT = ("uneven", "a rank without rows", "synchronised", "small buckets", "long notes")
+"""The ways that between them call every collective, with empty and uneven shares, in one piece and in several."""
+
+
+def compare(*chosen: str) -> None:
+    """Train in the chosen ways, in all by default."""
     found = {}
     group = fb.distributed.init()
     device = "cpu:0" if group.rank % 2 == 0 else "numpy:0"  # ranks on unlike engines
@@ -62,6 +67,8 @@ def compare() -> None:
         "long notes": ({}, {}),
     }
     for name, (how, options) in ways.items():
+        if chosen and name not in chosen:
+            continue
         distributed.NOTE = 64 if name == "long notes" else 8192
         strategy = Distributed(device, check_every=1, **how)
         learner = trained(strategy, **options)
@@ -281,4 +288,9 @@ def die(rank: int) -> None:
 
 
 if __name__ == "__main__":
-    {"compare": compare, "settings": unlike_settings, "die": lambda: die(int(sys.argv[2]))}[sys.argv[1]]()
+    {
+        "compare": compare,
+        "transport": lambda: compare(*TRANSPORT),
+        "settings": unlike_settings,
+        "die": lambda: die(int(sys.argv[2])),
+    }[sys.argv[1]]()

@@ -1,12 +1,13 @@
 """The conformance cases of an engine, generated from the op table: op × dtype × sample × mode × layout × destination.
 
 ``pairwise`` keeps every (op, dtype, sample, mode), and gives each a layout and a destination so that within every op and
-mode all pairs of dtype, sample, layout and destination occur that can. ``full`` is the whole product.
+mode all pairs of dtype, sample, layout and destination occur that can. ``full`` is the whole product. ``thin`` has
+every sample in one dtype of each class, every dtype at some sample, and all pairs of class, layout and destination.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -30,6 +31,8 @@ DESTINATIONS = ("none", "fresh", "viewed", "aliased")
 
 MODES = ("eager", "jit")
 """Run at once; traced into a graph of one operation, and run by what the engine makes of it."""
+
+SUBSETS = ("pairwise", "full", "thin")
 
 EXCLUDED = {"to_device": "it is tested between all pairs of engines, in tests/backends/test_transfer.py"}
 """Ops without conformance cases, each with the reason."""
@@ -94,7 +97,7 @@ def cases(
         device: Device or device string.
         ops: Names of ops; all by default.
         dtypes: Names of dtypes; all that the device stores by default.
-        subset: ``"pairwise"`` or ``"full"``.
+        subset: ``"pairwise"``, ``"full"`` or ``"thin"``.
         seed: Of the samples and of the choice of layouts and destinations.
         modes: Of ``MODES``; all by default.
 
@@ -104,8 +107,8 @@ def cases(
         >>> first.op.name, first.dtype
         ('add', 'float32')
     """
-    if subset not in ("pairwise", "full"):
-        raise ConfigError('subset is "pairwise" or "full"', repr(subset), "use one of these")
+    if subset not in SUBSETS:
+        raise ConfigError(f"subset is one of {', '.join(SUBSETS)}", repr(subset), "use one of these")
     modes = MODES if modes is None else tuple(modes)
     if unknown := set(modes) - set(MODES):
         raise ConfigError(f"modes are {' and '.join(MODES)}", ", ".join(sorted(unknown)), "use these")
@@ -120,6 +123,7 @@ def cases(
             for number, sample in enumerate(samples_of(op, dtype, seed))
             if storable(home, op, sample)
         ]
+        rows = _thinned(rows) if subset == "thin" else rows
         for mode in modes:
             for (dtype, number, sample), layout, destination in _combined(op, rows, subset, seed, mode):
                 yield Case(home, op, dtype, sample, number, layout, destination, mode, index)
@@ -135,6 +139,31 @@ def storable(device: Device, op: Op, sample: Sample) -> bool:
 Row = tuple[str, int, Sample]
 
 
+def _class_of(dtype: str) -> str:
+    """The dtypes of a class run the same code at other widths; widths of floats have code of their own, but for the halves."""
+    dt = as_dtype(dtype)
+    if dt.is_floating:
+        return "half" if dt.itemsize == 2 else dt.name
+    return dt.kind
+
+
+def _thinned(rows: list[Row]) -> list[Row]:
+    """Every sample in one dtype of each class, which take turns, and every dtype at some sample."""
+    members: dict[str, dict[str, None]] = {}
+    for dtype, _, _ in rows:
+        members.setdefault(_class_of(dtype), {})[dtype] = None
+    chosen: set[tuple[str, str]] = set()
+    for dtypes in members.values():
+        names = {d: list(dict.fromkeys(s.name for dtype, _, s in rows if dtype == d)) for d in dtypes}
+        for turn, name in enumerate(dict.fromkeys(n for d in dtypes for n in names[d])):
+            having = [d for d in dtypes if name in names[d]]
+            chosen.add((having[turn % len(having)], name))
+        for turn, d in enumerate(dtypes):
+            if all((d, name) not in chosen for name in names[d]):
+                chosen.add((d, names[d][turn % len(names[d])]))
+    return [row for row in rows if (row[0], row[2].name) in chosen]
+
+
 def _combined(op: Op, rows: list[Row], subset: str, seed: int, mode: str) -> Iterator[tuple[Row, str, str]]:
     options = [(layout, destination) for layout in LAYOUTS for destination in DESTINATIONS]
     possible = [[o for o in options if _possible(op, sample, o[1])] for _, _, sample in rows]
@@ -142,19 +171,20 @@ def _combined(op: Op, rows: list[Row], subset: str, seed: int, mode: str) -> Ite
         yield from ((row, *o) for row, os in zip(rows, possible, strict=True) for o in os)
         return
     rng = np.random.default_rng([seed, crc32(f"{op.name} {mode}".encode())])
-    open_pairs: set[Any] = set()
-    for row, os in zip(rows, possible, strict=True):
-        for o in os:
-            open_pairs |= _pairs(row, o)
-    for row, os in zip(rows, possible, strict=True):
-        o = _best(row, os, open_pairs, rng)
-        open_pairs -= _pairs(row, o)
+    of: Callable[[Row], dict[str, Any]] = (
+        (lambda row: {"class": _class_of(row[0])}) if subset == "thin" else (lambda row: {"dtype": row[0], "sample": row[1]})
+    )
+    offers = [{o: _pairs(of(row), o) for o in os} for row, os in zip(rows, possible, strict=True)]
+    open_pairs: set[Any] = set().union(*(pairs for offer in offers for pairs in offer.values()))
+    for row, offer in zip(rows, offers, strict=True):
+        o = _best(offer, open_pairs, rng)
+        open_pairs -= offer[o]
         yield (row, *o)
     # pairs that one option a row could not cover
-    for row, os in zip(rows, possible, strict=True):
+    for row, offer in zip(rows, offers, strict=True):
         while open_pairs:
-            o = _best(row, os, open_pairs, rng)
-            covered = _pairs(row, o) & open_pairs
+            o = _best(offer, open_pairs, rng)
+            covered = offer[o] & open_pairs
             if not covered:
                 break
             open_pairs -= covered
@@ -170,12 +200,12 @@ def _possible(op: Op, sample: Sample, destination: str) -> bool:
     return destination != "aliased" or outs[0] in ins
 
 
-def _pairs(row: Row, option: tuple[str, str]) -> set[Any]:
-    factors = (("dtype", row[0]), ("sample", row[1]), ("layout", option[0]), ("destination", option[1]))
-    return set(combinations(factors, 2))
+def _pairs(of_row: dict[str, Any], option: tuple[str, str]) -> set[Any]:
+    return set(combinations((*of_row.items(), ("layout", option[0]), ("destination", option[1])), 2))
 
 
-def _best(row: Row, options: list[tuple[str, str]], open_pairs: set[Any], rng: np.random.Generator) -> tuple[str, str]:
-    gains = np.asarray([len(_pairs(row, o) & open_pairs) for o in options])
+def _best(offer: dict[tuple[str, str], set[Any]], open_pairs: set[Any], rng: np.random.Generator) -> tuple[str, str]:
+    options = list(offer)
+    gains = np.asarray([len(offer[o] & open_pairs) for o in options])
     best = np.flatnonzero(gains == gains.max())
     return options[int(best[int(rng.integers(len(best)))])]

@@ -244,7 +244,7 @@ def conformance(
         device: Device or device string.
         ops: Names of ops; all by default.
         dtypes: Names of dtypes; all that the device stores by default.
-        subset: ``"pairwise"`` (seconds) or ``"full"`` (many minutes).
+        subset: ``"pairwise"`` (seconds), ``"full"`` (many minutes) or ``"thin"`` (half of pairwise; see ``cases``).
         seed: Of the samples and of the choice of layouts and destinations.
         modes: ``"eager"`` (each operation at once), ``"jit"`` (by executables of graphs of one operation); both by default.
 
