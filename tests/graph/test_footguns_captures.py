@@ -55,6 +55,21 @@ for _kind, _args in {dict: (), list: (), tuple: (), set: (), float: (1.0,), str:
     CASES[f"attribute_of_a_{_kind.__name__}"] = functools.partial(beside, _kind, *_args)
 
 
+@case
+def a_cached_function() -> Made:
+    held = {"scale": 2.0}
+
+    @functools.cache
+    def scale() -> float:
+        return held["scale"]
+
+    def change() -> None:
+        held["scale"] = 3.0
+        scale.cache_clear()
+
+    return scale, change
+
+
 def within(kind: type, read: Callable[[Any], Any], members: Callable[[list[float]], dict[str, Any]], *args: Any) -> Made:
     """The number is in what a method of such a class captures."""
     k = [2.0]

@@ -123,6 +123,7 @@ def test_devices_share_one_scale_and_leave_out_the_same_steps(make: Make, loader
     scaler.load_state_dict({"scale": 2.0**60, "good": 0})
     learner.fit(loaders[0], epochs=1)
     assert learner.optimizer.step == 0
+    assert [float(scaler.at(d)) for d in learner.strategy.devices] == [2.0**53] * 2
     scaler.load_state_dict({"scale": 2.0**15, "good": 0})
     learner.fit(loaders[0], epochs=2)
     assert learner.optimizer.step == 7
