@@ -6,11 +6,13 @@ import gc
 import warnings
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.autodiff.residuals import Budget, strategy
 
 
 def f64(values: Any) -> fb.Tensor:
@@ -198,6 +200,20 @@ def test_balanced_keeps_the_results_of_compute_bound_operations() -> None:
     assert report.rows["cpu", "exp"].calls >= 2, "memory-bound operations run again"
 
 
+def test_balanced_keeps_no_result_alive_that_is_known_again_by_its_recipe() -> None:
+    x = f64(np.linspace(-1, 1, 8)).require_grad()
+    with fb.checkpointing("balanced"):
+        y = fb.sin(fb.exp(x))  # sin's rule wants exp's result, which is a recipe
+        middle = fb.exp(x)
+        wanted = fb.sin(middle)
+        other = middle.detach() + x  # its operand is no recipe: one for the sum would keep it
+    kept = ref(middle.storage)
+    del middle
+    gc.collect()
+    assert kept() is None
+    assert fb.backward(fb.sum(y + wanted + other))[x].shape == (8,)
+
+
 def test_balanced_works_with_checkpoint_and_to_second_order() -> None:
     x = f64([0.3, 0.5])
     want = fb.grad(lambda v: fb.sum(fb.grad(net)(v)))(x).numpy()
@@ -234,6 +250,21 @@ def test_a_budget_gives_the_same_bits_and_is_kept_to(share: float) -> None:
     assert got == plain
     working = 8 * x.nbytes  # operands, results and cotangents of the op that runs
     assert peak <= max(share * whole, 0) + working
+
+
+@pytest.mark.parametrize("device", ["numpy", "torch:cpu"])
+def test_a_budget_counts_the_memory_of_a_view_and_not_its_elements(device: str) -> None:
+    if device != "numpy":
+        pytest.importorskip("torch", reason="torch, an engine")
+    x = fb.asarray([0.5], dtype=fb.float64, device=device).require_grad()
+    with fb.checkpointing(budget=1000) as _:
+        budget = strategy.get()
+        wide = fb.broadcast_to(x, (10_000,))
+        y = fb.sin(wide)
+    assert isinstance(budget, Budget)
+    assert wide.storage.root.nbytes < 1000 < wide.nbytes
+    assert 0 < budget.total <= 1000
+    assert y.shape == (10_000,)
 
 
 def test_a_budget_works_to_second_order_and_when_the_graph_is_kept() -> None:

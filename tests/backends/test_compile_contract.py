@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,6 +112,18 @@ def test_a_missing_op_is_decomposed_in_a_program_too(poor: Any) -> None:
         program = poor.backend.compile(graph_of(("softmax", (0,), {"axis": 1})), poor)
         (y,) = program([matrix(poor)])
     assert np.allclose(y, 0.25)
+
+
+def test_a_scan_runs_on_an_engine_without_the_ops_that_cut_and_join_its_sequences(poor: Any) -> None:
+    x = fb.asarray([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], device=poor)
+    start = fb.zeros((2,), device=poor)
+    scan = fb.jit(lambda start, x: fb.scan(lambda c, e: (c + e, c + e), start, x))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", fb.FallbackWarning)
+        last, sums = scan(start, x)
+    assert last.tolist() == [9.0, 12.0]
+    assert sums.tolist() == [[1.0, 2.0], [4.0, 6.0], [9.0, 12.0]]
+    assert any("split" in str(w.message) for w in said)
 
 
 def test_a_host_fallback_in_a_program_is_announced_counted_and_can_be_forbidden(poor: Any) -> None:

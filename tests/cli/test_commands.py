@@ -46,6 +46,15 @@ def test_devices_marks_the_default_and_gives_reasons(run: Run) -> None:
         assert reason.split()[0] in result.output
 
 
+def test_devices_shows_long_names_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = type(fb.device("numpy:0").backend)
+    facts, name = backend.properties, "processor" * 40
+    monkeypatch.setattr(backend, "properties", lambda self, device: {**facts(self, device), "name": name})
+    shown = run("devices").output
+    assert "processor" in shown
+    assert "…" not in shown
+
+
 def test_training_ends_with_the_test_accuracy_and_says_where_everything_lies(run: Run) -> None:
     result = run("train", "digits", "--model", "mlp", "--epochs", 6)
     assert result.exit_code == 0, result.output

@@ -116,6 +116,8 @@ def test_it_promotes_with_nothing_and_is_no_real_floating_dtype() -> None:
     assert not fb.can_cast(fb.float8_e5m2, fb.float32)
     with pytest.raises(fb.DTypeError, match="floating or complex"):
         fb.ones(2, dtype=fb.float8_e5m2).require_grad()
+    with pytest.raises(fb.DTypeError, match=r"write 1 for True, and cast the tensor first: fb\.astype\(x, fb\.float32\)"):
+        fb.result_type(fb.float8_e5m2, True)
 
 
 @each

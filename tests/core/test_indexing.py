@@ -391,3 +391,14 @@ def test_an_empty_axis_of_a_mask_stands_for_any_axis_and_selects_nothing(shape: 
         np.testing.assert_array_equal(y.numpy(), a)
     with pytest.raises(IndexError, match="masks match"):
         x[np.zeros((0, 1), np.bool_)]
+
+
+def test_indices_that_only_a_new_axis_parts_are_not_spread_out_over_the_whole_result() -> None:
+    """The axes of the indices come first in the result, and yet one take along a merged axis gives it."""
+    x, i, j = array_of((3, 4, 5, 6)), np.asarray([0, 2, 1]), np.asarray([4, 0, 3])
+    for key in ((slice(None), i, None, j), (slice(None), slice(1, 3), None, i, None, j)):
+        indices = ours(key, "cpu")
+        graph = fb.jit(lambda t, key=indices: t[key]).graph(fb.asarray(x))
+        (index,) = [n.inputs[1] for n in graph.nodes if n.op.name == "take"]
+        assert graph.avals[index].shape == i.shape
+        check(x, key, "cpu")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firebrick as fb
+from firebrick.core.journal import all_or_none
 
 N = 3
 steps = st.lists(
@@ -206,3 +209,19 @@ def test_numpy_gets_an_array_of_the_dtype_that_it_asks_for(source: str, goal: st
     copied = np.array(x, copy=True)
     copied[...] = 0
     assert x.tolist() == ([False, True, True] if source == "bool" else [0, 1, 3])
+
+
+def test_a_finalizer_that_runs_when_a_failed_block_is_undone_finds_all_of_it_undone() -> None:
+    """What the handles showed in the block is dropped after the last of them shows its old value again."""
+    a, b, seen = fb.zeros(2), fb.zeros(2), []
+
+    def block() -> None:
+        for t in (a, b):
+            t[:] = 1.0
+            finalize(t.storage, lambda: seen.append((a.tolist(), b.tolist())))
+        raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError, match="interrupted"):
+        all_or_none(block)
+    gc.collect()
+    assert seen == [([0.0, 0.0], [0.0, 0.0])] * 2

@@ -303,6 +303,22 @@ def test_a_fingerprint_reads_few_samples_once_and_changes_no_augmentation() -> N
     assert [b.tolist() for b in made] == [b.tolist() for b in plain]
 
 
+def test_a_cursor_within_an_epoch_has_the_digest_of_its_order_without_making_the_order_again() -> None:
+    asked: list[int] = []
+
+    def sampler(seed: int, epoch: int) -> Any:
+        asked.append(epoch)
+        return np.roll(np.arange(N), epoch)
+
+    made = loader(sampler=sampler)
+    running = iter(made)
+    asked.clear()
+    for _ in range(2):
+        next(running)
+        made.cursor()
+    assert asked == [0]
+
+
 def test_a_fingerprint_is_the_same_in_another_process() -> None:
     program = (
         "import json, numpy as np\nfrom firebrick.data import *\nfrom firebrick.data.identity import fingerprint\n"

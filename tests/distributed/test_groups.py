@@ -310,6 +310,57 @@ def test_without_heartbeats_the_peers_that_do_not_answer_are_named() -> None:
         group.barrier()
 
 
+class Pending:
+    """A message that only its peer's answer completes, of MPI and of torch.distributed."""
+
+    def __init__(self, peer: int) -> None:
+        self.peer, self.asked = peer, 0
+
+    def Test(self) -> bool:
+        self.asked += 1
+        assert self.asked == 1, "the deadline is over"
+        return self.peer != 2
+
+    is_completed = Test
+
+
+def test_after_the_deadline_mpi_names_the_peers_that_have_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, at_exit = Fake(), []
+    fake.Irecv = fake.Isend = lambda data, peer, tag: Pending(peer)  # type: ignore[attr-defined, method-assign]
+    monkeypatch.setattr(mpi, "import_module", lambda name: fake)
+    monkeypatch.setattr(mpi.atexit, "register", at_exit.append)
+    wire, byte = mpi.MPIWire(), np.zeros(1, np.uint8)
+    wire.exchange([(1, byte)], [(1, byte)], deadline=float("-inf"))  # these have answered
+    with pytest.raises(WireError, match="time is up") as caught:
+        wire.exchange([(1, byte)], [(2, byte), (1, byte)], deadline=float("-inf"))
+    assert set(caught.value.peers) == {2}
+    wire.close()
+    at_exit[0]()
+    assert (fake.freed, fake.aborted) == (0, [1])  # as after an error of MPI: messages are under way
+
+
+def test_after_the_deadline_nccl_names_all_peers_of_the_exchange() -> None:
+    pytest.importorskip("torch", reason="torch, whose interface to NCCL is replaced")
+    from firebrick.distributed.nccl import NcclWire
+
+    class Answers:
+        irecv, isend = "irecv", "isend"
+
+        @staticmethod
+        def P2POp(kind: str, buffer: Any, peer: int, group: Any) -> Pending:
+            return Pending(peer)
+
+        @staticmethod
+        def batch_isend_irecv(calls: list[Pending]) -> list[Pending]:
+            return calls
+
+    wire = NcclWire.__new__(NcclWire)  # which needs CUDA devices to be made
+    wire._dist, wire._group = Answers, None
+    with pytest.raises(WireError, match="time is up") as caught:
+        wire.exchange([(1, "buffer")], [(2, "buffer")], deadline=float("-inf"))  # type: ignore[list-item]
+    assert set(caught.value.peers) == {1, 2}
+
+
 class Fake:
     """MPI, whose every call fails; by its own handler of errors the program would be aborted."""
 

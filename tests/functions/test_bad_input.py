@@ -180,6 +180,7 @@ ROWS: dict[str, list[Row]] = {
         row("reshape", ShapeError, lambda o: o.m.reshape(5), "6", "(5,)"),
         row("reshape", ShapeError, lambda o: fb.reshape(o.m, None), "shape", "None"),
         row("permute_dims", ShapeError, lambda o: fb.permute_dims(o.m, (0, 0)), "axes", "(0, 0)"),
+        row("permute_dims", ShapeError, lambda o: fb.permute_dims(o.m, 1), "axes", "1"),
         row("moveaxis", OutOfRangeError, lambda o: fb.moveaxis(o.m, 9, 0), "axis", "9"),
         row("squeeze", ShapeError, lambda o: fb.squeeze(o.m, 0), "axis 0", "(2, 3)"),
         row("expand_dims", OutOfRangeError, lambda o: fb.expand_dims(o.m, 9), "axis", "9"),

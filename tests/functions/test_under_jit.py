@@ -367,7 +367,11 @@ def test_a_tensor_of_one_value_may_be_traced() -> None:
     value = fb.asarray(3.0)
     assert fb.jit(lambda v: fb.full((2,), v))(value).tolist() == [3.0, 3.0]
     assert fb.jit(lambda v: fb.full((2,), v))(fb.asarray(3)).dtype is fb.int64
-    with pytest.raises(DataDependentError, match=r"whether it fits int8 (.|\n)*cast it: fb.astype\(fill_value, fb.int8\)"):
+    with pytest.raises(
+        DataDependentError,
+        match=r"full: whether it fits int8 needs the values of fill_value "
+        r"(.|\n)*cast it: fb.astype\(fill_value, fb.int8\)",
+    ):
         fb.jit(lambda v: fb.full((2,), v, dtype=fb.int8))(value)
     with pytest.raises(DTypeError, match="full: fill_value must lie in the range of uint8"):
         fb.jit(lambda v: fb.full((2,), v, dtype=fb.uint8))(300)

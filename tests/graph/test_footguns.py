@@ -453,6 +453,22 @@ def test_a_name_that_is_defined_later_is_seen() -> None:
     assert f(ones()).tolist() == [3.0, 3.0]
 
 
+def test_a_class_that_is_an_attribute_of_itself_is_looked_into_once() -> None:
+    class Root:
+        rate = 2.0
+        root: type
+
+        def scaled(self, x: fb.Tensor) -> fb.Tensor:
+            return x * self.root.root.rate
+
+    Root.root = Root
+    held = Root()
+    f = fb.jit(lambda x: held.scaled(x))
+    assert f(ones()).tolist() == [2.0, 2.0]
+    Root.rate = 3.0
+    assert f(ones()).tolist() == [3.0, 3.0]
+
+
 def test_operators_static_and_inherited_methods_of_a_users_class_are_looked_into() -> None:
     class Base:
         rate = 2.0

@@ -84,6 +84,14 @@ def test_an_int_and_a_float_make_at_most_one_graph_each(dtype) -> None:
     assert f.traces <= 2
 
 
+@pytest.mark.parametrize("number", [3, 1.5, np.float32(1.5)])
+def test_a_number_that_is_used_several_times_is_one_input_of_the_graph(number) -> None:
+    f = fb.jit(lambda n: fb.full((2,), n) + fb.full((2,), n) * fb.asarray(n))
+    assert f(number).tolist() == [number + number * number] * 2
+    if not isinstance(number, np.generic):  # each use of NumPy's scalar is a Python number of its own
+        assert len(f.graph(number).inputs) == 1
+
+
 ARITHMETIC = {
     "n + 1": lambda n: n + 1,
     "1 - n": lambda n: 1 - n,

@@ -227,6 +227,9 @@ def test_a_cache_of_one_memory_refuses_another() -> None:
     layer(query, memory, cache=cache)
     with pytest.raises(ConfigError, match="holds the keys and values of the memory it was first used with"):
         layer(query, memory + 1.0, cache=cache)
+    for key, value in ((memory + 1.0, memory), (memory, memory + 1.0)):
+        with pytest.raises(ConfigError, match="holds the keys and values of the memory it was first used with"):
+            layer(query, key, value, cache=cache)
     with pytest.raises(ShapeError, match="a cache belongs to one attention layer and one batch"):
         layer(query, cache=cache)
 

@@ -356,6 +356,17 @@ def test_a_fork_of_a_module_being_differentiated_is_untracked() -> None:
     assert seen == [False]
 
 
+def test_a_state_that_is_none_of_a_generator_is_named_and_moves_no_generator() -> None:
+    model = nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.5))
+    states, other = model.generator_states(), fb.random.Generator(9)
+    other.uniform((3,))
+    wrong = {"layers.0.generator": other.state(), "layers.1.generator": {"seed": 1}}
+    with pytest.raises(nn.StateError, match=r"layers\.1\.generator: \{'seed': 1\}(.|\n)*Nothing was loaded"):
+        model.set_generator_states(wrong)
+    assert repr(model.generator_states()) == repr(states)
+    assert repr(wrong["layers.0.generator"]) != repr(states["layers.0.generator"])
+
+
 def test_generators_are_found_by_path() -> None:
     model = nn.Sequential(nn.Linear(1, 1), nn.Dropout(0.1, seed=0))
     assert list(model.generators()) == ["layers.1.generator"]

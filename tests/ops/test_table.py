@@ -10,7 +10,7 @@ import pytest
 import firebrick as fb
 from firebrick.core.op import KINDS, Nondifferentiable
 from firebrick.ops import OPS, IncompleteOpError, register
-from firebrick.ops.accuracy import check_results, deviation, edge_deviation, run_reference
+from firebrick.ops.accuracy import check_results, deviation, edge_deviation, run_reference, scale_of
 from firebrick.ops.declare import per_result, same, unary_samples
 
 ENTRY: dict[str, Any] = {
@@ -145,6 +145,14 @@ def test_nan_infinity_and_zero_are_told_apart(got: list[float], want: list[float
     assert deviation(np.asarray(got, np.float32), np.asarray(want), 2.0).ok is ok
 
 
+def test_errors_of_running_products_grow_with_the_root_of_the_number_of_factors() -> None:
+    op, x = OPS["cumulative_prod"], np.asarray([2.0, -3.0, 0.5, 2.0])
+    for reverse, want in ((False, [2.0, 6.0, 3.0, 6.0]), (True, [6.0, 3.0, 1.0, 2.0])):
+        found = scale_of(op, (x,), {"axis": 0, "reverse": reverse}, x)
+        assert found is not None
+        assert found.tolist() == [3.0 * w for w in want]
+
+
 @pytest.mark.parametrize(
     ("got", "want", "ok"),
     [
@@ -159,6 +167,8 @@ def test_nan_infinity_and_zero_are_told_apart(got: list[float], want: list[float
         ([complex(1.0, 1e-7)], [complex(1.0, 0.0)], True),
         ([complex(1.0, -0.0)], [complex(1.0, 0.0)], False),
         ([complex(1.0, 1e-5)], [complex(1.0, 0.0)], False),
+        ([complex(np.inf, 1.0)], [complex(1e300, 1.0)], True),  # the wide result overflows where it is rounded
+        ([complex(3e38, 1.0)], [complex(1e300, 1.0)], False),
     ],
 )
 def test_at_edges_signs_of_zeros_and_each_part_of_an_infinity_count(got: list[Any], want: list[Any], ok: bool) -> None:

@@ -225,6 +225,19 @@ def test_a_state_with_a_function_that_is_not_given_again_changes_nothing() -> No
     assert opt.settings.momentum == 0.5
 
 
+def test_functions_of_ones_own_in_a_tuple_of_settings_are_those_of_the_optimizer_that_loads() -> None:
+    def rising(t: Any) -> Any:
+        return 0.9 - 0.5 / (t + 1.0)
+
+    state = optim.Adam(Net(), betas=(rising, 0.99)).state_dict()
+    resumed = optim.Adam(Net(), betas=(rising, 0.9))
+    resumed.load_state_dict(state)
+    assert resumed.settings.betas == (rising, 0.99)
+    for betas in ((0.9, 0.9), (0.9, rising)):  # none in its place
+        with pytest.raises(ConfigError, match="given again when its state is loaded"):
+            optim.Adam(Net(), betas=betas).load_state_dict(state)
+
+
 def test_what_a_group_names_is_there() -> None:
     net = Net()
     with pytest.raises(ConfigError, match=r"groups\[0\]: each name pattern fits a parameter(.|\n)*'bodi\.\*'"):

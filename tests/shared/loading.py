@@ -73,11 +73,11 @@ class Stuck(Numbers):
 class Unreadable(Numbers):
     """What pickles, and does not come out of its pickle."""
 
-    def __setstate__(self, state: Any) -> None:
-        raise AttributeError("no such class here")
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
-    def __getstate__(self) -> Any:
-        return {"some": "state"}
+    def __setstate__(self, state: Any) -> None:
+        raise state["error"]
 
 
 class Whoami(Numbers):

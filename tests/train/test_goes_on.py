@@ -23,7 +23,9 @@ from firebrick.train import (
     load_checkpoint,
     save_checkpoint,
 )
+from firebrick.train.description import of_loss, of_settings
 from firebrick.train.parallel.distributed import _check_batches
+from firebrick.train.settings import say_loader
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -98,6 +100,17 @@ def test_between_epochs_other_data_are_a_warning_that_names_them(
         learner.fit(loaders[0], epochs=3)  # of what the program itself changes between two calls, nothing is said
 
 
+def test_loaders_at_different_epochs_are_not_compared(loaders: Loaders) -> None:
+    """Their orders differ as those of two epochs do."""
+    loader = loaders[0]
+    saved = loader.cursor()
+    say_loader(saved, loader)
+    loader.set_epoch(1)
+    say_loader(saved, loader)  # without a warning, which would be an error
+    with pytest.warns(ResumeWarning, match="batch_size 8 before, 16 now"):
+        say_loader(saved, DataLoader(loader.dataset, 16, shuffle=True, seed=3))
+
+
 def test_another_batch_size_is_said(make: Make, loaders: Loaders, tmp_path: Path) -> None:
     make(out=tmp_path / "run").fit(*loaders, epochs=1, draw=False)
     learner = make(out=tmp_path / "run")
@@ -160,6 +173,29 @@ def test_closed_over_settings_of_a_loss_that_is_a_function_are_said(make: Make, 
     make(out=tmp_path / "run", jit=False, loss=loss(0.0)).fit(loaders[0], epochs=1, draw=False)
     with pytest.warns(ResumeWarning, match="loss's smoothing was 0 and is 0.2"):
         make(out=tmp_path / "run", loss=loss(0.2)).resume()
+
+
+def test_a_loss_that_is_a_module_is_described_with_its_parts_and_without_its_mode() -> None:
+    class Sum(fb.nn.Module):
+        def __init__(self, smoothing: float) -> None:
+            self.factor, self.part = 0.5, fb.nn.CrossEntropyLoss(label_smoothing=smoothing)
+
+    found = of_loss(Sum(0.1))
+    assert found["factor"] == "0.5"
+    assert found["part"] == "CrossEntropyLoss"
+    assert found["part.label_smoothing"] == "0.1"
+    assert of_loss(Sum(0.1).eval()) == found
+    assert of_loss(Sum(0.2)) != found
+
+
+def test_a_dataclass_among_settings_is_described_by_its_fields() -> None:
+    @dataclasses.dataclass
+    class Noise:
+        scale: float
+
+    shown = of_settings({"noise": Noise(0.5), "kind": Noise})
+    assert shown["noise"].endswith("Noise(scale=0.5)")
+    assert shown["kind"].endswith("Noise")
 
 
 def test_what_a_warning_says_of_the_optimizers_settings_does_change_them(loaders: Loaders, tmp_path: Path, net: Any) -> None:

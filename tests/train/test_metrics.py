@@ -5,6 +5,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.train import Accuracy, ConfusionMatrix, Loss, settle
+from firebrick.train.metrics.metric import Metric
 
 
 def test_the_mean_loss_of_uneven_batches_weighs_by_samples() -> None:
@@ -77,8 +78,8 @@ def test_pending_tensors_do_not_pile_up() -> None:
     assert loss.compute() == 1.0
 
 
-def test_a_metric_was_used_once_a_batch_was_added() -> None:
-    metric = Accuracy()
+@pytest.mark.parametrize("metric", [Accuracy(), ConfusionMatrix(2)])
+def test_a_metric_was_used_once_a_batch_was_added(metric: Metric) -> None:
     assert not metric.used
     metric.update(fb.asarray([[1.0, 0.0]]), fb.asarray([0]))
     assert metric.used

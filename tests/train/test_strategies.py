@@ -16,6 +16,7 @@ import firebrick as fb
 from firebrick.core.bind import constant
 from firebrick.core.errors import ConfigError
 from firebrick.data import ArrayDataset, DataLoader
+from firebrick.functions.parts import part_of_batch
 from firebrick.train import DataParallel, Distributed, Learner, SingleDevice, Strategy, TrainingError, together
 
 Act = Callable[[Learner], Any]
@@ -246,6 +247,20 @@ def test_a_loop_of_ones_own_is_refused_a_mean_over_the_labels_that_count() -> No
         with pytest.raises(ConfigError, match="ignore_index=0"):
             strategy.grads(lambda net, x, y: (ignoring(net(x), y), None), net, next(iter(loader)), parts)
     strategy.grads(lambda net, x, y: (ignoring(net(x), y), None), net, (x, y))  # whole
+
+
+@pytest.mark.parametrize("loss", [fb.cross_entropy, fb.nll_loss])
+def test_within_a_part_of_a_batch_a_mean_by_other_numbers_than_rows_is_refused_with_its_own_name(loss: Any) -> None:
+    scores, labels, weight = fb.zeros((2, 3)), fb.asarray([0, 1]), fb.ones(3)
+    with part_of_batch():
+        for options, text in (
+            ({"weight": weight}, "class weights, which divides by the sum of the weights"),
+            ({"ignore_index": 0}, "ignore_index=0, which divides by the number of labels that count"),
+        ):
+            with pytest.raises(ConfigError, match=rf"{loss.__name__}: where a batch is divided(.|\n)*{text}"):
+                loss(scores, labels, **options)
+            loss(scores, labels, reduction="sum", **options)
+        loss(scores, labels)
 
 
 def test_ignored_labels_are_trained_with_by_a_mean_over_all_rows() -> None:

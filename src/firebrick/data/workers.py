@@ -231,9 +231,7 @@ def serve(end: connection.Connection, number: int, workers: int, shared: bool) -
         failed = None
         try:
             maker = Maker(channel.receive(), number, workers)
-        except (EOFError, OSError):
-            raise
-        except BaseException as e:  # noqa: BLE001 - it is raised in the consumer
+        except BaseException as e:  # noqa: BLE001 - it is raised in the consumer; a pipe that is closed raises again below
             remedy = (
                 "define the data set's class and what the loader calls at the top of a module that workers can import (a "
                 'script starts its work under `if __name__ == "__main__":`), or pass worker="thread"'
