@@ -50,6 +50,14 @@ def test_a_place_on_a_host_that_is_no_number_is_named(monkeypatch: pytest.Monkey
         distributed.local_rank()
 
 
+def test_a_group_that_was_left_says_nothing_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with distributed.init():
+        pass
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert (distributed.rank(), distributed.world_size()) == (1, 2)
+
+
 def test_a_process_that_no_launcher_started_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (distributed.rank(), distributed.world_size()) == (0, 1)
     monkeypatch.setenv("WORLD_SIZE", "1")

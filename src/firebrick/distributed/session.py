@@ -168,25 +168,25 @@ def shutdown() -> None:
 
 
 def rank() -> int:
-    """This process's place in its group; before ``init``, the one its launcher gave it, 0 alone.
+    """This process's place in its group; outside of one, the one its launcher gave it, 0 alone.
 
     Example:
         >>> import firebrick as fb
         >>> fb.distributed.rank()
         0
     """
-    return _given()[0] if _current is None else _current.rank
+    return _given()[0] if _current is None or _current.closed else _current.rank
 
 
 def world_size() -> int:
-    """How many processes the group has; before ``init``, as the launcher said, 1 alone.
+    """How many processes the group has; outside of one, as the launcher said, 1 alone.
 
     Example:
         >>> import firebrick as fb
         >>> fb.distributed.world_size()
         1
     """
-    return _given()[1] if _current is None else _current.size
+    return _given()[1] if _current is None or _current.closed else _current.size
 
 
 def local_rank() -> int:
