@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -30,6 +32,19 @@ def test_gradients_are_read_with_the_leaf(device: str) -> None:
     assert len(grads) == 2
     assert not grads[x].tracked
     assert grads[x].device is x.device
+
+
+def test_the_first_leaf_of_a_process_is_not_taken_for_an_untracked_tensor() -> None:
+    code = """
+import firebrick as fb
+
+x = fb.ones(1).require_grad()
+grads = fb.backward(fb.sum(x))
+assert x in grads
+assert fb.ones(1) not in grads
+grads[x] = fb.zeros(1)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_leaf_that_the_result_does_not_depend_on_has_none() -> None:

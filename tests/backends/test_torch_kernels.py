@@ -227,6 +227,18 @@ def test_the_accelerators_integer_product_wraps_like_the_reference(name: str, de
 
 
 @needs_torch
+def test_max_pool_runs_where_its_images_lie_whatever_torchs_default_device_is() -> None:
+    import torch
+
+    from firebrick.backends.torch.pooling import max_pool_by_element
+
+    x = torch.asarray([[[1.0, 3.0, 2.0]]])
+    with torch.device("meta"):
+        best, place = max_pool_by_element(x, kernel=(2,), stride=(1,), padding=((0, 1),), dilation=(1,))
+    assert (best.tolist(), place.tolist()) == ([[[3.0, 3.0, 2.0]]], [[[1, 1, 2]]])
+
+
+@needs_torch
 @pytest.mark.parametrize("padding", [((0, 0), (0, 0)), ((1, 1), (1, 1)), ((2, 2), (2, 2)), ((0, 2), (1, 0))])
 def test_max_pool_finds_the_first_place_among_nan_and_infinities(padding: Any, device: Any) -> None:
     params = {"kernel": (3, 3), "stride": (1, 2), "padding": padding, "dilation": (1, 1)}

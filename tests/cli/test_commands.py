@@ -13,8 +13,9 @@ import pytest
 from click.testing import Result
 
 import firebrick as fb
+from firebrick.cli.classification import say_parts
 from firebrick.data.datasets import load
-from firebrick.train import load_checkpoint
+from firebrick.train import Evaluation, load_checkpoint
 
 Run = Callable[..., Result]
 
@@ -89,6 +90,11 @@ def test_evaluate_repeats_the_accuracy_that_training_ended_with(run: Run) -> Non
     assert "359 test images" in result.output
     assert run("evaluate", "here", "--best").exit_code == 0
     assert last_accuracy(run("evaluate", "here/checkpoint")) == last_accuracy(trained)
+
+
+def test_the_rate_of_a_class_is_a_share_of_its_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    say_parts({"class_names": ["cat", "mouse"]}, Evaluation(1.0, 0.5, 8, np.asarray([[3, 1], [3, 1]])))
+    assert capsys.readouterr().out.splitlines() == ["  cat        3 of 4     0.7500", "  mouse      1 of 4     0.2500"]
 
 
 def test_a_second_run_gets_a_number_and_the_first_stays(run: Run, trained: Path) -> None:

@@ -118,6 +118,18 @@ def test_what_cannot_be_used_says_why_and_what_to_do() -> None:
         assert reason in str(caught.value)
 
 
+def test_an_engine_that_gives_a_reason_is_listed_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry.backend("numpy"), "unavailable", lambda platform: "NumPy is asleep: wake it")
+    assert fb.unavailable()["numpy"] == "NumPy is asleep: wake it"
+    assert "cpu" not in fb.unavailable()
+    assert not any(d.engine == "numpy" for d in fb.devices())
+
+
+def test_an_engine_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_backends", {})
+    assert registry.backend("numpy") is registry.backend("numpy")
+
+
 def test_the_fastest_device_can_be_asked_for() -> None:
     assert fb.device("auto") in fb.devices()
 

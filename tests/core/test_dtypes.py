@@ -207,6 +207,12 @@ def test_isdtype_knows_the_standards_kinds(kind: str, names: str) -> None:
         fb.isdtype(fb.bool, "integer")
 
 
+def test_isdtype_takes_a_dtype_as_a_kind() -> None:
+    assert fb.isdtype("int8", fb.int8) is True
+    assert fb.isdtype("int8", fb.int16) is False
+    assert fb.isdtype(fb.float32, (fb.float64, fb.float32)) is True
+
+
 def test_creation_uses_the_devices_defaults(device: str) -> None:
     home = fb.device(device)
     assert fb.zeros(2, device=device).dtype.name == home.backend.default_float(home)

@@ -287,9 +287,11 @@ def test_device_memory_gives_the_bits_of_host_memory() -> None:
         groups = [Group(OnHost(r, own_queues), gpu_wire=OnTorch(r, others) if on_torch else None) for r in range(size)]
         own = [[term(r, s, d, "torch:cpu") for s in shapes for d in ("float32", "bfloat16")] for r in range(size)]
         reduced = [[g.all_reduce(x, weight=WEIGHTS[r], wait=False) for x in own[r]] for r, g in enumerate(groups)]
+        buckets = [g.all_reduce(own[r][::2], wait=False) for r, g in enumerate(groups)]
         spread = [g.broadcast(own[r][2], root=1, wait=False) for r, g in enumerate(groups)]
         parts = [g.reduce_scatter(own[r][2], wait=False) for r, g in enumerate(groups)]
         out = [[w.wait().numpy().tobytes() for w in works] for works in (*reduced, spread, parts)]
+        out += [[x.numpy().tobytes() for x in bucket.wait()] for bucket in buckets]
         for g in groups:
             g.close()
         return out

@@ -61,6 +61,15 @@ def test_parts_of_real_tensors_cost_nothing_and_are_handles_of_their_own(device:
     assert fb.real(fb.asarray([1, 2], device=device)).dtype.is_integer
 
 
+@pytest.mark.parametrize("fn", [fb.real, fb.imag, fb.conj])
+def test_a_destination_on_another_device_is_refused_for_real_tensors_too(fn: Any) -> None:
+    for x in (fb.ones(2), fb.ones(2, dtype=fb.complex64)):
+        out = fb.zeros(2, dtype=fb.float32, device="cpu:1")
+        with pytest.raises(fb.DeviceMismatchError, match=f"{fn.__name__}: out must be on the operands' device, cpu:0"):
+            fn(x, out=out)
+        assert out.tolist() == [0.0, 0.0]
+
+
 def test_scalars_and_real_tensors_promote_to_complex_and_nothing_comes_back_unasked(device: str) -> None:
     z, x = fb.asarray(Z, dtype=fb.complex64, device=device), fb.asarray(R, dtype=fb.float32, device=device)
     assert (z * x).dtype is fb.complex64

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -483,6 +484,41 @@ def test_graphs_of_control_flow_verify_serialize_and_run_by_the_references() -> 
         wanted = [t.numpy() for t in trees.flatten(fn(x))[0]]
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fn", "change", "match"),
+    [
+        (
+            lambda x: fb.scan(lambda c, y: (c + y, None), x[0], x),
+            lambda p: {"length": 5},
+            r"scan: sequences have 5 elements\nReceived: sequence 0: float64\[4,3\]",
+        ),
+        (
+            lambda x: fb.scan(lambda c, y: (c + y, fb.sum(c)), x[0], x),
+            lambda p: {"body": replace(p["body"], outputs=p["body"].outputs[::-1])},
+            r"scan: a carry keeps its shapes\nReceived: .*shape=\(\).* from .*shape=\(3,\)",
+        ),
+        (
+            lambda x: fb.while_loop(lambda c: fb.sum(c) < 9.0, lambda c: c + 1.0, x),
+            lambda p: {"body": replace(p["body"], outputs=p["body"].outputs[:1] * 2)},
+            r"while_loop: a carry keeps its shapes\nReceived: .*shape=\(\).* from .*shape=\(4, 3\)",
+        ),
+        (
+            lambda x: fb.cond(fb.sum(x) > 0.0, lambda: fb.sin(x), lambda: fb.cos(x)),
+            lambda p: {"branches": (p["branches"][0], replace(p["branches"][1], outputs=()))},
+            r"cond: both graphs have the same results\nReceived: .*shape=\(4, 3\).* and \[\]",
+        ),
+    ],
+    ids=["length", "scan", "while_loop", "cond"],
+)
+def test_verify_graph_names_what_does_not_fit_in_the_graphs_of_control_flow(fn: Any, change: Any, match: str) -> None:
+    graph = fb.jit(fn).graph(draw(0, 4, 3))
+    (k,) = (i for i, n in enumerate(graph.nodes) if n.op.control is not None)
+    node = graph.nodes[k]
+    graph.nodes[k] = replace(node, params={**node.params, **change(node.params)})
+    with pytest.raises(fb.core.errors.GraphError, match=match):
+        verify_graph(graph)
 
 
 def test_verify_holds_every_step_against_its_reference_and_profile_counts_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 import copy
 import ctypes
@@ -358,6 +359,27 @@ def test_a_number_wherever_it_is_held_is_read_anew(name) -> None:
     change()
     assert read() == 3.0
     assert f(ones()).tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (fb.nn.ReLU(), fb.nn.Sigmoid()),
+        (argparse.Namespace(k=2.0), types.SimpleNamespace(k=2.0)),
+        ({"k": 2.0}, collections.Counter(k=2.0)),
+        ([2.0], collections.deque([2.0])),
+        ({2.0}, frozenset({2.0})),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_an_object_of_another_class_that_holds_the_same_has_a_graph_of_its_own(one: Any, other: Any) -> None:
+    held, kind = types.SimpleNamespace(), type(one)
+    captured = fb.jit(lambda x: x * (2.0 if type(held.value) is kind else 3.0))
+    given = fb.jit(lambda x, o: x * (2.0 if type(o.value) is kind else 3.0))
+    for value, want in ((one, 2.0), (other, 3.0), (one, 2.0)):
+        held.value = value
+        assert captured(ones()).tolist() == given(ones(), types.SimpleNamespace(value=value)).tolist() == [want, want]
+    assert (captured.traces, given.traces) == (2, 2)
 
 
 class Rows(list):

@@ -162,6 +162,11 @@ def test_a_forecaster_learns_a_sine() -> None:
         (lambda: fb.models.resnet18(width=0), ConfigError, "resnet: width is an int ≥ 1"),
         (lambda: fb.models.cnn(image=3), ConfigError, "cnn: image is a height and width of at least 4"),
         (lambda: fb.models.transformer(8, 3), ConfigError, "transformer: patch divides image\nReceived: image = 8, patch = 3"),
+        (
+            lambda: fb.models.patch_transformer_forecaster(8, 2, patch=4, dim=9, heads=2, layers=0),
+            ConfigError,
+            "patch_transformer_forecaster: heads divides dim\nReceived: dim = 9, heads = 2",
+        ),
         (lambda: fb.models.transformer(8, 2)(fb.zeros((2, 1, 9, 9))), ShapeError, r"x is \[batch, 1, 8, 8\]"),
         (lambda: fb.models.patch_transformer_forecaster(8, 2, 4)(fb.zeros((2, 9))), ShapeError, r"x is \[batch, 8\]"),
     ],

@@ -345,6 +345,8 @@ X = fb.ones((2, 4, 8))
         (lambda: nn.TransformerDecoder(8, 2, 1)(X, fb.ones((2, 4, 6))), ShapeError, "memory is"),
         (lambda: nn.SwiGLU(4, 8)(fb.ones((2, 3))), ShapeError, r"SwiGLU: x is \[\.\.\., 4\]"),
         (lambda: nn.SinusoidalPositions(5), ConfigError, "SinusoidalPositions: features is even"),
+        (lambda: nn.SinusoidalPositions(4, base=0.0), ConfigError, r"SinusoidalPositions: base is > 0\nReceived: base = 0\.0"),
+        (lambda: nn.RotaryPositions(4, base=float("nan")), ConfigError, "RotaryPositions: base is > 0\nReceived: base = nan"),
         (lambda: nn.SinusoidalPositions(4)(fb.asarray([[1, 2, 3, 4]])), DTypeError, "SinusoidalPositions: x needs a floating"),
         (lambda: nn.RotaryPositions(4)(fb.ones(4)), ShapeError, r"RotaryPositions: x is \[\.\.\., length, 4\]"),
         (lambda: nn.RotaryPositions(4)(fb.ones((2, 4)), offset=-1), ConfigError, "offset is an int ≥ 0"),

@@ -253,6 +253,16 @@ class KeepsItsLastInput(Good):
         return super().forward(x)
 
 
+class FillsAnEmptyPlace(Good):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: Any = None
+
+    def forward(self, x: fb.Tensor) -> fb.Tensor:
+        self.kept = x.detach()
+        return super().forward(x)
+
+
 class _Outside:
     """Where a layer may hide what it keeps."""
 
@@ -314,6 +324,12 @@ class ForgetsABufferInAGraph(Good):
         return super().forward(x)
 
 
+class ReturnsMoreInAGraph(Good):
+    def forward(self, x: fb.Tensor) -> Any:
+        y = super().forward(x)
+        return y if current.get() is None else (y, y)
+
+
 class DrawsMoreInAGraph(Good):
     def __init__(self) -> None:
         super().__init__()
@@ -355,6 +371,7 @@ def test_a_layer_without_a_fault_passes() -> None:
         (DoesNotPickle, "pickle", "pickle"),
         (Counts, "calls", "a call in train mode changes calls: what a call keeps is a Buffer"),
         (KeepsItsLastInput, "calls", "a call in train mode changes kept"),
+        (FillsAnEmptyPlace, "calls", "a call in train mode changes kept"),
         (FixesTheBatch, "calls", "after a call, one with twice the batch raises ShapeError"),
         (ForgetsAGradient, "gradient", "in train mode: the gradient by bias must equal the slope of output 0"),
         (ComputesInFloat32, "gradient", "must equal the slope of output 0"),
@@ -363,6 +380,7 @@ def test_a_layer_without_a_fault_passes() -> None:
         (ReadsItsInput, "jit", "DataDependentError: item"),
         (DiffersInAGraph, "jit", "in train mode, tensor 0 differs under jit"),
         (ForgetsABufferInAGraph, "jit", "in train mode, the call leaves another seen under jit"),
+        (ReturnsMoreInAGraph, "jit", "in train mode, there are 2 tensors under jit and 1 without"),
         (DrawsMoreInAGraph, "jit", "in train mode, its generators stand elsewhere after a call under jit"),
     ],
 )

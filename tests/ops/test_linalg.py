@@ -34,6 +34,14 @@ def test_close_eigenvalues_excuse_errors_of_the_vectors_but_not_of_the_values() 
                              run_reference(OPS["eigh"], apart, {})).ok  # fmt: skip
 
 
+def test_errors_of_the_exponential_of_a_tiny_matrix_are_relative_to_the_ones_of_its_diagonal() -> None:
+    x = (np.full((2, 2), 1e-6, np.float32),)
+    want = run_reference(OPS["expm"], x, {})
+    (y,) = narrow(want)
+    for units, ok in ((2, True), (50, False)):
+        assert check_results(OPS["expm"], x, {}, (y + units * EPS,), want).ok is ok
+
+
 @pytest.mark.parametrize("condition", [1.0, 1e3])
 def test_errors_of_solutions_may_grow_with_the_condition(condition: float) -> None:
     x = (np.diag([condition, 1.0]).astype(np.float32), np.ones((2, 1), np.float32))

@@ -76,9 +76,11 @@ def test_a_confusion_matrix_has_labels_as_rows_and_counts_in_its_cells(drawn: li
     assert {t.get_position(): t.get_text() for t in axes.texts} == {(0, 0): "3", (1, 0): "1", (1, 1): "4"}
     assert axes.get_images()[0].get_array().tolist() == [[0.75, 0.25], [0.0, 1.0]]
     assert axes.get_images()[0].get_clim() == (0.0, 1.0)
+    draw_confusion(np.asarray([[3, 1], [2, 2]]), Path("unused"))
+    assert drawn[1].axes[0].get_images()[0].get_clim() == (0.0, 1.0)  # whatever the shares are
     draw_confusion(np.zeros((2, 2), np.int64), Path("unused"))
-    assert drawn[1].axes[0].get_title(loc="left") == "no samples"
-    assert [t.get_text() for t in drawn[1].axes[0].get_xticklabels()] == ["0", "1"]
+    assert drawn[2].axes[0].get_title(loc="left") == "no samples"
+    assert [t.get_text() for t in drawn[2].axes[0].get_xticklabels()] == ["0", "1"]
 
 
 def test_a_forecast_shows_what_was_seen_what_came_next_and_what_was_said(drawn: list[Any]) -> None:

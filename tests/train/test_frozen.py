@@ -157,6 +157,14 @@ def test_what_was_said_is_not_said_again() -> None:
     ]  # fmt: skip
 
 
+def test_only_steps_in_which_a_gradient_is_zero_are_counted() -> None:
+    watch = FrozenWatch(3)
+    still, moves = (Zeros((), ("w",), fb.asarray([zero])) for zero in (True, False))
+    watch.gradients([moves, moves, moves, still, still, moves, still, still])  # a warning would be an error
+    with pytest.warns(FrozenTrainingWarning, match="the gradient of w has been exactly zero for 3 steps"):
+        watch.gradients([still])
+
+
 def test_parameters_are_compared_after_patience_updates_until_they_have_moved_once() -> None:
     watch = FrozenWatch(patience=3)
     for step in range(20):  # a warning would be an error

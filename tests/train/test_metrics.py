@@ -65,6 +65,14 @@ def test_a_metric_goes_on_from_its_state_and_forgets_on_reset() -> None:
     assert not hits.used
 
 
+def test_a_state_replaces_batches_that_are_not_read_yet() -> None:
+    loss = Loss()
+    loss.update(fb.asarray(0.5), 2)
+    state = loss.state()
+    loss.update(fb.asarray(8.0), 2)
+    assert loss.load_state(state).compute() == 0.5
+
+
 def test_scores_that_do_not_fit_the_labels_are_refused() -> None:
     with pytest.raises(fb.ShapeError, match="Accuracy"):
         Accuracy().update(fb.zeros((3, 2)), fb.asarray([0, 1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from firebrick.autodiff.tape import own_handle
 from firebrick.core.aval import Aval
-from firebrick.core.bind import bind, check_devices, check_operand, check_out, not_a_tensor, unary
+from firebrick.core.bind import bind, check_operand, check_out, not_a_tensor, unary
 from firebrick.core.dtypes import real_of
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import Scalar, atan2, isnan, positive, where
@@ -63,7 +63,6 @@ def imag(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         [2.0]
     """
     if not _is_complex("imag", x):
-        check_devices("imag", x=x, out=out)
         from firebrick.functions.creation import zeros_like
 
         return _as_it_is("imag", zeros_like(x), out)
