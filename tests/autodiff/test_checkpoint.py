@@ -363,6 +363,26 @@ def test_a_budget_that_cannot_be_met_warns_once_and_gives_the_same_bits() -> Non
         assert got[p].numpy().tobytes() == again[p].numpy().tobytes() == want[p].numpy().tobytes()
 
 
+def test_a_budget_drops_first_what_is_cheap_to_compute_again() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (fb.asarray(rng.normal(size=s), dtype=fb.float32, device="cpu") for s in ((8, 2048), (2048, 8)))
+
+    def deep(x: fb.Tensor) -> fb.Tensor:
+        x = x @ w  # the oldest of nine values of one size, and the only expensive one
+        for _ in range(8):
+            x = fb.sin(x)
+        return fb.sum(x)
+
+    def products() -> int:
+        with fb.profile("cpu") as report:
+            fb.grad(deep)(x)
+        return report.rows["cpu", "matmul"].calls
+
+    whole = products()
+    with fb.checkpointing(budget=4 * 8 * 8 * 4):
+        assert products() == whole
+
+
 def test_a_budget_that_is_met_does_not_warn() -> None:
     m, fn = _lstm()
     with fb.checkpointing(budget=50_000):

@@ -147,6 +147,13 @@ def test_a_missing_op_is_decomposed_before_the_host_is_asked(poor: str) -> None:
         assert np.allclose(fb.softmax(x).numpy(), [[0.26894143, 0.7310586]])
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_decomposition_along_an_axis_without_elements_has_no_elements(poor: str, name: str) -> None:
+    with fb.config.scope(fallback="error"):
+        y = getattr(fb, name)(fb.zeros((3, 0), device=poor), axis=1)
+    assert (y.shape, y.dtype, y.device.engine) == ((3, 0), fb.float32, poor)
+
+
 def test_a_host_fallback_warns_once_and_is_listed_and_can_be_forbidden(poor: str) -> None:
     from firebrick.backends.fallback import forget_fallbacks
 

@@ -1,10 +1,14 @@
 """``firebrick launch`` on programs that need no library: what they are told, and what becomes of their output and end."""
 
+import io
 import os
 import signal
 import subprocess
+import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 
 import click
 import pytest
@@ -13,7 +17,7 @@ from ranks import LAUNCH
 
 import firebrick as fb
 from firebrick import distributed
-from firebrick.cli import placing
+from firebrick.cli import launch, placing
 from firebrick.distributed import Group, session
 
 Run = Callable[..., Result]
@@ -141,6 +145,19 @@ def test_signals_reach_every_rank_once(tmp_path: Path, number: signal.Signals, c
     assert sorted(out.splitlines()) == ["[rank 0] told", "[rank 1] told"]
     assert errors == ""
     assert child.returncode == code
+
+
+def test_a_line_is_passed_on_before_the_next_one_comes() -> None:
+    shown, found = io.BytesIO(), []
+
+    class Lines(io.StringIO):
+        def __next__(self) -> str:
+            found.append(shown.getvalue())
+            return super().__next__()
+
+    goal = io.TextIOWrapper(shown)
+    launch._pass_on(Lines("one\ntwo"), goal, "[rank 0] ", deque(), threading.Lock(), SimpleQueue())
+    assert found == [b"", b"[rank 0] one\n", b"[rank 0] one\n[rank 0] two\n"]
 
 
 def test_ranks_end_when_nobody_reads_them(tmp_path: Path) -> None:

@@ -124,6 +124,22 @@ def test_it_finds_a_transfer_that_changes_what_a_nan_carries() -> None:
     assert [f.subject for f in found.failures if f.check == "transfers"] == ["float32"], found.text()
 
 
+def test_it_finds_what_comes_otherwise_from_another_engine() -> None:
+    class Forgetful(faults.FaultyBackend):
+        def from_dlpack(self, external, device):  # type: ignore[no-untyped-def]
+            lent = super().from_dlpack(external, device)
+            return np.abs(lent) if lent.dtype == "int8" else lent
+
+    from firebrick.backends.registry import register_backend, unregister_backend
+
+    register_backend(Forgetful(faults.sound()))
+    try:
+        found = examine([faults.ENGINE], ["add"])
+    finally:
+        unregister_backend(faults.ENGINE)
+    assert [f.subject for f in found.failures if f.check == "transfers"] == ["int8"], found.text()
+
+
 def test_a_device_named_twice_is_examined_once_and_one_without_values_not_at_all() -> None:
     checks = [f.check for f in examine(["cpu", "cpu:0"], ["add"]).findings]
     assert checks.count("destinations") == 1

@@ -7,6 +7,7 @@ not there, settings of the wrong type) is derived from the sample arguments of a
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -497,3 +498,19 @@ def test_each_family_has_rows_and_each_row_names_a_function() -> None:
         assert len(rows) >= 4, family
         for r in rows:
             assert r.name.startswith("x[key]") or any(hasattr(p, r.name) for p in places), r.name
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
+        operator.matmul, operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift,
+    ],
+    ids=lambda f: f.__name__,
+)  # fmt: skip
+def test_operators_name_the_operand_that_is_no_tensor_by_its_side(apply: Callable[[Any, Any], Any]) -> None:
+    i = fb.asarray([0, 1])
+    with pytest.raises(OperandError, match=r"x1: list \[1\]"):
+        apply([1], i)
+    with pytest.raises(OperandError, match=r"x2: list \[1\]"):
+        apply(i, [1])

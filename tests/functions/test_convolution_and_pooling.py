@@ -284,6 +284,13 @@ def test_heads_share_keys_as_torchs(heads: int, device: str) -> None:
           lambda q, k, v: theirs(q, k, v, enable_gqa=True), Q, K[:, :heads], V[:, :heads], device=device)  # fmt: skip
 
 
+def test_heads_share_keys_whatever_the_batch(device: str) -> None:
+    q, k, v = (fb.asarray(a, device=device) for a in (Q, K[:, :2], V[:, :2]))
+    both = fb.scaled_dot_product_attention(q, k, v).numpy()
+    one = fb.scaled_dot_product_attention(q[:1], k[:1], v[:1]).numpy()
+    np.testing.assert_allclose(one, both[:1], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("how", ["mask", "bias"])
 def test_a_query_that_may_look_nowhere_gets_zero_and_no_nan_gradient(how: str, device: str) -> None:
     allowed = np.ones((5, 7), np.bool_)

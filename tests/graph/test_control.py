@@ -14,6 +14,7 @@ import pytest
 import firebrick as fb
 from firebrick.core import trees
 from firebrick.functions.checks import check_range
+from firebrick.graph.control.body import replayed
 from firebrick.graph.passes import optimize, prune_control
 from firebrick.ir import Graph, from_json, interpret, to_json, verify_graph
 from firebrick.testing import faults
@@ -553,6 +554,19 @@ def test_loops_compute_only_what_is_used() -> None:
     assert (len(node.inputs), len(node.avals)) == (2, 2)
     assert ops_of(node.params["body"]) == ["add"]
     assert prune_control(graph) is graph
+
+
+def test_a_graph_that_keeps_no_steps_is_differentiated_when_it_runs_again_on_the_tape() -> None:
+    def fn(x: fb.Tensor, w: fb.Tensor) -> fb.Tensor:
+        def step(c: Any, y: fb.Tensor) -> Any:
+            return (c[0] * w + y, fb.exp(c[1] * w)), fb.sin(c[0])
+
+        return fb.sum(fb.scan(step, (x[0], x[0]), x)[1])
+
+    x, w = draw(0, 4, 3), draw(1, 3)
+    graph = fb.jit(fn).graph(x, w)
+    again = fb.grad(lambda args: replayed(graph, args, x.device)[graph.outputs[0]])
+    same(again((x, w)), fb.grad(lambda args: fn(*args))((x, w)))
 
 
 def test_steps_are_kept_only_where_gradients_are_taken() -> None:

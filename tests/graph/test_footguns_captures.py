@@ -350,6 +350,17 @@ def world_as_it_was() -> Iterator[None]:
     sys.modules.pop("firebrick_test_settings", None)
 
 
+@case
+def init_of_a_class_that_is_made_anew() -> Made:
+    k = [2.0]
+
+    class Mine:
+        def __init__(self) -> None:
+            self.scale = k[0]
+
+    return (lambda: Mine().scale), lambda: k.__setitem__(0, 3.0)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_number_wherever_it_is_held_is_read_anew(name) -> None:
     read, change = CASES[name]()
@@ -380,6 +391,21 @@ def test_an_object_of_another_class_that_holds_the_same_has_a_graph_of_its_own(o
         held.value = value
         assert captured(ones()).tolist() == given(ones(), types.SimpleNamespace(value=value)).tolist() == [want, want]
     assert (captured.traces, given.traces) == (2, 2)
+
+
+def test_what_only_the_making_of_an_object_reads_makes_no_new_graph_for_one_that_is_there() -> None:
+    k = [2.0]
+
+    class Mine:
+        def __init__(self) -> None:
+            self.scale = k[0]
+
+    held = Mine()
+    f = fb.jit(lambda x: x * held.scale)
+    f(ones())
+    k[0] = 3.0
+    assert f(ones()).tolist() == [2.0, 2.0]
+    assert f.traces == 1
 
 
 class Rows(list):

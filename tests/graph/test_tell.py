@@ -243,6 +243,21 @@ def test_nothing_is_told_that_depends_on_a_label_out_of_range() -> None:
     assert len(HEARD) == 1
 
 
+def test_nothing_is_told_that_depends_on_a_value_out_of_range_which_every_operation_takes() -> None:
+    @fb.jit
+    def f(probability: fb.Tensor, target: fb.Tensor) -> fb.Tensor:
+        loss = fb.binary_cross_entropy(probability, target)
+        tell(EAR.hear, loss)
+        return loss * 2.0
+
+    target = fb.zeros(2)
+    f(fb.asarray([0.25, 0.5]), target)
+    assert len(HEARD) == 1
+    with pytest.raises(fb.OutOfRangeError, match="the values of probability"):
+        f(fb.asarray([0.25, 1.5]), target)
+    assert len(HEARD) == 1
+
+
 def test_compiled_functions_within_tell_through_the_outer_one() -> None:
     @fb.jit
     def inner(x: fb.Tensor) -> fb.Tensor:

@@ -17,6 +17,7 @@ import firebrick as fb
 from firebrick.core.aval import Aval
 from firebrick.core.errors import GraphError
 from firebrick.core.op import Op
+from firebrick.graph.control.detach import DETACH
 from firebrick.ir import CONSTANT, Graph, Node, from_json, interpret, serialize, to_json
 from firebrick.testing.cases import avals_of, samples_of
 
@@ -102,6 +103,12 @@ def test_the_text_is_plain_json_with_a_version() -> None:
 
     document = json.loads(to_json(g), parse_constant=refuse)
     assert (document["format"], document["version"]) == ("firebrick graph", 1)
+
+
+def test_a_graph_that_detaches_values_survives() -> None:
+    x = Aval((2,), fb.float32)
+    g = Graph([x], [Node(DETACH, (0,), {}, 1, (x,))], (1,), names=["x"])
+    assert_same(g, from_json(to_json(g)))
 
 
 def test_a_loaded_constant_can_be_written_to_and_shares_no_memory_with_the_text() -> None:

@@ -139,6 +139,9 @@ def test_a_sequential_is_a_sequence_of_layers() -> None:
     model.append(nn.Linear(7, 7))
     with pytest.raises(ShapeError, match=r"layers\.3\.weight"):
         model(fb.ones((4, 2)))
+    model[0] = nn.Linear(7, 7)
+    with pytest.raises(ShapeError, match=r"layers\.0\.weight"):
+        model(fb.ones((4, 2)))
 
 
 def test_lists_and_dicts_of_layers_are_parts() -> None:

@@ -394,6 +394,12 @@ def test_a_wrong_output_shape_is_found() -> None:
         check_layer(Good, (4, 3), output=(4, 2))
 
 
+def test_devices_that_are_not_here_are_left_out_and_the_others_are_checked() -> None:
+    assert check_layer(Good, (4, 3), devices=("poor", "cpu:1"), skip=("gradient", "jit")).ok
+    with pytest.raises(LayerError, match=r"  devices: .*stays on cpu:0 when the layer moves"):
+        check_layer(StaysBehind, (4, 3), devices=("poor", "cpu:1"), skip=("gradient", "jit"))
+
+
 def test_checks_can_be_left_out_by_name() -> None:
     report = check_layer(Detaches, (4, 3), skip=("gradient",))
     assert "gradient" not in report.checked

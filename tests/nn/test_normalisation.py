@@ -206,6 +206,12 @@ def test_a_checkpointed_layer_counts_a_batch_once() -> None:
     assert again.running_var.tolist() == plain.running_var.tolist()
 
 
+def test_a_layer_shows_its_features_and_the_settings_that_are_not_the_usual_ones() -> None:
+    assert repr(nn.BatchNorm1d(3)) == "BatchNorm1d(3)"
+    assert repr(nn.BatchNorm1d(3, momentum=None, affine=False)) == "BatchNorm1d(3, momentum=None, affine=False)"
+    assert repr(nn.BatchNorm1d(3, eps=0.5, track_running_stats=False)) == "BatchNorm1d(3, eps=0.5, track_running_stats=False)"
+
+
 def test_statistics_are_state_and_move_with_the_module() -> None:
     layer = nn.BatchNorm2d(2)
     layer(fb.asarray(np.random.default_rng(0).normal(size=(3, 2, 4, 4)), dtype=fb.float32))

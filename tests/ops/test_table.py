@@ -12,6 +12,7 @@ from firebrick.core.op import KINDS, Nondifferentiable
 from firebrick.ops import OPS, IncompleteOpError, register
 from firebrick.ops.accuracy import check_results, deviation, edge_deviation, run_reference, scale_of
 from firebrick.ops.declare import per_result, same, unary_samples
+from firebrick.testing.cases import samples_of
 
 ENTRY: dict[str, Any] = {
     "operands": "x:floating",
@@ -107,6 +108,19 @@ def test_entries_say_the_same_in_all_their_fields(op: Any) -> None:
             cost = op.cost(ins, outs, sample.params)
             assert cost.flops >= 0
             assert cost.bytes >= 0
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.decompose is not None], ids=lambda op: op.name)
+def test_a_decomposition_is_as_accurate_as_a_kernel_has_to_be(op: Any) -> None:
+    """On the engine of the references, whatever other engines have kernels for."""
+    for sample in samples_of(op, "float32" if "float32" in op.dtypes else op.dtypes[0], 0):
+        with fb.use_device("numpy"):
+            made = op.decompose(*map(fb.asarray, sample.inputs), **sample.params)
+        results = tuple(t.numpy() for t in (made if isinstance(made, tuple) else (made,)))
+        found = check_results(
+            op, sample.inputs, sample.params, results, run_reference(op, sample.inputs, sample.params), sample.edges
+        )
+        assert found.ok, (sample.name, found)
 
 
 # the ruler

@@ -258,6 +258,8 @@ def test_a_plateaus_state_goes_with_its_optimizer() -> None:
         (lambda: optim.one_cycle(0.1, 3), "each part of the cycle has at least one update"),
         (lambda: optim.one_cycle(0.1, 10).momentum(0.9, 0.8), "0 ≤ low ≤ high < 1"),
         (lambda: optim.polynomial(0.1, 0), "polynomial: steps is an int ≥ 1"),
+        (lambda: optim.warmup(0.1, 5, math.nan), "warmup: start is a finite number"),
+        (lambda: optim.warmup(0.1, 5, -0.5), "warmup: start is a finite number ≥ 0"),
         (lambda: optim.warmup("fast", 5), "a learning rate is a number or a schedule"),
         (lambda: optim.sequential((0.1, 0.2), (5, 6)), "there is one less than schedules"),
         (lambda: optim.sequential((0.1, 0.2, 0.3), (6, 5)), "milestones increase"),

@@ -101,8 +101,9 @@ def unlike_settings() -> None:
         fb.random.seed(5)
         other = kind if odd else ""
         width = 9 if other == "width" else 8
+        dtype = "float64" if other == "dtype" else "float32"
         drop = fb.nn.Dropout(0.5 if other == "dropout" else 0.2)
-        model = fb.nn.Sequential(fb.nn.Linear(6, width), fb.nn.ReLU(), drop, fb.nn.Linear(width, 3))
+        model = fb.nn.Sequential(fb.nn.Linear(6, width), fb.nn.ReLU(), drop, fb.nn.Linear(width, 3, dtype=dtype))
         if other == "frozen":
             model.layers[0].freeze()
         lr, momentum = 0.2 if other == "rate" else 0.1, 0.9 if other == "momentum" else 0.0
@@ -118,7 +119,20 @@ def unlike_settings() -> None:
 
     x = np.random.default_rng(3).normal(size=(32, 6))
     loader = DataLoader(ArrayDataset(x, x[:, :3].argmax(1)), 8)
-    for kind in ("nothing", "momentum", "rate", "dropout", "loss", "clip", "averages", "width", "frozen", "jit", "epochs"):
+    for kind in (
+        "nothing",
+        "momentum",
+        "rate",
+        "dropout",
+        "loss",
+        "clip",
+        "averages",
+        "width",
+        "dtype",
+        "frozen",
+        "jit",
+        "epochs",
+    ):
         said[kind] = outcome(lambda kind=kind: learner(kind).fit(loader, epochs=2 if odd and kind == "epochs" else 1))
     for steps in (4, 2):  # the replica is found at the end of the epoch, and before a checkpoint within it
 

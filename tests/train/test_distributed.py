@@ -103,6 +103,7 @@ def test_ranks_with_other_settings_are_refused_by_name_and_replicas_that_part_ar
         "clip": "learner's clip_norm: None on rank 0, 0.1 on rank 1",
         "averages": "optimizer's ema's decay: nothing on rank 0, 0.9 on rank 1",
         "width": "model's layers.0.out_features: 8 on rank 0, 9 on rank 1",
+        "dtype": "model's layers.3.weight holds: float32[3, 8] on rank 0, float64[3, 8] on rank 1",
         "frozen": "model's layers.0.weight: trainable on rank 0, frozen on rank 1",
         "jit": "learner's jit: True on rank 0, False on rank 1",
         "epochs": "learner's epochs: 1 on rank 0, 2 on rank 1",

@@ -12,7 +12,15 @@ import pytest
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import DataLoader, IterableDataset
-from firebrick.train import CheckpointError, Learner, ResumeWarning, TrainingError, TrainingInterrupted, load_checkpoint
+from firebrick.train import (
+    Checkpoint,
+    CheckpointError,
+    Learner,
+    ResumeWarning,
+    TrainingError,
+    TrainingInterrupted,
+    load_checkpoint,
+)
 
 Make = Callable[..., Learner]
 Loaders = tuple[DataLoader, DataLoader]
@@ -37,7 +45,9 @@ def test_k_epochs_and_the_rest_resumed_equal_n_epochs_bit_for_bit(make: Make, lo
     make(out=tmp_path / "run").fit(*loaders, epochs=k, draw=False)
     resumed = make(out=tmp_path / "run")
     fb.random.seed(999)  # as in another process: nothing of the generators is left
-    resumed.resume()
+    found = resumed.resume()
+    assert isinstance(found, Checkpoint)
+    assert found.model.keys() == resumed.model.state_dict().keys()
     resumed.fit(*loaders, epochs=5, draw=False)
     assert bits(resumed) == bits(whole)
     assert numbers(resumed) == numbers(whole)

@@ -237,6 +237,19 @@ def test_a_function_that_divides_by_the_labels_that_count_is_refused_whatever_th
     assert learner.step == 0
 
 
+@pytest.mark.parametrize("mark", [-100, -1, 255])
+def test_a_function_that_ignores_a_customary_label_is_refused_though_no_batch_holds_it(mark: int) -> None:
+    def loss(output: Any, target: Any) -> Any:
+        kept = target != mark
+        losses = fb.cross_entropy(output, fb.where(kept, target, 0), reduction="none") * fb.astype(kept, output.dtype)
+        return fb.sum(losses) / fb.sum(fb.astype(kept, output.dtype))
+
+    net = Net()
+    learner = Learner(net, fb.optim.SGD(net, lr=0.1), loss, strategy=SingleDevice("numpy:0"), log=None, accumulate=2)
+    with pytest.raises(TrainingError, match="with other labels"):
+        learner.fit(data(), epochs=1)
+
+
 def test_a_loop_of_ones_own_is_refused_a_mean_over_the_labels_that_count() -> None:
     x, y = fb.asarray(np.ones((4, 6))), fb.asarray([1, 2, 1, 2])
     for strategy, parts in ((DataParallel(TWO), 1), (SingleDevice("cpu:0"), 2)):
