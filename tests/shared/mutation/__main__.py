@@ -68,7 +68,7 @@ def main(
     benches = [Bench(Overlay(plain.root, s / "tree"), s, state / "cache", limit, patience) for s in slots]
     for bench in benches:
         bench.overlay.update()
-    known = _map(plain.root, state, tests, slow, collect)
+    known = _map(plain.root, state, tests, slow, collect, jobs)
     drawn = sample(plain.root / PACKAGE, count, seed, under, () if under else _WITHOUT)
     found = outcomes.Outcomes(state / "outcomes", plain.root)
     ends = monotonic() + seconds
@@ -98,13 +98,13 @@ def main(
         raise SystemExit(1)
 
 
-def _map(tree: Path, state: Path, tests: tuple[str, ...], slow: bool, collect: bool) -> Map:
+def _map(tree: Path, state: Path, tests: tuple[str, ...], slow: bool, collect: bool, jobs: int) -> Map:
     """Which tests execute which lines."""
     files = [f for f in collecting.test_files(tree) if f.startswith(tests)]
     marked = ["-m", "not soak and not ray" if slow else "not soak and not ray and not slow"]
     shards = []
     if collect:
-        for shard, seconds in collecting.collect(tree, state, files, marked):
+        for shard, seconds in collecting.collect(tree, state, files, marked, jobs):
             shards.append(shard)
             if seconds:
                 click.echo(f"measured {shard.file}: {len(shard.tests)} tests, {len(shard.failed)} failed, {seconds:.0f} s")

@@ -210,31 +210,51 @@ def load(state: Path, root: Path, file: str, key: str | None = None) -> Shard | 
     return shard
 
 
-def collect(overlay: Path, state: Path, files: list[str], arguments: list[str]) -> Iterator[tuple[Shard, float]]:
-    """Measure what is not known yet; each shard with the seconds that it took now, 0 for one that was known."""
+def collect(overlay: Path, state: Path, files: list[str], arguments: list[str], jobs: int = 1) -> Iterator[tuple[Shard, float]]:
+    """Measure what is not known yet, in so many processes; each shard with the seconds that it took now, 0 for one that was
+    known."""
+    todo = []
     for file in files:
         key = key_of(overlay, file, arguments)
         if (known := load(state, overlay, file, key)) is not None:
             yield known, 0.0
-            continue
-        folder = state / "measuring"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        environment = {"FIREBRICK_CACHE_DIR": str(state / "cache")}
-        child = Child(
-            lambda file=file, folder=folder: measure(overlay, folder, file, arguments), overlay, folder / "log", environment
-        )  # type: ignore[misc]
-        try:
-            while child.poll() is None and time.monotonic() - child.begun < LONGEST:
-                time.sleep(0.05)
-        finally:
+        else:
+            todo.append((file, key))
+    running: dict[int, tuple[str, str, Child]] = {}
+    try:
+        while todo or running:
+            for place in range(jobs):
+                if place not in running and todo:
+                    file, key = todo.pop(0)
+                    running[place] = file, key, _measured(overlay, state, state / f"measuring-{place}", file, arguments)
+            time.sleep(0.05)
+            for place, (file, key, child) in list(running.items()):
+                if child.poll() is None and time.monotonic() - child.begun < LONGEST:
+                    continue
+                child.kill()
+                del running[place]
+                yield _kept(overlay, state, state / f"measuring-{place}", file, key, child), time.monotonic() - child.begun
+    finally:
+        for _, _, child in running.values():
             child.kill()
-        if child.poll() not in (0, 1, 5) or not (folder / "tests.json").exists():  # passed, failed, or no tests of this kind
-            raise RuntimeError(f"{file} could not be measured ({child.poll()}):\n{(folder / 'log').read_text()[-3000:]}")
-        shard = harvest(overlay, folder, file, key)
-        goal = path_of(state, file)
-        goal.parent.mkdir(parents=True, exist_ok=True)
-        partial = goal.with_suffix(".writing")
-        partial.write_text(json.dumps(asdict(shard)), encoding="utf-8")
-        partial.replace(goal)
-        yield shard, time.monotonic() - child.begun
+
+
+def _measured(overlay: Path, state: Path, folder: Path, file: str, arguments: list[str]) -> Child:
+    """The process that measures a file."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    environment = {"FIREBRICK_CACHE_DIR": str(state / "cache")}
+    return Child(lambda: measure(overlay, folder, file, arguments), overlay, folder / "log", environment)
+
+
+def _kept(overlay: Path, state: Path, folder: Path, file: str, key: str, child: Child) -> Shard:
+    """What a process that ended has measured."""
+    if child.poll() not in (0, 1, 5) or not (folder / "tests.json").exists():  # passed, failed, or no tests of this kind
+        raise RuntimeError(f"{file} could not be measured ({child.poll()}):\n{(folder / 'log').read_text()[-3000:]}")
+    shard = harvest(overlay, folder, file, key)
+    goal = path_of(state, file)
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    partial = goal.with_suffix(".writing")
+    partial.write_text(json.dumps(asdict(shard)), encoding="utf-8")
+    partial.replace(goal)
+    return shard
