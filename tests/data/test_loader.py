@@ -152,6 +152,17 @@ def test_floats_come_as_float32_and_integers_as_the_devices_default(monkeypatch:
         huge.first()
 
 
+@pytest.mark.parametrize(("dtype", "number"), [("float32", 1e300), ("float16", 70000.0)])
+def test_numbers_out_of_the_range_of_the_loaders_dtype_are_refused_and_not_made_infinite(dtype: str, number: float) -> None:
+    data = ArrayDataset(np.array([np.inf, 1.0, number]))
+    with pytest.raises(
+        LoaderError, match=rf'range of {dtype}\nReceived: arrays\[0\] of batch 0 of loader "train": up to'
+    ) as caught:
+        DataLoader(data, 3, dtype=dtype).first()
+    assert "dtype='float64'" in caught.value.remedy
+    assert DataLoader(data, 3, dtype="float64").first()[0].tolist() == [np.inf, 1.0, number]
+
+
 def test_batches_carry_their_number_and_loader_for_error_messages() -> None:
     assert [x.label for x, _ in made(10)] == [f'batch {i} of loader "train"' for i in range(3)]
     assert made(name="test").split(["cpu:0", "cpu:1"])[1].first()[0].label == 'batch 0 of loader "test, shard 1 of 2"'

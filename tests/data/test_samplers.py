@@ -196,6 +196,33 @@ def test_what_cannot_be_stacked_is_refused_with_the_shapes(samples: Any) -> None
     assert "pad_collate" in caught.value.remedy
 
 
+MIXED = [
+    [0, 0.5],
+    [1.5, 2],
+    [True, 2],
+    [1 + 2j, 1.0],
+    [1, 2**63],
+    [-1, 1, np.uint64(2**63)],
+    [np.int64(2**53 + 1), np.float64(0)],
+]
+
+
+@pytest.mark.parametrize("samples", MIXED, ids=str)
+def test_samples_of_several_kinds_of_dtype_are_refused_and_not_converted(samples: list[Any]) -> None:
+    text = rf"one kind of dtype(?s:.*)in sample 0 of the batch and \w+ in sample {len(samples) - 1}"
+    for joined in (collate, lambda v: collate([(0, x) for x in v]), lambda v: pad_collate([[x] for x in v])):
+        with pytest.raises(LoaderError, match=text):
+            joined(samples)
+
+
+def test_widths_of_one_kind_are_joined_in_the_widest() -> None:
+    half = [np.asarray(1.5, fb.bfloat16.np), np.float32(2.0)]
+    for samples, dtype in (([np.int8(1), np.uint8(200)], "int16"), ([np.float16(1), 0.25], "float64"), (half, "float32")):
+        made = collate(samples)
+        assert made.dtype == dtype
+        assert made.tolist() == [float(v) for v in samples]
+
+
 def test_an_error_in_joining_names_the_batch() -> None:
     with pytest.raises(SampleError, match=r"batch 0 of loader.*samples 0, 1, 2"):
         DataLoader(loading.Ragged(), 3).first()

@@ -22,7 +22,7 @@ def collate(samples: Sequence[Any]) -> Any:
         A tuple of arrays [batch, …], or one array.
 
     Raises:
-        LoaderError: They differ in structure or shape.
+        LoaderError: They differ in structure, shape or kind of dtype: integers beside floats, say.
 
     Example:
         >>> from firebrick.data import collate
@@ -32,8 +32,10 @@ def collate(samples: Sequence[Any]) -> Any:
     """
     try:
         if isinstance(samples[0], (tuple, list)):
-            return tuple(np.stack([np.asarray(v) for v in column]) for column in zip(*samples, strict=True))
-        return np.stack([np.asarray(s) for s in samples])
+            return tuple(_stacked(column) for column in zip(*samples, strict=True))
+        return _stacked(samples)
+    except LoaderError:
+        raise
     except (ValueError, TypeError) as e:
         raise LoaderError(
             "the samples of a batch have one structure and one shape",
@@ -81,11 +83,36 @@ def pad_collate(samples: Sequence[Any], columns: Sequence[int] = (0,), value: fl
     return tuple(made)
 
 
+def _stacked(values: Sequence[Any]) -> Array:
+    """Values of one shape and one kind of dtype as one array."""
+    arrays = [np.asarray(v) for v in values]
+    if len({a.dtype for a in arrays}) > 1:
+        _check_kinds(arrays)
+    return np.stack(arrays)
+
+
+def _check_kinds(arrays: Sequence[Array]) -> None:
+    kinds = [_kind(a.dtype) for a in arrays]
+    if len(set(kinds)) > 1 or _kind(np.result_type(*arrays)) != kinds[0]:  # int64 and uint64 would become float64
+        other = next(i for i, a in enumerate(arrays) if _kind(np.result_type(arrays[0], a)) != kinds[0] or kinds[i] != kinds[0])
+        raise LoaderError(
+            "the samples of a batch have one kind of dtype: nothing changes its kind without being told to",
+            f"{arrays[0].dtype} in sample 0 of the batch and {arrays[other].dtype} in sample {other}",
+            "convert them in the data set's __getitem__ or in sample_transform",
+        )
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    """What may be stacked without a change of meaning: signed and unsigned integers, floats of all widths."""
+    return {"u": "i", "V": "f"}.get(dtype.kind, dtype.kind)  # NumPy knows bfloat16 as "V"
+
+
 def _padded(values: list[Array], value: float) -> tuple[Array, Array]:
     if any(v.ndim == 0 for v in values) or len({v.shape[1:] for v in values}) > 1:
         raise LoaderError(
             "what pad_collate pads is [length, …], alike but for the length", _shapes(values), "name other columns to pad"
         )
+    _check_kinds(values)
     lengths = np.array([len(v) for v in values], np.int64)
     out = np.full((len(values), int(lengths.max()), *values[0].shape[1:]), value, np.result_type(*values))
     for row, v in zip(out, values, strict=True):

@@ -137,7 +137,17 @@ class Placing:
                 f"arrays[{which}] of {label}: {host.dtype}{list(host.shape)}",
                 "convert them in transform",
             )
-        tensor: Tensor = hooks.from_host(host.astype(goal.np, copy=False), device)
+        try:
+            with np.errstate(over="raise"):
+                cast = host.astype(goal.np, copy=False)
+        except FloatingPointError:
+            sizes = np.where(np.isfinite(host), np.abs(host), 0.0)
+            raise LoaderError(
+                f"numbers of a batch lie in the range of {goal.name}",
+                f"arrays[{which}] of {label}: up to {sizes.max():g} in {host.dtype}",
+                f"scale them in the data set, or pass dtype={str(host.dtype)!r} to the loader",
+            ) from None
+        tensor: Tensor = hooks.from_host(cast, device)
         tensor.label = label
         return tensor
 
