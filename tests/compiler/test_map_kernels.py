@@ -17,7 +17,19 @@ from firebrick.compiler.llvm.memory import View
 from firebrick.compiler.llvm.native import STREAM, UNIT, module_text
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.scalar import computed, evaluate, math
-from firebrick.compiler.scalar.expr import binary, bounded, cast, const, gather, index, load, maximum, rarely, select
+from firebrick.compiler.scalar.expr import (
+    binary,
+    bounded,
+    cast,
+    const,
+    gather,
+    index,
+    load,
+    maximum,
+    minimum,
+    rarely,
+    select,
+)  # fmt: skip
 from firebrick.compiler.scalar.storage import decode, encode
 
 every_width = pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
@@ -293,3 +305,29 @@ def test_a_negative_zero_passes_choices_on_the_number_before_its_cast(
         want = evaluate([e], [x.astype(computed(stored))])[0]
         assert np.array_equal(got, want, equal_nan=True)
         assert np.array_equal(np.signbit(got), np.signbit(want))
+
+
+@every_width
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_choices_by_comparisons_of_choices_are_no_minima_and_maxima_of_their_own(dtype: str, target: Target) -> None:
+    values = np.array([np.nan, -np.inf, -1.0, -0.0, 0.0, 0.5, 2.0, np.inf], dtype)
+    x = np.tile(values, 5)
+    e, k = load(0, dtype), const(0.0, dtype)
+    inner = [
+        maximum(e, 0.0),
+        minimum(e, 0.0),
+        minimum(maximum(e, 0.0), 2.0),
+        select(e > 0.0, e, k),
+        select(binary("lt", k, e), k, e),
+    ]
+    wrong = []
+    for n, m in enumerate(inner):
+        for compared in ("lt", "gt"):
+            for bound in (0.0, 2.0):
+                b = const(bound, dtype)
+                for first, second in ((m, b), (b, m)):
+                    outer = select(binary(compared, m, b), first, second)
+                    got, want = run_map(outer, [x], x.shape, dtype, target), evaluate([outer], [x])[0]
+                    if not np.array_equal(got, want, equal_nan=True):  # of two zeros a maximum may be either
+                        wrong.append((n, compared, bound, (first is m, second is m)))
+    assert not wrong

@@ -53,6 +53,22 @@ def test_code_of_every_width_this_machine_has_runs_and_gives_the_same(width: int
     assert (x == np.arange(16, dtype=np.float32) * 3 + np.float32(1.5)).all()
 
 
+def test_a_loop_over_a_long_chain_of_values_that_are_used_twice_is_compiled() -> None:
+    """A search for loops that compute a CRC took twice as long for each step of the chain."""
+    chain = [f"  %y{k} = fadd double %x{k}, 3.5\n  %x{k + 1} = fmul double %y{k}, %x{k}" for k in range(60)]
+    text = "\n".join([
+        "define double @least(ptr %p) {\nentry:\n  br label %loop\nloop:",
+        "  %i = phi i64 [ 0, %entry ], [ %next, %loop ]\n  %s = phi double [ 1.0, %entry ], [ %t, %loop ]",
+        "  %a = getelementptr double, ptr %p, i64 %i\n  %x0 = load double, ptr %a", *chain,
+        "  %less = fcmp olt double %x60, %s\n  %t = select i1 %less, double %x60, double %s",
+        "  %next = add nuw nsw i64 %i, 1\n  %end = icmp eq i64 %next, 256\n  br i1 %end, label %out, label %loop",
+        "out:\n  ret double %t\n}\n",
+    ])  # fmt: skip
+    code = f"from firebrick.compiler.llvm import host\nprint(len(host.emit_object({text!r}, host.Target.host())) > 100)"
+    done = python(code)  # which is given up after two minutes
+    assert done.stdout == "True\n", done.stderr
+
+
 @pytest.mark.parametrize(
     ("arch", "width", "uses", "never"),
     [

@@ -97,8 +97,11 @@ def splat(code: Code, element: str, value: str, lanes: int) -> str:
 
 
 def fenced(code: Code, value: str, element: str, lanes: int) -> str:
-    """A converted float that the compiler does not look behind: LLVM 22 writes ``select(h > 0, 0, fpext h)`` with ``h >= 0``,
-    which makes 0 of -0."""
+    """A float that LLVM does not look behind, for it takes a choice by a comparison for a minimum or maximum.
+
+    LLVM 22 writes ``select(h > 0, 0, fpext h)`` with ``h >= 0``, which makes 0 of -0, and gives ``m`` for ``select(m > 0, m, 0)``
+    where m is ``select(0 > x, 0, x)``, which is NaN for NaN.
+    """
     vector = vector_type(element, lanes)
     return code.call(vector, f"llvm.arithmetic.fence.{suffix(element, lanes)}", (vector, value))
 
@@ -178,7 +181,8 @@ class Emitter:
 
     def _select(self, condition: str, dtype: str, a: str, b: str) -> str:
         t = self.type(dtype)
-        return self.code.put(f"select {self.type('bool')} {condition}, {t} {a}, {t} {b}")
+        chosen = self.code.put(f"select {self.type('bool')} {condition}, {t} {a}, {t} {b}")
+        return fenced(self.code, chosen, scalar_type(dtype), self.lanes) if dtype in FLOATS else chosen
 
     def _intrinsic(self, name: str, dtype: str, v: list[str]) -> str:
         t = self.type(dtype)

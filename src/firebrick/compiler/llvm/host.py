@@ -260,10 +260,22 @@ def _dispose(passes: llvm.ModulePassManager) -> None:
     passes.close()
 
 
+@lru_cache(maxsize=1)
+def _without_hash_recognition() -> None:
+    """Switch off LLVM 22's search for loops that compute a CRC: its walk through a recurrence visits what is used several times
+    again for each use, so it does not end for a long chain of such steps. Of another LLVM it is not known whether it has the
+    option, and one that has not ends the process."""
+    import llvmlite.binding as llvm
+
+    if llvm.llvm_version_info[0] == 22:
+        llvm.set_option("firebrick", "-disable-loop-idiom-hashrecognize")
+
+
 @lru_cache(maxsize=16)
 def _machine(target: Target, options: Options) -> llvm.TargetMachine:
     import llvmlite.binding as llvm
 
+    _without_hash_recognition()
     if target.triple == llvm.get_process_triple():
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
