@@ -483,6 +483,37 @@ def test_a_gradient_through_vectors_of_equal_values_is_nan_and_never_a_part_of_t
     assert np.isnan(wrap(fb.grad(lambda x: fb.sum(fb.linalg.svd(x, full_matrices=False).U)))(flat).numpy()).all()
 
 
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_values_that_differ_by_rounding_alone_count_as_equal(device: str, n: int) -> None:
+    close_by = fb.asarray(np.ones((n, n)) + np.eye(n), device=device)  # n - 1 times 1, as far as LAPACK gets
+    basis = np.linalg.qr(random((n + 1, n + 1), "float64"))[0]
+    turned = fb.asarray((basis * ([1.0] * n + [3.0])) @ basis.T, device=device)
+    m = random((n + 1, n + 1), "float64")
+    if n > 2:
+        assert np.isnan(fb.grad(reconstructed(fb.exp, m[:n, :n], device))(close_by).numpy()).all()
+    assert np.isnan(fb.grad(reconstructed(fb.exp, m, device))(turned).numpy()).all()
+    for of in (fb.linalg.eigvalsh, fb.linalg.svdvals):
+        first = fb.grad(lambda x, of=of: fb.sum(of(x) ** 3.0))
+        close(first(turned), 3.0 * (basis * ([1.0] * n + [9.0])) @ basis.T)
+        assert np.isnan(fb.grad(lambda x, first=first: fb.sum(first(x) * fb.asarray(m, device=device)))(turned).numpy()).all()
+
+
+def test_the_largest_vectors_of_a_matrix_of_low_rank_have_a_gradient(device: str) -> None:
+    """The values of the others are 0 up to rounding; a function that does not look at their vectors does not depend on them."""
+    half = random((9, 4), "float64")
+
+    def spanned(x: fb.Tensor) -> fb.Tensor:
+        top = fb.linalg.eigh(x).eigenvectors[:, -2:]
+        return fb.sum((top @ top.mT)[0] * fb.arange(9.0, dtype=fb.float64, device=device))
+
+    x = half @ half.T
+    got = fb.grad(spanned)(fb.asarray(x, device=device)).numpy()
+    step = random((9, 9), "float64")
+    step = step + step.T
+    sides = [float(spanned(fb.asarray(x + h * step, device=device))) for h in (1e-5, -1e-5)]
+    np.testing.assert_allclose(np.sum(got * step), (sides[0] - sides[1]) / 2e-5, rtol=1e-5)
+
+
 def test_a_second_derivative_of_equal_values_is_nan_and_not_zero(device: str) -> None:
     for of in (fb.linalg.eigvalsh, fb.linalg.svdvals):
         first = fb.grad(lambda x, of=of: fb.sum(fb.square(of(x))))

@@ -175,8 +175,8 @@ def eigh(x: Tensor, /) -> EighResult:
     Returns:
         ``eigenvalues`` [..., n], real, and ``eigenvectors`` [..., n, n], as columns.
 
-    A gradient through the vectors of a matrix with equal eigenvalues is NaN: it does not exist, or the vectors do not tell it.
-    Where a function needs the values alone, ``eigvalsh`` has a gradient.
+    A gradient through the vectors of a matrix with equal eigenvalues (up to rounding) is NaN: it does not exist, or the vectors
+    do not tell it. Where a function needs the values alone, ``eigvalsh`` has a gradient.
 
     Raises:
         LinAlgError: A matrix has NaN or infinite elements.
@@ -221,8 +221,9 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     Returns:
         ``U`` [..., m, k], ``S`` [..., k], real, and ``Vh`` [..., k, n], with k = min(m, n) unless completed.
 
-    A gradient through the vectors of a matrix with equal singular values, or of the value 0 where it is not square, is NaN: it
-    does not exist, or the vectors do not tell it. Where a function needs the values alone, ``svdvals`` has a gradient.
+    A gradient through the vectors of a matrix with equal singular values (up to rounding), or of the value 0 where it is not
+    square, is NaN: it does not exist, or the vectors do not tell it. Where a function needs the values alone, ``svdvals`` has a
+    gradient.
 
     Raises:
         LinAlgError: A matrix has NaN or infinite elements.

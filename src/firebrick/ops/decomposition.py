@@ -4,8 +4,8 @@ R of ``qr`` has a non-negative real diagonal. Each eigenvector, and each left si
 and positive, which is the first one of at least 0.55 times the largest magnitude (a tie of two components, common in matrices
 with symmetries, is then far from decisive).
 
-Where eigenvalues (or singular values) are equal, the gradient of their vectors does not exist, and what a function of the
-subspace alone would have is a limit that the vectors do not tell: a gradient that passes through the vectors of such a matrix
+Where eigenvalues (or singular values) are equal, up to their rounding, the gradient of their vectors does not exist, and what a
+function of the subspace alone would have is a limit that the vectors do not tell: a gradient that passes through these vectors
 is NaN, as is one through vectors of singular value 0 of a matrix that is not square. Gradients through the values alone, as
 of ``eigvalsh`` and ``svdvals``, use no such differences; second derivatives do.
 
@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import int32, real_of
+from firebrick.core.dtypes import finfo, int32, real_of
 from firebrick.core.errors import GradientError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Sample
 from firebrick.ops.casts import cast, conjugate, real
 from firebrick.ops.declare import Array
-from firebrick.ops.elementwise import equal, greater_equal, where
+from firebrick.ops.elementwise import abs_, equal, greater_equal, where
 from firebrick.ops.linalg import (
     ANY,
     LARGE,
@@ -52,6 +52,8 @@ from firebrick.ops.movement import concat, slice_
 from firebrick.ops.reduction import argmax, max_, sum_
 
 LEADING = 0.55
+_NEAR = 16
+"""Equal values of a matrix come out of LAPACK up to 13 units in the last place of the largest one apart."""
 
 
 # what rules are written with
@@ -61,14 +63,21 @@ def _skew(x: Any) -> Any:
     return (x - adjoint(x)) * 0.5
 
 
-def _inverse_differences(s: Any, squares: bool) -> Any:
-    """1 / (s_j - s_i), or of their squares, for each i and j; 0 on the diagonal, NaN where two are equal."""
+def _over_differences(inner: Any, s: Any, squares: bool) -> Any:
+    """Each inner_ij / (s_j - s_i), or by the difference of their squares; 0 on the diagonal.
+
+    NaN where two values are equal, and where they differ by no more than their rounding, unless inner is 0 there: vectors that
+    a function does not use, as those of the smallest values of a matrix of low rank, do no harm.
+    """
     gap = as_row(s) - as_column(s)
+    size = max_(abs_(s), axes=(len(s.shape) - 1,), keepdims=True)
+    near = greater_equal(as_row(size) * (_NEAR * finfo(s.dtype).eps), abs_(gap))
     if squares:
         gap = gap * (as_row(s) + as_column(s))
-    place = np.eye(s.shape[-1], dtype=np.bool_)
-    inverse = _inverse(gap)
-    return where(hooks.from_host(place, s.device), 0.0, inverse)
+    place = hooks.from_host(np.eye(s.shape[-1], dtype=np.bool_), s.device)
+    unknown = where(equal(inner, 0.0), inner, inner * float("nan"))
+    found = where(near, unknown, inner / where(near, 1.0, gap))
+    return where(place, 0.0, where(equal(gap, 0.0), float("nan"), found))
 
 
 def _inverse(x: Any) -> Any:
@@ -197,7 +206,7 @@ def _eigh_vjp(gs: Any, r: Any) -> Any:
         return (hermitian(matmul(v * as_row(gw), adjoint(v))),)
     if v.dtype.kind == "complex" and v.size:
         gv = _phase_free(gv, v, _inner(gv, v))
-    inner = _inverse_differences(w, False) * matmul(adjoint(v), gv)
+    inner = _over_differences(matmul(adjoint(v), gv), w, False)
     return (hermitian(matmul(matmul(v, inner) + v * as_row(gw), adjoint(v))),)
 
 
@@ -254,9 +263,8 @@ def _svd_vjp(gs: Any, r: Any) -> Any:
     turning = u.dtype.kind == "complex" and u.size > 0
     if turning:
         gu = _phase_free(gu, u, _inner(gu, u) + _inner(gv, v))
-    f = _inverse_differences(s, True)
     uu, vv = matmul(adjoint(u), gu), matmul(adjoint(v), gv)
-    x, y = f * uu, f * vv
+    x, y = _over_differences(uu, s, True), _over_differences(vv, s, True)
     core = (x + adjoint(x)) * as_row(s) + as_column(s) * (y + adjoint(y))
     if turning:
         core = core + diagonal_part(_skew(uu)) * inverse

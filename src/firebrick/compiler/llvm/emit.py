@@ -99,8 +99,8 @@ def splat(code: Code, element: str, value: str, lanes: int) -> str:
 def fenced(code: Code, value: str, element: str, lanes: int) -> str:
     """A float that LLVM does not look behind, for it takes a choice by a comparison for a minimum or maximum.
 
-    LLVM 22 writes ``select(h > 0, 0, fpext h)`` with ``h >= 0``, which makes 0 of -0, and gives ``m`` for ``select(m > 0, m, 0)``
-    where m is ``select(0 > x, 0, x)``, which is NaN for NaN.
+    LLVM 22 writes ``select(h > 0, 0, fpext h)`` with ``h >= 0``, which makes 0 of -0, and gives ``m`` for
+    ``select(m > 0, m, 0)`` where m is ``select(0 > x, 0, x)``, which is NaN for NaN.
     """
     vector = vector_type(element, lanes)
     return code.call(vector, f"llvm.arithmetic.fence.{suffix(element, lanes)}", (vector, value))
