@@ -386,3 +386,15 @@ def test_a_share_given_as_a_numpy_scalar_is_computed_with_in_full() -> None:
     share = np.float32(0.1)
     found = fb.cross_entropy(logits, labels, label_smoothing=share).item()
     assert found == fb.cross_entropy(logits, labels, label_smoothing=float(share)).item()
+
+
+@pytest.mark.parametrize(
+    "large", [[2**63, 1], [2**63 + 1, -1], [[2**63 - 1, 2**63]], [np.uint64(2**63 + 1), 2], [2**64 - 1, np.int8(1)]]
+)
+def test_lists_of_integers_beyond_int64_are_no_floats(large: Any) -> None:
+    with pytest.raises(fb.DTypeError, match="range of int64"):
+        fb.asarray(large)
+    values = [int(v) for v in np.ravel(np.asarray(large, object))]
+    if min(values) >= 0:
+        assert [int(v) for v in np.ravel(fb.asarray(large, dtype=fb.uint64, device="numpy").numpy())] == values
+    assert fb.asarray(large, dtype=fb.float64).dtype is fb.float64

@@ -104,6 +104,13 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         raise OperandError("asarray: nested lists must be rectangular", str(e), "pad the rows to one length") from None
     if host.dtype.kind not in "biufc" and dtypes.python_kind(host.dtype.type) is None:
         raise OperandError("asarray takes numbers", f"{type(obj).__name__} {obj!r:.60}", "convert it to numbers first")
+    if host.dtype.kind == "f" and host.size and np.abs(host).max() >= 1 << 53 and _whole(obj):
+        dt = default_dtype("int", goal) if dtype is None else dtypes.dtype_argument("asarray", dtype)
+        if dt.is_integer:  # NumPy has made floats of integers beyond int64 beside others
+            exact = np.asarray(obj, object)
+            check_fits("asarray", exact, dt)
+            check_storable(dt, goal)
+            return hooks.from_host(exact.astype(dt.np), goal)  # type: ignore[no-any-return]
     if dtype is None and _has_numpy(obj):
         dtype = as_dtype(host.dtype)
     dt = dtype_for(host, dtype, goal)
@@ -141,12 +148,19 @@ def cast_host(where: str, host: np.ndarray[Any, Any], dt: DType) -> np.ndarray[A
 
 def check_fits(where: str, host: np.ndarray[Any, Any], dt: DType) -> None:
     """Check that integers on the host lie in the range of a dtype."""
-    if dt.is_integer and host.dtype.kind in "iu" and host.size:
+    if dt.is_integer and host.dtype.kind in "iuO" and host.size:  # objects are Python's integers, of any size
         info = dtypes.iinfo(dt)
         low, high = int(host.min()), int(host.max())
         if low < info.min or high > info.max:
             want = f"{where}: values must lie in the range of {dt.name}, [{info.min}, {info.max}]"
             raise DTypeError(want, f"{low} to {high}", "choose a wider dtype")
+
+
+def _whole(obj: Any) -> bool:
+    """Whether a nested list holds integers alone."""
+    if isinstance(obj, (list, tuple)):
+        return all(map(_whole, obj))
+    return isinstance(obj, (int, np.integer)) or (isinstance(obj, np.ndarray) and obj.dtype.kind in "iu")
 
 
 def _has_numpy(obj: Any) -> bool:
