@@ -82,6 +82,19 @@ def test_a_function_called_with_numpys_scalars_gives_what_it_gives_for_python_nu
         assert CALLED[name](*kinds).tolist() == want
 
 
+def test_clipping_and_budgets_take_numpys_scalars() -> None:
+    def norms(i: Any, f: Any) -> list[float]:
+        grads = fb.grad(lambda m: fb.sum(m(fb.ones((3, 2)))))(model)
+        return [
+            float(optim.clip_norm(grads, f(HALF), p=i(2))),
+            optim.clip_value(grads, f(0.25)) or float(optim.clip_norm(grads, i(1))),
+        ]
+
+    for ints, floats, _ in KINDS:
+        assert norms(ints, floats) == norms(int, float)
+    assert fb.checkpointing(budget=np.int64(4000)).budget == 4000  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("name", "value"), [("groups", np.float32(2.0)), ("stride", np.True_), ("stride", np.int64(0))])
 def test_a_numpy_scalar_that_is_no_such_number_is_refused(name: str, value: Any) -> None:
     with pytest.raises(fb.ShapeError, match=f"{name} is an int"):

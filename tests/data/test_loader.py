@@ -322,7 +322,11 @@ def test_a_holdout_is_fixed_by_its_seed_and_parts_everything() -> None:
     kept, held = holdout(data, 0.1, seed=3)
     assert sorted([*kept.indices, *held.indices]) == list(range(100))
     assert held.indices.tolist() == holdout(data, 0.1, seed=3)[1].indices.tolist()
+    assert held.indices.tolist() == holdout(data, 0.1, seed=np.int32(3))[1].indices.tolist()  # type: ignore[arg-type]
     assert held.indices.tolist() != holdout(data, 0.1, seed=4)[1].indices.tolist()
+    for seed in (True, -1, 0.5):
+        with pytest.raises(fb.ConfigError, match="a seed is an int"):
+            holdout(data, 0.1, seed=seed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

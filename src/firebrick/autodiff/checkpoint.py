@@ -21,6 +21,7 @@ from firebrick.core import trees
 from firebrick.core.autocast import autocast, autocast_dtype
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
+from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError, GradientError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import Journal, journaled, undone
@@ -62,6 +63,7 @@ class checkpointing(ContextDecorator):
     """
 
     def __init__(self, name: str = "none", *, budget: int | None = None) -> None:
+        budget = python_scalar(budget)
         if name not in STRATEGIES:
             raise ConfigError(f"a checkpointing strategy is one of {', '.join(STRATEGIES)}", repr(name), "use one of these")
         if budget is not None and (name != "none" or type(budget) is not int or budget < 1):

@@ -14,6 +14,7 @@ import numpy as np
 from firebrick.core.tensor import Tensor
 from firebrick.data.errors import LoaderError
 from firebrick.data.order import permutation
+from firebrick.random.generator import check_seed
 
 Array = np.ndarray[Any, Any]
 
@@ -150,6 +151,7 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
 
     Raises:
         LoaderError: The fraction is not between 0 and 1, or there are fewer than two samples.
+        ConfigError: The seed is no int in [0, 2^64).
 
     Example:
         >>> import numpy as np
@@ -164,7 +166,7 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
             f"fraction {fraction}, {len(dataset)} samples",
             "use the whole data set without holdout",
         )
-    order = permutation(seed, 0xFFFFFFFF, len(dataset))  # an epoch that no training reaches
+    order = permutation(check_seed(seed), 0xFFFFFFFF, len(dataset))  # an epoch that no training reaches
     count = min(max(round(fraction * len(dataset)), 1), len(dataset) - 1)
     return Subset(dataset, np.sort(order[count:])), Subset(dataset, np.sort(order[:count]))
 

@@ -219,6 +219,11 @@ def unchecked(saved: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 _FACTS = {"order": {"kind": str, "digest": str}, "data": {"type": str}}  # what these parts of a cursor have at least
 
 
+def _counts(number: Any) -> bool:
+    """Whether it is a whole number of a size that places have."""
+    return isinstance(number, Integral) and not isinstance(number, bool) and int(number) < 2**63
+
+
 def check_form(cursor: Any) -> None:
     """Refuse what has not the form of a cursor. An earlier version's has neither order nor data.
 
@@ -229,8 +234,9 @@ def check_form(cursor: Any) -> None:
     given = cursor if isinstance(cursor, Mapping) else {}
     for key in ("epoch", "position"):
         number = given.get(key)
-        if isinstance(number, bool) or not isinstance(number, Integral) or int(number) >= 2**63:
+        if not _counts(number):
             wrong.append(f"{key} {number!r:.80}" if key in given else f"no {key}")
+    wrong += [f"{key} {given[key]!r:.80}" for key in ("samples", "batch_size") if key in given and not _counts(given[key])]
     for part, fields in _FACTS.items():
         facts = given.get(part) or {}
         if facts and not (isinstance(facts, Mapping) and all(isinstance(facts.get(k), kind) for k, kind in fields.items())):

@@ -8,7 +8,7 @@ from typing import Any
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad
 from firebrick.core.bind import constant
-from firebrick.core.dtypes import DType, float32, float64
+from firebrick.core.dtypes import DType, float32, float64, python_scalar
 from firebrick.core.errors import ConfigError, GradientError, OperandError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.checks import staged
@@ -47,6 +47,7 @@ def clip_norm(grads: Gradients, max_norm: float, *, p: float = 2.0, error_if_non
         >>> [round(v, 3) for v in grads[x].tolist()]
         [0.6, 0.8]
     """
+    max_norm, p = python_scalar(max_norm), python_scalar(p)
     _check("clip_norm", grads, "max_norm", max_norm)
     _check("clip_norm", grads, "p", p, infinite=True)
     with no_grad():
@@ -91,6 +92,7 @@ def clip_value(grads: Gradients, limit: float) -> None:
         >>> grads[x].tolist()
         [1.0, -0.5]
     """
+    limit = python_scalar(limit)
     _check("clip_value", grads, "limit", limit)
     with no_grad():
         grads.change(lambda g: clip(g, -float(limit), float(limit)))
