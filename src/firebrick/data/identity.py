@@ -221,7 +221,7 @@ _FACTS = {"order": {"kind": str, "digest": str}, "data": {"type": str}}  # what 
 
 def _counts(number: Any) -> bool:
     """Whether it is a whole number of a size that places have."""
-    return isinstance(number, Integral) and not isinstance(number, bool) and int(number) < 2**63
+    return not isinstance(number, bool) and isinstance(number, Integral) and int(number) < 2**63
 
 
 def check_form(cursor: Any) -> None:
