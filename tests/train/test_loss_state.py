@@ -12,7 +12,16 @@ import pytest
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import ArrayDataset, DataLoader
-from firebrick.train import DataParallel, Learner, ResumeWarning, TrainingError, evaluate, load_checkpoint, save_checkpoint
+from firebrick.train import (
+    CheckpointError,
+    DataParallel,
+    Learner,
+    ResumeWarning,
+    TrainingError,
+    evaluate,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 
 class Centred(nn.Module):
@@ -139,6 +148,25 @@ def test_a_checkpoint_without_the_state_of_the_loss_loads_with_a_warning(loss: A
     save_checkpoint(tmp_path / "old", **state, config={})
     with pytest.warns(ResumeWarning, match="no state of the loss, which goes on as it is now: (calls; centre|drop)"):
         made(loss).resume(tmp_path / "old")
+
+
+@pytest.mark.parametrize("state", [3, {}, {"buffers": {}, "generators": {}}, {"buffers": {"centre": 1}, "generators": {}}])
+def test_a_changed_state_of_a_loss_is_refused_and_nothing_is_changed(state: Any, tmp_path: Path) -> None:
+    learner = made(Dropping, tmp_path / "run")
+    learner.fit(loader(), epochs=1, draw=False)
+    found = load_checkpoint(tmp_path / "run")
+    save_checkpoint(
+        tmp_path / "changed",
+        model=learner.model.state_dict(),
+        optimizer={**learner.optimizer.state_dict(), "loss": state},
+        state=found.state,
+        config={},
+    )
+    other = made(Dropping)
+    before = weights(other), str(other.loss.generator_states())
+    with pytest.raises((CheckpointError, fb.nn.StateError)):
+        other.resume(tmp_path / "changed")
+    assert (weights(other), str(other.loss.generator_states())) == before
 
 
 def test_the_state_of_another_loss_of_the_same_name_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
