@@ -52,12 +52,24 @@ def of_loss(loss: Any) -> Description:
     """Class or name, plain attributes and enclosed values of a loss: a module, a function or any object that is called."""
     if isinstance(loss, Module):
         return of_model(loss)
+    function = loss
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, Module):
+        return {**of_model(function), **_texts(held_by(loss))}
+    name = _name(function) if hasattr(function, "__code__") else type(function).__qualname__
+    return {"class": name, **_texts(held_by(loss))}
+
+
+def held_by(loss: Any) -> dict[str, Any]:
+    """What a loss that is no module holds, by name: given and enclosed values, and attributes of an object."""
     if isinstance(loss, partial):
-        given = {**{str(i): a for i, a in enumerate(loss.args)}, **loss.keywords}
-        return {**of_loss(loss.func), **_texts(given)}
+        return {**held_by(loss.func), **{str(i): a for i, a in enumerate(loss.args)}, **loss.keywords}
+    if isinstance(loss, Module):  # within a partial
+        return {"func": loss}
     if hasattr(loss, "__code__"):
-        return {"class": _name(loss), **_texts(_enclosed(loss))}
-    return {"class": type(loss).__qualname__, **_texts(getattr(loss, "__dict__", {}))}
+        return {**_enclosed(loss), **({"self": loss.__self__} if hasattr(loss, "__self__") else {})}
+    return dict(getattr(loss, "__dict__", {}))
 
 
 def of_settings(found: Mapping[str, Any]) -> Description:

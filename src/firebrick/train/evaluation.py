@@ -19,6 +19,7 @@ from firebrick.nn import Module
 from firebrick.train.compiled import Compiled, naming
 from firebrick.train.counted import Counted, Forecast
 from firebrick.train.errors import TrainingError
+from firebrick.train.loss_state import modules_of, unchanged
 from firebrick.train.measures import Measures
 from firebrick.train.metrics import ConfusionMatrix
 from firebrick.train.steps import Evaluated, EvaluationStep
@@ -50,16 +51,20 @@ class Evaluation:
 
 
 @contextmanager
-def evaluating(model: Module) -> Iterator[None]:
-    """Evaluation mode without gradients for a ``with`` block; the mode before comes back after it."""
-    training = model.training
-    model.eval()
+def evaluating(model: Module, loss: Any = None) -> Iterator[None]:
+    """Evaluation mode without gradients for a ``with`` block, of the loss too; the modes before, of each part, and the state
+    of the loss come back after it."""
+    roots = [model, *modules_of(loss).values()]
+    modes = [(m, m.training) for root in roots for _, m in root.modules()]
+    for root in roots:
+        root.eval()
     try:
-        with no_grad():
+        with no_grad(), unchanged(loss, model):
             yield
     finally:
-        if training:
-            model.train()
+        for m, training in modes:  # a part comes after the module that it belongs to
+            if m.training is not training:
+                m.train() if training else m.eval()
 
 
 def evaluate(
@@ -86,12 +91,12 @@ def evaluate(
         (5, 5)
     """
     step = EvaluationStep(model, loss)
-    return evaluated(Compiled("evaluation", step, Jit(step) if jit else None), model, loader)
+    return evaluated(Compiled("evaluation", step, Jit(step) if jit else None), model, loss, loader)
 
 
 def evaluated(
-    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loader: DataLoader, strategy: Strategy | None = None,
-    read: Callable[[DataLoader], Iterator[Any]] = iter,
+    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loss: Any, loader: DataLoader,
+    strategy: Strategy | None = None, read: Callable[[DataLoader], Iterator[Any]] = iter,
 ) -> Evaluation:  # fmt: skip
     """``evaluate`` with a step that may be compiled, over a strategy's processes, of batches as ``read`` gives them."""
     for name, p in model.named_parameters():
@@ -101,7 +106,8 @@ def evaluated(
                 f'{name} on {p.device} and loader "{loader.name}" on {loader.device}',
                 f'use loader.to("{p.device}")',
             )
-    found = _counted(step, model, read(loader if strategy is None else strategy.deal(model, loader)))
+    batches = read(loader if strategy is None else strategy.deal(model, loader))
+    found = _counted(step, model, loss, loader, batches)
     if strategy is not None:
         found = strategy.gather(found)
     values = found.measures.values()
@@ -109,6 +115,17 @@ def evaluated(
     return Evaluation(
         values["loss"], values["accuracy"], found.samples, found.confusion, values["mse"], values["mae"], found.forecast
     )
+
+
+def check_batch(batch: Any, loader: DataLoader) -> None:
+    """Raise TrainingError unless a batch of a loader, or a device's rows of one, is (inputs…, target)."""
+    if not isinstance(batch, tuple) or len(batch) < 2:
+        count = len(batch) if isinstance(batch, tuple) else 1
+        raise TrainingError(
+            f'loader "{loader.name}" gives batches (inputs…, target)',
+            f"{count} tensor{'s' * (count != 1)} a batch",
+            "make the data set of inputs and targets: ArrayDataset(images, labels)",
+        )
 
 
 class _Confusion(ConfusionMatrix):
@@ -119,10 +136,13 @@ class _Confusion(ConfusionMatrix):
         super()._add([v[called] for v in values], samples)
 
 
-def _counted(step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, batches: Iterator[Any]) -> Counted:
+def _counted(
+    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loss: Any, loader: DataLoader, batches: Iterator[Any]
+) -> Counted:
     counted, confusion = Counted(Measures()), None
-    with evaluating(model):
+    with evaluating(model, loss):
         for batch in batches:
+            check_batch(batch, loader)
             target = batch[-1]
             with naming(batch):
                 found = step(batch)

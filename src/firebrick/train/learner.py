@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from time import perf_counter
@@ -38,16 +39,27 @@ from firebrick.train.evaluation import Evaluation, evaluated, evaluating
 from firebrick.train.frozen import HOST_ENGINES, FrozenWatch, Zeros
 from firebrick.train.history import Epoch
 from firebrick.train.interrupt import Interrupts
+from firebrick.train.loss_state import LossState, check_parameters
 from firebrick.train.measures import Measures, by_step
 from firebrick.train.parallel import SingleDevice
 from firebrick.train.precision import precision_of
-from firebrick.train.preflight import check_loader, check_places, length_of, try_batch
+from firebrick.train.preflight import (
+    check_alone,
+    check_config,
+    check_loader,
+    check_optimizer,
+    check_places,
+    length_of,
+    try_batch,
+    try_validation,
+)
 from firebrick.train.progress import Progress, progress_for
 from firebrick.train.records import Records
 from firebrick.train.rundir import RunDirectory
 from firebrick.train.standing import check_averages, generators_for, generators_of, give_back, resumed
 from firebrick.train.steps import EvaluationStep, Forward, Prediction, Stepped, TrainingStep
 from firebrick.train.strategy import Strategy, bring
+from firebrick.train.trial import on_trial
 
 _READ_EVERY = 16  # steps between readings of the loss on engines where reading waits
 
@@ -60,11 +72,12 @@ class Learner:
         optimizer: Made for the model, such as ``optim.Adam(model, lr=1e-3)``.
         loss: Called as ``loss(output, target)``; returns the mean over the batch.
         strategy: Where steps run. Named, it moves model, optimizer and loaders to its devices; None runs on the model's
-            device and moves nothing.
+            device and moves nothing. Where a launcher started several processes, ``fit`` asks for one.
         out: Run directory for metrics, figures and checkpoints; None writes nothing.
         seed: Restarts the generators of ``fb.random`` before the first epoch; None leaves them.
         log: Takes each line of output; ``print`` in a terminal shows a live bar too. None is silent.
-        config: Plain values that say how to build the model again; kept in each checkpoint.
+        config: Plain values (text, numbers, bools, None, lists and dicts of them) that say how to build the model again; kept
+            in each checkpoint.
         class_names: Names of the classes, for the confusion matrix; of the series, where they are forecast.
         patience: Steps after which what stands still is warned of.
         checkpoint_seconds: Most seconds of training between two checkpoints within an epoch; each epoch ends with one.
@@ -144,12 +157,15 @@ class Learner:
                 f"{type(model).__name__} has none",
                 "assign nn.Parameter or modules as its attributes",
             )
+        check_optimizer(optimizer)
         self.model, self.optimizer, self.loss = model, optimizer, loss
+        self._loss_state = LossState(model, loss)
         self._moves = strategy is not None
         self.strategy: Strategy = strategy if strategy is not None else SingleDevice(parameters[0][1].device)
         self._given_out = None if out is None else Path(out)
         self.out = self._given_out if self.strategy.main else None  # of several processes one writes
         self.config = dict(config or {})
+        check_config(self.config)
         self.class_names = class_names
         self.history: list[Epoch] = []
         self.epoch = self.step = 0
@@ -224,6 +240,8 @@ class Learner:
             TrainingInterrupted: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
         """
         epochs = whole("fit", "epochs", epochs, 0)
+        if not self._moves:
+            check_alone()
         validation = "none" if valid_loader is None else "a loader"
         asked = {"epochs": epochs, "validation": validation, "jit": self.jit, **self._settings()}
         self.strategy.compare(
@@ -233,15 +251,22 @@ class Learner:
         train = self._placed(train_loader)
         self._go_on_with(train)
         valid = None if valid_loader is None else self._beside(valid_loader)
+        if valid is not None and valid.name == train.name:  # two names tell in messages which of both is meant
+            valid.name = "validation"
         check_places(self.model, self.optimizer, [x for x in (train, valid) if x is not None], self.strategy)
         check_averages(self.ema, self.model)
+        check_parameters(self.loss, self.model)
         if self.epoch >= epochs:
             settings.say_done(self.epoch, epochs)
         for holder in (self.optimizer, self.ema):
             bring(holder, self.strategy.devices[0])
         if self.epoch < epochs:
-            try_batch(self.model, self.loss, train, self.strategy, self.accumulate)
-            self._say(self.strategy.begin(Forward(self.loss), self.model, train))
+            with on_trial(self.model, self.loss):
+                try_batch(self.model, self.loss, train, self.strategy, self.accumulate)
+                if valid is not None:
+                    try_validation(self.model, self.loss, valid)
+                found = self.strategy.begin(Forward(self.loss), self.model, train)
+            self._say(found)
         if self._run is not None:
             self._run.open()
         if self._seed is not None and self.step == 0:
@@ -291,10 +316,16 @@ class Learner:
         """
         step = self._compile("evaluation", EvaluationStep(self.model, self.loss))
         with self._averaged():
-            return evaluated(step, self.model, self._beside(loader), self.strategy if shared else None, self._batches)
+            return evaluated(
+                step, self.model, self.loss, self._beside(loader), self.strategy if shared else None, self._batches
+            )
 
     def predict(self, *inputs: Tensor) -> Any:
         """The model's output for one batch, in evaluation mode and untracked."""
+        if not inputs:
+            raise TrainingError(
+                "predict takes a batch of each of the model's inputs", "none", "call e.g. learner.predict(images)"
+            )
         step = self._compile("prediction", Prediction(self.model))
         with evaluating(self.model), self._averaged():
             return step(inputs)
@@ -338,7 +369,9 @@ class Learner:
         found = load_checkpoint(goal)
         own = resumed(found)
         before = settings.optimizers(self.optimizer.state_dict(), self.ema)
-        give_back(found, self.model, self.optimizer, self.ema)
+        same_loss = (found.state.get("settings") or {}).get("loss") == self._settings()["loss"]
+        load_loss = partial(self._loss_state.load, self.loss) if same_loss and "loss" in found.optimizer else None
+        give_back(found, self.model, self.optimizer, self.ema, load_loss)
         if self.precision is not None:
             self.precision.load_state_dict(own.precision)
         self.strategy.load_state(own.strategy)
@@ -346,7 +379,7 @@ class Learner:
         self.cursor, self._loader, self._metrics, self._resumed = own.cursor, own.loader, own.metrics, True
         if self._run is not None:
             self._run.adopt(found)
-        settings.say_changes(found, self._settings(), self._parts(), before)
+        settings.say_changes(found, self._settings(), self._parts(), before, self._loss_state.names(self.loss))
         return found
 
     def save(self, path: str | os.PathLike[str], cursor: dict[str, Any] | None = None) -> Path:
@@ -381,6 +414,7 @@ class Learner:
             optimizer["ema"] = self.ema.state_dict()
         if self.precision is not None:
             optimizer["precision"] = self.precision.state_dict()
+        optimizer["loss"] = self._loss_state.state(self.loss)
         return take_snapshot(model=self.model.state_dict(), optimizer=optimizer, state=state, config=config)
 
     def _settings(self) -> dict[str, Any]:
@@ -428,7 +462,7 @@ class Learner:
         self._saved = started, self.step
         self._done = self.epoch, train.position
         self._updates = optimizer.step - self.step
-        drawing = generators_for(model, strategy.devices)
+        drawing = generators_for(model, self.loss, strategy.devices)
         for step_in_epoch, batch in enumerate(self._batches(train), 1):
             watched = step_in_epoch <= watch.patience
             watch.parameters(parameters)

@@ -2,32 +2,40 @@
 
 In order: the model has something to train; its parameters and buffers, the optimizer's state and the loader are on the
 strategy's devices; the loader's first batch is there, and goes through model and loss; where a batch is divided, its loss is
-the mean of those of its rows; where a part of a batch is one row, the model takes it. The trial passes take no gradients, and
-put generators and buffers back.
+the mean of those of its rows; where a part of a batch is one row, the model takes it; a batch of the validation can be
+evaluated. The trial passes take no gradients, and put generators and buffers back; their caller puts plain attributes back
+(see ``trial``). Optimizer and config are looked at when the learner is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from firebrick.autodiff.tape import no_grad
 from firebrick.core.bind import describe
 from firebrick.core.device import Device
 from firebrick.core.errors import FirebrickError
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion, UnknownLengthError
+from firebrick.distributed import world_size
+from firebrick.distributed.session import launcher
 from firebrick.functions.parts import part_of_batch
 from firebrick.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Module
+from firebrick.optim import LBFGS
 from firebrick.random import row_offset
 from firebrick.train.divisor import apart, with_other_labels
 from firebrick.train.errors import TrainingError
+from firebrick.train.evaluation import check_batch, evaluating
+from firebrick.train.loss_state import changed_by, modules_of
 from firebrick.train.parallel.passes import put_back, rows_of
 from firebrick.train.parallel.shares import sizes_of
+from firebrick.train.steps import EvaluationStep
 from firebrick.train.strategy import Strategy, moments_of, pieces_of
 
 Loss = Callable[[Any, Tensor], Tensor]
+_PLAIN = (str, int, float, type(None))
+_OF_OPTIMIZER = ("update", "step", "learning_rate", "state_dict", "load_state_dict")
 _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
 
 
@@ -38,6 +46,55 @@ def check_loader(loader: Any) -> None:
             "batches come from a DataLoader",
             type(loader).__name__,
             "make one: DataLoader(ArrayDataset(inputs, targets), batch_size=64)",
+        )
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raise TrainingError unless a learner can train with an optimizer."""
+    if isinstance(optimizer, LBFGS):
+        raise TrainingError(
+            "a Learner trains with an optimizer that takes one gradient a step",
+            "LBFGS, which computes the loss and its gradient several times a step",
+            "use optim.Adam(model, lr=1e-3) or another one, or call optimizer.step(model, loss_fn) in a loop of your own",
+        )
+    if isinstance(optimizer, type) or not all(hasattr(optimizer, n) for n in _OF_OPTIMIZER):
+        received = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else f"{optimizer!r:.80}"
+        raise TrainingError(
+            "a Learner trains with one optimizer, made for the model", received, "pass e.g. optim.Adam(model, lr=1e-3)"
+        )
+
+
+def check_config(config: dict[str, Any]) -> None:
+    """Raise TrainingError unless checkpoints can hold a config."""
+    if (strange := _not_plain(config, "config")) is not None:
+        where, value = strange
+        raise TrainingError(
+            "config holds plain values, which checkpoints keep: text, numbers, bools, None, and lists and dicts of them",
+            f"{where}: {value!r:.80}, a value of {type(value).__name__}",
+            "pass str(path), float(x), int(n) or dtype.name",
+        )
+
+
+def _not_plain(value: Any, where: str) -> tuple[str, Any] | None:
+    """The first value or key in a tree that JSON has no form for, and where it is."""
+    if isinstance(value, dict):
+        if strange := [k for k in value if not isinstance(k, _PLAIN)]:
+            return f"a key of {where}", strange[0]
+        rows = [(f"{where}[{k!r}]", v) for k, v in value.items()]
+    elif isinstance(value, (list, tuple)):
+        rows = [(f"{where}[{i}]", v) for i, v in enumerate(value)]
+    else:
+        return None if isinstance(value, _PLAIN) else (where, value)
+    return next((found for at, v in rows if (found := _not_plain(v, at)) is not None), None)
+
+
+def check_alone() -> None:
+    """Raise TrainingError where a launcher started several processes, which would train by themselves."""
+    if by := launcher():
+        raise TrainingError(
+            "one of several processes that a launcher started trains with the others",
+            f"{by} started {world_size()} processes, and the Learner has no strategy: each would train a model of its own",
+            "pass strategy=Distributed(); or strategy=SingleDevice(), to train each model by itself",
         )
 
 
@@ -108,26 +165,25 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
         if piece is not None:
             _check_piece(piece, device, loader)
     batch = next(tuple(t.to(strategy.devices[0]) for t in piece) for piece in pieces if piece is not None)
-    shown = ", ".join(f"{t.dtype.name}{list(t.shape)} on {t.device}" for t in batch)
     divided = strategy.joins or parts > 1
-    training = model.training
-    model.eval()
-    try:
-        with no_grad(), put_back([model], always=True), part_of_batch() if divided else nullcontext():
-            value: Any = loss(model(*batch[:-1]), batch[-1])
-            unlike = _divided(model, loss, batch) if divided else None
-            alone = _refused_alone(model, batch) if _smallest_part(loader, strategy, parts) == 1 else None
-    except FirebrickError as e:
-        raise TrainingError(
-            f'the model and the loss must take the batches of loader "{loader.name}" ({shown})\n{e.expected}',
-            e.received,
-            e.remedy,
-        ) from e
-    finally:
-        model.train() if training else model.eval()
+    kept: list[str] = []
+    put = put_back([model, *modules_of(loss).values()], always=True)
+    with _said(batch, loader), evaluating(model), put, part_of_batch() if divided else nullcontext():
+        output = model(*batch[:-1])
+        if divided:
+            kept = changed_by(lambda: loss(output, batch[-1]), loss, model)
+        value: Any = loss(output, batch[-1])
+        unlike = _divided(model, loss, batch) if divided and not kept else None
+        alone = _refused_alone(model, batch) if _smallest_part(loader, strategy, parts) == 1 else None
     if not isinstance(value, Tensor) or value.size != 1 or value.dtype.kind != "float":
         received = describe("loss", value) if isinstance(value, Tensor) else type(value).__name__
         raise TrainingError("the loss is one floating number, the mean over a batch", received, 'use reduction="mean"')
+    if kept:
+        raise TrainingError(
+            "where a batch is divided, over devices or by accumulate, the loss keeps nothing from one call to the next",
+            f"a loss whose calls change {', '.join(kept[:4])}{', …' if len(kept) > 4 else ''}",
+            "move it into the model, as a Buffer or a Dropout there; or train on one device without accumulate",
+        )
     if alone is not None:
         raise TrainingError(
             "a batch norm takes the statistics of more than one value a channel in each part of a batch that is run by itself",
@@ -144,6 +200,32 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
             'fb.mean(loss(…, reduction="none")); draw random numbers in tensors whose first axis is the batch; let no row look '
             "at others. Or train on one device without accumulate",
         )
+
+
+def try_validation(model: Module, loss: Loss, loader: DataLoader) -> None:
+    """See that the first batch of a loader to evaluate is (inputs…, target) on its device, and evaluate it.
+
+    Raises:
+        TrainingError: It is not, the model cannot take it, or the loss cannot be computed from it.
+    """
+    batch = loader.first()
+    _check_piece(batch, loader.device, loader)
+    with _said(batch, loader), evaluating(model, loss), put_back([model, *modules_of(loss).values()], always=True):
+        EvaluationStep(model, loss)(batch)
+
+
+@contextmanager
+def _said(batch: tuple[Tensor, ...], loader: DataLoader) -> Iterator[None]:
+    """What a batch of a loader is refused for, as an error of the run."""
+    shown = ", ".join(f"{t.dtype.name}{list(t.shape)} on {t.device}" for t in batch)
+    try:
+        yield
+    except FirebrickError as e:
+        raise TrainingError(
+            f'the model and the loss must take the batches of loader "{loader.name}" ({shown})\n{e.expected}',
+            e.received,
+            e.remedy,
+        ) from e
 
 
 def _smallest_part(loader: DataLoader, strategy: Strategy, parts: int) -> int:
@@ -200,16 +282,11 @@ def _divided(model: Module, loss: Loss, batch: tuple[Tensor, ...]) -> tuple[str,
 
 def _check_piece(piece: Any, device: Device, loader: DataLoader) -> None:
     """Raise TrainingError unless a batch, or a device's rows of one, is (inputs…, target) on a device."""
-    if not isinstance(piece, tuple) or len(piece) < 2:
-        raise TrainingError(
-            f'loader "{loader.name}" gives batches (inputs…, target)',
-            "one tensor a batch" if not isinstance(piece, tuple) else f"{len(piece)} tensors a batch",
-            "make the data set of inputs and targets: ArrayDataset(images, labels)",
-        )
+    check_batch(piece, loader)
     for t in piece:
         if t.device is not device:
             raise TrainingError(
-                f'the batches of loader "{loader.name}" that {device} trains on lie on {device}',
+                f'the batches of loader "{loader.name}" that {device} takes lie on {device}',
                 describe(t.label or "batch", t),
                 f'use loader.to("{device}"), or loader.sharded([…], divide) for several devices',
             )

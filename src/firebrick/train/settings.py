@@ -7,7 +7,7 @@ averages are part of the state that a checkpoint gives back, and so the checkpoi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from firebrick.data import DataLoader, LoaderError
@@ -82,9 +82,11 @@ def _part_changes(saved: Mapping[str, Any], own: Mapping[str, Description]) -> l
     ]
 
 
-def say_changes(found: Checkpoint, own: Settings, parts: Mapping[str, Description], own_state: Settings) -> None:
+def say_changes(
+    found: Checkpoint, own: Settings, parts: Mapping[str, Description], own_state: Settings, loss_keeps: Sequence[str] = ()
+) -> None:
     """Warn where a checkpoint has other settings than a learner (``own``), its model and loss (``parts``), and its optimizer
-    and averages (``own_state``)."""
+    and averages (``own_state``); or has no state of a loss, which keeps something under these names (``loss_keeps``)."""
     kept = found.state.get("settings")
     before = kept if kept is not None else {"precision": found.optimizer.get("precision", {}).get("dtype", "float32")}
     theirs = optimizers(found.optimizer, found.optimizer.get("ema"))
@@ -100,6 +102,8 @@ def say_changes(found: Checkpoint, own: Settings, parts: Mapping[str, Descriptio
     ]
     if "ema's decay" in own_state and "ema's decay" not in theirs:
         notes.append("it has no averages of the parameters: they begin with the parameters as they are now")
+    if loss_keeps and "loss" not in found.optimizer:
+        notes.append(f"it has no state of the loss, which goes on as it is now: {listed(list(loss_keeps))}")
     changed = _part_changes(found.state.get("parts") or {}, parts)
     if changed:
         notes.append(listed(changed))

@@ -6,7 +6,7 @@ what no learner wrote, since whoever changes a file can hash it again: that is a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
@@ -18,6 +18,7 @@ from firebrick.core.device import Device
 from firebrick.core.errors import DeviceError, FirebrickError
 from firebrick.nn import Module
 from firebrick.optim import EMA
+from firebrick.train import loss_state
 from firebrick.train.checkpoint import Checkpoint
 from firebrick.train.errors import CheckpointError, TrainingError
 from firebrick.train.history import Epoch
@@ -154,9 +155,10 @@ def generators_of(model: Module) -> dict[str, Any]:
     return {"random": random.state(), "generators": model.generator_states()}
 
 
-def generators_for(model: Module, devices: Sequence[Device]) -> list[random.Generator]:
-    """The generators that a step of a model draws from: those of its parts, and the devices' own."""
-    return [*model.generators().values(), *(random.default_generator(d) for d in devices)]
+def generators_for(model: Module, loss: Any, devices: Sequence[Device]) -> list[random.Generator]:
+    """The generators that a step of a model draws from: those of its parts and of its loss, and the devices' own."""
+    own = [*model.generators().values(), *loss_state.generators_of(loss, model).values()]
+    return [*own, *(random.default_generator(d) for d in devices)]
 
 
 def check_averages(ema: EMA | None, model: Module) -> None:
@@ -171,10 +173,13 @@ def check_averages(ema: EMA | None, model: Module) -> None:
         )
 
 
-def give_back(found: Checkpoint, model: Module, optimizer: Any, ema: EMA | None) -> None:
-    """Make model, optimizer, averages and generators what a checkpoint says.
+def give_back(
+    found: Checkpoint, model: Module, optimizer: Any, ema: EMA | None, load_loss: Callable[[Any], None] | None = None
+) -> None:
+    """Make model, optimizer, averages, generators and the state of the loss what a checkpoint says.
 
-    Values go to where each thing lies now: on another device, another engine, or several of them.
+    Values go to where each thing lies now: on another device, another engine, or several of them. ``load_loss`` takes over the
+    state of the loss, all of it or none; None leaves it.
 
     Raises:
         CheckpointError: It is of another model.
@@ -200,6 +205,8 @@ def give_back(found: Checkpoint, model: Module, optimizer: Any, ema: EMA | None)
             ema.reset()
         random.set_state(_here(found.state["random"]))
         model.set_generator_states(found.state["generators"])
+        if load_loss is not None:
+            load_loss(found.optimizer["loss"])
     except BaseException as e:
         for load, state in before:
             load(state)
