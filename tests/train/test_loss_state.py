@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -242,3 +243,15 @@ def test_a_loss_of_the_models_own_parameters_is_taken() -> None:
     learner = Learner(model, optim.Adam(model, lr=1e-2), Decayed(model), log=None)
     learner.fit(loader(), loader(), epochs=1)
     assert learner.step == 4
+
+
+def test_other_class_weights_are_said_when_a_run_goes_on(tmp_path: Path) -> None:
+    def weighted(*weights: float) -> Learner:
+        return made(lambda: nn.CrossEntropyLoss(weight=fb.asarray(weights)), tmp_path)
+
+    weighted(1.0, 2.0, 3.0).fit(loader(), epochs=1, draw=False)
+    with pytest.warns(ResumeWarning, match=r"loss's weight was float32\[3\] of 1,2,3 and is float32\[3\] of 1,2,4"):
+        weighted(1.0, 2.0, 4.0).resume()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weighted(1.0, 2.0, 3.0).resume()

@@ -246,7 +246,7 @@ class Learner:
         asked = {"epochs": epochs, "validation": validation, "jit": self.jit, **self._settings()}
         self.strategy.compare(
             {f"learner's {k}": v for k, v in description.of_settings(asked).items()}
-            | {f"loss's {k}": v for k, v in description.of_loss(self.loss).items()}
+            | {f"loss's {k}": v for k, v in self._loss_described().items()}
         )
         train = self._placed(train_loader)
         self._go_on_with(train)
@@ -422,7 +422,10 @@ class Learner:
 
     def _parts(self) -> dict[str, description.Description]:
         """Classes and plain settings of model and loss."""
-        return {"model": description.of_model(self.model), "loss": description.of_loss(self.loss)}
+        return {"model": description.of_model(self.model), "loss": self._loss_described()}
+
+    def _loss_described(self) -> description.Description:
+        return {**description.of_loss(self.loss), **self._loss_state.settings(self.loss)}
 
     def draw(self, evaluation: Evaluation | None = None, split: str = "validation") -> list[Path]:
         """Draw ``curves.png``, and ``confusion.png`` or ``forecast.png`` of an evaluation; returns what was drawn.

@@ -16,7 +16,7 @@ from firebrick.backends.dispatch import read
 from firebrick.core.tensor import Tensor
 from firebrick.nn import Buffer, Module, saved
 from firebrick.random import Generator
-from firebrick.train.description import held_by
+from firebrick.train.description import Description, held_by, of_settings
 from firebrick.train.errors import TrainingError
 
 T = TypeVar("T")
@@ -116,6 +116,11 @@ class LossState:
                 generator.return_to(mark)
             raise
         self._loaded = set(state["buffers"])
+
+    def settings(self, loss: Any) -> Description:
+        """The buffers that are settings, such as class weights, as text."""
+        state = self.state(loss)["buffers"]
+        return of_settings({n: b.detach() for n, b in buffers_of(loss, self._model).items() if n not in state})
 
     def names(self, loss: Any) -> list[str]:
         """All that may be state, by path."""
