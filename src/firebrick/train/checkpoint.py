@@ -42,16 +42,14 @@ from firebrick.train.packing import (
     text_of,
     unpacked,
 )
+from firebrick.train.replacing import FILES, HASH, HASH_BYTES, MANIFEST, check_replaceable, is_of_checkpoint
 from firebrick.train.writing import fresh_of, old_of, put
 
 FORMAT = 2
 NAME = "checkpoint"  # the newest of a run directory
 EARLIER = "earlier"  # those before it, as step-00000123
 BEST = "best"  # that of the epoch that did best
-_MANIFEST, _HASH = "manifest.json", "manifest.sha256"
-_HASH_BYTES = 1024  # of its file, at most
 _TRIES = 8  # of reading while a run writes
-_FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 _PARTS = ("config", "progress", "files", "model", "aliases", "optimizer")
 
 
@@ -145,7 +143,7 @@ class Snapshot:
             lambda: self.state,
         )
         files: dict[str, Any] = {}
-        for name, make in zip(_FILES, made, strict=True):
+        for name, make in zip(FILES, made, strict=True):
             content = make()
             files[name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
             yield name, content
@@ -159,8 +157,8 @@ class Snapshot:
             "aliases": self.aliases,
             "optimizer": facts_of(self.optimizer),
         })  # fmt: skip
-        yield _MANIFEST, manifest
-        yield _HASH, f"{hashlib.sha256(manifest).hexdigest()}  {_MANIFEST}\n".encode()
+        yield MANIFEST, manifest
+        yield HASH, f"{hashlib.sha256(manifest).hexdigest()}  {MANIFEST}\n".encode()
 
 
 def take_snapshot(
@@ -199,7 +197,7 @@ def save_checkpoint(
     """Write a checkpoint; whatever goes wrong, the one that was there still loads.
 
     Args:
-        path: The directory, replaced if it is a checkpoint.
+        path: The directory; replaced if it is a checkpoint, and holds nothing else.
         model: Tensors by name, as of ``model.state_dict()``.
         optimizer: A tree of tensors and plain values.
         state: Plain values, and trees with small tensors.
@@ -209,7 +207,8 @@ def save_checkpoint(
         The directory.
 
     Raises:
-        CheckpointError: Something in it cannot be stored, what is there is no checkpoint, the disk is full or not writable.
+        CheckpointError: Something in it cannot be stored, what is there is no checkpoint or has other files beside, the disk is
+            full or not writable.
 
     Example:
         >>> import tempfile, firebrick as fb
@@ -231,23 +230,12 @@ def save_checkpoint(
 def write(snapshot: Snapshot, path: str | os.PathLike[str], *, aside: Path | None = None, gone: Sequence[Path] = ()) -> Path:
     """Write a snapshot in the place of the checkpoint at ``path``; ``aside`` and ``gone`` are those of ``put``."""
     goal = Path(path)
-    for place in (goal, old_of(goal)):
-        _check_replaceable(place)
+    check_replaceable(goal, partial=aside is not None)  # which is not removed then
+    check_replaceable(old_of(goal), partial=is_of_checkpoint(goal))
+    for place in (fresh_of(goal), *([] if aside is None else [aside])):
+        check_replaceable(place, partial=True)
     put(goal, snapshot.files(), aside=aside, gone=gone)
     return goal
-
-
-def _check_replaceable(place: Path) -> None:
-    """Nothing but a checkpoint, or what a crash left of one, is ever taken away."""
-    if not place.exists() or (place / _MANIFEST).is_file():
-        return
-    if place.is_dir() and all(e.name in (*_FILES, _HASH) for e in place.iterdir()):
-        return
-    raise CheckpointError(
-        "a checkpoint replaces a checkpoint, and nothing else",
-        f"{place}, which is " + ("a directory with other files" if place.is_dir() else "a file"),
-        "name another directory, or move what is there",
-    )
 
 
 # reading
@@ -325,7 +313,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 def is_checkpoint(folder: Path) -> bool:
     """Whether a directory is one, or what is left of one."""
-    return any((folder / name).is_file() for name in (_MANIFEST, *_FILES))
+    return any((folder / name).is_file() for name in (MANIFEST, *FILES))
 
 
 def checkpoints_of(run: Path, name: str = NAME) -> list[Path]:
@@ -399,14 +387,14 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: It is damaged, or of a newer format than this version reads.
     """
-    content = _read(folder, _MANIFEST)
-    hashed = (folder / _HASH).exists()
-    if hashed and _read(folder, _HASH, _HASH_BYTES).split()[:1] != [hashlib.sha256(content).hexdigest().encode()]:
-        raise _damaged(folder, _MANIFEST, f"other bytes than were written ({_HASH} differs)")
-    manifest = _object(folder, _MANIFEST, content)
+    content = _read(folder, MANIFEST)
+    hashed = (folder / HASH).exists()
+    if hashed and _read(folder, HASH, HASH_BYTES).split()[:1] != [hashlib.sha256(content).hexdigest().encode()]:
+        raise _damaged(folder, MANIFEST, f"other bytes than were written ({HASH} differs)")
+    manifest = _object(folder, MANIFEST, content)
     version = manifest.get("format_version")
     if type(version) is not int or version < 1:
-        raise _damaged(folder, _MANIFEST, "no manifest that can be read")
+        raise _damaged(folder, MANIFEST, "no manifest that can be read")
     if version > FORMAT:
         raise CheckpointError(
             f"this version of Firebrick reads checkpoints up to format {FORMAT}",
@@ -414,16 +402,16 @@ def manifest_of(folder: Path) -> dict[str, Any]:
             "upgrade: pip install --upgrade firebrick",
         )
     if version >= 2 and not hashed:
-        raise _damaged(folder, _HASH, "no such file")
+        raise _damaged(folder, HASH, "no such file")
     if not isinstance(manifest.get("files"), dict):
-        raise _damaged(folder, _MANIFEST, "a manifest without its parts")
+        raise _damaged(folder, MANIFEST, "a manifest without its parts")
     for older in range(version, FORMAT):
         manifest = _UPGRADES[older](folder, manifest) if older in _UPGRADES else {}
     if not all(isinstance(manifest.get(k), dict) for k in _PARTS):
-        raise _damaged(folder, _MANIFEST, "a manifest without its parts")
+        raise _damaged(folder, MANIFEST, "a manifest without its parts")
     texts = (manifest.get("firebrick"), *manifest["aliases"].values())
     if not all(isinstance(t, str) for t in texts):
-        raise _damaged(folder, _MANIFEST, "a version or an alias that is no text")
+        raise _damaged(folder, MANIFEST, "a version or an alias that is no text")
     for name in manifest["files"]:
         _facts(folder, name, manifest)
     return manifest
@@ -444,7 +432,7 @@ def _facts(folder: Path, name: str, manifest: dict[str, Any]) -> tuple[int, str]
     facts = manifest["files"].get(name)
     if isinstance(facts, dict) and type(size := facts.get("bytes")) is int and type(digest := facts.get("sha256")) is str:
         return size, digest
-    raise _damaged(folder, _MANIFEST, f"no size and sha256 of {name}")
+    raise _damaged(folder, MANIFEST, f"no size and sha256 of {name}")
 
 
 def _read(folder: Path, name: str, most: int | None = None) -> bytes:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from firebrick.train.errors import CheckpointError
+from firebrick.train.replacing import is_replaceable
 
 
 def _make(folder: Path) -> None:
@@ -86,7 +87,7 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
         goal: The directory.
         files: Name and content of each file, asked for one by one.
         aside: Where what was at ``goal`` is kept; it is removed if None.
-        gone: Directories that are removed when the new one is in place.
+        gone: Directories that are removed when the new one is in place, unless they hold other files than a checkpoint's.
 
     Raises:
         CheckpointError: A step failed; what was at ``goal`` is still there or aside.
@@ -118,7 +119,7 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
         step("rename new", fresh, goal)
         step("sync parent", goal.parent)
         for folder in (old, *gone):
-            if folder.exists():
+            if folder.exists() and is_replaceable(folder):  # else it stays: someone put other files there
                 step("remove old", folder)
     except OSError as e:
         if at[0] in ("sync history", "rename new") and not goal.exists():
