@@ -37,6 +37,7 @@ from firebrick.train.packing import (
     facts_of,
     inlined,
     packed,
+    plain,
     tensor_file,
     tensors_of,
     text_of,
@@ -169,8 +170,17 @@ def take_snapshot(
     Raises:
         CheckpointError: Something in it cannot be stored.
     """
+    _check_tensors(model)
+    for name, part in (("state", state), ("config", config)):
+        if not isinstance(part, Mapping):
+            raise CheckpointError(f"{name} is a dict", f"{name}={part!r:.80}", f"pass {name}={{…}}, or {name}={{}} for none")
+    if "optimizer" in state:
+        raise CheckpointError(
+            "state has other keys than 'optimizer'", "state['optimizer']", "pass it as optimizer=, or rename it"
+        )
     tensors: dict[str, Tensor] = {}
-    tree = packed(optimizer, "", tensors)
+    tree = packed(optimizer, "optimizer", tensors)
+    kept = {**inlined(state, "state"), "optimizer": tree}
     names = list(model)
     arrays = read([model[n] for n in names] + list(tensors.values()))
     of_model = dict(zip(names, arrays[: len(names)], strict=True))
@@ -180,10 +190,27 @@ def take_snapshot(
         of_model,
         dict(getattr(model, "aliases", {})),
         of_optimizer,
-        text_of(inlined({**state, "optimizer": tree})),
-        json.loads(text_of(dict(config))),
-        {k: state[k] for k in ("epoch", "step") if k in state},
+        text_of(kept),
+        json.loads(text_of(plain(config, "config"))),
+        {k: kept[k] for k in ("epoch", "step") if k in kept},
     )
+
+
+def _check_tensors(model: Any) -> None:
+    """Refuse what is no dict of tensors by name."""
+    if not isinstance(model, Mapping):
+        raise CheckpointError(
+            "model is the state of a model: tensors by name",
+            f"model={type(model).__name__}",
+            "pass model=model.state_dict()",
+        )
+    if wrong := [(k, v) for k, v in model.items() if not (isinstance(k, str) and isinstance(v, Tensor))]:
+        name, value = wrong[0]
+        raise CheckpointError(
+            "model is the state of a model: tensors by name",
+            f"model[{name!r:.80}]: {type(value).__name__}",
+            "pass model=model.state_dict(); make tensors of arrays with fb.asarray, and put other values into state",
+        )
 
 
 def save_checkpoint(
@@ -228,14 +255,37 @@ def save_checkpoint(
 
 
 def write(snapshot: Snapshot, path: str | os.PathLike[str], *, aside: Path | None = None, gone: Sequence[Path] = ()) -> Path:
-    """Write a snapshot in the place of the checkpoint at ``path``; ``aside`` and ``gone`` are those of ``put``."""
-    goal = Path(path)
+    """Write a snapshot in the place of the checkpoint at ``path``, or at what it links to; ``aside`` and ``gone`` are those of
+    ``put``."""
+    given = _path_of(path)
+    goal = _place_of(given)
+    if goal.name in ("", ".."):
+        expected = "a checkpoint is a directory that is replaced as a whole, so its path ends with its name"
+        raise CheckpointError(expected, repr(os.fspath(path)), f"name a directory in it, such as {str(given / NAME)!r}")
     check_replaceable(goal, partial=aside is not None)  # which is not removed then
     check_replaceable(old_of(goal), partial=is_of_checkpoint(goal))
     for place in (fresh_of(goal), *([] if aside is None else [aside])):
         check_replaceable(place, partial=True)
     put(goal, snapshot.files(), aside=aside, gone=gone)
-    return goal
+    return given
+
+
+def _path_of(path: Any) -> Path:
+    try:
+        found = Path(path)
+    except TypeError:
+        found = None
+    if found is None or "\0" in str(found):
+        raise CheckpointError("the path of a checkpoint is text or a Path", f"path={path!r:.80}", "name its directory")
+    return found
+
+
+def _place_of(path: Path) -> Path:
+    """Where a path leads: what a symbolic link stands for is replaced, and the link stays."""
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except (OSError, RuntimeError):  # links in a circle
+        return path
 
 
 # reading
@@ -252,9 +302,12 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         CheckpointError: There is none, all are damaged (``DamagedCheckpointError``), or it is of a newer format than this
             version reads.
     """
-    goal = Path(path)
+    goal = _path_of(path)
     for _ in range(_TRIES):
-        candidates = [goal] if is_checkpoint(goal) else checkpoints_of(goal) or checkpoints_of(goal.parent, goal.name)
+        place = _place_of(goal)
+        candidates = [goal] if is_checkpoint(goal) else checkpoints_of(goal)
+        if not candidates and place.name:
+            candidates = checkpoints_of(place.parent, place.name)
         before = [_identity(f) for f in candidates]
         refused: list[DamagedCheckpointError] = []
         found = None
