@@ -26,7 +26,7 @@ from typing import Any
 from firebrick.backends.dispatch import read
 from firebrick.core import trees
 from firebrick.core.tensor import Tensor
-from firebrick.core.untrusted import content_of, json_of
+from firebrick.core.untrusted import content_of, json_of, shown
 from firebrick.nn import Module
 from firebrick.nn.saved import StateError
 from firebrick.train.errors import CheckpointError, DamagedCheckpointError, DamagedCheckpointWarning
@@ -108,7 +108,10 @@ class Checkpoint:
 
 def summary(config: Mapping[str, Any]) -> str:
     """The plain values of a run's config in one line."""
-    return ", ".join(f"{k} {v}" for k, v in config.items() if isinstance(v, (str, int, float))) or "its config is empty"
+    return (
+        ", ".join(f"{shown(k)} {shown(v)}" for k, v in config.items() if isinstance(v, (str, int, float)))
+        or "its config is empty"
+    )
 
 
 # writing
@@ -396,7 +399,7 @@ def _load(folder: Path) -> Checkpoint:
         state = unpacked(written, optimizer)
         tree = state.pop("optimizer")
     except MALFORMED as e:
-        raise _damaged(folder, "state.json", f"no state as a checkpoint holds it ({type(e).__name__}: {e!s:.500})") from e
+        raise _damaged(folder, "state.json", f"no state as a checkpoint holds it ({type(e).__name__}: {shown(e, 500)})") from e
     return Checkpoint(folder, manifest["config"], ModelArrays(model, manifest["aliases"]), tree, state, manifest)
 
 
@@ -408,7 +411,7 @@ def _tensors(folder: Path, which: str, manifest: dict[str, Any]) -> dict[str, Ar
     except CheckpointError:
         raise
     except ValueError as e:
-        raise _damaged(folder, name, f"no tensors that can be read ({e!s:.500})") from e
+        raise _damaged(folder, name, f"no tensors that can be read ({shown(e, 500)})") from e
     if facts_of(arrays) != manifest[which]:
         raise _damaged(folder, name, "other names, dtypes or shapes than the manifest lists")
     return arrays
@@ -419,7 +422,7 @@ def _object(folder: Path, name: str, content: bytes) -> dict[str, Any]:
     try:
         found = json_of(content)
     except ValueError as e:
-        raise _damaged(folder, name, f"no JSON that can be read ({e!s:.500})") from e
+        raise _damaged(folder, name, f"no JSON that can be read ({shown(e, 500)})") from e
     if not isinstance(found, dict):
         raise _damaged(folder, name, "JSON that is no object")
     return found
@@ -451,7 +454,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     if version > FORMAT:
         raise CheckpointError(
             f"this version of Firebrick reads checkpoints up to format {FORMAT}",
-            f"{folder}, format {version}, written by Firebrick {manifest.get('firebrick', '?')}",
+            f"{folder}, format {version}, written by Firebrick {shown(manifest.get('firebrick', '?'))}",
             "upgrade: pip install --upgrade firebrick",
         )
     if version >= 2 and not hashed:
@@ -465,6 +468,8 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     texts = (manifest.get("firebrick"), *manifest["aliases"].values())
     if not all(isinstance(t, str) for t in texts):
         raise _damaged(folder, MANIFEST, "a version or an alias that is no text")
+    if type(step := manifest["progress"].get("step")) is int and not 0 <= step < 2**63:
+        raise _damaged(folder, MANIFEST, f"step {shown(step)}, which no run reaches")
     for name in manifest["files"]:
         _facts(folder, name, manifest)
     return manifest
@@ -485,7 +490,7 @@ def _facts(folder: Path, name: str, manifest: dict[str, Any]) -> tuple[int, str]
     facts = manifest["files"].get(name)
     if isinstance(facts, dict) and type(size := facts.get("bytes")) is int and type(digest := facts.get("sha256")) is str:
         return size, digest
-    raise _damaged(folder, MANIFEST, f"no size and sha256 of {name}")
+    raise _damaged(folder, MANIFEST, f"no size and sha256 of {shown(name)}")
 
 
 def _read(folder: Path, name: str, most: int | None = None) -> bytes:
