@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -466,3 +467,75 @@ def test_a_newer_formats_own_files_are_not_called_foreign(tmp_path: Path) -> Non
     (path / "data.bin").write_bytes(b"0")
     save(path, 2.0)
     assert load_checkpoint(path).model["weight"][0, 0] == 2.0
+
+
+# two writers
+
+
+def saved_with_another(path: Path, number: int) -> list[CheckpointError]:
+    """Save 2.0, and right before the n-th step of that begin to save 3.0 in the same place; what was said of that."""
+    real, steps, said = writing.perform, iter(range(1000)), []
+
+    def perform(step: str, place: Path, *args: Any) -> None:
+        if next(steps) == number:
+            try:
+                save(path, 3.0)
+            except CheckpointError as e:
+                said.append(e)
+        real(step, place, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "perform", perform)
+        save(path, 2.0)
+    return said
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_second_writer_at_any_step_leaves_no_mixture_of_both(tmp_path: Path, first: bool) -> None:
+    names = [
+        n for n in boundaries(tmp_path) if not (first and n in ("rename old", "sync history", "clear place", "remove old"))
+    ]
+    for number, name in enumerate(names):
+        path = tmp_path / f"{number}" / "checkpoint"
+        if not first:
+            save(path, 1.0)
+        said = saved_with_another(path, number)
+        assert load_checkpoint(path).model["weight"].tolist() == [[2.0] * 3] * 2
+        assert [p.name for p in path.parent.iterdir()] == ["checkpoint"]
+        begun = not first or name not in ("make parent", "clear leftovers", "make directory")
+        assert bool(said) == begun  # else the other one is done before this one has a directory
+        for e in said:
+            assert "another process writes there now, in the step 'lock directory'" in e.received
+            assert "another process seems to write there too" in e.remedy
+
+
+def test_a_directory_that_vanishes_while_it_is_written_is_laid_to_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "c", 1.0)
+    real = writing.perform
+
+    def perform(step: str, place: Path, *args: Any) -> None:
+        if step == "sync file":
+            shutil.rmtree(place.parent)
+        real(step, place, *args)
+
+    monkeypatch.setattr(writing, "perform", perform)
+    with pytest.raises(CheckpointError) as caught:
+        save(path, 2.0)
+    assert "another process seems to write there too" in caught.value.remedy
+    assert load_checkpoint(path).model["weight"][0, 0] == 1.0
+
+
+def test_a_lock_ends_with_the_save_though_a_forked_worker_lives_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, copies = save(tmp_path / "c", 1.0), []
+    lock = writing.lock
+    monkeypatch.setattr(writing, "lock", lambda folder: (handle := lock(folder), copies.append(os.dup(handle)))[0])
+    try:
+        save(path, 2.0)
+        save(path, 3.0)
+    finally:
+        for handle in copies:
+            os.close(handle)
+    assert load_checkpoint(path).model["weight"][0, 0] == 3.0
+    assert copies

@@ -43,7 +43,7 @@ from firebrick.train.packing import (
     text_of,
     unpacked,
 )
-from firebrick.train.replacing import FILES, HASH, HASH_BYTES, MANIFEST, check_replaceable, is_of_checkpoint
+from firebrick.train.replacing import FILES, HASH, HASH_BYTES, MANIFEST
 from firebrick.train.writing import fresh_of, old_of, put
 
 FORMAT = 2
@@ -265,10 +265,6 @@ def write(snapshot: Snapshot, path: str | os.PathLike[str], *, aside: Path | Non
     if goal.name in ("", ".."):
         expected = "a checkpoint is a directory that is replaced as a whole, so its path ends with its name"
         raise CheckpointError(expected, repr(os.fspath(path)), f"name a directory in it, such as {str(given / NAME)!r}")
-    check_replaceable(goal, partial=aside is not None)  # which is not removed then
-    check_replaceable(old_of(goal), partial=is_of_checkpoint(goal))
-    for place in (fresh_of(goal), *([] if aside is None else [aside])):
-        check_replaceable(place, partial=True)
     put(goal, snapshot.files(), aside=aside, gone=gone)
     return given
 
