@@ -247,7 +247,7 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_changed() -> None:
     opt = optim.Adam(bag)
     opt.update(bag, fb.grad(lambda b: _loss(b, 1))(bag))
     before = pickle.dumps(fb.tree_map(lambda v: v.numpy() if isinstance(v, fb.Tensor) else v, opt.state_dict()))
-    with pytest.raises(nn.StateError, match=r"Adam: a state of the same kind of optimizer\nReceived: SGD"):
+    with pytest.raises(nn.StateError, match=r"Adam\.load_state_dict takes the state of Adam.*\nReceived: the state of SGD"):
         opt.load_state_dict(optim.SGD(bag, lr=0.1).state_dict())
     other = Bag([np.zeros((2, 2)), np.zeros(4), np.zeros(()), np.zeros(1)][:3])
     theirs = optim.Adam(other)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -374,3 +375,167 @@ def test_damage_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(DamagedCheckpointError, match=r"state\.json"):
         load_checkpoint(tmp_path)
     assert loads == [path]
+
+
+# what is replaced
+
+
+def with_manifest(folder: Path, text: str, *others: str) -> Path:
+    """A directory with somebody's manifest.json, and other files."""
+    folder.mkdir()
+    (folder / "manifest.json").write_text(text)
+    for name in others:
+        (folder / name).write_text("three years")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+@pytest.mark.parametrize("others", [["thesis.txt"], [], ["manifest.sha256"], ["model.safetensors", "state.json"]])
+@pytest.mark.parametrize("text", ['{"name": "my web app", "icons": []}', "{ // a comment", '{"format_version": 2}', "[]"])
+def test_a_folder_with_a_manifest_of_another_program_is_never_replaced(tmp_path: Path, text: str, others: list[str]) -> None:
+    before = contents(with_manifest(tmp_path / "mine", text, *others))
+    with pytest.raises(CheckpointError, match="nothing else"):
+        save(tmp_path / "mine")
+    assert contents(tmp_path) == {f"mine/{name}": content for name, content in before.items()}
+
+
+def test_weights_in_a_folder_of_their_own_are_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "model.safetensors").write_text("downloaded")
+    with pytest.raises(CheckpointError, match="nothing identifies as a checkpoint's"):
+        save(tmp_path / "bert")
+    assert contents(tmp_path) == {"bert/model.safetensors": b"downloaded"}
+
+
+@pytest.mark.parametrize("place", ["c", "c.old", ".c.new"])
+@pytest.mark.parametrize("name", ["tokenizer.json", "plots/loss.png"])
+def test_a_users_file_in_a_checkpoint_is_named_and_kept(tmp_path: Path, place: str, name: str) -> None:
+    path = save(tmp_path / "c", 1.0)
+    if place != "c":
+        shutil.copytree(path, tmp_path / place)
+    (tmp_path / place / name).parent.mkdir(exist_ok=True)
+    (tmp_path / place / name).write_text("{}")
+    with pytest.raises(CheckpointError, match=f"other files: '{name.split('/')[0]}'") as caught:
+        save(path, 2.0)
+    assert "move these files" in caught.value.remedy
+    assert (tmp_path / place / name).read_text() == "{}"
+    assert load_checkpoint(path).model["weight"][0, 0] == 1.0
+    shutil.move(tmp_path / place / name.split("/")[0], tmp_path / "kept")
+    save(path, 2.0)
+    assert load_checkpoint(path).model["weight"][0, 0] == 2.0
+
+
+def test_a_users_file_that_comes_while_a_checkpoint_is_written_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path / "c", 1.0)
+    real = writing.perform
+
+    def perform(step: str, place: Path, *args: Any) -> None:
+        if step == "rename old":
+            (path / "notes.txt").write_text("mine")
+        real(step, place, *args)
+
+    monkeypatch.setattr(writing, "perform", perform)
+    save(path, 2.0)
+    assert load_checkpoint(path).model["weight"][0, 0] == 2.0
+    assert (tmp_path / "c.old" / "notes.txt").read_text() == "mine"
+    with pytest.raises(CheckpointError, match=r"c\.old, a directory with other files: 'notes\.txt'"):
+        save(path, 3.0)
+
+
+@pytest.mark.parametrize("damage", ["half", "empty", "missing", "no hash"])
+def test_a_damaged_checkpoint_is_replaced_if_it_holds_nothing_else(tmp_path: Path, damage: str) -> None:
+    path = save(tmp_path / "c", 1.0)
+    manifest = path / "manifest.json"
+    content = manifest.read_bytes()
+    manifest.write_bytes(b"" if damage == "empty" else content[: len(content) // 2])
+    {"missing": manifest, "no hash": path / "manifest.sha256"}.get(damage, tmp_path / "none").unlink(missing_ok=True)
+    (path / "mine.txt").write_text("three years")
+    with pytest.raises(CheckpointError, match=r"other files: 'mine\.txt'"):
+        save(path, 2.0)
+    (path / "mine.txt").unlink()
+    save(path, 2.0)
+    assert load_checkpoint(path).model["weight"][0, 0] == 2.0
+
+
+def test_a_newer_formats_own_files_are_not_called_foreign(tmp_path: Path) -> None:
+    path = save(tmp_path / "c")
+    files = json.loads((path / "manifest.json").read_text())["files"]
+    rewrite(path, format_version=9, files={**files, "data.bin": {"bytes": 1, "sha256": "0" * 64}})
+    (path / "data.bin").write_bytes(b"0")
+    save(path, 2.0)
+    assert load_checkpoint(path).model["weight"][0, 0] == 2.0
+
+
+# two writers
+
+
+def saved_with_another(path: Path, number: int) -> list[CheckpointError]:
+    """Save 2.0, and right before the n-th step of that begin to save 3.0 in the same place; what was said of that."""
+    real, steps, said = writing.perform, iter(range(1000)), []
+
+    def perform(step: str, place: Path, *args: Any) -> None:
+        if next(steps) == number:
+            try:
+                save(path, 3.0)
+            except CheckpointError as e:
+                said.append(e)
+        real(step, place, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "perform", perform)
+        save(path, 2.0)
+    return said
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_second_writer_at_any_step_leaves_no_mixture_of_both(tmp_path: Path, first: bool) -> None:
+    names = [
+        n for n in boundaries(tmp_path) if not (first and n in ("rename old", "sync history", "clear place", "remove old"))
+    ]
+    for number, name in enumerate(names):
+        path = tmp_path / f"{number}" / "checkpoint"
+        if not first:
+            save(path, 1.0)
+        said = saved_with_another(path, number)
+        assert load_checkpoint(path).model["weight"].tolist() == [[2.0] * 3] * 2
+        assert [p.name for p in path.parent.iterdir()] == ["checkpoint"]
+        begun = not first or name not in ("make parent", "clear leftovers", "make directory")
+        assert bool(said) == begun  # else the other one is done before this one has a directory
+        for e in said:
+            assert "another process writes there now, in the step 'lock directory'" in e.received
+            assert "another process seems to write there too" in e.remedy
+
+
+def test_a_directory_that_vanishes_while_it_is_written_is_laid_to_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "c", 1.0)
+    real = writing.perform
+
+    def perform(step: str, place: Path, *args: Any) -> None:
+        if step == "sync file":
+            shutil.rmtree(place.parent)
+        real(step, place, *args)
+
+    monkeypatch.setattr(writing, "perform", perform)
+    with pytest.raises(CheckpointError) as caught:
+        save(path, 2.0)
+    assert "another process seems to write there too" in caught.value.remedy
+    assert load_checkpoint(path).model["weight"][0, 0] == 1.0
+
+
+def test_a_lock_ends_with_the_save_though_a_forked_worker_lives_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, copies = save(tmp_path / "c", 1.0), []
+    lock = writing.lock
+    monkeypatch.setattr(writing, "lock", lambda folder: (handle := lock(folder), copies.append(os.dup(handle)))[0])
+    try:
+        save(path, 2.0)
+        save(path, 3.0)
+    finally:
+        for handle in copies:
+            os.close(handle)
+    assert load_checkpoint(path).model["weight"][0, 0] == 3.0
+    assert copies

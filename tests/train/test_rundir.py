@@ -97,6 +97,35 @@ def test_a_run_that_goes_on_from_an_earlier_checkpoint_drops_the_course_it_left(
     assert steps_in(tmp_path / "run") == [5, 4, 2]
 
 
+@pytest.mark.parametrize("name", ["checkpoint", "best"])
+def test_a_users_file_in_a_runs_checkpoint_is_refused_before_the_first_step_and_at_each_save(tmp_path: Path, name: str) -> None:
+    run = opened(tmp_path / "run", 2)
+    run.save(moment(4), best=True)
+    run.wait()
+    notes = tmp_path / "run" / name / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(CheckpointError, match=r"other files: 'notes\.txt'"):
+        run.open()
+    run.save(moment(6), best=True)
+    with pytest.raises(CheckpointError, match=r"other files: 'notes\.txt'"):
+        run.wait()
+    assert notes.read_text() == "mine"
+    assert steps_in(tmp_path / "run") == [4, 2]
+    notes.unlink()
+    run.save(moment(8), best=True)
+    run.wait()
+    assert steps_in(tmp_path / "run") == [8, 4]
+
+
+def test_an_earlier_checkpoint_with_a_users_file_stays_and_stops_no_run(tmp_path: Path) -> None:
+    run = opened(tmp_path / "run", 2, 4)
+    (tmp_path / "run" / "earlier" / "step-00000002" / "notes.txt").write_text("mine")
+    for step in (6, 8, 10):
+        run.save(moment(step))
+    run.wait()
+    assert steps_in(tmp_path / "run") == [10, 8, 2]
+
+
 # damaged ones
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.core.errors import FirebrickError
 from firebrick.data import ArrayDataset, DataLoader
+from firebrick.nn import StateError
 from firebrick.train import CheckpointError, DamagedCheckpointError, Learner, TrainingError, load_checkpoint
 from firebrick.train.records import Records
 
@@ -252,3 +255,74 @@ def test_a_row_that_no_run_wrote_ends_the_steps_before(tmp_path: Path, row: str)
     (tmp_path / "steps.jsonl").write_text('{"step": 1}\n' + row + '\n{"step": 3}\n')
     with Records(tmp_path, None, 1).writing(5):
         assert (tmp_path / "steps.jsonl").read_text() == '{"step": 1}\n'
+
+
+# text for the terminal
+
+ESCAPES = "\x1b[2J\x1b]0;owned\x07" + "A" * 20_000
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        ("settings", "loss"),
+        ("parts", "model", "1.p"),
+        ("optimizer", "schedule", "kind"),
+        ("optimizer", "optimizer"),
+        ("optimizer", "precision", "dtype"),
+        ("optimizer", "ema", "decay"),
+        ("history", 0),
+        ("step",),
+    ],
+)
+def test_text_of_a_checkpoint_reaches_a_message_short_and_without_escapes(folder: Path, way: tuple[Any, ...]) -> None:
+    state = json.loads((folder / "state.json").read_bytes())
+    state["history"] = [{}]
+    state["optimizer"]["precision"] = {}
+    (folder / "state.json").write_text(json.dumps(state))
+    change(folder, way, {ESCAPES: 1} if way == ("history", 0) else ESCAPES)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            learner().resume(folder)
+        except FirebrickError as e:
+            caught.append(e)  # type: ignore[arg-type]
+    texts = [str(getattr(w, "message", w)) for w in caught]
+    assert texts
+    assert all("\x1b" not in t and "A" * 1000 not in t for t in texts)
+
+
+def test_a_newer_versions_name_and_a_config_are_shown_without_escapes(folder: Path) -> None:
+    hash_again(folder, lambda m: m.update(config={"title": ESCAPES}))
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(folder).load_into(fb.nn.Linear(3, 4))
+    assert "\x1b" not in str(caught.value)
+    assert "A" * 100 not in str(caught.value)
+    hash_again(folder, lambda m: m.update(format_version=9, firebrick=ESCAPES))
+    with pytest.raises(CheckpointError, match=r"written by Firebrick '\\x1b\[2J") as caught:
+        load_checkpoint(folder)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("step", [-1, 2**63, 10**30, 10**4000])
+def test_a_step_that_no_run_reaches_is_damage(folder: Path, step: int) -> None:
+    hash_again(folder, lambda m: m["progress"].update(step=step))
+    with pytest.raises(DamagedCheckpointError, match=r"manifest\.json: step .*, which no run reaches") as caught:
+        load_checkpoint(folder)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("name", ["epoch", "step"])
+def test_a_state_beyond_every_count_is_refused(folder: Path, name: str) -> None:
+    change(folder, (name,), 10**30)
+    refuses(folder)
+
+
+def test_a_state_of_another_optimizer_says_what_to_make() -> None:
+    model = fb.nn.Linear(2, 2)
+    for theirs, ours in ((fb.optim.AdamW, fb.optim.SGD), (fb.optim.SGD, fb.optim.LBFGS)):
+        with pytest.raises(StateError) as caught:
+            ours(model, 0.1).load_state_dict(theirs(model, 0.1).state_dict())
+        assert caught.value.expected.startswith(f"{ours.__name__}.load_state_dict takes the state of {ours.__name__}")
+        assert caught.value.received == f"the state of {theirs.__name__}"
+        assert "make the optimizer that the state is of" in caught.value.remedy

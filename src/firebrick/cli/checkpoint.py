@@ -12,6 +12,7 @@ import click
 
 from firebrick.cli.reporting import FAILED, reported, size_of
 from firebrick.core import dtypes
+from firebrick.core.untrusted import shown
 from firebrick.train import CheckpointError, load_checkpoint
 from firebrick.train.checkpoint import BEST, NAME, checkpoints_of, is_checkpoint
 from firebrick.train.writing import old_of
@@ -37,15 +38,15 @@ def show(path: Path) -> None:
     found = load_checkpoint(path)
     manifest = found.manifest
     click.echo(f"{'checkpoint':<12}{found.path}")
-    click.echo(f"{'written by':<12}Firebrick {manifest['firebrick']}, format {manifest['format_version']}")
+    click.echo(f"{'written by':<12}Firebrick {shown(manifest['firebrick'])}, format {manifest['format_version']}")
     for name, value in manifest["progress"].items():
-        click.echo(f"{name:<12}{value}")
+        click.echo(f"{shown(name):<12}{shown(value)}")
     for name, value in found.config.items():
-        click.echo(f"config      {name}: {value if isinstance(value, str) else json.dumps(value)}")
+        click.echo(f"config      {shown(name)}: {shown(value if isinstance(value, str) else json.dumps(value), 2000)}")
     for name, facts in manifest["files"].items():
-        click.echo(f"{'file':<12}{name}  {size_of(facts['bytes'])}  sha256 {facts['sha256']}")
+        click.echo(f"{'file':<12}{shown(name)}  {size_of(facts['bytes'])}  sha256 {shown(facts['sha256'])}")
     for name, path_of in sorted(manifest["aliases"].items()):
-        click.echo(f"{'shared':<12}{name} is {path_of}")
+        click.echo(f"{'shared':<12}{shown(name, 500)} is {shown(path_of, 500)}")
     for part in ("model", "optimizer"):
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in (f"{part} tensor", "dtype", "shape", "size"):
@@ -54,7 +55,7 @@ def show(path: Path) -> None:
         for name, facts in manifest[part].items():
             nbytes = _nbytes(facts)
             total += nbytes
-            table.add_row(Text(name), facts["dtype"], Text(str(facts["shape"])), size_of(nbytes))
+            table.add_row(Text(shown(name, 500)), facts["dtype"], Text(str(facts["shape"])), size_of(nbytes))
         click.echo()
         Console(width=None if sys.stdout.isatty() else 200).print(table)
         click.echo(f"{len(manifest[part])} tensors of the {part}, {size_of(total)}")
@@ -89,7 +90,7 @@ def verify(path: Path) -> None:
             whole = False
             click.echo(f"{click.style('damaged', fg='red')}  {place}  {e.received or e}")
             continue
-        facts = ", ".join(f"{name} {value}" for name, value in found.manifest["progress"].items())
+        facts = ", ".join(f"{shown(name)} {shown(value)}" for name, value in found.manifest["progress"].items())
         total = sum(f["bytes"] for f in found.manifest["files"].values())
         click.echo(f"{click.style('whole', fg='green')}    {place}  {facts + ', ' if facts else ''}{size_of(total)}")
     if not whole:

@@ -11,6 +11,7 @@ from firebrick import models
 from firebrick.backends.registry import find_device
 from firebrick.cli import classification, forecasting
 from firebrick.core.errors import FirebrickError
+from firebrick.core.untrusted import shown
 from firebrick.data.datasets import series_names
 from firebrick.nn import Module
 from firebrick.train import Checkpoint, CheckpointError, load_checkpoint
@@ -85,7 +86,7 @@ def known(found: Checkpoint) -> dict[str, Any]:
 def _unknown(found: Checkpoint, e: BaseException) -> CheckpointError:
     return CheckpointError(
         "the config of a run says how to build its model",
-        f"{found.path}, whose config does not ({type(e).__name__}: {e!s:.500})",
+        f"{found.path}, whose config does not ({type(e).__name__}: {shown(e, 500)})",
         "use the version that wrote it, or load it in Python with load_checkpoint",
     )
 

@@ -2,7 +2,7 @@
 
 A name may stand for a FIFO, a device or a socket, where ``open`` and ``read`` wait for ever. A file may claim more than it has,
 grow while it is read, or nest its lists until Python's stack is full. Each of these is an ``OSError`` or a ``ValueError`` here,
-which a reader turns into an error of its own.
+which a reader turns into an error of its own. ``shown`` makes text from such a file fit for a message.
 """
 
 from __future__ import annotations
@@ -86,6 +86,24 @@ def _refuse_others(mode: int, path: str | os.PathLike[str]) -> None:
         kind = next((text for check, text in _KINDS.items() if check(mode)), "no file")
         number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
         raise OSError(number, f"{kind} instead of a regular file", os.fspath(path))
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """A value out of a file, or an error about it, as text for a message: in one line, without control characters, and short.
+
+    Args:
+        value: The value; text is quoted only if it has characters that do not print.
+        most: Characters that are shown of it.
+    """
+    text = " ".join(str(value).split("\n")) if isinstance(value, BaseException) else value
+    if not isinstance(text, str):
+        try:
+            text = repr(text)
+        except ValueError:  # a whole number of thousands of digits
+            text = f"an object of type {type(text).__name__} that is too long to show"
+    if not text.isprintable():
+        text = repr(text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def json_of(text: str | bytes, *, finite: bool = False) -> Any:

@@ -23,6 +23,7 @@ import numpy as np
 
 from firebrick import random
 from firebrick.core.tensor import Tensor
+from firebrick.core.untrusted import shown
 from firebrick.data.assembly import Job, reading
 from firebrick.data.errors import LoaderError, UncheckedCursorWarning
 from firebrick.data.stream import IterableDataset
@@ -190,19 +191,20 @@ def digest_of(numbers: Array) -> str:
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], one: str = "saved", other: str = "found") -> list[str]:
     """How the samples and the order of two cursors differ: a text for each difference, that says what the one and the other
     have. What only one of them says is no difference."""
-    wrong = [f"{k} {a.get(k)} {one}, {b.get(k)} {other}" for k in ("samples", "seed") if a.get(k) != b.get(k)]
+    wrong = [f"{k} {shown(a.get(k))} {one}, {shown(b.get(k))} {other}" for k in ("samples", "seed") if a.get(k) != b.get(k)]
     ours, theirs = a.get("order"), b.get("order")
     if ours and theirs and not wrong and (ours["digest"] != theirs["digest"] or STREAM in {ours["kind"], theirs["kind"]}):
         if ours["kind"] != theirs["kind"]:
-            wrong.append(f"order: {ours['kind']} {one}, {theirs['kind']} {other}")
+            wrong.append(f"order: {shown(ours['kind'])} {one}, {shown(theirs['kind'])} {other}")
         elif ours["kind"] != STREAM:
-            wrong.append(f"order: {ours['kind']}, with one order of epoch {a['epoch']} {one}, another {other}")
+            wrong.append(f"order: {shown(ours['kind'])}, with one order of epoch {a['epoch']} {one}, another {other}")
     data, others = a.get("data") or {}, b.get("data") or {}
     for key, what in (("length", "samples of the data set"), ("sample", "a sample")):
         if key in data and key in others and data[key] != others[key]:
-            wrong.append(f"{what}: {data[key]} {one}, {others[key]} {other}")
+            wrong.append(f"{what}: {shown(data[key])} {one}, {shown(others[key])} {other}")
     if not wrong and "digest" in data and "digest" in others and data["digest"] != others["digest"]:
-        wrong.append(f"values of the samples: those of the {data['type']} {one} and of the {others['type']} {other} are unlike")
+        kinds = f"those of the {shown(data['type'])} {one} and of the {shown(others['type'])} {other}"
+        wrong.append(f"values of the samples: {kinds} are unlike")
     return wrong
 
 
@@ -212,7 +214,7 @@ def unchecked(saved: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         return "it was saved without the order and the data, as by earlier versions"
     for which, data in (("saved", saved["data"]), ("found", found["data"])):
         if "digest" not in data:
-            return f"of the data set {which}, {data['type']}, {data.get('unread', 'nothing is known')}"
+            return f"of the data set {which}, {shown(data['type'])}, {shown(data.get('unread', 'nothing is known'), 300)}"
     return ""
 
 

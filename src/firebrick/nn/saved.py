@@ -17,6 +17,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, FirebrickError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
+from firebrick.core.untrusted import shown
 from firebrick.random import Generator
 
 
@@ -81,7 +82,7 @@ def load(owner: str, own: list[tuple[str, Any]], ties: dict[str, str], state: An
         parts = (("missing", missing), ("unexpected", unexpected), ("different", wrong))
         raise StateError(
             f"{owner}: a state has the paths, shapes and dtypes of the module that loads it",
-            "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names),
+            "; ".join(f"{what}: {', '.join(shown(n, 300) for n in names)}" for what, names in parts if names),
             "build the model with the same settings; strict=False ignores missing and unexpected paths. Nothing was loaded",
         )
     values = [v.detach().to(t.device) if isinstance(v, Tensor) else hooks.from_host(np.asarray(v), t.device) for t, v in pairs]

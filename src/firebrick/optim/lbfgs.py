@@ -30,7 +30,7 @@ from firebrick.graph.lines import user_line
 from firebrick.nn import Module, StateError
 from firebrick.optim.line_search import Point, strong_wolfe
 from firebrick.optim.optimizer import Target, check_range, check_settings, check_target, host, named, placed
-from firebrick.optim.restoring import check_like_constructor, count, rebuilt
+from firebrick.optim.restoring import check_like_constructor, count, rebuilt, wrong_kind
 
 _CURVED = 1e-10  # least sᵀy of a change that is remembered
 
@@ -265,7 +265,7 @@ class LBFGS:
             StateError: It is of another kind of optimizer or of another number of parameters; nothing was changed.
         """
         if state.get("optimizer") != "LBFGS":
-            raise StateError("LBFGS: a state of the same kind of optimizer", str(state.get("optimizer")), "make it of a LBFGS")
+            raise wrong_kind("LBFGS", state)
         size, home = sum(p.size for _, p in self._parameters), self._parameters[0][1].device
         vectors = [v for v in (state["direction"], state["gradient"]) if v is not None]
         vectors += [v for row in state["history"] for v in row.values()]

@@ -36,7 +36,16 @@ from firebrick.graph.trace import new_state
 from firebrick.nn import Module, Parameter, StateError
 from firebrick.optim.groups import Group, Rows, check_flags, group_from_state, group_state, make_groups
 from firebrick.optim.rates import constant as constant_rate
-from firebrick.optim.restoring import MALFORMED, Expected, check_like_constructor, check_missed, check_moments, count, rebuilt
+from firebrick.optim.restoring import (
+    MALFORMED,
+    Expected,
+    check_like_constructor,
+    check_missed,
+    check_moments,
+    count,
+    rebuilt,
+    wrong_kind,
+)
 from firebrick.optim.schedule import Schedule, from_state, plateaus, reduce_on_plateau, schedule, to_state
 
 Target = Module | Sequence[Parameter]
@@ -311,9 +320,7 @@ class Optimizer(ABC):
         """
         own, kind = dict(self._parameters), type(self).__name__
         if state.get("optimizer") != kind:
-            raise StateError(
-                f"{kind}: a state of the same kind of optimizer", str(state.get("optimizer")), f"make it of a {kind}"
-            )
+            raise wrong_kind(kind, state)
         parts = ("moments", "step", "groups", "schedule", "missed")
         if absent := [p for p in parts if p not in state]:
             raise StateError(

@@ -16,10 +16,23 @@ import numpy as np
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import ConfigError, FirebrickError
 from firebrick.core.tensor import Tensor
+from firebrick.core.untrusted import shown
 from firebrick.nn import StateError
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What reading a tree raises that no ``state_dict`` wrote."""
+
+
+def wrong_kind(kind: str, state: Mapping[str, Any]) -> StateError:
+    """The error of a state that is not of this kind of optimizer."""
+    theirs = state.get("optimizer")
+    of = f"the state of {shown(theirs)}" if theirs is not None else "a state that names no optimizer"
+    return StateError(
+        f"{kind}.load_state_dict takes the state of {kind}, since each optimizer keeps moments of its own",
+        of,
+        "make the optimizer that the state is of, or load the model alone, load_checkpoint(path).load_into(model), and begin "
+        "with a new optimizer. Nothing was loaded",
+    )
 
 
 def count(kind: str, name: str, value: Any) -> int:

@@ -26,7 +26,7 @@ from typing import Any
 from firebrick.backends.dispatch import read
 from firebrick.core import trees
 from firebrick.core.tensor import Tensor
-from firebrick.core.untrusted import content_of, json_of
+from firebrick.core.untrusted import content_of, json_of, shown
 from firebrick.nn import Module
 from firebrick.nn.saved import StateError
 from firebrick.train.errors import CheckpointError, DamagedCheckpointError, DamagedCheckpointWarning
@@ -37,21 +37,20 @@ from firebrick.train.packing import (
     facts_of,
     inlined,
     packed,
+    plain,
     tensor_file,
     tensors_of,
     text_of,
     unpacked,
 )
+from firebrick.train.replacing import FILES, HASH, HASH_BYTES, MANIFEST
 from firebrick.train.writing import fresh_of, old_of, put
 
 FORMAT = 2
 NAME = "checkpoint"  # the newest of a run directory
 EARLIER = "earlier"  # those before it, as step-00000123
 BEST = "best"  # that of the epoch that did best
-_MANIFEST, _HASH = "manifest.json", "manifest.sha256"
-_HASH_BYTES = 1024  # of its file, at most
 _TRIES = 8  # of reading while a run writes
-_FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 _PARTS = ("config", "progress", "files", "model", "aliases", "optimizer")
 
 
@@ -109,7 +108,10 @@ class Checkpoint:
 
 def summary(config: Mapping[str, Any]) -> str:
     """The plain values of a run's config in one line."""
-    return ", ".join(f"{k} {v}" for k, v in config.items() if isinstance(v, (str, int, float))) or "its config is empty"
+    return (
+        ", ".join(f"{shown(k)} {shown(v)}" for k, v in config.items() if isinstance(v, (str, int, float)))
+        or "its config is empty"
+    )
 
 
 # writing
@@ -145,7 +147,7 @@ class Snapshot:
             lambda: self.state,
         )
         files: dict[str, Any] = {}
-        for name, make in zip(_FILES, made, strict=True):
+        for name, make in zip(FILES, made, strict=True):
             content = make()
             files[name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
             yield name, content
@@ -159,8 +161,8 @@ class Snapshot:
             "aliases": self.aliases,
             "optimizer": facts_of(self.optimizer),
         })  # fmt: skip
-        yield _MANIFEST, manifest
-        yield _HASH, f"{hashlib.sha256(manifest).hexdigest()}  {_MANIFEST}\n".encode()
+        yield MANIFEST, manifest
+        yield HASH, f"{hashlib.sha256(manifest).hexdigest()}  {MANIFEST}\n".encode()
 
 
 def take_snapshot(
@@ -171,8 +173,17 @@ def take_snapshot(
     Raises:
         CheckpointError: Something in it cannot be stored.
     """
+    _check_tensors(model)
+    for name, part in (("state", state), ("config", config)):
+        if not isinstance(part, Mapping):
+            raise CheckpointError(f"{name} is a dict", f"{name}={part!r:.80}", f"pass {name}={{…}}, or {name}={{}} for none")
+    if "optimizer" in state:
+        raise CheckpointError(
+            "state has other keys than 'optimizer'", "state['optimizer']", "pass it as optimizer=, or rename it"
+        )
     tensors: dict[str, Tensor] = {}
-    tree = packed(optimizer, "", tensors)
+    tree = packed(optimizer, "optimizer", tensors)
+    kept = {**inlined(state, "state"), "optimizer": tree}
     names = list(model)
     arrays = read([model[n] for n in names] + list(tensors.values()))
     of_model = dict(zip(names, arrays[: len(names)], strict=True))
@@ -182,10 +193,27 @@ def take_snapshot(
         of_model,
         dict(getattr(model, "aliases", {})),
         of_optimizer,
-        text_of(inlined({**state, "optimizer": tree})),
-        json.loads(text_of(dict(config))),
-        {k: state[k] for k in ("epoch", "step") if k in state},
+        text_of(kept),
+        json.loads(text_of(plain(config, "config"))),
+        {k: kept[k] for k in ("epoch", "step") if k in kept},
     )
+
+
+def _check_tensors(model: Any) -> None:
+    """Refuse what is no dict of tensors by name."""
+    if not isinstance(model, Mapping):
+        raise CheckpointError(
+            "model is the state of a model: tensors by name",
+            f"model={type(model).__name__}",
+            "pass model=model.state_dict()",
+        )
+    if wrong := [(k, v) for k, v in model.items() if not (isinstance(k, str) and isinstance(v, Tensor))]:
+        name, value = wrong[0]
+        raise CheckpointError(
+            "model is the state of a model: tensors by name",
+            f"model[{name!r:.80}]: {type(value).__name__}",
+            "pass model=model.state_dict(); make tensors of arrays with fb.asarray, and put other values into state",
+        )
 
 
 def save_checkpoint(
@@ -199,7 +227,7 @@ def save_checkpoint(
     """Write a checkpoint; whatever goes wrong, the one that was there still loads.
 
     Args:
-        path: The directory, replaced if it is a checkpoint.
+        path: The directory; replaced if it is a checkpoint, and holds nothing else.
         model: Tensors by name, as of ``model.state_dict()``.
         optimizer: A tree of tensors and plain values.
         state: Plain values, and trees with small tensors.
@@ -209,7 +237,8 @@ def save_checkpoint(
         The directory.
 
     Raises:
-        CheckpointError: Something in it cannot be stored, what is there is no checkpoint, the disk is full or not writable.
+        CheckpointError: Something in it cannot be stored, what is there is no checkpoint or has other files beside, the disk is
+            full or not writable.
 
     Example:
         >>> import tempfile, firebrick as fb
@@ -229,25 +258,33 @@ def save_checkpoint(
 
 
 def write(snapshot: Snapshot, path: str | os.PathLike[str], *, aside: Path | None = None, gone: Sequence[Path] = ()) -> Path:
-    """Write a snapshot in the place of the checkpoint at ``path``; ``aside`` and ``gone`` are those of ``put``."""
-    goal = Path(path)
-    for place in (goal, old_of(goal)):
-        _check_replaceable(place)
+    """Write a snapshot in the place of the checkpoint at ``path``, or at what it links to; ``aside`` and ``gone`` are those of
+    ``put``."""
+    given = _path_of(path)
+    goal = _place_of(given)
+    if goal.name in ("", ".."):
+        expected = "a checkpoint is a directory that is replaced as a whole, so its path ends with its name"
+        raise CheckpointError(expected, repr(os.fspath(path)), f"name a directory in it, such as {str(given / NAME)!r}")
     put(goal, snapshot.files(), aside=aside, gone=gone)
-    return goal
+    return given
 
 
-def _check_replaceable(place: Path) -> None:
-    """Nothing but a checkpoint, or what a crash left of one, is ever taken away."""
-    if not place.exists() or (place / _MANIFEST).is_file():
-        return
-    if place.is_dir() and all(e.name in (*_FILES, _HASH) for e in place.iterdir()):
-        return
-    raise CheckpointError(
-        "a checkpoint replaces a checkpoint, and nothing else",
-        f"{place}, which is " + ("a directory with other files" if place.is_dir() else "a file"),
-        "name another directory, or move what is there",
-    )
+def _path_of(path: Any) -> Path:
+    try:
+        found = Path(path)
+    except TypeError:
+        found = None
+    if found is None or "\0" in str(found):
+        raise CheckpointError("the path of a checkpoint is text or a Path", f"path={path!r:.80}", "name its directory")
+    return found
+
+
+def _place_of(path: Path) -> Path:
+    """Where a path leads: what a symbolic link stands for is replaced, and the link stays."""
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except (OSError, RuntimeError):  # links in a circle
+        return path
 
 
 # reading
@@ -264,9 +301,12 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         CheckpointError: There is none, all are damaged (``DamagedCheckpointError``), or it is of a newer format than this
             version reads.
     """
-    goal = Path(path)
+    goal = _path_of(path)
     for _ in range(_TRIES):
-        candidates = [goal] if is_checkpoint(goal) else checkpoints_of(goal) or checkpoints_of(goal.parent, goal.name)
+        place = _place_of(goal)
+        candidates = [goal] if is_checkpoint(goal) else checkpoints_of(goal)
+        if not candidates and place.name:
+            candidates = checkpoints_of(place.parent, place.name)
         before = [_identity(f) for f in candidates]
         refused: list[DamagedCheckpointError] = []
         found = None
@@ -325,7 +365,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 def is_checkpoint(folder: Path) -> bool:
     """Whether a directory is one, or what is left of one."""
-    return any((folder / name).is_file() for name in (_MANIFEST, *_FILES))
+    return any((folder / name).is_file() for name in (MANIFEST, *FILES))
 
 
 def checkpoints_of(run: Path, name: str = NAME) -> list[Path]:
@@ -355,7 +395,7 @@ def _load(folder: Path) -> Checkpoint:
         state = unpacked(written, optimizer)
         tree = state.pop("optimizer")
     except MALFORMED as e:
-        raise _damaged(folder, "state.json", f"no state as a checkpoint holds it ({type(e).__name__}: {e!s:.500})") from e
+        raise _damaged(folder, "state.json", f"no state as a checkpoint holds it ({type(e).__name__}: {shown(e, 500)})") from e
     return Checkpoint(folder, manifest["config"], ModelArrays(model, manifest["aliases"]), tree, state, manifest)
 
 
@@ -367,7 +407,7 @@ def _tensors(folder: Path, which: str, manifest: dict[str, Any]) -> dict[str, Ar
     except CheckpointError:
         raise
     except ValueError as e:
-        raise _damaged(folder, name, f"no tensors that can be read ({e!s:.500})") from e
+        raise _damaged(folder, name, f"no tensors that can be read ({shown(e, 500)})") from e
     if facts_of(arrays) != manifest[which]:
         raise _damaged(folder, name, "other names, dtypes or shapes than the manifest lists")
     return arrays
@@ -378,7 +418,7 @@ def _object(folder: Path, name: str, content: bytes) -> dict[str, Any]:
     try:
         found = json_of(content)
     except ValueError as e:
-        raise _damaged(folder, name, f"no JSON that can be read ({e!s:.500})") from e
+        raise _damaged(folder, name, f"no JSON that can be read ({shown(e, 500)})") from e
     if not isinstance(found, dict):
         raise _damaged(folder, name, "JSON that is no object")
     return found
@@ -399,31 +439,33 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: It is damaged, or of a newer format than this version reads.
     """
-    content = _read(folder, _MANIFEST)
-    hashed = (folder / _HASH).exists()
-    if hashed and _read(folder, _HASH, _HASH_BYTES).split()[:1] != [hashlib.sha256(content).hexdigest().encode()]:
-        raise _damaged(folder, _MANIFEST, f"other bytes than were written ({_HASH} differs)")
-    manifest = _object(folder, _MANIFEST, content)
+    content = _read(folder, MANIFEST)
+    hashed = (folder / HASH).exists()
+    if hashed and _read(folder, HASH, HASH_BYTES).split()[:1] != [hashlib.sha256(content).hexdigest().encode()]:
+        raise _damaged(folder, MANIFEST, f"other bytes than were written ({HASH} differs)")
+    manifest = _object(folder, MANIFEST, content)
     version = manifest.get("format_version")
     if type(version) is not int or version < 1:
-        raise _damaged(folder, _MANIFEST, "no manifest that can be read")
+        raise _damaged(folder, MANIFEST, "no manifest that can be read")
     if version > FORMAT:
         raise CheckpointError(
             f"this version of Firebrick reads checkpoints up to format {FORMAT}",
-            f"{folder}, format {version}, written by Firebrick {manifest.get('firebrick', '?')}",
+            f"{folder}, format {version}, written by Firebrick {shown(manifest.get('firebrick', '?'))}",
             "upgrade: pip install --upgrade firebrick",
         )
     if version >= 2 and not hashed:
-        raise _damaged(folder, _HASH, "no such file")
+        raise _damaged(folder, HASH, "no such file")
     if not isinstance(manifest.get("files"), dict):
-        raise _damaged(folder, _MANIFEST, "a manifest without its parts")
+        raise _damaged(folder, MANIFEST, "a manifest without its parts")
     for older in range(version, FORMAT):
         manifest = _UPGRADES[older](folder, manifest) if older in _UPGRADES else {}
     if not all(isinstance(manifest.get(k), dict) for k in _PARTS):
-        raise _damaged(folder, _MANIFEST, "a manifest without its parts")
+        raise _damaged(folder, MANIFEST, "a manifest without its parts")
     texts = (manifest.get("firebrick"), *manifest["aliases"].values())
     if not all(isinstance(t, str) for t in texts):
-        raise _damaged(folder, _MANIFEST, "a version or an alias that is no text")
+        raise _damaged(folder, MANIFEST, "a version or an alias that is no text")
+    if type(step := manifest["progress"].get("step")) is int and not 0 <= step < 2**63:
+        raise _damaged(folder, MANIFEST, f"step {shown(step)}, which no run reaches")
     for name in manifest["files"]:
         _facts(folder, name, manifest)
     return manifest
@@ -444,7 +486,7 @@ def _facts(folder: Path, name: str, manifest: dict[str, Any]) -> tuple[int, str]
     facts = manifest["files"].get(name)
     if isinstance(facts, dict) and type(size := facts.get("bytes")) is int and type(digest := facts.get("sha256")) is str:
         return size, digest
-    raise _damaged(folder, _MANIFEST, f"no size and sha256 of {name}")
+    raise _damaged(folder, MANIFEST, f"no size and sha256 of {shown(name)}")
 
 
 def _read(folder: Path, name: str, most: int | None = None) -> bytes:

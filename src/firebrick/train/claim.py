@@ -1,4 +1,4 @@
-"""A run directory belongs to one run at a time: it is locked while a run writes there, by the system, which forgets no lock.
+"""A directory belongs to one writer at a time: the system locks a run's while it runs, and a checkpoint's while it is replaced.
 
 The lock lies on the directory itself and leaves no file; it ends with the process, however that ends. Systems and file
 systems without such locks are left as they are.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from firebrick.train.errors import TrainingError
@@ -26,12 +26,16 @@ def claimed(folder: Path | None) -> Iterator[None]:
     Raises:
         TrainingError: Another run writes there.
     """
-    handle = None if folder is None else _lock(folder)
+    try:
+        handle = None if folder is None else lock(folder)
+    except BlockingIOError:
+        raise TrainingError(
+            "a run directory takes one run at a time", f"{folder}, where another run writes now", "name another directory"
+        ) from None
     try:
         yield
     finally:
-        if handle is not None:
-            os.close(handle)
+        unlock(handle)
 
 
 def is_claimed(folder: Path) -> bool:
@@ -43,19 +47,29 @@ def is_claimed(folder: Path) -> bool:
         return True
 
 
-def _lock(folder: Path) -> int | None:
-    """An open handle that holds the lock; None where there are no locks."""
+def lock(folder: Path) -> int | None:
+    """Lock a directory; returns what ``unlock`` takes, None where there are no locks.
+
+    Raises:
+        BlockingIOError: Another process, or another thread, holds the lock.
+        OSError: The directory is not there, or cannot be opened.
+    """
     if fcntl is None:
         return None
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as e:
         os.close(handle)
-        raise TrainingError(
-            "a run directory takes one run at a time", f"{folder}, where another run writes now", "name another directory"
-        ) from None
-    except OSError:
-        os.close(handle)
+        if isinstance(e, BlockingIOError):
+            raise
         return None
     return handle
+
+
+def unlock(handle: int | None) -> None:
+    """Give up a lock; also one that a process forked meanwhile holds a copy of."""
+    if handle is not None and fcntl is not None:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)

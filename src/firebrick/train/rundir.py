@@ -32,6 +32,7 @@ from firebrick.train.checkpoint import (
     write,
 )
 from firebrick.train.errors import CheckpointError, TrainingError
+from firebrick.train.replacing import check_replaceable
 
 
 class Background:
@@ -88,6 +89,7 @@ class RunDirectory:
 
         Raises:
             TrainingError: It holds something that no ``adopt`` made this run's own, or cannot be written to.
+            CheckpointError: A checkpoint that this run replaces has other files beside its own.
         """
         if not self._owned and self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise TrainingError(
@@ -105,6 +107,8 @@ class RunDirectory:
                 f"{self.path}, where the system refuses to: {e.strerror or e}",
                 "make it writable, or name another directory",
             ) from e
+        for name in (NAME, BEST):
+            check_replaceable(self.path / name, partial=True)
         self._owned = True
 
     def adopt(self, found: Checkpoint) -> None:

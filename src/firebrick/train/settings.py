@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from firebrick.core.untrusted import shown
 from firebrick.data import DataLoader, LoaderError
 from firebrick.data.identity import differences
 from firebrick.optim import EMA
@@ -74,7 +75,7 @@ def _part_changes(saved: Mapping[str, Any], own: Mapping[str, Description]) -> l
     """What model and loss have otherwise than when a checkpoint was written. An attribute that only one side has is left out:
     another version of its class may have it."""
     return [
-        f"{part}'s {k} was {before[k]} and is {v} from now on, as this learner says"
+        f"{part}'s {k} was {shown(before[k])} and is {shown(v)} from now on, as this learner says"
         for part, entries in own.items()
         if isinstance(before := saved.get(part), Mapping)
         for k, v in entries.items()
@@ -91,12 +92,12 @@ def say_changes(
     before = kept if kept is not None else {"precision": found.optimizer.get("precision", {}).get("dtype", "float32")}
     theirs = optimizers(found.optimizer, found.optimizer.get("ema"))
     notes = [
-        f"{k} was {before[k]} and is {v} from now on, as this learner says"
+        f"{k} was {shown(before[k])} and is {shown(v)} from now on, as this learner says"
         for k, v in own.items()
         if k in before and before[k] != v
     ]
     notes += [
-        f"{k} stays {theirs[k]}, as the checkpoint says, and is not {v}{_remedy(k)}"
+        f"{k} stays {shown(theirs[k])}, as the checkpoint says, and is not {shown(v)}{_remedy(k)}"
         for k, v in own_state.items()
         if k in theirs and theirs[k] != v
     ]
@@ -148,7 +149,7 @@ def say_loader(saved: Mapping[str, Any], loader: DataLoader) -> None:
     own = loader.cursor()
     notes = differences(saved, own, "before", "now") if saved["epoch"] == own["epoch"] else []
     if (size := saved.get("batch_size")) not in (None, loader.batch_size):
-        notes.append(f"batch_size {size} before, {loader.batch_size} now: an epoch has another number of steps")
+        notes.append(f"batch_size {shown(size)} before, {loader.batch_size} now: an epoch has another number of steps")
     if notes:
         warnings.warn(
             f'the run goes on with loader "{loader.name}" in another way than it was saved: {"; ".join(notes)}',

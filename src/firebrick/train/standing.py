@@ -16,6 +16,7 @@ from firebrick import random
 from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
 from firebrick.core.errors import DeviceError, FirebrickError
+from firebrick.core.untrusted import shown
 from firebrick.nn import Module
 from firebrick.optim import EMA
 from firebrick.train import loss_state
@@ -100,8 +101,8 @@ def _whole(value: Any) -> int:
 
 
 def _count(value: Any) -> int:
-    if _whole(value) < 0:
-        raise ValueError(f"{value} instead of a count")
+    if not 0 <= _whole(value) < 2**63:
+        raise ValueError(f"{shown(value)} instead of a count")
     return int(value)
 
 
@@ -138,14 +139,14 @@ def _check_amount(value: Any) -> None:
 def _epoch(row: Any) -> Epoch:
     found = Epoch(**row)
     if wrong := [n for n, v in row.items() if not (v is None or isinstance(v, Real))]:
-        raise TypeError(f"no number of {', '.join(wrong)}")
+        raise TypeError(f"no number of {shown(', '.join(wrong))}")
     return found
 
 
 def _malformed(found: Checkpoint, e: BaseException) -> CheckpointError:
     return CheckpointError(
         f"the checkpoint {found.path} holds what Learner wrote",
-        f"its hashes are right, and its content is not ({type(e).__name__}: {e!s:.500})",
+        f"its hashes are right, and its content is not ({type(e).__name__}: {shown(e, 500)})",
         "load its model alone, load_checkpoint(path).load_into(model), or go on from another checkpoint",
     )
 
@@ -192,7 +193,7 @@ def give_back(
         raise TrainingError(
             "a run that keeps averages of its parameters goes on with them",
             f"averages in {found.path}, and a learner without",
-            f"make it with ema={decay}",
+            f"make it with ema={shown(decay)}",
         )
     before = [(part.load_state_dict, part.state_dict()) for part in (model, optimizer, ema) if part is not None]
     before += [(random.set_state, random.state()), (model.set_generator_states, model.generator_states())]

@@ -2,6 +2,9 @@
 
 It is written beside, synced, and renamed into place, in the steps of one table. ``perform`` is the only way to a step, so that
 tests can end a process right before and right after each of them, and each failure names step and path.
+
+The directory that is replaced and the one that is written are locked meanwhile: two processes that write to one path would
+remove each other's files, and leave a mixture.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from firebrick.train.claim import lock, unlock
 from firebrick.train.errors import CheckpointError
+from firebrick.train.replacing import check_replaceable, is_of_checkpoint, is_replaceable
 
 
 def _make(folder: Path) -> None:
@@ -23,6 +28,12 @@ def _make(folder: Path) -> None:
 
 def _remove(folder: Path) -> None:
     if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _clear(folder: Path, locked: bool) -> None:
+    """Remove what a crash left; what has come since the directory was locked is another writer's."""
+    if locked:
         shutil.rmtree(folder)
 
 
@@ -50,7 +61,7 @@ def _sync_folder(folder: Path) -> None:
 
 STEPS: dict[str, Callable[..., None]] = {
     "make parent": _make,
-    "clear leftovers": _remove,
+    "clear leftovers": _clear,
     "make directory": Path.mkdir,
     "write file": _write,
     "sync file": _sync,
@@ -66,6 +77,10 @@ STEPS: dict[str, Callable[..., None]] = {
 
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space on that disk, or name a directory on another"),
+    **dict.fromkeys(
+        (errno.EAGAIN, errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY),
+        "another process seems to write there too: save in one of them, or name a path for each",
+    ),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make that directory writable, or name another"),
 }
 
@@ -86,10 +101,11 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
         goal: The directory.
         files: Name and content of each file, asked for one by one.
         aside: Where what was at ``goal`` is kept; it is removed if None.
-        gone: Directories that are removed when the new one is in place.
+        gone: Directories that are removed when the new one is in place, unless they hold other files than a checkpoint's.
 
     Raises:
-        CheckpointError: A step failed; what was at ``goal`` is still there or aside.
+        CheckpointError: What is there is more than a checkpoint, another process writes there, or a step failed; what was at
+            ``goal`` is still there or aside.
     """
     at = "make parent", goal.parent
 
@@ -98,11 +114,34 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
         at = name, path
         perform(name, path, *args)
 
+    def hold(folder: Path) -> None:
+        nonlocal at
+        at = "lock directory", folder
+        try:
+            locks.append(lock(folder))
+        except BlockingIOError:
+            raise BlockingIOError(errno.EAGAIN, "another process writes there now") from None
+        if locks[-1] is not None and not os.path.samestat(os.fstat(locks[-1]), folder.stat()):
+            raise BlockingIOError(errno.EAGAIN, "another process has put another directory there")
+
     fresh, old = fresh_of(goal), old_of(goal)
+    locks: list[int | None] = []
+    made = False
     try:
+        leftovers = fresh.exists()
+        for place in (goal, fresh):
+            if place.is_dir() and not place.is_symlink():
+                hold(place)
+        at = "look at what is there", goal
+        check_replaceable(goal, partial=aside is not None)  # which is not removed then
+        check_replaceable(old, partial=is_of_checkpoint(goal))
+        for place in (fresh, *([] if aside is None else [aside])):
+            check_replaceable(place, partial=True)
         step("make parent", goal.parent)
-        step("clear leftovers", fresh)
+        step("clear leftovers", fresh, leftovers)
         step("make directory", fresh)
+        hold(fresh)
+        made = True
         for name, content in files:
             step("write file", fresh / name, content)
             step("sync file", fresh / name)
@@ -118,7 +157,7 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
         step("rename new", fresh, goal)
         step("sync parent", goal.parent)
         for folder in (old, *gone):
-            if folder.exists():
+            if folder.exists() and is_replaceable(folder):  # else it stays: someone put other files there
                 step("remove old", folder)
     except OSError as e:
         if at[0] in ("sync history", "rename new") and not goal.exists():
@@ -130,7 +169,10 @@ def put(goal: Path, files: Iterable[tuple[str, bytes]], *, aside: Path | None = 
             _REMEDIES.get(e.errno or 0, "see to what the system says of it") + "; the checkpoint before this one is kept",
         ) from e
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)  # gone already if it was renamed
+        if made:
+            shutil.rmtree(fresh, ignore_errors=True)  # gone already if it was renamed
+        for handle in locks:
+            unlock(handle)
 
 
 def fresh_of(goal: Path) -> Path:
