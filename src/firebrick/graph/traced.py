@@ -6,8 +6,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from firebrick.core.errors import DataDependentError, ExecutionError, LeakedTracerError
+from firebrick.core.lines import method_called, user_line
 from firebrick.core.storage import Absent
-from firebrick.graph.lines import method_called, user_line
 
 if TYPE_CHECKING:
     from firebrick.graph.trace import Trace
