@@ -227,7 +227,24 @@ def test_the_accelerators_integer_product_wraps_like_the_reference(name: str, de
 
 
 @needs_torch
-def test_max_pool_runs_where_its_images_lie_whatever_torchs_default_device_is() -> None:
+@pytest.mark.parametrize("op", RUN, ids=lambda op: op.name)
+def test_every_op_runs_where_its_operands_lie_whatever_torchs_default_device_is(op: Op, device: Any) -> None:
+    import torch
+
+    engine = device.backend
+    for name in {op.dtypes[0], op.dtypes[-1], "bfloat16" if "bfloat16" in op.dtypes else op.dtypes[0]}:
+        for sample in op.samples(np.random.default_rng(0), name):
+            natives = tuple(engine.from_host(np.asarray(a), device) for a in sample.inputs)
+            want, before = engine.execute(op, natives, sample.params), [engine.to_host(x).tobytes() for x in natives]
+            with torch.device("meta"):
+                got = engine.execute(op, natives, sample.params)
+            pairs = zip(*(r if isinstance(r, tuple) else (r,) for r in (got, want)), strict=True)
+            assert all(engine.to_host(a).tobytes() == engine.to_host(b).tobytes() for a, b in pairs), f"{name} {sample.name}"
+            assert [engine.to_host(x).tobytes() for x in natives] == before
+
+
+@needs_torch
+def test_max_pool_by_element_runs_where_its_images_lie_whatever_torchs_default_device_is() -> None:
     import torch
 
     from firebrick.backends.torch.pooling import max_pool_by_element
