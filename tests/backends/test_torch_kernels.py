@@ -191,6 +191,8 @@ def test_the_last_of_many_values_for_one_place_stays(device: Any) -> None:
 @needs_torch
 @pytest.mark.parametrize("op", ["scatter", "scatter_add", "scatter_reduce", "index_add"])
 def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
+    import torch
+
     from firebrick.backends.torch import structure
 
     entry, engine = OPS[op], device.backend
@@ -204,12 +206,14 @@ def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
         for sample in entry.samples(np.random.default_rng(4), name):
             axis = sample.params["axis"]
             x, at, u = (engine.from_host(np.asarray(a), device) for a in sample.inputs)
-            at = structure.places(at, x.shape[axis], op)
-            if op == "index_add":
-                u = u.reshape((*x.shape[:axis], at.numel(), *x.shape[axis + 1 :])).movedim(axis, 0)
-                got = engine.to_host(other(x.movedim(axis, 0), at.reshape(-1), u).movedim(0, axis))
-            else:
-                got = engine.to_host(other(x, at, u, **sample.params))
+            with torch.device("meta"):  # not where they are computed
+                at = structure.places(at, x.shape[axis], op)
+                if op == "index_add":
+                    u = u.reshape((*x.shape[:axis], at.numel(), *x.shape[axis + 1 :])).movedim(axis, 0)
+                    native = other(x.movedim(axis, 0), at.reshape(-1), u).movedim(0, axis)
+                else:
+                    native = other(x, at, u, **sample.params)
+            got = engine.to_host(native)
             assert check_results(
                 entry, sample.inputs, sample.params, (got,), run_reference(entry, sample.inputs, sample.params)
             ).ok
@@ -218,11 +222,15 @@ def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
 @needs_torch
 @pytest.mark.parametrize("name", ["int8", "uint8", "int16", "int32", "int64"])
 def test_the_accelerators_integer_product_wraps_like_the_reference(name: str, device: Any) -> None:
+    import torch
+
     from firebrick.backends.torch.contraction import integer_matmul
 
     info, rng = np.iinfo(name), np.random.default_rng(0)
     a, b = (rng.integers(info.min, info.max, s, name, endpoint=True) for s in ((2, 5, 40), (2, 40, 3)))
-    got = integer_matmul(*(device.backend.from_host(v, device) for v in (a, b)))
+    natives = [device.backend.from_host(v, device) for v in (a, b)]
+    with torch.device("meta"):  # not where it is computed
+        got = integer_matmul(*natives)
     np.testing.assert_array_equal(device.backend.to_host(got), np.matmul(a, b))
 
 
@@ -241,6 +249,23 @@ def test_every_op_runs_where_its_operands_lie_whatever_torchs_default_device_is(
             pairs = zip(*(r if isinstance(r, tuple) else (r,) for r in (got, want)), strict=True)
             assert all(engine.to_host(a).tobytes() == engine.to_host(b).tobytes() for a, b in pairs), f"{name} {sample.name}"
             assert [engine.to_host(x).tobytes() for x in natives] == before
+
+
+@needs_torch
+@pytest.mark.parametrize(("padding", "copied"), [(((1, 1), (0, 0)), False), (((0, 1), (1, 1)), True), (((1, 1), (1, 0)), True)])
+def test_images_are_copied_only_where_their_sides_are_padded_differently(
+    padding: Any, copied: bool, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from firebrick.backends.torch import contraction
+
+    seen: list[Any] = []
+    monkeypatch.setattr(contraction, "_padded", lambda x, padding, real=contraction._padded: seen.append(x) or real(x, padding))
+    params = {"stride": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1}
+    x, w = np.ones((1, 2, 4, 5), np.float32), np.ones((3, 2, 2, 2), np.float32)
+    agree(OPS["conv"], Sample((x, w), params), device)
+    g = np.asarray(run_reference(OPS["conv"], (x, w), params)[0], np.float32)
+    agree(OPS["conv_weight"], Sample((x, g), {**params, "kernel": (2, 2)}), device)
+    assert len(seen) == (2 if copied else 0)
 
 
 @needs_torch
