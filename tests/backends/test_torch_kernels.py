@@ -189,6 +189,23 @@ def test_the_last_of_many_values_for_one_place_stays(device: Any) -> None:
 
 
 @needs_torch
+@pytest.mark.parametrize("goal", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_floats_around_the_limits_of_integers_are_truncated_or_saturate(name: str, goal: str, device: Any) -> None:
+    info, source = np.iinfo(goal), dtype(name).np
+    ends = [
+        float(end) * factor + more
+        for end in (info.min, info.max)
+        for factor in (0.75, 1.0, 1.5)
+        for more in (-2, -0.5, 0, 0.5, 2)
+    ]
+    with np.errstate(over="ignore"):
+        near = np.asarray([*ends, -1.0, -0.5, 0.5, np.inf, -np.inf, np.nan, 0.0, -0.0]).astype(source)
+        x = np.concatenate([near, np.nextafter(near, source.type(np.inf)), np.nextafter(near, source.type(-np.inf))])
+    agree(OPS["cast"], Sample((x,), {"dtype": dtype(goal)}), device)
+
+
+@needs_torch
 @pytest.mark.parametrize("op", ["scatter", "scatter_add", "scatter_reduce", "index_add"])
 def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
     import torch

@@ -75,6 +75,43 @@ def test_what_a_global_holds_is_as_it_was_until_a_part_of_it_changes(name: str) 
         back()
 
 
+class Text(str): ...
+
+
+class Number(float): ...
+
+
+class Row(list): ...
+
+
+class Pair(tuple): ...
+
+
+class Table(dict): ...
+
+
+class Group(set): ...
+
+
+class Frozen(frozenset): ...
+
+
+class Array(np.ndarray): ...
+
+
+OWN = [Text("a"), Number(1.5), Row([1]), Pair((1, 2)), Table(n=1), Group({1}), Frozen({1}), np.ones(2).view(Array)]
+
+
+@pytest.mark.parametrize("value", OWN, ids=lambda v: type(v).__name__)
+def test_a_value_of_a_users_class_is_as_it_was_until_an_attribute_of_it_changes(value: Any) -> None:
+    value.scale = 2.0
+    walk = Walk([("arguments", {"x": value})])
+    assert walk.fresh()
+    value.scale = 3.0
+    assert not walk.fresh()
+    assert Walk([("arguments", {"x": value})]).key != walk.key
+
+
 def test_what_an_instance_may_hide_are_plain_attributes_of_firebricks_bases() -> None:
     class Own(fb.nn.Linear):
         width = 3
