@@ -498,6 +498,77 @@ def test_properties_of_gpus_are_what_torch_knows_of_them(monkeypatch: pytest.Mon
     }
 
 
+class Library:
+    """What torch has for one kind of GPU: it notes its calls and gives each figure by name."""
+
+    def __init__(self, figures: dict[str, Any]) -> None:
+        self.figures, self.calls = figures, []
+
+    def __getattr__(self, name: str) -> Any:
+        def called(*args: Any) -> Any:
+            self.calls.append((name, *args))
+            found = self.figures.get(name)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        return called
+
+
+@pytest.mark.parametrize("platform", ["cuda", "xpu", "mps"])
+def test_a_gpus_memory_and_work_are_asked_of_its_own_library(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from firebrick.core.device import Memory
+    from firebrick.core.errors import ExecutionError
+
+    figures = {"memory_allocated": 1, "max_memory_allocated": 2, "memory_reserved": 3, "current_allocated_memory": 4,
+               "device_count": 5}  # fmt: skip
+    library, engine = Library(figures), TorchBackend()
+    monkeypatch.setattr(engine, "_torch", SimpleNamespace(**{platform: library}))
+    gpu: Any = SimpleNamespace(platform=platform, index=1, _memory=Memory())
+    gpu._memory.live = gpu._memory.peak = 6
+    own = {"live": 6, "peak": 6, "persistent": 0}
+    if platform == "mps":
+        assert engine.memory_stats(gpu) == {**own, "torch_allocated": 4}
+    else:
+        assert engine.memory_stats(gpu) == {**own, "torch_allocated": 1, "torch_peak": 2, "torch_reserved": 3}
+        assert library.calls == [("memory_allocated", 1), ("max_memory_allocated", 1), ("memory_reserved", 1)]
+    assert engine.device_count(platform) == 5
+    library.calls.clear()
+    engine.memory_cleanup(gpu)
+    engine.sync(gpu)
+    waited = ("synchronize",) if platform == "mps" else ("synchronize", 1)
+    reset = [] if platform == "mps" else [("reset_peak_memory_stats", 1)]
+    assert library.calls == [("empty_cache",), *reset, waited]
+    assert not engine.host_memory(gpu)
+    library.figures["synchronize"] = RuntimeError("lost")
+    with pytest.raises(ExecutionError, match=r"must finish\nReceived: lost\.\nRemedy: check the ops before this wait"):
+        engine.sync(gpu)
+
+
+@pytest.mark.parametrize(
+    ("platform", "capability", "name", "usage"),
+    [
+        ("mps", None, "float64", ""), ("mps", None, "complex128", ""), ("mps", None, "float8_e5m2", ""),
+        ("mps", None, "float32", "storage arithmetic"), ("mps", None, "uint16", "storage"),
+        ("cuda", (9, 0), "float8_e5m2", "storage"),
+        ("cuda", (9, 0), "uint64", "storage"), ("cuda", (9, 0), "float64", "storage arithmetic"),
+        ("cuda", (7, 0), "float16", "storage arithmetic accelerated"), ("cuda", (6, 1), "float16", "storage arithmetic"),
+        ("cuda", (8, 0), "bfloat16", "storage arithmetic accelerated"), ("cuda", (7, 5), "bfloat16", "storage arithmetic"),
+        ("xpu", None, "float16", "storage arithmetic"), ("cpu", None, "float16", "storage arithmetic"),
+    ],
+)  # fmt: skip
+def test_what_a_gpu_stores_computes_and_accelerates_follows_from_its_kind_and_capability(
+    platform: str, capability: Any, name: str, usage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = TorchBackend()
+    library = SimpleNamespace(get_device_capability=lambda index: {1: capability}[index])
+    monkeypatch.setattr(engine, "_torch", SimpleNamespace(cuda=library))
+    gpu: Any = SimpleNamespace(platform=platform, index=1)
+    assert engine.dtype_usage(gpu, dtype(name)) == frozenset(usage.split())
+    wide = {"uint16": "int64", "uint32": "int64", "float8_e5m2": "float32"}
+    assert engine.compute_dtype(gpu, dtype(name)) is dtype(wide.get(name, name))
+
+
 def test_the_state_of_cuda_is_told_apart() -> None:
     assert "built without CUDA" in (_no_cuda(fake_torch(False, None, None, [], [])) or "")
     assert "no usable GPU" in (_no_cuda(fake_torch(False, "12.8", None, CU128, [])) or "")
