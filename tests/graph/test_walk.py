@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
+from io import FileIO
+from operator import attrgetter
+from random import SystemRandom
+from subprocess import Popen
 from typing import Any
 
 import numpy as np
@@ -110,6 +115,22 @@ def test_a_value_of_a_users_class_is_as_it_was_until_an_attribute_of_it_changes(
     value.scale = 3.0
     assert not walk.fresh()
     assert Walk([("arguments", {"x": value})]).key != walk.key
+
+
+DICE, FILE, SHELL, BY, NUMBER = SystemRandom, FileIO, Popen, attrgetter, Fraction
+
+
+@pytest.mark.parametrize(
+    ("fn", "outside", "every"),
+    [
+        (lambda x: DICE().random() * x, True, False), (lambda x: FILE("a"), True, False), (lambda x: SHELL("a"), True, False),
+        (lambda x: BY("a")(x), False, True), (lambda x: NUMBER(1) * x, False, False),
+    ],
+    ids=["SystemRandom", "FileIO", "Popen", "attrgetter", "Fraction"],
+)  # fmt: skip
+def test_a_class_of_a_library_is_known_for_what_it_reads_by_another_name_too(fn: Any, outside: bool, every: bool) -> None:
+    walk = Walk([("f", fn)])
+    assert (walk.outside, walk._all) == (outside, every)
 
 
 def test_what_an_instance_may_hide_are_plain_attributes_of_firebricks_bases() -> None:
