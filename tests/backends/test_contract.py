@@ -211,3 +211,110 @@ def test_a_hook_that_an_engine_forgot_is_named_with_what_to_write(hook: str, arg
 
     with pytest.raises(fb.UnsupportedError, match=rf"Empty without {hook}[\s\S]*write Empty\.{hook}"):
         getattr(Empty(), hook)(*[None] * arguments)
+
+
+def test_what_an_engine_leaves_out_has_the_meaning_that_the_contract_states(poor: str) -> None:
+    device = fb.device(poor)
+    engine: Any = device.backend
+    x = np.ones((2, 3), np.float32)
+    assert (engine.unavailable("poor"), engine.name(device)) == (None, "poor<poor>")
+    assert engine.properties(device) == dispatch.properties(device) == {"name": "poor<poor>"}
+    assert engine.dtype_usage(device, fb.float16) == {STORAGE, ARITHMETIC}
+    assert engine.compute_dtype(device, fb.float16) is fb.float16
+    assert (engine.default_float(device), engine.default_int(device)) == ("float32", "int64")
+    assert engine.ad_enabled(device) is True
+    assert engine.default_quant_scheme(device) is None
+    engine.seed(device, 7)
+    assert engine.seeds == {device: 7}
+    dispatch.seed(device, 8)
+    assert engine.seeds == {device: 8}
+    assert (engine.sync(device), engine.flush(device)) == (None, None)
+    (staged,) = engine.staging((x,), device)
+    assert staged is x
+    assert engine.host_memory(device) is False
+    assert [a is b for a, b in zip(engine.read([x, staged]), (x, x), strict=True)] == [True, True]
+    assert engine.shares_memory(x, x.copy()) is True
+    assert engine.nbytes(x) == 24
+    assert engine.first_device() is device
+    assert engine.around() is None
+    error = ValueError()
+    assert engine.told(error) is error
+    assert engine.fast_kernel(OPS["add"], (fb.float32,)) is None
+    for call in (lambda: engine.to_dlpack(x), lambda: engine.dlpack_device(x)):
+        with pytest.raises(
+            fb.UnsupportedError, match=r"^poor tensors cannot be exported by DLPack\nRemedy: copy through x\.numpy"
+        ):
+            call()
+    with pytest.raises(fb.UnsupportedError, match=r"^poor cannot import DLPack\nRemedy: copy with fb\.asarray"):
+        engine.from_dlpack(x, device)
+
+
+def test_a_dtype_needs_both_memory_and_arithmetic_to_be_supported() -> None:
+    for usage, supported in (
+        (set(), False),
+        ({STORAGE}, False),
+        ({ARITHMETIC}, False),
+        ({STORAGE, ARITHMETIC, "accelerated"}, True),
+    ):
+        engine = Poor()
+        engine.dtype_usage = lambda device, dtype, usage=usage: frozenset(usage)  # type: ignore[method-assign]
+        assert engine.supports_dtype(fb.device("cpu"), fb.float32) is supported
+
+
+def test_dispatch_is_an_engine_of_tensors(poor: str) -> None:
+    device = fb.device(poor)
+    assert poor in dispatch.platforms
+    assert (dispatch.device_count("poor"), dispatch.device_count("numpy")) == (1, fb.config.logical_devices)
+    x = dispatch.from_host(np.asarray([[1.0, 2.0]]), device)
+    assert (x.device, dispatch.describe(x)) == (device, Aval((1, 2), fb.float64))
+    assert dispatch.to_host(x).tolist() == dispatch.read([x])[0].tolist() == [[1.0, 2.0]]
+    for host in (dispatch.to_host(x), dispatch.read([x])[0]):
+        assert not host.flags.writeable
+    assert dispatch.supports(OPS["sin"], (fb.float64,))
+    (y,) = dispatch.execute(OPS["add"], (x, x), {})
+    assert y.tolist() == [[2.0, 4.0]]
+    parts = dispatch.execute(OPS["split"], (fb.asarray([1.0, 2.0]),), {"sizes": (1, 1), "axis": 0})
+    assert [p.tolist() for p in parts] == [[1.0], [2.0]]
+
+
+def test_a_fallback_is_announced_where_the_program_asks_for_it_and_listed_by_name(poor: str) -> None:
+    from firebrick.backends.fallback import forget_fallbacks
+
+    forget_fallbacks()
+    x = fb.asarray([1.0, 2.0], device=poor)
+    with pytest.warns(fb.FallbackWarning, match=r"^tan on float32 has no kernel on poor:0 and runs on the host") as seen:
+        fb.tan(x)
+    assert seen[0].filename == __file__
+    with pytest.warns(fb.FallbackWarning, match=r"^atan on float32 has no kernel on poor:0") as seen:
+        fb.jit(fb.atan)(x)
+    assert seen[0].filename == __file__
+    with fb.config.scope(fallback="silent"):
+        fb.cos(x)
+        fb.cos(x)
+    assert fb.explain_fallbacks() == [("atan", "poor:0", 1), ("cos", "poor:0", 2), ("tan", "poor:0", 1)]
+    with fb.config.scope(fallback="error"), pytest.raises(fb.UnsupportedError) as caught:
+        fb.jit(fb.atan2)(x, x)
+    assert caught.value.expected == "poor:0 has no kernel for atan2 on float32, float32"
+    assert "allow it to run on the host" in caught.value.remedy
+    assert caught.value.context == {"op": "atan2"}
+    forget_fallbacks()
+    assert fb.explain_fallbacks() == []
+
+
+def test_a_dtype_that_a_device_cannot_store_is_refused_with_the_cast_to_write(
+    monkeypatch: pytest.MonkeyPatch, poor: str
+) -> None:
+    device = fb.device(poor)
+    monkeypatch.setattr(device.backend, "dtype_usage", lambda device, dtype: frozenset({ARITHMETIC}))
+    for name, goal in (
+        ("float64", "float32"),
+        ("int64", "int32"),
+        ("uint64", "uint32"),
+        ("complex128", "complex64"),
+        ("int8", "float32"),
+    ):
+        with pytest.raises(
+            fb.DTypeError, match=rf"^poor:0 cannot store {name}\nRemedy: cast first: fb.astype\(x, fb.{goal}\)"
+        ) as e:
+            dispatch.from_host(np.zeros(2, name), device)
+        assert e.value.context == {"dtype": name, "device": "poor:0"}

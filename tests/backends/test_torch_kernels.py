@@ -189,8 +189,27 @@ def test_the_last_of_many_values_for_one_place_stays(device: Any) -> None:
 
 
 @needs_torch
+@pytest.mark.parametrize("goal", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_floats_around_the_limits_of_integers_are_truncated_or_saturate(name: str, goal: str, device: Any) -> None:
+    info, source = np.iinfo(goal), dtype(name).np
+    ends = [
+        float(end) * factor + more
+        for end in (info.min, info.max)
+        for factor in (0.75, 1.0, 1.5)
+        for more in (-2, -0.5, 0, 0.5, 2)
+    ]
+    with np.errstate(over="ignore"):
+        near = np.asarray([*ends, -1.0, -0.5, 0.5, np.inf, -np.inf, np.nan, 0.0, -0.0]).astype(source)
+        x = np.concatenate([near, np.nextafter(near, source.type(np.inf)), np.nextafter(near, source.type(-np.inf))])
+    agree(OPS["cast"], Sample((x,), {"dtype": dtype(goal)}), device)
+
+
+@needs_torch
 @pytest.mark.parametrize("op", ["scatter", "scatter_add", "scatter_reduce", "index_add"])
 def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
+    import torch
+
     from firebrick.backends.torch import structure
 
     entry, engine = OPS[op], device.backend
@@ -204,12 +223,14 @@ def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
         for sample in entry.samples(np.random.default_rng(4), name):
             axis = sample.params["axis"]
             x, at, u = (engine.from_host(np.asarray(a), device) for a in sample.inputs)
-            at = structure.places(at, x.shape[axis], op)
-            if op == "index_add":
-                u = u.reshape((*x.shape[:axis], at.numel(), *x.shape[axis + 1 :])).movedim(axis, 0)
-                got = engine.to_host(other(x.movedim(axis, 0), at.reshape(-1), u).movedim(0, axis))
-            else:
-                got = engine.to_host(other(x, at, u, **sample.params))
+            with torch.device("meta"):  # not where they are computed
+                at = structure.places(at, x.shape[axis], op)
+                if op == "index_add":
+                    u = u.reshape((*x.shape[:axis], at.numel(), *x.shape[axis + 1 :])).movedim(axis, 0)
+                    native = other(x.movedim(axis, 0), at.reshape(-1), u).movedim(0, axis)
+                else:
+                    native = other(x, at, u, **sample.params)
+            got = engine.to_host(native)
             assert check_results(
                 entry, sample.inputs, sample.params, (got,), run_reference(entry, sample.inputs, sample.params)
             ).ok
@@ -218,16 +239,54 @@ def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
 @needs_torch
 @pytest.mark.parametrize("name", ["int8", "uint8", "int16", "int32", "int64"])
 def test_the_accelerators_integer_product_wraps_like_the_reference(name: str, device: Any) -> None:
+    import torch
+
     from firebrick.backends.torch.contraction import integer_matmul
 
     info, rng = np.iinfo(name), np.random.default_rng(0)
     a, b = (rng.integers(info.min, info.max, s, name, endpoint=True) for s in ((2, 5, 40), (2, 40, 3)))
-    got = integer_matmul(*(device.backend.from_host(v, device) for v in (a, b)))
+    natives = [device.backend.from_host(v, device) for v in (a, b)]
+    with torch.device("meta"):  # not where it is computed
+        got = integer_matmul(*natives)
     np.testing.assert_array_equal(device.backend.to_host(got), np.matmul(a, b))
 
 
 @needs_torch
-def test_max_pool_runs_where_its_images_lie_whatever_torchs_default_device_is() -> None:
+@pytest.mark.parametrize("op", RUN, ids=lambda op: op.name)
+def test_every_op_runs_where_its_operands_lie_whatever_torchs_default_device_is(op: Op, device: Any) -> None:
+    import torch
+
+    engine = device.backend
+    for name in {op.dtypes[0], op.dtypes[-1], "bfloat16" if "bfloat16" in op.dtypes else op.dtypes[0]}:
+        for sample in op.samples(np.random.default_rng(0), name):
+            natives = tuple(engine.from_host(np.asarray(a), device) for a in sample.inputs)
+            want, before = engine.execute(op, natives, sample.params), [engine.to_host(x).tobytes() for x in natives]
+            with torch.device("meta"):
+                got = engine.execute(op, natives, sample.params)
+            pairs = zip(*(r if isinstance(r, tuple) else (r,) for r in (got, want)), strict=True)
+            assert all(engine.to_host(a).tobytes() == engine.to_host(b).tobytes() for a, b in pairs), f"{name} {sample.name}"
+            assert [engine.to_host(x).tobytes() for x in natives] == before
+
+
+@needs_torch
+@pytest.mark.parametrize(("padding", "copied"), [(((1, 1), (0, 0)), False), (((0, 1), (1, 1)), True), (((1, 1), (1, 0)), True)])
+def test_images_are_copied_only_where_their_sides_are_padded_differently(
+    padding: Any, copied: bool, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from firebrick.backends.torch import contraction
+
+    seen: list[Any] = []
+    monkeypatch.setattr(contraction, "_padded", lambda x, padding, real=contraction._padded: seen.append(x) or real(x, padding))
+    params = {"stride": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1}
+    x, w = np.ones((1, 2, 4, 5), np.float32), np.ones((3, 2, 2, 2), np.float32)
+    agree(OPS["conv"], Sample((x, w), params), device)
+    g = np.asarray(run_reference(OPS["conv"], (x, w), params)[0], np.float32)
+    agree(OPS["conv_weight"], Sample((x, g), {**params, "kernel": (2, 2)}), device)
+    assert len(seen) == (2 if copied else 0)
+
+
+@needs_torch
+def test_max_pool_by_element_runs_where_its_images_lie_whatever_torchs_default_device_is() -> None:
     import torch
 
     from firebrick.backends.torch.pooling import max_pool_by_element
@@ -437,6 +496,77 @@ def test_properties_of_gpus_are_what_torch_knows_of_them(monkeypatch: pytest.Mon
         "driver": "PyTorch 2.8.0",
         "memory": 7,
     }
+
+
+class Library:
+    """What torch has for one kind of GPU: it notes its calls and gives each figure by name."""
+
+    def __init__(self, figures: dict[str, Any]) -> None:
+        self.figures, self.calls = figures, []
+
+    def __getattr__(self, name: str) -> Any:
+        def called(*args: Any) -> Any:
+            self.calls.append((name, *args))
+            found = self.figures.get(name)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        return called
+
+
+@pytest.mark.parametrize("platform", ["cuda", "xpu", "mps"])
+def test_a_gpus_memory_and_work_are_asked_of_its_own_library(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from firebrick.core.device import Memory
+    from firebrick.core.errors import ExecutionError
+
+    figures = {"memory_allocated": 1, "max_memory_allocated": 2, "memory_reserved": 3, "current_allocated_memory": 4,
+               "device_count": 5}  # fmt: skip
+    library, engine = Library(figures), TorchBackend()
+    monkeypatch.setattr(engine, "_torch", SimpleNamespace(**{platform: library}))
+    gpu: Any = SimpleNamespace(platform=platform, index=1, _memory=Memory())
+    gpu._memory.live = gpu._memory.peak = 6
+    own = {"live": 6, "peak": 6, "persistent": 0}
+    if platform == "mps":
+        assert engine.memory_stats(gpu) == {**own, "torch_allocated": 4}
+    else:
+        assert engine.memory_stats(gpu) == {**own, "torch_allocated": 1, "torch_peak": 2, "torch_reserved": 3}
+        assert library.calls == [("memory_allocated", 1), ("max_memory_allocated", 1), ("memory_reserved", 1)]
+    assert engine.device_count(platform) == 5
+    library.calls.clear()
+    engine.memory_cleanup(gpu)
+    engine.sync(gpu)
+    waited = ("synchronize",) if platform == "mps" else ("synchronize", 1)
+    reset = [] if platform == "mps" else [("reset_peak_memory_stats", 1)]
+    assert library.calls == [("empty_cache",), *reset, waited]
+    assert not engine.host_memory(gpu)
+    library.figures["synchronize"] = RuntimeError("lost")
+    with pytest.raises(ExecutionError, match=r"must finish\nReceived: lost\.\nRemedy: check the ops before this wait"):
+        engine.sync(gpu)
+
+
+@pytest.mark.parametrize(
+    ("platform", "capability", "name", "usage"),
+    [
+        ("mps", None, "float64", ""), ("mps", None, "complex128", ""), ("mps", None, "float8_e5m2", ""),
+        ("mps", None, "float32", "storage arithmetic"), ("mps", None, "uint16", "storage"),
+        ("cuda", (9, 0), "float8_e5m2", "storage"),
+        ("cuda", (9, 0), "uint64", "storage"), ("cuda", (9, 0), "float64", "storage arithmetic"),
+        ("cuda", (7, 0), "float16", "storage arithmetic accelerated"), ("cuda", (6, 1), "float16", "storage arithmetic"),
+        ("cuda", (8, 0), "bfloat16", "storage arithmetic accelerated"), ("cuda", (7, 5), "bfloat16", "storage arithmetic"),
+        ("xpu", None, "float16", "storage arithmetic"), ("cpu", None, "float16", "storage arithmetic"),
+    ],
+)  # fmt: skip
+def test_what_a_gpu_stores_computes_and_accelerates_follows_from_its_kind_and_capability(
+    platform: str, capability: Any, name: str, usage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = TorchBackend()
+    library = SimpleNamespace(get_device_capability=lambda index: {1: capability}[index])
+    monkeypatch.setattr(engine, "_torch", SimpleNamespace(cuda=library))
+    gpu: Any = SimpleNamespace(platform=platform, index=1)
+    assert engine.dtype_usage(gpu, dtype(name)) == frozenset(usage.split())
+    wide = {"uint16": "int64", "uint32": "int64", "float8_e5m2": "float32"}
+    assert engine.compute_dtype(gpu, dtype(name)) is dtype(wide.get(name, name))
 
 
 def test_the_state_of_cuda_is_told_apart() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from contextlib import suppress
 from numbers import Number
 from queue import SimpleQueue
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.core.weak import Weak, number_kind, weak_scalar
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -255,3 +257,97 @@ def test_a_root_of_a_negative_number_raises_rather_than_losing_its_imaginary_par
     for run in (f, f.fn):
         with pytest.raises(fb.DTypeError, match="complex"):
             run(fb.ones(2), -4.0)
+
+
+def weak(kind: type = int, name: str = "n", at: int = 0) -> Weak:
+    return Weak(kind, name, lambda numbers: numbers[at])
+
+
+NEEDED = {
+    "if, while, and, or, not": bool, "a size, an index or range()": range, "int()": int,
+    "float() or a function of math": math.sin, "complex()": complex, "a set or a key of a dict": hash,
+    "a NumPy array": lambda n: np.asarray([n, n]), "a comparison": lambda n: n <= 2, ".real": lambda n: n.real,
+    ".bit_length": lambda n: n.bit_length(),
+    "arithmetic with a complex number": lambda n: 1j - n, "np.isfinite": np.isfinite, "np.modf": np.modf,
+    "np.add": lambda n: np.add.outer(n, 2), "np.multiply": lambda n: np.multiply(n, 2, dtype=np.float32),
+    "np.subtract": lambda n: np.subtract(n, 1j),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NEEDED)
+def test_what_needs_the_number_itself_is_named(what) -> None:
+    with pytest.raises(fb.DataDependentError, match=rf"^{re.escape(what)} needs the number n while the graph is made\n"):
+        NEEDED[what](weak())
+    if what.startswith("arithmetic"):
+        with pytest.raises(fb.DataDependentError, match=what):
+            weak() + 1j
+
+
+def test_the_error_names_the_library_of_the_number_and_the_arguments_that_it_is_made_of() -> None:
+    for number, received, static in (
+        (weak(name="n[2]"), "n[2], a Python int that may differ from call to call", "'n'"),
+        (weak(np.float16), "n, a NumPy float16 that may differ from call to call", "'n'"),
+        (weak(name="m") + 2 * weak(float), "(m + (2 * n)), a Python float that may differ from call to call", "('m', 'n')"),
+        (weak() * weak(), "(n * n), a Python int that may differ from call to call", "'n'"),
+    ):
+        error = number.unknown("this")
+        assert error.received == received
+        assert error.remedy == f"pass static_argnames={static} to jit: each value then gets a graph of its own"
+
+
+OPERATORS = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv, "%": operator.mod,
+    "**": operator.pow, "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
+OF_ONE = {
+    "-": operator.neg, "abs ": abs, "~": operator.invert, "trunc ": math.trunc, "floor ": math.floor, "ceil ": math.ceil,
+    "round ": round,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", OPERATORS)
+def test_an_expression_of_numbers_is_computed_and_named_as_it_is_written(sign) -> None:
+    fn = OPERATORS[sign]
+    for made, want, name in (
+        (fn(weak(), 3), fn(-29, 3), f"(n {sign} 3)"),
+        (fn(29, weak(at=1)), fn(29, 5), f"(29 {sign} n)"),
+        (fn(weak(), weak(name="m", at=1)), fn(-29, 5), f"(n {sign} m)"),
+        (fn(weak(), np.int64(3)), fn(-29, 3), f"(n {sign} np.int64(3))"),
+    ):
+        got = made.value([-29, 5])
+        assert (got, made.name) == (want, name)
+        assert issubclass(made.kind, float if sign == "/" else (int, np.integer))
+    with pytest.raises(TypeError):
+        fn(weak(), {})
+
+
+@pytest.mark.parametrize("sign", OF_ONE)
+def test_a_function_of_one_number_is_computed_and_named_as_it_is_written(sign) -> None:
+    kind, n = (int, -29) if sign == "~" else (float, -2.5)
+    made = OF_ONE[sign](weak(kind))
+    assert (made.value([n]), made.name) == (OF_ONE[sign](n), f"({sign}n)")
+    assert made.kind is (float if sign in ("-", "abs ") else int)
+    assert repr(made) == f"{made}" == f"<{made.kind.__name__} ({sign}n), not known yet: see static_argnames>"
+    assert round(weak(float), 1).value([2.25]) == 2.2
+
+
+def test_a_numpy_scalar_shows_what_its_type_has_and_counts_as_a_python_number() -> None:
+    number = weak(np.float16)
+    assert (number.dtype, number.shape, number.itemsize, number.nbytes) == (np.dtype("float16"), (), 2, 2)
+    assert isinstance(number, np.floating)
+    python = number.python
+    assert (python.kind, python.name, python.arguments) == (float, "n", ("n",))
+    assert type(python.value([np.float16(1.5)])) is float
+    assert [number_kind(k) for k in (np.uint8, np.float64, int, float, bool, np.bool_, complex)] == [
+        int, float, int, float, None, None, None,
+    ]  # fmt: skip
+    assert weak_scalar(weak(np.int8)).kind is int
+    assert type(weak_scalar(np.int8(3))) is int
+    assert np.sqrt(number).kind is np.float16
+    with pytest.raises(AttributeError, match="'int' object has no attribute 'dtype'"):
+        weak().dtype  # noqa: B018
+
+
+def test_an_expression_that_divides_by_zero_while_it_is_looked_at_is_a_float() -> None:
+    made = 1 / (weak() - 3)
+    assert (made.kind, made.value([5])) == (float, 0.5)

@@ -125,7 +125,7 @@ def _on_host(
     op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], device: Device
 ) -> tuple[Tensor, ...]:
     check_present(inputs)
-    natives = on_host(op, tuple(t.storage.data for t in inputs), params, avals, device, stacklevel=5)
+    natives = on_host(op, tuple(t.storage.data for t in inputs), params, avals, device)
     return tuple(wrap(native, aval, device) for native, aval in zip(natives, avals, strict=True))
 
 

@@ -6,7 +6,6 @@ forbids them. Eager execution and compiled programs share this file.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.errors import ExecutionError, FallbackWarning, UnsupportedError
+from firebrick.core.lines import warn
 from firebrick.core.op import Op
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def refuse(op: Op, operands: tuple[Aval, ...], device: Device) -> None:
 
 
 def on_host(
-    op: Op, natives: tuple[Any, ...], params: dict[str, Any], avals: tuple[Aval, ...], device: Device, stacklevel: int
+    op: Op, natives: tuple[Any, ...], params: dict[str, Any], avals: tuple[Aval, ...], device: Device
 ) -> tuple[Any, ...]:
     """Run one op on the host: native arrays of ``device`` in, native arrays of ``device`` out."""
     backend: Backend = device.backend
@@ -46,11 +46,10 @@ def on_host(
     key = (op.name, device.name)
     if key not in _fallbacks and config.fallback == "warn":
         dtypes = ", ".join(a.dtype.name for a in operands)
-        warnings.warn(
+        warn(
             f"{op.name} on {dtypes} has no kernel on {device} and runs on the host, with copies both ways; "
             'fb.explain_fallbacks() lists such ops, fb.config.fallback = "error" forbids them',
             FallbackWarning,
-            stacklevel=stacklevel + 1,
         )
     _fallbacks[key] = _fallbacks.get(key, 0) + 1
     result = registry.backend("numpy").execute(op, tuple(np.asarray(a) for a in backend.read(natives)), params)
@@ -76,7 +75,7 @@ def substitute(
 
     def run(*natives: Any) -> Any:
         if op.decompose is None:
-            made = on_host(op, natives, params, results, device, stacklevel=5)
+            made = on_host(op, natives, params, results, device)
         else:
             made = decomposed(op, natives, params, device)
         return made if packed else made[0]

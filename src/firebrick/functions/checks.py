@@ -9,8 +9,8 @@ from firebrick.core.bind import bind, describe
 from firebrick.core.dtypes import iinfo
 from firebrick.core.errors import DataDependentError, OutOfRangeError
 from firebrick.core.hooks import hooks
+from firebrick.core.lines import user_line
 from firebrick.core.tensor import Tensor
-from firebrick.graph.lines import user_line
 from firebrick.ops import OPS
 
 

@@ -33,6 +33,7 @@ from firebrick.core.autocast import autocast_dtype
 from firebrick.core.config import config
 from firebrick.core.errors import ConfigError, OperandError, StateChangedError, TraceError
 from firebrick.core.hooks import hooks
+from firebrick.core.lines import user_line, warn
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
@@ -40,12 +41,11 @@ from firebrick.graph.arguments import Flat, for_trace
 from firebrick.graph.call import Linear, Pulled, pull, split
 from firebrick.graph.call import call as call_tracked
 from firebrick.graph.differences import differences
-from firebrick.graph.lines import user_line
 from firebrick.graph.making import Making
 from firebrick.graph.outside import watched
 from firebrick.graph.plain import PLAIN, Same, plain_key
 from firebrick.graph.program import Program, Tell
-from firebrick.graph.recompiles import Recompile, note, reasons, warn
+from firebrick.graph.recompiles import Recompile, RecompileWarning, note, reasons
 from firebrick.graph.results import Call, Results, places, rebuild, shown
 from firebrick.graph.streams import foreign_numbers
 from firebrick.graph.trace import Trace, alone, current, tracing
@@ -478,7 +478,8 @@ class Jit:
             f"{self.name} has been traced {self.traces} times; the last because of: "
             + " | ".join(r.reason for r in last)
             + f". It keeps {KEPT} graphs. Pass what changes as a tensor or a number, pad batches to one size, or see "
-            "fb.explain_recompiles()"
+            "fb.explain_recompiles()",
+            RecompileWarning,
         )
 
     # looking inside

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
-
-from firebrick.graph.lines import user_frame
 
 
 class RecompileWarning(UserWarning):
@@ -38,17 +35,6 @@ def note(jit: Any, event: Recompile) -> None:
     _events.append((ref(jit), event))
     for told in list(counted):
         told(jit, event)
-
-
-def warn(text: str) -> None:
-    """A ``RecompileWarning`` at the user's line."""
-    frame = user_frame()
-    if frame is None:
-        warnings.warn(text, RecompileWarning, stacklevel=1)
-        return
-    space = frame.f_globals
-    registry = space.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(text, RecompileWarning, frame.f_code.co_filename, frame.f_lineno, space.get("__name__"), registry)
 
 
 def explain_recompiles(fn: Any = None) -> list[Recompile]:

@@ -17,8 +17,8 @@ from firebrick.compiler import Executable
 from firebrick.core import trees
 from firebrick.core.device import Device
 from firebrick.core.errors import UnsupportedError
+from firebrick.core.lines import user_line
 from firebrick.core.tensor import Tensor
-from firebrick.graph.lines import user_line
 from firebrick.graph.trace import current
 from firebrick.ir import CONSTANT, Graph, Node
 

@@ -38,11 +38,11 @@ from firebrick.core.errors import (
 )
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import unnoted
+from firebrick.core.lines import user_line
 from firebrick.core.op import Op
 from firebrick.core.storage import Absent, Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
-from firebrick.graph.lines import user_line
 from firebrick.graph.traced import Traced
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ir.keys import key_of

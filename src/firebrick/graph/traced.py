@@ -6,8 +6,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from firebrick.core.errors import DataDependentError, ExecutionError, LeakedTracerError
+from firebrick.core.lines import method_called, user_line
 from firebrick.core.storage import Absent
-from firebrick.graph.lines import method_called, user_line
 
 if TYPE_CHECKING:
     from firebrick.graph.trace import Trace
@@ -25,14 +25,6 @@ _ASKED = {
     "numpy": "numpy()",
     "__array__": "a NumPy function",
     "__dlpack__": "another library",
-    "nonzero": "the shape of nonzero's result",
-    "unique_all": "the shape of unique's result",
-    "unique_values": "the shape of unique's result",
-    "unique_counts": "the shape of unique's result",
-    "unique_inverse": "the shape of unique's result",
-    "masked_select": "the shape of a selection by a mask",
-    "getitem": "the shape of a selection by a mask",
-    "repeat": "the shape of repeat's result",
 }
 
 
@@ -73,11 +65,7 @@ class Traced(Absent):
 def _needs_value(tensor: Any) -> Exception:
     asked = method_called(_ASKED) or "reading it"
     shown = "a tensor" if tensor is None else f"{tensor.aval}" + (f" ({tensor.label})" if tensor.label else "")
-    if asked.startswith("the shape"):
-        remedy = (
-            "pass size= where the function takes it, use fb.where with a mask in place of a selection, or do it outside jit"
-        )
-    elif asked.startswith(("a size", "int")):
+    if asked.startswith(("a size", "int")):
         remedy = "pass the number as a Python int named in static_argnames, or use fb.scan or fb.while_loop for a loop"
     elif asked.startswith("if"):
         remedy = "use fb.where or fb.cond for a branch, fb.while_loop for a loop, or a static argument (static_argnames=…)"

@@ -18,6 +18,7 @@ from firebrick.core.dtypes import float32, float64
 from firebrick.core.errors import ConfigError, DataDependentError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import all_or_none, note_dict
+from firebrick.core.lines import user_line
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import zeros
@@ -26,7 +27,6 @@ from firebrick.functions.elementwise import astype
 from firebrick.functions.movement import concat, reshape
 from firebrick.functions.statistical import max as max_
 from firebrick.functions.statistical import sum as sum_
-from firebrick.graph.lines import user_line
 from firebrick.nn import Module, StateError
 from firebrick.optim.line_search import Point, strong_wolfe
 from firebrick.optim.optimizer import Target, check_range, check_settings, check_target, host, named, placed

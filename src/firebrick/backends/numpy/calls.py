@@ -7,6 +7,7 @@ choices between them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,13 +184,8 @@ def settle(op: Op, operands: Operands, params: dict[str, Any], results: Operands
     if found is None:
         found = call(KERNELS.get(op.name, op.reference), len(operands), params, _layout(op, operands, params))
     if any(a.ndim == 0 for a in results) and not op.view:  # NumPy returns scalars for arrays without axes
-        if len(results) != 1:
-            arrays = {**found.names, "arrays": _arrays}
-            return Kernel(f"{{arrays}}({found.expr})", arrays, layout=found.layout)
-        return Kernel(
-            f"{{asarray}}({found.expr})", {**found.names, "asarray": np.asarray}, found.into, found.first, found.elementwise,
-            found.layout,
-        )  # fmt: skip
+        name, whole = ("asarray", np.asarray) if len(results) == 1 else ("arrays", _arrays)
+        return replace(found, expr=f"{{{name}}}({found.expr})", names={**found.names, name: whole})
     return found
 
 

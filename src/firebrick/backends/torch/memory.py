@@ -78,7 +78,7 @@ def pinned(arrays: Sequence[Array]) -> list[Array]:
             continue
         own = TORCH[dtypes.dtype(a.dtype)]
         bits = _TORCH_BITS.get(own, own)
-        staged: Array = torch.empty(a.shape, dtype=bits, pin_memory=True).numpy().view(a.dtype)
+        staged: Array = torch.empty(a.shape, dtype=bits, device="cpu", pin_memory=True).numpy().view(a.dtype)
         staged[...] = a
         out.append(staged)
     return out

@@ -156,8 +156,10 @@ def _repeats(x: Any, at: Any, axis: int) -> int:
     """How often the most frequent place occurs, or a bound where that is small enough."""
     if at.shape[axis] <= _FEW or x.device.type != "cpu":
         return int(at.shape[axis])
-    one = torch.ones((), dtype=torch.int32).expand(at.shape)
-    return int(torch.zeros(x.shape, dtype=torch.int32).scatter_add_(axis, at, one).amax()) if at.numel() else 0
+    one = torch.ones((), dtype=torch.int32, device=at.device).expand(at.shape)
+    return (
+        int(torch.zeros(x.shape, dtype=torch.int32, device=at.device).scatter_add_(axis, at, one).amax()) if at.numel() else 0
+    )
 
 
 def scatter_add(x: Any, indices: Any, updates: Any, *, axis: int) -> Any:

@@ -19,10 +19,10 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, uint32
 from firebrick.core.errors import StateChangedError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.lines import user_line
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.graph.control.detach import DETACH
-from firebrick.graph.lines import user_line
 from firebrick.graph.passes.dead import eliminate_dead_code
 from firebrick.graph.trace import Draws, Source, Trace, current, running
 from firebrick.graph.traced import Traced

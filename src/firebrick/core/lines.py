@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from types import CodeType, FrameType
 from typing import Any
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_BETWEEN = (os.sep + "contextlib.py", os.sep + "functools.py", os.sep + "optree" + os.sep)
+_BETWEEN = ("<firebrick program ", os.sep + "contextlib.py", os.sep + "functools.py", os.sep + "optree" + os.sep)
 
 
 def is_own(code: CodeType) -> bool:
@@ -33,6 +34,17 @@ def user_line() -> str:
         return "an unknown line"
     code = frame.f_code
     return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """A warning at the user's line."""
+    frame = user_frame()
+    if frame is None:
+        warnings.warn(text, category, stacklevel=1)
+        return
+    space = frame.f_globals
+    registry = space.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, category, frame.f_code.co_filename, frame.f_lineno, space.get("__name__"), registry)
 
 
 def method_called(names: dict[str, str]) -> str | None:

@@ -1,0 +1,160 @@
+"""A walk: what it compares at the next call, one kind of thing after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from io import FileIO
+from operator import attrgetter
+from random import SystemRandom
+from subprocess import Popen
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+from firebrick.graph.plain import PLAIN
+from firebrick.graph.spaces import bits_of, defaults_of, slots_of
+from firebrick.graph.walk import Walk
+
+
+def closure(*values: Any) -> tuple[Callable[[], Any], Callable[[Any], None], Callable[[], None]]:
+    """A function of a variable that may have no value yet, how it gets one, and how it loses it."""
+    if values:
+        (held,) = values
+
+    def put(v: Any) -> None:
+        nonlocal held
+        held = v
+
+    def drop() -> None:
+        nonlocal held
+        del held
+
+    return lambda: held, put, drop
+
+
+@pytest.mark.parametrize(("values", "changes"), [((), ["put"]), ((1,), ["put", "drop"])])
+def test_a_closure_variable_is_as_it_was_until_it_gets_another_value_or_loses_it(values: Any, changes: list[str]) -> None:
+    for change in changes:
+        f, put, drop = closure(*values)
+        walk = Walk([("f", f)])
+        assert walk.fresh()
+        if change == "put":
+            put(2)
+        else:
+            drop()
+        assert not walk.fresh()
+
+
+HELD: dict[str, Any] = {"list": [1, 2], "dict": {"n": 1}, "set": {1}, "array": np.ones(2), "bytes": bytearray(b"ab")}
+
+
+def read() -> Any:
+    return HELD
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "a list grows": (lambda: HELD["list"].append(3), lambda: HELD["list"].pop()),
+    "an item of a list": (lambda: HELD["list"].__setitem__(0, 7), lambda: HELD["list"].__setitem__(0, 1)),
+    "an entry of a dict": (lambda: HELD["dict"].update(n=2), lambda: HELD["dict"].update(n=1)),
+    "another entry of a dict": (lambda: HELD["dict"].update(m=2), lambda: HELD["dict"].pop("m")),
+    "a set grows": (lambda: HELD["set"].add(2), lambda: HELD["set"].discard(2)),
+    "an array": (lambda: HELD["array"].__setitem__(1, 5.0), lambda: HELD["array"].__setitem__(1, 1.0)),
+    "bytes": (lambda: HELD["bytes"].__setitem__(1, 5), lambda: HELD["bytes"].__setitem__(1, 98)),
+    "a default": (lambda: setattr(read, "__defaults__", (1,)), lambda: setattr(read, "__defaults__", None)),
+    "a default by name": (lambda: setattr(read, "__kwdefaults__", {"a": 1}), lambda: setattr(read, "__kwdefaults__", None)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_global_holds_is_as_it_was_until_a_part_of_it_changes(name: str) -> None:
+    change, back = CHANGES[name]
+    walk = Walk([("read", read)])
+    assert walk.fresh()
+    change()
+    try:
+        assert not walk.fresh()
+    finally:
+        back()
+
+
+class Text(str): ...
+
+
+class Number(float): ...
+
+
+class Row(list): ...
+
+
+class Pair(tuple): ...
+
+
+class Table(dict): ...
+
+
+class Group(set): ...
+
+
+class Frozen(frozenset): ...
+
+
+class Array(np.ndarray): ...
+
+
+OWN = [Text("a"), Number(1.5), Row([1]), Pair((1, 2)), Table(n=1), Group({1}), Frozen({1}), np.ones(2).view(Array)]
+
+
+@pytest.mark.parametrize("value", OWN, ids=lambda v: type(v).__name__)
+def test_a_value_of_a_users_class_is_as_it_was_until_an_attribute_of_it_changes(value: Any) -> None:
+    value.scale = 2.0
+    walk = Walk([("arguments", {"x": value})])
+    assert walk.fresh()
+    value.scale = 3.0
+    assert not walk.fresh()
+    assert Walk([("arguments", {"x": value})]).key != walk.key
+
+
+DICE, FILE, SHELL, BY, NUMBER = SystemRandom, FileIO, Popen, attrgetter, Fraction
+
+
+@pytest.mark.parametrize(
+    ("fn", "outside", "every"),
+    [
+        (lambda x: DICE().random() * x, True, False), (lambda x: FILE("a"), True, False), (lambda x: SHELL("a"), True, False),
+        (lambda x: BY("a")(x), False, True), (lambda x: NUMBER(1) * x, False, False),
+    ],
+    ids=["SystemRandom", "FileIO", "Popen", "attrgetter", "Fraction"],
+)  # fmt: skip
+def test_a_class_of_a_library_is_known_for_what_it_reads_by_another_name_too(fn: Any, outside: bool, every: bool) -> None:
+    walk = Walk([("f", fn)])
+    assert (walk.outside, walk._all) == (outside, every)
+
+
+def test_what_an_instance_may_hide_are_plain_attributes_of_firebricks_bases() -> None:
+    class Own(fb.nn.Linear):
+        width = 3
+
+    found = defaults_of(Own)
+    assert found == defaults_of(fb.nn.Linear)
+    assert found["training"] is True
+    assert all(isinstance(v, PLAIN) for v in found.values())
+    assert not [n for n in found if n.startswith("__") or n in ("versioned", "width")]
+
+
+def test_slots_are_names_and_bits_of_arrays_tell_meaning_and_layout() -> None:
+    class One:
+        __slots__ = "only"  # Python takes one name, too
+
+    class Two(One):
+        __slots__ = ("a", "b")
+
+    assert [slots_of(c) for c in (One, Two, int)] == [("only",), ("a", "b"), ()]
+    x = np.arange(6.0).reshape(2, 3)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    others = [x + 1, x.reshape(3, 2), x.view(np.int64), np.asfortranarray(x), frozen, x.astype([("a", "f8")])]
+    assert len({bits_of(v) for v in (x, *others)}) == 7
+    assert bits_of(x) == bits_of(x.copy())
