@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.core.op import KINDS, Nondifferentiable
+from firebrick.core.op import KINDS, Nondifferentiable, Vjp
 from firebrick.ops import OPS, IncompleteOpError, register
 from firebrick.ops.accuracy import check_results, deviation, edge_deviation, run_reference, scale_of
 from firebrick.ops.declare import per_result, same, unary_samples
@@ -121,6 +121,41 @@ def test_a_decomposition_is_as_accurate_as_a_kernel_has_to_be(op: Any) -> None:
             op, sample.inputs, sample.params, results, run_reference(op, sample.inputs, sample.params), sample.edges
         )
         assert found.ok, (sample.name, found)
+
+
+# rules that compute all cotangents at once, or whose cotangents are the result's own or a few cheap operations on it
+TOGETHER = {
+    "add", "attention", "attention_gradient", "clip", "complex", "concat", "index_add", "maximum", "minimum", "pinv",
+    "remainder", "scatter", "scatter_add", "scatter_reduce", "slice_update", "standardize", "standardize_gradient", "subtract",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in OPS.values() if op.differentiable and len(op.operands) > 1], ids=lambda op: op.name
+)
+def test_a_gradient_rule_computes_no_cotangent_that_nobody_wants(op: Any) -> None:
+    dtype = "float32" if "float32" in op.dtypes else op.dtypes[0]
+    sample = samples_of(op, dtype, 0)[0]
+    inputs = tuple(fb.asarray(x, device="numpy") for x in sample.inputs)
+    outputs = op(*inputs, **sample.params)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    cotangents = tuple(map(fb.ones_like, outputs))
+
+    def rule(needs: tuple[bool, ...]) -> tuple[Any, ...]:
+        r = Vjp(
+            inputs, outputs, tuple(t.aval for t in inputs), needs, sample.params, (True,) * len(outputs), (None,) * len(inputs)
+        )
+        found: tuple[Any, ...] = tuple(op.vjp(cotangents[0] if len(cotangents) == 1 else cotangents, r))
+        return found
+
+    every = rule((True,) * len(inputs))
+    first = next(i for i, g in enumerate(every) if g is not None)
+    for i in (i for i, g in enumerate(every) if g is not None):
+        alone = rule(tuple(j == i for j in range(len(inputs))))
+        np.testing.assert_array_equal(alone[i].numpy(), every[i].numpy())
+        unwanted = [j for j, g in enumerate(alone) if g is not None and j != i]
+        # the quotient's first cotangent is a step towards its second
+        assert not unwanted or op.name in TOGETHER or (op.name == "divide" and unwanted == [first])
 
 
 # the ruler
