@@ -158,6 +158,39 @@ def test_a_gradient_rule_computes_no_cotangent_that_nobody_wants(op: Any) -> Non
         assert not unwanted or op.name in TOGETHER or (op.name == "divide" and unwanted == [first])
 
 
+# units of precision that kernels may be off; a larger one here is a decision, with its reason in the entry
+TOLERANCES = {
+    0: (
+        "abs all any argmax argmin bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift "
+        "bitwise_xor broadcast_to cast ceil clip complex concat conj copysign cumulative_max cumulative_min equal flip "
+        "floor gather greater greater_equal imag isfinite isinf isnan less less_equal logical_and logical_not "
+        "logical_or logical_xor max max_pool min negative nextafter not_equal pad permute random_bits random_uniform "
+        "ravel_index real relu reshape round scatter searchsorted sign slice slice_update sort split take to_device "
+        "top_k trunc where"
+    ),
+    1: "add divide floor_divide maximum minimum remainder subtract",
+    2: "cholesky cos cumulative_prod exp hypot log log10 log1p log2 logaddexp prod scatter_reduce sin slogdet sqrt",
+    3: "acos asin atan atan2 cosh expm1 fft irfft rfft sinh tanh",
+    4: "acosh asinh atanh erf gelu gelu_gradient multiply pow sigmoid solve_triangular tan",
+    6: "expm qr solve",
+    8: "avg_pool avg_pool_input cumulative_sum index_add matmul max_pool_gradient mean pinv scatter_add softmax sum",
+    16: "attention attention_gradient conv conv_input conv_weight eigh log_softmax rms_norm svd",
+    32: "layer_norm standardize standardize_gradient",
+}
+OF_COMPLEX = {
+    2: "abs",
+    4: "cos divide exp log log10 log1p log2 sin sqrt",
+    6: "acos asin atan cosh expm1 sinh tanh",
+    8: "acosh asinh atanh tan",
+}  # where it is another one
+
+
+def test_a_tolerance_is_changed_on_purpose_only() -> None:
+    assert {op.name: op.tolerance for op in OPS.values()} == {n: k for k, names in TOLERANCES.items() for n in names.split()}
+    other = {op.name: op.complex_tolerance for op in OPS.values() if op.complex_tolerance != op.tolerance}
+    assert other == {n: k for k, names in OF_COMPLEX.items() for n in names.split()}
+
+
 # the ruler
 
 
