@@ -67,6 +67,11 @@ ROWS: list[tuple[str, dict[str, Any], list[tuple[list[Any], Any]], list[list[Any
        [[(2, 3), ((1, 9), "int64"), (1, 9)], [(2, 3), ((9,), "int64"), (9,)], [(2, 3), ((2, 9), "int64"), (2, 8)]])
       for op, more in (("scatter", {}), ("scatter_add", {}), ("scatter_reduce", {"mode": "mul"}))),
     ("scatter_reduce", {"axis": 0, "mode": "mean"}, [], [[(2,), ((2,), "int64"), (2,)]]),
+    ("slice", {"starts": (0, 1), "stops": (2, 3), "steps": (1, 1)}, [([(2, 3)], (2, 2))], [[(2,)], [(2, 3, 4)]]),
+    ("slice", {"starts": (0,), "stops": (2, 3), "steps": (1,)}, [], [[(2,)]]),
+    ("slice", {"starts": (0,), "stops": (2,), "steps": (1, 1)}, [], [[(2,)]]),
+    ("slice", {"starts": (0,), "stops": (2,), "steps": (1,), "shape": (1, 2)}, [([(3,)], (1, 2))], []),
+    ("slice", {"starts": (0,), "stops": (2,), "steps": (1,), "shape": (3,)}, [], [[(3,)]]),
     ("slice_update", {"starts": (1,), "stops": (5,), "steps": (2,)}, [([(6,), (2,)], (6,))], [[(6,), (3,)], [(6,), (1,)]]),
     ("softmax", {"axis": 0}, [([(2,)], (2,))], [[()]]),
     ("log_softmax", {"axis": 0}, [([(2,)], (2,))], [[()]]),

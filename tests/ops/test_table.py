@@ -177,12 +177,13 @@ TOLERANCES = {
     16: "attention attention_gradient conv conv_input conv_weight eigh log_softmax rms_norm svd",
     32: "layer_norm standardize standardize_gradient",
 }
+# of complex numbers, where it is another one
 OF_COMPLEX = {
     2: "abs",
     4: "cos divide exp log log10 log1p log2 sin sqrt",
     6: "acos asin atan cosh expm1 sinh tanh",
     8: "acosh asinh atanh tan",
-}  # where it is another one
+}
 
 
 def test_a_tolerance_is_changed_on_purpose_only() -> None:
