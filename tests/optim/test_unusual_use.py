@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 import firebrick as fb
@@ -79,41 +78,3 @@ def test_settings_of_a_state_that_no_constructor_takes_are_refused_before_anythi
     with pytest.raises(nn.StateError, match="Muon: a state holds settings that the constructor takes"):
         opt.load_state_dict(broken)
     assert opt.settings == optim.Muon(layer, lr=0.1).settings
-
-
-# random numbers
-
-
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda: fb.random.row_offset(-1).__enter__(), "a row offset is an int ≥ 0"),
-        (lambda: fb.random.Generator(0).fork(-1), r"a stream's number is an int in \[0, 2\^63\)"),
-        (lambda: fb.random.Generator(0).fork(1 << 63), r"a stream's number is an int in \[0, 2\^63\)"),
-    ],
-)
-def test_offsets_and_streams_have_their_range(call: Callable[[], Any], text: str) -> None:
-    with fb.random.row_offset(0):
-        fb.random.Generator(0).fork((1 << 63) - 1)
-    with pytest.raises(fb.ConfigError, match=text):
-        call()
-
-
-def test_a_setting_of_a_draw_may_be_a_tensor_without_axes() -> None:
-    low, high = fb.asarray(2.0), fb.asarray(3.0)
-    a = fb.random.Generator(0).uniform((4,), low=low, high=high).numpy()
-    np.testing.assert_array_equal(a, fb.random.Generator(0).uniform((4,), low=2.0, high=3.0).numpy())
-    with pytest.raises(fb.OperandError, match="uniform: low is a number"):
-        fb.random.Generator(0).uniform((4,), low=fb.zeros(1))
-
-
-@pytest.mark.parametrize("words", [[1.0, 2.0], [-1, 0], [0, 1 << 32]])
-def test_words_of_a_state_are_two_of_32_bits(words: Any) -> None:
-    generator = fb.random.Generator(3)
-    state = generator.state()
-    before = generator.uniform((3,)).tolist()
-    generator.set_state(state)
-    name = next(k for k, v in state.items() if np.shape(np.asarray(v.numpy() if isinstance(v, fb.Tensor) else v)) == (2,))
-    with pytest.raises(fb.ConfigError):
-        generator.set_state({**state, name: np.asarray(words)})
-    assert generator.uniform((3,)).tolist() == before
