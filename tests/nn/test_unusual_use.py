@@ -129,3 +129,13 @@ class Last(nn.Module):
 def test_weight_norm_shows_what_it_divides() -> None:
     assert repr(nn.weight_norm(nn.Linear(2, 2), axis=None)).startswith("WeightNorm(weight, axis=None\n")
     assert repr(nn.weight_norm(nn.Linear(2, 2), "weight", -1)).startswith("WeightNorm(weight, axis=1\n")
+
+
+def test_a_mode_that_is_the_default_again_leaves_no_trace() -> None:
+    model = nn.Sequential(nn.Dropout(0.5), nn.ReLU())
+    before = [set(vars(m)) for _, m in model.modules()]
+    model.eval()
+    assert [m.training for _, m in model.modules()] == [False] * 3
+    model.train()
+    assert [m.training for _, m in model.modules()] == [True] * 3
+    assert [set(vars(m)) for _, m in model.modules()] == before

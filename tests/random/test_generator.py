@@ -376,7 +376,7 @@ def test_a_setting_of_a_draw_may_be_a_tensor_without_axes() -> None:
 
 
 @pytest.mark.parametrize("words", [[1.0, 2.0], [-1, 0], [0, 1 << 32]])
-def test_words_of_a_state_are_two_of_32_bits(words: Any) -> None:
+def test_words_of_a_state_are_two_of_32_bits(words: list[float]) -> None:
     generator = Generator(3)
     state = generator.state()
     before = generator.uniform((3,)).tolist()
