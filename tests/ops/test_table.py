@@ -123,6 +123,22 @@ def test_a_decomposition_is_as_accurate_as_a_kernel_has_to_be(op: Any) -> None:
         assert found.ok, (sample.name, found)
 
 
+@pytest.mark.parametrize("name", ["attention", "attention_gradient"])
+def test_an_infinite_score_makes_all_weights_of_its_row_nan_in_a_decomposition_too(name: str) -> None:
+    q, k, v = (np.abs(np.random.default_rng(s).normal(size=(2, 3, 4))).astype(np.float32) for s in range(3))
+    k[0, 1, 0], q[0, 2] = np.inf, -q[0, 2]  # the first two queries see +inf, the third -inf
+    inputs = (*((v,) if name == "attention_gradient" else ()), q, k, v, np.asarray(True))
+    params = {"scale": 0.5, "causal": False}
+    want = run_reference(OPS[name], inputs, params)
+    made = OPS[name].decompose(*(fb.asarray(x, device="numpy") for x in inputs), **params)
+    got = tuple(t.numpy() for t in (made if isinstance(made, tuple) else (made,)))
+    for mine, theirs in zip(got, want, strict=True):
+        np.testing.assert_array_equal(np.isnan(mine), np.isnan(theirs))
+        assert np.isnan(theirs[0]).any()
+        assert not np.isnan(theirs[1]).any()
+    assert check_results(OPS[name], inputs, params, got, want).ok
+
+
 # rules that compute all cotangents at once, or whose cotangents are the result's own or a few cheap operations on it
 TOGETHER = {
     "add", "attention", "attention_gradient", "clip", "complex", "concat", "index_add", "maximum", "minimum", "pinv",
@@ -156,6 +172,20 @@ def test_a_gradient_rule_computes_no_cotangent_that_nobody_wants(op: Any) -> Non
         unwanted = [j for j, g in enumerate(alone) if g is not None and j != i]
         # the quotient's first cotangent is a step towards its second
         assert not unwanted or op.name in TOGETHER or (op.name == "divide" and unwanted == [first])
+
+
+ONE_STEP = ("abs", "add", "clip", "exp", "maximum", "minimum", "multiply", "negative", "relu", "subtract", "where")
+
+
+@pytest.mark.parametrize("name", ONE_STEP)
+def test_a_gradient_rule_of_one_operation_casts_nothing_in_half_precision(name: str) -> None:
+    sample = samples_of(OPS[name], "float16", 0)[0]
+    inputs = [fb.asarray(x, device="numpy") for x in sample.inputs]
+    whole = max(x.shape for x in inputs)  # the sum over what was broadcast would be a second operation
+    y = OPS[name](*(x.require_grad() if x.dtype is fb.float16 and x.shape == whole else x for x in inputs), **sample.params)
+    with fb.profile("numpy") as report:
+        fb.backward(y, fb.ones_like(y.detach()))
+    assert "cast" not in {op for _, op in report.rows}
 
 
 # units of precision that kernels may be off; a larger one here is a decision, with its reason in the entry
