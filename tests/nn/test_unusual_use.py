@@ -139,3 +139,19 @@ def test_a_mode_that_is_the_default_again_leaves_no_trace() -> None:
     model.train()
     assert [m.training for _, m in model.modules()] == [True] * 3
     assert [set(vars(m)) for _, m in model.modules()] == before
+
+
+def test_a_subclass_may_have_another_base_that_takes_keywords_of_the_class() -> None:
+    class Tagged:
+        tag = ""
+
+        def __init_subclass__(cls, *, tag: str = "", **named: Any) -> None:
+            super().__init_subclass__(**named)
+            cls.tag = tag
+
+    class Mine(nn.Linear, Tagged, tag="mine"):
+        """Both."""
+
+    assert Mine.tag == "mine"
+    with pytest.raises(TypeError, match="takes no keyword arguments"):
+        type("Other", (nn.Linear,), {}, colour="red")

@@ -78,3 +78,19 @@ def test_settings_of_a_state_that_no_constructor_takes_are_refused_before_anythi
     with pytest.raises(nn.StateError, match="Muon: a state holds settings that the constructor takes"):
         opt.load_state_dict(broken)
     assert opt.settings == optim.Muon(layer, lr=0.1).settings
+
+
+def test_a_subclass_may_have_another_base_that_takes_keywords_of_the_class() -> None:
+    class Tagged:
+        tag = ""
+
+        def __init_subclass__(cls, *, tag: str = "", **named: Any) -> None:
+            super().__init_subclass__(**named)
+            cls.tag = tag
+
+    class Mine(optim.SGD, Tagged, tag="mine"):
+        """Both."""
+
+    assert Mine.tag == "mine"
+    with pytest.raises(TypeError, match="takes no keyword arguments"):
+        type("Other", (optim.SGD,), {}, colour="red")
