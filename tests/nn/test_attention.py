@@ -351,6 +351,11 @@ X = fb.ones((2, 4, 8))
         (lambda: nn.RotaryPositions(4)(fb.ones(4)), ShapeError, r"RotaryPositions: x is \[\.\.\., length, 4\]"),
         (lambda: nn.RotaryPositions(4)(fb.ones((2, 4)), offset=-1), ConfigError, "offset is an int ≥ 0"),
         (lambda: nn.LearnedPositions(4, 8)(X, offset=1), ShapeError, "LearnedPositions: x lies within 4 places"),
+        *(
+            (lambda name=name: nn.MultiheadAttention(8, 2)(fb.ones((2, 4, 8)), **{name: [True]}), OperandError,
+             f"MultiheadAttention: {name} must be a Firebrick tensor")
+            for name in ("mask", "bias", "key_mask")
+        ),
         (lambda: nn.LearnedPositions(4, 8)(np.ones((2, 4, 8))), OperandError, "LearnedPositions: x must be a Firebrick tensor"),
     ],
 )  # fmt: skip

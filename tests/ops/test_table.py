@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.core.op import KINDS, Nondifferentiable
+from firebrick.core.op import KINDS, Nondifferentiable, Vjp
 from firebrick.ops import OPS, IncompleteOpError, register
 from firebrick.ops.accuracy import check_results, deviation, edge_deviation, run_reference, scale_of
 from firebrick.ops.declare import per_result, same, unary_samples
@@ -121,6 +121,105 @@ def test_a_decomposition_is_as_accurate_as_a_kernel_has_to_be(op: Any) -> None:
             op, sample.inputs, sample.params, results, run_reference(op, sample.inputs, sample.params), sample.edges
         )
         assert found.ok, (sample.name, found)
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_gradient"])
+def test_an_infinite_score_makes_all_weights_of_its_row_nan_in_a_decomposition_too(name: str) -> None:
+    q, k, v = (np.abs(np.random.default_rng(s).normal(size=(2, 3, 4))).astype(np.float32) for s in range(3))
+    k[0, 1, 0], q[0, 2] = np.inf, -q[0, 2]  # the first two queries see +inf, the third -inf
+    inputs = (*((v,) if name == "attention_gradient" else ()), q, k, v, np.asarray(True))
+    params = {"scale": 0.5, "causal": False}
+    want = run_reference(OPS[name], inputs, params)
+    made = OPS[name].decompose(*(fb.asarray(x, device="numpy") for x in inputs), **params)
+    got = tuple(t.numpy() for t in (made if isinstance(made, tuple) else (made,)))
+    for mine, theirs in zip(got, want, strict=True):
+        np.testing.assert_array_equal(np.isnan(mine), np.isnan(theirs))
+        assert np.isnan(theirs[0]).any()
+        assert not np.isnan(theirs[1]).any()
+    assert check_results(OPS[name], inputs, params, got, want).ok
+
+
+# rules that compute all cotangents at once, or whose cotangents are the result's own or a few cheap operations on it
+TOGETHER = {
+    "add", "attention", "attention_gradient", "clip", "complex", "concat", "index_add", "maximum", "minimum", "pinv",
+    "remainder", "scatter", "scatter_add", "scatter_reduce", "slice_update", "standardize", "standardize_gradient", "subtract",
+}  # fmt: skip
+
+
+def cotangents(op: Any, sample: Any, needs: tuple[bool, ...]) -> tuple[Any, ...]:
+    """What a gradient rule makes of ones."""
+    inputs = tuple(fb.asarray(x, device="numpy") for x in sample.inputs)
+    outputs = op(*inputs, **sample.params)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    given, none = (True,) * len(outputs), (None,) * len(inputs)
+    rule = Vjp(inputs, outputs, tuple(t.aval for t in inputs), needs, sample.params, given, none)
+    ones = tuple(map(fb.ones_like, outputs))
+    return tuple(op.vjp(ones[0] if len(ones) == 1 else ones, rule))
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in OPS.values() if op.differentiable and len(op.operands) > 1], ids=lambda op: op.name
+)
+def test_a_gradient_rule_computes_no_cotangent_that_nobody_wants(op: Any) -> None:
+    dtype = "float32" if "float32" in op.dtypes else op.dtypes[0]
+    for sample in [s for s in samples_of(op, dtype, 0) if sum(np.size(x) for x in s.inputs) < 100][:7]:
+        n = len(sample.inputs)
+        every = cotangents(op, sample, (True,) * n)
+        wanted = [i for i, g in enumerate(every) if g is not None]
+        for i in wanted:
+            alone = cotangents(op, sample, tuple(j == i for j in range(n)))
+            np.testing.assert_array_equal(alone[i].numpy(), every[i].numpy())
+            unwanted = [j for j, g in enumerate(alone) if g is not None and j != i]
+            # the quotient's first cotangent is a step towards its second
+            assert not unwanted or op.name in TOGETHER or (op.name == "divide" and unwanted == wanted[:1])
+
+
+ONE_STEP = ("abs", "add", "clip", "exp", "maximum", "minimum", "multiply", "negative", "relu", "subtract", "where")
+
+
+@pytest.mark.parametrize("name", ONE_STEP)
+def test_a_gradient_rule_of_one_operation_casts_nothing_in_half_precision(name: str) -> None:
+    sample = samples_of(OPS[name], "float16", 0)[0]
+    inputs = [fb.asarray(x, device="numpy") for x in sample.inputs]
+    whole = max(x.shape for x in inputs)  # the sum over what was broadcast would be a second operation
+    y = OPS[name](*(x.require_grad() if x.dtype is fb.float16 and x.shape == whole else x for x in inputs), **sample.params)
+    with fb.profile("numpy") as report:
+        fb.backward(y, fb.ones_like(y.detach()))
+    assert "cast" not in {op for _, op in report.rows}
+
+
+# units of precision that kernels may be off; a larger one here is a decision, with its reason in the entry
+TOLERANCES = {
+    0: (
+        "abs all any argmax argmin bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift "
+        "bitwise_xor broadcast_to cast ceil clip complex concat conj copysign cumulative_max cumulative_min equal flip "
+        "floor gather greater greater_equal imag isfinite isinf isnan less less_equal logical_and logical_not "
+        "logical_or logical_xor max max_pool min negative nextafter not_equal pad permute random_bits random_uniform "
+        "ravel_index real relu reshape round scatter searchsorted sign slice slice_update sort split take to_device "
+        "top_k trunc where"
+    ),
+    1: "add divide floor_divide maximum minimum remainder subtract",
+    2: "cholesky cos cumulative_prod exp hypot log log10 log1p log2 logaddexp prod scatter_reduce sin slogdet sqrt",
+    3: "acos asin atan atan2 cosh expm1 fft irfft rfft sinh tanh",
+    4: "acosh asinh atanh erf gelu gelu_gradient multiply pow sigmoid solve_triangular tan",
+    6: "expm qr solve",
+    8: "avg_pool avg_pool_input cumulative_sum index_add matmul max_pool_gradient mean pinv scatter_add softmax sum",
+    16: "attention attention_gradient conv conv_input conv_weight eigh log_softmax rms_norm svd",
+    32: "layer_norm standardize standardize_gradient",
+}
+# of complex numbers, where it is another one
+OF_COMPLEX = {
+    2: "abs",
+    4: "cos divide exp log log10 log1p log2 sin sqrt",
+    6: "acos asin atan cosh expm1 sinh tanh",
+    8: "acosh asinh atanh tan",
+}
+
+
+def test_a_tolerance_is_changed_on_purpose_only() -> None:
+    assert {op.name: op.tolerance for op in OPS.values()} == {n: k for k, names in TOLERANCES.items() for n in names.split()}
+    other = {op.name: op.complex_tolerance for op in OPS.values() if op.complex_tolerance != op.tolerance}
+    assert other == {n: k for k, names in OF_COMPLEX.items() for n in names.split()}
 
 
 # the ruler

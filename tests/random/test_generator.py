@@ -215,6 +215,48 @@ def test_an_argument_spelled_as_in_another_library_raises_with_its_name_here(sou
         getattr(source, draw)(**named)
 
 
+SPELLED = {
+    "low": ("minval", "min", "a"), "high": ("maxval", "max", "b"), "mean": ("loc", "mu"), "std": ("scale", "stddev", "sigma"),
+    "p": ("prob", "probs", "probability"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "theirs"), [(n, t) for n, spelled in SPELLED.items() for t in spelled])
+def test_the_error_says_how_an_argument_of_another_library_is_named_here(name: str, theirs: str) -> None:
+    draw = "bernoulli" if name == "p" else "normal" if name in ("mean", "std") else "uniform"
+    with pytest.raises(fb.OperandError, match=rf"{draw} takes a shape[\s\S]*Received: {theirs}=1\.[\s\S]*write {name}="):
+        getattr(Generator(0), draw)(2, **{theirs: 1})
+    other = "normal" if draw == "bernoulli" else "bernoulli"
+    with pytest.raises(fb.OperandError, match="name one of these"):  # where there is no such setting
+        getattr(Generator(0), other)(2, **{theirs: 1})
+
+
+# a draw with one setting; values that are allowed, and values that are not
+LIMITS = {
+    "seed": (lambda v: Generator(v), (0, (1 << 64) - 1, np.int64(3)), (-1, 1 << 64, True, 1.0)),
+    "fork": (lambda v: Generator(0).fork(v), (0, (1 << 63) - 1), (-1, 1 << 63)),
+    "uniform high": (lambda v: Generator(0).uniform(2, high=v), (0.0, 1, 1e308), (-1e-9, math.inf)),
+    "normal std": (lambda v: Generator(0).normal(2, std=v), (0.0, 1), (-1e-9, math.inf)),
+    "bernoulli p": (lambda v: Generator(0).bernoulli(2, p=v), (0.0, 1.0, 1), (-1e-9, 1.0 + 1e-9)),
+    "integers high": (lambda v: Generator(0).integers(2, low=0, high=v), (1, 1 << 63), (0, -1)),
+    "integers of int8": (
+        lambda v: Generator(0).integers(2, low=v[0], high=v[1], dtype=fb.int8), ((-128, 128),), ((-129, 0), (0, 129))
+    ),
+    "permutation": (lambda v: Generator(0).permutation(v), (0, 1, np.int64(2)), (-1, True, 1.0)),
+    "row_offset": (lambda v: fb.random.row_offset(v).__enter__(), (), (-1,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_the_last_allowed_value_is_taken_and_the_next_is_refused(what: str) -> None:
+    draw, allowed, refused = LIMITS[what]
+    for value in allowed:
+        draw(value)
+    for value in refused:
+        with pytest.raises(fb.FirebrickError):
+            draw(value)
+
+
 def test_a_traced_number_among_the_settings_of_a_draw_is_named() -> None:
     with pytest.raises(fb.DataDependentError, match=r"normal: std needs the number s[\s\S]*static_argnames='s'"):
         fb.jit(lambda s: fb.random.normal((2,), std=s))(2.0)
@@ -323,3 +365,23 @@ def test_a_permutation_has_a_whole_length(n: object) -> None:
     with pytest.raises(ConfigError, match="length ≥ 0"):
         fb.random.permutation(n)
     assert fb.random.permutation(np.int64(3)).shape == (3,)
+
+
+def test_a_setting_of_a_draw_may_be_a_tensor_without_axes() -> None:
+    low, high = fb.asarray(2.0), fb.asarray(3.0)
+    a = Generator(0).uniform((4,), low=low, high=high).numpy()
+    np.testing.assert_array_equal(a, Generator(0).uniform((4,), low=2.0, high=3.0).numpy())
+    with pytest.raises(fb.OperandError, match="uniform: low is a number"):
+        Generator(0).uniform((4,), low=fb.zeros(1))
+
+
+@pytest.mark.parametrize("words", [[1.0, 2.0], [-1, 0], [0, 1 << 32]])
+def test_words_of_a_state_are_two_of_32_bits(words: list[float]) -> None:
+    generator = Generator(3)
+    state = generator.state()
+    before = generator.uniform((3,)).tolist()
+    generator.set_state(state)
+    name = next(k for k, v in state.items() if np.shape(np.asarray(v.numpy() if isinstance(v, fb.Tensor) else v)) == (2,))
+    with pytest.raises(ConfigError):
+        generator.set_state({**state, name: np.asarray(words)})
+    assert generator.uniform((3,)).tolist() == before

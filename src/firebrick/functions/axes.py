@@ -84,12 +84,6 @@ def widest(x: Tensor) -> DType:
     return float64 if x.device.backend.supports_dtype(x.device, float64) else float32
 
 
-def narrowed(wide: Tensor, dtype: DType, out: Tensor | None = None) -> Tensor:
-    """A result computed in a wider dtype, in the dtype it has, or in ``out``."""
-    found = astype(wide, dtype, copy=False)
-    return found if out is None else reshape(found, found.shape, out=out)
-
-
 def truth(x: Tensor) -> Tensor:
     """Whether each element is non-zero."""
     true: Tensor = bind(OPS["not_equal"], (x, 0), {}) if x.dtype.kind == "complex" else astype(x, bool_, copy=False)

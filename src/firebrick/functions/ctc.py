@@ -163,8 +163,6 @@ def _check(name: str, log_probabilities: Tensor, targets: Tensor, blank: Any) ->
             describe("log_probabilities", log_probabilities),
             "reshape or cast it; one sample is a batch of one",
         )
-    if not targets.dtype.is_integer:
-        raise DTypeError(f"{name}: targets need an integer dtype", describe("targets", targets), "cast them to fb.int64")
     if targets.ndim not in (1, 2) or (targets.ndim == 2 and targets.shape[0] != log_probabilities.shape[1]):
         raise ShapeError(
             f"{name}: targets is [batch, longest], or all targets one after another",

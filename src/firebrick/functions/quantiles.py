@@ -87,17 +87,13 @@ def _quantile(where_: str, x: Tensor, q: Any, axis: Axis, keepdims: bool, method
     axes = normalize_axes(axis, x.ndim, where_)
     nonempty(where_, x, axes)
     lines = rows(x, axes)
-    kept, n = lines.shape[:-1], lines.shape[-1]
-    if not n:  # then there is no line either
-        found = reshape(lines, (*kept, fractions.size))
-    else:
-        ordered = widened(bind(OPS["sort"], (lines,), {"axis": lines.ndim - 1, "descending": False})[0])
-        place = _places(ordered, fractions, skip)
-        found = _between(ordered, place, method)
-        if not skip:
-            last = ordered[..., -1:]  # NaN, if there is any
-            found = where(isnan(last), last, found)
-        found = astype(found, x.dtype, copy=False)
+    ordered = widened(bind(OPS["sort"], (lines,), {"axis": lines.ndim - 1, "descending": False})[0])
+    place = _places(ordered, fractions, skip)
+    found = _between(ordered, place, method)
+    if not skip:
+        last = ordered[..., -1:]  # NaN, if there is any
+        found = where(isnan(last), last, found)
+    found = astype(found, x.dtype, copy=False)
     if keepdims:
         found = reshape(found, (*(1 if i in axes else d for i, d in enumerate(x.shape)), fractions.size))
     return moveaxis(found, -1, 0) if fractions.ndim else squeeze(found, -1)

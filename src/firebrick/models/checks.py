@@ -11,8 +11,6 @@ from firebrick.core.settings import whole
 def check_counts(where: str, least: int = 1, /, **values: Any) -> None:
     """Raise ConfigError unless all are ints of at least ``least``."""
     for name, value in values.items():
-        if isinstance(value, bool):
-            raise ConfigError(f"{where}: {name} is an int ≥ {least}", f"{name}={value!r}", "pass a Python int", op=where)
         whole(where, name, value, least)
 
 

@@ -114,12 +114,11 @@ class Module:
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """The arguments with the names that ``forward`` gives them."""
         for name, v in signature(self.forward).bind(*args, **kwargs).arguments.items():
-            if isinstance(v, (list, tuple)):
-                yield from ((f"{name}[{i}]", t) for i, t in enumerate(v))
-            elif isinstance(v, dict):
-                yield from v.items()
-            else:
-                yield name, v
+            for n, a in v.items() if isinstance(v, dict) else ((name, v),):
+                if isinstance(a, (list, tuple)):
+                    yield from ((f"{n}[{i}]", t) for i, t in enumerate(a))
+                else:
+                    yield n, a
 
     def _mismatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> DeviceMismatchError:
         prefix = f"{self._path}." if self._path else ""

@@ -41,6 +41,7 @@ class _ChannelNorm(Module):
 
     _ranks: tuple[int, ...] = ()
     _layout = ""
+    _usual = True  # default of affine and of track_running_stats
 
     def __init__(
         self, features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
@@ -93,8 +94,8 @@ class _ChannelNorm(Module):
             commit.apply()
 
     def describe(self) -> str:
-        more = [("eps", self.eps, 1e-5), ("momentum", self.momentum, 0.1), ("affine", self.weight is not None, True),
-                ("track_running_stats", self.running_mean is not None, True)]  # fmt: skip
+        more = [("eps", self.eps, 1e-5), ("momentum", self.momentum, 0.1), ("affine", self.weight is not None, self._usual),
+                ("track_running_stats", self.running_mean is not None, self._usual)]  # fmt: skip
         return ", ".join([str(self.features), *(f"{n}={v!r}" for n, v, usual in more if v != usual)])
 
 
@@ -175,6 +176,8 @@ class BatchNorm3d(_BatchNorm):
 
 
 class _InstanceNorm(_ChannelNorm):
+    _usual = False
+
     def __init__(
         self, features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
         track_running_stats: bool = False, *, dtype: Any = None, device: Any = None,

@@ -60,7 +60,7 @@ class SGD(Optimizer):
     @classmethod
     def check(cls, s: Any) -> None:
         check_settings("SGD", s, shares=("momentum",), sizes=("weight_decay",))
-        if not (isinstance(s.dampening, (int, float)) and 0.0 <= s.dampening <= 1.0):
+        if isinstance(s.dampening, bool) or not (isinstance(s.dampening, (int, float)) and 0.0 <= s.dampening <= 1.0):
             raise ConfigError("SGD: dampening lies in [0, 1]", repr(s.dampening), "see the class's documentation")
         if s.nesterov and not s.momentum:
             raise ConfigError("SGD: nesterov needs momentum", "momentum = 0", "pass e.g. momentum=0.9")
