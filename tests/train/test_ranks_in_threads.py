@@ -330,3 +330,27 @@ def test_what_the_ranks_say_of_themselves(ranks: Ranks) -> None:
         ranks(2, shares="measured")
     with pytest.raises(TrainingError, match="each of the 2 ranks"):
         ranks(2, shares=[1.0])
+
+
+@pytest.mark.parametrize("unused", [1, 500])  # as many as no note says that travels with gradients
+def test_parameters_without_gradients_on_every_rank_have_none_in_the_sum(ranks: Ranks, unused: int) -> None:
+    def model() -> fb.nn.Module:
+        own = fb.nn.Sequential(*(fb.nn.Linear(1, 1, bias=False) for _ in range(unused)), fb.nn.Linear(4, 3, bias=False))
+        own.load_state_dict({n: fb.ones(t.shape) for n, t in own.state_dict().items()})
+        return own
+
+    models = [model(), model()]
+    strategies = two(ranks, *models)
+    loaders = [DataLoader(dataset(8), 8).sharded(["numpy:0", "numpy:1"], s.divide, only=s.group.rank) for s in strategies]
+
+    def loss(model: Any, x: Any, y: Any) -> Any:
+        out = fb.mean(model.layers[unused](fb.astype(x, fb.float32)))
+        return (out if x.device.name == "numpy:0" else out + fb.sum(model.layers[0].weight)), {}
+
+    for used in (loss, lambda m, x, y: (fb.mean(m.layers[unused](fb.astype(x, fb.float32))), {})):
+        calls = [partial(s.grads, used, m, d.first()) for s, m, d in zip(strategies, models, loaders, strict=True)]
+        (first,), (second,) = together(*calls)
+        expected = {f"layers.{unused}.weight", *(["layers.0.weight"] if used is loss else [])}
+        assert set(first.gradients) == set(second.gradients) == expected
+        assert (first.samples, first.loss.item()) == (8, second.loss.item())
+    assert first.gradients[f"layers.{unused}.weight"].shape == (3, 4)
