@@ -19,7 +19,7 @@ from cluster_jobs import Nodes, until, when
 import firebrick as fb
 from firebrick.train import Cluster, TrainingError, TrainingInterrupted, WorkerError
 from firebrick.train.claim import claimed, is_claimed
-from firebrick.train.cluster import ray_pool, shared, supervisor
+from firebrick.train.cluster import shared, supervisor
 from firebrick.train.cluster.supervisor import Lost, Supervisor
 from firebrick.train.cluster.worker import Agent, Place
 
@@ -282,14 +282,3 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(fb.UnsupportedError, match=r"pip install 'firebrick\[ray\]'"):
         Cluster(workers=1).run(cluster_jobs.told, out=tmp_path)
-
-
-def test_a_function_that_ray_cannot_send_names_the_variable_that_is_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
-    paths, stream = ["data"], open(os.devnull)  # noqa: SIM115 - a closure holds it
-
-    def function() -> Any:
-        return paths, stream
-
-    with stream:
-        assert ray_pool._culprit(function, pickle.dumps) == "'stream', a TextIOWrapper"
-        assert ray_pool._culprit(partial(function), pickle.dumps) == "something"

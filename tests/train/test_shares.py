@@ -14,7 +14,7 @@ import firebrick as fb
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import DataParallel, TrainingError
 from firebrick.train.parallel import data_parallel
-from firebrick.train.parallel.passes import cuts
+from firebrick.train.parallel.passes import cuts, rows_of
 from firebrick.train.parallel.shares import balanced, check_shares, divided
 
 WEIGHTS = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=6)
@@ -47,6 +47,13 @@ def test_parts_hold_all_rows_and_none_is_empty(rows: int, parts: int) -> None:
     assert len(ends) == min(parts, rows)
     assert sizes.min() >= 1
     assert sizes.max() - sizes.min() <= 1
+
+
+def test_rows_of_a_batch_keep_its_label_for_messages() -> None:
+    batch = fb.asarray(np.arange(4))
+    batch.label = "batch 3 of loader 'train'"
+    part = rows_of(batch, 1, 3)
+    assert (part.tolist(), part.label) == ([1, 2], batch.label)
 
 
 def test_a_device_that_takes_twice_as_long_gets_half_the_rows() -> None:
