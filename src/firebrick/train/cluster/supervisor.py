@@ -214,7 +214,7 @@ class Supervisor:
         while True:
             waited, room = time.monotonic() - begun, self.pool.room()
             settled = waited >= min(SETTLE, self.patience)
-            count = min(room, self.most) if room >= self.fewest else self.fewest  # a cluster may grow when it is asked to
+            count = max(self.fewest, min(room, self.most))  # even without room: a cluster may grow when it is asked to
             if (settled or room >= self.most) and (seats := self.pool.place(count, min(TRY, self.patience))):
                 return seats
             if time.monotonic() - begun >= self.patience:
