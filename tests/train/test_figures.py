@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firebrick.train import Epoch, draw_confusion, draw_curves
+from firebrick.train import Epoch, Evaluation, draw_confusion, draw_curves, figures
 from firebrick.train.counted import Forecast
-from firebrick.train.figures import draw_forecast
+from firebrick.train.figures import draw_forecast, draw_run
 
 pytest.importorskip("matplotlib")
 
@@ -81,6 +81,26 @@ def test_a_confusion_matrix_has_labels_as_rows_and_counts_in_its_cells(drawn: li
     draw_confusion(np.zeros((2, 2), np.int64), Path("unused"))
     assert drawn[2].axes[0].get_title(loc="left") == "no samples"
     assert [t.get_text() for t in drawn[2].axes[0].get_xticklabels()] == ["0", "1"]
+
+
+def test_a_run_is_drawn_with_what_its_evaluation_has_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    for name in ("draw_curves", "draw_confusion", "draw_forecast"):
+        monkeypatch.setattr(figures, name, lambda *given, name=name: calls.append((name, *given)))
+    out, rows = Path("run"), [row(1)]
+    confusion, forecast = np.eye(2, dtype=np.int64), Forecast(*[np.zeros((1, 1))] * 3)
+    curves = ("draw_curves", rows, out / "curves.png", "a run")
+    for found, name, shown in (
+        (None, "", None),
+        (Evaluation(1.0, None, 1, None, None, None, None), "", None),
+        (Evaluation(1.0, 1.0, 1, confusion, None, None, None), "confusion", confusion),
+        (Evaluation(1.0, None, 1, None, 1.0, 1.0, forecast), "forecast", forecast),
+    ):
+        calls.clear()
+        drawn = draw_run(out, rows, found, ["a", "b"], "a run", "test")
+        other = [(f"draw_{name}", shown, out / f"{name}.png", ["a", "b"], "a run, test")] if name else []
+        assert calls == [curves, *other]
+        assert drawn == [c[2] for c in calls]
 
 
 def test_a_forecast_shows_what_was_seen_what_came_next_and_what_was_said(drawn: list[Any]) -> None:
