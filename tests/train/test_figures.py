@@ -64,6 +64,7 @@ def test_curves_show_each_number_under_its_name(drawn: list[Any]) -> None:
     assert (loss.get_yscale(), accuracy.get_yscale()) == ("log", "linear")
     assert accuracy.get_ylim()[0] < 0.25 < 1.0 < accuracy.get_ylim()[1] < 1.1
     for axes in (loss, accuracy):
+        assert all(tick == round(tick) for tick in axes.get_xticks())
         assert {side for side, spine in axes.spines.items() if spine.get_visible()} == {"left", "bottom"}
 
 

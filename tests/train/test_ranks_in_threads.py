@@ -217,6 +217,47 @@ def test_settings_that_differ_are_named_with_the_ranks(ranks: Ranks) -> None:
     assert compared(many, many, {})[0].received.endswith("7: 1 on rank 0, nothing on rank 2; and 2 more")
 
 
+def wider(first: bool) -> tuple[Any, Any, Any]:
+    model = fb.nn.Linear(4, 3) if first else fb.nn.Linear(4, 3).astype(fb.float64)
+    return model, fb.optim.SGD(model, lr=0.1), None
+
+
+def other_kind(first: bool) -> tuple[Any, Any, Any]:
+    model = fb.nn.Linear(4, 3)
+    return model, (fb.optim.SGD if first else fb.optim.Adagrad)(model, lr=0.1), None
+
+
+def other_group(first: bool) -> tuple[Any, Any, Any]:
+    model = fb.nn.Linear(4, 3)
+    return model, fb.optim.SGD(model, lr=0.1, groups=[{"params": "bias" if first else "weight", "lr": 0.2}]), None
+
+
+def other_averages(first: bool) -> tuple[Any, Any, Any]:
+    model = fb.nn.Linear(4, 3)
+    return model, fb.optim.SGD(model, lr=0.1), fb.optim.EMA(model, 0.5 if first else 0.75)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (wider, "model's weight holds: float32[3, 4] on rank 0, float64[3, 4] on rank 1"),
+        (other_kind, "optimizer's class: 'SGD' on rank 0, 'Adagrad' on rank 1"),
+        (other_group, "optimizer's groups[1]: ('bias') on rank 0, ('weight') on rank 1"),
+        (other_averages, "optimizer's ema's decay: 0.5 on rank 0, 0.75 on rank 1"),
+    ],
+)
+def test_what_ranks_are_to_have_replicas_of_is_compared_when_it_is_placed(
+    ranks: Ranks, made: Callable[[bool], tuple[Any, Any, Any]], said: str
+) -> None:
+    calls = []
+    for i, strategy in enumerate(ranks()):
+        model, optimizer, averages = made(i == 0)
+        calls.append(partial(strategy.place, model, optimizer, DataLoader(dataset(8), 8), averages))
+    for error in together(*calls):
+        assert isinstance(error, TrainingError), error
+        assert said in error.received
+
+
 @pytest.mark.parametrize("length", [0, 30, 46, 47, 48, 49, 200])
 def test_notes_of_any_length_reach_all_ranks(ranks: Ranks, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     monkeypatch.setattr(distributed, "NOTE", 64)  # 16 bytes of them for the length; JSON adds 2
