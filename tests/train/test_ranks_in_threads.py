@@ -16,7 +16,7 @@ import firebrick as fb
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.distributed import Group
 from firebrick.distributed.wire import COLLECTIVE, Message, Wire, WireError
-from firebrick.train import Distributed, Learner, SingleDevice, Strategy, TrainingError
+from firebrick.train import DataParallel, Distributed, Learner, SingleDevice, Strategy, TrainingError
 from firebrick.train.parallel import distributed
 
 SECONDS = 20.0
@@ -126,6 +126,17 @@ def test_three_ranks_train_as_one_device_does(ranks: Ranks, how: dict[str, Any],
         for got, expected in zip(one.history, alone.history, strict=True):
             assert (got.train_loss, got.valid_loss) == pytest.approx((expected.train_loss, expected.valid_loss), abs=1e-10)
             assert (got.train_accuracy, got.valid_accuracy) == (expected.train_accuracy, expected.valid_accuracy)
+
+
+def test_batch_norm_of_each_ranks_rows_is_that_of_as_many_devices(ranks: Ranks) -> None:
+    learners = [learner(s, norm=True) for s in ranks(2, check_every=1)]
+    assert together(*(partial(fitted, one, 13) for one in learners)) == learners
+    devices = fitted(learner(DataParallel(["numpy:0", "numpy:1"]), norm=True), 13)
+    want = devices.model.state_dict()
+    assert any(name.endswith("running_mean") for name in want)
+    for one in learners:
+        for name, t in one.model.state_dict().items():
+            np.testing.assert_allclose(t.numpy(), want[name].numpy(), rtol=0, atol=1e-10, err_msg=name)
 
 
 def two(ranks: Ranks, *models: fb.nn.Module, **options: Any) -> list[Distributed]:
