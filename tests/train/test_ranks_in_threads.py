@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.compiler.llvm.target import Target
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.distributed import Group
 from firebrick.distributed.wire import COLLECTIVE, Message, Wire, WireError
@@ -49,7 +51,7 @@ Ranks = Callable[..., list[Distributed]]
 def ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
     """Makes the strategies of so many ranks, each on a device of its own."""
 
-    def made(size: int = 2, **options: Any) -> list[Distributed]:
+    def made(size: int = 2, devices: Sequence[str] = (), **options: Any) -> list[Distributed]:
         lines: Lines = defaultdict(Queue)
         for rank in range(size):
             for other in range(size):
@@ -58,7 +60,7 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
         for rank in range(size):
             group = Group(InMemory(lines, rank, size))
             monkeypatch.setattr(distributed, "_group", lambda backend, group=group: group)
-            out.append(Distributed(f"numpy:{rank}", **options))
+            out.append(Distributed(devices[rank] if devices else f"numpy:{rank}", **options))
         return out
 
     return made
@@ -209,6 +211,26 @@ def test_the_bits_of_optimizers_and_averages_are_compared_where_engines_are_alik
     for strategy in strategies:
         strategy._alike = False  # rounding parts optimizers then
     assert checked("optimizer", "averages") == [None, None]
+
+
+@pytest.mark.parametrize(("devices", "alike"), [(["cpu:0", "cpu:1"], True), (["cpu:0", "numpy:1"], False)])
+def test_where_engines_are_unlike_rank_0_sends_its_parameters_after_each_update(
+    ranks: Ranks, devices: list[str], alike: bool
+) -> None:
+    models = [linear(), linear()]
+    strategies = two(ranks, *models, devices=devices, check_every=0)
+    models[1].layers[0].bias = models[1].layers[0].bias + 1.0  # as rounding would
+    assert together(*(partial(s.spread, m) for s, m in zip(strategies, models, strict=True))) == [None, None]
+    assert models[1].layers[0].bias.tolist() == [float(alike)] * 3
+    assert models[1].layers[0].bias.device.name == devices[1]
+    assert models[0].layers[0].bias.tolist() == [0.0] * 3
+
+
+def test_what_decides_the_bits_of_a_computation_is_version_engine_and_processor() -> None:
+    target = str(Target.host())
+    processor = platform.processor() or platform.machine()
+    assert distributed._machine(fb.device("cpu:1")) == f"{fb.__version__} cpu {target}"
+    assert distributed._machine(fb.device("numpy:1")) == f"{fb.__version__} numpy {processor}"
 
 
 def test_settings_that_differ_are_named_with_the_ranks(ranks: Ranks) -> None:
