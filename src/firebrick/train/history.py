@@ -127,7 +127,7 @@ def _values(row: Epoch) -> dict[str, Any]:
 
 def _csv_row(row: Epoch) -> str:
     stream = io.StringIO()
-    csv.writer(stream).writerow(["" if v is None else v for v in _values(row).values()])
+    csv.writer(stream).writerow(_values(row).values())  # None as an empty field
     return stream.getvalue()
 
 
