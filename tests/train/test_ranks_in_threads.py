@@ -19,6 +19,8 @@ from firebrick.data import ArrayDataset, DataLoader
 from firebrick.distributed import Group
 from firebrick.distributed.wire import COLLECTIVE, Message, Wire, WireError
 from firebrick.train import DataParallel, Distributed, Learner, SingleDevice, Strategy, TrainingError
+from firebrick.train.counted import Counted
+from firebrick.train.measures import Measures
 from firebrick.train.parallel import distributed
 
 SECONDS = 20.0
@@ -383,6 +385,18 @@ def test_batches_of_validation_are_dealt_in_turn_to_ranks_with_the_same_model(ra
         strategy._alike = False  # the model was placed by these ranks: rank 0 sends its own
     assert [len(list(loader)) for loader in dealt(10, 10)] == [2, 2]
     assert models[1].layers[0].bias.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_what_ranks_have_counted_is_summed_also_of_one_that_had_no_batch(ranks: Ranks) -> None:
+    counts = np.asarray([[1, 2], [3, 4]])
+    for confusions in ((counts, None), (None, counts), (counts, counts), (None, None)):
+        counted = [Counted(Measures(), 0 if c is None else 10, c) for c in confusions]
+        found = together(*(partial(s.gather, c) for s, c in zip(ranks(), counted, strict=True)))
+        had = sum(c is not None for c in confusions)
+        assert [f.samples for f in found] == [10 * had] * 2
+        for f in found:
+            assert (f.confusion is None) is (had == 0)
+            assert had == 0 or f.confusion.tolist() == (counts * had).tolist()
 
 
 def test_what_the_ranks_say_of_themselves(ranks: Ranks) -> None:

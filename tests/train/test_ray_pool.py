@@ -222,3 +222,4 @@ def test_a_function_that_ray_cannot_send_names_the_variable_that_is_to_blame(mon
     with stream:
         assert ray_pool._culprit(function, pickle.dumps) == "'stream', a TextIOWrapper"
         assert ray_pool._culprit(partial(function), pickle.dumps) == "something"
+        assert ray_pool._culprit(function, lambda value: b"") == "something"

@@ -39,7 +39,7 @@ def of_model(model: Module, shapes: bool = False) -> Description:
         found[path or "class"] = type(module).__qualname__
         skipped = {"training", *(n for c in type(module).__mro__ for n in vars(c).get("unwatched", ()))}
         for name, value in vars(module).items():
-            text = None if name in skipped or isinstance(value, Device) else _text(value)
+            text = None if name in skipped else _text(value)
             if text is not None:
                 found[f"{path}.{name}" if path else name] = text
     for name, p in model.named_parameters():
