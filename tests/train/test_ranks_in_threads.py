@@ -367,6 +367,14 @@ def test_ranks_that_draw_or_get_other_than_their_rows_are_refused(ranks: Ranks, 
         assert expected in str(said)
 
 
+def test_of_many_kinds_of_rows_two_are_shown() -> None:
+    notes = [{"drawn": "a", "rows like": [("float32", [n]), ("int64", [])]} for n in (4, 5, 6)]
+    with pytest.raises(TrainingError) as caught:
+        distributed._check_same(notes)
+    assert caught.value.received == "rows of float32[4], int64[] and float32[5], int64[]"
+    distributed._check_same(notes[:1] * 3)
+
+
 def test_batches_of_validation_are_dealt_in_turn_to_ranks_with_the_same_model(ranks: Ranks) -> None:
     models = [linear(1.0), linear(1.0)]
     strategies = two(ranks, *models)
