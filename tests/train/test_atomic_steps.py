@@ -50,7 +50,7 @@ def test_an_interrupted_step_has_changed_everything_or_nothing(make: Callable[..
         learner = make(model=Normed(), jit=False, precision="float16", clip_norm=1.0, ema=0.9)
         learner.optimizer = optim.AdamW(learner.model, 0.01)
         parts = learner.model.train(), learner.optimizer, learner.loss, learner.strategy, 1.0, learner.ema, learner.precision
-        step = Compiled("training step", TrainingStep(*parts), None)
+        step = Compiled("training step", TrainingStep(*parts, 1), None)
         return learner, lambda: step(watching, batch)
 
     learner, step = made()

@@ -67,6 +67,15 @@ def test_every_dtype_that_safetensors_has_is_kept(tmp_path: Path, dtype: str) ->
     assert (found["empty"].shape, found["scalar"].shape) == ((0, 2), ())
 
 
+@pytest.mark.parametrize("part", ["model", "optimizer"])
+def test_a_dtype_that_safetensors_has_not_is_refused_by_name(tmp_path: Path, part: str) -> None:
+    own: dict[str, Any] = {"model": {}, "optimizer": {}, part: {"fine": fb.ones(2), "wide": fb.ones(2, dtype="complex128")}}
+    with pytest.raises(CheckpointError, match="wide: complex128") as caught:
+        save_checkpoint(tmp_path / "c", **own, state={}, config={})
+    assert caught.value.expected == "a checkpoint stores the dtypes of safetensors"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_manifest_names_version_config_hashes_and_shapes(tmp_path: Path) -> None:
     manifest = json.loads((save(tmp_path / "checkpoint") / "manifest.json").read_text())
     assert manifest["format_version"] == 2

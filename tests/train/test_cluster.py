@@ -19,7 +19,7 @@ from cluster_jobs import Nodes, until, when
 import firebrick as fb
 from firebrick.train import Cluster, TrainingError, TrainingInterrupted, WorkerError
 from firebrick.train.claim import claimed, is_claimed
-from firebrick.train.cluster import ray_pool, shared, supervisor
+from firebrick.train.cluster import cluster, shared, supervisor
 from firebrick.train.cluster.supervisor import Lost, Supervisor
 from firebrick.train.cluster.worker import Agent, Place
 
@@ -278,18 +278,65 @@ def test_arguments_that_make_no_sense_are_refused(options: dict[str, Any], messa
         Cluster(**options)
 
 
+def test_what_a_cluster_is_made_with_reaches_pool_and_supervisor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Pool:
+        def __init__(self, *arguments: Any) -> None:
+            seen.append(arguments)
+
+        def pickled(self, function: Any) -> bytes:
+            return b"packed"
+
+        def close(self) -> None:
+            seen.append("closed")
+
+    class Supervising:
+        def __init__(self, pool: Any, *arguments: Any, **options: Any) -> None:
+            seen.append((*arguments, options))
+
+        def run(self, function: bytes, out: Path) -> list[Any]:
+            seen.append((function, out))
+            return [7]
+
+    monkeypatch.setattr(cluster, "RayPool", Pool)
+    monkeypatch.setattr(cluster, "Supervisor", Supervising)
+    monkeypatch.setattr(
+        os, "environ", {"FIREBRICK_OMP": "x", "FIREBRICK_NUM_THREADS": "9", "FIREBRICK_DISTRIBUTED_BACKEND": "mpi"}
+    )
+    monkeypatch.chdir(tmp_path)
+    lines: list[str] = []
+    times = {"max_restarts": 4, "patience": 1.0, "backoff": 2.0, "grace": 3.0, "grow_every": 5.0}
+    how: dict[str, Any] = {
+        "cpus": 2.5,
+        "gpus": 1,
+        "resources": {"a": 1.0},
+        "placing": "pack",
+        "backend": "nccl",
+        "address": "b:1",
+    }
+    assert Cluster((2, 8), **how, **times, log=lines.append).run(print, out="run") == [7]
+    options = seen[1][-1]
+    options.pop("log")("a line")
+    assert lines == ["a line"]
+    variables = {
+        "FIREBRICK_NUM_THREADS": "9", "OMP_NUM_THREADS": "2", "PYTHONUNBUFFERED": "1", "FIREBRICK_OMP": "x",
+        "FIREBRICK_DISTRIBUTED_BACKEND": "nccl",
+    }  # fmt: skip
+    assert seen == [
+        ("b:1", 2.5, 1, {"a": 1.0}, "PACK"),
+        (2, 8, {**times, "variables": variables}),
+        (b"packed", tmp_path / "run"),
+        "closed",
+    ]
+    Cluster(3, cpus=0.5, log=None).run(print, out="run")
+    options = seen[5][-1]
+    assert seen[4:6] == [(None, 0.5, 0, {}, "SPREAD"), (3, 3, options)]
+    assert options["variables"]["OMP_NUM_THREADS"] == "1"
+    assert options["log"]("nowhere") is None
+
+
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(fb.UnsupportedError, match=r"pip install 'firebrick\[ray\]'"):
         Cluster(workers=1).run(cluster_jobs.told, out=tmp_path)
-
-
-def test_a_function_that_ray_cannot_send_names_the_variable_that_is_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
-    paths, stream = ["data"], open(os.devnull)  # noqa: SIM115 - a closure holds it
-
-    def function() -> Any:
-        return paths, stream
-
-    with stream:
-        assert ray_pool._culprit(function, pickle.dumps) == "'stream', a TextIOWrapper"
-        assert ray_pool._culprit(partial(function), pickle.dumps) == "something"

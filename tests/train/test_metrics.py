@@ -79,11 +79,22 @@ def test_scores_that_do_not_fit_the_labels_are_refused() -> None:
 
 
 def test_pending_tensors_do_not_pile_up() -> None:
-    loss = Loss()
-    for _ in range(2000):
+    loss, accuracy, waiting = Loss(), Accuracy(), []
+    for _ in range(600):
         loss.update(fb.asarray(1.0), 1)
-    assert len(loss.pending()) <= 513
+        waiting.append(len(loss.pending()))
+    assert waiting == [*range(1, 513), 0, *range(1, 88)]
     assert loss.compute() == 1.0
+    for _ in range(256):
+        accuracy.update(fb.asarray([0]), fb.asarray([0]))
+    assert len(accuracy.pending()) == 512  # two of each batch
+    other = Accuracy()
+    other.take([*accuracy.held(), *accuracy.held()[:1]])
+    assert (len(accuracy.held()), other.held()) == (256, [])
+    accuracy.reset()
+    accuracy.update(fb.asarray([0]), fb.asarray([1]))
+    assert len(accuracy.pending()) == 2
+    assert (other.compute(), accuracy.compute()) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize("metric", [Accuracy(), ConfusionMatrix(2)])

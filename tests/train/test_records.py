@@ -197,3 +197,5 @@ def test_an_epochs_line_says_every_number_once() -> None:
     assert row.line(1) == (
         "epoch 1/1  loss 0.5000  accuracy 0.7500  valid loss 0.2500  valid accuracy 0.8750  10 samples/s  lr 1.00e-03"
     )
+    row = Epoch(1, 9, 0.5, None, None, None, 1e-3, 10.0, 1.0)
+    assert row.line(1) == "epoch 1/1  loss 0.5000  10 samples/s  lr 1.00e-03"

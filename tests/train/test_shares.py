@@ -14,8 +14,8 @@ import firebrick as fb
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import DataParallel, TrainingError
 from firebrick.train.parallel import data_parallel
-from firebrick.train.parallel.passes import cuts
-from firebrick.train.parallel.shares import balanced, check_shares, divided
+from firebrick.train.parallel.passes import cuts, rows_of
+from firebrick.train.parallel.shares import balanced, check_shares, divided, sizes_of
 
 WEIGHTS = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=6)
 
@@ -49,6 +49,13 @@ def test_parts_hold_all_rows_and_none_is_empty(rows: int, parts: int) -> None:
     assert sizes.max() - sizes.min() <= 1
 
 
+def test_rows_of_a_batch_keep_its_label_for_messages() -> None:
+    batch = fb.asarray(np.arange(4))
+    batch.label = "batch 3 of loader 'train'"
+    part = rows_of(batch, 1, 3)
+    assert (part.tolist(), part.label) == ([1, 2], batch.label)
+
+
 def test_a_device_that_takes_twice_as_long_gets_half_the_rows() -> None:
     assert balanced([8, 8, 8], [1.0, 2.0, 4.0]) == pytest.approx((4 / 7, 2 / 7, 1 / 7))
     assert balanced([12, 4], [1.0, 1.0]) == pytest.approx((0.75, 0.25))
@@ -68,6 +75,7 @@ clock = Clock()
 
 def slow(model: Any, x: Any, y: Any) -> Any:
     clock.now += {"numpy:0": 0.0002, "numpy:1": 0.0008}[x.device.name] * x.shape[0] + 0.004
+    fb.random.uniform((2,), device=x.device)
     return fb.cross_entropy(model(x), y), {}
 
 
@@ -89,6 +97,41 @@ def test_measured_shares_follow_the_speed_of_devices_and_leave_no_trace(monkeypa
     after = {n: t.numpy().tobytes() for n, t in model.state_dict().items()}, str(fb.random.state()), str(model.generators())
     assert after == before
     assert strategy.begin(slow, model, loader) == said  # they stay
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        [1.0],
+        [1.0, 2.0, 3.0],
+        [1, True, 2],
+        [1, "2", 3],
+        [1, True],
+        [0, 1],
+        [-1, 1],
+        [1, float("inf")],
+        (1,),
+        {1: 2, 3: 4},
+        "fast",
+        2,
+    ],
+)
+def test_shares_are_one_positive_number_for_each(shares: Any) -> None:
+    with pytest.raises(TrainingError, match="each of the 2 ranks") as caught:
+        check_shares(shares, 2, "rank")
+    assert caught.value.received == repr(shares)
+    assert "shares=[0.5, 0.5]" in caught.value.remedy
+
+
+def test_shares_are_scaled_to_a_sum_of_one() -> None:
+    assert check_shares((1, 3.0), 2) == (0.25, 0.75)
+    assert check_shares("even", 4) == (0.25,) * 4
+    assert check_shares("measured", 2) is None
+
+
+@pytest.mark.parametrize(("rows", "batch", "sizes"), [(16, 8, [8]), (18, 8, [8, 2]), (5, 8, [5])])
+def test_batches_of_an_epoch_have_one_or_two_sizes(rows: int, batch: int, sizes: list[int]) -> None:
+    assert sizes_of(DataLoader(ArrayDataset(np.ones((rows, 2)), np.zeros(rows)), batch)) == sizes
 
 
 def test_shares_of_a_checkpoint_are_taken_over_for_the_same_devices_only() -> None:

@@ -18,6 +18,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.functions.parts import part_of_batch
 from firebrick.train import DataParallel, Distributed, Learner, SingleDevice, Strategy, TrainingError, together
+from firebrick.train.parallel.replicas import follow
 
 Act = Callable[[Learner], Any]
 TWO = ["cpu:0", "cpu:1"]
@@ -93,6 +94,38 @@ def test_replicas_follow_what_is_changed_between_two_fits(change: Callable[[Any]
 
     assert alike(DataParallel(TWO, [2, 1]), act=act, jit=jit)
     assert not furthest(trained(SingleDevice("cpu:0"), act=act), trained(SingleDevice("cpu:0"))) < 1e-10  # it matters
+
+
+def test_a_replica_is_given_copies_of_the_settings_that_differ_and_of_nothing_else() -> None:
+    def made() -> Any:
+        net = fb.nn.Sequential(fb.nn.Linear(2, 2), fb.nn.Dropout(0.5))
+        net.same, net.sizes, net.mark, net.kind, net.flag = [1, 2], [3], object(), "kind", 1
+        net.by_name, net.parts, net.either = {"a": (1, {2})}, [object()], {1, 2}
+        return net
+
+    net, replica = made(), made()
+    before = dict(vars(replica))
+    follow(net, replica)
+    assert all(vars(replica)[n] is v for n, v in before.items())  # equal settings stay, and so do graphs that depend on them
+    net.sizes.append(4)
+    net.by_name["a"] = (1, {3})
+    net.flag, net.kind, net.added, net.named = True, "other", None, "named"
+    net.mark = net.parts[0]
+    net.layers[1].p = 0.25
+    net.layers[1].eval()
+    net.layers[0].freeze()
+    follow(net, replica)
+    assert (replica.sizes, replica.by_name, replica.kind, replica.named) == ([3, 4], {"a": (1, {3})}, "other", "named")
+    assert replica.flag is True
+    assert vars(replica)["added"] is None
+    assert replica.sizes is not net.sizes
+    assert replica.by_name["a"][1] is not net.by_name["a"][1]
+    assert all(vars(replica)[n] is before[n] for n in ("same", "mark", "parts", "either"))
+    assert (replica.layers[1].p, replica.layers[1].training, replica.training) == (0.25, False, True)
+    assert [p.frozen for _, p in replica.named_parameters()] == [True, True]
+    net.unfreeze()
+    follow(net, replica)
+    assert [p.frozen for _, p in replica.named_parameters()] == [False, False]
 
 
 # buffers

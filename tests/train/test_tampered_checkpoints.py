@@ -1,5 +1,7 @@
 """Checkpoints that someone changed and hashed again: what the hashes cannot find is an error of the project all the same."""
 
+import copy
+import dataclasses
 import hashlib
 import json
 import os
@@ -17,7 +19,9 @@ from firebrick.core.errors import FirebrickError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.nn import StateError
 from firebrick.train import CheckpointError, DamagedCheckpointError, Learner, TrainingError, load_checkpoint
+from firebrick.train import CheckpointError, DamagedCheckpointError, Epoch, Learner, TrainingError, load_checkpoint
 from firebrick.train.records import Records
+from firebrick.train.standing import resumed
 
 LEFT_OUT = object()
 
@@ -226,6 +230,87 @@ def test_what_would_silently_train_other_weights_is_refused(
     learner().resume(folder)  # as it was written
     change(folder, way, value)
     refuses(folder)
+
+
+ROW = dataclasses.asdict(Epoch(1, 4, 0.5, None, None, None, 0.1, 10.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("way", "value", "why"),
+    [
+        (("epoch",), True, "True instead of a whole number"),
+        (("epoch",), 1, "0 rows of history after 1 epochs"),
+        (("step",), -1, "-1 instead of a count"),
+        (("history",), {}, "{} instead of a list"),
+        (("history",), [{**ROW, "train_loss": "x", "seconds": []}], "no number of train_loss, seconds"),
+        (("best",), {**ROW, "more": 1}, "more"),
+        (("cursor", "epoch"), 0.5, "0.5 instead of a whole number"),
+        (("cursor", "position"), -1, "-1 instead of a count"),
+        (("cursor", "samples"), 0.5, "0.5 instead of a whole number"),
+        (("cursor", "seed"), "x", "'x' instead of a whole number"),
+        (("cursor", "batch_size"), None, "None instead of a whole number"),
+        (("cursor", "order"), 5, "5 instead of facts by name"),
+        (("cursor", "data"), [1], "[1] instead of facts by name"),
+        (("cursor", "order", "kind"), LEFT_OUT, "no kind of the order"),
+        (("cursor", "data", "type"), LEFT_OUT, "no type of the data"),
+        (("cursor", "data", "length"), LEFT_OUT, "no length of the data"),
+        (("loader",), {"epoch": 0}, "position"),
+        (("metrics",), None, "within an epoch there are a cursor and metrics"),
+        (("settings",), [1], "[1] instead of facts by name"),
+        (("parts",), [1], "[1] instead of facts by name"),
+        (("parts", "model"), 5, "5 instead of facts by name"),
+        (("strategy",), {"shares": [1.0, float("inf")]}, "inf instead of a finite number from 0"),
+        (("strategy",), {"shares": [-0.5]}, "-0.5 instead of a finite number from 0"),
+        (("strategy",), {"shares": ["x"]}, "'x' instead of a finite number from 0"),
+        (("optimizer", "precision"), {"scale": float("nan"), "good": 0}, "nan instead of a finite number from 0"),
+        (("optimizer", "precision"), {"scale": 1.0, "good": -1}, "-1 instead of a count"),
+    ],
+)
+def test_what_no_learner_writes_is_named(within_an_epoch: Path, way: tuple[str, ...], value: Any, why: str) -> None:
+    found = load_checkpoint(within_an_epoch)
+    parts: Any = {**copy.deepcopy(dict(found.state)), "optimizer": dict(found.optimizer)}
+    owner = parts
+    for name in way[:-1]:
+        owner = owner[name]
+    if value is LEFT_OUT:
+        del owner[way[-1]]
+    else:
+        owner[way[-1]] = value
+    changed = dataclasses.replace(found, optimizer=parts.pop("optimizer"), state=parts)
+    with pytest.raises(CheckpointError) as caught:
+        resumed(changed)
+    assert why in caught.value.received
+    assert str(within_an_epoch) in caught.value.expected
+
+
+def test_what_earlier_versions_did_not_write_may_be_absent(within_an_epoch: Path) -> None:
+    found = load_checkpoint(within_an_epoch)
+    whole = resumed(found)
+    assert (whole.epoch, whole.step, whole.history, whole.best, whole.precision) == (0, 0, [], None, {})
+    assert whole.cursor == found.state["cursor"]
+    assert whole.metrics == found.state["metrics"]
+    later = ("loader", "strategy", "settings", "parts")
+    early = {k: v for k, v in found.state.items() if k not in later}
+    cursor = {k: early["cursor"][k] for k in ("epoch", "position")}
+    without = resumed(dataclasses.replace(found, state={**early, "cursor": cursor}))
+    assert (without.loader, without.strategy, without.cursor) == (None, {}, cursor)
+    shares = {"devices": ["cpu:0"], "shares": [0.0, 1.0]}
+    history = [ROW, {**ROW, "epoch": 2}]
+    ended = {
+        **early,
+        "epoch": 2,
+        "step": 8,
+        "history": history,
+        "best": ROW,
+        "strategy": shares,
+        "cursor": None,
+        "metrics": None,
+    }
+    optimizer = {**found.optimizer, "precision": {"dtype": "float16", "scale": 0.5, "good": 3}}
+    own = resumed(dataclasses.replace(found, state={**ended, "settings": None}, optimizer=optimizer))
+    assert (own.epoch, own.step, own.strategy, own.precision) == (2, 8, shares, optimizer["precision"])
+    assert (own.best, own.history) == (Epoch(**ROW), [Epoch(**r) for r in history])
+    assert (own.cursor, own.metrics) == (None, None)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "manifest.sha256", "model.safetensors", "state.json"])

@@ -30,15 +30,16 @@ def of_model(model: Module, shapes: bool = False) -> Description:
     """Classes, plain attributes and frozen parameters of a model.
 
     Args:
-        model: The model. Modes are left out, and so are attributes that its class lists as ``unwatched``.
+        model: The model. Modes are left out, and so are attributes that its class, or one that it derives from, lists as
+            ``unwatched``.
         shapes: Whether to add dtype and shape of each parameter and buffer.
     """
     found: Description = {}
     for path, module in model.modules():
         found[path or "class"] = type(module).__qualname__
-        skipped = {"training", *type(module).unwatched}
+        skipped = {"training", *(n for c in type(module).__mro__ for n in vars(c).get("unwatched", ()))}
         for name, value in vars(module).items():
-            text = None if name in skipped or isinstance(value, Device) else _text(value)
+            text = None if name in skipped else _text(value)
             if text is not None:
                 found[f"{path}.{name}" if path else name] = text
     for name, p in model.named_parameters():

@@ -82,9 +82,10 @@ class Epoch:
             plateau.observe(metric)
 
     def _rank(self) -> tuple[float, float]:
-        validated = self.valid_loss is not None
-        accuracy, loss = (self.valid_accuracy, self.valid_loss) if validated else (self.train_accuracy, self.train_loss)
-        return (accuracy or 0.0, -(math.inf if loss is None or math.isnan(loss) else loss))
+        accuracy, loss = self.train_accuracy, self.train_loss
+        if self.valid_loss is not None:
+            accuracy, loss = self.valid_accuracy, self.valid_loss
+        return (accuracy or 0.0, -(math.inf if math.isnan(loss) else loss))
 
 
 NAMES = tuple(f.name for f in fields(Epoch))
@@ -126,7 +127,7 @@ def _values(row: Epoch) -> dict[str, Any]:
 
 def _csv_row(row: Epoch) -> str:
     stream = io.StringIO()
-    csv.writer(stream).writerow(["" if v is None else v for v in _values(row).values()])
+    csv.writer(stream).writerow(_values(row).values())  # None as an empty field
     return stream.getvalue()
 
 

@@ -84,8 +84,8 @@ class TrainingStep:
     strategy: Strategy
     clip_norm: float | None
     ema: EMA | None
-    precision: Precision | None = None
-    parts: int = 1
+    precision: Precision | None
+    parts: int
 
     def __call__(self, watching: Tensor, batch: Any) -> Stepped:
         """Take one step.

@@ -214,7 +214,7 @@ class Supervisor:
         while True:
             waited, room = time.monotonic() - begun, self.pool.room()
             settled = waited >= min(SETTLE, self.patience)
-            count = min(room, self.most) if room >= self.fewest else self.fewest  # a cluster may grow when it is asked to
+            count = max(self.fewest, min(room, self.most))  # even without room: a cluster may grow when it is asked to
             if (settled or room >= self.most) and (seats := self.pool.place(count, min(TRY, self.patience))):
                 return seats
             if time.monotonic() - begun >= self.patience:
@@ -367,18 +367,13 @@ class Supervisor:
         return f"{self.pool.fate(seat)}{why and f' ({why})'}"
 
     def _reason(self, attempt: Attempt) -> str:
-        """Who was lost, in words: what died, else what was cut off, else who did not end with the others. Nothing, if all were
-        asked to start again.
-        """
+        """Who was lost, in words: what died, else what was cut off. Nothing, if all were asked to start again."""
         ended = sorted(attempt.endings.items())
         lost = [(rank, self._fate(attempt.seats[rank], e.text)) for rank, e in ended if e.how == "lost"]
         if attempt.asked and not lost:  # what does not know how to stop was ended
             return ""
-        said = (
-            lost + [(rank, e.text) for rank, e in ended if e.how == "died"]
-            or [(rank, e.text) for rank, e in ended if e.how == "cut off"]
-            or [(rank, "did not end with the others") for rank in range(len(attempt.seats)) if rank not in attempt.endings]
-        )
+        died = [(rank, e.text) for rank, e in ended if e.how == "died"]
+        said = lost + died or [(rank, e.text) for rank, e in ended if e.how == "cut off"]
         return "; ".join(f"{attempt.who(rank)}: {what}" for rank, what in said)
 
 
