@@ -13,7 +13,8 @@ import pytest
 from click.testing import Result
 
 import firebrick as fb
-from firebrick.cli.classification import say_parts
+from firebrick.cli import classification
+from firebrick.cli.classification import AUGMENTATIONS, say_parts
 from firebrick.data.datasets import load
 from firebrick.train import Evaluation, load_checkpoint
 
@@ -95,6 +96,30 @@ def test_evaluate_repeats_the_accuracy_that_training_ended_with(run: Run) -> Non
 def test_the_rate_of_a_class_is_a_share_of_its_labels(capsys: pytest.CaptureFixture[str]) -> None:
     say_parts({"class_names": ["cat", "mouse"]}, Evaluation(1.0, 0.5, 8, np.asarray([[3, 1], [3, 1]])))
     assert capsys.readouterr().out.splitlines() == ["  cat        3 of 4     0.7500", "  mouse      1 of 4     0.2500"]
+
+
+def test_loaders_are_made_as_the_config_says() -> None:
+    config = {
+        "dataset": "digits", "seed": 5, "image_size": 8, "pixel_max": 16, "mean": 0.25, "std": 0.5, "augment": ["crop", "flip"],
+    }  # fmt: skip
+    device = fb.device("numpy:1")
+    for size, larger in ((64, 256), (500, 500)):
+        training, validation = classification.training_loaders({**config, "batch_size": size}, None, device)
+        testing = classification.test_loader({**config, "batch_size": size}, None, device)
+        assert [(x.batch_size, x.seed, x.shuffle, x.name, x.device, x.samples) for x in (training, validation, testing)] == [
+            (size, 5, True, "train", device, 1294), (larger, 0, False, "validation", device, 144),
+            (larger, 0, False, "test", device, 359),
+        ]  # fmt: skip
+        assert {(x.transform.pixel_max, x.transform.mean, x.transform.std) for x in (training, validation, testing)} == {
+            (16, 0.25, 0.5)
+        }
+    assert [type(a).__name__ for a in training.augment] == ["RandomCrop", "RandomHorizontalFlip"]
+    assert [AUGMENTATIONS["crop"](size).padding for size in (8, 28, 56)] == [1, 2, 4]
+    assert (training.num_workers, training.worker, training.keep_workers) == (0, "process", True)
+    more, _ = classification.training_loaders({**config, "batch_size": 64, "workers": 2}, None, device)
+    assert more.num_workers == 2
+    _, held = classification.training_loaders({**config, "batch_size": 64, "seed": 6}, None, device)
+    assert held.dataset.indices.tolist() != validation.dataset.indices.tolist()
 
 
 def test_a_second_run_gets_a_number_and_the_first_stays(run: Run, trained: Path) -> None:

@@ -376,3 +376,23 @@ def test_it_looks_five_times_a_second_and_keeps_no_more_points_than_a_screen_sho
         board.step(done, {"loss": float(done), "mse": None}, 10.0)
     assert {n: [y for _, y in c] for n, c in board.seen.curves.items()} == {"loss": [2.0, 4.0, 6.0, 7.0]}
     assert dashboards.Seen().progress == 0.0
+
+
+def test_the_time_left_is_that_of_the_rest_at_the_speed_since_the_run_began_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    board = Dashboard("digits, mlp")
+    board.learner = learner_of(board, tmp_path / "run")
+    in_the_third_of_four_epochs(board)
+    seen = board.seen
+    seen.first, seen.epoch_first, seen.began, seen.epoch_began = 0.5, 1, 0.0, 60.0  # of 2.5 epochs and 5 batches
+    monkeypatch.setattr(screens, "perf_counter", lambda: 100.0)
+    found = []
+
+    async def then(app: Screen, pilot: Any) -> None:
+        found.append(text_of(app))
+
+    on_screen(board, SIZES[1], then)
+    shown = " ".join(found[0].split())
+    assert "5/10 batches 0:50 left" in shown
+    assert "3/4 epochs 1:15 left" in shown

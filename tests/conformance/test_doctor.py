@@ -15,6 +15,7 @@ import firebrick as fb
 from firebrick.cli.main import main
 from firebrick.testing import doctor, examine, faults
 from firebrick.testing.doctor import Examination, Finding
+from firebrick.testing.report import Report
 
 SOME = ["add", "multiply", "matmul", "relu", "cast", "sum", "where", "softmax", "maximum"]
 
@@ -295,6 +296,15 @@ def test_normals_may_differ_by_four_units_in_the_last_place(monkeypatch: pytest.
     monkeypatch.setattr(doctor, "Generator", Drawn)
     (found,) = doctor._random(fb.device("cpu"), None, 0)
     assert (found.ok, found.subject == "normal") == (ok, not ok)
+
+
+def test_ops_that_ran_on_the_host_are_told_and_the_worst_error_with_its_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Report("cpu:0", 0, 9, {"add": 0.5, "exp": 2.25, "sin": 1.0}, fallbacks={"tan", "erf"})
+    monkeypatch.setattr(doctor, "conformance", lambda *args, **settings: report)
+    found = [(f.subject, f.ok, f.off) for f in doctor._conformance(fb.device("cpu"), None, 0)]
+    assert found == [
+        ("9 cases of 3 ops", True, "worst error 2.25 units of precision (exp)"), ("on the host run: erf, tan", True, ""),
+    ]  # fmt: skip
 
 
 # the command

@@ -6,6 +6,7 @@ import pytest
 import firebrick as fb
 from firebrick.backends.registry import engines as engine_names
 from firebrick.testing import check_gradients, conformance, faults
+from firebrick.testing.gradients import _top
 from firebrick.testing.layouts import LAYOUTS, place
 
 SOME = ["add", "multiply", "matmul", "relu", "cast", "sum", "where", "softmax", "maximum"]
@@ -132,3 +133,8 @@ def test_a_layout_shows_its_values_and_is_what_its_name_says(layout: str) -> Non
         assert 0 in native.strides
     if layout == "offset":
         assert native.ctypes.data != t.storage.root.data.ctypes.data
+
+
+def test_the_size_of_what_is_empty_or_no_number_is_0() -> None:
+    arrays = (np.empty(0), np.array([True]), np.array([-3, 2]), np.array([3 + 4j]), np.float32(-2.5))
+    assert [_top(np.asarray(a)) for a in arrays] == [0.0, 0.0, 3.0, 5.0, 2.5]
