@@ -5,8 +5,9 @@ import pytest
 
 import firebrick as fb
 from firebrick.backends.registry import engines as engine_names
+from firebrick.core.op import Sample
 from firebrick.testing import check_gradients, conformance, faults
-from firebrick.testing.gradients import _top
+from firebrick.testing.gradients import _top, has_gradient
 from firebrick.testing.layouts import LAYOUTS, place
 
 SOME = ["add", "multiply", "matmul", "relu", "cast", "sum", "where", "softmax", "maximum"]
@@ -138,3 +139,20 @@ def test_a_layout_shows_its_values_and_is_what_its_name_says(layout: str) -> Non
 def test_the_size_of_what_is_empty_or_no_number_is_0() -> None:
     arrays = (np.empty(0), np.array([True]), np.array([-3, 2]), np.array([3 + 4j]), np.float32(-2.5))
     assert [_top(np.asarray(a)) for a in arrays] == [0.0, 0.0, 3.0, 5.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("op", "operand", "params", "safe", "has"),
+    [
+        ("cast", np.float32([1.0]), {"dtype": fb.float64}, True, True),
+        ("cast", np.float32([1.0]), {"dtype": fb.float64}, False, False),
+        ("cast", np.float32([1.0]), {"dtype": fb.int32}, True, False),
+        ("cast", np.int32([1]), {"dtype": fb.float32}, True, False),
+        ("sign", np.float32([1.0]), {}, True, False),
+        ("exp", np.complex64([1.0]), {}, True, True),
+    ],
+)
+def test_gradients_are_checked_where_a_rule_leads_from_inexact_results_to_inexact_operands(
+    op: str, operand: np.ndarray, params: dict[str, fb.DType], safe: bool, has: bool
+) -> None:
+    assert has_gradient(fb.ops.OPS[op], Sample((operand,), params, grad_safe=safe)) == has
