@@ -5,18 +5,31 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
 import firebrick as fb
-from firebrick.cli import classification
+from firebrick.cli import classification, reporting, runs
 from firebrick.cli.classification import AUGMENTATIONS, say_parts
-from firebrick.data.datasets import load
-from firebrick.train import Evaluation, load_checkpoint
+from firebrick.data import UncheckedCursorWarning
+from firebrick.data.datasets import DataError, load
+from firebrick.graph import RecompileWarning
+from firebrick.train import (
+    DamagedCheckpointWarning,
+    EagerTrainingWarning,
+    Evaluation,
+    FrozenTrainingWarning,
+    NothingTrainedWarning,
+    ResumeWarning,
+    TrainingInterrupted,
+    load_checkpoint,
+)
 
 Run = Callable[..., Result]
 
@@ -133,6 +146,65 @@ def test_a_second_run_gets_a_number_and_the_first_stays(run: Run, trained: Path)
     assert "resumed runs/digits-mlp-3" in run("train", "digits", "--model", "mlp", "--resume").output
 
 
+def test_runs_are_numbered_and_the_newest_is_the_one_with_the_largest_number(tmp_path: Path) -> None:
+    wanted = tmp_path / "digits-mlp"
+    assert (runs.free_name(wanted), runs.newest(wanted)) == (wanted, wanted)
+    assert runs.newest(tmp_path / "none" / "digits") == tmp_path / "none" / "digits"
+    wanted.mkdir()
+    assert runs.free_name(wanted) == wanted, "it is empty"
+    (wanted / "a").touch()
+    assert runs.free_name(wanted) == tmp_path / "digits-mlp-2"
+    (tmp_path / "digits-mlp-2").touch()  # a file is no run, and is not free
+    assert (runs.free_name(wanted), runs.newest(wanted)) == (tmp_path / "digits-mlp-3", wanted)
+    for name in ("digits-mlp-9", "digits-mlp-10", "digits-mlp-x", "digits-mlp-11-2"):
+        (tmp_path / name).mkdir()
+    assert runs.newest(wanted) == tmp_path / "digits-mlp-10"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (fb.ConfigError("one", "two", "three"), 1, "error: one\nReceived: two.\nRemedy: three.\n"),
+        (DataError("no such file"), 1, "error: no such file\n"),
+        (FileNotFoundError(2, "No such file", "a.csv"), 1, "error: a.csv: No such file\n"),
+        (OSError(28, "No space left"), 1, "error: No space left\n"),
+        (OSError("plain"), 1, "error: plain\n"),
+        (MemoryError(), 1, "error: MemoryError\n"),
+        (TrainingInterrupted(None, 1, 2), 130, f"{TrainingInterrupted(None, 1, 2)}\n"),
+        (KeyboardInterrupt(), 130, "stopped\n"),
+    ],
+)
+def test_an_error_ends_a_command_with_its_message_and_code(error: BaseException, code: int, said: str) -> None:
+    @click.command()
+    @reporting.reported
+    def failing() -> None:
+        raise error
+
+    result = CliRunner().invoke(failing)
+    assert (result.exit_code, result.stderr, result.stdout) == (code, said, "")
+    shown = CliRunner().invoke(failing, ["--debug"])
+    assert ("Traceback" in shown.stderr) == said.startswith("error")
+
+
+def test_the_warnings_of_training_are_said_each_time() -> None:
+    kinds = [
+        fb.FallbackWarning, RecompileWarning, UncheckedCursorWarning, DamagedCheckpointWarning, EagerTrainingWarning,
+        FrozenTrainingWarning, NothingTrainedWarning, ResumeWarning,
+    ]  # fmt: skip
+
+    @click.command()
+    @reporting.reported
+    def warning() -> None:
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        for kind in (*kinds, DeprecationWarning):
+            for _ in range(2):
+                warnings.warn("look out", kind, stacklevel=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert CliRunner().invoke(warning).stderr == "warning: look out\n" * 16
+
+
 def test_resume_goes_on_to_more_epochs_with_the_runs_own_settings(run: Run, trained: Path) -> None:
     result = run("train", "digits", "--model", "mlp", "--resume", "--epochs", 6)
     assert result.exit_code == 0, result.output
@@ -195,6 +267,30 @@ def test_a_transparent_and_oblong_picture_is_laid_on_white_and_padded(run: Run, 
     assert found[:, 0].tolist() == found[:, -1].tolist() == [0] * 8
     assert found[4].tolist() == [0, 0, 0, 16, 16, 0, 0, 0]
     assert run("predict", trained, "tall.png").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("pixels", "size", "pixel_max", "found"),
+    [
+        ([[0, 0, 0], [0, 255, 0], [0, 0, 0]], 3, 255, [[0, 0, 0], [0, 255, 0], [0, 0, 0]]),
+        ([[255, 255, 255], [255, 0, 255], [255, 255, 255]], 3, 255, [[0, 0, 0], [0, 255, 0], [0, 0, 0]]),  # inverted
+        ([[128, 128, 128], [128, 0, 128], [128, 128, 128]], 3, 255, [[127, 127, 127], [127, 255, 127], [127, 127, 127]]),
+        ([[127, 127, 127], [127, 0, 127], [127, 127, 127]], 3, 255, [[127, 127, 127], [127, 0, 127], [127, 127, 127]]),
+        ([[0, 100, 200, 255]], 4, 255, [[105] * 4, [255, 155, 55, 0], [105] * 4, [105] * 4]),  # padded with the border's median
+        ([[20], [40], [60]], 3, 255, [[40, 20, 40], [40, 40, 40], [40, 60, 40]]),
+        ([[0, 40], [80, 120]], 1, 255, [[60]]),  # the mean of what becomes one pixel
+        ([[0, 16], [8, 24]], 2, 16, [[0, 1], [1, 2]]),
+    ],
+)
+def test_a_picture_is_inverted_padded_and_scaled_pixel_by_pixel(
+    tmp_path: Path, pixels: list[list[int]], size: int, pixel_max: int, found: list[list[int]]
+) -> None:
+    Image = pytest.importorskip("PIL.Image")
+    from firebrick.cli.images import read_image
+
+    Image.fromarray(np.array(pixels, np.uint8)).save(tmp_path / "a.png")
+    read = read_image(tmp_path / "a.png", size, pixel_max)
+    assert (read.dtype, read.tolist()) == (np.uint8, found)
 
 
 def test_a_data_set_picture_comes_back_as_it_was(run: Run) -> None:
