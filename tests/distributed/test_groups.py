@@ -564,3 +564,58 @@ def test_gloo_waits_until_the_deadline_for_each_message_and_names_the_one_that_f
     with pytest.raises(WireError) as caught:
         wire.exchange(*messages, deadline=5.0, tag=DIRECT)
     assert (caught.value.peers, caught.value.reason) == (peers, reason)
+
+
+def test_a_group_that_is_left_closes_its_wires_once_unless_one_is_still_waited_on() -> None:
+    closed: list[str] = []
+    held = threading.Event()
+
+    class Named(Wire):
+        rank, size = 0, 2
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def exchange(self, *_: Any) -> None:
+            held.wait(30)
+            raise WireError("time is up", {1})
+
+        def close(self) -> None:
+            closed.append(self.name)
+
+    watch = SimpleNamespace(
+        at=lambda number, op: None, verdict=lambda: None, close=lambda: closed.append("watch"),
+        explain=lambda op, number, error: fb.CollectiveTimeoutError("told", "it", "so"),
+    )  # fmt: skip
+    group = Group(Named("wire"), gpu_wire=Named("GPUs"), watch=watch)
+    assert repr(group) == "Group(rank 0 of 2)"
+    group.close()
+    group.close()
+    assert closed == ["watch", "wire", "GPUs"]
+    closed.clear()
+    group = Group(Named("wire"), gpu_wire=Named("GPUs"), watch=watch, timeout=0.01)
+    work = group.all_reduce(fb.ones(2), wait=False)
+    group.close()
+    assert closed == ["watch"]
+    held.set()
+    with pytest.raises(fb.CollectiveTimeoutError, match="told"):
+        work.wait()
+    assert group._lane.close(30.0)
+
+
+def test_notes_and_ranks_have_limits() -> None:
+    with Group() as group:
+        sums, notes = group.all_reduce_noted([fb.ones(2)], b"x" * 1024).wait()
+        assert ([x.tolist() for x in sums], notes) == ([[1.0, 1.0]], [b"x" * 1024])
+        for call, text in (
+            (lambda: group.broadcast(fb.ones(1), root=-1), "root=-1"),
+            (lambda: group.broadcast(fb.ones(1), root=0.0), "root=0.0"),  # type: ignore[call-overload]
+            (lambda: group.send(fb.ones(1), to=1), "to=1"),
+            (lambda: group.recv(0), "source=0"),
+        ):
+            with pytest.raises(fb.ConfigError, match=text):
+                call()
+        for empty in ([], ()):
+            with pytest.raises(fb.OperandError, match="a tensor or a list of tensors"):
+                group.all_reduce(empty)
+        assert [x.tolist() for x in group.all_reduce((fb.ones(1), fb.zeros(2)))] == [[1.0], [0.0, 0.0]]
