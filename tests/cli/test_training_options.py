@@ -189,6 +189,11 @@ def test_every_option_reaches_the_learner(run: Run, monkeypatch: pytest.MonkeyPa
     assert isinstance(result.exception, Made)
     assert [found[n] for n in names] == [1, Path("plain"), 0, None, None, None, None, 2, True, None]
     assert found["loss"] is fb.cross_entropy
+    drawn = []
+    for seed in (0, 0, 1):
+        run("train", "digits", "--model", "mlp", "--out", "plain", "--seed", seed)
+        drawn.append([p.numpy().tobytes() for p in found["model"].parameters()])
+    assert drawn[0] == drawn[1] != drawn[2]
     config = {k: found["config"][k] for k in ("epochs", "batch_size", "lr", "schedule", "optimizer", "weight_decay")}
     assert list(config.values()) == [30, 64, 3e-3, "cosine", "adam", None]
 

@@ -128,6 +128,7 @@ def test_it_finds_draws_that_are_wrong_far_into_a_batch() -> None:
     with faults.planted(spoiled("random_uniform", lambda inputs, params: params["offset"] > 1 << 32)) as device:
         found = examine([device], ["add"])
     assert [f.subject for f in found.failures if f.check == "random bits"] == ["uniform, far into a batch"]
+    assert only_failures(found, "random bits")
 
 
 def test_it_finds_a_transfer_that_changes_what_a_nan_carries() -> None:
