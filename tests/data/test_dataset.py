@@ -9,6 +9,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.data import ArrayDataset, LoaderError, Subset
+from firebrick.data.assembly import Assembly, Job, Maker
 from firebrick.data.dataset import works_by_rows
 from firebrick.data.owning import owned
 
@@ -60,3 +61,14 @@ def test_an_owned_sample_holds_nothing_that_the_data_set_may_change_later() -> N
     masked = np.ma.masked_array([1.0, 2.0], [True, False])
     assert owned(masked) is not masked
     assert type(owned(masked)) is type(masked)
+
+
+def test_a_part_without_rows_asks_nothing_of_the_data_set() -> None:
+    class Asked(ArrayDataset):
+        def fetch(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+            raise AssertionError("it was asked for nothing")
+
+    none = np.arange(0)
+    job = Job(0, none, none, np.empty((0, 0), np.uint32), 0, 0, 0)
+    made = Maker(Assembly("train", Asked(np.arange(3)), None, None, (), None))(job)
+    assert (made.arrays, made.rows) == ([], 0)
