@@ -1,4 +1,5 @@
-"""Defaults of the public interface. A program that does not write an argument gets other results when its default changes.
+"""Defaults of the public interface, and the options of its commands. A program that does not write an argument gets other
+results when its default changes; so does a command line without an option.
 
 ``PYTHONPATH=src python tests/test_defaults.py`` writes them down anew, where a change is meant.
 """
@@ -11,7 +12,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import click
+
 import firebrick as fb
+from firebrick.cli.main import main
+from firebrick.testing import soak
 
 FILE = Path(__file__).parent / "defaults.txt"
 MODULES = ("", "nn", "nn.initial", "optim", "data", "train", "random", "linalg", "fft", "models", "distributed", "testing")
@@ -52,10 +57,35 @@ def signature(member: Any) -> Iterable[inspect.Parameter]:
         return ()
 
 
+def options(name: str, command: click.Command) -> Iterator[str]:
+    """A line for each option and argument of a command and of those in it: what it takes, how often, its default."""
+    if command.context_settings:
+        yield f"$ {name}: {dict(sorted(command.context_settings.items()))}"
+    for p in command.params:
+        facts, own = p.to_info_dict(), getattr(p.type, "type", None)
+        kind = facts.pop("type")
+        shown = {k: facts.get(k) for k in ("required", "nargs", "multiple", "hidden", "default")}
+        shown |= {k: v for k, v in kind.items() if k not in ("name", "param_type", "readable", "case_sensitive")}
+        shown |= {"metavar": p.metavar, "shown": getattr(p, "show_default", None), "made": own and own.__name__}
+        if p.name == "jobs":
+            del shown["default"]  # one for each core of this machine
+        if shown["nargs"] == 1:
+            del shown["nargs"]
+        said = [f"{k}={v}" for k, v in shown.items() if v is not None and v is not False and v != ()]
+        yield f"$ {name} {' '.join(p.opts)}: {', '.join([kind['param_type'], *said])}"
+    for inner, found in sorted(command.commands.items()) if isinstance(command, click.Group) else ():
+        yield from options(f"{name} {inner}", found)
+
+
+def written() -> list[str]:
+    """All lines."""
+    return [*defaults(), *options("firebrick", main), *options("python -m firebrick.testing.soak", soak.main)]
+
+
 def test_defaults_are_those_that_are_written_down() -> None:
-    found, known = set(defaults()), set(FILE.read_text(encoding="utf-8").splitlines())
+    found, known = set(written()), set(FILE.read_text(encoding="utf-8").splitlines())
     assert found - known == known - found == set(), f"if this is meant: {__doc__}"
 
 
 if __name__ == "__main__":
-    FILE.write_text("\n".join(defaults()) + "\n", encoding="utf-8")
+    FILE.write_text("\n".join(written()) + "\n", encoding="utf-8")

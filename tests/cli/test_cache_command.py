@@ -7,6 +7,8 @@ import pytest
 from click.testing import Result
 
 import firebrick as fb
+from firebrick.cli.cache import _ago
+from firebrick.cli.reporting import size_of
 from firebrick.compiler.llvm import cache
 from firebrick.compiler.llvm.host import _linked, compile_ir
 
@@ -72,7 +74,8 @@ def test_clear_removes_all_entries_and_nothing_else(run: Run, home: Path) -> Non
 
 def test_a_cache_that_is_off_is_told(run: Run, home: Path) -> None:
     with fb.config.scope(cache_dir="off"):
-        assert run("cache", "list").output.startswith("compiled code is not kept")
+        said = "compiled code is not kept (FIREBRICK_CACHE_DIR is off, or there is no home directory)\n"
+        assert run("cache", "list").output == said
         assert run("cache", "clear").exit_code == 0
 
 
@@ -86,3 +89,20 @@ def test_what_cannot_be_removed_is_an_error_in_one_line(run: Run, home: Path, mo
     result = run("cache", "clear")
     assert result.exit_code == 1
     assert "Permission denied" in result.output
+
+
+def test_times_and_sizes_are_in_the_largest_unit_of_which_there_are_some() -> None:
+    seconds = (0, 1.9, 2, 119, 120, 7199, 7200, 86400 * 2 - 1, 86400 * 2, 86400 * 30)
+    assert [_ago(s) for s in seconds] == [
+        "now", "now", "2 seconds ago", "119 seconds ago", "2 minutes ago", "120 minutes ago", "2 hours ago", "48 hours ago",
+        "2 days ago", "30 days ago",
+    ]  # fmt: skip
+    assert [size_of(n) for n in (0, 1023, 1024, 2**20 - 1, 2**20, 5 << 20)] == [
+        "0 B", "1023 B", "1.0 KiB", "1024.0 KiB", "1.0 MiB", "5.0 MiB",
+    ]  # fmt: skip
+
+
+def test_one_entry_is_told_as_one(run: Run, home: Path) -> None:
+    fill(1)
+    assert "\n1 entry, " in run("cache", "list").output
+    assert run("cache", "clear").output.startswith("removed 1 entry, ")

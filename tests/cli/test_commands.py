@@ -5,17 +5,31 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
 import firebrick as fb
-from firebrick.cli.classification import say_parts
-from firebrick.data.datasets import load
-from firebrick.train import Evaluation, load_checkpoint
+from firebrick.cli import classification, reporting, runs
+from firebrick.cli.classification import AUGMENTATIONS, say_parts
+from firebrick.data import UncheckedCursorWarning
+from firebrick.data.datasets import DataError, load
+from firebrick.graph import RecompileWarning
+from firebrick.train import (
+    DamagedCheckpointWarning,
+    EagerTrainingWarning,
+    Evaluation,
+    FrozenTrainingWarning,
+    NothingTrainedWarning,
+    ResumeWarning,
+    TrainingInterrupted,
+    load_checkpoint,
+)
 
 Run = Callable[..., Result]
 
@@ -97,6 +111,30 @@ def test_the_rate_of_a_class_is_a_share_of_its_labels(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines() == ["  cat        3 of 4     0.7500", "  mouse      1 of 4     0.2500"]
 
 
+def test_loaders_are_made_as_the_config_says() -> None:
+    config = {
+        "dataset": "digits", "seed": 5, "image_size": 8, "pixel_max": 16, "mean": 0.25, "std": 0.5, "augment": ["crop", "flip"],
+    }  # fmt: skip
+    device = fb.device("numpy:1")
+    for size, larger in ((64, 256), (500, 500)):
+        training, validation = classification.training_loaders({**config, "batch_size": size}, None, device)
+        testing = classification.test_loader({**config, "batch_size": size}, None, device)
+        assert [(x.batch_size, x.seed, x.shuffle, x.name, x.device, x.samples) for x in (training, validation, testing)] == [
+            (size, 5, True, "train", device, 1294), (larger, 0, False, "validation", device, 144),
+            (larger, 0, False, "test", device, 359),
+        ]  # fmt: skip
+        assert {(x.transform.pixel_max, x.transform.mean, x.transform.std) for x in (training, validation, testing)} == {
+            (16, 0.25, 0.5)
+        }
+    assert [type(a).__name__ for a in training.augment] == ["RandomCrop", "RandomHorizontalFlip"]
+    assert [AUGMENTATIONS["crop"](size).padding for size in (8, 28, 56)] == [1, 2, 4]
+    assert (training.num_workers, training.worker, training.keep_workers) == (0, "process", True)
+    more, _ = classification.training_loaders({**config, "batch_size": 64, "workers": 2}, None, device)
+    assert more.num_workers == 2
+    _, held = classification.training_loaders({**config, "batch_size": 64, "seed": 6}, None, device)
+    assert held.dataset.indices.tolist() != validation.dataset.indices.tolist()
+
+
 def test_a_second_run_gets_a_number_and_the_first_stays(run: Run, trained: Path) -> None:
     before = {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()}
     result = run("train", "digits", "--model", "mlp", "--epochs", 1)
@@ -106,6 +144,65 @@ def test_a_second_run_gets_a_number_and_the_first_stays(run: Run, trained: Path)
     assert Path("runs/digits-mlp-3/checkpoint").is_dir()
     assert {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()} == before
     assert "resumed runs/digits-mlp-3" in run("train", "digits", "--model", "mlp", "--resume").output
+
+
+def test_runs_are_numbered_and_the_newest_is_the_one_with_the_largest_number(tmp_path: Path) -> None:
+    wanted = tmp_path / "digits-mlp"
+    assert (runs.free_name(wanted), runs.newest(wanted)) == (wanted, wanted)
+    assert runs.newest(tmp_path / "none" / "digits") == tmp_path / "none" / "digits"
+    wanted.mkdir()
+    assert runs.free_name(wanted) == wanted, "it is empty"
+    (wanted / "a").touch()
+    assert runs.free_name(wanted) == tmp_path / "digits-mlp-2"
+    (tmp_path / "digits-mlp-2").touch()  # a file is no run, and is not free
+    assert (runs.free_name(wanted), runs.newest(wanted)) == (tmp_path / "digits-mlp-3", wanted)
+    for name in ("digits-mlp-9", "digits-mlp-10", "digits-mlp-x", "digits-mlp-11-2"):
+        (tmp_path / name).mkdir()
+    assert runs.newest(wanted) == tmp_path / "digits-mlp-10"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (fb.ConfigError("one", "two", "three"), 1, "error: one\nReceived: two.\nRemedy: three.\n"),
+        (DataError("no such file"), 1, "error: no such file\n"),
+        (FileNotFoundError(2, "No such file", "a.csv"), 1, "error: a.csv: No such file\n"),
+        (OSError(28, "No space left"), 1, "error: No space left\n"),
+        (OSError("plain"), 1, "error: plain\n"),
+        (MemoryError(), 1, "error: MemoryError\n"),
+        (TrainingInterrupted(None, 1, 2), 130, f"{TrainingInterrupted(None, 1, 2)}\n"),
+        (KeyboardInterrupt(), 130, "stopped\n"),
+    ],
+)
+def test_an_error_ends_a_command_with_its_message_and_code(error: BaseException, code: int, said: str) -> None:
+    @click.command()
+    @reporting.reported
+    def failing() -> None:
+        raise error
+
+    result = CliRunner().invoke(failing)
+    assert (result.exit_code, result.stderr, result.stdout) == (code, said, "")
+    shown = CliRunner().invoke(failing, ["--debug"])
+    assert ("Traceback" in shown.stderr) == said.startswith("error")
+
+
+def test_the_warnings_of_training_are_said_each_time() -> None:
+    kinds = [
+        fb.FallbackWarning, RecompileWarning, UncheckedCursorWarning, DamagedCheckpointWarning, EagerTrainingWarning,
+        FrozenTrainingWarning, NothingTrainedWarning, ResumeWarning,
+    ]  # fmt: skip
+
+    @click.command()
+    @reporting.reported
+    def warning() -> None:
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        for kind in (*kinds, DeprecationWarning):
+            for _ in range(2):
+                warnings.warn("look out", kind, stacklevel=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert CliRunner().invoke(warning).stderr == "warning: look out\n" * 16
 
 
 def test_resume_goes_on_to_more_epochs_with_the_runs_own_settings(run: Run, trained: Path) -> None:
@@ -170,6 +267,30 @@ def test_a_transparent_and_oblong_picture_is_laid_on_white_and_padded(run: Run, 
     assert found[:, 0].tolist() == found[:, -1].tolist() == [0] * 8
     assert found[4].tolist() == [0, 0, 0, 16, 16, 0, 0, 0]
     assert run("predict", trained, "tall.png").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("pixels", "size", "pixel_max", "found"),
+    [
+        ([[0, 0, 0], [0, 255, 0], [0, 0, 0]], 3, 255, [[0, 0, 0], [0, 255, 0], [0, 0, 0]]),
+        ([[255, 255, 255], [255, 0, 255], [255, 255, 255]], 3, 255, [[0, 0, 0], [0, 255, 0], [0, 0, 0]]),  # inverted
+        ([[128, 128, 128], [128, 0, 128], [128, 128, 128]], 3, 255, [[127, 127, 127], [127, 255, 127], [127, 127, 127]]),
+        ([[127, 127, 127], [127, 0, 127], [127, 127, 127]], 3, 255, [[127, 127, 127], [127, 0, 127], [127, 127, 127]]),
+        ([[0, 100, 200, 255]], 4, 255, [[105] * 4, [255, 155, 55, 0], [105] * 4, [105] * 4]),  # padded with the border's median
+        ([[20], [40], [60]], 3, 255, [[40, 20, 40], [40, 40, 40], [40, 60, 40]]),
+        ([[0, 40], [80, 120]], 1, 255, [[60]]),  # the mean of what becomes one pixel
+        ([[0, 16], [8, 24]], 2, 16, [[0, 1], [1, 2]]),
+    ],
+)
+def test_a_picture_is_inverted_padded_and_scaled_pixel_by_pixel(
+    tmp_path: Path, pixels: list[list[int]], size: int, pixel_max: int, found: list[list[int]]
+) -> None:
+    Image = pytest.importorskip("PIL.Image")
+    from firebrick.cli.images import read_image
+
+    Image.fromarray(np.array(pixels, np.uint8)).save(tmp_path / "a.png")
+    read = read_image(tmp_path / "a.png", size, pixel_max)
+    assert (read.dtype, read.tolist()) == (np.uint8, found)
 
 
 def test_a_data_set_picture_comes_back_as_it_was(run: Run) -> None:

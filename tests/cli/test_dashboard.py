@@ -18,8 +18,9 @@ pytest.importorskip("textual")
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.cli import dashboard as dashboards
+from firebrick.cli import screen as screens
 from firebrick.cli.dashboard import Dashboard
-from firebrick.cli.plotting import plotted
+from firebrick.cli.plotting import _short, plotted
 from firebrick.cli.screen import Help, Screen
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.train import DataParallel, Epoch, Learner, TrainingInterrupted, load_checkpoint
@@ -318,3 +319,80 @@ def test_curves_rise_from_bottom_left_to_top_right() -> None:
     assert drawn[0][7] == drawn[-1][-1] == " "
     assert "no values yet" in plotted([([(0.0, float("nan"))], "red")], 30, 3, (0.0, 1.0)).plain
     assert "⠀" not in plotted([([(0.5, 3.0)], "red")], 17, 3, (0.0, 1.0)).plain  # one point, no spread
+
+
+@pytest.mark.parametrize(
+    ("curves", "size", "ends", "drawn", "colours"),
+    [
+        ([[(0, 0), (1, 1), (2, 0)]], (12, 3), (0.0, 2.0), "1.000 ┤ ⢠⢣  \n      │⢀⠎ ⢣ \n0.000 ┤⡜   ⢣", "rr rr r r r"),
+        ([[(0, 0), (2, 2)], [(0, 2), (2, 0)]], (9, 2), (0.0, 2.0), "2.000 ┤⢣⡜\n0.000 ┤⡜⢣", "br rb"),  # the last lies above
+        ([[(0, 5)]], (9, 1), (0.0, 2.0), "5.000 ┤⠁ ", "r"),
+        ([[(0, 0), (1, float("inf")), (3, 1)]], (9, 2), (0.0, 2.0), "1.000 ┤ ⡱\n0.000 ┤⡰⠁", "r rr"),  # left out, and cut off
+        ([[(0, 0)]], (9, 2), (1.0, 1.0), "0.000 ┤⠈ \n0.000 ┤  ", "r"),
+        ([[(0, -3)]], (5, 0), (1.0, 1.0), "-3.00 ┤⠈", "r"),
+        ([[]], (20, 5), (1.0, 1.0), "\n\n   no values yet    ", ""),
+    ],
+)
+def test_curves_are_drawn_dot_by_dot(
+    curves: list[Any], size: tuple[int, int], ends: tuple[float, float], drawn: str, colours: str
+) -> None:
+    found = plotted(list(zip(curves, ("red", "blue"), strict=False)), *size, ends)
+    assert found.plain == drawn
+    assert [str(s.style)[0] for s in found.spans if s.style != "dim"] == list(colours.replace(" ", ""))
+
+
+def test_numbers_are_as_wide_as_there_is_room() -> None:
+    values = (1.23456, 12.3456, 123.456, 1234.56, 12345.6, 123456, -1.2345, -123.456, 0, 9.9996, 99999.6, -12345.6, 1e12)
+    assert [_short(v) for v in values] == [
+        "1.235", "12.35", "123.5", "1235", "12346", "1e5", "-1.23", "-123", "0.000", "10.00", "1e5", "-1e4", "1e+12",
+    ]  # fmt: skip
+    seconds = (0, 59.4, 59.6, 3599, 3600, 3661, 36000)
+    assert [screens._duration(v) for v in seconds] == ["0:00", "0:59", "1:00", "59:59", "1:00:00", "1:01:01", "10:00:00"]
+    left = [(10, 0, 5), (10, -1, 4), (10, 2, 4), (1, 0.5, 3)]
+    assert [screens._left(*v) for v in left] == ["–", "–", "0:20 left", "0:06 left"]
+    sizes = (0, 1023, 1024, 1536, 2**20, 2**30, 2**40, 2**50)
+    assert [screens._bytes(n) for n in sizes] == [
+        "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "1.0 GiB", "1.0 TiB", "1024.0 TiB",
+    ]  # fmt: skip
+    assert [screens._bar(share, 4).plain for share in (0, 1 / 32, 7 / 32, 0.5, 1)] == [
+        "────   0%", "▏───   3%", "▉───  22%", "██──  50%", "████ 100%",
+    ]  # fmt: skip
+    assert [screens._bar(share, 4).plain[:4] for share in (-1.0, 1.7)] == ["────", "████"]
+
+
+def test_it_looks_five_times_a_second_and_keeps_no_more_points_than_a_screen_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 100.0, 100.0, 100.19, 100.21])
+    board = Dashboard("a run")
+    assert board.due()
+    monkeypatch.setattr(dashboards, "perf_counter", lambda: next(clock))
+    board.begin(1, 1, 10, 0)
+    board.step(1, {"loss": 1.0}, 10.0)
+    assert [board.due() for _ in range(2)] == [False, True]
+    monkeypatch.undo()
+    monkeypatch.setattr(dashboards, "_POINTS", 6)
+    board = Dashboard("a run")
+    board.begin(1, 1, 100, 0)
+    for done in range(1, 8):
+        board.step(done, {"loss": float(done), "mse": None}, 10.0)
+    assert {n: [y for _, y in c] for n, c in board.seen.curves.items()} == {"loss": [2.0, 4.0, 6.0, 7.0]}
+    assert dashboards.Seen().progress == 0.0
+
+
+def test_the_time_left_is_that_of_the_rest_at_the_speed_since_the_run_began_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    board = Dashboard("digits, mlp")
+    board.learner = learner_of(board, tmp_path / "run")
+    in_the_third_of_four_epochs(board)
+    seen = board.seen
+    seen.first, seen.epoch_first, seen.began, seen.epoch_began = 0.5, 1, 0.0, 60.0  # of 2.5 epochs and 5 batches
+    monkeypatch.setattr(screens, "perf_counter", lambda: 100.0)
+    found = []
+
+    async def then(app: Screen, pilot: Any) -> None:
+        found.append(text_of(app))
+
+    on_screen(board, SIZES[1], then)
+    shown = " ".join(found[0].split())
+    assert "5/10 batches 0:50 left" in shown
+    assert "3/4 epochs 1:15 left" in shown

@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import firebrick as fb
+from firebrick.cli import forecasting
 from firebrick.cli.forecasting import training_loaders
 from firebrick.cli.main import main
-from firebrick.train import load_checkpoint
+from firebrick.train import Evaluation, load_checkpoint
 
 Run = Callable[..., Result]
 TINY = ("--look-back", 16, "--horizon", 4, "--batch-size", 1024, "--lr", 0.01, "--set", "patch=8", "--set", "dim=4",
@@ -174,8 +175,34 @@ def test_a_setting_the_model_does_not_have_and_a_missing_file_are_said(run: Run,
     assert "ETTh1.csv" in gone.output
 
 
-def test_windows_are_made_by_as_many_workers_as_are_asked_for(series: Path, trained: Path) -> None:
-    config = load_checkpoint(trained / "checkpoint").config
+def test_loaders_are_made_as_the_config_says(series: Path, trained: Path) -> None:
+    config = {**load_checkpoint(trained / "checkpoint").config, "seed": 5}
+    device, folder = fb.device("numpy:1"), str(series)
     for workers in (None, 2):
-        training, validation = training_loaders({**config, "workers": workers}, str(series), fb.device("numpy"))
+        training, validation = training_loaders({**config, "workers": workers}, folder, device)
         assert (training.num_workers, validation.num_workers) == (workers or 0, 0)
+        assert (training.worker, training.keep_workers) == ("process", True)
+    for size, larger in ((128, 256), (1024, 1024)):
+        training, validation = training_loaders({**config, "batch_size": size}, folder, device)
+        testing = forecasting.test_loader({**config, "batch_size": size}, folder, device)
+        assert [(x.batch_size, x.seed, x.shuffle, x.name, x.device) for x in (training, validation, testing)] == [
+            (size, 5, True, "train", device), (larger, 0, False, "validation", device), (larger, 0, False, "test", device),
+        ]  # fmt: skip
+
+
+def test_scaled_rows_come_back_in_their_own_units() -> None:
+    config = {"mean": [1.0, -20.0], "std": [2.0, 0.5], "columns": ["oil", "temperature"]}
+    rows = np.array([[3.0, -21.0], [1.0, -20.0]])
+    scaled = forecasting.scaled(config, rows)
+    assert (scaled.dtype, scaled.tolist()) == (np.float32, [[1.0, -2.0], [0.0, 0.0]])
+    back = forecasting.unscaled(config, scaled)
+    assert (back.dtype, back.tolist()) == (np.float64, rows.tolist())
+    assert forecasting.names_of(config) == ["oil", "temperature"]
+
+
+def test_what_is_said_of_a_series_is_in_its_units(capsys: pytest.CaptureFixture[str]) -> None:
+    forecasting.say_parts({"columns": ["oil", "load"], "mean": [1.5, 20.0], "std": [2.0, 0.25]}, Evaluation(1.0, None, 8, None))
+    assert capsys.readouterr().out.splitlines() == [
+        "  oil   1 in scaled values is 2; its training mean is 1.5",
+        "  load  1 in scaled values is 0.25; its training mean is 20",
+    ]

@@ -238,3 +238,42 @@ def test_what_cannot_be_launched_is_said(run: Run, tell: Path) -> None:
     assert "several hosts need one" in done.output
     assert "2 is not below --nodes 2" in run("launch", "--nodes", 2, "--node-rank", 2, "--master", "a:1", tell).output
     assert "'nowhere' is not HOST:PORT" in run("launch", "--master", "nowhere", tell).output
+
+
+def test_the_launcher_of_mpi_is_that_beside_python_or_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(launch.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert launch._mpiexec() == "/usr/bin/mpiexec"
+    (tmp_path / "mpiexec").touch()
+    assert launch._mpiexec() == str(tmp_path / "mpiexec")
+    (tmp_path / "mpiexec").unlink()
+    monkeypatch.setattr(launch.shutil, "which", lambda name: None)
+    with pytest.raises(fb.UnsupportedError, match="needs an MPI library and its mpiexec"):
+        launch._mpiexec()
+
+
+def test_mpi_starts_all_ranks_by_its_own_launcher(run: Run, tell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def start(number: int, command: list[str], variables: dict[str, str]) -> str:
+        started.append((number, command, variables["FIREBRICK_DISTRIBUTED_BACKEND"], variables["PYTHONUNBUFFERED"]))
+        return "all of them"
+
+    watched = []
+    monkeypatch.setattr(launch, "_start", start)
+    monkeypatch.setattr(launch, "_mpiexec", lambda: "mpiexec")
+    monkeypatch.setattr(launch, "_watch", lambda ranks, grace, prefix: watched.append((ranks, grace, prefix)) or 5)
+    assert run("launch", "-n", 2, "--nodes", 3, "--backend", "mpi", tell, "-x").exit_code == 5
+    command = ["mpiexec", "-n", "6", launch.sys.executable, "-m", "mpi4py", str(tell), "-x"]
+    assert started == [(0, command, "mpi", "1")]
+    assert watched == [(["all of them"], 10.0, False)]
+
+
+@pytest.mark.parametrize(("master", "address"), [("10.0.0.1:29500", ("10.0.0.1", 29500)), ("[::1]:80", ("[::1]", 80))])
+def test_an_address_is_a_host_and_a_port(master: str, address: tuple[str, int]) -> None:
+    assert launch._address(master) == address
+    host, port = launch._address(None)
+    assert (host, 0 < port < 1 << 16) == ("127.0.0.1", True)
+    for wrong in (":80", "host:", "host:8o"):
+        with pytest.raises(click.BadParameter, match="is not HOST:PORT"):
+            launch._address(wrong)

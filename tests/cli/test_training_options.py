@@ -2,15 +2,21 @@
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from deaths import dying_after
 
+import firebrick as fb
+from firebrick import nn, optim
 from firebrick.cli.main import main
 from firebrick.train import load_checkpoint
+
+train = import_module("firebrick.cli.train")  # the name is its command's in the package
 
 Run = Callable[..., Result]
 CNN = ("train", "digits", "--model", "cnn", "--set", "width=4", "--set", "features=16")
@@ -148,3 +154,79 @@ def test_graphs_change_nothing_but_the_time_and_say_how_many_there_are(run: Run)
     results = [run("evaluate", "compiled", *more).output for more in ((), ("--no-jit",))]
     assert results[0] == results[1]
     assert "test accuracy" in results[0]
+
+
+def test_every_option_reaches_the_learner(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Made(Exception):
+        pass
+
+    found: dict[str, Any] = {}
+
+    def learner(model: nn.Module, optimizer: optim.Optimizer, loss: Any, **settings: Any) -> None:
+        found.update(settings, model=model, optimizer=optimizer, loss=loss)
+        raise Made
+
+    monkeypatch.setattr("firebrick.cli.train.Learner", learner)
+    names = ("accumulate", "out", "seed", "precision", "events", "record_every", "checkpoint_steps", "keep", "jit", "progress")
+    options = (
+        "--model mlp --accumulate 3 --out run --seed 7 --precision bfloat16 --events --record-every 6 --checkpoint-steps 4 "
+        "--keep 5 --no-jit --device cpu:1 --epochs 9 --lr 0.25 --optimizer sgd --weight-decay 0.5 --schedule constant "
+        "--label-smoothing 0.125 --batch-size 33"
+    )
+    result = run("train", "digits", *options.split())
+    assert isinstance(result.exception, Made)
+    out = Path("run")
+    assert [found[n] for n in names] == [3, out, 7, "bfloat16", out / "events", 6, 4, 5, False, None]
+    assert found["strategy"].devices == (fb.device("cpu:1"),)
+    assert {p.device.name for p in found["model"].parameters()} == {"cpu:1"}
+    assert found["class_names"] == list("0123456789")
+    assert found["loss"].keywords == {"label_smoothing": 0.125}
+    optimizer = found["optimizer"]
+    assert (type(optimizer), optimizer.learning_rate) == (optim.SGD, 0.25)
+    config = {k: found["config"][k] for k in ("dataset", "model", "epochs", "batch_size", "lr", "schedule", "weight_decay")}
+    assert list(config.values()) == ["digits", "mlp", 9, 33, 0.25, "constant", 0.5]
+    result = run("train", "digits", "--model", "mlp", "--out", "plain")
+    assert isinstance(result.exception, Made)
+    assert [found[n] for n in names] == [1, Path("plain"), 0, None, None, None, None, 2, True, None]
+    assert found["loss"] is fb.cross_entropy
+    drawn = []
+    for seed in (0, 0, 1):
+        run("train", "digits", "--model", "mlp", "--out", "plain", "--seed", seed)
+        drawn.append([p.numpy().tobytes() for p in found["model"].parameters()])
+    assert drawn[0] == drawn[1] != drawn[2]
+    config = {k: found["config"][k] for k in ("epochs", "batch_size", "lr", "schedule", "optimizer", "weight_decay")}
+    assert list(config.values()) == [30, 64, 3e-3, "cosine", "adam", None]
+
+
+@pytest.mark.parametrize(
+    ("name", "decay", "kind", "settings"),
+    [
+        ("adam", None, optim.Adam, {"weight_decay": 0.0}),
+        ("adam", 0.5, optim.Adam, {"weight_decay": 0.5}),
+        ("adamw", None, optim.AdamW, {"weight_decay": 0.01}),
+        ("adamw", 0.0, optim.AdamW, {"weight_decay": 0.0}),
+        ("sgd", None, optim.SGD, {"weight_decay": 0.0, "momentum": 0.9, "nesterov": True}),
+        ("sgd", 0.25, optim.SGD, {"weight_decay": 0.25}),
+    ],
+)
+def test_optimizers_are_made_with_their_usual_settings(name: str, decay: float | None, kind: type, settings: Any) -> None:
+    made = train._OPTIMIZERS[name](nn.Linear(2, 2), 0.5, decay)
+    assert type(made) is kind
+    assert {k: getattr(made.groups[0].settings, k) for k in settings} == settings
+    assert made.learning_rate == 0.5
+
+
+def test_schedules_run_over_the_steps_that_there_are() -> None:
+    def rate(schedule: optim.Schedule, step: int) -> float:
+        return float(schedule(fb.asarray(float(step), dtype=fb.float64)))
+
+    rates = {name: [rate(schedule(0.5, 40), step) for step in range(41)] for name, schedule in train._SCHEDULES.items()}
+    assert rates["constant"] == [0.5] * 41
+    assert rates["flat-cosine"][:25] == [0.5] * 25
+    assert 0.24 < rates["flat-cosine"][32] < 0.26
+    assert rates["cosine"][:3] == [0.25, 0.5, 0.5]  # two steps rise
+    assert [rates["cosine"][21], rates["one-cycle"][25]] == pytest.approx([0.25, 0.25], rel=1e-5)
+    assert max(rates["cosine"]) == max(rates["one-cycle"]) == 0.5
+    for name in ("flat-cosine", "cosine", "one-cycle"):
+        assert rates[name][40] < 1e-4, name
+    assert rate(train._flat_cosine(0.5, 1), 0) == 0.5

@@ -1,8 +1,11 @@
 """Every op on every engine against the reference; every gradient rule against central differences."""
 
+from importlib import import_module
+
 import pytest
 from forced import kernels_of_any_size
 
+from firebrick.core.errors import ConfigError
 from firebrick.core.op import Nondifferentiable
 from firebrick.ops import OPS
 from firebrick.ops.declare import COMPLEX, FLOATS
@@ -109,6 +112,39 @@ def test_the_same_seed_gives_the_same_cases_and_another_one_others() -> None:
 
     assert names(3) == names(3)
     assert names(3) != names(4)
+
+
+def test_cases_are_numbered_as_they_come_over_ops_and_modes() -> None:
+    found = list(cases("numpy", ["add", "relu"]))
+    assert [c.index for c in found] == list(range(len(found)))
+    assert {c.number for c in found if c.op.name == "relu" and c.dtype == "float32"} == set(
+        range(len(samples_of(OPS["relu"], "float32", 0)))
+    )
+
+
+def test_the_choice_of_cases_is_one_of_those_that_there_are() -> None:
+    for settings, text in (
+        ({"subset": "some"}, "subset is one of pairwise, full, thin"),
+        ({"modes": ["eager", "lazy"]}, "modes are eager and jit\nReceived: lazy"),
+        ({"ops": ["add", "subtrac"]}, "ops are names of the op table\nReceived: subtrac"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            next(cases("numpy", **settings))  # type: ignore[arg-type]
+    assert {c.mode for c in cases("numpy", ["relu"], ["float32"], modes=["jit"])} == {"jit"}
+    assert {(c.op.name, c.dtype) for c in cases("numpy", ["relu"], ["float32"])} == {("relu", "float32")}
+
+
+def test_ops_that_ran_on_the_host_in_this_run_and_on_this_device_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter(
+        [
+            [("add", "numpy:0", 2), ("exp", "numpy:0", 1)],
+            [("add", "numpy:0", 2), ("exp", "numpy:0", 3), ("sin", "numpy:0", 1), ("cos", "cpu:0", 1)],
+        ]
+    )
+    monkeypatch.setattr(import_module("firebrick.testing.conformance"), "explain_fallbacks", lambda: next(counts))
+    report = conformance("numpy", ["relu"], ["float32"], modes=["eager"])
+    assert report.fallbacks == {"exp", "sin"}
+    assert str(report).endswith("ran on the host: exp, sin")
 
 
 def test_the_subset_uses_every_layout_and_destination_of_every_op(seed: int) -> None:

@@ -5,8 +5,11 @@ import pytest
 
 import firebrick as fb
 from firebrick.backends.registry import engines as engine_names
+from firebrick.core.op import Sample
 from firebrick.testing import check_gradients, conformance, faults
-from firebrick.testing.layouts import LAYOUTS, place
+from firebrick.testing.gradients import _top, has_gradient
+from firebrick.testing.large import LONG, calls, check_large
+from firebrick.testing.layouts import LAYOUTS, of_operand, place, values_in
 
 SOME = ["add", "multiply", "matmul", "relu", "cast", "sum", "where", "softmax", "maximum"]
 
@@ -132,3 +135,66 @@ def test_a_layout_shows_its_values_and_is_what_its_name_says(layout: str) -> Non
         assert 0 in native.strides
     if layout == "offset":
         assert native.ctypes.data != t.storage.root.data.ctypes.data
+
+
+def test_the_size_of_what_is_empty_or_no_number_is_0() -> None:
+    arrays = (np.empty(0), np.array([True]), np.array([-3, 2]), np.array([3 + 4j]), np.float32(-2.5))
+    assert [_top(np.asarray(a)) for a in arrays] == [0.0, 0.0, 3.0, 5.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("op", "operand", "params", "safe", "has"),
+    [
+        ("cast", np.float32([1.0]), {"dtype": fb.float64}, True, True),
+        ("cast", np.float32([1.0]), {"dtype": fb.float64}, False, False),
+        ("cast", np.float32([1.0]), {"dtype": fb.int32}, True, False),
+        ("cast", np.int32([1]), {"dtype": fb.float32}, True, False),
+        ("sign", np.float32([1.0]), {}, True, False),
+        ("exp", np.complex64([1.0]), {}, True, True),
+    ],
+)
+def test_gradients_are_checked_where_a_rule_leads_from_inexact_results_to_inexact_operands(
+    op: str, operand: np.ndarray, params: dict[str, fb.DType], safe: bool, has: bool
+) -> None:
+    assert has_gradient(fb.ops.OPS[op], Sample((operand,), params, grad_safe=safe)) == has
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (1, 3), (0, 3), (2, 3, 4)])
+def test_operands_of_every_shape_are_placed_in_every_layout_among_other_values(layout: str, shape: tuple[int, ...]) -> None:
+    x = np.arange(1.0, 1.0 + int(np.prod(shape))).reshape(shape)
+    values = values_in(layout, x) if layout != "mixed" else x
+    native = place("strided" if layout == "mixed" else layout, values, fb.device("numpy"))
+    assert native.shape == shape
+    assert native.numpy().tolist() == values.tolist()
+    if layout == "offset" and x.size:
+        around = native.storage.root.data
+        assert around.shape == tuple(d + 3 for d in shape or (1,))
+        assert set(around.reshape(-1).tolist()) <= set(x.reshape(-1).tolist())
+        assert x.size == 1 or around.reshape(-1)[: x.size].tolist() != x.reshape(-1).tolist()
+    if layout == "strided" and x.ndim == 1 and x.size > 1:
+        assert native.storage.root.data[: x.size].tolist() != x.tolist()
+
+
+def test_operands_of_a_mixed_layout_have_one_after_the_other_and_broadcast_ones_repeat_their_first_long_axis() -> None:
+    assert [of_operand("mixed", i) for i in range(5)] == ["strided", "broadcast", "negative", "offset", "strided"]
+    assert [of_operand("offset", i) for i in range(2)] == ["offset", "offset"]
+    x = np.arange(6).reshape(1, 3, 2)
+    assert values_in("broadcast", x).tolist() == [[[0, 1]] * 3]
+    assert values_in("broadcast", x[:, :1, :1]).tolist() == [[[0]]]
+    assert values_in("strided", x) is x
+
+
+def test_large_calls_are_the_same_for_a_seed_and_name_what_is_off() -> None:
+    first, again, other = (list(calls(seed)) for seed in (3, 3, 4))
+    assert [name for name, _, _ in first] == [name for name, _, _ in other]
+    assert all(
+        a.tobytes() == b.tobytes() for one, two in zip(first, again, strict=True) for a, b in zip(one[1], two[1], strict=True)
+    )
+    assert first[0][1][0].tobytes() != other[0][1][0].tobytes()
+    assert all(sum(a.size for a in arrays) > 1 << 16 or params.get("shape") == (LONG,) for _, arrays, params in first)
+    with faults.planted(faults.reads_zero("add")) as device:
+        report = check_large(device, ["add", "softmax"])
+    assert (report.device, report.checked, report.failed_ops, report.seed) == (device.name, 4, {"add"}, 0)
+    assert f"add float32 'large [{LONG}] [{LONG}]' contiguous: FAILED: the result is off by" in str(report)
+    assert "softmax" in report.worst

@@ -24,4 +24,10 @@ def test_failures_are_counted_and_shown_by_op_and_are_no_measure_of_what_is_righ
     assert (report.checked, report.failed_ops, report.worst) == (6, {"exp"}, {"add": 0.5})
     text = str(report)
     assert text.startswith("cpu:0, seed 7: 6 cases, 5 failed\nexp: 5 failed, for example\n")
-    assert text.count("exp float32 'row' strided: FAILED: element") == 3
+    lines = [f"  exp float32 'row' strided: FAILED: element {i} is wrong" for i in range(3)]
+    assert text.splitlines()[2:] == lines
+    report.fallbacks |= {"sin", "erf"}
+    assert str(report).splitlines()[2:] == [*lines, "ran on the host: erf, sin"]
+    assert str(verdict("add", 0.1234)) == "add float32 'row' strided: ok, 0.123 units"
+    jit = Verdict(True, "add", "int8", "row", "offset", "aliased", 1.0, mode="jit")
+    assert str(jit) == "add int8 'row' offset out=aliased jit: ok, 1 units"

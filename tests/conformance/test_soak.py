@@ -140,3 +140,41 @@ def test_a_shard_is_i_of_n(tmp_path: Path, shard: str) -> None:
     result = soaked(tmp_path, "--shard", shard)
     assert result.exit_code == 2
     assert "such as 2/4" in result.output
+
+
+def test_the_figures_are_those_of_each_engine_and_op_with_the_dtype_of_the_worst() -> None:
+    def outcome(device: str, op: str, dtype: str, worst: float, slope: float = 0.0, **more: Any) -> soak.Outcome:
+        settings = {"cases": 1000, "failed": 0, "seconds": 90.0, "fallback": False, **more}
+        return soak.Outcome(device, op, dtype, worst=worst, worst_gradient=slope, **settings)
+
+    text = soak.document(
+        [
+            outcome("numpy", "add", "float32", 0.5, 0.25),
+            outcome("numpy", "add", "float64", 0.75),
+            outcome("numpy", "add", "bfloat16", 9.0, cases=0),
+            outcome("cpu", "add", "float32", 0.0, 1.5, cases=7, fallback=True),
+            outcome("numpy", "sign", "float32", 0.0),
+            outcome("numpy", "matmul", "float32", 1.0, failed=2, failures=["off by 3", "off by 4"]),
+            outcome("cpu", "matmul", "float32", 1.0, 2.0, cases=3),
+        ],
+        seed=5,
+    )
+    lines = text.splitlines()
+    engines = [line for line in lines if line.startswith(("| `numpy` | 4", "| `cpu` | 1"))]
+    assert engines == ["| `numpy` | 4,000 | 2 | 3 | 2 | 7.5 min |", "| `cpu` | 10 | 0 | 2 | 1 | 3.0 min |"]
+    assert "| op | k | `numpy` | gradient | `cpu` | gradient | gradient rule |" in lines
+    assert lines.count("|---" * 7 + "|") == 1
+    rows = [line for line in lines if line.startswith(("| add", "| sign", "| matmul"))]
+    matmul, sign = OPS["matmul"], OPS["sign"]
+    k = f"{matmul.tolerance:g}" + (
+        f", complex {matmul.complex_tolerance:g}" if matmul.complex_tolerance != matmul.tolerance else ""
+    )
+    assert rows == [
+        f"| add | {OPS['add'].tolerance:g} | 0.75 float64 | 0.25 float32 | exact* | 1.5 float32* | checked |",
+        f"| sign | {sign.tolerance:g} | exact |  | none stored |  | {sign.vjp.reason} |",  # type: ignore[union-attr]
+        f"| matmul | {k} | **failed** | **failed** | 1 float32 | 2 float32 | checked |",
+    ]
+    assert "- `numpy` matmul float32: 2 of 1000, such as off by 3" in lines
+    assert "`make soak`, seed 5, Python " in text
+    assert all(f"{n} (" in lines[-1] for n in soak.EXCLUDED)
+    assert "Failures:" not in soak.document([outcome("numpy", "add", "float32", 0.5)], 0)

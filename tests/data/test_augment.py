@@ -84,8 +84,9 @@ def test_a_probability_of_0_or_1_is_never_and_always() -> None:
 
 
 def test_bad_settings_and_arrays_are_refused() -> None:
-    with pytest.raises(LoaderError, match=r"a probability lies in \[0, 1\]"):
-        RandomHorizontalFlip(1.5)
+    for p in (1.5, -0.1, float("nan")):
+        with pytest.raises(LoaderError, match=r"a probability lies in \[0, 1\]"):
+            RandomHorizontalFlip(p)
     for padding in (0, 2.5):
         with pytest.raises(ConfigError, match="RandomCrop: padding is an int ≥ 1"):
             RandomCrop(padding)  # type: ignore[arg-type]
@@ -96,5 +97,7 @@ def test_bad_settings_and_arrays_are_refused() -> None:
         with pytest.raises(LoaderError, match="augment is a change of batches"):
             loader(augment=augment)
     for change in CHANGES:
-        with pytest.raises(LoaderError, match="takes images"):
-            change(augmentation_words(0, 0, 3, 2), np.zeros((3, 2)))
+        for shape in ((3, 2), (3, 2, 2, 1, 1)):
+            with pytest.raises(LoaderError, match=f"{type(change).__name__} takes images"):
+                change(augmentation_words(0, 0, 3, 2), np.zeros(shape))
+    assert RandomCrop(1, 0.5)(augmentation_words(0, 0, 10, 2), IMAGES / 2)[0].dtype == np.float64  # type: ignore[arg-type]

@@ -28,7 +28,8 @@ from firebrick.data import (
     WeightedSampler,
     WindowDataset,
 )
-from firebrick.data.identity import fingerprint
+from firebrick.data.assembly import Job, reading, worker_info
+from firebrick.data.identity import chosen_rows, fingerprint
 
 N = 20
 X = np.random.default_rng(0).normal(size=(N, 3))
@@ -361,3 +362,24 @@ def test_what_is_no_cursor_is_refused_and_changes_nothing(change: Callable[[Any]
         data.load_cursor(change(cursor))
     caught.match(text)
     assert (data.cursor()["epoch"], data.cursor()["position"]) == (0, 0)
+
+
+def test_each_sample_that_is_compared_is_read_with_the_seed_of_its_place() -> None:
+    read: list[tuple[int, int]] = []
+
+    class Seeds(loading.Numbers):
+        def __getitem__(self, index: int) -> Any:
+            info = worker_info()
+            assert info is not None
+            read.append((index, info.seed))
+            return index
+
+    fingerprint(Seeds())
+    places = np.array(chosen_rows(loading.SAMPLES))
+    with reading(Job(0, places, places, np.empty((8, 0), np.uint32), 0, 0, 0)) as info:
+        want = list(zip(places.tolist(), info.seeds.tolist(), strict=True))
+    assert read == want * 2
+    assert len({seed for _, seed in read}) == 8
+    assert chosen_rows(loading.SAMPLES) == [0, 5, 10, 15, 20, 25, 30, 36]
+    assert chosen_rows(3) == [0, 1, 2]
+    assert chosen_rows(1) == [0]

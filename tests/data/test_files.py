@@ -287,6 +287,13 @@ def test_a_number_that_is_not_finite_names_column_and_row(value: Any, said: str)
     [
         ({"train": Rows(), "test": Rows()}, None, "splits train, test"),
         (iter([]), None, "map-style"),
+        ([1, 2], None, "Received: list"),
+        (
+            type("Uncounted", (), {"column_names": ["x"], "__getitem__": lambda self, i: {"x": i}})(),
+            None,
+            "Received: Uncounted",
+        ),
+        (type("Unread", (), {"column_names": ["x"], "__len__": lambda self: 3})(), None, "Received: Unread"),
         (Rows(), ["pixel"], "pixel"),
         (Rows(), [], "none"),
     ],

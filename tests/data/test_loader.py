@@ -208,6 +208,12 @@ def test_pixels_normalises_with_a_channel_axis() -> None:
     np.testing.assert_allclose(out[0, 0], (images[0] / 255 - 0.2) / 0.4, rtol=1e-6)
     with pytest.raises(LoaderError, match="uint8"):
         Pixels(255, 0.2, 0.4)(images.astype(np.float32))
+    with pytest.raises(LoaderError, match=r"uint8\[1, 1, 2, 2\]"):
+        Pixels(255, 0.2, 0.4)(images[:, None])
+    assert Pixels(1, 0.0, 1.0)(images, None)[0].max() == 255.0
+    for settings in ((0, 0.2, 0.4), (256, 0.2, 0.4), (255, 0.2, 0.0), (255, 0.2, float("nan"))):
+        with pytest.raises(LoaderError, match="a maximum from 1 to 255 and a standard deviation above 0"):
+            Pixels(*settings)
 
 
 # where it is
@@ -297,6 +303,22 @@ def test_a_foreign_cursor_is_refused(change: dict[str, int], text: str) -> None:
         (lambda: ArrayDataset(fb.zeros(3)), "numpy()"),
         (lambda: Subset(ArrayDataset(np.zeros(3)), [3]), r"\[0, 3\)"),
         (lambda: holdout(ArrayDataset(np.zeros(3)), 1.5), "fraction 1.5"),
+        (lambda: holdout(ArrayDataset(np.zeros(3)), 1.0), "fraction 1.0, 3 samples"),
+        (lambda: holdout(ArrayDataset(np.zeros(3)), 0.0), "fraction 0.0"),
+        (lambda: holdout(ArrayDataset(np.zeros(1)), 0.5), "1 samples"),
+        (lambda: Subset(ArrayDataset(np.zeros(3)), [-1, 2]), "-1 to 2"),
+        (lambda: Subset(ArrayDataset(np.zeros(3)), [[0]]), r"shape \(1, 1\)"),
+        (lambda: ArrayDataset(np.zeros(3), np.zeros(())), r"arrays\[1\]: float64\[\]"),
+        (lambda: made(drop_last=True).slice(0, 3), "3 samples"),
+        (lambda: made().dealt(2, 2), "number 2 of 2"),
+        (lambda: made().dealt(2, -1), "number -1 of 2"),
+        (lambda: made().dealt(2, 0).slice(0, 5), "every 2th batch"),
+        (lambda: made().dealt(2, 0).split(["cpu:0"]), "split first, then dealt"),
+        (lambda: made().sharded([], len), "at least one device"),
+        (lambda: made().sharded(["cpu:0"], len, only=1), "0 to 0"),
+        (lambda: made().sharded(["cpu:0"], len, only=-1), "only -1"),
+        (lambda: made(24).dealt(2, 1).first(), "none of its 1 batches is dealt"),
+        (lambda: made(num_workers=257), "0 to 256 workers"),
         (lambda: DataLoader(ArrayDataset(np.array(["a"])), 1).first(), "holds numbers"),
         (lambda: made(shuffle="no"), "shuffle is True or False"),
         (lambda: made(shuffle=1), "shuffle is True or False"),
@@ -310,6 +332,22 @@ def test_what_cannot_work_is_refused_with_its_reason(call: Any, text: str) -> No
     with pytest.raises(LoaderError, match=text) as caught:
         call()
     assert caught.value.remedy
+
+
+def test_the_limits_of_settings_are_settings() -> None:
+    loader = made(4, num_workers=256, prefetch=64 * 256, seed=0)
+    assert (loader.num_workers, loader.prefetch, made(num_workers=3).prefetch) == (256, 16384, 6)
+    assert made(drop_last=True).slice(16, 20).samples == 4
+    assert [s.batch_size for s in made(5).split(["cpu:0", "cpu:1", "cpu:2"])] == [2, 2, 1]
+    assert [len(x) for (x,) in DataLoader(ArrayDataset(np.arange(3)), 3, drop_last=True)] == [3]
+    with pytest.raises(fb.DTypeError, match="dtype is the dtype of floating arrays"):
+        made(dtype="int32")
+
+
+def test_batches_dealt_twice_are_those_of_the_product_of_both() -> None:
+    loader = made(2)
+    dealt = [[y for _, y in loader.dealt(2, n).dealt(3, m)] for n in range(2) for m in range(3)]
+    assert [[int(y[0]) // 2 for y in ys] for ys in dealt] == [[0, 6], [2, 8], [4, 10], [1, 7], [3, 9], [5, 11]]
 
 
 def test_numpys_scalars_are_settings_of_a_loader() -> None:

@@ -20,9 +20,14 @@ from firebrick.data import (
     SubsetSampler,
     WeightedSampler,
     collate,
+    holdout,
     pad_collate,
+    permutation,
     samplers,
 )
+from firebrick.data.assembly import Job, reading
+from firebrick.data.augment import augmentation_words
+from firebrick.data.order import keys
 
 N = 23
 
@@ -61,6 +66,26 @@ def test_weights_are_the_frequencies_of_samples() -> None:
     assert (np.abs(counts - 1000 * weights) <= 5 * spread).all()
     assert len({tuple(WeightedSampler(weights)(seed, epoch)) for seed in (0, 1) for epoch in range(3)}) > 1
     assert WeightedSampler(weights)(0, 0).tolist() == WeightedSampler(weights * 1e-300)(0, 0).tolist()
+
+
+def test_all_that_is_drawn_is_pinned_so_that_runs_can_be_repeated_years_later() -> None:
+    seed, epoch = (3 << 32) | 5, 7
+    assert permutation(seed, epoch, 8).tolist() == [5, 6, 7, 4, 2, 1, 3, 0]
+    assert keys(seed, epoch, 3, 2).tolist() == [12174108267855481080, 5403697613894074559]
+    assert keys(seed, epoch, 3, 2, 9).tolist() == [7055643565081781089, 4685865773906833210]
+    assert SubsetSampler([7, 2, 9, 4])(seed, epoch).tolist() == [9, 2, 4, 7]
+    assert WeightedSampler([1.0, 0, 3, 2], 8)(seed, epoch).tolist() == [2, 3, 2, 2, 0, 2, 3, 3]
+    lengths = [5, 1, 4, 1, 3, 9, 2, 6, 8, 7, 2]
+    assert BucketSampler(lengths, 2, pool=2)(seed, epoch).tolist() == [6, 7, 9, 5, 3, 0, 2, 8, 1, 4, 10]
+    words = [[1124003529, 2163649529, 907568074], [3701165935, 616702232, 2591845528]]
+    assert augmentation_words(seed, epoch, 2, 3, first=1).tolist() == words
+    assert holdout(ArrayDataset(np.arange(9)), 0.4, seed=seed)[1].indices.tolist() == [2, 4, 5, 6]
+    none = np.empty((2, 0), np.uint32)
+    with reading(Job(0, np.arange(2), np.array([4, 2]), none, seed, epoch, 0)) as info:
+        assert info.seeds.tolist() == [4659931314040632912, 16336556369745211615]
+        assert (info.seed, info.worker, info.workers) == (info.seeds[0], 0, 0)
+        info.at(1)
+        assert info.seed == info.seeds[1]
 
 
 @pytest.mark.parametrize("word", [0, 2**64 - 1])
@@ -127,7 +152,9 @@ def test_a_sampler_of_another_length_in_a_later_epoch_is_refused() -> None:
         (lambda: WeightedSampler([0.0, 0.0]), "not all 0"),
         (lambda: WeightedSampler([1.0, -1.0]), "from -1.0"),
         (lambda: WeightedSampler([1.0, float("nan")]), "finite"),
-        (lambda: BucketSampler([-1], 2), "lengths"),
+        (lambda: BucketSampler([-1], 2), "lengths are whole numbers from 0, at least one"),
+        (lambda: WeightedSampler([]), r"shape \[0\]\."),
+        (lambda: WeightedSampler([[1.0]]), r"shape \[1, 1\], from 1.0 to 1.0"),
     ],
 )
 def test_orders_that_cannot_be_are_refused(call: Any, text: str) -> None:
@@ -159,6 +186,9 @@ def test_only_the_first_axis_is_padded_and_in_the_columns_that_are_named() -> No
     assert (kind.tolist(), x.shape, lengths.tolist()) == ([7, 8], (2, 2, 3), [2, 1])
     assert x[1].tolist() == [[1, 1, 1], [0, 0, 0]]
     assert (words.tolist(), counts.tolist()) == ([[1, 0], [4, 5]], [1, 2])
+    assert lengths.dtype == counts.dtype == np.int64
+    (mixed, _) = pad_collate([np.ones(1, np.float32), np.ones(2, np.int8)])
+    assert mixed.dtype == np.float32
     alone = pad_collate([[1, 2], [3]])
     assert [a.tolist() for a in alone] == [[[1, 2], [3, 0]], [2, 1]]
 
@@ -180,6 +210,7 @@ def test_a_sample_transform_changes_each_sample_and_a_transform_the_batch() -> N
     [
         ([(1, 2), (1,)], (0,), r"\[1, 2\] values"),
         ([([1],)], (1,), "columns"),
+        ([([1],)], (-1,), "columns"),
         ([(1,), (2,)], (0,), r"\[length"),
         ([(np.ones((1, 2)),), (np.ones((1, 3)),)], (0,), r"\[1, 2\].*\[1, 3\]"),
     ],
@@ -221,6 +252,12 @@ def test_widths_of_one_kind_are_joined_in_the_widest() -> None:
         made = collate(samples)
         assert made.dtype == dtype
         assert made.tolist() == [float(v) for v in samples]
+def test_unequal_samples_are_shown_by_three_shapes_at_most() -> None:
+    with pytest.raises(LoaderError) as caught:
+        collate([np.ones(n) for n in (1, 1, 2, 3, 4)])
+    assert caught.value.received.endswith("shapes [1] and [2] and [3]")
+    with pytest.raises(LoaderError, match=r"shapes \(\[\], ragged\)"):
+        collate([(1, [[1], [1, 2]])])
 
 
 def test_an_error_in_joining_names_the_batch() -> None:

@@ -85,10 +85,14 @@ def test_windows_are_gathered_when_fetched_and_never_held() -> None:
     (x, y), *_ = DataLoader(data, 4, shuffle=True, seed=1)
     assert x.shape == (4, 3, 2)
     assert y.shape == (4, 2, 2)
-    with pytest.raises(IndexError):
-        data.fetch(np.array([6]))
-    with pytest.raises(IndexError):
-        data[-1]
+    for outside in ([6], [-1], [0, 6]):
+        with pytest.raises(IndexError, match=f"windows {outside[0]} to {outside[-1]} of 6"):
+            data.fetch(np.array(outside))
+    for index in (-1, 6):
+        with pytest.raises(IndexError, match=f"window {index} of 6"):
+            data[index]
+    assert [a.shape for a in data.fetch(np.array([], np.int64))] == [(0, 3, 2), (0, 2, 2)]
+    assert len(WindowDataset(values, 6, 4)) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import loading
@@ -62,6 +63,13 @@ def test_any_number_of_workers_gives_the_same_bits_in_the_same_order(count: int,
     loader = DataLoader(loading.Numbers(), 4, **options, num_workers=count, worker=kind, keep_workers=True)
     assert [bits(loader), bits(loader)] == [bits(alone), bits(alone)]
     loader.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_writes_into_its_indices_or_words_changes_no_other_batch(kind: str) -> None:
+    options: dict[str, Any] = {"shuffle": True, "augment": loading.Wiping()}
+    workers = DataLoader(loading.Writing(), 64, **options, num_workers=1, worker=kind)
+    assert bits(workers) == bits(DataLoader(loading.Writing(), 64, **options))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -451,3 +459,86 @@ def test_the_workers_of_a_killed_consumer_end(tmp_path: Path) -> None:
     assert code == -signal.SIGKILL
     assert len(pids) == 3
     assert gone(pids)
+
+
+@pytest.mark.parametrize(
+    ("ends_by", "calls"),
+    [
+        ("itself", ["join 2"]),
+        ("terminate", ["join 2", "terminate", "join 1"]),
+        ("kill", ["join 2", "terminate", "join 1", "kill", "join"]),
+        ("kill, after the deadline", ["join 0", "terminate", "join 1", "kill", "join"]),
+    ],
+)
+def test_a_process_is_waited_for_then_asked_to_end_and_then_killed(
+    monkeypatch: pytest.MonkeyPatch, ends_by: str, calls: list[str]
+) -> None:
+    found: list[str] = []
+
+    class Process:
+        exitcode: int | None = 0 if ends_by == "itself" else None
+
+        def join(self, seconds: float | None = None) -> None:
+            found.append("join" if seconds is None else f"join {seconds:g}")
+
+        def terminate(self) -> None:
+            found.append("terminate")
+            self.exitcode = -15 if ends_by == "terminate" else None
+
+        def kill(self) -> None:
+            found.append("kill")
+
+    monkeypatch.setattr(workers, "monotonic", lambda: 13.0 if "deadline" in ends_by else 8.0)
+    worker = workers.ProcessWorker.__new__(workers.ProcessWorker)
+    worker.process = Process()  # type: ignore[assignment]
+    worker.join(10.0)
+    assert found == calls
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [(-9, "ended by SIGKILL with"), (3, "ended with exit code 3 with"), (None, "ended with exit code None with")],
+)
+def test_a_death_names_how_it_came_and_the_batches_of_that_worker_alone(code: int | None, how: str) -> None:
+    class Worker:
+        process, name, number = SimpleNamespace(join=lambda seconds: None, exitcode=code), "process worker 1 (pid 7)", 1
+
+    dead, other = Worker(), Worker()
+    pool = Pool(Assembly("train", loading.Numbers(), None, None, (), None), 1, "thread", 1)
+    jobs = [Job(n, np.arange(2 * n, 2 * n + 2), np.arange(2), np.empty((2, 0), np.uint32), 0, 0, 0) for n in range(3)]
+    pool._asked.extend([(dead, jobs[0]), (other, jobs[1]), (dead, jobs[2])])  # type: ignore[list-item]
+    error = pool._death(dead)  # type: ignore[arg-type]
+    pool._asked.clear()
+    assert f"process worker 1 (pid 7), {how} batch 0 (samples 0, 1); batch 2 (samples 4, 5)" in str(error)
+    assert error.context == {"worker": 1, "exit_code": code or 0}
+    assert "with no batch to make" in str(pool._death(dead))  # type: ignore[arg-type]
+    pool.close()
+
+
+@pytest.mark.skipif(not transport.SHARED_MEMORY, reason="batches come through pipes")
+def test_large_arrays_go_through_memory_that_serves_until_a_batch_does_not_fit() -> None:
+    few, arrays = np.zeros(255, np.uint8), [np.zeros(n, np.uint8) for n in (256, 259, 300)]
+    parcel = transport.Parcel([few, *arrays], shared=True)
+    assert parcel.spans == [(0, 256), (256, 515), (576, 876)]
+    assert parcel.size == 876
+    assert transport.Parcel(arrays, shared=False).size == 0
+    one, other = (transport.Channel(end, True) for end in multiprocessing.Pipe())
+    memories = []
+    page = transport.mmap.PAGESIZE
+    for size in (4 * page, 4 * page, 5 * page, 5 * page + 1):
+        sent = np.arange(size, dtype=np.uint8)
+        one.send((sent, "text"), 3)
+        got, text = other.receive()
+        assert np.array_equal(got, sent)
+        assert text == "text"
+        memories.append(one._mine[3])
+    assert [m is memories[0] for m in memories] == [True, True, True, False]
+    assert [len(m.map) for m in memories] == [5 * page] * 3 + [7 * page]
+    one.send(few, 4)
+    assert np.array_equal(other.receive(), few)
+    assert list(one._mine) == [3]
+    one.close()
+    with pytest.raises(EOFError):
+        other.receive()
+    other.close()
+    assert not one._mine

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import firebrick as fb
 from firebrick.distributed import Group, LocalGroup, mpi, process
 from firebrick.distributed.collectives import SMALL
 from firebrick.distributed.header import BYTES, Header
-from firebrick.distributed.wire import COLLECTIVE, Wire, WireError
+from firebrick.distributed.wire import COLLECTIVE, DIRECT, Wire, WireError
 from firebrick.testing import engines
 
 WEIGHTS = [0.7, 0.2, 0.1]
@@ -341,6 +342,60 @@ def test_after_the_deadline_mpi_names_the_peers_that_have_not_answered(monkeypat
     assert (fake.freed, fake.aborted) == (0, [1])  # as after an error of MPI: messages are under way
 
 
+class Late:
+    """A message that completes when it is asked for the ``asks``-th time."""
+
+    def __init__(self, asks: int) -> None:
+        self.asks, self.waited = asks, False
+
+    def Test(self) -> bool:
+        self.asks -= 1
+        return self.asks <= 0
+
+    is_completed = Test
+
+    def wait(self) -> None:
+        self.waited = True
+
+
+def test_mpi_is_asked_again_after_pauses_that_grow_to_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, pauses, asked = Fake(), [], []
+    fake.Irecv = lambda data, peer, tag: asked.append((data[0].dtype, data[1], peer, tag)) or Late(70)  # type: ignore[attr-defined, method-assign, func-returns-value]
+    fake.Isend = lambda data, peer, tag: asked.append((data[0].dtype, data[1], peer, tag)) or Late(1)  # type: ignore[attr-defined, func-returns-value]
+    monkeypatch.setattr(mpi, "import_module", lambda name: fake)
+    monkeypatch.setattr(mpi.atexit, "register", lambda leave: None)
+    monkeypatch.setattr(mpi, "time", SimpleNamespace(monotonic=lambda: 1.0, sleep=pauses.append))
+    mpi.MPIWire().exchange([(1, np.zeros(2))], [(2, np.zeros(2, np.int16))], deadline=1.0, tag=DIRECT)
+    assert asked == [(np.uint8, "byte", 2, DIRECT), (np.uint8, "byte", 1, DIRECT)]  # receives are there before sends
+    assert len(pauses) == 69
+    assert pauses == sorted(pauses)
+    assert pauses[:3] == [0.0, 2e-5, 4e-5]
+    assert pauses[-1] == 1e-3
+
+
+@pytest.mark.parametrize(("level", "error"), [(2, None), (3, None), (1, "a thread of their own")])
+def test_mpi_without_threads_is_refused(monkeypatch: pytest.MonkeyPatch, level: int, error: str | None) -> None:
+    fake = Fake()
+    fake.Query_thread = lambda: level  # type: ignore[method-assign]
+    monkeypatch.setattr(mpi, "import_module", lambda name: fake)
+    monkeypatch.setattr(mpi.atexit, "register", lambda leave: None)
+    if error is None:
+        wire = mpi.MPIWire()
+        assert (wire.rank, wire.size) == (0, 3)
+    else:
+        with pytest.raises(fb.UnsupportedError, match=error):
+            mpi.MPIWire()
+
+
+def test_mpi_that_is_not_installed_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> Any:
+        raise RuntimeError("cannot load MPI library\nsecond line")
+
+    monkeypatch.setattr(mpi, "import_module", absent)
+    with pytest.raises(fb.UnsupportedError, match="cannot load MPI library\\.\n"):
+        mpi.MPIGroup()
+
+
 def test_after_the_deadline_nccl_names_all_peers_of_the_exchange() -> None:
     pytest.importorskip("torch", reason="torch, whose interface to NCCL is replaced")
     from firebrick.distributed.nccl import NcclWire
@@ -463,3 +518,104 @@ process._open.add(group)
 def test_the_end_of_a_program_closes_the_groups_that_it_left_open() -> None:
     done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["closed", "True"]
+
+
+@pytest.mark.parametrize(
+    ("fails", "peers", "reason"),
+    [
+        (None, (), ""),
+        ("recv 2", (2,), "closed"),
+        ("send 1", (1,), "closed"),
+        ("wait recv 2", (2,), "closed"),
+        ("wait send 1", (1,), "closed"),
+    ],
+)
+def test_gloo_waits_until_the_deadline_for_each_message_and_names_the_one_that_failed(
+    monkeypatch: pytest.MonkeyPatch, fails: str | None, peers: tuple[int, ...], reason: str
+) -> None:
+    waits: list[tuple[str, float]] = []
+
+    class Work(SimpleNamespace):
+        def wait(self, patience: Any) -> None:
+            waits.append((self.what, patience.total_seconds()))
+            fail(f"wait {self.what}")
+
+    def fail(what: str) -> None:
+        if what == fails:
+            raise RuntimeError("[/gloo/transport/tcp/pair.cc:525] closed. This is typically due to a peer\nand more")
+
+    def begin(kind: str) -> Any:
+        def call(buffers: Any, peer: int, tag: int) -> Work:
+            assert (buffers, tag) == ([(8,)], DIRECT)
+            fail(f"{kind} {peer}")
+            return Work(what=f"{kind} {peer}")
+
+        return call
+
+    wire = process.GlooWire.__new__(process.GlooWire)
+    wire._pairs = SimpleNamespace(recv=begin("recv"), send=begin("send"))
+    wire._torch = SimpleNamespace(from_numpy=lambda array: array.shape)
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=iter([3.0, 8.0]).__next__))
+    messages = [(1, np.zeros(2, np.float32))], [(2, np.zeros(1))]
+    if fails is None:
+        wire.exchange(*messages, deadline=5.0, tag=DIRECT)
+        assert waits == [("recv 2", 2.0), ("send 1", 0.001)]
+        return
+    with pytest.raises(WireError) as caught:
+        wire.exchange(*messages, deadline=5.0, tag=DIRECT)
+    assert (caught.value.peers, caught.value.reason) == (peers, reason)
+
+
+def test_a_group_that_is_left_closes_its_wires_once_unless_one_is_still_waited_on() -> None:
+    closed: list[str] = []
+    held = threading.Event()
+
+    class Named(Wire):
+        rank, size = 0, 2
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def exchange(self, *_: Any) -> None:
+            held.wait(30)
+            raise WireError("time is up", {1})
+
+        def close(self) -> None:
+            closed.append(self.name)
+
+    watch = SimpleNamespace(
+        at=lambda number, op: None, verdict=lambda: None, close=lambda: closed.append("watch"),
+        explain=lambda op, number, error: fb.CollectiveTimeoutError("told", "it", "so"),
+    )  # fmt: skip
+    group = Group(Named("wire"), gpu_wire=Named("GPUs"), watch=watch)
+    assert repr(group) == "Group(rank 0 of 2)"
+    group.close()
+    group.close()
+    assert closed == ["watch", "wire", "GPUs"]
+    closed.clear()
+    group = Group(Named("wire"), gpu_wire=Named("GPUs"), watch=watch, timeout=0.01)
+    work = group.all_reduce(fb.ones(2), wait=False)
+    group.close()
+    assert closed == ["watch"]
+    held.set()
+    with pytest.raises(fb.CollectiveTimeoutError, match="told"):
+        work.wait()
+    assert group._lane.close(30.0)
+
+
+def test_notes_and_ranks_have_limits() -> None:
+    with Group() as group:
+        sums, notes = group.all_reduce_noted([fb.ones(2)], b"x" * 1024).wait()
+        assert ([x.tolist() for x in sums], notes) == ([[1.0, 1.0]], [b"x" * 1024])
+        for call, text in (
+            (lambda: group.broadcast(fb.ones(1), root=-1), "root=-1"),
+            (lambda: group.broadcast(fb.ones(1), root=0.0), "root=0.0"),  # type: ignore[call-overload]
+            (lambda: group.send(fb.ones(1), to=1), "to=1"),
+            (lambda: group.recv(0), "source=0"),
+        ):
+            with pytest.raises(fb.ConfigError, match=text):
+                call()
+        for empty in ([], ()):
+            with pytest.raises(fb.OperandError, match="a tensor or a list of tensors"):
+                group.all_reduce(empty)
+        assert [x.tolist() for x in group.all_reduce((fb.ones(1), fb.zeros(2)))] == [[1.0], [0.0, 0.0]]

@@ -95,5 +95,31 @@ def test_what_does_not_go_together_is_named() -> None:
         group.all_reduce([one, None], "max", weights=[1.0, 1.0])
     with pytest.raises(fb.DTypeError, match="reductions take numbers"):
         group.all_reduce([fb.asarray([True], device="cpu:0"), None])
-    with pytest.raises(fb.ConfigError, match="distinct devices"):
-        LocalGroup(["cpu:0", "cpu"])
+    with pytest.raises(fb.CollectiveMismatchError, match=r"LocalGroup.reduce: one entry for each of 2 devices\nReceived: 3"):
+        group.reduce([one, None, None])
+    with pytest.raises(fb.CollectiveMismatchError, match="all_gather: each device has a tensor"):
+        group.all_gather([one, None])  # type: ignore[list-item]
+    with pytest.raises(fb.CollectiveMismatchError, match=r"entry 1: float64\[2\]"):
+        group.all_gather([one, fb.ones(2, dtype=fb.float64, device="cpu:1")])
+    with pytest.raises(fb.ConfigError, match="one weight for each of 2 devices\nReceived: 1"):
+        group.reduce([one, None], weights=[1.0])
+    with pytest.raises(fb.ShapeError, match="reduce_scatter: the first axis"):
+        group.reduce_scatter([fb.asarray(1.0, device="cpu:0"), None])
+    complex_one = fb.astype(one, fb.complex64)
+    for op in ("max", "min"):
+        with pytest.raises(fb.DTypeError, match="complex numbers have no order"):
+            group.reduce([complex_one, None], op)
+    assert group.reduce([complex_one, None], weights=[2.0, 1.0]).tolist() == [2.0, 2.0]
+    for devices, names in ((["cpu:0", "cpu"], "cpu:0, cpu:0"), ([], "none")):
+        with pytest.raises(fb.ConfigError, match=f"one or more distinct devices\nReceived: {names}"):
+            LocalGroup(devices)
+
+
+def test_what_the_default_result_is_and_where_it_lies() -> None:
+    group = LocalGroup(MIXED)
+    xs = terms(MIXED)
+    assert (group.size, repr(group)) == (3, f"LocalGroup([{', '.join(d.name for d in group.devices)}])")
+    assert [group.reduce(xs, to=i).device for i in range(3)] == list(group.devices)
+    assert group.reduce(xs).device is group.devices[0]
+    halves = group.reduce([x.astype(fb.int8) for x in terms(MIXED, shape=(2,))])
+    assert halves.dtype is fb.int8

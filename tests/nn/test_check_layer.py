@@ -14,6 +14,7 @@ import firebrick as fb
 from firebrick import nn
 from firebrick.graph.trace import current
 from firebrick.testing import LayerError, check_layer
+from firebrick.testing.layer import _Twice
 
 LABELS = fb.asarray([1, 0, 2, 1])
 SIGNS = fb.asarray([1.0, -1.0, 1.0, -1.0])
@@ -417,3 +418,13 @@ def test_a_class_inside_a_function_is_checked_without_pickle() -> None:
     with pytest.raises(LayerError, match=r"  pickle: .*Local"):
         check_layer(Local, (4, 3))
     assert "ties" in check_layer(Local, (4, 3), skip=("pickle",)).checked
+
+
+def test_parameters_that_two_places_share_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_by_one(self: Any) -> list[nn.Parameter]:
+        return [*self.a.parameters(), *self.b.parameters()]
+
+    others = [c for c in check_layer(lambda: nn.Linear(2, 2), (3, 2), skip=("gradient", "jit")).checked if c != "ties"]
+    monkeypatch.setattr(_Twice, "parameters", one_by_one)
+    with pytest.raises(LayerError, match="ties: a layer in two places are there twice"):
+        check_layer(lambda: nn.Linear(2, 2), (3, 2), skip=("gradient", "jit", *others))

@@ -89,6 +89,29 @@ class Whoami(Numbers):
         return os.getpid(), info.worker, info.workers
 
 
+class Writing(Numbers):
+    """One whose ``fetch`` writes into the numbers that it is given, as ``indices.sort()`` and ``indices %= n`` do."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def fetch(self, indices: Any) -> Any:
+        read = indices.astype(np.float64)
+        indices[:] = 0
+        return read
+
+
+class Wiping:
+    """An augmentation that writes into its random words."""
+
+    per_sample = 1
+
+    def __call__(self, words: Any, *arrays: Any) -> tuple[Any, ...]:
+        drawn = words[:, 0] * 2.0**-32
+        words[:] = 0
+        return tuple(a + drawn for a in arrays)
+
+
 class Ragged:
     """Sample i is a sequence of i + 1 numbers, and i."""
 

@@ -62,6 +62,10 @@ class Job:
             self, indices=self.indices[rows], places=self.places[rows], words=self.words[rows], rows=len(self.indices), low=low
         )
 
+    def owned(self) -> Job:
+        """The same batch in arrays of its own, which a data set or augmentation may write into."""
+        return replace(self, indices=self.indices.copy(), places=self.places.copy(), words=self.words.copy())
+
 
 @dataclass(frozen=True, slots=True)
 class Made:

@@ -134,7 +134,7 @@ class Channel:
             socket.send_fds(self._socket, [b"m"], [memory.descriptor])
 
     def receive(self) -> Any:
-        """The next object; its arrays are views that hold until the other end uses their slot again.
+        """The next object; its arrays are views that hold until the other end uses their slot again, and are not written.
 
         Raises:
             EOFError, OSError: The other end is closed.
@@ -147,7 +147,8 @@ class Channel:
                 raise EOFError
             if not descriptors:  # the system had none to give
                 raise shortage(os.strerror(errno.EMFILE))
-            # private: who writes into an array it was sent changes a copy
+            # private: a data set may write into its arrays. Pages that were written no longer show what the other end writes,
+            # so what is sent again and again is copied by those who let others write into it (see ``Job.owned``)
             try:
                 self._theirs[slot] = mmap.mmap(descriptors[0], size, access=mmap.ACCESS_COPY)
             except OSError as e:

@@ -241,7 +241,7 @@ def serve(end: connection.Connection, number: int, workers: int, shared: bool) -
             failed = Failed("a worker process can unpickle the data set and transforms", received, remedy, {}, trace)
         while True:
             slot, job = channel.receive()
-            answer = failed or _answer(maker, job)
+            answer = failed or _answer(maker, job.owned())
             try:
                 channel.send(answer, slot)
             except BrokenPipeError:

@@ -111,17 +111,17 @@ class Heartbeat:
         """Who is missing, and what is known of each."""
         others = [r for r in range(self.size) if r != self.rank]
         first, began = self._seen(others), time.monotonic()
-        last = first
         while True:
             if self._look.check(["verdict"]):
                 return {}  # another rank was quicker
             left = {r for r in others if self._look.check([f"left/{r}"])}
             if left:
                 return {str(r): "its program ended" for r in left}
-            if time.monotonic() - began >= self.patience:
+            over = time.monotonic() - began >= self.patience
+            last = self._seen(others)  # also where this rank itself was held up for so long
+            if over:
                 break
             self._stop.wait(self.interval / 2)
-            last = self._seen(others)
         silent = [r for r in others if last[r] == first[r]]
         if silent:
             return {str(r): f"no sign of life for {self.patience:g} s" for r in silent}
