@@ -252,6 +252,8 @@ def test_widths_of_one_kind_are_joined_in_the_widest() -> None:
         made = collate(samples)
         assert made.dtype == dtype
         assert made.tolist() == [float(v) for v in samples]
+
+
 def test_unequal_samples_are_shown_by_three_shapes_at_most() -> None:
     with pytest.raises(LoaderError) as caught:
         collate([np.ones(n) for n in (1, 1, 2, 3, 4)])

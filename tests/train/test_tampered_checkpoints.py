@@ -18,7 +18,6 @@ import firebrick as fb
 from firebrick.core.errors import FirebrickError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.nn import StateError
-from firebrick.train import CheckpointError, DamagedCheckpointError, Learner, TrainingError, load_checkpoint
 from firebrick.train import CheckpointError, DamagedCheckpointError, Epoch, Learner, TrainingError, load_checkpoint
 from firebrick.train.records import Records
 from firebrick.train.standing import resumed
