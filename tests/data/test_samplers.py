@@ -187,7 +187,7 @@ def test_only_the_first_axis_is_padded_and_in_the_columns_that_are_named() -> No
     assert x[1].tolist() == [[1, 1, 1], [0, 0, 0]]
     assert (words.tolist(), counts.tolist()) == ([[1, 0], [4, 5]], [1, 2])
     assert lengths.dtype == counts.dtype == np.int64
-    (mixed, _) = pad_collate([np.ones(1, np.float32), np.ones(2, np.int8)])
+    (mixed, _) = pad_collate([np.ones(1, np.float32), np.ones(2, np.float16)])
     assert mixed.dtype == np.float32
     alone = pad_collate([[1, 2], [3]])
     assert [a.tolist() for a in alone] == [[[1, 2], [3, 0]], [2, 1]]

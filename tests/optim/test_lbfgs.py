@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_refused() -> None:
         opt.update(model, fb.grad(lambda m: fb.sum(m.vector()))(model))
     with pytest.raises(fb.ConfigError, match=r"LBFGS\.step: the model holds the parameters"):
         opt.step(Point(START["quadratic"]), lambda m: fb.sum(m.vector()))
-    with pytest.raises(nn.StateError, match="Received: SGD"):
+    with pytest.raises(nn.StateError, match="Received: the state of SGD"):
         opt.load_state_dict(optim.SGD(model, lr=0.1).state_dict())
     opt.step(model, lambda m: value("quadratic", m.vector()))
     with pytest.raises(nn.StateError, match=r"vectors of 3 elements(.|\n)*\[6\]"):

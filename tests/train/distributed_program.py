@@ -191,13 +191,14 @@ def unlike(strategy: Distributed) -> float:
 
 def unlike_rows(strategy: Distributed) -> bool:
     """Whether a batch is refused whose rows are whole numbers on one rank and not on another."""
+    own = -(-8 // fb.distributed.world_size())  # of the first rank
 
     class Mixed:
         def __len__(self) -> int:
             return 8
 
         def __getitem__(self, i: int) -> Any:
-            return np.full(6, i if i < 4 else i + 0.5, np.int64 if i < 4 else np.float64), i % 3
+            return np.full(6, i if i < own else i + 0.5, np.int64 if i < own else np.float64), i % 3
 
     model = fb.nn.Linear(6, 3, dtype="float64")
     batch = strategy.place(model, OPTIMIZERS["sgd"](model), DataLoader(Mixed(), 8, dtype="float64")).first()

@@ -11,7 +11,7 @@ import pytest
 
 import firebrick as fb
 from firebrick import nn
-from firebrick.train import CheckpointError, Learner, load_checkpoint, save_checkpoint
+from firebrick.train import CheckpointError, load_checkpoint, save_checkpoint
 
 
 def save(path: Path, **parts: Any) -> Path:
@@ -151,12 +151,6 @@ def test_what_cannot_be_kept_is_named_with_what_to_pass(tmp_path: Path, parts: M
     error = refused(tmp_path, **parts)
     assert error.received.startswith(text)
     assert error.remedy
-
-
-def test_a_value_of_a_learners_config_is_named_by_its_key(make: Any, tmp_path: Path) -> None:
-    learner: Learner = make(config={"lr": {"x": fb.ones(2)}})
-    with pytest.raises(CheckpointError, match=r"config\.lr\.x: float32 tensor \[2\]"):
-        learner.save(tmp_path / "c")
 
 
 @pytest.mark.parametrize("part", ["state", "config", "optimizer"])

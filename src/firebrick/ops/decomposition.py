@@ -69,13 +69,15 @@ def _over_differences(inner: Any, s: Any, squares: bool) -> Any:
     NaN where two values are equal, and where they differ by no more than their rounding, unless inner is 0 there: vectors that
     a function does not use, as those of the smallest values of a matrix of low rank, do no harm.
     """
+    if not s.shape[-1]:
+        return inner
     gap = as_row(s) - as_column(s)
     size = max_(abs_(s), axes=(len(s.shape) - 1,), keepdims=True)
     near = greater_equal(as_row(size) * (_NEAR * finfo(s.dtype).eps), abs_(gap))
     if squares:
         gap = gap * (as_row(s) + as_column(s))
     place = hooks.from_host(np.eye(s.shape[-1], dtype=np.bool_), s.device)
-    unknown = where(equal(inner, 0.0), inner, inner * float("nan"))
+    unknown = where(equal(inner, 0.0), inner, float("nan"))  # no product, whose gradient would be NaN wherever it is left out
     found = where(near, unknown, inner / where(near, 1.0, gap))
     return where(place, 0.0, where(equal(gap, 0.0), float("nan"), found))
 

@@ -175,23 +175,26 @@ def _refusal(place: str, received: str, remedy: str) -> CheckpointError:
     return CheckpointError(expected, f"{place}: {received}", remedy)
 
 
-def unpacked(tree: Any, tensors: Mapping[str, Array]) -> Any:
+def unpacked(tree: Any, tensors: Mapping[str, Array], level: int = 0) -> Any:
     """The tree that was packed or inlined, with NumPy arrays for tensors; ``MALFORMED`` is raised if it is none."""
+    if level > 2 * _DEEPEST:  # a tuple has two
+        raise ValueError(f"more than {_DEEPEST} levels of dicts and lists")
+    level += 1
     if isinstance(tree, list):
-        return [unpacked(v, tensors) for v in tree]
+        return [unpacked(v, tensors, level) for v in tree]
     if not isinstance(tree, dict):
         return tree
     if tree.keys() == {"$tensor"}:
         return tensors[tree["$tensor"]]
     if tree.keys() == {"$tuple"}:
-        return tuple(unpacked(v, tensors) for v in tree["$tuple"])
+        return tuple(unpacked(v, tensors, level) for v in tree["$tuple"])
     if tree.keys() == {"$array"}:
         a = tree["$array"]
         found: Array = np.array(a["values"], dtype=dtypes.dtype(a["dtype"]).np).reshape(a["shape"])
         if found.dtype.kind in "biu" and found.reshape(-1).tolist() != a["values"]:
             raise ValueError(f"an array of {found.dtype} of other values")  # which NumPy would have rounded to whole numbers
         return found
-    return {k: unpacked(v, tensors) for k, v in tree.items()}
+    return {k: unpacked(v, tensors, level) for k, v in tree.items()}
 
 
 def text_of(tree: Any) -> bytes:
