@@ -22,8 +22,6 @@ from firebrick.compiler.fused import FUSED
 from firebrick.compiler.llvm import convolutions
 from firebrick.compiler.llvm import lower as lower_module
 from firebrick.compiler.llvm.lower import kind_of
-from firebrick.compiler.scalar.ops import RULES
-from firebrick.compiler.scalar.rows import REDUCTIONS
 from firebrick.core.aval import Aval
 from firebrick.core.errors import KernelCompileError
 from firebrick.ir import Graph, to_json
@@ -60,7 +58,7 @@ def one_node(op: Any, sample: Any) -> Graph:
     return graph
 
 
-WITH_KERNELS = {*RULES, *REDUCTIONS, *convolutions.OPS, "matmul", "softmax", "log_softmax", "layer_norm", "rms_norm"}
+WITH_KERNELS = {*(n for n, op in OPS.items() if op.scalar is not None and "arg" not in n), *convolutions.OPS, "matmul"}
 KERNELS = [op for op in OPS.values() if op.fusion in ("map", "row", "contract")]
 
 

@@ -17,11 +17,11 @@ from firebrick.compiler.llvm.lower import kind_of, lower
 from firebrick.compiler.llvm.memory import View
 from firebrick.compiler.llvm.row import blocks_of
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar import rows
-from firebrick.compiler.scalar.expr import load
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph
 from firebrick.ops import OPS
+from firebrick.scalar import rows
+from firebrick.scalar.expr import load
 
 F = fb.float32
 

@@ -26,13 +26,13 @@ from firebrick.compiler.llvm.native import module_text
 from firebrick.compiler.llvm.pool import Pool
 from firebrick.compiler.llvm.segment import Launch, Segment
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import Expr, load, reduce, sqrt
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.ir import Graph, interpret
 from firebrick.ops.accuracy import check_results, run_reference
 from firebrick.ops.table import OPS
+from firebrick.scalar.expr import Expr, load, reduce, sqrt
 
 every_width = pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
 F = fb.float32

@@ -10,8 +10,8 @@ from firebrick.compiler.llvm.map import map_kernel
 from firebrick.compiler.llvm.memory import View
 from firebrick.compiler.llvm.row import row_kernel
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import cast, load, reduce
-from firebrick.compiler.scalar.storage import computed
+from firebrick.scalar.expr import cast, load, reduce
+from firebrick.scalar.storage import computed
 
 LENGTHS = 1, 2, 3, 5, 9, 17, 33, 65
 NARROWED = [

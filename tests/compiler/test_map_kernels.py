@@ -16,8 +16,8 @@ from firebrick.compiler.llvm.map import map_kernel
 from firebrick.compiler.llvm.memory import View
 from firebrick.compiler.llvm.native import STREAM, UNIT, module_text
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar import computed, evaluate, math
-from firebrick.compiler.scalar.expr import (
+from firebrick.scalar import computed, evaluate, math
+from firebrick.scalar.expr import (
     binary,
     bounded,
     cast,
@@ -30,7 +30,7 @@ from firebrick.compiler.scalar.expr import (
     rarely,
     select,
 )  # fmt: skip
-from firebrick.compiler.scalar.storage import decode, encode
+from firebrick.scalar.storage import decode, encode
 
 every_width = pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
 

@@ -19,12 +19,12 @@ from firebrick.compiler.fuse import fuse
 from firebrick.compiler.fused import FUSED
 from firebrick.compiler.llvm import following, lower
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import load, walk
 from firebrick.compiler.validate import doubt
 from firebrick.core.aval import Aval
 from firebrick.core.errors import KernelCompileError
 from firebrick.ir import Graph
 from firebrick.ops import OPS
+from firebrick.scalar.expr import load, walk
 
 F, N = fb.float32, 64
 

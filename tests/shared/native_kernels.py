@@ -13,8 +13,8 @@ from firebrick.compiler.llvm.map import map_kernel
 from firebrick.compiler.llvm.memory import View
 from firebrick.compiler.llvm.native import NativeKernel, module_text
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import Expr, load
-from firebrick.compiler.scalar.storage import computed
+from firebrick.scalar.expr import Expr, load
+from firebrick.scalar.storage import computed
 
 Array = np.ndarray[Any, Any]
 _P, _I = ctypes.c_void_p, ctypes.c_int64

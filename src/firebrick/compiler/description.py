@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firebrick.compiler.scalar.expr import Expr
+from firebrick.scalar.expr import Expr
 
 Axes = tuple[tuple[int, int], ...]
 """Sizes and strides of the parts of an index, the last fastest."""

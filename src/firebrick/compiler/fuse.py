@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
+from firebrick.compiler.elements import reduced_axes
 from firebrick.compiler.expand import expanded
 from firebrick.compiler.fused import FUSED
 from firebrick.compiler.indexed import INDEXED, NUMBERED, along_rows, whole
@@ -124,12 +125,6 @@ def is_added(n: Node, operands: tuple[Aval, ...]) -> bool:
     return n.params["axes"] == tuple(range(len(shape) - 1)) and prod(shape[:-1]) >= ADDED and shape[-1] > 1
 
 
-def reduced_axes(n: Node, operands: tuple[Aval, ...]) -> tuple[int, ...]:
-    """Along which axes of its first operand a node reduces."""
-    axes: tuple[int, ...] = n.params["axes"] if "axes" in n.params else (n.params.get("axis", operands[0].ndim - 1),)
-    return axes
-
-
 class _Groups:
     """Which nodes become one: units by the number of their first node, and the unit of each node."""
 
@@ -205,7 +200,7 @@ class _Groups:
         unit.whole = [(n.inputs[i], along_rows(n, operands)) for i in whole(n, operands)]
         unit.dear = n.op.name in INDEXED
         unit.added = set(n.results) if is_added(n, operands) else set()
-        unit.axes = reduced_axes(n, operands) if kind in (ROWS, COLUMNS) else ()
+        unit.axes = reduced_axes(n, operands[0].ndim) if kind in (ROWS, COLUMNS) else ()
         return unit
 
     def separate(self, a: int) -> None:
@@ -330,7 +325,7 @@ class _Groups:
     def _in_place(self, n: Node) -> bool:
         """Whether the axes that a reduction keeps are where broadcasting to its operand's shape puts them."""
         whole, left = self.avals[n.inputs[0]].shape, n.avals[0].shape
-        axes, lead = reduced_axes(n, (self.avals[n.inputs[0]],)), len(whole) - len(left)
+        axes, lead = reduced_axes(n, len(whole)), len(whole) - len(left)
         kept = [a for a in range(len(whole)) if a not in axes]
         return not lead or all(d == 1 or kept[i] == lead + i for i, d in enumerate(left))
 

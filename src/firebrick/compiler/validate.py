@@ -17,8 +17,13 @@ from math import prod
 
 from firebrick.compiler.affine import Affine, affine, unknown, value, variable
 from firebrick.compiler.description import Axes, Description, LoopNest, Product, Tile
-from firebrick.compiler.scalar import ops, rows
-from firebrick.compiler.scalar.expr import (
+from firebrick.compiler.elements import element, is_elementwise, is_reduction, reduced_axes
+from firebrick.core.aval import Aval
+from firebrick.core.op import Element
+from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ops.index_maps import aligned, flat, unflattened
+from firebrick.scalar import elements
+from firebrick.scalar.expr import (
     BITS,
     Expr,
     binary,
@@ -33,11 +38,7 @@ from firebrick.compiler.scalar.expr import (
     select,
     whole_number,
 )
-from firebrick.compiler.scalar.storage import STORAGE, computed
-from firebrick.core.aval import Aval
-from firebrick.core.op import Element
-from firebrick.ir import CONSTANT, Graph, Node
-from firebrick.ops.index_maps import aligned, flat, unflattened
+from firebrick.scalar.storage import STORAGE, computed
 
 Index = tuple[Affine | int, ...]
 
@@ -228,18 +229,18 @@ class _Nodes:
             return special(self, n, index, depth)
         if n.op.index_map is None:
             raise _Unknown(f"{n.op.name} has no index map")
-        if n.op.name in rows.REDUCTIONS or n.op.name in rows.ROWS:
+        if is_reduction(n):
             return self._row(n, index, depth)
         where = self._indices(n, index, depth, v - n.first)
         if n.op.fusion == "move":
             return _Step([(n.inputs[0], where[0], depth)], lambda xs: xs[0])
         if n.op.name in ("take", "gather"):
             return _Step([(n.inputs[0], where[0], depth)], lambda xs: xs[0])
-        if n.op.name not in ops.RULES:
+        if not is_elementwise(n):
             raise _Unknown(f"{n.op.name} has no scalar expression")
         operands = [self.avals[i] for i in n.inputs]
         needs = [(i, w, depth) for i, w in zip(n.inputs, where, strict=True)]
-        return _Step(needs, lambda xs: ops.expression(n.op.name, ops.decided(n, xs, operands, self.names.products), n.params))
+        return _Step(needs, lambda xs: element(n, xs, operands, self.names.products))
 
     def _indices(
         self, n: Node, index: Index, depth: int, slot: int = 0, along: Callable[[int], Affine | int] | None = None
@@ -281,16 +282,12 @@ class _Nodes:
         """A reduction, or an operation on rows: its expression, of elements at each depth of its reductions."""
         operands = [self.avals[i] for i in n.inputs]
         shape = operands[0].shape
-        axes: tuple[int, ...] = n.params["axes"] if "axes" in n.params else (n.params.get("axis", len(shape) - 1),)
+        axes = reduced_axes(n, len(shape))
         leaves = [
             self._constant(v) or load(PLACEHOLDER + i, computed(_stored(a)))
             for i, (v, a) in enumerate(zip(n.inputs, operands, strict=True))
         ]
-        given = ops.decided(n, leaves, operands)
-        if n.op.name in rows.REDUCTIONS:
-            template = rows.REDUCTIONS[n.op.name](given[0], prod(shape[a] for a in axes))
-        else:
-            template = rows.ROWS[n.op.name](given, shape[-1], n.params)
+        template = element(n, leaves, operands)
         needs: dict[Request, int] = {}
 
         def along(level: int) -> Callable[[int], Affine | int]:
@@ -377,8 +374,8 @@ def _random(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
 
     def make(words: list[Expr]) -> Expr:
         made = (
-            ops.random_bits(words, at) if n.op.name == "random_bits"
-            else ops.random_uniform(words, at, n.params["dtype"].name)
+            elements.random_bits(words, at) if n.op.name == "random_bits"
+            else elements.random_uniform(words, at, n.params["dtype"].name)
         )  # fmt: skip
         return _substituted(made, lambda e, args, level: e if e.op in ("load", "index") else None, 0, (), nodes.names)
 

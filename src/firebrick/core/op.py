@@ -152,6 +152,10 @@ class Op:
             ``Element`` of a result; None where elements do not tell. See ``ops.index_maps``.
         one_step: Whether the gradient rule is one operation for each operand, which rounds once anyway. Rules of several
             steps compute half precision in float32 (see ``widens``).
+        scalar: ``(*elements, **params)`` gives the scalar expression (``firebrick.scalar``) of a result's element, made of
+            the operands' elements. For a ``fusion`` of ``"row"`` it holds ``reduce`` nodes, and takes ``count``, how many
+            elements are reduced.
+        discontinuous: Whether a small difference in an operand may make a result of another whole number.
         indexes: For ops that raise where an index lies outside its axis: ``(in_avals, params) -> {operand: size}``, the
             operands that hold indices, and the sizes of the axes that they index.
         control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
@@ -177,6 +181,8 @@ class Op:
     broadcasts: bool = False
     decompose: Callable[..., Any] | None = None
     index_map: Callable[..., tuple[tuple[Any, ...], ...]] | None = None
+    scalar: Callable[..., Any] | None = None
+    discontinuous: bool = False
     indexes: Callable[..., dict[int, int]] | None = None
     control: Callable[..., Callable[..., Any]] | None = None
     one_step: bool = False

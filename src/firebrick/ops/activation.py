@@ -12,6 +12,7 @@ from firebrick.core.op import Sample
 from firebrick.ops.declare import FLOATS, Array, binary_samples, per_result
 from firebrick.ops.elementwise import binary, equal, exp, sigmoid, unary, where
 from firebrick.ops.table import register
+from firebrick.scalar import math as scalar_math
 
 _ROOT_HALF = math.sqrt(0.5)
 _DENSITY = 1 / math.sqrt(2 * math.pi)
@@ -27,7 +28,7 @@ def _gelu_vjp(g: Any, r: Any) -> Any:
     return (gelu_gradient(g, r.inputs[0]),)
 
 
-@unary(_gelu_vjp, flops=18, tolerance=4, scale=lambda x: np.abs(x))
+@unary(_gelu_vjp, flops=18, tolerance=4, scale=lambda x: np.abs(x), scalar=scalar_math.gelu)
 def gelu(x: Array) -> Array:
     """x · Φ(x), with Φ the normal distribution function: 0.5 · x · (1 + erf(x / √2))."""
     return (x * _normal_distribution(x)).astype(x.dtype)
@@ -48,6 +49,7 @@ def _gelu_gradient_vjp(g: Any, r: Any) -> Any:
     operands="g:floating=T x:floating=T", infer=lambda g, x: Aval(x.shape, x.dtype), vjp=_gelu_gradient_vjp,
     residuals=("inputs",), samples=_equal_shapes,
     cost=per_result(24), bound="memory", fusion="map", tolerance=4, scale=lambda g, x: np.abs(g), dtypes=FLOATS,
+    scalar=scalar_math.gelu_gradient,
 )  # fmt: skip
 def gelu_gradient(g: Array, x: Array) -> Array:
     """g · (Φ(x) + x · φ(x)): the cotangent of ``gelu``'s operand."""
@@ -61,7 +63,7 @@ def _logaddexp_vjp(g: Any, r: Any) -> Any:
 
 
 @binary(_logaddexp_vjp, kind="floating", dtypes=FLOATS, flops=24, tolerance=2,
-        scale=lambda x1, x2: np.maximum(np.abs(x1), np.abs(x2)))  # fmt: skip
+        scale=lambda x1, x2: np.maximum(np.abs(x1), np.abs(x2)), scalar=scalar_math.logaddexp)  # fmt: skip
 def logaddexp(x1: Array, x2: Array) -> Array:
     """log(exp(x1) + exp(x2)), without overflow."""
     return np.logaddexp(x1, x2)

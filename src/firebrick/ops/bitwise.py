@@ -24,46 +24,47 @@ from firebrick.ops.declare import (
 )
 from firebrick.ops.elementwise import binary, sign, unary
 from firebrick.ops.table import register
+from firebrick.scalar import elements, expr
 
 _BITS = Nondifferentiable("the operands are bits, not numbers")
 _LOGICAL = ("bool", *INTS)
 
 
-def _bits(kind: str = "bits", dtypes: Any = _LOGICAL, samples: Any = None) -> Declare:
-    return binary(_BITS, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, samples=samples)
+def _bits(scalar: Any, kind: str = "bits", dtypes: Any = _LOGICAL, samples: Any = None) -> Declare:
+    return binary(_BITS, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, samples=samples, scalar=scalar)
 
 
-@_bits()
+@_bits(elements.bitwise_and)
 def bitwise_and(x1: Array, x2: Array) -> Array:
     """The bits set in both x1 and x2."""
     return np.bitwise_and(x1, x2)
 
 
-@_bits()
+@_bits(elements.bitwise_or)
 def bitwise_or(x1: Array, x2: Array) -> Array:
     """The bits set in x1 or x2."""
     return np.bitwise_or(x1, x2)
 
 
-@_bits()
+@_bits(elements.bitwise_xor)
 def bitwise_xor(x1: Array, x2: Array) -> Array:
     """The bits set in one of x1 and x2."""
     return np.bitwise_xor(x1, x2)
 
 
-@unary(_BITS, residuals=(), kind="bits", dtypes=_LOGICAL, tolerance=0)
+@unary(_BITS, residuals=(), kind="bits", dtypes=_LOGICAL, tolerance=0, scalar=elements.invert)
 def bitwise_invert(x: Array) -> Array:
     """The bits not set in x."""
     return np.bitwise_invert(x)
 
 
-@_bits("integer", INTS, binary_samples(low2=-0.3, high2=1.2))
+@_bits(elements.bitwise_left_shift, "integer", INTS, binary_samples(low2=-0.3, high2=1.2))
 def bitwise_left_shift(x1: Array, x2: Array) -> Array:
     """x1 · 2^x2, wrapping; 0 where x2 is negative or at least x1's width."""
     return np.left_shift(x1, x2)  # NumPy defines the same edges
 
 
-@_bits("integer", INTS, binary_samples(low2=-0.3, high2=1.2))
+@_bits(elements.bitwise_right_shift, "integer", INTS, binary_samples(low2=-0.3, high2=1.2))
 def bitwise_right_shift(x1: Array, x2: Array) -> Array:
     """x1 / 2^x2 rounded towards -∞; 0 or -1 where x2 is negative or at least x1's width."""
     return np.right_shift(x1, x2)
@@ -79,7 +80,7 @@ def _copysign_vjp(g: Any, r: Any) -> Any:
     return g * (sign(x1) * copysign(1.0, x2)) if r.needs[0] else None, zeros_like(g) if r.needs[1] else None
 
 
-@binary(_copysign_vjp, kind="floating", dtypes=FLOATS, tolerance=0)
+@binary(_copysign_vjp, kind="floating", dtypes=FLOATS, tolerance=0, scalar=expr.copysign)
 def copysign(x1: Array, x2: Array) -> Array:
     """|x1| with the sign of x2, also that of a zero."""
     return np.copysign(x1, x2)

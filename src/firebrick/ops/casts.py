@@ -37,6 +37,7 @@ from firebrick.ops.declare import (
     values,
 )
 from firebrick.ops.table import register
+from firebrick.scalar import elements
 
 
 def _near_ties(name: str, goal: str) -> Array:
@@ -93,6 +94,7 @@ def _cast_vjp(g: Any, r: Any) -> Any:
     operands="x:any", infer=lambda x, *, dtype: Aval(x.shape, dtype), residuals=(),
     vjp=_cast_vjp, samples=_cast_samples, cost=per_result(1), bound="memory",
     fusion="map", tolerance=0, dtypes=(*ALL, *WIDE), one_step=True,
+    scalar=elements.to_dtype, discontinuous=True,
 )  # fmt: skip
 def cast(x: Array, *, dtype: Any) -> Array:
     """x as another dtype: floats round to nearest even; float → integer truncates, saturates, NaN becomes 0; integers wrap."""

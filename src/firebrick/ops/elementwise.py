@@ -34,6 +34,8 @@ from firebrick.ops.declare import (
     values,
 )
 from firebrick.ops.table import register
+from firebrick.scalar import elements, expr, power
+from firebrick.scalar import math as scalar_math
 
 _STEPS = Nondifferentiable("piecewise constant: the derivative is 0 wherever it exists")
 _BOOL = Nondifferentiable("the result is bool")
@@ -75,13 +77,13 @@ def binary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "numeric", dty
 # arithmetic
 
 
-@binary(lambda g, r: (g, g), residuals=(), one_step=True)
+@binary(lambda g, r: (g, g), residuals=(), one_step=True, scalar=elements.add)
 def add(x1: Array, x2: Array) -> Array:
     """x1 + x2."""
     return np.add(x1, x2)
 
 
-@binary(lambda g, r: (g, -g), residuals=(), one_step=True)
+@binary(lambda g, r: (g, -g), residuals=(), one_step=True, scalar=elements.subtract)
 def subtract(x1: Array, x2: Array) -> Array:
     """x1 - x2."""
     return np.subtract(x1, x2)
@@ -90,6 +92,7 @@ def subtract(x1: Array, x2: Array) -> Array:
 @binary(
     lambda g, r: tuple(g * conjugate(r.inputs[1 - i]) if r.needs[i] else None for i in (0, 1)),
     tolerance=4, one_step=True,
+    scalar=elements.multiply,
 )  # fmt: skip
 def multiply(x1: Array, x2: Array) -> Array:
     """x1 · x2."""
@@ -104,7 +107,14 @@ def _divide_vjp(g: Any, r: Any) -> Any:
 
 
 # a complex quotient: six products, three sums and two quotients of reals
-@binary(_divide_vjp, kind="inexact", dtypes=INEXACT, samples=binary_samples(low2=0.5, high2=3.0), complex_tolerance=4)
+@binary(
+    _divide_vjp,
+    kind="inexact",
+    dtypes=INEXACT,
+    samples=binary_samples(low2=0.5, high2=3.0),
+    complex_tolerance=4,
+    scalar=elements.divide,
+)
 def divide(x1: Array, x2: Array) -> Array:
     """x1 / x2."""
     if x1.dtype.kind != "c":
@@ -145,7 +155,15 @@ def _times(x: Array, factor: Array) -> Array:
     return out
 
 
-@binary(_STEPS, residuals=(), kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0))
+@binary(
+    _STEPS,
+    residuals=(),
+    kind="real",
+    dtypes=REAL,
+    samples=binary_samples(low2=0.5, high2=3.0),
+    scalar=elements.floor_divide,
+    discontinuous=True,
+)
 def floor_divide(x1: Array, x2: Array) -> Array:
     """x1 / x2 rounded towards -∞, also if one of them is infinite; 0 for an integer divided by 0."""
     out = np.floor_divide(x1, x2)
@@ -166,7 +184,15 @@ def _remainder_vjp(g: Any, r: Any) -> Any:
     return g, -(g * (where(isinf(x2), added, floor_divide(x1, x2)) + nothing))
 
 
-@binary(_remainder_vjp, kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0), scale="magnitude")
+@binary(
+    _remainder_vjp,
+    kind="real",
+    dtypes=REAL,
+    samples=binary_samples(low2=0.5, high2=3.0),
+    scale="magnitude",
+    scalar=elements.remainder,
+    discontinuous=True,
+)
 def remainder(x1: Array, x2: Array) -> Array:
     """x1 - x2 · floor(x1 / x2), with the sign of x2; 0 for an integer modulo 0."""
     return np.remainder(x1, x2)
@@ -204,7 +230,7 @@ def _pow_scale(x1: Array, x2: Array) -> Array:
     return np.asarray(out * (1 + np.abs(x2 * np.log(x1)))) if x1.dtype.kind == "c" else out
 
 
-@binary(_pow_vjp, dtypes=NUMERIC, samples=_pow_samples, flops=20, tolerance=4, scale=_pow_scale)
+@binary(_pow_vjp, dtypes=NUMERIC, samples=_pow_samples, flops=20, tolerance=4, scale=_pow_scale, scalar=power.power)
 def pow_(x1: Array, x2: Array) -> Array:
     """x1 to the power x2, 1 for an exponent of 0; integers wrap, and a negative integer exponent truncates towards 0."""
     if x1.dtype.kind in "iu":
@@ -237,14 +263,18 @@ def _pick_vjp(first: Any) -> Any:
 
 
 # engines' libraries differ in which of two zeros is the larger
-@binary(_pick_vjp(_first_larger), kind="real", dtypes=REAL, one_step=True, samples=binary_samples(edges=False))
+@binary(
+    _pick_vjp(_first_larger), kind="real", dtypes=REAL, one_step=True, samples=binary_samples(edges=False), scalar=expr.maximum
+)
 def maximum(x1: Array, x2: Array) -> Array:
     """The larger of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.maximum(x1, x2)
 
 
 # engines' libraries differ in which of two zeros is the smaller
-@binary(_pick_vjp(_first_smaller), kind="real", dtypes=REAL, one_step=True, samples=binary_samples(edges=False))
+@binary(
+    _pick_vjp(_first_smaller), kind="real", dtypes=REAL, one_step=True, samples=binary_samples(edges=False), scalar=expr.minimum
+)
 def minimum(x1: Array, x2: Array) -> Array:
     """The smaller of x1 and x2, or NaN if either is; x1 takes the gradient of a tie."""
     return np.minimum(x1, x2)
@@ -253,7 +283,7 @@ def minimum(x1: Array, x2: Array) -> Array:
 # one operand
 
 
-@unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, one_step=True)
+@unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, one_step=True, scalar=elements.negative)
 def negative(x: Array) -> Array:
     """-x."""
     return np.negative(x)
@@ -272,25 +302,27 @@ def _abs_vjp(g: Any, r: Any) -> Any:
 
 
 @unary(_abs_vjp, kind="numeric", dtypes=NUMERIC, tolerance=0, complex_tolerance=2, one_step=True,
-       infer=lambda x: Aval(x.shape, real_of(x.dtype)))  # fmt: skip
+       infer=lambda x: Aval(x.shape, real_of(x.dtype)), scalar=expr.absolute)  # fmt: skip
 def abs_(x: Array) -> Array:
     """|x|, real also of a complex x; gradient 0 at 0."""
     return np.abs(x)
 
 
-@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, tolerance=0)
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, tolerance=0, scalar=elements.sign, discontinuous=True)
 def sign(x: Array) -> Array:
     """-1, 0 or 1; NaN for NaN."""
     return np.sign(x)
 
 
-@analytic(lambda g, r: (g * conjugate(r.outputs[0]),), residuals=("outputs",), flops=10, one_step=True)
+@analytic(lambda g, r: (g * conjugate(r.outputs[0]),), residuals=("outputs",), flops=10, one_step=True, scalar=scalar_math.exp)
 def exp(x: Array) -> Array:
     """e to the power x."""
     return np.exp(x)
 
 
-@analytic(lambda g, r: (g * (conjugate(r.outputs[0]) + 1.0),), residuals=("outputs",), flops=12, tolerance=3)
+@analytic(
+    lambda g, r: (g * (conjugate(r.outputs[0]) + 1.0),), residuals=("outputs",), flops=12, tolerance=3, scalar=scalar_math.expm1
+)
 def expm1(x: Array) -> Array:
     """exp(x) - 1, accurate near 0."""
     out = np.asarray(np.expm1(x))
@@ -306,7 +338,7 @@ _FLAT = 40.0
 """Beyond, exp(x) - 1 is exp(x) or -1 to the precision of float64."""
 
 
-@analytic(lambda g, r: (g / conjugate(r.inputs[0]),), low=0.2, high=5.0, flops=10)
+@analytic(lambda g, r: (g / conjugate(r.inputs[0]),), low=0.2, high=5.0, flops=10, scalar=scalar_math.log)
 def log(x: Array) -> Array:
     """Natural logarithm."""
     return np.log(x)
@@ -316,19 +348,19 @@ def _log_of(base: float) -> Any:
     return lambda g, r: (g / (conjugate(r.inputs[0]) * math.log(base)),)
 
 
-@analytic(_log_of(2), low=0.2, high=5.0, flops=10)
+@analytic(_log_of(2), low=0.2, high=5.0, flops=10, scalar=scalar_math.log2)
 def log2(x: Array) -> Array:
     """Logarithm to base 2."""
     return np.log2(x)
 
 
-@analytic(_log_of(10), low=0.2, high=5.0, flops=10)
+@analytic(_log_of(10), low=0.2, high=5.0, flops=10, scalar=scalar_math.log10)
 def log10(x: Array) -> Array:
     """Logarithm to base 10."""
     return np.log10(x)
 
 
-@analytic(lambda g, r: (g / (conjugate(r.inputs[0]) + 1.0),), low=-0.6, high=4.0, flops=12)
+@analytic(lambda g, r: (g / (conjugate(r.inputs[0]) + 1.0),), low=-0.6, high=4.0, flops=12, scalar=scalar_math.log1p)
 def log1p(x: Array) -> Array:
     """log(1 + x), accurate near 0."""
     if x.dtype.kind != "c":
@@ -343,20 +375,33 @@ def log1p(x: Array) -> Array:
     return out
 
 
-@analytic(lambda g, r: (g / (conjugate(r.outputs[0]) * 2.0),), residuals=("outputs",), low=0.2, high=5.0, flops=4)
+@analytic(
+    lambda g, r: (g / (conjugate(r.outputs[0]) * 2.0),), residuals=("outputs",), low=0.2, high=5.0, flops=4, scalar=expr.sqrt
+)
 def sqrt(x: Array) -> Array:
     """Square root."""
     return np.sqrt(x)
 
 
-@unary(lambda g, r: (g * r.outputs[0] * (1.0 - r.outputs[0]),), residuals=("outputs",), flops=12, tolerance=4)
+@unary(
+    lambda g, r: (g * r.outputs[0] * (1.0 - r.outputs[0]),),
+    residuals=("outputs",),
+    flops=12,
+    tolerance=4,
+    scalar=scalar_math.sigmoid,
+)
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(x.dtype)
 
 
-@unary(lambda g, r: (g * exp(-(r.inputs[0] * r.inputs[0])) * (2 / math.sqrt(math.pi)),), flops=16, tolerance=4)
+@unary(
+    lambda g, r: (g * exp(-(r.inputs[0] * r.inputs[0])) * (2 / math.sqrt(math.pi)),),
+    flops=16,
+    tolerance=4,
+    scalar=scalar_math.erf,
+)
 def erf(x: Array) -> Array:
     """The error function, 2/√π ∫₀ˣ exp(-t²) dt."""
     exact = np.frompyfunc(math.erf, 1, 1)
@@ -367,31 +412,31 @@ def _relu_vjp(g: Any, r: Any) -> Any:
     return (where(greater(r.outputs[0], 0.0), g, 0.0),)
 
 
-@unary(_relu_vjp, residuals=("outputs",), kind="real", dtypes=REAL, tolerance=0, one_step=True)
+@unary(_relu_vjp, residuals=("outputs",), kind="real", dtypes=REAL, tolerance=0, one_step=True, scalar=elements.relu)
 def relu(x: Array) -> Array:
     """max(x, 0), with gradient 0 at 0."""
     return np.maximum(x, np.zeros((), x.dtype))
 
 
-@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.floor, discontinuous=True)
 def floor(x: Array) -> Array:
     """The largest integer ≤ x."""
     return np.floor(x) if x.dtype.kind not in "iu" else np.array(x)
 
 
-@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.ceil, discontinuous=True)
 def ceil(x: Array) -> Array:
     """The smallest integer ≥ x."""
     return np.ceil(x) if x.dtype.kind not in "iu" else np.array(x)
 
 
-@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.trunc, discontinuous=True)
 def trunc(x: Array) -> Array:
     """The nearest integer towards 0."""
     return np.trunc(x) if x.dtype.kind not in "iu" else np.array(x)
 
 
-@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0)
+@unary(_STEPS, residuals=(), kind="real", dtypes=REAL, low=-3, high=3, tolerance=0, scalar=elements.round, discontinuous=True)
 def round_(x: Array) -> Array:
     """The nearest integer; halves go to the even one."""
     return np.rint(x) if x.dtype.kind not in "iu" else np.array(x)
@@ -401,19 +446,19 @@ def _test(**more: Any) -> Declare:
     return unary(_BOOL, residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, infer=predicate, **more)
 
 
-@_test()
+@_test(scalar=elements.isnan)
 def isnan(x: Array) -> Array:
     """Whether x is NaN."""
     return np.isnan(x)
 
 
-@_test()
+@_test(scalar=elements.isinf)
 def isinf(x: Array) -> Array:
     """Whether x is +∞ or -∞."""
     return np.isinf(x)
 
 
-@_test()
+@_test(scalar=elements.isfinite)
 def isfinite(x: Array) -> Array:
     """Whether x is neither NaN nor infinite."""
     return np.isfinite(x)
@@ -422,65 +467,65 @@ def isfinite(x: Array) -> Array:
 # comparison and logic
 
 
-def _compare(kind: str = "real", dtypes: Any = REAL) -> Declare:
-    return binary(_BOOL, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, infer=predicate)
+def _compare(scalar: Any, kind: str = "real", dtypes: Any = REAL) -> Declare:
+    return binary(_BOOL, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, infer=predicate, scalar=scalar)
 
 
-@_compare("comparable", COMPARABLE)
+@_compare(expr.eq, "comparable", COMPARABLE)
 def equal(x1: Array, x2: Array) -> Array:
     """x1 = x2."""
     return np.equal(x1, x2)
 
 
-@_compare("comparable", COMPARABLE)
+@_compare(expr.ne, "comparable", COMPARABLE)
 def not_equal(x1: Array, x2: Array) -> Array:
     """x1 ≠ x2."""
     return np.not_equal(x1, x2)
 
 
-@_compare()
+@_compare(elements.less)
 def less(x1: Array, x2: Array) -> Array:
     """x1 < x2."""
     return np.less(x1, x2)
 
 
-@_compare()
+@_compare(elements.less_equal)
 def less_equal(x1: Array, x2: Array) -> Array:
     """x1 ≤ x2."""
     return np.less_equal(x1, x2)
 
 
-@_compare()
+@_compare(elements.greater)
 def greater(x1: Array, x2: Array) -> Array:
     """x1 > x2."""
     return np.greater(x1, x2)
 
 
-@_compare()
+@_compare(elements.greater_equal)
 def greater_equal(x1: Array, x2: Array) -> Array:
     """x1 ≥ x2."""
     return np.greater_equal(x1, x2)
 
 
-@_compare("bool", ("bool",))
+@_compare(elements.logical_and, "bool", ("bool",))
 def logical_and(x1: Array, x2: Array) -> Array:
     """x1 and x2."""
     return np.logical_and(x1, x2)
 
 
-@_compare("bool", ("bool",))
+@_compare(elements.logical_or, "bool", ("bool",))
 def logical_or(x1: Array, x2: Array) -> Array:
     """x1 or x2."""
     return np.logical_or(x1, x2)
 
 
-@_compare("bool", ("bool",))
+@_compare(elements.logical_xor, "bool", ("bool",))
 def logical_xor(x1: Array, x2: Array) -> Array:
     """Either x1 or x2."""
     return np.logical_xor(x1, x2)
 
 
-@unary(_BOOL, residuals=(), kind="bool", dtypes=("bool",), tolerance=0)
+@unary(_BOOL, residuals=(), kind="bool", dtypes=("bool",), tolerance=0, scalar=elements.invert)
 def logical_not(x: Array) -> Array:
     """not x."""
     return np.logical_not(x)
@@ -512,6 +557,7 @@ def _where_vjp(g: Any, r: Any) -> Any:
     vjp=_where_vjp,
     samples=_where_samples, cost=per_result(1), bound="memory", fusion="map", tolerance=0, broadcasts=True, dtypes=ALL,
     one_step=True,
+    scalar=expr.select,
 )  # fmt: skip
 def where(condition: Array, x1: Array, x2: Array) -> Array:
     """x1 where condition holds, else x2."""
@@ -541,6 +587,7 @@ def _clip_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     operands="x:real=T min:real=T max:real=T", infer=lambda x, lo, hi: broadcasted(lo, hi, x), residuals=("inputs",),
     vjp=_clip_vjp, samples=_clip_samples, cost=per_result(2), bound="memory", fusion="map", tolerance=0, broadcasts=True,
     dtypes=REAL, one_step=True,
+    scalar=elements.clip,
 )  # fmt: skip
 def clip(x: Array, min_: Array, max_: Array) -> Array:
     """min(max(x, min), max); x at a bound passes its gradient."""

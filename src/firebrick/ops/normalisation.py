@@ -16,6 +16,7 @@ from firebrick.ops.declare import FLOATS, Array, per_result, size_of, values
 from firebrick.ops.elementwise import exp, log, sqrt
 from firebrick.ops.reduction import max_, mean, pairwise_sum, sum_, sum_to
 from firebrick.ops.table import register
+from firebrick.scalar import rows
 
 
 def _infer(x: Any, *, axis: int) -> Aval:
@@ -64,6 +65,7 @@ def _softmax_simple(x: Any, *, axis: int) -> Any:
     operands="x:floating", infer=_infer, vjp=_softmax_vjp, residuals=("outputs",), samples=_samples, cost=per_result(14),
     bound="memory", fusion="row", tolerance=8, scale=_softmax_scale, dtypes=FLOATS, decompose=_softmax_simple,
     index_map=index_maps.row,
+    scalar=lambda x, **_: rows.softmax(x),
 )  # fmt: skip
 def softmax(x: Array, *, axis: int) -> Array:
     """exp(x) / Σ exp(x) along an axis, without overflow."""
@@ -88,6 +90,7 @@ def _log_softmax_simple(x: Any, *, axis: int) -> Any:
     operands="x:floating", infer=_infer, vjp=_log_softmax_vjp, residuals=("outputs",), samples=_samples,
     cost=per_result(14), bound="memory", fusion="row", tolerance=16, scale="magnitude", dtypes=FLOATS,
     decompose=_log_softmax_simple, index_map=index_maps.row,
+    scalar=lambda x, **_: rows.log_softmax(x),
 )  # fmt: skip
 def log_softmax(x: Array, *, axis: int) -> Array:
     """x - log Σ exp(x) along an axis, without overflow."""
@@ -159,6 +162,7 @@ def _layer_norm_scale(x: Array, weight: Array, bias: Array, *, eps: float) -> Ar
     operands="x:floating=T weight:floating=T bias:floating=T", infer=_infer_layer_norm, vjp=_layer_norm_vjp,
     residuals=("inputs",), samples=_layer_norm_samples, cost=per_result(8), bound="memory", fusion="row", tolerance=32,
     scale=_layer_norm_scale, dtypes=FLOATS, decompose=_layer_norm_simple, index_map=index_maps.row,
+    scalar=lambda x, weight, bias, *, eps, count: rows.layer_norm(x, weight, bias, count, eps),
 )  # fmt: skip
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float) -> Array:
     """(x - mean) / √(variance + eps) · weight + bias over the last axis, with the biased variance."""
@@ -388,6 +392,7 @@ def _rms_norm_simple(x: Any, weight: Any, *, eps: float) -> Any:
     operands="x:floating=T weight:floating=T", infer=_infer_rms_norm, vjp=_rms_norm_vjp, residuals=("inputs",),
     samples=_rms_norm_samples, cost=per_result(5), bound="memory", fusion="row", tolerance=16, dtypes=FLOATS,
     decompose=_rms_norm_simple, index_map=index_maps.row,
+    scalar=lambda x, weight, *, eps, count: rows.rms_norm(x, weight, count, eps),
 )  # fmt: skip
 def rms_norm(x: Array, weight: Array, *, eps: float) -> Array:
     """x / √(mean(x²) + eps) · weight over the last axis."""

@@ -27,7 +27,10 @@ _REQUIRED = (
     "tolerance",
     "dtypes",
 )
-_OPTIONAL = ("complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "indexes", "control", "one_step")
+_OPTIONAL = (
+    "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "discontinuous", "indexes",
+    "control", "one_step",
+)  # fmt: skip
 _CHOICES = {
     "bound": ("compute", "memory"),
     "fusion": ("map", "row", "contract", "window", "scatter", "move", "opaque"),

@@ -11,6 +11,7 @@ from firebrick.core.op import Sample
 from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import FLOATS, Array, binary_samples, unary_samples
 from firebrick.ops.elementwise import analytic, binary, equal, sqrt, where
+from firebrick.scalar import elements, math, periodic
 
 
 def _of_input(rule: Any) -> Any:
@@ -27,19 +28,27 @@ def _sin_slope(g: Any, x: Any) -> Any:
     return g * cos(x)
 
 
-@analytic(_of_input(_sin_slope), flops=12)
+@analytic(_of_input(_sin_slope), flops=12, scalar=periodic.sin)
 def sin(x: Array) -> Array:
     """Sine of x in radians."""
     return np.sin(x)
 
 
-@analytic(_of_input(lambda g, x: -(g * sin(x))), flops=12)
+@analytic(_of_input(lambda g, x: -(g * sin(x))), flops=12, scalar=periodic.cos)
 def cos(x: Array) -> Array:
     """Cosine of x in radians."""
     return np.cos(x)
 
 
-@analytic(_of_output(lambda g, y: g * (1.0 + y * y)), residuals=("outputs",), low=-1.2, high=1.2, flops=20, tolerance=4)
+@analytic(
+    _of_output(lambda g, y: g * (1.0 + y * y)),
+    residuals=("outputs",),
+    low=-1.2,
+    high=1.2,
+    flops=20,
+    tolerance=4,
+    scalar=periodic.tan,
+)
 def tan(x: Array) -> Array:
     """Tangent of x in radians."""
     out = np.asarray(np.tan(x))
@@ -54,19 +63,33 @@ def _zero_like(x: Array) -> Array:
     return np.where(np.isnan(x), 0, np.copysign(0, x)).astype(x.dtype)
 
 
-@analytic(_of_input(lambda g, x: g / (sqrt(1.0 - x) * sqrt(1.0 + x))), low=-0.95, high=0.95, flops=20, tolerance=3)
+@analytic(
+    _of_input(lambda g, x: g / (sqrt(1.0 - x) * sqrt(1.0 + x))),
+    low=-0.95,
+    high=0.95,
+    flops=20,
+    tolerance=3,
+    scalar=elements.asin,
+)
 def asin(x: Array) -> Array:
     """Inverse sine in radians, in [-π/2, π/2]; NaN for a real x outside [-1, 1]."""
     return np.arcsin(x)
 
 
-@analytic(_of_input(lambda g, x: -(g / (sqrt(1.0 - x) * sqrt(1.0 + x)))), low=-0.95, high=0.95, flops=20, tolerance=3)
+@analytic(
+    _of_input(lambda g, x: -(g / (sqrt(1.0 - x) * sqrt(1.0 + x)))),
+    low=-0.95,
+    high=0.95,
+    flops=20,
+    tolerance=3,
+    scalar=elements.acos,
+)
 def acos(x: Array) -> Array:
     """Inverse cosine in radians, in [0, π]; NaN for a real x outside [-1, 1]."""
     return np.arccos(x)
 
 
-@analytic(_of_input(lambda g, x: g / (x * x + 1.0)), flops=20, tolerance=3)
+@analytic(_of_input(lambda g, x: g / (x * x + 1.0)), flops=20, tolerance=3, scalar=elements.atan)
 def atan(x: Array) -> Array:
     """Inverse tangent in radians, in [-π/2, π/2]."""
     return np.arctan(x)
@@ -87,19 +110,19 @@ def _sinh_slope(g: Any, x: Any) -> Any:
     return g * cosh(x)
 
 
-@analytic(_of_input(_sinh_slope), flops=12, tolerance=3, samples=_hyperbolic_samples)
+@analytic(_of_input(_sinh_slope), flops=12, tolerance=3, samples=_hyperbolic_samples, scalar=math.sinh)
 def sinh(x: Array) -> Array:
     """Hyperbolic sine."""
     return np.sinh(x)
 
 
-@analytic(_of_input(lambda g, x: g * sinh(x)), flops=12, tolerance=3, samples=_hyperbolic_samples)
+@analytic(_of_input(lambda g, x: g * sinh(x)), flops=12, tolerance=3, samples=_hyperbolic_samples, scalar=math.cosh)
 def cosh(x: Array) -> Array:
     """Hyperbolic cosine."""
     return np.cosh(x)
 
 
-@analytic(_of_output(lambda g, y: g * (1.0 - y * y)), residuals=("outputs",), flops=12, tolerance=3)
+@analytic(_of_output(lambda g, y: g * (1.0 - y * y)), residuals=("outputs",), flops=12, tolerance=3, scalar=math.tanh)
 def tanh(x: Array) -> Array:
     """Hyperbolic tangent."""
     out = np.asarray(np.tanh(x))
@@ -117,19 +140,21 @@ def _asinh_slope(g: Any, x: Any) -> Any:
     return g / (sqrt(1.0 - turned) * sqrt(1.0 + turned))
 
 
-@analytic(_of_input(_asinh_slope), flops=20, tolerance=4)
+@analytic(_of_input(_asinh_slope), flops=20, tolerance=4, scalar=elements.asinh)
 def asinh(x: Array) -> Array:
     """Inverse hyperbolic sine."""
     return np.arcsinh(x)
 
 
-@analytic(_of_input(lambda g, x: g / (sqrt(x - 1.0) * sqrt(x + 1.0))), low=1.1, high=5.0, flops=20, tolerance=4)
+@analytic(
+    _of_input(lambda g, x: g / (sqrt(x - 1.0) * sqrt(x + 1.0))), low=1.1, high=5.0, flops=20, tolerance=4, scalar=elements.acosh
+)
 def acosh(x: Array) -> Array:
     """Inverse hyperbolic cosine, ≥ 0; NaN for a real x < 1."""
     return np.arccosh(x)
 
 
-@analytic(_of_input(lambda g, x: g / ((1.0 - x) * (1.0 + x))), low=-0.9, high=0.9, flops=20, tolerance=4)
+@analytic(_of_input(lambda g, x: g / ((1.0 - x) * (1.0 + x))), low=-0.9, high=0.9, flops=20, tolerance=4, scalar=elements.atanh)
 def atanh(x: Array) -> Array:
     """Inverse hyperbolic tangent; NaN for a real x outside [-1, 1]."""
     return np.arctanh(x)
@@ -145,7 +170,7 @@ def _hypot_vjp(g: Any, r: Any) -> Any:
     return tuple(g * (x / safe) if need else None for x, need in zip((x1, x2), r.needs, strict=True))
 
 
-@binary(_hypot_vjp, residuals=("inputs", "outputs"), kind="floating", dtypes=FLOATS, flops=6, tolerance=2)
+@binary(_hypot_vjp, residuals=("inputs", "outputs"), kind="floating", dtypes=FLOATS, flops=6, tolerance=2, scalar=math.hypot)
 def hypot(x1: Array, x2: Array) -> Array:
     """√(x1² + x2²), without overflow; gradient 0 at 0."""
     return np.hypot(x1, x2)
@@ -159,7 +184,15 @@ def _atan2_vjp(g: Any, r: Any) -> Any:
     return slope * (x / safe) if r.needs[0] else None, -(slope * (y / safe)) if r.needs[1] else None
 
 
-@binary(_atan2_vjp, kind="floating", dtypes=FLOATS, flops=25, tolerance=3, samples=binary_samples(low2=0.3, high2=2.0))
+@binary(
+    _atan2_vjp,
+    kind="floating",
+    dtypes=FLOATS,
+    flops=25,
+    tolerance=3,
+    samples=binary_samples(low2=0.3, high2=2.0),
+    scalar=elements.atan2,
+)
 def atan2(x1: Array, x2: Array) -> Array:
     """The angle of the point (x2, x1) in radians, in [-π, π]; gradient 0 at the origin."""
     return np.arctan2(x1, x2)

@@ -15,10 +15,10 @@ from firebrick.compiler.llvm.contract import Axis, Epilogue, Result, choose, con
 from firebrick.compiler.llvm.contract import product as product_of
 from firebrick.compiler.llvm.contract.problem import Convolution
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import Expr, const, load, maximum, select
-from firebrick.compiler.scalar.interpret import evaluate
-from firebrick.compiler.scalar.ops import expression
 from firebrick.core.errors import UnsupportedError
+from firebrick.scalar import math
+from firebrick.scalar.expr import Expr, const, load, maximum, select
+from firebrick.scalar.interpret import evaluate
 
 TOLERANCE = 16  # that of matmul in the op table, in eps of Σ|a||b|
 DTYPES = {
@@ -285,7 +285,7 @@ def test_views_may_split_rows_and_columns_in_ways_of_their_own(inner, changes, t
 def test_heavy_epilogues_are_written_once_and_light_ones_for_each_register() -> None:
     target = host_target(0)
     p = matmul((56, 64), (64, 64), "float32")
-    heavy = expression("gelu", [X], {})
+    heavy = math.gelu(X)
     assert Epilogue((), ((relu(X), p.c),)).light
     assert not Epilogue((), ((heavy, p.c),)).light
     rng = np.random.default_rng(0)

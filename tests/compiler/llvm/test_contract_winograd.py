@@ -22,9 +22,9 @@ from firebrick.compiler.llvm.lowered import contracted
 from firebrick.compiler.llvm.pool import Pool
 from firebrick.compiler.llvm.segment import build_segment
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import const, load, maximum
 from firebrick.core.errors import UnsupportedError
 from firebrick.ops import OPS
+from firebrick.scalar.expr import const, load, maximum
 
 # image, weight, padding
 CASES = [

@@ -13,7 +13,7 @@ from firebrick.compiler.llvm.memory import View
 from firebrick.compiler.llvm.native import NAME, NativeKernel
 from firebrick.compiler.llvm.row import Result, blocks_of, row_kernel
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import Expr, load, reduce
+from firebrick.scalar.expr import Expr, load, reduce
 
 
 @dataclass(frozen=True, slots=True)

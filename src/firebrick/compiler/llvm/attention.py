@@ -31,11 +31,11 @@ from firebrick.compiler.llvm.lowered import BYTES_PER_US, FLOPS_PER_US, Lowered,
 from firebrick.compiler.llvm.memory import Strip, read
 from firebrick.compiler.llvm.native import NativeKernel
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar import math
-from firebrick.compiler.scalar.expr import load
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
 from firebrick.ir import Node
+from firebrick.scalar import math
+from firebrick.scalar.expr import load
 
 OPS = FORWARD, GRADIENT = "attention", "attention_gradient"
 ROWS = 64

@@ -19,7 +19,7 @@ from firebrick.compiler.llvm.native import NAME, NativeKernel, named
 from firebrick.compiler.llvm.nest import merge
 from firebrick.compiler.llvm.row import Result, levels, row_kernel
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import load, node, walk
+from firebrick.scalar.expr import load, node, walk
 
 FEW, LARGE = 16, 1 << 15
 """With fewer positions of at least so many elements each, parts of them are reduced first."""

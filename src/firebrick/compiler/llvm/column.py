@@ -20,8 +20,8 @@ from firebrick.compiler.llvm.native import Loop, NativeKernel, buffer_pointers, 
 from firebrick.compiler.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.llvm.row import Result
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import FLOATS, Expr, load, node, walk
-from firebrick.compiler.scalar.storage import computed
+from firebrick.scalar.expr import FLOATS, Expr, load, node, walk
+from firebrick.scalar.storage import computed
 
 COLUMNS = 1024
 """Columns of a block: their accumulators stay in the first cache."""

@@ -11,8 +11,8 @@ from firebrick.compiler.llvm.memory import View
 from firebrick.compiler.llvm.native import NAME, NativeKernel, module_text, named
 from firebrick.compiler.llvm.target import Target
 from firebrick.compiler.llvm.transpose import transposes, transposing_kernel
-from firebrick.compiler.scalar.expr import const, load
 from firebrick.core.indexing import strides_of
+from firebrick.scalar.expr import const, load
 
 Axes = tuple[int, ...]
 SIZES = (1, 2, 4, 8)

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable, Iterable
 
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, const, load, ne, select
-from firebrick.compiler.scalar.ops import philox_word
+from firebrick.scalar.elements import philox_word
+from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, const, load, ne, select
 
 _INTEGER = {
     "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor",

@@ -21,8 +21,8 @@ from firebrick.compiler.llvm.native import UNIT, Loop, NativeKernel, buffer_poin
 from firebrick.compiler.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.llvm.row import Result, levels
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import FLOATS, Expr, walk
-from firebrick.compiler.scalar.storage import computed
+from firebrick.scalar.expr import FLOATS, Expr, walk
+from firebrick.scalar.storage import computed
 
 BLOCK = 32
 """So many vectors are added one by one to an accumulator before it goes into the total."""

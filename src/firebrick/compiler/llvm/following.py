@@ -13,6 +13,7 @@ from itertools import pairwise
 from math import prod
 
 from firebrick.compiler.description import Axes, Product, Tile
+from firebrick.compiler.elements import element
 from firebrick.compiler.layout import VIEWS, Layout, broadcast, cuts, reshaped, row_major, viewed
 from firebrick.compiler.llvm import convolutions, products
 from firebrick.compiler.llvm.contract import (
@@ -31,11 +32,10 @@ from firebrick.compiler.llvm.contract import (
 from firebrick.compiler.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, contracted
 from firebrick.compiler.llvm.native import NAME
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar import ops
-from firebrick.compiler.scalar.expr import Expr, const, load, walk
-from firebrick.compiler.scalar.storage import computed
 from firebrick.compiler.validate import doubt
 from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.scalar.expr import Expr, const, load, walk
+from firebrick.scalar.storage import computed
 
 OPS = ("matmul", "conv")
 
@@ -111,8 +111,8 @@ class _Following:
                 self.values[m.first] = self.values[v]  # a number in any shape, or elements in the same order
         else:
             args = [self.element(v, m.avals[0].shape, shape) for v in m.inputs]
-            args = ops.decided(m, args, [self.body.avals[v] for v in m.inputs], (product(n.avals[0].dtype.name),))
-            self.values[m.first] = ops.expression(m.op.name, args, m.params)
+            operands = [self.body.avals[v] for v in m.inputs]
+            self.values[m.first] = element(m, args, operands, (product(n.avals[0].dtype.name),))
 
     def element(self, v: int, where: Sequence[int], shape: tuple[int, ...]) -> Expr:
         """The element of a value, which is broadcast to the shape ``where``, at the place of the result."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from firebrick.compiler.llvm.emit import Code, Emitter, scalar_type, splat, vector_type
 from firebrick.compiler.llvm.memory import Strip, positions, read, read_at, stored_type
-from firebrick.compiler.scalar.expr import Expr
+from firebrick.scalar.expr import Expr
 
 
 def uniform(nodes: Iterable[Expr], inner: Sequence[int], indices: Mapping[Expr, int]) -> set[Expr]:

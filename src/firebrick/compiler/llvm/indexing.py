@@ -12,8 +12,11 @@ from typing import Protocol
 
 from firebrick.compiler.indexed import RANDOM
 from firebrick.compiler.llvm.segment import INDEX, Place, fault_word
-from firebrick.compiler.scalar import ops
-from firebrick.compiler.scalar.expr import (
+from firebrick.core.aval import Aval
+from firebrick.core.indexing import strides_of
+from firebrick.ir import Node
+from firebrick.scalar import elements
+from firebrick.scalar.expr import (
     BITS,
     Expr,
     binary,
@@ -33,10 +36,7 @@ from firebrick.compiler.scalar.expr import (
     walk,
     whole_number,
 )
-from firebrick.compiler.scalar.storage import computed
-from firebrick.core.aval import Aval
-from firebrick.core.indexing import strides_of
-from firebrick.ir import Node
+from firebrick.scalar.storage import computed
 
 Strides = tuple[int, ...]
 
@@ -204,8 +204,8 @@ def _random(n: Node, operands: Sequence[Aval], kernel: Lowering) -> Expr:
     key = [gather(k, "uint32", const(i, "int64")) for i in range(4)]
     at = position(_spread(strides_of(shape), shape, kernel.shape)) + n.params["offset"]
     if n.op.name == "random_bits":
-        return ops.random_bits(key, at)
-    return ops.random_uniform(key, at, n.params["dtype"].name)
+        return elements.random_bits(key, at)
+    return elements.random_uniform(key, at, n.params["dtype"].name)
 
 
 EXPRESSIONS: dict[str, Callable[[Node, Sequence[Aval], Lowering], Expr]] = {

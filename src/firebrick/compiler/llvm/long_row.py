@@ -16,7 +16,7 @@ from firebrick.compiler.llvm.memory import View
 from firebrick.compiler.llvm.native import Loop, NativeKernel, finish
 from firebrick.compiler.llvm.row import Result, Rows, levels, row_kernel
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import Expr, load, node, walk
+from firebrick.scalar.expr import Expr, load, node, walk
 
 PART = 16384
 """Elements of a part at least."""

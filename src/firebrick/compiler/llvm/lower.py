@@ -13,7 +13,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from firebrick.compiler.description import LoopNest, Read, Write
-from firebrick.compiler.fuse import ALONE, COLUMNS, CONTRACT, MAP, ROWS, is_added, reduced_axes
+from firebrick.compiler.elements import element, is_elementwise, is_reduction, reduced_axes
+from firebrick.compiler.fuse import ALONE, COLUMNS, CONTRACT, MAP, ROWS, is_added
 from firebrick.compiler.llvm import following, indexing, products
 from firebrick.compiler.llvm.added import added_kernels
 from firebrick.compiler.llvm.axes import reduction_stages, split
@@ -25,9 +26,6 @@ from firebrick.compiler.llvm.row import Result, row_kernel
 from firebrick.compiler.llvm.rules import RULES
 from firebrick.compiler.llvm.segment import Place
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar import ops, rows
-from firebrick.compiler.scalar.expr import Expr, const, load, walk
-from firebrick.compiler.scalar.storage import STORAGE, computed
 from firebrick.compiler.validate import doubt
 from firebrick.compiler.views import RULES as VIEWS
 from firebrick.compiler.views import Seen, seen
@@ -36,6 +34,8 @@ from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ir.keys import key_of
+from firebrick.scalar.expr import Expr, const, load, walk
+from firebrick.scalar.storage import STORAGE, computed
 
 FEW, LONG = 4, 1 << 15
 """Fewer rows of at least that length are left to the engine's own reductions."""
@@ -60,14 +60,12 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     if n.op.name == "matmul":
         return products.refused(operands) or CONTRACT
     kind = MAP
-    if n.op.name not in ops.RULES:
-        kind = (
-            _reduced(n, operands[0].shape) if n.op.name in rows.ROWS or n.op.name in rows.REDUCTIONS else "no scalar expression"
-        )
+    if not is_elementwise(n):
+        kind = _reduced(n, operands[0].shape) if is_reduction(n) else "no scalar expression"
         if kind not in (ROWS, COLUMNS):
             return kind
     try:
-        made = _applied(n, [load(i, computed(a.dtype.name)) for i, a in enumerate(operands)], operands)
+        made = element(n, [load(i, computed(a.dtype.name)) for i, a in enumerate(operands)], operands)
     except TypeError as e:
         return str(e)
     return kind if made.dtype == computed(n.avals[0].dtype.name) else f"a result of dtype {made.dtype}"
@@ -78,7 +76,7 @@ def _reduced(n: Node, shape: tuple[int, ...]) -> str:
     last = len(shape) - 1
     if prod(shape) == 0:
         return "no elements"
-    axes = n.params["axes"] if n.op.name in rows.REDUCTIONS else (n.params.get("axis", last),)
+    axes = reduced_axes(n, len(shape))
     if n.op.name == "prod" and n.avals[0].dtype.name == "float64" and prod(shape[a] for a in axes) > FACTORS:
         return "float64 products of many factors"
     if axes == (last,):
@@ -86,19 +84,9 @@ def _reduced(n: Node, shape: tuple[int, ...]) -> str:
             return "rows of one element"
         if prod(shape[:-1]) >= FEW or shape[last] < LONG:
             return ROWS
-    if n.op.name not in rows.REDUCTIONS or not axes:
+    if "axes" not in n.params or not axes:
         return "few long rows" if axes == (last,) else f"along axes {axes}"
     return COLUMNS if split(shape, axes) else ROWS
-
-
-def _applied(n: Node, args: list[Expr], operands: Sequence[Aval]) -> Expr:
-    """A node's result, of its operands' elements."""
-    args = ops.decided(n, args, operands)
-    if n.op.name in ops.RULES:
-        return ops.expression(n.op.name, args, n.params)
-    if n.op.name in rows.REDUCTIONS:
-        return rows.REDUCTIONS[n.op.name](args[0], prod(operands[0].shape[a] for a in n.params["axes"]))
-    return rows.ROWS[n.op.name](args, operands[0].shape[-1], n.params)
 
 
 _lowered: WeakValueDictionary[Any, Lowered] = WeakValueDictionary()
@@ -147,7 +135,7 @@ class _Lowering:
         self.added: set[int] = set()  # values that are sums along the columns, known as what is added up
         self.kind = kind_of(reduced[0], self._operands(reduced[0])) if reduced else MAP
         self.shape = self.avals[reduced[0].inputs[0] if reduced else body.outputs[0]].shape
-        self.axes = reduced_axes(reduced[0], self._operands(reduced[0])) if reduced else ()
+        self.axes = reduced_axes(reduced[0], len(self.shape)) if reduced else ()
         self.views: dict[int, tuple[int, Seen]] = {i: (i, seen_rows(a.shape)) for i, a in enumerate(body.inputs)}
         self.places: dict[tuple[At, tuple[int, ...]], int] = {}  # of what begins in an input, with strides: the operand
         self.faults: list[Place] = []
@@ -175,7 +163,7 @@ class _Lowering:
         elif n.op.name in indexing.EXPRESSIONS:
             self.values[n.first] = indexing.expression(n, self._operands(n), self)
         else:
-            self.values[n.first] = _applied(n, [self.value(v) for v in n.inputs], self._operands(n))
+            self.values[n.first] = element(n, [self.value(v) for v in n.inputs], self._operands(n))
 
     def _operands(self, n: Node) -> tuple[Aval, ...]:
         return tuple(self.avals[v] for v in n.inputs)

@@ -27,8 +27,8 @@ from firebrick.compiler.llvm.native import STREAM, UNIT, Loop, NativeKernel, ali
 from firebrick.compiler.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.llvm.randoms import Streams, consecutive
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import Expr, steps, walk
-from firebrick.compiler.scalar.storage import computed
+from firebrick.scalar.expr import Expr, steps, walk
+from firebrick.scalar.storage import computed
 
 GROUPS = 16
 """Few short rows are cut into so many groups, that threads may share them."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firebrick.compiler.llvm.emit import Code, Emitter, fenced, scalar_type, splat, suffix, vector_type
-from firebrick.compiler.scalar.expr import BITS, FLOATS, Expr, load
-from firebrick.compiler.scalar.storage import HALVES, computed, decode, encode
+from firebrick.scalar.expr import BITS, FLOATS, Expr, load
+from firebrick.scalar.storage import HALVES, computed, decode, encode
 
 
 @dataclass(frozen=True, slots=True)

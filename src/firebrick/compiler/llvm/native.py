@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from firebrick.compiler.llvm.emit import Code
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import BITS, FLOATS, Expr
+from firebrick.scalar.expr import BITS, FLOATS, Expr
 
 NAME = "firebrick_kernel"
 """A kernel's name until its text is there; ``named`` gives it its own."""

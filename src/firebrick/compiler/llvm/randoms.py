@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from firebrick.compiler.llvm.emit import Code, Emitter, splat, vector_type
 from firebrick.compiler.llvm.memory import Strip, read
 from firebrick.compiler.llvm.native import Loop
-from firebrick.compiler.scalar.expr import Expr
-from firebrick.compiler.scalar.ops import PHILOX
+from firebrick.scalar.elements import PHILOX
+from firebrick.scalar.expr import Expr
 
 ROUNDS = 10
 LEAST = 8

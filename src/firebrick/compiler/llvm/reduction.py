@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from firebrick.compiler.llvm.emit import Code, Emitter, literal, scalar_type, vector_type
-from firebrick.compiler.scalar.expr import FLOATS, Expr, binary, eq, load, select
+from firebrick.scalar.expr import FLOATS, Expr, binary, eq, load, select
 
 _STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 

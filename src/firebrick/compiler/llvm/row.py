@@ -33,8 +33,8 @@ from firebrick.compiler.llvm.native import STREAM, UNIT, Loop, NativeKernel, ali
 from firebrick.compiler.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.llvm.randoms import Streams, consecutive
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import FLOATS, Expr, steps, walk
-from firebrick.compiler.scalar.storage import computed
+from firebrick.scalar.expr import FLOATS, Expr, steps, walk
+from firebrick.scalar.storage import computed
 
 BLOCK = 32
 """So many vectors are added one by one to an accumulator before it goes into the total, whose rounding errors are kept."""

@@ -16,8 +16,8 @@ from firebrick.compiler.llvm.memory import Strip, read, stored_type, tail_mask, 
 from firebrick.compiler.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.llvm.segment import INDEX, fault_word
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import BITS, Expr, binary, bounded, cast, load, maximum, minimum, whole_number
-from firebrick.compiler.scalar.storage import computed
+from firebrick.scalar.expr import BITS, Expr, binary, bounded, cast, load, maximum, minimum, whole_number
+from firebrick.scalar.storage import computed
 
 UNITS = 16
 """About so many units has the grid of a large scatter."""

@@ -16,10 +16,10 @@ from firebrick.compiler.llvm.memory import View, item_bytes
 from firebrick.compiler.llvm.native import NAME, NativeKernel, module_text, named
 from firebrick.compiler.llvm.scatter import FEW, Scatter, scatter_kernel, summed_in
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import cast, load
-from firebrick.compiler.scalar.storage import HALVES, computed
 from firebrick.core.aval import Aval
 from firebrick.ir import Node
+from firebrick.scalar.expr import cast, load
+from firebrick.scalar.storage import HALVES, computed
 
 OPS = ("scatter", "scatter_add", "scatter_reduce", "index_add")
 UPDATES_PER_US = 500.0

@@ -18,8 +18,8 @@ from firebrick.compiler.llvm.emit import Code, literal, scalar_type, splat, vect
 from firebrick.compiler.llvm.memory import Strip, read, stored_type, write
 from firebrick.compiler.llvm.native import UNIT, Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import BITS, SIGNED
-from firebrick.compiler.scalar.storage import computed
+from firebrick.scalar.expr import BITS, SIGNED
+from firebrick.scalar.storage import computed
 
 MOST = 64
 """Elements of a window, and places of a stride, at most."""

@@ -15,9 +15,9 @@ from firebrick.compiler.llvm.emit import Code
 from firebrick.compiler.llvm.emit import Emitter as Expressions
 from firebrick.compiler.llvm.memory import opaque
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar.expr import Expr
-from firebrick.compiler.scalar.expr import load as word
-from firebrick.compiler.scalar.storage import decode, encode
+from firebrick.scalar.expr import Expr
+from firebrick.scalar.expr import load as word
+from firebrick.scalar.storage import decode, encode
 
 Value = int | str
 

@@ -13,8 +13,8 @@ from firebrick.compiler.llvm.contract.emit import Emitter, Value
 from firebrick.compiler.llvm.contract.problem import Result, simplified_result
 from firebrick.compiler.llvm.emit import Emitter as Expressions
 from firebrick.compiler.llvm.memory import Strip, read, read_uniform, stored_type, write
-from firebrick.compiler.scalar.expr import Expr, load, walk
-from firebrick.compiler.scalar.storage import computed
+from firebrick.scalar.expr import Expr, load, walk
+from firebrick.scalar.storage import computed
 
 LIGHT = 8
 """Operations of an epilogue that is applied to the registers of a tile, of which each is a copy of its code."""

@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from firebrick.compiler.scalar import expr, math
-from firebrick.compiler.scalar.expr import bitcast, cast, const, eq, fma, load, maximum, select, walk
-from firebrick.compiler.scalar.interpret import evaluate, fused
+from firebrick.scalar import expr, math
+from firebrick.scalar.expr import bitcast, cast, const, eq, fma, load, maximum, select, walk
+from firebrick.scalar.interpret import evaluate, fused
 
 
 def test_equal_expressions_are_one_object() -> None:

@@ -11,9 +11,9 @@ import pytest
 from native_kernels import run_map, widths
 
 from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.scalar import evaluate, math, periodic
-from firebrick.compiler.scalar.expr import Expr, load
-from firebrick.compiler.scalar.power import power
+from firebrick.scalar import evaluate, math, periodic
+from firebrick.scalar.expr import Expr, load
+from firebrick.scalar.power import power
 
 mpmath = pytest.importorskip("mpmath")
 Array = np.ndarray[Any, Any]
@@ -208,7 +208,7 @@ def test_the_coefficients_are_what_their_derivation_gives() -> None:
     import importlib.util
     from pathlib import Path
 
-    from firebrick.compiler.scalar import coefficients as kept
+    from firebrick.scalar import coefficients as kept
 
     spec = importlib.util.spec_from_file_location("derive", Path(__file__).with_name("derive_coefficients.py"))
     assert spec is not None

@@ -7,11 +7,11 @@ has an op that reads other elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from firebrick.compiler.scalar import math, periodic
-from firebrick.compiler.scalar.expr import (
+from firebrick.scalar import math
+from firebrick.scalar.expr import (
     FLOATS,
     SIGNED,
     Expr,
@@ -30,59 +30,11 @@ from firebrick.compiler.scalar.expr import (
     philox,
     rarely,
     select,
-    sqrt,
     unary,
 )
-from firebrick.compiler.scalar.power import power
-from firebrick.compiler.scalar.storage import HALVES, STORAGE, rounded
-from firebrick.core.aval import Aval
-from firebrick.ir import Node
+from firebrick.scalar.storage import HALVES, rounded
 
 Rule = Callable[..., Expr]
-
-
-_STEPS = frozenset({"floor", "ceil", "trunc", "round", "sign", "floor_divide", "remainder", "cast"})
-
-
-def decided(n: Node, args: Sequence[Expr], operands: Sequence[Aval], products: Collection[Expr] = ()) -> list[Expr]:
-    """A node's operands, half precision rounded as it is where it is stored, if a small difference would show as another whole
-    number or another answer, or where a cast shows it in a wider dtype: so what is decided agrees with what is seen.
-
-    Args:
-        n: A node.
-        args: Its operands' elements.
-        operands: Its operands.
-        products: Leaves that are no elements of memory, but products that are computed in front of the expression.
-    """
-    if n.avals[0].dtype.kind == "float" and n.op.name not in _STEPS:
-        return list(args)
-    pairs = zip(args, operands, strict=True)
-    return [rounded(x, a.dtype.name) if a.dtype.name in HALVES and not _exact(n, x, products) else x for x, a in pairs]
-
-
-def _exact(n: Node, x: Expr, products: Collection[Expr]) -> bool:
-    """Whether a cast's operand comes from memory, where it is rounded already."""
-    return n.op.name == "cast" and x.op in ("load", "gather") and x not in products
-
-
-def expression(op: str, args: Sequence[Expr], params: Mapping[str, Any] | None = None) -> Expr:
-    """An op's result for one element.
-
-    Args:
-        op: Name of an entry that ``supports`` knows.
-        args: The operands' elements, of one dtype where the entry promotes them together.
-        params: The entry's parameters.
-
-    Raises:
-        KeyError: The op has no expression.
-    """
-    return RULES[op](*args, **(params or {}))
-
-
-def supports(op: str, dtypes: Sequence[str], params: Mapping[str, Any] | None = None) -> bool:
-    """Whether an op with operands of these dtypes (names in storage) has an expression."""
-    names = [*dtypes, *(v.name for v in (params or {}).values() if hasattr(v, "itemsize") and hasattr(v, "name"))]
-    return op in RULES and all(d in STORAGE for d in names)
 
 
 def _floating(x: Expr) -> bool:
@@ -137,7 +89,7 @@ def _library(name: str) -> Rule:
     return rule
 
 
-def _sign(x: Expr) -> Expr:
+def sign(x: Expr) -> Expr:
     one, zero = const(1, x.dtype), const(0, x.dtype)
     if x.dtype not in SIGNED and not _floating(x):
         return select(eq(x, 0), zero, one)
@@ -145,7 +97,7 @@ def _sign(x: Expr) -> Expr:
     return select(ne(x, x), x, out) if _floating(x) else out
 
 
-def _cast(x: Expr, *, dtype: Any) -> Expr:
+def to_dtype(x: Expr, *, dtype: Any) -> Expr:
     name = dtype if isinstance(dtype, str) else dtype.name
     return rounded(_to_odd(x), name) if name in HALVES else cast(x, name)
 
@@ -170,7 +122,7 @@ def _to_odd(x: Expr) -> Expr:
     return bitcast(bits | cast(ne(back, wide) & eq(wide, wide), "uint32"), "float32")
 
 
-def _relu(x: Expr) -> Expr:
+def relu(x: Expr) -> Expr:
     if _floating(x):  # a maximum may give either of two zeros; relu(-0) is 0, as the reference has it
         return select(x <= 0.0, 0.0, x)
     return maximum(x, 0) if x.dtype not in ("uint8", "uint16", "uint32", "uint64") else x
@@ -180,28 +132,61 @@ def _test(float_rule: Callable[[Expr], Expr], other: bool) -> Rule:
     return lambda x: float_rule(x) if _floating(x) else const(other, "bool")
 
 
-RULES: dict[str, Rule] = {
-    "add": _plain("add"), "subtract": _plain("sub"), "multiply": _plain("mul"), "divide": _plain("div"),
-    "floor_divide": lambda x1, x2: _divide_down(x1, x2)[0], "remainder": lambda x1, x2: _divide_down(x1, x2)[1],
-    "pow": power, "maximum": maximum, "minimum": minimum,
-    "negative": lambda x: -x, "abs": absolute, "sign": _sign, "relu": _relu,
-    "floor": _rounding("floor"), "ceil": _rounding("ceil"), "trunc": _rounding("trunc"), "round": _rounding("rint"),
-    "isnan": _test(lambda x: ne(x, x), False), "isinf": _test(lambda x: eq(absolute(x), math.INFINITY), False),
-    "isfinite": _test(lambda x: absolute(x) < math.INFINITY, True),
-    "equal": eq, "not_equal": ne, "less": _plain("lt"), "less_equal": _plain("le"), "greater": _plain("gt"),
-    "greater_equal": _plain("ge"),
-    "logical_and": _plain("and"), "logical_or": _plain("or"), "logical_xor": _plain("xor"), "logical_not": lambda x: ~x,
-    "bitwise_and": _plain("and"), "bitwise_or": _plain("or"), "bitwise_xor": _plain("xor"), "bitwise_invert": lambda x: ~x,
-    "bitwise_left_shift": _plain("shl"), "bitwise_right_shift": _plain("shr"),
-    "copysign": copysign, "where": select, "clip": lambda x, low, high: minimum(maximum(x, low), high), "cast": _cast,
-    "exp": math.exp, "expm1": math.expm1, "log": math.log, "log2": math.log2, "log10": math.log10, "log1p": math.log1p,
-    "sqrt": sqrt, "sigmoid": math.sigmoid, "tanh": math.tanh, "erf": math.erf, "gelu": math.gelu,
-    "gelu_gradient": math.gelu_gradient, "logaddexp": math.logaddexp, "sinh": math.sinh, "cosh": math.cosh,
-    "sin": periodic.sin, "cos": periodic.cos, "tan": periodic.tan, "hypot": math.hypot,
-    "asin": _library("asin"), "acos": _library("acos"), "atan": _library("atan"), "atan2": _library("atan2"),
-    "asinh": _library("asinh"), "acosh": _library("acosh"), "atanh": _library("atanh"),
-}  # fmt: skip
-"""Name of an entry → (operands' elements, **parameters) → the result's element."""
+def floor_divide(x1: Expr, x2: Expr) -> Expr:
+    """⌊x1 / x2⌋."""
+    return _divide_down(x1, x2)[0]
+
+
+def remainder(x1: Expr, x2: Expr) -> Expr:
+    """x1 - x2 · ⌊x1 / x2⌋."""
+    return _divide_down(x1, x2)[1]
+
+
+def negative(x: Expr) -> Expr:
+    """-x."""
+    return -x
+
+
+def invert(x: Expr) -> Expr:
+    """The bits of x inverted."""
+    return ~x
+
+
+def clip(x: Expr, low: Expr, high: Expr) -> Expr:
+    """The minimum of high and the maximum of low and x."""
+    return minimum(maximum(x, low), high)
+
+
+add = _plain("add")
+subtract = _plain("sub")
+multiply = _plain("mul")
+divide = _plain("div")
+floor = _rounding("floor")
+ceil = _rounding("ceil")
+trunc = _rounding("trunc")
+round = _rounding("rint")
+isnan = _test(lambda x: ne(x, x), False)
+isinf = _test(lambda x: eq(absolute(x), math.INFINITY), False)
+isfinite = _test(lambda x: absolute(x) < math.INFINITY, True)
+less = _plain("lt")
+less_equal = _plain("le")
+greater = _plain("gt")
+greater_equal = _plain("ge")
+logical_and = _plain("and")
+logical_or = _plain("or")
+logical_xor = _plain("xor")
+bitwise_and = _plain("and")
+bitwise_or = _plain("or")
+bitwise_xor = _plain("xor")
+bitwise_left_shift = _plain("shl")
+bitwise_right_shift = _plain("shr")
+asin = _library("asin")
+acos = _library("acos")
+atan = _library("atan")
+atan2 = _library("atan2")
+asinh = _library("asinh")
+acosh = _library("acosh")
+atanh = _library("atanh")
 
 
 _M0, _M1, _W0, _W1 = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from firebrick.compiler.scalar.coefficients import NUMBERS, TABLE
-from firebrick.compiler.scalar.expr import (
+from firebrick.scalar.coefficients import NUMBERS, TABLE
+from firebrick.scalar.expr import (
     BITS,
     SIGNED,
     Expr,
@@ -19,7 +19,7 @@ from firebrick.compiler.scalar.expr import (
     select,
     unary,
 )
-from firebrick.compiler.scalar.math import INFINITY, NAN, clamped, exp_minus_one, reduced, split
+from firebrick.scalar.math import INFINITY, NAN, clamped, exp_minus_one, reduced, split
 
 
 def power(x: Expr, y: Expr) -> Expr:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.scalar.expr import BITS, FLOATS, INTEGERS, SIGNED, Expr, load, steps, walk
+from firebrick.scalar.expr import BITS, FLOATS, INTEGERS, SIGNED, Expr, load, steps, walk
 
 Array = np.ndarray[Any, Any]
 
@@ -49,7 +49,7 @@ def apply(op: str, dtype: str, args: Sequence[Array], value: Any) -> Array:
             size = int(value.split(":")[0])
             return np.clip(np.where(args[0] < 0, args[0] + size, args[0]), 0, size - 1)
         if op == "philox":
-            from firebrick.compiler.scalar.ops import philox_word
+            from firebrick.scalar.elements import philox_word
 
             key = [load(i, "uint32") for i in range(4)]
             return evaluate([philox_word(key, load(4, "int64"))], args)[0]

@@ -6,7 +6,7 @@ Both conversions round to nearest even. Targets with instructions for them use t
 
 from __future__ import annotations
 
-from firebrick.compiler.scalar.expr import Expr, bitcast, cast, const, ne, select
+from firebrick.scalar.expr import Expr, bitcast, cast, const, ne, select
 
 HALVES = ("float16", "bfloat16")
 STORAGE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", *HALVES, "float32", "float64")

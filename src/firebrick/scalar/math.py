@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firebrick.compiler.scalar.coefficients import NUMBERS, TABLE, TAIL_END
-from firebrick.compiler.scalar.expr import (
+from firebrick.scalar.coefficients import NUMBERS, TABLE, TAIL_END
+from firebrick.scalar.expr import (
     Expr,
     absolute,
     bitcast,

@@ -1,4 +1,4 @@
-"""How ``compiler.scalar.coefficients`` was made: run this file to print it again; a test compares.
+"""How ``scalar.coefficients`` was made: run this file to print it again; a test compares.
 
 Each polynomial interpolates its function at Chebyshev's points, which errs little more than the best polynomial of the degree.
 Source: Trefethen, Approximation Theory and Approximation Practice, 2013, theorem 16.1.

@@ -355,7 +355,7 @@ def polynomial(x: Expr, coefficients: Iterable[float]) -> Expr:
 def _simplified(op: str, dtype: str, args: tuple[Expr, ...]) -> Expr:
     """Constants folded, and identities that hold for every value, NaN and signed zeros included."""
     if all(a.op == "const" for a in args):
-        from firebrick.compiler.scalar.interpret import apply
+        from firebrick.scalar.interpret import apply
 
         out = apply(op, dtype, [np.asarray(a.value, a.dtype) for a in args], None)
         return const(out.item(), dtype)

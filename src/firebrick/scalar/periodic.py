@@ -8,8 +8,8 @@ calls the C library there.
 
 from __future__ import annotations
 
-from firebrick.compiler.scalar.coefficients import TWO_OVER_PI
-from firebrick.compiler.scalar.expr import (
+from firebrick.scalar.coefficients import TWO_OVER_PI
+from firebrick.scalar.expr import (
     Expr,
     absolute,
     bitcast,
@@ -23,7 +23,7 @@ from firebrick.compiler.scalar.expr import (
     rarely,
     select,
 )
-from firebrick.compiler.scalar.math import FORMATS, INFINITY, NAN, number, table
+from firebrick.scalar.math import FORMATS, INFINITY, NAN, number, table
 
 LIMIT = {"float32": 65536.0, "float64": 16777216.0}
 """Up to where three floats of π/2 are enough."""

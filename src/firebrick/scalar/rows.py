@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from firebrick.compiler.scalar import math
-from firebrick.compiler.scalar.expr import FLOATS, Expr, cast, const, eq, index, ne, reduce, select, sqrt
+from firebrick.scalar import math
+from firebrick.scalar.expr import FLOATS, Expr, cast, const, eq, ne, reduce, select, sqrt
 
 
 def total(x: Expr) -> Expr:
@@ -120,25 +117,3 @@ def first_extreme(kind: str, x: Expr, place: Expr) -> Expr:
     if x.dtype in FLOATS:
         here = here | ne(x, x)
     return reduce("min", select(here, place, (1 << 63) - 1))
-
-
-REDUCTIONS: dict[str, Callable[[Expr, int], Expr]] = {
-    "sum": lambda x, count: total(x),
-    "mean": average,
-    "prod": lambda x, count: product(x),
-    "max": lambda x, count: reduce("max", x),
-    "min": lambda x, count: reduce("min", x),
-    "all": lambda x, count: every(x),
-    "any": lambda x, count: some(x),
-}
-"""Name of an entry → (element, elements in the row) → its value for the row."""
-
-ROWS: dict[str, Callable[[Sequence[Expr], int, Mapping[str, Any]], Expr]] = {
-    "softmax": lambda x, count, params: softmax(x[0]),
-    "log_softmax": lambda x, count, params: log_softmax(x[0]),
-    "layer_norm": lambda x, count, params: layer_norm(x[0], x[1], x[2], count, params["eps"]),
-    "rms_norm": lambda x, count, params: rms_norm(x[0], x[1], count, params["eps"]),
-    "argmax": lambda x, count, params: first_extreme("max", x[0], index(params["axis"])),
-    "argmin": lambda x, count, params: first_extreme("min", x[0], index(params["axis"])),
-}
-"""Name of an entry → (operands' elements, elements in the row, parameters) → the result's element, or the row's value."""

@@ -1,0 +1,67 @@
+"""The element of a node's result as a scalar expression of its operands' elements, by the op table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import prod
+
+from firebrick.core.aval import Aval
+from firebrick.ir import Node
+from firebrick.scalar.expr import Expr
+from firebrick.scalar.storage import HALVES, rounded
+
+
+def is_elementwise(n: Node) -> bool:
+    """Whether each element of a node's result is an expression of one element of each operand."""
+    return n.op.scalar is not None and n.op.fusion == "map"
+
+
+def is_reduction(n: Node) -> bool:
+    """Whether each element of a node's result is an expression with reductions."""
+    return n.op.scalar is not None and n.op.fusion == "row"
+
+
+def reduced_axes(n: Node, ndim: int) -> tuple[int, ...]:
+    """The axes along which the expression of a reduction reduces its first operand, which has ``ndim`` axes."""
+    axes: tuple[int, ...] = n.params["axes"] if "axes" in n.params else (n.params.get("axis", ndim - 1),)
+    return axes
+
+
+def element(n: Node, args: Sequence[Expr], operands: Sequence[Aval], products: Collection[Expr] = ()) -> Expr:
+    """The element of a node's result.
+
+    Args:
+        n: A node that ``is_elementwise`` or ``is_reduction``.
+        args: The operands' elements.
+        operands: Its operands.
+        products: Leaves that are no elements of memory, but products that are computed before the expression.
+
+    Raises:
+        TypeError: Operands of these dtypes have no expression.
+    """
+    assert n.op.scalar is not None
+    found = decided(n, args, operands, products)
+    if n.op.fusion == "map":
+        made: Expr = n.op.scalar(*found, **n.params)
+        return made
+    shape = operands[0].shape
+    made = n.op.scalar(*found, count=prod(shape[a] for a in reduced_axes(n, len(shape))), **n.params)
+    return made
+
+
+def decided(n: Node, args: Sequence[Expr], operands: Sequence[Aval], products: Collection[Expr] = ()) -> list[Expr]:
+    """A node's operands, half precision rounded as it is where it is stored, if a small difference would show as another whole
+    number or another answer, or where a cast shows it in a wider dtype: so what is decided agrees with what is seen."""
+    if n.avals[0].dtype.kind == "float" and not n.op.discontinuous:
+        return list(args)
+    # a reduction's expression is also made of operands that are not known yet
+    stored = n.op.fusion == "map"
+    pairs = zip(args, operands, strict=True)
+    return [
+        x if a.dtype.name not in HALVES or (stored and _stored(x, products)) else rounded(x, a.dtype.name) for x, a in pairs
+    ]
+
+
+def _stored(x: Expr, products: Collection[Expr]) -> bool:
+    """Whether an element comes from memory, where it is rounded already."""
+    return x.op in ("load", "gather") and x not in products
