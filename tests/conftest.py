@@ -37,7 +37,7 @@ if sys.dont_write_bytecode and sys.pycache_prefix is None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import firebrick as fb
-from firebrick.compiler.llvm.cache import system_caches
+from firebrick.compiler.cache import system_caches
 from firebrick.core.config import config
 from firebrick.testing import engines
 from firebrick.testing.engines import DEVICES

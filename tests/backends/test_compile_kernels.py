@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.compiler.fused import FUSED
+from firebrick.compiler.fusion.fused import FUSED
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.op import Op, Sample

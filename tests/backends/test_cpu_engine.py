@@ -16,12 +16,12 @@ import pytest
 import firebrick as fb
 from firebrick.backends.cpu import engine as engine_module
 from firebrick.backends.cpu.engine import CompiledWarning, CpuBackend
-from firebrick.compiler import fuse as fuse_module
-from firebrick.compiler.fuse import KINDS
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.llvm import convolutions
-from firebrick.compiler.llvm import lower as lower_module
-from firebrick.compiler.llvm.lower import kind_of
+from firebrick.compiler.fusion import groups as fuse_module
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import KINDS
+from firebrick.compiler.targets.llvm import convolutions
+from firebrick.compiler.targets.llvm import lower as lower_module
+from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.core.aval import Aval
 from firebrick.core.errors import KernelCompileError
 from firebrick.ir import Graph, to_json

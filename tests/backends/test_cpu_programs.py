@@ -20,9 +20,9 @@ from rounding import Exact, exact
 import firebrick as fb
 from firebrick import nn
 from firebrick.backends.cpu import native
-from firebrick.compiler.llvm.host import emit_assembly
-from firebrick.compiler.llvm.lower import lower
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.host import emit_assembly
+from firebrick.compiler.targets.llvm.lower import lower
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph
 from firebrick.ops import OPS

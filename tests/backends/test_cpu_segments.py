@@ -14,11 +14,11 @@ from rounding import exact, exact_graph
 import firebrick as fb
 from firebrick.backends.cpu import native
 from firebrick.backends.cpu.engine import CpuBackend
-from firebrick.compiler import fuse as fuse_module
-from firebrick.compiler.arena import ALIGNMENT, Span, arranged
-from firebrick.compiler.fuse import KINDS
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.llvm.lower import kind_of
+from firebrick.compiler.fusion import groups as fuse_module
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import KINDS
+from firebrick.compiler.program.spans import ALIGNMENT, Span, arranged
+from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.core.aval import Aval
 from firebrick.core.errors import OutOfRangeError
 from firebrick.ir import CONSTANT, Graph, interpret

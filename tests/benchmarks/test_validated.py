@@ -8,8 +8,8 @@ from benchmarks.ours import training
 from benchmarks.work import Work
 
 from firebrick.backends.cpu.native import Proofs
-from firebrick.compiler.fuse import fuse
-from firebrick.compiler.llvm.lower import kind_of
+from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.ir.nested import graphs_in
 
 LARGE = [pytest.param(n, marks=pytest.mark.soak) for n in NETWORKS if n == "resnet18"]

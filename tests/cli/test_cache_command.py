@@ -9,8 +9,8 @@ from click.testing import Result
 import firebrick as fb
 from firebrick.cli.cache import _ago
 from firebrick.cli.reporting import size_of
-from firebrick.compiler.llvm import cache
-from firebrick.compiler.llvm.host import _linked, compile_ir
+from firebrick.compiler import cache
+from firebrick.compiler.targets.llvm.host import _linked, compile_ir
 
 Run = Callable[..., Result]
 

@@ -10,13 +10,13 @@ import pytest
 from native_kernels import run_kernel, view, widths
 
 import firebrick as fb
-from firebrick.compiler.fuse import ADDED, COLUMNS, fuse
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.llvm.added import added_kernels
-from firebrick.compiler.llvm.lower import kind_of, lower
-from firebrick.compiler.llvm.memory import View
-from firebrick.compiler.llvm.row import blocks_of
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import ADDED, COLUMNS, fuse
+from firebrick.compiler.targets.llvm.added import added_kernels
+from firebrick.compiler.targets.llvm.lower import kind_of, lower
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.row import blocks_of
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph
 from firebrick.ops import OPS

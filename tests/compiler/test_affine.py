@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from firebrick.compiler.affine import Affine, affine, value, variable
+from firebrick.compiler.fusion.affine import Affine, affine, value, variable
 from firebrick.ops.index_maps import flat, unflattened
 
 

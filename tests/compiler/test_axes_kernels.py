@@ -13,19 +13,20 @@ import pytest
 from native_kernels import Array, widths
 
 import firebrick as fb
-from firebrick.compiler import fuse as fusing
-from firebrick.compiler.expand import expanded
-from firebrick.compiler.fuse import fuse
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.llvm.addresses import AddressTable
-from firebrick.compiler.llvm.axes import kept_last, reduction_stages, split
-from firebrick.compiler.llvm.host import compile_ir
-from firebrick.compiler.llvm.lower import kind_of
-from firebrick.compiler.llvm.memory import View
-from firebrick.compiler.llvm.native import module_text
-from firebrick.compiler.llvm.pool import Pool
-from firebrick.compiler.llvm.segment import Launch, Segment
-from firebrick.compiler.llvm.target import Target
+from firebrick.backends.cpu.runtime.addresses import AddressTable
+from firebrick.backends.cpu.runtime.pool import Pool
+from firebrick.backends.cpu.runtime.segment import Segment
+from firebrick.compiler.fusion import groups as fusing
+from firebrick.compiler.fusion.expand import expanded
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.program.launch import Launch
+from firebrick.compiler.targets.llvm.axes import kept_last, reduction_stages, split
+from firebrick.compiler.targets.llvm.host import compile_ir
+from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.native import module_text
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import dtype as as_dtype

@@ -12,9 +12,9 @@ from rounding import exact_graph
 
 import firebrick as fb
 from firebrick.backends.cpu.engine import CpuBackend
-from firebrick.compiler.fuse import fuse
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.llvm.lower import kind_of
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, verify_graph
 from firebrick.ops import OPS

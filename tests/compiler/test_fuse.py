@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.compiler import fuse as module
-from firebrick.compiler.fuse import Can, fuse
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.llvm.lower import kind_of
+from firebrick.compiler.fusion import groups as module
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import Can, fuse
+from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.ir import Graph, Node, from_json, interpret, to_json, verify_graph

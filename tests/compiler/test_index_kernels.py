@@ -11,13 +11,13 @@ from lowered_bodies import Array, Body, body_of, kernels_of
 from native_kernels import widths
 
 import firebrick as fb
-from firebrick.compiler.fuse import fuse
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.llvm.lower import kind_of
-from firebrick.compiler.llvm.pool import Pool
-from firebrick.compiler.llvm.scatter import split
-from firebrick.compiler.llvm.scatters import geometry
-from firebrick.compiler.llvm.target import Target
+from firebrick.backends.cpu.runtime.pool import Pool
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.scatter import split
+from firebrick.compiler.targets.llvm.scatters import geometry
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.errors import OutOfRangeError
 from firebrick.ir import Graph

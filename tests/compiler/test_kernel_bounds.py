@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from native_kernels import run_kernel, widths
 
-from firebrick.compiler.llvm.map import map_kernel
-from firebrick.compiler.llvm.memory import View
-from firebrick.compiler.llvm.row import row_kernel
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.map import map_kernel
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.row import row_kernel
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import cast, load, reduce
 from firebrick.scalar.storage import computed
 

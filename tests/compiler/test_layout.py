@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from firebrick.compiler.layout import Layout, broadcast, cuts, permuted, reshaped, row_major, strided
+from firebrick.compiler.layout.digits import Layout, broadcast, cuts, permuted, reshaped, row_major, strided
 
 
 def places(x: Layout) -> np.ndarray:

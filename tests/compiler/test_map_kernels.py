@@ -11,11 +11,11 @@ from forced import kernels_of_any_size
 from native_kernels import Array, run_kernel, run_map, run_units, view, widths
 
 import firebrick as fb
-from firebrick.compiler.llvm.host import emit_assembly
-from firebrick.compiler.llvm.map import map_kernel
-from firebrick.compiler.llvm.memory import View
-from firebrick.compiler.llvm.native import STREAM, UNIT, module_text
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.host import emit_assembly
+from firebrick.compiler.targets.llvm.map import map_kernel
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.native import STREAM, UNIT, module_text
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar import computed, evaluate, math
 from firebrick.scalar.expr import (
     binary,

@@ -11,8 +11,8 @@ from canaries import zones
 from forced import kernels_of_any_size
 
 import firebrick as fb
-from firebrick.compiler.llvm.contract import emit
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.contract import emit
+from firebrick.compiler.targets.llvm.target import Target
 
 SIZES = 1, 1, 2, 3, 7, 16, 17, 33
 DTYPES = "float32", "float64", "float16", "bfloat16"

@@ -13,7 +13,7 @@ import pytest
 from forced import kernels_of_any_size
 
 import firebrick as fb
-from firebrick.compiler.llvm.lowered import Lowered
+from firebrick.compiler.targets.llvm.lowered import Lowered
 from firebrick.core.bind import bind
 from firebrick.core.op import Op
 from firebrick.ops import OPS

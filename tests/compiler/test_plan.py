@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import firebrick as fb
 from firebrick.compiler import Executable
-from firebrick.compiler.views import reshaped
+from firebrick.compiler.layout.views import reshaped
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.ir import Graph

@@ -220,14 +220,14 @@ def _first_wrong(gradients: bool) -> int | None:
 @pytest.mark.parametrize("gradients", [False, pytest.param(True, marks=torch_is_there)], ids=["values", "gradients"])
 def test_a_fusion_that_joins_by_shape_alone_is_seen(monkeypatch: pytest.MonkeyPatch, gradients: bool) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("firebrick.compiler.fuse._Groups._aligned", lambda *_: True)
+        patch.setattr("firebrick.compiler.fusion.groups._Groups._aligned", lambda *_: True)
         for module in ("lower", "following"):  # nor is what it makes of a group validated
-            patch.setattr(import_module(f"firebrick.compiler.llvm.{module}"), "doubt", lambda *_: "")
+            patch.setattr(import_module(f"firebrick.compiler.targets.llvm.{module}"), "doubt", lambda *_: "")
         seed = _first_wrong(gradients)
         assert seed is not None
     way = Way("cpu", "forced", gradients)
     assert not found(seed, gradients, [way])
-    monkeypatch.setattr("firebrick.compiler.fuse._Groups._aligned", lambda *_: True)
+    monkeypatch.setattr("firebrick.compiler.fusion.groups._Groups._aligned", lambda *_: True)
     with fb.config.scope(verify_graphs=False):  # a group that is refused is no error
         assert not found(seed, gradients, [way])
 

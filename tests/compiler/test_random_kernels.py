@@ -10,8 +10,8 @@ from lowered_bodies import Body, body_of, kernels_of
 from native_kernels import widths
 
 import firebrick as fb
-from firebrick.compiler.llvm.pool import Pool
-from firebrick.compiler.llvm.target import Target
+from firebrick.backends.cpu.runtime.pool import Pool
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.ops import OPS
 
 every_width = pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))

@@ -14,10 +14,10 @@ from forced import kernels_of_any_size
 from lowered_bodies import Body
 
 import firebrick as fb
-from firebrick.compiler.fuse import fuse
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.llvm.lower import kind_of
-from firebrick.compiler.llvm.row import Rows
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.row import Rows
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, Node
 from firebrick.ops import OPS
@@ -98,7 +98,7 @@ def test_results_over_operands_have_the_bits_of_results_in_new_memory(part: int)
 
 
 def test_results_of_short_rows_that_are_written_one_by_one_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from firebrick.compiler.llvm import row as module
+    from firebrick.compiler.targets.llvm import row as module
 
     right = Rows.row
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from native_kernels import Array, loads, run_kernel, view, widths
 
-from firebrick.compiler.llvm.column import column_kernels
-from firebrick.compiler.llvm.long_row import PART, long_row_kernels
-from firebrick.compiler.llvm.memory import View
-from firebrick.compiler.llvm.row import blocks_of, row_kernel
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.column import column_kernels
+from firebrick.compiler.targets.llvm.long_row import PART, long_row_kernels
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.row import blocks_of, row_kernel
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.ops.accuracy import check_results, run_reference
 from firebrick.ops.table import OPS
 from firebrick.scalar import rows

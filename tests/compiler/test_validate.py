@@ -13,13 +13,13 @@ from forced import kernels_of_any_size
 
 import firebrick as fb
 from firebrick.backends.decorators import VerificationError
-from firebrick.compiler import fuse as fusing
-from firebrick.compiler.description import LoopNest, Product
-from firebrick.compiler.fuse import fuse
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.llvm import following, lower
-from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.validate import doubt
+from firebrick.compiler.fusion import groups as fusing
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.fusion.validate import doubt
+from firebrick.compiler.spec.description import LoopNest, Product
+from firebrick.compiler.targets.llvm import following, lower
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.errors import KernelCompileError
 from firebrick.ir import Graph
@@ -79,7 +79,7 @@ def _other(reads: Any, k: int, **fields: Any) -> Any:
 
 def _instead(d: LoopNest, number: int, old: Any, new: Any) -> LoopNest:
     """Every load of ``old`` in a result replaced by ``new``."""
-    from firebrick.compiler.llvm.column import replaced
+    from firebrick.compiler.targets.llvm.column import replaced
 
     w = d.writes[number]
     known = {e: load(new, e.dtype) for e in walk([w.expression]) if e.op == "load" and e.value == old}

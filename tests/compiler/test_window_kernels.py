@@ -10,16 +10,17 @@ import pytest
 from native_kernels import Array, run_kernel, run_units, widths
 
 import firebrick as fb
-from firebrick.compiler.fuse import ALONE
-from firebrick.compiler.llvm import pooling
-from firebrick.compiler.llvm.addresses import AddressTable
-from firebrick.compiler.llvm.host import compile_ir
-from firebrick.compiler.llvm.lower import kind_of
-from firebrick.compiler.llvm.native import NAME, NativeKernel
-from firebrick.compiler.llvm.pool import Pool
-from firebrick.compiler.llvm.segment import Launch, Segment
-from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.llvm.window import Windows, gradient_kernel, window_kernel
+from firebrick.backends.cpu.runtime.addresses import AddressTable
+from firebrick.backends.cpu.runtime.pool import Pool
+from firebrick.backends.cpu.runtime.segment import Segment
+from firebrick.compiler.fusion.groups import ALONE
+from firebrick.compiler.program.launch import Launch
+from firebrick.compiler.targets.llvm import pooling
+from firebrick.compiler.targets.llvm.host import compile_ir
+from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.native import NAME, NativeKernel
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.compiler.targets.llvm.window import Windows, gradient_kernel, window_kernel
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.ir import Graph, Node

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.target import Target
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("functions", "nn", "ops", "optim", "models", "autodiff", "conformance", "compiler", "backends", "graph")
@@ -46,7 +46,7 @@ def environment(core: str) -> dict[str, str]:
 PROGRAM = """
 import numpy, firebrick
 from threadpoolctl import threadpool_info
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.target import Target
 print(*(p["architecture"] for p in threadpool_info() if p["internal_api"] == "openblas"), Target.host().width_bits)
 """
 

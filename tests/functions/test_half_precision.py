@@ -17,7 +17,7 @@ from forced import kernels_of_any_size
 from sample_arguments import Call, calls
 
 import firebrick as fb
-from firebrick.compiler import expand
+from firebrick.compiler.fusion import expand
 from firebrick.core import precision, trees
 
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}

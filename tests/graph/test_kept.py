@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.compiler import Executable
-from firebrick.compiler.llvm import cache, host
-from firebrick.compiler.llvm.loaded import loaded
+from firebrick.compiler import Executable, cache
+from firebrick.compiler.targets.llvm import host
+from firebrick.compiler.targets.llvm.loaded import loaded
 from firebrick.graph.jit import Jit
 
 KEPT = 6

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from native_kernels import run_map, widths
 
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar import evaluate, math, periodic
 from firebrick.scalar.expr import Expr, load
 from firebrick.scalar.power import power

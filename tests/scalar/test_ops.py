@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from native_kernels import loads, run_map, widths
 
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.ops.accuracy import check_results, run_reference
 from firebrick.ops.table import OPS
 from firebrick.scalar import evaluate

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.llvm import host
-from firebrick.compiler.llvm.contract import Contraction
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm import host
+from firebrick.compiler.targets.llvm.contract import Contraction
+from firebrick.compiler.targets.llvm.target import Target
 
 _ARGUMENTS = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 

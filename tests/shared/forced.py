@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from firebrick.compiler import fuse
+from firebrick.compiler.fusion import groups as fuse
 
 
 @contextmanager

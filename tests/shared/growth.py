@@ -312,7 +312,7 @@ def _resident() -> float:
 
 
 def _modules() -> int:
-    from firebrick.compiler.llvm.loaded import loaded
+    from firebrick.compiler.targets.llvm.loaded import loaded
 
     return loaded().modules
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.llvm.addresses import AddressTable
-from firebrick.compiler.llvm.host import compile_many
-from firebrick.compiler.llvm.lower import lower
-from firebrick.compiler.llvm.lowered import Lowered
-from firebrick.compiler.llvm.pool import Pool
-from firebrick.compiler.llvm.segment import Segment
-from firebrick.compiler.llvm.target import Target
+from firebrick.backends.cpu.runtime.addresses import AddressTable
+from firebrick.backends.cpu.runtime.pool import Pool
+from firebrick.backends.cpu.runtime.segment import Segment
+from firebrick.compiler.targets.llvm.host import compile_many
+from firebrick.compiler.targets.llvm.lower import lower
+from firebrick.compiler.targets.llvm.lowered import Lowered
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype
 from firebrick.ir import CONSTANT, Graph

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.llvm.host import compile_ir
-from firebrick.compiler.llvm.map import map_kernel
-from firebrick.compiler.llvm.memory import View
-from firebrick.compiler.llvm.native import NativeKernel, module_text
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.host import compile_ir
+from firebrick.compiler.targets.llvm.map import map_kernel
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.native import NativeKernel, module_text
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import Expr, load
 from firebrick.scalar.storage import computed
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firebrick.compiler.llvm.segment import FAULT, INDEX, fault_word
+from firebrick.backends.cpu.runtime.segment import FAULT
+from firebrick.compiler.program.launch import INDEX, fault_word
 
 LOOP = """
 define void @{name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status) {{

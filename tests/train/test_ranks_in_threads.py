@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.compiler.llvm.target import Target
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.distributed import Group
 from firebrick.distributed.wire import COLLECTIVE, Message, Wire, WireError

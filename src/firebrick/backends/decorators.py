@@ -18,7 +18,7 @@ import numpy as np
 from firebrick.backends import registry
 from firebrick.backends.contract import Backend
 from firebrick.compiler import Begin, Executable, Step, build
-from firebrick.compiler.fused import FUSED
+from firebrick.compiler.fusion.fused import FUSED
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype

@@ -30,7 +30,7 @@ def list_entries(everything: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from firebrick.compiler.llvm.cache import folder, store
+    from firebrick.compiler.cache import folder, store
     from firebrick.core.config import config
 
     home = folder()
@@ -61,7 +61,7 @@ def list_entries(everything: bool) -> None:
 @reported
 def clear() -> None:
     """Remove all of it; what is needed is compiled again."""
-    from firebrick.compiler.llvm.cache import folder, store
+    from firebrick.compiler.cache import folder, store
 
     count, total = store.clear()
     click.echo(f"removed {'1 entry' if count == 1 else f'{count} entries'}, {size_of(total)}, from {folder() or 'nowhere'}")

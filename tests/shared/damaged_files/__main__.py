@@ -32,7 +32,7 @@ def folder_of(state: Path) -> Path:
     digest = hashlib.sha256(fingerprint(0).encode())
     digest.update(repr([version(p) for p in ("pillow", "pyarrow", "safetensors")]).encode())
     packages = Path(sys.modules["firebrick"].__file__ or "").parent
-    parts = (packages / p for p in ("core", "data", "train", "ir", "cli", "nn", "optim", "compiler/llvm/cache.py"))
+    parts = (packages / p for p in ("core", "data", "train", "ir", "cli", "nn", "optim", "compiler/cache.py"))
     for path in sorted(
         p for part in (Path(__file__).parent, *parts) for p in ([part] if part.is_file() else part.rglob("*.py"))
     ):

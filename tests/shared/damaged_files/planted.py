@@ -21,7 +21,7 @@ import pyarrow.parquet
 import firebrick as fb
 from damaged_files import cases, watch
 from damaged_files.readers import READERS, sizes
-from firebrick.compiler.llvm import cache
+from firebrick.compiler import cache
 from firebrick.data.datasets import DataError, _series, read_idx, read_series
 from firebrick.data.sources import CSVDataset, ImageFolder, ParquetDataset, images, tables
 from firebrick.ir import serialize

@@ -28,7 +28,7 @@ from damaged_files import damage
 from firebrick.cli import classification
 from firebrick.cli.images import ImageError, read_image
 from firebrick.cli.runs import load_run
-from firebrick.compiler.llvm import cache as compiled
+from firebrick.compiler import cache as compiled
 from firebrick.core.aval import Aval
 from firebrick.core.errors import FirebrickError, GraphError
 from firebrick.data.datasets import DataError, _load, read_idx, read_series

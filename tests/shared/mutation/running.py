@@ -25,7 +25,7 @@ from mutation.overlay import Overlay, linked
 from mutation.points import Mutant
 
 MEMORY = 6 << 30  # bytes; the tests need less than 2 GiB
-_UNSEEN_BY_KEYS = "compiler/llvm/"  # makes objects of the text that a key is a hash of
+_UNSEEN_BY_KEYS = "compiler/targets/llvm/"  # makes objects of the text that a key is a hash of
 _FIRST = 5.0  # seconds of tests that are run before all others
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler import Executable
-from firebrick.compiler.fused import FUSED
+from firebrick.compiler.fusion.fused import FUSED
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.dtypes import _BY_NP

@@ -18,14 +18,14 @@ from firebrick.backends.cpu import eager
 from firebrick.backends.cpu.explained import explained
 from firebrick.backends.cpu.loops import loop_kernel
 from firebrick.backends.cpu.native import ARENAS, Proofs, compiled, kinds_of, native_kernel
+from firebrick.backends.cpu.runtime.pool import native as native_pool
+from firebrick.backends.cpu.runtime.pool import release_scratch
 from firebrick.backends.numpy.engine import HostBackend
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
-from firebrick.compiler.fuse import fuse
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.llvm.loaded import loaded
-from firebrick.compiler.llvm.lower import kind_of
-from firebrick.compiler.llvm.pool import native as native_pool
-from firebrick.compiler.llvm.pool import release_scratch
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.targets.llvm.loaded import loaded
+from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device

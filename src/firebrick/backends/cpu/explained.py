@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from firebrick.backends.cpu.native import lowered_of
 from firebrick.compiler import Kernel
-from firebrick.compiler.plan import size_text
-from firebrick.compiler.segments import HOST, Kinds, Run, Segments
+from firebrick.compiler.program.plan import size_text
+from firebrick.compiler.program.segments import HOST, Kinds, Run, Segments
 from firebrick.ir import Node
 from firebrick.ir.nested import nodes_in
 

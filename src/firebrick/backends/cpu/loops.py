@@ -14,15 +14,15 @@ from typing import Any
 
 from firebrick.backends.cpu.native import Native, Proofs, kernel_of, kinds_of, launched, lowered_of
 from firebrick.compiler import Kernel, choose, plan_memory
-from firebrick.compiler.arena import rounded
-from firebrick.compiler.fuse import fuse
-from firebrick.compiler.llvm.copies import SIZES, copied
-from firebrick.compiler.llvm.lower import kind_of
-from firebrick.compiler.llvm.lowered import At, behind, within
-from firebrick.compiler.llvm.segment import Launch
-from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.segments import HOST, Kinds, Segments, segment
-from firebrick.compiler.views import RULES, Seen, rows, seen
+from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.layout.views import RULES, Seen, rows, seen
+from firebrick.compiler.program.launch import Launch
+from firebrick.compiler.program.segments import HOST, Kinds, Segments, segment
+from firebrick.compiler.program.spans import rounded
+from firebrick.compiler.targets.llvm.copies import SIZES, copied
+from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.lowered import At, behind, within
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.ir import Graph, Node

@@ -12,19 +12,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from firebrick.compiler.fused import FUSED
-from firebrick.compiler.kernel import ROWS, Kernel
-from firebrick.compiler.llvm.addresses import AddressTable
-from firebrick.compiler.llvm.arena import ArenaPool, aligned
-from firebrick.compiler.llvm.copies import copied
-from firebrick.compiler.llvm.host import compile_many
-from firebrick.compiler.llvm.lower import lower
-from firebrick.compiler.llvm.lowered import At, Lowered, Part, behind
-from firebrick.compiler.llvm.segment import Launch, Segment
-from firebrick.compiler.llvm.target import Target
-from firebrick.compiler.plan import Plan, plan_memory
-from firebrick.compiler.program import Runs
-from firebrick.compiler.segments import Kinds, Run, Segments, segment
+from firebrick.backends.cpu.runtime.addresses import AddressTable
+from firebrick.backends.cpu.runtime.arena import ArenaPool, aligned
+from firebrick.backends.cpu.runtime.segment import Segment
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.program.expression import ROWS, Kernel
+from firebrick.compiler.program.launch import Launch
+from firebrick.compiler.program.plan import Plan, plan_memory
+from firebrick.compiler.program.python import Runs
+from firebrick.compiler.program.segments import Kinds, Run, Segments, segment
+from firebrick.compiler.targets.llvm.copies import copied
+from firebrick.compiler.targets.llvm.host import compile_many
+from firebrick.compiler.targets.llvm.lower import lower
+from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, behind
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.errors import KernelCompileError
@@ -73,7 +74,7 @@ class Native:
 
 
 class Proofs:
-    """Which groups of a graph are proved to be what their nodes mean; see ``compiler.validate``.
+    """Which groups of a graph are proved to be what their nodes mean; see ``compiler.fusion.validate``.
 
     Attributes:
         refused: A line for each group that is not.

@@ -14,7 +14,7 @@ import numpy as np
 
 from firebrick.backends.numpy import blas, selection
 from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
-from firebrick.compiler.kernel import ANY, KEPT, ROWS, Kernel, call
+from firebrick.compiler.program.expression import ANY, KEPT, ROWS, Kernel, call
 from firebrick.core.aval import Aval
 from firebrick.core.op import Op
 from firebrick.core.rounding import NARROW, WIDE

@@ -16,7 +16,7 @@ from firebrick.backends.contract import ARITHMETIC, STORAGE, Backend
 from firebrick.backends.numpy.calls import settle, widened
 from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
 from firebrick.compiler import Kernel
-from firebrick.compiler.fused import FUSED
+from firebrick.compiler.fusion.fused import FUSED
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device

@@ -14,7 +14,7 @@ import torch
 
 from firebrick.backends.torch import contraction, elementwise, kernels, precision, reduction
 from firebrick.backends.torch.memory import FIREBRICK, TORCH
-from firebrick.compiler.kernel import ANY, KEPT, ROWS, Kernel, call
+from firebrick.compiler.program.expression import ANY, KEPT, ROWS, Kernel, call
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import DType, bfloat16, float16, float32, float64
 from firebrick.core.op import Op

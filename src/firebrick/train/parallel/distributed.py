@@ -509,7 +509,7 @@ def _machine(device: Device) -> str:
 
     processor = platform.processor() or platform.machine()
     if device.engine == "cpu":
-        from firebrick.compiler.llvm.target import Target
+        from firebrick.compiler.targets.llvm.target import Target
 
         processor = str(Target.host())
     return f"{__version__} {device.engine} {processor}"

@@ -1,0 +1,1 @@
+"""What runs compiled kernels on the CPU: threads, segments of kernels, arenas."""

@@ -1,0 +1,88 @@
+"""Tables of buffer addresses, the ``bufs`` of kernels and segments, filled for many arrays in one native call.
+
+An array's address stands in NumPy's array object behind the head of every Python object (``PyArrayObject.data``, part of
+NumPy's binary interface), and so do its flags; reading them there takes nanoseconds, ``array.ctypes.data`` about a microsecond.
+Should they not stand there in some build of Python, the slow way is taken.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from firebrick.backends.cpu.runtime.pool import native
+from firebrick.core.errors import OperandError
+
+_HEAD, _TUPLE = object.__basicsize__, tuple.__basicsize__
+_FLAGS = _HEAD + 6 * ctypes.sizeof(ctypes.c_void_p)  # behind address, rank, sizes, strides, base and dtype
+_GOOD = 0x101  # NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED
+_ARRAYS = {np.ndarray}
+
+
+class AddressTable:
+    """Addresses of buffers, in memory where kernels read them.
+
+    A table belongs to one run of a segment at a time, and does not keep the arrays.
+
+    Args:
+        length: How many addresses it holds.
+    """
+
+    __slots__ = ("_words", "address")
+
+    def __init__(self, length: int) -> None:
+        self._words = np.zeros(max(length, 1), np.uint64)
+        self.address = int(self._words.ctypes.data)
+
+    def put(self, at: int, arrays: Sequence[np.ndarray[Any, Any]]) -> bool:
+        """Write the addresses of arrays, from position ``at`` on.
+
+        Returns:
+            Whether all of them lie row by row, their elements at multiples of their size.
+
+        Raises:
+            OperandError: One of them is no NumPy array, or they do not fit.
+        """
+        if not _ARRAYS.issuperset(map(type, arrays)) or not 0 <= at <= len(self._words) - len(arrays):
+            kinds = ", ".join(sorted({type(a).__name__ for a in arrays})) or "none"
+            raise OperandError(
+                f"NumPy arrays for positions in [0, {len(self._words)})", f"{len(arrays)} of {kinds}, from {at} on"
+            )
+        if _at_head():
+            held = tuple(arrays)  # its items, pointers to the arrays, stand behind its own head
+            flags = native().addresses(id(held) + _TUPLE, self.address + 8 * at, len(held), _HEAD, _FLAGS)
+            return bool(flags & _GOOD == _GOOD)
+        self._words[at : at + len(arrays)] = [a.ctypes.data for a in arrays]
+        return all(map(_good, arrays))
+
+    def put_address(self, at: int, address: int) -> None:
+        """Write one address."""
+        self._words[at] = address
+
+    def __getitem__(self, at: int) -> int:
+        return int(self._words[at])
+
+
+def _good(array: np.ndarray[Any, Any]) -> bool:
+    return bool(array.flags.c_contiguous and array.flags.aligned)
+
+
+@cache
+def _at_head() -> bool:
+    """Whether tuples hold their items, and arrays their address and flags, where this module reads them."""
+    samples: tuple[np.ndarray[Any, Any], ...] = (
+        np.zeros(3), np.zeros((5, 7), np.int8)[1:, ::2], np.zeros(()), np.zeros((2, 3)).T, np.zeros((4, 4))[:2],
+        np.zeros(9, np.int8)[1:].view(np.float32),
+    )  # fmt: skip
+    items = (ctypes.c_void_p * len(samples)).from_address(id(samples) + _TUPLE)
+    if list(items) != [id(a) for a in samples]:
+        return False
+    flags = [ctypes.c_int.from_address(id(a) + _FLAGS).value & _GOOD for a in samples]
+    if [f == _GOOD for f in flags] != [_good(a) for a in samples]:
+        return False
+    found = [ctypes.c_void_p.from_address(id(a) + _HEAD).value for a in samples]
+    return found == [a.ctypes.data for a in samples]

@@ -1,0 +1,151 @@
+"""The native half of segments, as LLVM IR: one loop that runs any list of kernels, which is data.
+
+A list costs nothing to compile, and kernels that several plans have in common exist once. In memory it is a header of
+``HEADER`` bytes (number of kernels, most buffers of one, whether any is parallel) and a record of ``RECORD`` bytes for each
+kernel; the last part holds, for each buffer of each kernel, where its address stands in the segment's array and a distance.
+"""
+
+from __future__ import annotations
+
+from firebrick.backends.cpu.runtime.forkjoin import CALLER_BUDGET, CALLER_SCRATCH, ENTER, LEAVE, PARALLEL_FOR, TICKS
+
+RUN, ADDRESSES = "firebrick_run", "firebrick_addresses"
+HEADER, RECORD, BUFFER = 32, 48, 16
+
+# A record: address of the kernel, grid, chunk (0: direct), address of its buffers' part, how many buffers, whether to look at
+# the clock before it. With -1 buffers it takes the segment's own array, from the distance in place of the address.
+RUNNER = f"""
+define i64 @{RUN}(ptr %program, ptr %bufs, ptr %pool, ptr %status, i64 %start) {{
+entry:
+  %count = load i64, ptr %program
+  %slotsp = getelementptr i8, ptr %program, i64 8
+  %slots = load i64, ptr %slotsp
+  %parallelp = getelementptr i8, ptr %program, i64 16
+  %parallelw = load i64, ptr %parallelp
+  %parallel = icmp ne i64 %parallelw, 0
+  %records = getelementptr i8, ptr %program, i64 {HEADER}
+  %table = alloca ptr, i64 %slots, align 16
+  %scratchp = getelementptr i8, ptr %pool, i64 {CALLER_SCRATCH}
+  %scratch = load ptr, ptr %scratchp
+  %budgetp = getelementptr i8, ptr %pool, i64 {CALLER_BUDGET}
+  %budget = load i64, ptr %budgetp
+  %since = call i64 @{TICKS}()
+  %fresh = icmp eq i64 %start, 0
+  br i1 %fresh, label %clear, label %begin
+clear:
+  store atomic i64 0, ptr %status monotonic, align 8
+  br label %begin
+begin:
+  br i1 %parallel, label %enter, label %next
+enter:
+  call void @{ENTER}(ptr %pool)
+  br label %next
+next:
+  %k = phi i64 [ %start, %begin ], [ %start, %enter ], [ %k1, %ran ]
+  %left = icmp slt i64 %k, %count
+  br i1 %left, label %one, label %end
+one:
+  %at = mul i64 %k, {RECORD}
+  %record = getelementptr i8, ptr %records, i64 %at
+  %kernel = load ptr, ptr %record
+  %gridp = getelementptr i8, ptr %record, i64 8
+  %grid = load i64, ptr %gridp
+  %chunkp = getelementptr i8, ptr %record, i64 16
+  %chunk = load i64, ptr %chunkp
+  %placesp = getelementptr i8, ptr %record, i64 24
+  %numberp = getelementptr i8, ptr %record, i64 32
+  %number = load i64, ptr %numberp
+  %lookp = getelementptr i8, ptr %record, i64 40
+  %lookw = load i64, ptr %lookp
+  %looks = icmp ne i64 %lookw, 0
+  %later = icmp ne i64 %k, %start
+  %look = and i1 %looks, %later
+  br i1 %look, label %clock, label %buffers
+clock:
+  %now = call i64 @{TICKS}()
+  %spent = sub i64 %now, %since
+  %long = icmp ugt i64 %spent, %budget
+  br i1 %long, label %end, label %buffers
+buffers:
+  %own = icmp slt i64 %number, 0
+  br i1 %own, label %slice, label %gather
+slice:
+  %distance = load i64, ptr %placesp
+  %part = getelementptr i8, ptr %bufs, i64 %distance
+  br label %launch
+gather:
+  %places = load ptr, ptr %placesp
+  %any = icmp ne i64 %number, 0
+  br i1 %any, label %buffer, label %launch
+buffer:
+  %i = phi i64 [ 0, %gather ], [ %i1, %buffer ]
+  %placeat = mul i64 %i, {BUFFER}
+  %place = getelementptr i8, ptr %places, i64 %placeat
+  %fromat = load i64, ptr %place
+  %from = getelementptr i8, ptr %bufs, i64 %fromat
+  %base = load ptr, ptr %from
+  %offsetp = getelementptr i8, ptr %place, i64 8
+  %offset = load i64, ptr %offsetp
+  %pointer = getelementptr i8, ptr %base, i64 %offset
+  %to = getelementptr ptr, ptr %table, i64 %i
+  store ptr %pointer, ptr %to
+  %i1 = add i64 %i, 1
+  %again = icmp slt i64 %i1, %number
+  br i1 %again, label %buffer, label %launch
+launch:
+  %args = phi ptr [ %part, %slice ], [ %table, %gather ], [ %table, %buffer ]
+  %shared = icmp ne i64 %chunk, 0
+  br i1 %shared, label %crew, label %alone
+crew:
+  call void @{PARALLEL_FOR}(ptr %pool, ptr %kernel, ptr %args, i64 %grid, i64 %chunk, ptr %status)
+  br label %ran
+alone:
+  call void %kernel(ptr %args, i64 0, i64 %grid, ptr %scratch, ptr %status)
+  br label %ran
+ran:
+  %word = load atomic i64, ptr %status monotonic, align 8
+  %fault = icmp ne i64 %word, 0
+  %k1 = add i64 %k, 1
+  br i1 %fault, label %end, label %next
+end:
+  %faulty = phi i1 [ false, %next ], [ false, %clock ], [ true, %ran ]
+  br i1 %parallel, label %leave, label %result
+leave:
+  call void @{LEAVE}(ptr %pool)
+  br label %result
+result:
+  br i1 %faulty, label %broken, label %whole
+broken:
+  %code = xor i64 %k, -1
+  ret i64 %code
+whole:
+  %turn = select i1 %left, i64 %k, i64 0
+  ret i64 %turn
+}}
+
+; to[i] = the pointer that stands `offset` bytes behind objects[i]; gives the bits that all words `flags` bytes behind have
+define i64 @{ADDRESSES}(ptr %objects, ptr %to, i64 %count, i64 %offset, i64 %flags) {{
+entry:
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %loop, label %leave
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %all = phi i32 [ -1, %entry ], [ %both, %loop ]
+  %from = getelementptr ptr, ptr %objects, i64 %i
+  %object = load ptr, ptr %from
+  %field = getelementptr i8, ptr %object, i64 %offset
+  %address = load ptr, ptr %field
+  %slot = getelementptr ptr, ptr %to, i64 %i
+  store ptr %address, ptr %slot
+  %wordp = getelementptr i8, ptr %object, i64 %flags
+  %word = load i32, ptr %wordp
+  %both = and i32 %all, %word
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %loop, label %leave
+leave:
+  %found = phi i32 [ -1, %entry ], [ %both, %loop ]
+  %wide = zext i32 %found to i64
+  ret i64 %wide
+}}
+"""

@@ -1,0 +1,179 @@
+"""Segments: kernels that run one after another in one native call, each on the calling thread or on all threads of the pool.
+
+A segment is a list of launches for one native loop (``runner``). Python has a turn between two of its kernels when it takes
+long, so that Ctrl-C and other threads are heard; a fault that a kernel writes to the status
+word ends the segment with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from firebrick.backends.cpu.runtime.forkjoin import TICKS
+from firebrick.backends.cpu.runtime.pool import Pool, native, shared_pool
+from firebrick.backends.cpu.runtime.runner import BUFFER, HEADER, RECORD
+from firebrick.compiler.program.launch import CODE_BITS, INDEX, Launch
+from firebrick.compiler.targets.llvm.host import Module, Options, compile_ir
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.errors import ExecutionError, FirebrickError, KernelCompileError, OutOfRangeError
+
+_MOST_CHUNKS = 2**31 - 1
+# Kernels between two looks at the clock, by the sum of their estimates.
+_LOOK_US = 500.0
+
+FAULT = """\
+define internal void @firebrick_fault(ptr %status, i64 %word) cold noinline {
+  %first = cmpxchg ptr %status, i64 0, i64 %word monotonic monotonic
+  ret void
+}
+"""
+
+
+class Segment:
+    """Kernels to be run in order.
+
+    Args:
+        launches: The kernels.
+        modules: Where they are compiled.
+        name: For messages.
+
+    Raises:
+        KernelCompileError: A kernel is in none of the modules, or has an extent that cannot be.
+    """
+
+    __slots__ = ("_address", "_buffers", "_program", "launches", "modules", "name", "parallel", "scratch")
+
+    def __init__(self, launches: Sequence[Launch], modules: Sequence[Module], name: str = "segment") -> None:
+        self.launches, self.modules, self.name = tuple(x for x in launches if x.grid), tuple(modules), name
+        self.scratch = max((x.scratch for x in launches), default=0)
+        self.parallel = any(_shared(x) for x in launches)
+        self._program, self._buffers = _program(self.launches, self.modules, self.parallel)
+        self._address = int(self._program.ctypes.data)
+
+    def __call__(self, bufs: int, pool: Pool | None = None) -> None:
+        """Run its kernels.
+
+        Args:
+            bufs: Address of the array of buffer addresses; array and buffers stay there until the call returns.
+            pool: Whose threads work; the process's by default.
+
+        Raises:
+            OutOfRangeError: A kernel met an index outside its axis; the operation is named. What the segment wrote is lost.
+        """
+        if pool is None:
+            pool = shared_pool()
+        if self.parallel and not pool.started:
+            pool.start()
+        caller = pool.caller(self.scratch)
+        program, run = self._address, caller.run
+        at = run(program, bufs, caller.address, caller.status_address, 0)
+        while at > 0:  # between two calls Python handles signals, and lets other threads run
+            at = run(program, bufs, caller.address, caller.status_address, at)
+        if at < 0:
+            raise self.fault(self.launches[-1 - at], int(caller.status[0]))
+
+    def fault(self, launch: Launch, word: int) -> FirebrickError:
+        """The error that a status word stands for, which a launch left."""
+        code, number = word & (1 << CODE_BITS) - 1, word >> CODE_BITS
+        if code != INDEX or not 0 <= number < len(launch.places):
+            return ExecutionError(
+                f"a kernel of {self.name} writes a known fault of one of {len(launch.places)} operations",
+                f"status word {word:#x} of {launch.kernel}",
+                "report it: it is a bug",
+            )
+        place = launch.places[number]
+        where = f", at {place.line}" if place.line else ""
+        return OutOfRangeError(
+            f"{place.op}: indices must lie in [{-place.size}, {place.size})",
+            f"one outside, in a compiled program{where}",
+            "check the index tensor (labels, tokens) against the axis it indexes",
+            op=place.op,
+        )
+
+
+def build_segment(
+    kernels: str,
+    launches: Sequence[Launch],
+    *,
+    name: str = "segment",
+    target: Target | None = None,
+    modules: Sequence[Module] = (),
+    options: Options | None = None,
+) -> Segment:
+    """A segment whose kernels are given as text, as compiled modules, or both.
+
+    Args:
+        kernels: LLVM IR of the kernels that are not in ``modules``; may be empty. It may declare ``i64 @firebrick_ticks()``.
+        launches: The kernels in order.
+        name: For messages.
+        target: This machine, with vectors of any width that it has.
+        modules: Compiled modules with the other kernels.
+        options: How the text is optimised.
+
+    Raises:
+        KernelCompileError: A kernel is missing or not valid.
+    """
+    found = list(modules)
+    if kernels:
+        own = native().module
+        found.insert(0, compile_ir(kernels, target, imports={TICKS: own[TICKS]}, keep=[own], options=options))
+    return Segment(launches, found, name)
+
+
+def _shared(launch: Launch) -> bool:
+    """Whether a launch has work for several threads."""
+    return bool(launch.chunk) and launch.grid > launch.chunk
+
+
+Words = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bool) -> tuple[Words, Words]:
+    """The list for the native loop, and the part of it that tells where each kernel's buffers are."""
+    addresses: dict[str, int] = {}
+    for module in modules:
+        addresses.update(module.addresses)
+    for x in launches:
+        if min(x.grid, x.chunk, x.scratch) < 0 or (x.chunk and x.grid > _MOST_CHUNKS * x.chunk):
+            raise KernelCompileError(
+                f"a kernel has a grid ≥ 0 in at most {_MOST_CHUNKS} chunks", str(x), "choose a larger chunk"
+            )
+    kept = [x for x in launches if x.grid]
+    missing = {x.kernel for x in kept} - addresses.keys()
+    if missing:
+        raise KernelCompileError(
+            "the kernels of a segment are in its text or its modules", f"{', '.join(sorted(missing))}, nowhere", "compile them"
+        )
+    looks = set(_looks(kept))
+    buffers = np.array([(8 * at, offset) for x in kept for at, offset in _places(x)] or [(0, 0)], np.int64)
+    program = np.zeros(HEADER // 8 + len(kept) * RECORD // 8, np.int64)
+    program[:3] = len(kept), max((len(x.buffers) for x in kept), default=0) or 1, parallel
+    records = program[HEADER // 8 :].reshape(-1, RECORD // 8)
+    first = int(buffers.ctypes.data)
+    for k, x in enumerate(kept):
+        places = _places(x)
+        start = places[0][0] if places else 0
+        if all(place == (start + i, 0) for i, place in enumerate(places)):  # a part of the segment's own array
+            where, number = 8 * start, -1
+        else:
+            where, number = first, len(places)
+        records[k] = addresses[x.kernel], x.grid, x.chunk if _shared(x) else 0, where, number, k in looks
+        first += BUFFER * len(places)
+    return program, buffers
+
+
+def _places(launch: Launch) -> list[tuple[int, int]]:
+    return [b if isinstance(b, tuple) else (b, 0) for b in launch.buffers]
+
+
+def _looks(launches: Sequence[Launch]) -> Iterator[int]:
+    """Before which kernels the clock is looked at."""
+    spent = 0.0
+    for k, launch in enumerate(launches):
+        if k and spent >= _LOOK_US:
+            yield k
+            spent = 0.0
+        spent += _LOOK_US if launch.cost_us is None else launch.cost_us

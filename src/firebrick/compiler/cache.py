@@ -1,0 +1,297 @@
+"""Compiled objects on disk: an entry is found only by everything that its code depends on, and trusted only after a check.
+
+An entry is one file, named by its key and written at once by a rename, so that processes share the folder without locks. One
+that is damaged, cut short, of another format or writable by others is ignored, said so and replaced by a new one. What was
+used longest ago goes first when the folder is over its size. No fault of the disk stops a computation: code is compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import struct
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from firebrick.core.config import config
+from firebrick.core.untrusted import json_of, opened, rest_of
+
+if TYPE_CHECKING:
+    from firebrick.compiler.targets.llvm.host import Options
+    from firebrick.compiler.targets.llvm.target import Target
+
+FORMAT = 1
+SUFFIX = ".fbo"
+_MAGIC = b"FBOBJECT"
+# magic, format, key, bytes of the facts, bytes of the object, SHA-256 of facts and object
+_HEADER = struct.Struct("<8sI32sIQ32s")
+_TEMPORARY = ".writing-"
+_ABANDONED = 3600.0  # seconds after which a temporary file belongs to no living writer
+
+
+class CacheWarning(UserWarning):
+    """Compiled code could not be kept on disk, or what was kept there could not be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object in the cache.
+
+    Attributes:
+        key: Its key, as 64 hexadecimal digits.
+        nbytes: Bytes of its file.
+        used: When it was last written or read, in seconds since the epoch.
+        facts: What is told of it: ``functions``, ``target``, ``llvm``; empty where the file is no valid entry.
+    """
+
+    key: str
+    nbytes: int
+    used: float
+    facts: dict[str, Any]
+
+
+def key(text: str, target: Target, options: Options) -> bytes:
+    """The key of an object: a hash of all that its code depends on.
+
+    Args:
+        text: LLVM IR.
+        target: Triple, processor, features and width.
+        options: How it is optimised.
+    """
+    digest = hashlib.sha256()
+    for part in (FORMAT, *versions(), *astuple(target), *astuple(options), text):
+        encoded = str(part).encode()
+        digest.update(struct.pack("<Q", len(encoded)))  # so that no two lists of parts read the same
+        digest.update(encoded)
+    return digest.digest()
+
+
+@cache
+def versions() -> tuple[str, str]:
+    """Of llvmlite, and of its LLVM; read once, since to parse a package's metadata takes longer than to hash a kernel."""
+    import llvmlite.binding as llvm
+
+    return version("llvmlite"), ".".join(map(str, llvm.llvm_version_info))
+
+
+def folder() -> Path | None:
+    """Where objects are kept: the setting ``cache_dir``, or the system's place for caches; None for nowhere."""
+    named = config.cache_dir
+    if named.lower() == "off":
+        return None
+    if named:
+        return Path(named).expanduser() / "objects"
+    try:
+        return system_caches() / "firebrick" / "objects"
+    except RuntimeError:  # no home directory
+        return None
+
+
+def system_caches() -> Path:
+    """The system's place for caches: ``$XDG_CACHE_HOME`` or ``~/.cache``, ``~/Library/Caches``, ``%LOCALAPPDATA%``.
+
+    Raises:
+        RuntimeError: The user has no home directory.
+    """
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return Path(local) if local else Path.home() / "AppData" / "Local"
+    # XDG base directory specification: a relative path in the variable is invalid, and ignored
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(named):
+        return Path(named)
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+
+
+class Store:
+    """The objects in the folder of the settings; all calls look the settings up, and none raises for a fault of the disk."""
+
+    def __init__(self) -> None:
+        self._total: tuple[Path, int] | None = None
+        self._said: set[tuple[str, Path]] = set()
+
+    def load(self, key: bytes) -> bytes | None:
+        """The object of a key, or None where there is none that can be trusted."""
+        home = folder()
+        if home is None:
+            return None
+        path = home / (key.hex() + SUFFIX)
+        try:
+            content = _read_own(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as e:
+            self._say("entry", home, f"{path}: {e.strerror or e}; the code was compiled again")
+            return None
+        try:
+            image, _ = unpack(content, key)
+        except ValueError as e:
+            self._say("entry", home, f"{path}: {e}; the code was compiled again and the entry replaced")
+            return None
+        with suppress(OSError):  # the folder may be one that is only read
+            os.utime(path)  # it was used now
+        return image
+
+    def save(self, key: bytes, image: bytes, facts: dict[str, Any] | None = None) -> None:
+        """Keep an object; entries that were used longest ago make room for it."""
+        home = folder()
+        limit = config.cache_size
+        content = pack(key, image, facts or {})
+        if home is None or len(content) > limit:
+            return
+        try:
+            home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=home)  # readable by this user only
+            try:
+                with open(handle, "wb") as file:
+                    file.write(content)
+                os.replace(temporary, home / (key.hex() + SUFFIX))
+            except BaseException:
+                os.unlink(temporary)
+                raise
+        except OSError as e:
+            self._say(
+                "folder",
+                home,
+                f"compiled code is not kept in {home}: {e.strerror or e}; it is compiled again in each process. "
+                "Name a writable folder in FIREBRICK_CACHE_DIR, or `off`",
+            )
+            return
+        known = self._total[1] if self._total is not None and self._total[0] == home else None
+        total = sum(nbytes for _, _, nbytes in _files(home)) if known is None else known + len(content)
+        if total > limit:
+            total = _trim(home, limit)
+        self._total = home, total
+
+    def entries(self) -> list[Entry]:
+        """All entries, last used first."""
+        home = folder()
+        found = []
+        for used, path, nbytes in [] if home is None else _files(home):
+            facts: dict[str, Any] = {}
+            with suppress(OSError, ValueError):
+                _, told = unpack(_read_own(path), bytes.fromhex(path.stem))
+                functions = told.get("functions")
+                if isinstance(functions, list) and all(isinstance(f, str) for f in functions):
+                    facts = told
+            found.append(Entry(path.stem, nbytes, used, facts))
+        return sorted(found, key=lambda e: e.used, reverse=True)
+
+    def clear(self) -> tuple[int, int]:
+        """Remove all entries.
+
+        Returns:
+            How many were removed, and their bytes.
+
+        Raises:
+            OSError: One could not be removed.
+        """
+        home = folder()
+        count = total = 0
+        for _, path, nbytes in [] if home is None else _files(home):
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                continue  # another process was quicker
+            count, total = count + 1, total + nbytes
+        self._total = None
+        return count, total
+
+    def _say(self, kind: str, home: Path, text: str) -> None:
+        if (kind, home) not in self._said:  # once is enough: a hundred kernels have the same trouble
+            self._said.add((kind, home))
+            warnings.warn(text, CacheWarning, stacklevel=4)
+
+
+def pack(key: bytes, image: bytes, facts: dict[str, Any]) -> bytes:
+    """The content of an entry's file."""
+    told = json.dumps(facts).encode()
+    check = hashlib.sha256(told + image).digest()
+    return _HEADER.pack(_MAGIC, FORMAT, key, len(told), len(image), check) + told + image
+
+
+def unpack(content: bytes, key: bytes) -> tuple[bytes, dict[str, Any]]:
+    """The object and the facts in an entry's file.
+
+    Raises:
+        ValueError: It is not the whole and undamaged entry of this key and format; the message says why.
+    """
+    if len(content) < _HEADER.size or not content.startswith(_MAGIC):
+        raise ValueError("not an entry of Firebrick's cache, or cut short")
+    _, number, theirs, told, length, check = _HEADER.unpack_from(content)
+    if number != FORMAT:
+        raise ValueError(f"an entry of format {number}, not {FORMAT}")
+    if theirs != key:
+        raise ValueError("an entry of another key")
+    body = content[_HEADER.size :]
+    if len(body) != told + length:
+        raise ValueError(f"{len(body)} bytes in place of {told + length}")
+    if hashlib.sha256(body).digest() != check:
+        raise ValueError("its content is damaged")
+    facts = json_of(body[:told])
+    if not isinstance(facts, dict):
+        raise ValueError("its facts are no object")
+    return body[told:], facts
+
+
+def _read_own(path: Path) -> bytes:
+    """The content of a file that nobody but this user or the system's administrator can have written.
+
+    Code from it will run, so a file that others may change is refused like one that is damaged.
+    """
+    with opened(path) as file:
+        if hasattr(os, "getuid"):
+            about = os.fstat(file.fileno())
+            if about.st_uid not in (os.getuid(), 0) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise PermissionError(0, "another user may write this entry")
+        return rest_of(file, path)
+
+
+def _files(home: Path) -> Iterator[tuple[float, Path, int]]:
+    """Time of last use, path and bytes of each entry; temporary files that nobody writes any more are removed."""
+    try:
+        with os.scandir(home) as entries:
+            listed = list(entries)
+    except FileNotFoundError:
+        return
+    except OSError:
+        return  # what cannot be listed holds nothing for us
+    for e in listed:
+        try:
+            about = e.stat(follow_symlinks=False)
+            if e.name.startswith(_TEMPORARY):
+                if time.time() - about.st_mtime > _ABANDONED:
+                    os.unlink(e.path)
+            elif e.name.endswith(SUFFIX) and len(e.name) == 64 + len(SUFFIX):
+                yield about.st_mtime, Path(e.path), about.st_size
+        except OSError:
+            continue  # another process removed it
+
+
+def _trim(home: Path, limit: int) -> int:
+    """Remove what was used longest ago, down to nine tenths of the limit; bytes that are left."""
+    rows = sorted(_files(home))
+    total = sum(nbytes for _, _, nbytes in rows)
+    for _, path, nbytes in rows:
+        if total <= limit * 9 // 10:
+            break
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            continue  # in use, or not ours to remove
+        total -= nbytes
+    return total
+
+
+store = Store()

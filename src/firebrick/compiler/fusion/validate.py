@@ -1,0 +1,555 @@
+"""``doubt``: whether what a generator is given for a group of nodes is what the nodes mean.
+
+Both sides become scalar expressions whose leaves are elements of the group's inputs, at addresses in one canonical form
+(``Affine``): the description's by its strides, the nodes' by the ``index_map`` of each op-table entry. Reductions bind named
+positions; what an index tensor holds stays uninterpreted; a contraction is a leaf at an index of its result. Expressions are
+hash-consed, so equal ones are one object. Nothing here is shared with fusion, lowering or views: the meaning of one element
+(``scalar``) is, since that is what both sides are written in.
+
+A proof holds for all inputs. What is not proved need not be wrong: it is not fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from firebrick.compiler.fusion.affine import Affine, affine, unknown, value, variable
+from firebrick.compiler.spec.description import Axes, Description, LoopNest, Product, Tile
+from firebrick.compiler.spec.elements import element, is_elementwise, is_reduction, reduced_axes
+from firebrick.core.aval import Aval
+from firebrick.core.op import Element
+from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ops.index_maps import aligned, flat, unflattened
+from firebrick.scalar import elements
+from firebrick.scalar.expr import (
+    BITS,
+    Expr,
+    binary,
+    bitcast,
+    cast,
+    const,
+    eq,
+    load,
+    maximum,
+    minimum,
+    node,
+    select,
+    whole_number,
+)
+from firebrick.scalar.storage import STORAGE, computed
+
+Index = tuple[Affine | int, ...]
+
+PLACEHOLDER = 1 << 40
+"""Numbers of the operands in a row operation's expression, which no description reaches."""
+
+
+class _Unknown(Exception):
+    """What the checker does not know, which is then not proved."""
+
+
+def doubt(body: Graph, description: Description) -> str:
+    """Why a description is not proved to be what a group's nodes mean; empty if it is.
+
+    Args:
+        body: The nodes, whose outputs are the description's results in order.
+        description: What a generator is given.
+    """
+    if not all(body.avals[v].size for v in body.outputs):
+        return ""  # nothing is computed
+    names = _Names()
+    nodes = _Nodes(body, names)
+    try:
+        if isinstance(description, LoopNest):
+            return _nest(body, description, nodes, names)
+        return _product(body, description, nodes, names)
+    except _Unknown as e:
+        return str(e)
+
+
+class _Names:
+    """Leaves of canonical expressions: a number for each element of memory, each index, each element of a contraction."""
+
+    def __init__(self) -> None:
+        self.products: set[Expr] = set()  # leaves that are elements of contractions
+        self._numbers: dict[Hashable, int] = {}
+        self._positions: list[Affine] = []
+
+    def leaf(self, dtype: str, key: Hashable) -> Expr:
+        """The element that a key names."""
+        return node("load", dtype, (), self._numbers.setdefault(key, len(self._numbers)))
+
+    def element(self, source: int, stored: str, address: Affine | int) -> Expr:
+        """The element of an input at an address, in elements."""
+        return self.leaf(computed(stored), (source, stored, affine(address)))
+
+    def position(self, x: Affine | int) -> Expr:
+        """An index as a number."""
+        x = affine(x)
+        if not x.terms:
+            return const(x.constant, "int64")
+        key = ("position", x)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._positions)
+            self._positions.append(x)
+        return node("index", "int64", (), number)
+
+    def number(self, e: Expr) -> Affine:
+        """An int64 expression as an affine one; what it does not know is one unknown number."""
+        if e.op == "index":
+            return self._positions[int(e.value or 0)]
+        if e.op == "const":
+            return affine(int(e.value or 0))
+        if e.op in ("add", "sub"):
+            a, b = (self.number(x) for x in e.args)
+            return a + b if e.op == "add" else a - b
+        if e.op == "mul" and e.args[1].op == "const":  # where constants stand, see scalar.expr
+            return self.number(e.args[0]) * int(e.args[1].value or 0)
+        return value(e, int(str(e.value).split(":")[0])) if e.op == "bounded" else unknown(e)
+
+
+def _rebuilt(e: Expr, args: tuple[Expr, ...], names: _Names) -> Expr:
+    """A node on other operands, simplified where new operands allow it."""
+    if e.op in ("select", "rarely") and args[1] is args[2]:
+        return args[1]
+    if e.op == "bitcast":
+        return bitcast(args[0], e.dtype)
+    known = [a.op for a in args if a.op in ("index", "const")]
+    if e.dtype == "int64" and e.op in ("add", "sub", "mul") and ("index" in known or len(known) == len(args)):
+        return names.position(names.number(node(e.op, e.dtype, args)))
+    return e if args == e.args else node(e.op, e.dtype, args, e.value)
+
+
+def _post_order(root: Expr, done: Mapping[Expr, Expr]) -> list[Expr]:
+    """Nodes below a root that are not done, operands first; reductions without what they reduce."""
+    out: list[Expr] = []
+    seen: set[Expr] = set()
+    stack = [(root, False)]
+    while stack:
+        e, ready = stack.pop()
+        if ready:
+            out.append(e)
+        elif e not in seen and e not in done:
+            seen.add(e)
+            stack.append((e, True))
+            if e.op != "reduce":
+                stack.extend((a, False) for a in e.args)
+    return out
+
+
+Leaf = Callable[[Expr, tuple[Expr, ...], int], Expr | None]
+
+
+def _substituted(
+    root: Expr, leaf: Leaf, depth: int, sizes: Sequence[int], names: _Names, memo: dict[int, dict[Expr, Expr]] | None = None
+) -> Expr:
+    """An expression with its leaves replaced by ``leaf(e, operands, depth)``; reductions are labelled with the sizes they bind.
+
+    ``memo`` keeps what is done at each depth, for further expressions of the same leaves.
+    """
+    memo = {} if memo is None else memo
+    done = memo.setdefault(depth, {})
+    for e in _post_order(root, done):
+        if e.op == "reduce":
+            inside = _substituted(e.args[0], leaf, depth + 1, sizes, names, memo)
+            done[e] = node("reduce", e.dtype, (inside,), f"{e.value} of {list(sizes)}")
+        else:
+            args = tuple(done[a] for a in e.args)
+            found = leaf(e, args, depth)
+            done[e] = _rebuilt(e, args, names) if found is None else found
+    return done[root]
+
+
+def _bound(depth: int, number: int, size: int) -> Affine | int:
+    """The position along axis ``number`` of those that a reduction at a nesting depth binds."""
+    return variable(("bound", depth, number), size)
+
+
+def _bounded(e: Expr, size: int, line: str) -> Expr:
+    """An index into ``size`` places, counted from the front, and the line that its fault names."""
+    return node("bounded", "int64", (e,), f"{size}:{line}")
+
+
+# the nodes' side
+
+
+Request = tuple[int, Index, int]
+"""A value, an index of it, and how many reductions it is inside of."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """How a requested element follows from others."""
+
+    needs: list[Request]
+    make: Callable[[list[Expr]], Expr]
+
+
+class _Nodes:
+    """The elements of a body's values, by its nodes' own meaning."""
+
+    def __init__(self, body: Graph, names: _Names) -> None:
+        self.body, self.names, self.avals = body, names, body.avals
+        self.made_by = {v: n for n in body.nodes for v in n.results}
+        self.known: dict[Request, Expr] = {}
+
+    def element(self, v: int, index: Index, depth: int = 0) -> Expr:
+        """The element of a value at an index."""
+        steps: dict[Request, _Step] = {}
+        waiting: dict[int, dict[Request, None]] = {v: {(v, index, depth): None}}
+        order: list[Request] = []
+        for u in range(v, -1, -1):  # operands have smaller numbers
+            for request in waiting.pop(u, ()):
+                if request in self.known:
+                    continue
+                steps[request] = step = self._step(request)
+                order.append(request)
+                for need in step.needs:
+                    waiting.setdefault(need[0], {})[need] = None
+        for request in reversed(order):
+            step = steps[request]
+            self.known[request] = step.make([self.known[need] for need in step.needs])
+        return self.known[v, index, depth]
+
+    def _step(self, request: Request) -> _Step:
+        v, index, depth = request
+        n = self.made_by.get(v)
+        if n is None:
+            aval = self.avals[v]
+            e = self.names.element(v, _stored(aval), flat(index, aval.shape))
+            return _Step([], lambda _: e)
+        if n.op is CONSTANT:
+            number = self._number(n)
+            return _Step([], lambda _: number)
+        special = _SPECIAL.get(n.op.name)
+        if special is not None:
+            return special(self, n, index, depth)
+        if n.op.index_map is None:
+            raise _Unknown(f"{n.op.name} has no index map")
+        if is_reduction(n):
+            return self._row(n, index, depth)
+        where = self._indices(n, index, depth, v - n.first)
+        if n.op.fusion == "move":
+            return _Step([(n.inputs[0], where[0], depth)], lambda xs: xs[0])
+        if n.op.name in ("take", "gather"):
+            return _Step([(n.inputs[0], where[0], depth)], lambda xs: xs[0])
+        if not is_elementwise(n):
+            raise _Unknown(f"{n.op.name} has no scalar expression")
+        operands = [self.avals[i] for i in n.inputs]
+        needs = [(i, w, depth) for i, w in zip(n.inputs, where, strict=True)]
+        return _Step(needs, lambda xs: element(n, xs, operands, self.names.products))
+
+    def _indices(
+        self, n: Node, index: Index, depth: int, slot: int = 0, along: Callable[[int], Affine | int] | None = None
+    ) -> tuple[Index, ...]:  # fmt: skip
+        """Where a node's operands are read for an element of its result."""
+
+        def own(axis: int) -> Affine | int:
+            return index[axis]
+
+        def found(operand: int, where: Index, size: int) -> Affine:
+            v = n.inputs[operand]
+            return value(self.inside(n, v, where, depth, size), size)
+
+        assert n.op.index_map is not None
+        shapes = [self.avals[i].shape for i in n.inputs]
+        made: tuple[Index, ...] = n.op.index_map(Element(index, along or own, slot, found), shapes, **n.params)
+        return made
+
+    def inside(self, n: Node, v: int, where: Index, depth: int, size: int) -> Expr:
+        """An element of an index tensor, counted from the front."""
+        at = self.element(v, aligned(where, self.avals[v].shape), depth)
+        return _bounded(whole_number(at), size, n.line or "")
+
+    def _number(self, n: Node) -> Expr:
+        given = n.params["value"]
+        if given.size != 1:
+            raise _Unknown("a constant of several elements")
+        dtype = computed(_stored(n.avals[0]))
+        return const(given.reshape(()).astype(dtype).item(), dtype)
+
+    def _constant(self, v: int) -> Expr | None:
+        """The number that a value is everywhere, if it is one of the program's."""
+        n = self.made_by.get(v)
+        while n is not None and n.op is not CONSTANT and n.op.fusion == "move" and len(n.inputs) == 1:
+            n = self.made_by.get(n.inputs[0])
+        return self._number(n) if n is not None and n.op is CONSTANT else None
+
+    def _row(self, n: Node, index: Index, depth: int) -> _Step:
+        """A reduction, or an operation on rows: its expression, of elements at each depth of its reductions."""
+        operands = [self.avals[i] for i in n.inputs]
+        shape = operands[0].shape
+        axes = reduced_axes(n, len(shape))
+        leaves = [
+            self._constant(v) or load(PLACEHOLDER + i, computed(_stored(a)))
+            for i, (v, a) in enumerate(zip(n.inputs, operands, strict=True))
+        ]
+        template = element(n, leaves, operands)
+        needs: dict[Request, int] = {}
+
+        def along(level: int) -> Callable[[int], Affine | int]:
+            if level == depth:
+                return lambda axis: index[axis]
+            return lambda axis: _bound(level, axes.index(axis), shape[axis])
+
+        def request(e: Expr, level: int) -> Request:
+            i = int(e.value or 0) - PLACEHOLDER
+            if level == depth and len(index) != len(shape):
+                raise _Unknown(f"{n.op.name} reads elements outside of its reduction")
+            return n.inputs[i], self._indices(n, index, level, 0, along(level))[i], level
+
+        def collect(e: Expr, args: tuple[Expr, ...], level: int) -> Expr | None:
+            if e.op == "load":
+                needs.setdefault(request(e, level), len(needs))
+            return None
+
+        sizes = _sizes(shape, axes)
+        _substituted(template, collect, depth, sizes, self.names)
+
+        def make(found: list[Expr]) -> Expr:
+            def leaf(e: Expr, args: tuple[Expr, ...], level: int) -> Expr | None:
+                if e.op == "load":
+                    return found[needs[request(e, level)]]
+                return self.names.position(along(level)(int(e.value or 0))) if e.op == "index" else None
+
+            return _substituted(template, leaf, depth, sizes, self.names)
+
+        return _Step(list(needs), make)
+
+
+def _sizes(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
+    return [shape[a] for a in axes]
+
+
+def _stored(aval: Aval) -> str:
+    if aval.dtype.name not in STORAGE:
+        raise _Unknown(f"no scalar expressions of {aval.dtype.name}")
+    return aval.dtype.name
+
+
+def _ravelled(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
+    where = nodes._indices(n, index, depth)
+    needs = [(v, w, depth) for v, w in zip(n.inputs, where, strict=True)]
+
+    def make(xs: list[Expr]) -> Expr:
+        out = const(n.params["offset"], "int64")
+        for x, size, stride in zip(xs, n.params["sizes"], n.params["strides"], strict=True):
+            out = out + _bounded(whole_number(x), size, n.line or "") * stride
+        return out
+
+    return _Step(needs, make)
+
+
+def _scattered(put: Callable[[Node, Expr, Expr], Expr]) -> Callable[[_Nodes, Node, Index, int], _Step]:
+    """One update for each row along the axis: where it falls, ``put`` of the element and the update."""
+
+    def step(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
+        axis, x, at = n.params["axis"], nodes.avals[n.inputs[0]], nodes.avals[n.inputs[1]]
+        if at.shape[axis] != 1:
+            raise _Unknown(f"{n.op.name} with several updates of one row")
+        beside: Index = tuple(0 if a == axis else i for a, i in enumerate(index))
+        place = nodes.names.position(index[axis])
+
+        def make(xs: list[Expr]) -> Expr:
+            size, here, there = x.shape[axis], _bounded(whole_number(xs[1]), x.shape[axis], n.line or ""), place
+            if size < 1 << 31 and BITS[xs[0].dtype] <= 32:
+                here, there = cast(here, "int32"), cast(there, "int32")
+            return select(eq(there, here), put(n, xs[0], xs[2]), xs[0])
+
+        return _Step([(n.inputs[0], index, depth), (n.inputs[1], beside, depth), (n.inputs[2], beside, depth)], make)
+
+    return step
+
+
+_FOLDS: dict[str, Callable[[Expr, Expr], Expr]] = {"mul": lambda a, b: a * b, "min": minimum, "max": maximum}
+
+
+def _random(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
+    key = n.inputs[0]
+    at = binary("add", nodes.names.position(flat(index, n.avals[0].shape)), const(n.params["offset"], "int64"))
+    at = _rebuilt(at, at.args, nodes.names)
+
+    def make(words: list[Expr]) -> Expr:
+        made = (
+            elements.random_bits(words, at) if n.op.name == "random_bits"
+            else elements.random_uniform(words, at, n.params["dtype"].name)
+        )  # fmt: skip
+        return _substituted(made, lambda e, args, level: e if e.op in ("load", "index") else None, 0, (), nodes.names)
+
+    return _Step([(key, (i,), depth) for i in range(4)], make)
+
+
+def _contraction(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
+    e = nodes.names.leaf(computed(_stored(n.avals[0])), ("contraction", n.first, tuple(map(affine, index))))
+    nodes.names.products.add(e)
+    return _Step([], lambda _: e)
+
+
+_SPECIAL: dict[str, Callable[[_Nodes, Node, Index, int], _Step]] = {
+    "matmul": _contraction, "conv": _contraction, "ravel_index": _ravelled, "random_bits": _random, "random_uniform": _random,
+    "scatter": _scattered(lambda n, x, update: update), "scatter_add": _scattered(lambda n, x, update: x + update),
+    "scatter_reduce": _scattered(lambda n, x, update: _FOLDS[n.params["mode"]](x, update)),
+}  # fmt: skip
+"""Entries whose element is neither a scalar expression of one element of each operand nor an operand's element."""
+
+
+# the description's side
+
+
+def _address(offset: int, strides: Sequence[int], index: Sequence[Affine | int]) -> Affine:
+    address = affine(offset)
+    for s, i in zip(strides, index, strict=True):
+        if s:
+            address = address + affine(i) * s
+    return address
+
+
+def _nest(body: Graph, d: LoopNest, nodes: _Nodes, names: _Names) -> str:
+    position: Index = tuple(variable(("axis", a), size) for a, size in enumerate(d.shape))
+    lead, sizes = tuple(range(len(d.shape) - 1)), _sizes(d.shape, d.axes)
+    memo: dict[int, dict[Expr, Expr]] = {}
+    for r in d.reads:
+        if r.dtype != body.inputs[r.source].dtype.name:
+            return f"input {r.source} is {body.inputs[r.source].dtype.name}, and is read as {r.dtype}"
+
+    def expression(root: Expr, index: Index, depth: int, memo: dict[int, dict[Expr, Expr]] | None = None) -> Expr:
+        """An expression at an index of the nest, inside of ``depth`` reductions along its axes."""
+        at: dict[int, Index] = {depth: index}
+
+        def here(level: int) -> Index:
+            if level not in at:
+                at[level] = tuple(
+                    _bound(level, d.axes.index(a), d.shape[a]) if a in d.axes else i for a, i in enumerate(index)
+                )  # fmt: skip
+            return at[level]
+
+        def leaf(e: Expr, args: tuple[Expr, ...], level: int) -> Expr | None:
+            if e.op in ("load", "gather"):
+                r = d.reads[int(e.value or 0)]
+                if e.dtype != computed(r.dtype):
+                    raise _Unknown(f"an element of {r.dtype} is read as {e.dtype}")
+                address = _address(r.offset, r.strides, here(level))
+                return names.element(r.source, r.dtype, address + names.number(args[0]) if args else address)
+            if e.op == "index":
+                given = str(e.value)
+                if isinstance(e.value, str):
+                    return names.position(_address(0, [int(s) for s in given.split(",") if s], here(level)))
+                return names.position(here(level)[int(given)])
+            if e.op == "bounded":
+                size, status = (int(x) for x in str(e.value).split(":"))
+                place = d.faults[status >> 8] if status >> 8 < len(d.faults) else (0, "")
+                return _bounded(args[0], size, place[1]) if place[0] == size else node("bounded", "int64", args, e.value)
+            return None
+
+        return _substituted(root, leaf, depth, sizes, names, memo)
+
+    for number, (w, v) in enumerate(zip(d.writes, body.outputs, strict=True)):
+        aval = body.avals[v]
+        where = f"result {number} ({aval})"
+        if w.dtype != aval.dtype.name:
+            return f"{where} is written as {w.dtype}"
+        if w.summed:
+            if prod(aval.shape) != d.shape[-1]:
+                return f"{where} has another size than the last of {d.shape}"
+            inner: Index = (*(_bound(1, a, d.shape[a]) for a in lead), position[-1])
+            got = node("reduce", w.expression.dtype, (expression(w.expression, inner, 1),), f"sum of {_sizes(d.shape, lead)}")
+            index = unflattened(position[-1], aval.shape)
+        else:
+            if not _covers(w.strides, d, aval.shape):
+                return f"{where} is not written once at every position of {d.shape} by strides {w.strides}"
+            got = expression(w.expression, position, 0, memo)
+            index = unflattened(_address(0, w.strides, position), aval.shape)
+        if got is not nodes.element(v, index):
+            return f"{where} is not proved to be {_made(body, v)}"
+    return ""
+
+
+def _covers(strides: Sequence[int], d: LoopNest, shape: Sequence[int]) -> bool:
+    """Whether a result is written once at each of its places, axes that are reduced put aside."""
+    free = [a for a, (s, size) in enumerate(zip(strides, d.shape, strict=True)) if size > 1 and s == 0]
+    if any(a not in d.axes for a in free):
+        return False
+    return _once([(size, s) for s, size in zip(strides, d.shape, strict=True) if size > 1 and s], prod(shape))
+
+
+def _once(axes: Sequence[tuple[int, int]], count: int) -> bool:
+    """Whether steps along axes reach each of ``count`` places in a row once."""
+    step = 1
+    for size, stride in sorted(axes, key=lambda axis: axis[1]):
+        if stride != step:
+            return False
+        step *= size
+    return step == count
+
+
+def _made(body: Graph, v: int) -> str:
+    n = next((n for n in body.nodes if v in n.results), None)
+    return "an input" if n is None else f"that of {n.op.name}" + (f" ({n.line})" if n.line else "")
+
+
+def _parts(index: Affine | int, axes: Axes) -> Affine:
+    """What parts of an index, the last fastest, add to an address."""
+    address, rest = affine(0), affine(index)
+    for number, (size, stride) in enumerate(reversed(axes)):
+        here = rest % size if number < len(axes) - 1 else rest
+        address, rest = address + here * stride, rest // size
+    return address
+
+
+def _product(body: Graph, d: Product, nodes: _Nodes, names: _Names) -> str:
+    (n,) = (n for n in body.nodes if n.op.name in ("matmul", "conv"))
+    batch: Index = tuple(variable(("batch", i), size) for i, size in enumerate(d.batch))
+    row, column, k = variable("row", d.m), variable("column", d.n), variable("k", d.k)
+    shape = n.avals[0].shape
+    if prod(d.batch) * d.m * d.n != prod(shape):
+        return f"{d.batch}, {d.m} and {d.n} are not the {shape} of {n.op.name}"
+
+    def address(t: Tile, i: Affine | int, j: Affine | int) -> Affine:
+        sizes = [prod(size for size, _ in axes) for axes in (t.rows, t.columns)]
+        wanted = [(x.terms and x.range[1] + 1) or 1 for x in (affine(i), affine(j))]
+        if any(a not in (1, b) for a, b in zip(sizes, wanted, strict=True)):
+            raise _Unknown(f"a tile of {sizes} elements for an index of {wanted}")
+        return _address(t.offset, t.batch, batch) + (_parts(i, t.rows) + _parts(j, t.columns))
+
+    def read(t: Tile, i: Affine | int, j: Affine | int) -> Expr:
+        if t.dtype != body.inputs[t.source].dtype.name:
+            raise _Unknown(f"input {t.source} is {body.inputs[t.source].dtype.name}, and is read as {t.dtype}")
+        return names.element(t.source, t.dtype, address(t, i, j))
+
+    if n.op.name == "conv":  # rows are channels, columns the places of all images
+        places = (shape[0], *shape[2:])
+        image, *spots = unflattened(column, places)
+        own: Index = (image, row, *spots)
+    else:
+        own = unflattened(flat((*batch, row, column), (*d.batch, d.m, d.n)), shape)
+        x, y = n.inputs
+        assert n.op.index_map is not None
+        operands = n.op.index_map(Element(own, lambda axis: k), [nodes.avals[v].shape for v in n.inputs], **n.params)
+        for v, index, tile, i in ((x, operands[0], d.left, row), (y, operands[1], d.right, column)):
+            assert tile is not None
+            if read(tile, i, k) is not nodes.element(v, index):
+                return f"an operand of {n.op.name} is not proved to be what is read of input {tile.source}"
+    product = nodes.element(n.first, own)
+    memo: dict[int, dict[Expr, Expr]] = {}
+
+    def leaf(e: Expr, args: tuple[Expr, ...], level: int) -> Expr | None:
+        if e.op == "load":
+            number = int(e.value or 0)
+            return product if number == 0 else read(d.reads[number - 1], row, column)
+        if e.op in ("index", "gather", "reduce", "bounded"):
+            raise _Unknown(f"{e.op} after a contraction")
+        return None
+
+    for number, ((e, t), v) in enumerate(zip(d.writes, body.outputs, strict=True)):
+        aval = body.avals[v]
+        where = f"result {number} ({aval})"
+        steps = [*zip(d.batch, t.batch, strict=True), *t.rows, *t.columns]
+        if t.dtype != aval.dtype.name or t.offset or not _once([(a, s) for a, s in steps if a > 1], prod(aval.shape)):
+            return f"{where} is not written once at every place"
+        index = unflattened(address(t, row, column), aval.shape)
+        if _substituted(e, leaf, 0, (), names, memo) is not nodes.element(v, index):
+            return f"{where} is not proved to be {_made(body, v)}"
+    return ""

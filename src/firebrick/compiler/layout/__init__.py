@@ -1,0 +1,1 @@
+"""Where the elements of arrays and their views lie in memory."""

@@ -1,0 +1,1 @@
+"""What runs when and where: the order of nodes, memory, segments and launches."""

@@ -1,0 +1,76 @@
+"""``Launch``: one kernel of a segment, with its buffers, its grid and the places that its faults come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INDEX = 1
+"""The status word's code for an index outside its axis."""
+CODE_BITS = 8
+"""Of the status word, for the code; the number of the operation follows."""
+ALIGNED = 1024  # chunks of at least so many units, elements that lie one by one, end where a cache line does
+
+# A kernel takes all threads if it would run for at least this long on one, in chunks of about that; by estimate, from shapes.
+PARALLEL_US, CHUNK_US, CHUNKS = 30.0, 15.0, 256
+
+
+def fault_word(code: int, op: int) -> int:
+    """What a kernel writes to the status word, by ``firebrick_fault`` (text in ``FAULT``): the first fault stays there.
+
+    Args:
+        code: What went wrong: ``INDEX``.
+        op: Number of the operation, its position in the ``places`` of the launch.
+    """
+    return op << CODE_BITS | code
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a fault can come from: what its error tells.
+
+    Attributes:
+        op: The operation's name.
+        size: Length of the axis that it indexes.
+        line: Where the program says so; empty if not known.
+    """
+
+    op: str
+    size: int
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel of a segment.
+
+    Attributes:
+        kernel: Name of its function.
+        buffers: For each of its operands and results, a position in the segment's array of buffers, or such a position and a
+            distance in bytes from there.
+        grid: Length of its grid; 0 for nothing to do.
+        chunk: How much of the grid a thread takes at a time; 0 for all of it at once, on the calling thread.
+        scratch: Bytes of working space that each thread needs.
+        cost_us: Estimate of its time on one thread in microseconds; None if not known.
+        places: The operations that its faults name, by number.
+    """
+
+    kernel: str
+    buffers: tuple[int | tuple[int, int], ...]
+    grid: int
+    chunk: int = 0
+    scratch: int = 0
+    cost_us: float | None = None
+    places: tuple[Place, ...] = ()
+
+
+def chunk_of(grid: int, cost_us: float) -> int:
+    """The chunk of a kernel by its estimated time on one thread, from nothing that differs between machines; 0 for direct.
+
+    Args:
+        grid: Length of its grid.
+        cost_us: Estimate for the whole grid in microseconds.
+    """
+    if grid < 2 or cost_us < PARALLEL_US:
+        return 0
+    chunk = -(-grid // min(grid, CHUNKS, int(cost_us / CHUNK_US)))
+    return chunk if chunk < ALIGNED else -(-chunk // 64) * 64

@@ -1,0 +1,408 @@
+"""The memory plan of a graph: in which order its nodes run, which results are written over dead values, what is copied.
+
+Every value lies in a buffer: an input's, a constant's, or one that a kernel makes. An op with ``view`` returns memory of its
+first operand, so its results count as living in that operand's buffer, whether or not the engine had to copy. A buffer is
+dead after the last use of any value in it; outputs never die.
+
+Nodes that overwrite donated inputs come as late as possible: they, what follows from them, and the elementwise work that only
+they need are moved behind everything else, so that a failure before them leaves all inputs as they were.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from firebrick.compiler.layout.views import reshaped
+from firebrick.compiler.program.expression import KEPT, ROWS, Kernel
+from firebrick.core.aval import Aval
+from firebrick.core.indexing import strides_of
+from firebrick.ir import Graph, Node
+from firebrick.ir.nested import nodes_in
+
+_FOREVER = 1 << 60
+_DEPTH = 12
+"""How many elementwise ops an updated state may be away from the state itself."""
+
+
+@dataclass
+class Plan:
+    """Order and memory of a program, with figures in bytes.
+
+    Attributes:
+        order: Places of the graph's nodes in the order in which they run.
+        into: For a node's place: the value whose memory its result is written to.
+        outs: For a result of a kernel with several: the value whose memory it is written to.
+        dies: For a node's place: values whose last use it is.
+        begin: How many nodes of ``order`` run before the first one that overwrites a donated input.
+        writes: The inputs that are overwritten.
+        copied: Positions of outputs that are copied, since they would share memory with something.
+        ready: Positions of outputs that are computed before the first donated input is overwritten.
+        peak: The most memory that intermediate values and outputs take at once, besides inputs and constants.
+        unplanned: The same if every result had memory of its own.
+        reused: Bytes of results written over dead values, donated inputs included.
+        donated: Bytes of results written over donated inputs.
+        constants: Bytes of arrays that are part of the program.
+    """
+
+    order: list[int]
+    into: dict[int, int] = field(default_factory=dict)
+    outs: dict[int, int] = field(default_factory=dict)
+    dies: dict[int, list[int]] = field(default_factory=dict)
+    begin: int = 0
+    writes: frozenset[int] = frozenset()
+    copied: frozenset[int] = frozenset()
+    ready: tuple[int, ...] = ()
+    peak: int = 0
+    unplanned: int = 0
+    reused: int = 0
+    donated: int = 0
+    constants: int = 0
+
+    def __str__(self) -> str:
+        saved = f", {size_text(self.unplanned)} with memory of its own for every result" if self.unplanned > self.peak else ""
+        lines = [
+            f"memory: at most {size_text(self.peak)} beside inputs and constants{saved}",
+            f"reuse: {len(self.into) + len(self.outs)} results, {size_text(self.reused)}, over dead values; "
+            f"{size_text(self.donated)} of donated inputs",
+        ]
+        if self.writes:
+            lines.append(f"donated inputs overwritten: {', '.join(f'%{i}' for i in sorted(self.writes))}")
+        if self.constants:
+            lines.append(f"constants: {size_text(self.constants)}")
+        return "\n".join(lines)
+
+
+def size_text(n: float) -> str:
+    """Bytes to be read by people."""
+    for unit in ("B", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.2f} GiB"
+
+
+class _Values:
+    """What is known of a graph's values: who uses them, which buffer they lie in, how, and who may write it."""
+
+    def __init__(self, graph: Graph, kernels: Sequence[Kernel | None], given: frozenset[int]) -> None:
+        self.graph = graph
+        self.avals = graph.avals
+        count = len(graph.inputs)
+        self.node_of: dict[int, int] = {}
+        self.users: list[list[int]] = [[] for _ in self.avals]
+        self.buffer = list(range(len(self.avals)))  # named after the value that made the memory
+        self.rows = [True] * len(self.avals)
+        # whether a value is all there is in its buffer, element after element, so that a result of its shape fits in
+        self.whole = [v in given for v in range(count)] + [False] * (len(self.avals) - count)
+        self.strides: dict[int, tuple[int, ...]] = {}  # of values whose strides, in elements, are certain
+        self.constants: set[int] = set()
+        self.scratch = [0 if kernel is None else kernel.scratch for kernel in kernels]
+        for k, (n, kernel) in enumerate(zip(graph.nodes, kernels, strict=True)):
+            for i in set(n.inputs):
+                self.users[i].append(k)
+            for v in n.results:
+                self.node_of[v] = k
+                if kernel is None:
+                    self.constants.add(v)
+                    continue
+                self.rows[v] = kernel.layout == ROWS or (kernel.layout == KEPT and all(self.rows[i] for i in n.inputs))
+                if n.op.view and self._copies(n):
+                    self.rows[v] = self.whole[v] = True
+                elif n.op.view:
+                    self.buffer[v] = self.buffer[n.inputs[0]]
+                    self.whole[v] = n.op.name == "reshape" and self.whole[n.inputs[0]]
+                else:
+                    self.whole[v] = self.rows[v]
+                if kernel.layout == ROWS and not n.op.view:
+                    self.strides[v] = tuple(strides_of(self.avals[v].shape))
+                elif n.op.name == "permute" and n.inputs[0] in self.strides:
+                    self.strides[v] = tuple(self.strides[n.inputs[0]][a] for a in n.params["axes"])
+        self.given = given
+        self.outputs = frozenset(graph.outputs)
+
+    def _copies(self, n: Node) -> bool:
+        """Whether a view is certain to be a copy: a reshape that merges axes which do not follow each other in memory."""
+        strides = self.strides.get(n.inputs[0]) if n.op.name == "reshape" else None
+        source = self.avals[n.inputs[0]]
+        return strides is not None and source.size > 0 and reshaped(source.shape, strides, self.avals[n.first].shape) is None
+
+    def is_input(self, v: int) -> bool:
+        return v < len(self.graph.inputs)
+
+    def bytes(self, v: int) -> int:
+        return self.avals[v].nbytes
+
+
+def plan_memory(
+    graph: Graph, kernels: Sequence[Kernel | None], donate: Iterable[int] = (), ready: Iterable[int] = (),
+    arrange: Callable[[list[int]], list[int]] = list,
+) -> Plan:  # fmt: skip
+    """Plan the order and memory of a graph.
+
+    Args:
+        graph: The program.
+        kernels: The kernel of each node; None for constants.
+        donate: Numbers of inputs that may be overwritten.
+        ready: Positions of outputs that must be there before the first donated input is overwritten.
+        arrange: Puts places of nodes into another order that respects what they need of each other: first those that come
+            before the nodes that overwrite donated inputs, then these.
+    """
+    ready = tuple(ready)
+    plans = []
+    early = _behind(graph, {graph.outputs[position] for position in ready} | _checked(graph, kernels))
+    for given in dict.fromkeys((frozenset(donate), frozenset())):
+        values = _Values(graph, kernels, given)
+        tail = _tail(values, kernels, early) if given else frozenset()
+        order = arrange([k for k in range(len(graph.nodes)) if k not in tail]) + arrange(sorted(tail))
+        plans += [_assigned(values, kernels, order, tail, pool) for pool in (True, False)]
+    for p in plans:
+        p.ready = ready
+    # memory that waits for a result of its size, and nodes that wait for the end, are worth it where they do not add to the
+    # most that is ever needed
+    best = min(plans, key=lambda p: p.peak)
+    straight = range(len(graph.nodes))
+    best.unplanned = _peak(values, _Lives(values, straight), straight, best.copied)
+    return best
+
+
+# what runs last
+
+
+def _behind(graph: Graph, wanted: set[int]) -> frozenset[int]:
+    """The nodes that values come from."""
+    found = set()
+    for k in range(len(graph.nodes) - 1, -1, -1):
+        n = graph.nodes[k]
+        if wanted.intersection(n.results):
+            found.add(k)
+            wanted.update(n.inputs)
+    return frozenset(found)
+
+
+def _checked(graph: Graph, kernels: Sequence[Kernel | None]) -> set[int]:
+    """Results of nodes that raise for some values of their operands: by then nothing donated may be overwritten."""
+    return {
+        v
+        for n, kernel in zip(graph.nodes, kernels, strict=True)
+        if kernel is not None and (kernel.faults or any(o.name == "indices" for m in nodes_in([n]) for o in m.op.operands))
+        for v in n.results
+    }
+
+
+def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[int]) -> frozenset[int]:
+    """The nodes that make new values of donated inputs, all that follows from them, and the elementwise work for them; none
+    of ``early``."""
+    nodes = values.graph.nodes
+    free = set(values.given)
+    tail: set[int] = set()
+    for v in values.graph.outputs:
+        k = values.node_of.get(v)
+        kernel = None if k is None else kernels[k]
+        if k is None or k in tail or k in early or kernel is None or not kernel.writes:
+            continue
+        found = _state_of(values, v, free)
+        if found is not None:
+            free.discard(found)
+            tail.add(k)
+    for k, n in enumerate(nodes):
+        if any(values.node_of.get(i) in tail for i in n.inputs):
+            tail.add(k)
+    for k in range(len(nodes) - 1, -1, -1):
+        if k not in tail and k not in early and _only_for(tail, values, nodes[k]):
+            tail.add(k)
+    return frozenset(tail)
+
+
+def _state_of(values: _Values, v: int, free: set[int]) -> int | None:
+    """The donated input that ``v`` is the next state of: the nearest of its shape and dtype behind elementwise ops."""
+    queue = deque([(v, 0)])
+    seen = {v}
+    while queue:
+        at, depth = queue.popleft()
+        if at in free and values.avals[at] == values.avals[v]:
+            return at
+        k = values.node_of.get(at)
+        if k is None or depth == _DEPTH or values.graph.nodes[k].op.fusion != "map":
+            continue
+        for i in values.graph.nodes[k].inputs:
+            if i not in seen:
+                seen.add(i)
+                queue.append((i, depth + 1))
+    return next((i for i in sorted(free) if values.avals[i] == values.avals[v]), None)
+
+
+def _only_for(tail: set[int], values: _Values, n: Node) -> bool:
+    """Whether a node works only for the tail, elementwise, and waiting for it keeps no more memory alive than its results."""
+    if not (n.op.fusion == "map" or n.op.view) or values.outputs.intersection(n.results):
+        return False
+    users = {k for v in n.results for k in values.users[v]}
+    if not users or not users <= tail:
+        return False
+    waiting = 0
+    for i in set(n.inputs) - values.outputs - values.constants:
+        if not values.is_input(i) and not any(k in tail for k in values.users[i]):
+            waiting += values.bytes(i)
+    return waiting <= sum(values.bytes(v) for v in n.results)
+
+
+# where results go
+
+
+class _Lives:
+    """Until which place of the order each buffer is needed, while results move into buffers of others."""
+
+    def __init__(self, values: _Values, order: Sequence[int]) -> None:
+        place = {k: p for p, k in enumerate(order)}
+        self.buffers = list(values.buffer)
+        self.moved: dict[int, int] = {}
+        self.last = [-1] * len(values.avals)
+        for v, users in enumerate(values.users):
+            b = values.buffer[v]
+            self.last[b] = max([self.last[b], *(place[k] for k in users)])
+        for v in values.graph.outputs:
+            self.last[values.buffer[v]] = _FOREVER
+
+    def buffer(self, v: int) -> int:
+        """The buffer that a value lies in."""
+        b = first = self.buffers[v]
+        while b in self.moved:
+            b = self.moved[b]
+        if b != first:
+            self.moved[first] = b  # the way is shorter from now on
+        return b
+
+    def move(self, v: int, into: int) -> None:
+        """The value ``v``, and all that views it, lie in the buffer ``into`` from now on."""
+        self.last[into] = self.last[v]
+        self.moved[v] = into
+
+
+def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool) -> Plan:
+    plan = Plan(order, begin=len(order))
+    lives = _Lives(values, order)
+    waiting: dict[Aval, dict[int, int]] = defaultdict(dict)  # a value in each buffer that is free, or an input's
+    for i in sorted(values.given, reverse=True):
+        waiting[values.avals[i]][i] = i
+    writes: set[int] = set()
+    for p, k in enumerate(order):
+        n, kernel = values.graph.nodes[k], kernels[k]
+        several = kernel is not None and kernel.outs is not None
+        for v in n.results if several else (n.first,):
+            if kernel is None or not kernel.writes or not values.whole[v] or n.op.view:
+                continue
+            found = _room(values, lives, n, v, kernel, p, k in tail, waiting[values.avals[v]])
+            if found is not None:
+                if several:
+                    plan.outs[v] = found
+                else:
+                    plan.into[k] = found
+                source = lives.buffer(found)
+                lives.move(v, source)
+                plan.reused += values.bytes(v)
+                if values.is_input(source):
+                    writes.add(source)
+                    plan.begin = min(plan.begin, p)
+                    plan.donated += values.bytes(v)
+        if pool:
+            for v in dict.fromkeys((*n.results, *n.inputs)):  # a result first: it may have taken an operand's place
+                b = lives.buffer(v)
+                if values.whole[v] and lives.last[b] <= p and not values.is_input(b):
+                    waiting[values.avals[v]].setdefault(b, v)
+    plan.writes = frozenset(writes)
+    place = {k: p for p, k in enumerate(order)}
+    last = {
+        v: max([place[k] for k in values.users[v]], default=place[made])
+        for v, made in values.node_of.items()
+        if v not in values.constants and v not in values.outputs
+    }
+    for k, u in (*plan.into.items(), *((values.node_of[v], u) for v, u in plan.outs.items())):
+        if u in last:  # memory that waits dies where it is used again
+            last[u] = max(last[u], place[k])
+    for v, p in last.items():
+        plan.dies.setdefault(p, []).append(v)
+    plan.copied = _copied(values, lives)
+    plan.peak = _peak(values, lives, order, plan.copied)
+    plan.constants = sum(values.bytes(v) for v in values.constants)
+    return plan
+
+
+def _room(
+    values: _Values, lives: _Lives, n: Node, v: int, kernel: Kernel, p: int, late: bool, waiting: dict[int, int]
+) -> int | None:  # fmt: skip
+    """The value in whose memory the result ``v`` of node ``n`` at place ``p`` goes, if there is one."""
+    aval = values.avals[v]
+    # places of the operands that may be overwritten while the others are read
+    if kernel.outs is not None:
+        places = kernel.over[v - n.first]
+        over = [n.inputs[j] for j in sorted(places)]
+        over.sort(key=lambda i: not values.is_input(i))  # state stays where it is
+    else:
+        places = frozenset(range(len(n.inputs)) if kernel.elementwise else ())
+        over = [n.inputs[j] for j in sorted(places)][: None if kernel.into is not None else 1]
+    for i in dict.fromkeys(over):
+        b = lives.buffer(i)
+        alone = all((j == i and place in places) or lives.buffer(j) != b for place, j in enumerate(n.inputs))
+        ours = not values.is_input(b) or (late and b in values.given)
+        if ours and alone and values.whole[i] and values.avals[i] == aval and lives.last[b] == p:
+            return i
+    for b, u in reversed(waiting.items()) if kernel.first is None or kernel.into is not None else ():
+        if lives.last[b] < p and (late or not values.is_input(b)):
+            if not values.is_input(b):
+                del waiting[b]
+            return u
+    return None
+
+
+def _copied(values: _Values, lives: _Lives) -> frozenset[int]:
+    """Positions of outputs that would share memory with an input, a constant or an output before them, or keep more than
+    their own."""
+    seen: set[int] = set()
+    copied = set()
+    for position, v in enumerate(values.graph.outputs):
+        b = lives.buffer(v)
+        own = not values.is_input(lives.buffers[v]) and b not in values.constants
+        if own and b not in seen and _one_to_one(values, v):
+            seen.add(b)
+        else:
+            copied.add(position)
+    return frozenset(copied)
+
+
+_REARRANGED = frozenset({"reshape", "permute", "flip"})
+
+
+def _one_to_one(values: _Values, v: int) -> bool:
+    """Whether a value has each element of its buffer once."""
+    while v in values.node_of and values.graph.nodes[values.node_of[v]].op.view:
+        n = values.graph.nodes[values.node_of[v]]
+        if n.op.name not in _REARRANGED:
+            return False
+        v = n.inputs[0]
+    return True
+
+
+def _peak(values: _Values, lives: _Lives, order: Sequence[int], copied: frozenset[int]) -> int:
+    """The most memory that intermediate values and outputs take at once, by walking through the order."""
+    nodes = values.graph.nodes
+    place = {k: p for p, k in enumerate(order)}
+    ends: dict[int, int] = {}
+    for v, k in values.node_of.items():
+        b = lives.buffer(v)
+        if values.is_input(b) or v in values.constants:
+            continue
+        last = _FOREVER if v in values.outputs else max([place[k], *(place[u] for u in values.users[v])])
+        ends[b] = max(ends.get(b, -1), last)
+        if nodes[k].op.name == "reshape" and values.buffer[v] != v and not values.rows[nodes[k].inputs[0]]:
+            ends[v] = last  # most such reshapes have to copy
+    freed: dict[int, int] = defaultdict(int)
+    live = peak = 0
+    for p, k in enumerate(order):
+        for v in nodes[k].results:
+            if v in ends:
+                live += values.bytes(v)
+                freed[ends[v]] += values.bytes(v)
+        peak = max(peak, live + values.scratch[k])
+        live -= freed.pop(p, 0)
+    return max(peak, live + sum(values.bytes(values.graph.outputs[i]) for i in copied))

@@ -1,0 +1,396 @@
+"""Straight-line programs: a graph as one Python function, a line a node, without any check between the lines.
+
+Kernels were chosen when the graph was compiled; the memory plan says which results are written over dead values. The source
+is kept for ``explain()``, and an exception tells which node it came from.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from keyword import iskeyword
+from math import isfinite
+from typing import Any, Protocol
+
+import numpy as np
+
+from firebrick.compiler.program.expression import Kernel, call
+from firebrick.compiler.program.plan import Plan, plan_memory
+from firebrick.compiler.program.segments import Run
+from firebrick.core.aval import Aval
+from firebrick.core.device import Device
+from firebrick.core.errors import ShapeError
+from firebrick.core.op import Op
+from firebrick.ir import CONSTANT, Graph, Node
+
+Begin = Callable[..., None]
+_numbers = itertools.count()
+_UNTOLD = frozenset({"run", "kernel"})  # names of wrappers, which do not say what they wrap
+_TAKEN = frozenset({"args", "arena", "begin", "program", "space"})
+
+
+class Engine(Protocol):
+    """What the compiler asks of an engine."""
+
+    def kernel(
+        self,
+        op: Op,
+        operands: tuple[Aval, ...],
+        params: dict[str, Any],
+        results: tuple[Aval, ...],
+        device: Device | None,
+        known: tuple[np.ndarray[Any, Any] | None, ...],
+    ) -> Kernel:
+        """The kernel of one node."""
+
+    def around(self) -> tuple[str, dict[str, Any]] | None:
+        """A context manager, as an expression, in which all kernels run."""
+
+    def told(self, error: Exception) -> Exception:
+        """A library's error as the contract's."""
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Any) -> Any:
+        """A native copy of a host array."""
+
+    def copy(self, native: Any, device: Device | None = None) -> Any:
+        """A native copy on its device that shares memory with nothing."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node of a program, callable alone: ``run(*operands)`` is the kernel that the program runs; it returns a tuple."""
+
+    node: Node
+    run: Callable[..., tuple[Any, ...]]
+
+
+class Executable:
+    """A compiled graph: call it with the inputs' native arrays.
+
+    Attributes:
+        graph: What runs: the graph that was compiled, its products transposed where that pays.
+        plan: Its order and memory, in bytes.
+        writes: Numbers of the donated inputs that a call overwrites.
+        source: The program as Python.
+    """
+
+    def __init__(self, graph: Graph, plan: Plan, source: str, names: dict[str, Any], engine: Engine) -> None:
+        self.graph, self.plan, self.writes, self.source = graph, plan, plan.writes, source
+        self._engine = engine
+        self._names = names
+        self._copy: Callable[[Any], Any] = names["copy"]
+        self._file = f"<firebrick program {next(_numbers)}>"
+        self.notes: list[str] = []  # what else there is to say: more lines of ``explain``
+        self._lines: dict[int, Node] = {}
+        self._texts: dict[int, str] = {}
+        exec(compile(source, self._file, "exec"), names)
+        # taken out of its own globals: so nothing refers to itself, and an executable that is dropped frees its code at once
+        self._run: Callable[[Sequence[Any], Begin | None], tuple[Any, ...]] = names.pop("program")
+
+    def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
+        """Run the program.
+
+        Args:
+            natives: The inputs, of the graph's shapes and dtypes.
+            begin: Called right before the first write to a donated input, if there is one; with a tuple of the outputs that
+                were asked to be ready by then, if any were.
+
+        Returns:
+            The outputs, which share memory with no input, constant or other output, but for donated inputs in ``writes``.
+        """
+        try:
+            return self._run(natives, begin)
+        except Exception as e:
+            if len(natives) != len(self.graph.inputs):
+                raise ShapeError(
+                    "a program takes the inputs of its graph", f"{len(natives)} of {len(self.graph.inputs)}", "pass each one"
+                ) from None
+            error = self._engine.told(e)
+            try:
+                _locate(error, e, self._file, self._lines)
+                if error is not e:
+                    raise error from e
+            finally:
+                del error  # or its traceback and this frame would keep each other, and the frame the program
+            raise
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The nodes one by one, in the order in which the program runs them; constants are steps without operands."""
+        avals = self.graph.avals
+        around = self._engine.around()
+        steps = []
+        for k in self.plan.order:
+            n = self.graph.nodes[k]
+            args = ", ".join(f"a{i}" for i in range(len(n.inputs)))
+            text = self._texts[k] if n.op is not CONSTANT and _packed(n, avals) else f"({self._texts[k]},)"
+            lines = [f"return {text}"] if around is None else [f"with {around[0]}:", f"    return {text}"]
+            space: dict[str, Any] = dict(self._names)
+            exec("\n".join([f"def step({args}):", *(f"    {line}" for line in lines)]), space)
+            steps.append(Step(n, space.pop("step")))
+        return steps
+
+    def stepwise(self, natives: Sequence[Any], run: Callable[[Step, tuple[Any, ...]], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """The outputs, node by node: ``run(step, operands)`` returns a node's results. No result is written over another value,
+        and no input is written."""
+        graph = self.graph
+        left = Counter(i for n in graph.nodes for i in n.inputs)
+        left.update(graph.outputs)
+        values: dict[int, Any] = dict(enumerate(natives))
+        for step in self.steps:
+            n = step.node
+            values.update(zip(n.results, run(step, tuple(values[i] for i in n.inputs)), strict=True))
+            left.subtract(n.inputs)
+            for i in (*n.inputs, *n.results):
+                if not left[i]:
+                    values.pop(i, None)
+        return tuple(self._copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs))
+
+    def explain(self, source: bool = False) -> str:
+        """What runs: ops and how often, memory reused and the peak, donated inputs; the program itself with ``source``."""
+        counts = Counter(n.op.name for n in self.graph.nodes)
+        ops = ", ".join(f"{name} × {n}" if n > 1 else name for name, n in counts.most_common())
+        lines = [f"{len(self.graph.nodes)} nodes: {ops or 'none'}", str(self.plan)]
+        if self.plan.copied:
+            lines.append(f"outputs copied, since they would share memory: {', '.join(map(str, sorted(self.plan.copied)))}")
+        lines += self.notes
+        if source:
+            lines.append(self.source)
+        return "\n".join(lines)
+
+
+def _locate(error: Exception, raised: Exception, file: str, lines: dict[int, Node]) -> None:
+    """Note on ``error`` which node raised it, by the line of the program in the traceback of ``raised``."""
+    at = raised.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code.co_filename == file:
+            n = lines.get(at.tb_lineno)
+            if n is not None:
+                error.add_note(f"in a compiled program, at {n.op.name}" + (f", {n.line}" if n.line else ""))
+        at = at.tb_next
+
+
+def build(
+    engine: Engine, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
+) -> Executable:
+    """Compile a graph for an engine.
+
+    Args:
+        engine: Whose kernels run.
+        graph: The program.
+        device: Where it runs; constants are copied there.
+        donate: Numbers of inputs whose memory the program may overwrite.
+        ready: Positions of outputs that are computed before that and handed to ``begin``.
+
+    Raises:
+        ShapeError: ``donate`` names no input.
+    """
+    given = tuple(donate)
+    if any(not 0 <= i < len(graph.inputs) for i in given):
+        raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "give up inputs only")
+    kernels = choose(engine, graph, device)
+    return write(engine, graph, kernels, plan_memory(graph, kernels, given, ready), device)
+
+
+def choose(
+    engine: Engine, graph: Graph, device: Device | None, own: Callable[[Node], Kernel | None] = lambda n: None
+) -> list[Kernel | None]:
+    """The kernel of each node of a graph; None for constants.
+
+    Args:
+        engine: Whose kernels they are.
+        graph: The program.
+        device: Where it runs.
+        own: The kernel of a node that runs graphs, if the engine does not leave it to the host.
+    """
+    avals = graph.avals
+    known: dict[int, np.ndarray[Any, Any]] = {n.first: n.params["value"] for n in graph.nodes if n.op is CONSTANT}
+    kernels: list[Kernel | None] = []
+    for n in graph.nodes:
+        if n.op is CONSTANT:
+            kernels.append(None)
+            continue
+        if n.op.control is not None:
+            found = own(n)
+            if found is not None:
+                kernels.append(found)
+                continue
+            control = n.op.control(engine, n.params, device)
+            kernels.append(call(control, len(n.inputs), {}, scratch=getattr(control, "scratch", 0)))
+            continue
+        operands = tuple(avals[i] for i in n.inputs)
+        kernels.append(engine.kernel(n.op, operands, n.params, n.avals, device, tuple(known.get(i) for i in n.inputs)))
+    return kernels
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A program's runs (``segments``) as functions.
+
+    Attributes:
+        made: Each with a function of the arena, the arrays that it reads, and those that its results are to take the memory of;
+            it returns the results as a tuple.
+        skipped: Places of nodes that need no line.
+        arena: A context manager, as an object of this name in the program, whose value is the arena of one run of the program;
+            None if the functions need none.
+    """
+
+    made: Sequence[tuple[Run, Callable[..., tuple[Any, ...]]]]
+    skipped: frozenset[int]
+    arena: Callable[[], Any] | None
+
+
+def write(
+    engine: Engine, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan, device: Device | None,
+    native: Runs = Runs((), frozenset(), None),
+) -> Executable:  # fmt: skip
+    """The program of a graph whose kernels and memory are settled."""
+    return _Writer(engine, graph, kernels, plan, device, native).executable()
+
+
+@dataclass
+class _Writer:
+    engine: Engine
+    graph: Graph
+    kernels: Sequence[Kernel | None]
+    plan: Plan
+    device: Device | None
+    native: Runs
+    space: dict[str, Any] = field(default_factory=lambda: {"copy": None})
+    known: dict[int, str] = field(default_factory=dict)
+    further: dict[str, Iterator[str]] = field(default_factory=dict)  # names that were not tried yet, by their stem
+
+    def __post_init__(self) -> None:
+        self.avals = self.graph.avals
+        self.inputs = {f"v{i}" for i in range(len(self.graph.inputs))}
+        self.inside = self.native.skipped.union(*(run.nodes for run, _ in self.native.made))
+        self.ends = {run.nodes[-1]: (run, function) for run, function in self.native.made}
+
+    def executable(self) -> Executable:
+        graph, plan, engine = self.graph, self.plan, self.engine
+        self.space["copy"] = partial(engine.copy, device=self.device)
+        names = {i: f"v{i}" for i in range(len(graph.inputs))}
+        body: list[str] = []
+        places: dict[int, Node] = {}
+        texts: dict[int, str] = {}
+        for n in graph.nodes:
+            if n.op is CONSTANT:
+                names[n.first] = self.name("constant", engine.from_host(np.asarray(n.params["value"]), self.device))
+        for p, k in enumerate(plan.order):
+            if p == plan.begin:
+                ready = ", ".join(names[graph.outputs[position]] for position in plan.ready)
+                body += ["if begin is not None:", f"    begin(({ready},))" if ready else "    begin()"]
+            n, kernel = graph.nodes[k], self.kernels[k]
+            if kernel is None:
+                texts[k] = names[n.first]
+                continue
+            texts[k] = self.text(kernel.expr, n, kernel, [f"a{i}" for i in range(len(n.inputs))])
+            if k in self.ends:
+                body += self.run_lines(*self.ends[k], names, plan.dies.get(p, ()))
+            if k in self.inside:
+                continue
+            places[len(body)] = n
+            body += self.lines(n, k, kernel, names, plan.dies.get(p, ()))
+        results = [f"copy({names[v]})" if i in plan.copied else names[v] for i, v in enumerate(graph.outputs)]
+        body.append(f"return ({', '.join(results)}{',' if len(results) == 1 else ''})")
+        head = ["def program(args, begin=None):"]
+        args = ", ".join(names[i] for i in range(len(graph.inputs)))
+        head.append(f"    ({args}{',' if len(graph.inputs) == 1 else ''}) = args")
+        indent = "    "
+        for context in self.around():
+            head.append(f"{indent}with {context}:")
+            indent += "    "
+        made = Executable(graph, plan, "\n".join([*head, *(indent + line for line in body), ""]), self.space, engine)
+        made._texts = texts
+        made._lines = {len(head) + 1 + at: n for at, n in places.items()}
+        return made
+
+    def around(self) -> list[str]:
+        """The context managers, as expressions, in which the program runs."""
+        found: list[str] = []
+        around = self.engine.around()
+        if around is not None:
+            self.space.update(around[1])
+            if any(kernel is not None and k not in self.inside for k, kernel in enumerate(self.kernels)):
+                found.append(around[0])
+        if self.native.arena is not None:
+            self.space["arena"] = self.native.arena
+            found.append("arena() as space")
+        return found
+
+    def run_lines(
+        self, run: Run, function: Callable[..., Any], names: dict[int, str], dies: Iterable[int]
+    ) -> list[str]:  # fmt: skip
+        """One call for many nodes."""
+        args = ["space"] if self.native.arena is not None else []
+        args += [names[v] for v in run.arrays]
+        args += [names[u] for u in run.outside]
+        for v in run.results:
+            names[v] = f"v{v}"
+        text = f"{self.name('native', function)}({', '.join(args)})"
+        if run.results:
+            text = f"({', '.join(names[v] for v in run.results)},) = {text}"
+        dead = [names[v] for v in dies if names[v] not in self.inputs]
+        return [text, f"del {', '.join(dead)}"] if dead else [text]
+
+    def lines(self, n: Node, k: int, kernel: Kernel, names: dict[int, str], dies: Iterable[int]) -> list[str]:
+        """One node: its expression, then the values that die with it."""
+        operands = [names[i] for i in n.inputs]
+        into = self.plan.into.get(k)
+        if into is not None:
+            form = kernel.first if kernel.first is not None and n.inputs[0] == into else kernel.into
+            assert form is not None
+            names[n.first] = names[into]
+            text = f"{names[into]} = {self.text(form, n, kernel, operands, names[into])}"
+        else:
+            outs = [names[self.plan.outs[v]] if v in self.plan.outs else "None" for v in n.results]
+            for v in n.results:
+                names[v] = f"v{v}"
+            target = ", ".join(names[v] for v in n.results)
+            if len(n.avals) == 1 and _packed(n, self.avals):
+                target += ","
+            form = kernel.outs if kernel.outs is not None and outs.count("None") < len(outs) else kernel.expr
+            text = f"{target} = {self.text(form, n, kernel, operands, outs=outs)}"
+        # the name of what was written over is the result's now, and inputs are the caller's
+        dead = [names[v] for v in dies if v != into and names[v] not in self.inputs]
+        return [text, f"del {', '.join(dead)}"] if dead else [text]
+
+    def text(
+        self, form: str, n: Node, kernel: Kernel, operands: list[str], out: str = "", outs: Sequence[str] = ()
+    ) -> str:  # fmt: skip
+        """An expression with operands, destination and names filled in."""
+        spelt = {
+            key: _literal(value) or self.name(n.op.name if callable(value) else key, value)
+            for key, value in kernel.names.items()
+        }
+        return form.format(*operands, out=out, **{f"out{i}": name for i, name in enumerate(outs)}, **spelt)
+
+    def name(self, stem: str, value: Any) -> str:
+        """The program's name for an object: its own, or one made from ``stem``."""
+        found = self.known.get(id(value))
+        if found is None:
+            own = str(getattr(value, "__name__", ""))
+            stem = own if own.isidentifier() and own not in _UNTOLD else stem
+            further = self.further.setdefault(stem, (f"{stem}_{i}" for i in itertools.count(1)))
+            choices = itertools.chain([stem], further)
+            found = next(c for c in choices if c not in self.space and c not in _TAKEN and not iskeyword(c))
+            self.space[found] = value  # also keeps the object, and with it its id
+            self.known[id(value)] = found
+        return found
+
+
+def _packed(n: Node, avals: Sequence[Aval]) -> bool:
+    """Whether a node's kernel returns a tuple."""
+    return len(n.avals) != 1 or type(n.op.infer(*(avals[i] for i in n.inputs), **n.params)) is not Aval
+
+
+def _literal(value: Any) -> str | None:
+    """Python text for plain values, which is quicker than a name and can be read; None for others."""
+    if value is None or type(value) in (bool, int) or (type(value) is float and isfinite(value)):
+        return repr(value)
+    if type(value) is tuple and all(_literal(v) for v in value):
+        return repr(value)
+    return None

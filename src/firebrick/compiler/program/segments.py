@@ -1,0 +1,464 @@
+"""Runs: the nodes of a program that an engine computes in native code, one after another, in one call.
+
+What a run leaves to nodes outside, or to the caller, are arrays; every other value lies in one arena, where those that are not
+needed at the same time share memory. A view costs nothing: kernels read the memory that it shows, at a distance; one that does
+not lie row by row is copied when the first kernel asks for it. No run goes beyond the point from which on a program overwrites
+donated inputs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Protocol
+
+from firebrick.compiler.layout.views import RULES, Seen, rows, seen
+from firebrick.compiler.program.expression import Kernel
+from firebrick.compiler.program.plan import Plan
+from firebrick.compiler.program.spans import Span, arranged, rounded
+from firebrick.core.aval import Aval
+from firebrick.ir import CONSTANT, Graph, Node
+
+NATIVE, VIEW, HOST, NUMBER = "native", "view", "host", "number"
+_LARGE = 1 << 20
+"""Results of so many bytes, made outside of runs, are made when they are needed; smaller ones where that makes runs longer."""
+
+
+class Memory(Protocol):
+    """What the compiler must know of a native node's kernels."""
+
+    @property
+    def temporary(self) -> tuple[int, ...]:
+        """Bytes of each buffer that they need while they run."""
+
+    @property
+    def over(self) -> tuple[frozenset[int], ...]:
+        """For each result, the operands whose memory it may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A row-major operand: ``offset`` bytes behind the beginning of a buffer."""
+
+    buffer: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A native node, or a copy of a view to row-major memory.
+
+    Attributes:
+        node: Its place in the graph; -1 for a copy.
+        operands: Where they lie; of a copy, the buffer of the view.
+        results: Buffers: values by their numbers, copies by numbers beyond those.
+        view: Of a copy: how what it reads lies, and its shape and dtype.
+    """
+
+    node: int
+    operands: tuple[Ref, ...]
+    results: tuple[int, ...]
+    view: tuple[Seen, Aval] | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """What one native call computes.
+
+    Attributes:
+        nodes: Places of the nodes, in order.
+        calls: What they are in kernels.
+        arrays: The values that it reads as arrays, as keys in order.
+        results: The values that it returns as arrays.
+        into: For some of them: the array whose memory they take, if it lies row by row; one from outside, or another result.
+    """
+
+    nodes: list[int] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    arrays: dict[int, None] = field(default_factory=dict)
+    results: list[int] = field(default_factory=list)
+    into: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def outside(self) -> list[int]:
+        """The arrays from outside whose memory results take."""
+        made = set(self.results)
+        return list(dict.fromkeys(u for u in self.into.values() if u not in made))
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A program's runs.
+
+    Attributes:
+        plan: The plan of what is left: its arrays, and where they go.
+        runs: In the order in which they run.
+        skipped: Places of nodes that no run and no program needs: views that kernels look through.
+        arena: Bytes of the arena.
+        at: Where in the arena each buffer lies that is no array.
+        temporary: By a node's place: where its temporary buffers lie.
+    """
+
+    plan: Plan
+    runs: list[Run]
+    skipped: frozenset[int]
+    arena: int
+    at: dict[int, int]
+    temporary: dict[int, tuple[int, ...]]
+
+
+class Kinds:
+    """Which nodes of a graph run natively, which are views that only those look through, and which are left.
+
+    Args:
+        graph: The program.
+        memory: The kernels of each native node; None for others.
+    """
+
+    def __init__(self, graph: Graph, memory: Sequence[Memory | None]) -> None:
+        self.graph, self.avals = graph, graph.avals
+        self.node_of = {v: k for k, n in enumerate(graph.nodes) for v in n.results}
+        self.memory = memory
+        self.of = [self._first(k, n) for k, n in enumerate(graph.nodes)]
+        self.wanted = set(graph.outputs)  # values that are read as arrays outside of runs
+        for k in range(len(graph.nodes) - 1, -1, -1):
+            n = graph.nodes[k]
+            if self.of[k] == VIEW and self.wanted.intersection(n.results):
+                self.of[k] = HOST
+            if self.of[k] == HOST:
+                self.wanted.update(n.inputs)
+
+    def _first(self, k: int, n: Node) -> str:
+        if self.memory[k] is not None:
+            return NATIVE
+        if n.op is CONSTANT:
+            return NUMBER
+        return VIEW if n.op.name in RULES else HOST
+
+    def base(self, v: int) -> int:
+        """The value in whose memory a value lies, as far as views go."""
+        while v in self.node_of and self.graph.nodes[self.node_of[v]].op.name in RULES:
+            v = self.graph.nodes[self.node_of[v]].inputs[0]
+        return v
+
+    def arrange(self, nodes: Sequence[int]) -> list[int]:
+        """The same nodes in an order in which as few runs as possible follow each other, each as long as possible."""
+        both = [_Order(self, nodes, first).made for first in (NATIVE, HOST)]
+        return min(both, key=self._breaks)
+
+    def _breaks(self, order: Iterable[int]) -> int:
+        kinds = [self.of[k] for k in order if self.of[k] in (NATIVE, HOST)]
+        return sum(a != b for a, b in pairwise(kinds))
+
+
+class _Order:
+    """Native nodes while there are any that wait for nothing, then others, until some native one can go on."""
+
+    def __init__(self, kinds: Kinds, nodes: Sequence[int], first: str) -> None:
+        self.kinds, self.graph = kinds, kinds.graph
+        self.sorted = sorted(nodes)
+        self.left = set(nodes)
+        self.at = 0
+        self.users: dict[int, list[int]] = {k: [] for k in nodes}
+        self.waits: dict[int, int] = {}
+        self.made: list[int] = []
+        self.native: list[int] = []
+        self.others: list[int] = []
+        self.large: list[int] = []
+        for k in self.sorted:
+            needed = self._needed(k) & self.left
+            self.waits[k] = len(needed)
+            for j in needed:
+                self.users[j].append(k)
+        for k in [k for k in self.sorted if not self.waits[k]]:
+            self._ready(k)
+        if first == HOST:
+            self._drain(self.others)
+        while self.left:
+            self._drain(self.native)
+            self._drain(self.others)
+            if not self.native and self.large:
+                self._put(heapq.heappop(self.large))
+
+    def _needed(self, k: int) -> set[int]:
+        """The nodes that a node waits for: kernels look through views."""
+        n = self.graph.nodes[k]
+        values = map(self.kinds.base, n.inputs) if self.kinds.of[k] == NATIVE else n.inputs
+        return {self.kinds.node_of[v] for v in values if v in self.kinds.node_of}
+
+    def _ready(self, k: int) -> None:
+        kind = self.kinds.of[k]
+        if kind == NATIVE:
+            heapq.heappush(self.native, k)
+        elif kind != HOST:
+            self._put(k)
+        else:
+            n = self.graph.nodes[k]
+            large = not n.op.view and sum(a.nbytes for a in n.avals) >= _LARGE
+            heapq.heappush(self.large if large else self.others, k)
+
+    def _drain(self, heap: list[int]) -> None:
+        """Take all nodes of a heap; those that are computed again to save memory wait for all that stands before them."""
+        held = []
+        while heap:
+            k = heapq.heappop(heap)
+            if self.graph.nodes[k].region and self._first() != k:
+                held.append(k)
+            else:
+                self._put(k)
+        for k in held:
+            heapq.heappush(heap, k)
+        if held and not self._moves():
+            first = self._first()
+            for h in (self.native, self.others, self.large):
+                if first in h:
+                    h.remove(first)
+                    heapq.heapify(h)
+            self._put(first)
+
+    def _moves(self) -> bool:
+        """Whether some node can run that waits for nothing before it."""
+        return any(not self.graph.nodes[k].region for h in (self.native, self.others, self.large) for k in h)
+
+    def _first(self) -> int:
+        while self.sorted[self.at] not in self.left:
+            self.at += 1
+        return self.sorted[self.at]
+
+    def _put(self, k: int) -> None:
+        self.left.discard(k)
+        self.made.append(k)
+        for user in self.users[k]:
+            self.waits[user] -= 1
+            if not self.waits[user]:
+                self._ready(user)
+
+
+def segment(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> Segments:
+    """The runs of a program.
+
+    Args:
+        kinds: Of its nodes.
+        kernels: Of its nodes, for the memory that those outside of runs take.
+        plan: Order and arrays, as if each node ran alone.
+    """
+    return _Builder(kinds, kernels, plan).segments()
+
+
+class _Builder:
+    def __init__(self, kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> None:
+        self.kinds, self.kernels, self.plan = kinds, kernels, plan
+        self.graph, self.avals = kinds.graph, kinds.avals
+        self.runs: list[Run] = []
+        self.actions: list[Run | int] = []  # runs, and nodes outside of them
+        self.into, self.home = self._arrays()
+        self.seen: dict[int, tuple[int, Seen]] = {}
+        self.copies: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}  # of copies, in bytes
+        self.made_in: dict[int, Run] = {}
+        current: Run | None = None
+        for p, k in enumerate(plan.order):
+            if p == plan.begin or kinds.of[k] == HOST:
+                current = None
+            if kinds.of[k] == HOST:
+                self.actions.append(k)
+            elif kinds.of[k] == NATIVE:
+                if current is None:
+                    current = Run()
+                    self.runs.append(current)
+                    self.actions.append(current)
+                self._native(k, current)
+
+    def _arrays(self) -> tuple[dict[int, int], dict[int, int]]:
+        """For each array: the one whose memory it takes, and the one that was there first."""
+        into: dict[int, int] = {}
+        home = {v: v for v in range(len(self.graph.inputs))}
+        for k in self.plan.order:
+            n, kind = self.graph.nodes[k], self.kinds.of[k]
+            if kind not in (NATIVE, HOST) or n.op.name in RULES:
+                continue
+            for v in n.results:
+                over = self.plan.outs.get(v, self.plan.into.get(k, -1) if v == n.first else -1)
+                if over in home and (v in self.kinds.wanted or kind == HOST or home[over] < len(self.graph.inputs)):
+                    into[v], home[v] = over, home[over]
+                elif v in self.kinds.wanted or kind == HOST:
+                    home[v] = v
+        return into, home
+
+    def _is_array(self, buffer: int) -> bool:
+        k = self.kinds.node_of.get(buffer)
+        return buffer in self.home or (k is not None and self.kinds.of[k] in (NUMBER, HOST))
+
+    def _native(self, k: int, run: Run) -> None:
+        n = self.graph.nodes[k]
+        operands = tuple(self._operand(v, run) for v in n.inputs)
+        run.nodes.append(k)
+        self._call(Call(k, operands, tuple(n.results)), run)
+        for v in n.results:
+            if v in self.home:
+                run.results.append(v)
+                self.made_in[v] = run
+                if v in self.into:
+                    run.into[v] = self.into[v]
+
+    def _call(self, call: Call, run: Run) -> None:
+        run.calls.append(call)
+        for r in call.operands:
+            if self._is_array(r.buffer) and self.made_in.get(r.buffer) is not run:
+                run.arrays[r.buffer] = None
+
+    def _operand(self, v: int, run: Run) -> Ref:
+        buffer, view = self._seen(v, run)
+        if not view.in_rows:
+            return Ref(self._copied(v, run))
+        return Ref(buffer, view.offset * self.avals[v].dtype.itemsize)
+
+    def _seen(self, v: int, run: Run) -> tuple[int, Seen]:
+        """The buffer that a value lies in, and how."""
+        found = self.seen.get(v)
+        if found is None:
+            found = self.seen[v] = self._looked(v, run)
+        return found
+
+    def _looked(self, v: int, run: Run) -> tuple[int, Seen]:
+        k = self.kinds.node_of.get(v)
+        n = None if k is None else self.graph.nodes[k]
+        if n is None or n.op.name not in RULES:
+            return v, rows(self.avals[v].shape)
+        (source,) = n.inputs
+        buffer, view = self._seen(source, run)
+        found = seen(n, v - n.first, view)
+        if found is not None:
+            return buffer, found
+        again = seen(n, v - n.first, rows(self.avals[source].shape))
+        assert again is not None  # every reshape of row-major memory is one
+        return self._copied(source, run), again
+
+    def _copied(self, v: int, run: Run) -> int:
+        """The buffer of a row-major copy of a view."""
+        if v not in self.copies:
+            buffer, view = self._seen(v, run)
+            made = self.copies[v] = self.graph.size + len(self.copies)
+            self.sizes[made] = self.avals[v].nbytes
+            self._call(Call(-1, (Ref(buffer),), (made,), (view, self.avals[v])), run)
+        return self.copies[v]
+
+    # the arena
+
+    def segments(self) -> Segments:
+        spans: dict[int, Span] = {}
+        group: dict[int, int] = {}
+        temporary: dict[int, list[Span]] = {}
+        calls = [c for run in self.runs for c in run.calls]
+        last: dict[int, int] = {}
+        for t, c in enumerate(calls):
+            last.update((r.buffer, t) for r in c.operands)
+        for t, c in enumerate(calls):
+            taken: set[int] = set()
+            for slot, v in enumerate(c.results):
+                if self._is_array(v):
+                    continue
+                end = last.get(v, t)
+                over = self._over(c, slot, t, last, taken, spans, group)
+                if over is None:
+                    spans[v], group[v] = Span(self._bytes(v), t, end), v
+                else:
+                    taken.add(over)
+                    group[v] = group[over]
+                    spans[group[v]].last = end
+            memory = self.kinds.memory[c.node] if c.node >= 0 else None
+            if memory is not None:
+                temporary[c.node] = [Span(nbytes, t, t) for nbytes in memory.temporary]
+        arena = arranged([*spans.values(), *(s for found in temporary.values() for s in found)])
+        own = sum(rounded(self._bytes(v)) for v in group)
+        own += sum(rounded(s.nbytes) for found in temporary.values() for s in found)
+        at = {v: spans[g].at for v, g in group.items()}
+        skipped = frozenset(k for k, kind in enumerate(self.kinds.of) if kind == VIEW)
+        places = {k: tuple(s.at for s in found) for k, found in temporary.items()}
+        return Segments(self._planned(arena, own), self.runs, skipped, arena, at, places)
+
+    def _over(
+        self, c: Call, slot: int, t: int, last: dict[int, int], taken: set[int], spans: dict[int, Span], group: dict[int, int]
+    ) -> int | None:  # fmt: skip
+        """The buffer in the arena whose memory a result may take."""
+        memory = self.kinds.memory[c.node] if c.node >= 0 else None
+        for i in sorted(memory.over[slot]) if memory is not None else ():
+            b = c.operands[i].buffer
+            if b not in group or b in taken or sum(r.buffer == b for r in c.operands) > 1:
+                continue
+            span = spans[group[b]]
+            if last[b] == span.last == t and span.nbytes == self.avals[c.results[slot]].nbytes:
+                return b
+        return None
+
+    # what is left
+
+    def _bytes(self, buffer: int) -> int:
+        return self.sizes[buffer] if buffer in self.sizes else self.avals[buffer].nbytes
+
+    def _planned(self, arena: int, own: int) -> Plan:
+        """The plan of the arrays: where they go, when the program lets go of them, and how much memory there is at once.
+
+        Args:
+            arena: Bytes of the arena.
+            own: The same if all that lies there had a place of its own.
+        """
+        ends: dict[int, int] = {}
+        place: dict[int, int] = {}
+        for p, action in enumerate(self.actions):
+            for v in self._read(action):
+                ends[v] = p
+            for v in self._left(action):
+                ends[v] = place[v] = p
+        outputs = set(self.graph.outputs)
+        position = {k: p for p, k in enumerate(self.plan.order)}
+        dies: dict[int, list[int]] = {}
+        for v, p in ends.items():
+            if v not in outputs and v in place:
+                dies.setdefault(position[self._place(self.actions[p])], []).append(v)
+        into = {k: u for k, u in self.plan.into.items() if self.into.get(self.graph.nodes[k].first) == u}
+        outs = {v: u for v, u in self.plan.outs.items() if self.into.get(v) == u}
+        arrays = self._peak(ends, place, outputs)
+        unplanned = max(self.plan.unplanned, own + arrays)
+        reused = sum(self.avals[v].nbytes for v in self.into)
+        return replace(self.plan, into=into, outs=outs, dies=dies, peak=arena + arrays, unplanned=unplanned, reused=reused)
+
+    def _place(self, action: Run | int) -> int:
+        """The node with which an action ends."""
+        return action if isinstance(action, int) else action.nodes[-1]
+
+    def _read(self, action: Run | int) -> Iterable[int]:
+        if isinstance(action, Run):
+            return [*action.arrays, *action.outside]
+        n = self.graph.nodes[action]
+        return [*n.inputs, *(u for v in n.results if (u := self.into.get(v)) is not None)]
+
+    def _left(self, action: Run | int) -> Iterable[int]:
+        return action.results if isinstance(action, Run) else self.graph.nodes[action].results
+
+    def _peak(self, ends: dict[int, int], place: dict[int, int], outputs: set[int]) -> int:
+        """The most that arrays take at once, beside inputs and constants."""
+        until: dict[int, int] = {}
+        owner: dict[int, int] = {}
+        for v in place:
+            k = self.kinds.node_of[v]
+            n = self.graph.nodes[k]
+            if n.op.view and k not in self.plan.into:
+                owner[v] = owner.get(n.inputs[0], n.inputs[0])
+            else:
+                owner[v] = owner.get(self.into[v], self.into[v]) if v in self.into else v
+            b = owner[v]
+            until[b] = len(self.actions) if v in outputs else max(until.get(b, -1), ends[v])
+        live = peak = 0
+        freed: dict[int, int] = {}
+        for p, action in enumerate(self.actions):
+            for v in self._left(action):
+                if owner[v] == v:
+                    live += self.avals[v].nbytes
+                    freed[until[v]] = freed.get(until[v], 0) + self.avals[v].nbytes
+            kernel = self.kernels[action] if isinstance(action, int) else None
+            peak = max(peak, live + (kernel.scratch if kernel is not None else 0))
+            live -= freed.pop(p, 0)
+        return max(peak, live + sum(self.avals[self.graph.outputs[i]].nbytes for i in self.plan.copied))

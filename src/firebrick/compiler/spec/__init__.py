@@ -1,0 +1,1 @@
+"""What kernels compute, as data."""

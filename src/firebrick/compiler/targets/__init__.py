@@ -1,0 +1,1 @@
+"""Code for kinds of processors, one folder each."""

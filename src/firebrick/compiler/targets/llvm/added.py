@@ -1,0 +1,60 @@
+"""Rows, and sums over them column by column, in one pass: a norm's gradient and those of its weight and bias.
+
+The row kernel adds up what it has at hand, in blocks of rows; column kernels put the blocks' partial sums together in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firebrick.compiler.targets.llvm.column import Columns, column_kernels
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.native import NAME, NativeKernel
+from firebrick.compiler.targets.llvm.row import Result, blocks_of, row_kernel
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import Expr, load, reduce
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Kernels of rows and of sums over them.
+
+    Attributes:
+        rows: Its buffers are the operands, the results, and a matrix of partial sums for each sum.
+        columns: What puts these together: its buffers are those matrices, partial results of its own, and the sums.
+        partial: Bytes of each matrix of partial sums.
+        further: Bytes of each partial result of ``columns``.
+    """
+
+    rows: NativeKernel
+    columns: Columns
+    partial: tuple[int, ...]
+    further: tuple[int, ...]
+
+
+def added_kernels(
+    shape: Sequence[int],
+    operands: Sequence[View],
+    results: Sequence[Result],
+    sums: Sequence[tuple[Expr, str]],
+    target: Target,
+) -> Added:
+    """Generate the kernels.
+
+    Args:
+        shape: Of the work; the last axis is a row.
+        operands: As for ``row_kernel``.
+        results: As for ``row_kernel``.
+        sums: What is added up over the rows, and the dtype in which each sum is stored.
+        target: What to generate for.
+    """
+    rows = row_kernel(NAME, shape, operands, results, target, [e for e, _ in sums])
+    blocks, length = blocks_of(shape), shape[-1]
+    matrices = [View(e.dtype, (length, 1)) for e, _ in sums]
+    goals = [(reduce("sum", load(i, e.dtype)), View(stored, (0, 1))) for i, (e, stored) in enumerate(sums)]
+    columns = column_kernels(NAME, blocks, length, matrices, goals, target)
+    return Added(
+        rows, columns, tuple(blocks * length * v.itemsize for v in matrices),
+        tuple(columns.blocks * length * v.itemsize for v in columns.partials),
+    )  # fmt: skip

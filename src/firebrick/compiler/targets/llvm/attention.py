@@ -1,0 +1,546 @@
+"""Attention and its gradient in tiles: no kernel holds more of the scores than a block of rows by a block of keys.
+
+Keys (and for the gradient values) are packed into transposed panels first, so that a block of scores is a small product of
+matrices; weights follow row by row, and products with the values as they lie in memory. The forward kernel keeps each row's
+largest score and Σ exp so far, and rescales what it has when a larger score comes. The gradient kernel finds these again, and
+the mean of what the weights get, before it computes the weights; what keys and values get is added up over blocks of rows, in
+a fixed order.
+
+Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; Dao et al., "FlashAttention",
+arXiv:2205.14135.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import prod
+
+import numpy as np
+
+from firebrick.compiler.targets.llvm import reduction
+from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, bytes_of, vector
+from firebrick.compiler.targets.llvm.contract.kernel import SIGNATURE
+from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
+from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel
+from firebrick.compiler.targets.llvm.contract.problem import Axis, Operand
+from firebrick.compiler.targets.llvm.emit import Emitter as Scalars
+from firebrick.compiler.targets.llvm.emit import literal
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, FLOPS_PER_US, Lowered, Part
+from firebrick.compiler.targets.llvm.memory import Strip, read
+from firebrick.compiler.targets.llvm.native import NativeKernel
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.aval import Aval
+from firebrick.core.indexing import strides_of
+from firebrick.ir import Node
+from firebrick.scalar import math
+from firebrick.scalar.expr import load
+
+OPS = FORWARD, GRADIENT = "attention", "attention_gradient"
+ROWS = 64
+"""About how many rows a block has."""
+VECTORS = 8
+"""Vectors of a row of a block of keys, at most."""
+CHUNKS = 8
+"""So many pieces of work the gradient has at least, where it has the rows: each adds up what the keys get for itself."""
+
+
+def refused(n: Node, operands: Sequence[Aval]) -> str:
+    """Why a node has no kernels; empty if it has."""
+    first = 0 if n.op.name == FORWARD else 1
+    query, key, value = operands[first : first + 3]
+    if query.dtype.name not in ("float32", "float64"):
+        return f"no attention of {query.dtype.name}"
+    return "" if prod(query.shape) and prod(key.shape) and prod(value.shape) else "no elements"
+
+
+def lowered(n: Node, operands: Sequence[Aval], target: Target) -> Lowered:
+    """The kernels of a node."""
+    first = 0 if n.op.name == FORWARD else 1
+    query, key, value, mask = operands[first : first + 4]
+    s = Sizes(
+        query.dtype.name, query.shape[:-2], query.shape[-2], key.shape[-2], query.shape[-1], value.shape[-1], mask.shape,
+        float(n.params["scale"]), bool(n.params["causal"]),
+    )  # fmt: skip
+    name = f"{n.op.name}_{blake2b(f'{s} {target}'.encode(), digest_size=12).hexdigest()}"
+    return (_Forward if n.op.name == FORWARD else _Gradient)(s, target, name).lowered()
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A problem: ``lead`` batches of n queries of d features, m keys, values of e features."""
+
+    dtype: str
+    lead: tuple[int, ...]
+    n: int
+    m: int
+    d: int
+    e: int
+    mask: tuple[int, ...]
+    scale: float
+    causal: bool
+
+
+class _Kernels:
+    """What both kernels are made of."""
+
+    def __init__(self, s: Sizes, target: Target, name: str) -> None:
+        self.s, self.target, self.name = s, target, name
+        self.type = "float" if s.dtype == "float32" else "double"
+        self.size = bytes_of(self.type)
+        self.vl = target.width_bits // (8 * self.size)
+        self.v = vector(self.vl, self.type)
+        self.batch = prod(s.lead)
+        self.many = target.registers > 16
+        most = 14 if self.many else 6
+        tiles = -(-min(s.n, ROWS) // most)
+        self.tile = -(-min(s.n, ROWS) // tiles)
+        self.rows = tiles * self.tile  # of a block
+        self.row_blocks = -(-s.n // self.rows)
+        self.vectors = min(VECTORS, -(-s.m // self.vl))
+        self.keys = self.vectors * self.vl  # of a block
+        self.key_blocks = -(-s.m // self.keys)
+        self.last_keys = s.m - (self.key_blocks - 1) * self.keys
+        self.declared: set[str] = set()
+        self.functions: dict[str, str] = {}
+        self.parts: list[Part] = []
+        self.temporary: list[int] = []
+        self.used = 0  # bytes of scratch
+        missing = len(s.lead) + 2 - len(s.mask)
+        strides = [0 if a == 1 else b for a, b in zip(s.mask, strides_of(s.mask), strict=True)]
+        self.mask_strides = [*[0] * missing, *strides]
+
+    # ---- kernels
+
+    def emitter(self) -> Emitter:
+        e = Emitter(self.target, self.declared)
+        e.start("%entry")
+        return e
+
+    def finish(self, e: Emitter, ending: str, buffers: Sequence[int], grid: int, cost_us: float) -> None:
+        """Take the text of a kernel."""
+        e.do("ret void")
+        name = f"{self.name}.{ending}" if ending else self.name
+        self.functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
+        self.parts.append(Part(NativeKernel(name, "", frozenset(), len(buffers), grid, self.used), tuple(buffers), cost_us))
+        self.used = 0
+
+    def done(self, results: int) -> Lowered:
+        text = "\n".join([*sorted(self.declared), *self.functions.values(), ""])
+        return Lowered(tuple(self.parts), tuple(self.temporary), text, (frozenset(),) * results)
+
+    def take(self, e: Emitter, elements: int) -> str:
+        """Memory of the worker."""
+        at = self.used
+        self.used += -(-elements * self.size // 64) * 64
+        return e.at("%scratch", at, "i8")
+
+    def panels(self, features: int) -> Panels:
+        """Blocks of keys, a row for each feature, of [batch, m, features]."""
+        o = Operand(self.s.dtype, (Axis(self.s.m, features),), (Axis(features, 1),), (self.s.m * features,))
+        return Panels(o, self.s.m, features, self.keys, features)
+
+    def packing(self, ending: str, features: int, source: int, to: int) -> None:
+        """The kernel that packs operand ``source`` into the panels ``to``."""
+        p = self.panels(features)
+        each = p.elements(features, self.vl)
+        e = self.emitter()
+        pointer, panels = e.operand(0), e.operand(1)
+        with e.loop("%begin", "%end") as unit:
+            batch, block = e.split(unit.index, [self.batch, self.key_blocks])
+            pack_panel(
+                e, p, pointer, [batch], e.mul(block, self.keys), 0, features, e.at(panels, e.mul(unit.index, each), self.type)
+            )
+        grid = self.batch * self.key_blocks
+        self.temporary.append(grid * each * self.size)
+        self.finish(e, ending, (source, to), grid, 2.0 * self.temporary[-1] / BYTES_PER_US)
+
+    def panel(self, e: Emitter, panels: str, batch: Value, block: Value, features: int) -> str:
+        """Where the panel of a block of keys lies."""
+        each = self.panels(features).elements(features, self.vl)
+        return e.at(panels, e.mul(e.add(e.mul(batch, self.key_blocks), block), each), self.type)
+
+    # ---- products
+
+    def product(
+        self, e: Emitter, rows: int, tile: int, columns: int, a: tuple[str, Strides], b: tuple[str, int, bool], kc: Value,
+        c: tuple[str, int], first: str = "",
+    ) -> None:  # fmt: skip
+        """C = A B, or C += A B but where ``first`` holds.
+
+        Args:
+            e: Where instructions go.
+            rows: Of C.
+            tile: Rows that are computed at once.
+            columns: Of C.
+            a: Pointer and strides of A, by row and by term.
+            b: Pointer of B, elements between its rows, and whether these may be read to the end of their last vector.
+            kc: Terms of each sum.
+            c: Pointer of C, elements between its rows.
+            first: Condition (i1).
+        """
+        whole, rest = divmod(rows, tile)
+        width = 2 * self.vl
+        for at in range(0, columns, width):
+            wide = min(width, columns - at)
+            from_b, to_c = e.at(b[0], at, self.type), e.at(c[0], at, self.type)
+
+            def call(height: int, i: Value, wide: int = wide, from_b: str = from_b, to_c: str = to_c) -> None:
+                t = Tile(
+                    height, wide, self.vl, self.type, a[1], Strides(1, b[1]), b[2], c[1], self.s.dtype, True, 2 if first else 1
+                )
+                from_a = e.at(a[0], e.mul(i, a[1].lanes), self.type)
+                here = e.at(to_c, e.mul(i, c[1]), self.type)
+                e.do(f"call void @{self.micro(t)}(ptr {from_a}, ptr {from_b}, i64 {kc}, ptr {here}, i1 {first or 'true'})")
+
+            if whole == 1:
+                call(tile, 0)
+            elif whole:
+                with e.loop(0, whole * tile, tile) as i:
+                    call(tile, i.index)
+            if rest:
+                call(rest, whole * tile)
+
+    def micro(self, t: Tile) -> str:
+        text = micro_kernel(Emitter(self.target, self.declared), t, None)
+        name = f"micro.{blake2b(text.encode(), digest_size=10).hexdigest()}"
+        self.functions[name] = f"define internal void @{name}{text}"
+        return name
+
+    # ---- rows
+
+    def vectors_of(self, e: Emitter, pointer: str) -> list[str]:
+        return [e.load(e.at(pointer, j * self.vl, self.type), self.vl, self.s.dtype) for j in range(self.vectors)]
+
+    def store_all(self, e: Emitter, pointer: str, values: Sequence[str]) -> None:
+        for j, x in enumerate(values):
+            e.store(x, e.at(pointer, j * self.vl, self.type), self.vl, self.s.dtype)
+
+    def scalar(self, e: Emitter, pointer: str, at: Value) -> str:
+        return e.let(f"load {self.type}, ptr {e.at(pointer, at, self.type)}, align {self.size}")
+
+    def put_scalar(self, e: Emitter, x: str, pointer: str, at: Value) -> None:
+        e.do(f"store {self.type} {x}, ptr {e.at(pointer, at, self.type)}, align {self.size}")
+
+    def number(self, x: float, lanes: int = 1) -> str:
+        return literal(float(np.dtype(self.s.dtype).type(x)), self.s.dtype, lanes)
+
+    def exp(self, e: Emitter, x: str, lanes: int) -> str:
+        return Scalars(e, lanes, lambda _: x).value(math.exp(load(0, self.s.dtype)))
+
+    def over(self, e: Emitter, count: Value, body: Callable[[Value, int, str | None], None]) -> None:
+        """``body(first, lanes, mask)`` for all of ``count`` adjoining elements, in vectors."""
+        with e.loop(0, count, self.vl) as i:
+            known = isinstance(count, int) and count % self.vl == 0
+            body(i.index, self.vl, None if known else e.lanes_below(e.sub(count, i.index), self.vl))
+
+    def scaled(self, e: Emitter, source: str, to: str, count: Value, factor: float) -> None:
+        """Copy adjoining elements, times a number."""
+
+        def body(at: Value, lanes: int, mask: str | None) -> None:
+            x = e.load(e.at(source, at, self.type), lanes, self.s.dtype, mask)
+            if factor != 1.0:
+                x = e.let(f"fmul {self.v} {x}, {self.number(factor, lanes)}")
+            e.store(x, e.at(to, at, self.type), lanes, self.s.dtype, mask)
+
+        self.over(e, count, body)
+
+    def mask_at(self, e: Emitter, pointer: str, batch: Value, row: Value, key: Value) -> str:
+        """The address of the mask of a query and a key."""
+        places = [*e.split(batch, self.s.lead), row, key]
+        return e.at(pointer, e.dot(places, self.mask_strides), "i8")
+
+    def seen(self, e: Emitter, pointer: str, batch: Value, row: Value, key: Value) -> list[str]:
+        """For each vector of a block of keys from ``key`` on: which of them the query ``row`` sees."""
+        lanes, b = self.vl, vector(self.vl, "i1")
+        adjoin = self.mask_strides[-1] == 1
+        strip = Strip("bool", self.mask_at(e, pointer, batch, row, key), 1)
+        one = ""
+        if not adjoin:
+            one = e.splat(e.let(f"icmp ne i8 {e.let(f'load i8, ptr {strip.pointer}, align 1')}, 0"), lanes, "i1")
+        tail, out = self.s.m % self.keys != 0, []
+        for j in range(self.vectors):
+            at = j * lanes
+            inside = e.lanes_below(e.sub(self.s.m, e.add(key, at)), lanes) if tail else None
+            here = read(e, strip, str(at), lanes, inside or "") if adjoin else one
+            if inside is not None:
+                here = e.let(f"and {b} {here}, {inside}")
+            if self.s.causal:
+                before = e.lanes_below(e.sub(e.add(row, 1), e.add(key, at)), lanes)
+                here = e.let(f"and {b} {here}, {before}") if before is not None else here
+            out.append(here)
+        return out
+
+    def hide(self, e: Emitter, seen: str, x: str, other: float) -> str:
+        return e.let(f"select {vector(self.vl, 'i1')} {seen}, {self.v} {x}, {self.v} {self.number(other, self.vl)}")
+
+    def begin(self, e: Emitter, rows: Value, tops: str, *sums: str) -> None:
+        """No score seen yet."""
+        with e.loop(0, rows) as i:
+            self.put_scalar(e, self.number(float("-inf")), tops, i.index)
+            for to in sums:
+                self.put_scalar(e, self.number(0.0), to, i.index)
+
+    def scores(self, e: Emitter, a: str, panel: str, features: int, to: str) -> None:
+        """The products of a block's rows with a block of keys, or values."""
+        b = panel, self.keys, True
+        self.product(e, self.rows, self.tile, self.keys, (a, Strides(features, 1)), b, features, (to, self.keys))
+
+    def masked(self, e: Emitter, mask: str, batch: Value, row: Value, key: Value, at: str) -> tuple[list[str], list[str]]:
+        """A row's scores, -inf where it sees nothing; and where it sees something."""
+        seen = self.seen(e, mask, batch, row, key)
+        return [self.hide(e, m, x, float("-inf")) for m, x in zip(seen, self.vectors_of(e, at), strict=True)], seen
+
+    def base(self, e: Emitter, top: str) -> str:
+        """What is taken from a row's scores: the largest, or 0 where that is -inf."""
+        none = e.let(f"fcmp oeq {self.type} {top}, {self.number(float('-inf'))}")
+        return e.let(f"select i1 {none}, {self.type} {self.number(0.0)}, {self.type} {top}")
+
+    def relative(
+        self, e: Emitter, scores: Sequence[str], i: Value, first: str, tops: str, totals: str, rescale: Callable[[str], None]
+    ) -> list[str]:
+        """exp of scores less the row's largest so far. Where that has grown, what was summed up is rescaled."""
+        dtype, lanes = self.s.dtype, self.vl
+        best = reduction.across(e, "max", dtype, reduction.tree(e, "max", dtype, scores, lanes), lanes)
+        old = self.scalar(e, tops, i)
+        top = reduction.step(e, "max", dtype, old, best, 1)
+        base = self.base(e, top)
+        wide = e.splat(base, lanes, self.type)
+        found = [self.exp(e, e.let(f"fsub {self.v} {x}, {wide}"), lanes) for x in scores]
+        if self.key_blocks > 1:
+            later = e.let(f"xor i1 {first}, true")
+            changed = e.let(f"fcmp une {self.type} {top}, {old}")
+            with e.when(e.let(f"and i1 {later}, {changed}")):
+                factor = self.exp(e, e.let(f"fsub {self.type} {old}, {base}"), 1)
+                self.put_scalar(e, e.let(f"fmul {self.type} {self.scalar(e, totals, i)}, {factor}"), totals, i)
+                rescale(factor)
+        part = reduction.across(e, "sum", dtype, reduction.tree(e, "sum", dtype, found, lanes), lanes)
+        self.put_scalar(e, e.let(f"fadd {self.type} {self.scalar(e, totals, i)}, {part}"), totals, i)
+        self.put_scalar(e, top, tops, i)
+        return found
+
+    def share(self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, tops: str, totals: str) -> str:
+        """1 / Σ exp of a row: 0 for one that sees no key, NaN for one whose scores are all -inf, which has no mean."""
+        t = self.type
+        nothing = e.let(f"fcmp oeq {t} {self.scalar(e, tops, i)}, {self.number(float('-inf'))}")
+        with e.when(nothing):
+            any_ = self.sees_any(e, mask, batch, row)
+            self.put_scalar(
+                e, e.let(f"select i1 {any_}, {t} {self.number(float('nan'))}, {t} {self.number(float('inf'))}"), totals, i
+            )
+        return e.let(f"fdiv {t} {self.number(1.0)}, {self.scalar(e, totals, i)}")
+
+    def scale_row(self, e: Emitter, at: str, factor: str, count: int, to: str = "") -> None:
+        """Multiply adjoining elements: in place, where there is room to the end of the last vector, or to another place."""
+        each = e.splat(factor, self.vl, self.type)
+        for j in range(0, count, self.vl):
+            x = e.load(e.at(at, j, self.type), self.vl, self.s.dtype)
+            mask = e.lanes_below(count - j, self.vl) if to else None
+            e.store(e.let(f"fmul {self.v} {x}, {each}"), e.at(to or at, j, self.type), self.vl, self.s.dtype, mask)
+
+    def sees_any(self, e: Emitter, pointer: str, batch: Value, row: Value) -> str:
+        """Whether a query sees a key at all (i1); a walk along the mask."""
+        count = e.min(self.s.m, e.add(row, 1)) if self.s.causal else self.s.m
+        with e.loop(0, count, 1, [("i1", "false")]) as key:
+            byte = e.let(f"load i8, ptr {self.mask_at(e, pointer, batch, row, key.index)}, align 1")
+            key.next = [e.let(f"or i1 {key.values[0]}, {e.let(f'icmp ne i8 {byte}, 0')}")]
+        return key.values[0]
+
+    def rows_of(self, e: Emitter, block: Value) -> tuple[Value, Value]:
+        """The first row of a block, and how many there are."""
+        first = e.mul(block, self.rows)
+        return first, e.min(self.rows, e.sub(self.s.n, first)) if self.s.n % self.rows else self.rows
+
+    def keys_of(self, e: Emitter, block: Value) -> tuple[Value, Value]:
+        """The first key of a block, and how many there are."""
+        first = e.mul(block, self.keys)
+        return first, e.min(self.keys, e.sub(self.s.m, first)) if self.s.m % self.keys else self.keys
+
+
+class _Forward(_Kernels):
+    def lowered(self) -> Lowered:
+        s = self.s
+        self.packing("keys", s.d, 1, 5)
+        wide = -(-s.e // self.vl) * self.vl
+        e = self.emitter()
+        query, value, mask, result, panels = (e.operand(i) for i in range(5))
+        q, weights, out, tops, totals = (
+            self.take(e, k) for k in (self.rows * s.d, self.rows * self.keys, self.rows * wide, self.rows, self.rows)
+        )
+        with e.loop("%begin", "%end") as unit:
+            batch, block = e.split(unit.index, [self.batch, self.row_blocks])
+            row, rows = self.rows_of(e, block)
+            start = e.add(e.mul(batch, s.n), row)
+            self.scaled(e, e.at(query, e.mul(start, s.d), self.type), q, e.mul(rows, s.d), s.scale)
+            self.begin(e, rows, tops, totals)
+            with e.loop(0, self.key_blocks) as keys:
+                key, count = self.keys_of(e, keys.index)
+                first = e.compare("eq", keys.index, 0)
+                self.scores(e, q, self.panel(e, panels, batch, keys.index, s.d), s.d, weights)
+                with e.loop(0, rows) as i:
+                    at = e.at(weights, e.mul(i.index, self.keys), self.type)
+                    x, _ = self.masked(e, mask, batch, e.add(row, i.index), key, at)
+
+                    def rescale(factor: str, i: Value = i.index) -> None:
+                        self.scale_row(e, e.at(out, e.mul(i, wide), self.type), factor, wide)
+
+                    self.store_all(e, at, self.relative(e, x, i.index, first, tops, totals, rescale))
+                values = e.at(value, e.mul(e.add(e.mul(batch, s.m), key), s.e), self.type)
+                self.product(
+                    e, self.rows, self.tile, s.e, (weights, Strides(self.keys, 1)), (values, s.e, False), count, (out, wide),
+                    first if self.key_blocks > 1 else "",
+                )  # fmt: skip
+            with e.loop(0, rows) as i:
+                share = self.share(e, mask, batch, e.add(row, i.index), i.index, tops, totals)
+                to = e.at(result, e.mul(e.add(start, i.index), s.e), self.type)
+                self.scale_row(e, e.at(out, e.mul(i.index, wide), self.type), share, s.e, to)
+        flops = self.batch * s.n * s.m * (2.0 * (s.d + s.e) + 30)
+        self.finish(e, "", (0, 2, 3, 4, 5), self.batch * self.row_blocks, flops / FLOPS_PER_US)
+        return self.done(1)
+
+
+class _Gradient(_Kernels):
+    def lowered(self) -> Lowered:
+        s = self.s
+        most = max(1, min(self.row_blocks, CHUNKS // self.batch))
+        blocks = -(-self.row_blocks // most)  # of rows, of one piece of work
+        chunks = -(-self.row_blocks // blocks)
+        # operands 0 … 4, results 5, 6, 7, panels 8 and 9, then the gradients of each chunk
+        self.packing("keys", s.d, 2, 8)
+        self.packing("values", s.e, 3, 9)
+        e = self.emitter()
+        g, query, key, mask, to_query, to_key, to_value, keys, values = (e.operand(i) for i in range(9))
+        places = [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        if chunks > 1:
+            places[5:7] = 10, 11
+            self.temporary += [chunks * self.batch * s.m * k * self.size for k in (s.d, s.e)]
+        wide = -(-s.d // self.vl) * self.vl
+        q, h, p, u, grad, tops, totals, means = (
+            self.take(e, k)
+            for k in (self.rows * s.d, self.rows * s.e, *[self.rows * self.keys] * 2, self.rows * wide, *[self.rows] * 3)
+        )
+        with e.loop("%begin", "%end") as unit:
+            chunk, batch = e.split(unit.index, [chunks, self.batch])
+            begin = e.mul(chunk, blocks)
+            with e.loop(begin, e.min(e.add(begin, blocks), self.row_blocks)) as block:
+                row, rows = self.rows_of(e, block.index)
+                start = e.add(e.mul(batch, s.n), row)
+                first = e.compare("eq", block.index, begin) if blocks > 1 else ""
+                self.scaled(e, e.at(query, e.mul(start, s.d), self.type), q, e.mul(rows, s.d), s.scale)
+                self.scaled(e, e.at(g, e.mul(start, s.e), self.type), h, e.mul(rows, s.e), 1.0)
+                self.begin(e, rows, tops, totals, means)
+
+                def both(at: Value, batch: Value = batch) -> None:
+                    self.scores(e, q, self.panel(e, keys, batch, at, s.d), s.d, p)
+                    self.scores(e, h, self.panel(e, values, batch, at, s.e), s.e, u)
+
+                with e.loop(0, self.key_blocks) as at:  # what a row's weights and cotangents are relative to
+                    both(at.index)
+                    place, _ = self.keys_of(e, at.index)
+                    with e.loop(0, rows) as i:
+                        self.survey(e, mask, batch, e.add(row, i.index), i.index, at.index, place, p, u, tops, totals, means)
+                with e.loop(0, self.key_blocks) as at:
+                    if self.key_blocks > 1:
+                        both(at.index)
+                    place, count = self.keys_of(e, at.index)
+                    with e.loop(0, rows) as i:
+                        self.weigh(e, mask, batch, e.add(row, i.index), i.index, place, p, u, tops, totals, means)
+                    there = e.add(e.mul(batch, s.m), place)
+                    begins = e.compare("eq", at.index, 0) if self.key_blocks > 1 else ""
+                    self.product(
+                        e, self.rows, self.tile, s.d, (u, Strides(self.keys, 1)),
+                        (e.at(key, e.mul(there, s.d), self.type), s.d, False), count, (grad, wide), begins,
+                    )  # fmt: skip
+                    here = e.add(e.mul(unit.index, s.m), place) if chunks > 1 else there
+                    for a, b, f, to in ((p, h, s.e, to_value), (u, q, s.d, to_key)):
+                        c = e.at(to, e.mul(here, f), self.type)
+                        self.along_keys(e, at.index, f, (a, Strides(1, self.keys)), (b, f, False), rows, (c, f), first)
+                with e.loop(0, rows) as i:
+                    to = e.at(to_query, e.mul(e.add(start, i.index), s.d), self.type)
+                    self.scaled(e, e.at(grad, e.mul(i.index, wide), self.type), to, s.d, s.scale)
+        again = 2.0 * (s.d + s.e) if self.key_blocks > 1 else 0.0
+        flops = self.batch * s.n * s.m * (4.0 * (s.d + s.e) + 2.0 * s.d + again + 40)
+        self.finish(e, "", places, self.batch * chunks, flops / FLOPS_PER_US)
+        for k, (ending, f) in enumerate((("sum_keys", s.d), ("sum_values", s.e)) if chunks > 1 else ()):
+            self.sum(ending, chunks, self.batch * s.m * f, 10 + k, 6 + k)
+        return self.done(3)
+
+    def survey(
+        self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, block: Value, key: Value, p: str, u: str, tops: str,
+        totals: str, means: str,
+    ) -> None:  # fmt: skip
+        """Take a block of keys into a row's largest score, Σ exp and Σ exp · w. With one block, exp is kept."""
+        dtype, lanes = self.s.dtype, self.vl
+        to_p, to_u = (e.at(x, e.mul(i, self.keys), self.type) for x in (p, u))
+        x, seen = self.masked(e, mask, batch, row, key, to_p)
+
+        def rescale(factor: str) -> None:
+            self.put_scalar(e, e.let(f"fmul {self.type} {self.scalar(e, means, i)}, {factor}"), means, i)
+
+        found = self.relative(e, x, i, e.compare("eq", block, 0), tops, totals, rescale)
+        w = [self.hide(e, m, y, 0.0) for m, y in zip(seen, self.vectors_of(e, to_u), strict=True)]
+        products = [e.let(f"fmul {self.v} {a}, {b}") for a, b in zip(found, w, strict=True)]
+        part = reduction.across(e, "sum", dtype, reduction.tree(e, "sum", dtype, products, lanes), lanes)
+        self.put_scalar(e, e.let(f"fadd {self.type} {self.scalar(e, means, i)}, {part}"), means, i)
+        if self.key_blocks == 1:
+            self.store_all(e, to_p, found)
+            self.store_all(e, to_u, w)
+
+    def weigh(
+        self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, key: Value, p: str, u: str, tops: str, totals: str,
+        means: str,
+    ) -> None:  # fmt: skip
+        """Weights of a row and a block of keys, and cotangents of their scores."""
+        lanes, t = self.vl, self.type
+        to_p, to_u = (e.at(x, e.mul(i, self.keys), t) for x in (p, u))
+        share = self.share(e, mask, batch, row, i, tops, totals)
+        mean = e.splat(e.let(f"fmul {t} {self.scalar(e, means, i)}, {share}"), lanes, t)
+        each = e.splat(share, lanes, t)
+        if self.key_blocks == 1:
+            found, w = self.vectors_of(e, to_p), self.vectors_of(e, to_u)
+        else:
+            x, seen = self.masked(e, mask, batch, row, key, to_p)
+            base = e.splat(self.base(e, self.scalar(e, tops, i)), lanes, t)
+            found = [self.exp(e, e.let(f"fsub {self.v} {y}, {base}"), lanes) for y in x]
+            w = [self.hide(e, m, y, 0.0) for m, y in zip(seen, self.vectors_of(e, to_u), strict=True)]
+        weights = [e.let(f"fmul {self.v} {x}, {each}") for x in found]
+        self.store_all(e, to_p, weights)
+        cotangents = [
+            e.let(f"fmul {self.v} {x}, {e.let(f'fsub {self.v} {y}, {mean}')}") for x, y in zip(weights, w, strict=True)
+        ]
+        self.store_all(e, to_u, cotangents)
+
+    def along_keys(
+        self, e: Emitter, block: Value, columns: int, a: tuple[str, Strides], b: tuple[str, int, bool], rows: Value,
+        c: tuple[str, int], first: str,
+    ) -> None:  # fmt: skip
+        """A product whose rows are the keys of a block: as many as there are."""
+        tile = min(self.keys, (8 if columns > self.vl else 16) if self.many else 4)
+        last = self.last_keys
+        if last == self.keys:
+            self.product(e, self.keys, tile, columns, a, b, rows, c, first)
+        elif self.key_blocks == 1:
+            self.product(e, last, tile, columns, a, b, rows, c, first)
+        else:
+            ends = e.compare("eq", block, self.key_blocks - 1)
+            with e.when(ends):
+                self.product(e, last, tile, columns, a, b, rows, c, first)
+            with e.when(e.let(f"xor i1 {ends}, true")):
+                self.product(e, self.keys, tile, columns, a, b, rows, c, first)
+
+    def sum(self, ending: str, chunks: int, count: int, source: int, to: int) -> None:
+        """The kernel that adds up what the chunks found, first to last."""
+        e = self.emitter()
+        pointer, result = e.operand(0), e.operand(1)
+        step = 64 * self.vl
+        with e.loop("%begin", "%end") as unit:
+            first = e.mul(unit.index, step)
+            with e.loop(first, e.min(e.add(first, step), count), self.vl) as i:
+                mask = e.lanes_below(e.sub(count, i.index), self.vl) if count % self.vl else None
+                x = e.load(e.at(pointer, i.index, self.type), self.vl, self.s.dtype, mask)
+                for k in range(1, chunks):
+                    y = e.load(e.at(pointer, e.add(i.index, k * count), self.type), self.vl, self.s.dtype, mask)
+                    x = e.let(f"fadd {self.v} {x}, {y}")
+                e.store(x, e.at(result, i.index, self.type), self.vl, self.s.dtype, mask)
+        self.finish(e, ending, (source, to), -(-count // step), (chunks + 1.0) * count * self.size / BYTES_PER_US)

@@ -1,0 +1,369 @@
+"""Column kernels: reductions along axes in front of the innermost one, such as gradients of biases and weights.
+
+The reduced axes are the rows of a matrix, or of one for each position of further axes. The grid cuts a matrix into blocks of
+rows and of columns, by its shape alone. A block is read in the order of its memory, some rows at a time, onto one row of
+accumulators in scratch memory, which go into totals now and then. With several blocks of rows each gives a row of partial
+results, which a second kernel puts together in order. Results with a value for each element are written in passing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+from firebrick.compiler.targets.llvm import reduction
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, splat
+from firebrick.compiler.targets.llvm.memory import (
+    Strip,
+    View,
+    item_bytes,
+    positions,
+    read,
+    read_uniform,
+    stored_type,
+    tail_mask,
+    write,
+)
+from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish, lanes_for
+from firebrick.compiler.targets.llvm.nest import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.row import Result
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import FLOATS, Expr, load, node, walk
+from firebrick.scalar.storage import computed
+
+COLUMNS = 1024
+"""Columns of a block: their accumulators stay in the first cache."""
+ROWS = 64
+"""Rows of a block at least."""
+BLOCKS = 16
+"""Blocks of rows at most."""
+TOGETHER = 4
+"""Rows that are added up before they go onto the accumulators, at most."""
+SHORT = 128
+"""So many rows of a block are added up before they go into its total, whose rounding errors are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A reduction along columns as one kernel or two.
+
+    Attributes:
+        kernels: In the order in which they run. Where there are two, the first one's results are the partial ones, and the
+            second one's buffers are the operands, the partial ones, and the results.
+        partials: Views of the partial results, matrices of ``blocks`` rows of ``columns`` elements.
+        blocks: How many rows they have.
+    """
+
+    kernels: tuple[NativeKernel, ...]
+    partials: tuple[View, ...]
+    blocks: int
+
+
+def column_kernels(
+    name: str, rows: int, columns: int, operands: Sequence[View], results: Sequence[Result], target: Target
+) -> Columns:
+    """Generate the kernels of a reduction along the rows of a matrix.
+
+    Args:
+        name: Of the functions; the second one's ends in ``_put``.
+        rows: How many; 0 gives the reductions' identities.
+        columns: How many.
+        operands: What ``load(k)`` reads, with strides of rows and columns.
+        results: Expressions of ``reduce`` nodes, which are not nested, and of operands that do not vary along a column; and
+            where they go, with a stride of 0 for rows.
+        target: What to generate for.
+    """
+    reduces = [e for e in walk(e for e, _ in results) if e.op == "reduce"]
+    if any(below.op == "reduce" for e in reduces for below in walk(e.args)):
+        raise TypeError("reductions along columns are not nested: give the inner ones as operands")
+    return nested_column_kernels(name, (), (rows,), columns, operands, results, target)
+
+
+def nested_column_kernels(
+    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[View], results: Sequence[Result],
+    target: Target,
+) -> Columns:  # fmt: skip
+    """Generate the kernels of a reduction along several axes, for each position of others.
+
+    Args:
+        name: Of the functions; the second one's ends in ``_put``.
+        outer: Axes that are kept.
+        rows: Axes that are reduced.
+        columns: How many.
+        operands: What ``load(k)`` reads, with strides for ``outer``, ``rows``, and columns.
+        results: As for ``column_kernels``; one whose strides for ``rows`` are not 0 has a value for each element, and no
+            ``reduce`` in it.
+        target: What to generate for.
+    """
+    each = [(e, v) for e, v in results if _varies(v, len(outer), rows)]
+    once = [(e, v) for e, v in results if not _varies(v, len(outer), rows)]
+    reduces = [e for e in walk(e for e, _ in once) if e.op == "reduce"]
+    inner = walk([*(a for e in reduces for a in e.args), *(e for e, _ in each)])
+    placed = () if len(rows) == 1 and not outer else ("index",)
+    if any(e.op in ("reduce", "gather", "bounded", *placed) for e in inner):
+        raise TypeError("reductions along columns are of elements at their own positions: give the inner ones as operands")
+    count = prod(outer)
+    blocks = max(1, min(-(-BLOCKS // max(1, count)), prod(rows) // ROWS))
+    if blocks == 1:
+        return Columns((_kernel(name, outer, rows, columns, operands, results, 1, target),), (), 1)
+    steps = [prod(outer[i + 1 :]) * blocks * columns for i in range(len(outer))]
+    partials = tuple(View(e.dtype, (*steps, columns, 1)) for e in reduces)
+    goals = [(e, View(e.dtype, (*steps, *[0] * len(rows), 1))) for e in reduces]  # in the block's row
+    first = _kernel(name, outer, rows, columns, operands, [*goals, *each], blocks, target, len(goals))
+    known = {e: node("reduce", e.dtype, (load(len(operands) + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
+    second = [(replaced(e, known), _without_rows(view, len(outer))) for e, view in once]
+    still = [_without_rows(v, len(outer)) for v in operands]
+    put = _kernel(f"{name}_put", outer, (blocks,), columns, [*still, *partials], second, 1, target)
+    return Columns((first, put), partials, blocks)
+
+
+def _varies(view: View, outer: int, rows: Sequence[int]) -> bool:
+    return any(s and d > 1 for s, d in zip(view.strides[outer:-1], rows, strict=True))
+
+
+def _without_rows(view: View, outer: int) -> View:
+    """The first row of a matrix, for all rows."""
+    return View(view.dtype, (*view.strides[:outer], 0, view.strides[-1]))
+
+
+def replaced(root: Expr, known: dict[Expr, Expr]) -> Expr:
+    """An expression with some nodes replaced by others."""
+    done = dict(known)
+    for e in walk([root]):
+        if e not in done:
+            args = tuple(done[a] for a in e.args)
+            done[e] = e if args == e.args else node(e.op, e.dtype, args, e.value)
+    return done[root]
+
+
+def _kernel(
+    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[View], results: Sequence[Result],
+    blocks: int, target: Target, by_block: int = 0,
+) -> NativeKernel:  # fmt: skip
+    """``by_block``: so many of the results, the first ones, have a row for each block."""
+    code = Code(target)
+    work = _Columns(code, outer, rows, columns, list(operands), list(results), blocks, by_block)
+    across = -(-columns // COLUMNS)
+    unit = Loop(code, "%begin", "%end", 1)
+    block = code.put(f"udiv i64 {unit.index}, {across}") if across > 1 else unit.index
+    start = "0"
+    if across > 1:
+        start = code.put(f"mul i64 {code.put(f'urem i64 {unit.index}, {across}')}, {COLUMNS}")
+    place = block
+    if blocks > 1:
+        place, block = (code.put(f"{op} i64 {block}, {blocks}") for op in ("udiv", "urem"))
+    work.unit(place, block if blocks > 1 else "0", start)
+    unit.close()
+    return finish(name, code, len(operands) + len(results), prod(outer) * blocks * across if columns else 0, work.scratch)
+
+
+class _Columns:
+    def __init__(
+        self, code: Code, outer: Sequence[int], rows: Sequence[int], columns: int, operands: list[View], results: list[Result],
+        blocks: int, by_block: int,
+    ) -> None:  # fmt: skip
+        self.code, self.rows, self.columns, self.blocks, self.by_block = code, prod(rows), columns, blocks, by_block
+        self.operands, self.results = operands, results
+        self.views = [*operands, *(v for _, v in results)]
+        first = len(outer)
+        self.outer, self.nest = (
+            Nest((*found.shape, 1), tuple((*s, 0) for s in found.strides))
+            for found in (
+                merge(outer, [v.strides[:first] for v in self.views], range(first)),
+                merge(rows, [v.strides[first:-1] for v in self.views], range(len(rows))),
+            )
+        )
+        self.each = [
+            (e, len(operands) + i) for i, (e, v) in enumerate(results) if i >= by_block and _varies(v, first, rows)
+        ]  # fmt: skip
+        self.once = [
+            (e, len(operands) + i) for i, (e, v) in enumerate(results) if i < by_block or not _varies(v, first, rows)
+        ]  # fmt: skip
+        nodes = walk(e for e, _ in results)
+        self.reduces = [e for e in nodes if e.op == "reduce"]
+        self.lanes = lanes_for(code.target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in self.views])
+        while self.lanes > 1 and self.lanes // 2 >= columns:
+            self.lanes //= 2
+        self.bases = self.pointers = buffer_pointers(code, len(self.views))
+        work = sum(reduction.weight(e.args[0]) for e in self.reduces)
+        self.together = TOGETHER if work <= 16 else 2 if work <= 40 else 1
+        width = -(-min(columns, COLUMNS) // self.lanes) * self.lanes
+        self.rooms: list[Strip] = []
+        self.scratch = 0
+        for e in self.reduces:
+            pointer = code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch}")
+            self.rooms.append(Strip(e.dtype, pointer, 1))
+            self.scratch += -(-width * item_bytes(e.dtype) // 64) * 64
+        # sums of many rows have a total and its rounding errors beside the accumulator
+        self.totals: dict[Expr, tuple[Strip, Strip]] = {}
+        for e in self.reduces if -(-self.rows // blocks) > SHORT else ():
+            if e.value == "sum" and e.dtype in FLOATS:
+                pair = []
+                for _ in range(2):
+                    pair.append(Strip(e.dtype, code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch}"), 1))
+                    self.scratch += -(-width * item_bytes(e.dtype) // 64) * 64
+                self.totals[e] = (pair[0], pair[1])
+
+    def unit(self, place: str, block: str, start: str) -> None:
+        """One block: at ``place`` of the outer axes, rows of block number ``block``, columns from ``start`` on."""
+        code, lanes = self.code, self.lanes
+        self.bases = [
+            pointer if offset == "0" else code.put(f"getelementptr {stored_type(v.dtype, code)}, ptr {pointer}, i64 {offset}")
+            for v, pointer, offset in zip(self.views, self.pointers, row_offsets(code, self.outer, place), strict=True)
+        ]
+        stop = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {start}, {COLUMNS}")), ("i64", str(self.columns)))
+        size = code.put(f"sub i64 {stop}, {start}")
+        clear = Loop(code, "0", size, lanes)
+        for e, room in zip(self.reduces, self.rooms, strict=True):
+            for strip in (room, *self.totals.get(e, ())):
+                write(code, strip, clear.index, reduction.identity(str(e.value), e.dtype, lanes), lanes)
+        clear.close()
+        # block b has rows [b · rows / blocks, (b + 1) · rows / blocks)
+        first = code.put(f"udiv i64 {code.put(f'mul i64 {block}, {self.rows}')}, {self.blocks}")
+        following = code.put(f"add i64 {block}, 1")
+        last = code.put(f"udiv i64 {code.put(f'mul i64 {following}, {self.rows}')}, {self.blocks}")
+        if self.totals:
+            short = Loop(code, first, last, SHORT)
+            end = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {short.index}, {SHORT}")), ("i64", last))
+            self._stretch(short.index, end, start, size)
+            self._flush(size)
+            short.close()
+        else:
+            self._stretch(first, last, start, size)
+        self._finish(block, start, size)
+
+    def _stretch(self, first: str, last: str, start: str, size: str) -> None:
+        """Rows [first, last) onto the accumulators."""
+        code = self.code
+        count = code.put(f"sub i64 {last}, {first}")
+        whole = last
+        if self.together > 1:
+            whole = code.put(f"sub i64 {last}, {code.put(f'urem i64 {count}, {self.together}')}")
+        for begin, end, together in ((first, whole, self.together), (whole, last, 1))[: 1 + (self.together > 1)]:
+            loop = Loop(code, begin, end, together)
+            rows = [loop.index, *(code.put(f"add i64 {loop.index}, {i}") for i in range(1, together))]
+            self._rows(rows, start, size)
+            loop.close()
+
+    def _flush(self, size: str) -> None:
+        """The accumulators into the totals."""
+        code, lanes = self.code, self.lanes
+        loop = Loop(code, "0", size, lanes)
+        for e, (total, lost) in self.totals.items():
+            room = self.rooms[self.reduces.index(e)]
+            t, c, p = (read(code, strip, loop.index, lanes) for strip in (total, lost, room))
+            for strip, value in zip((total, lost), reduction.add_exactly(code, e.dtype, t, c, p, lanes), strict=True):
+                write(code, strip, loop.index, value, lanes)
+            write(code, room, loop.index, reduction.identity("sum", e.dtype, lanes), lanes)
+        loop.close()
+
+    def _strips(self, places: Sequence[int], row: str, start: str) -> dict[int, Strip]:
+        """Buffers at a row, or where ``row`` is empty at the first, from column ``start`` on."""
+        code = self.code
+        offsets = row_offsets(code, self.nest, row) if row else ["0"] * len(self.views)
+        out = {}
+        for k in places:
+            view, pointer, element = self.views[k], self.bases[k], stored_type(self.views[k].dtype, code)
+            stride = view.strides[-1]
+            for offset in (offsets[k], "0" if start == "0" or not stride else self._times(start, stride)):
+                if offset != "0":
+                    pointer = code.put(f"getelementptr {element}, ptr {pointer}, i64 {offset}")
+            out[k] = Strip(view.dtype, pointer, stride)
+            if stride == 0 and k < len(self.operands):
+                read_uniform(code, out[k], self.lanes)
+        return out
+
+    def _times(self, a: str, factor: int) -> str:
+        return a if factor == 1 else self.code.put(f"mul i64 {a}, {factor}")
+
+    def _columns(self, size: str, body: Callable[[str, str], None]) -> None:
+        """``body(at, mask)`` for whole vectors of columns and the rest."""
+        code, lanes = self.code, self.lanes
+        end = code.put(f"sub i64 {size}, {code.put(f'urem i64 {size}, {lanes}')}")
+        loop = Loop(code, "0", end, lanes)
+        body(loop.index, "")
+        loop.close()
+        if lanes == 1:
+            return
+        left = code.put(f"sub i64 {size}, {end}")
+        tail, after = code.fresh("tail"), code.fresh("after")
+        code.do(f"br i1 {code.put(f'icmp sgt i64 {left}, 0')}, label %{tail}, label %{after}")
+        code.label(tail)
+        body(end, tail_mask(code, left, lanes))
+        code.do(f"br label %{after}")
+        code.label(after)
+
+    def _rows(self, rows: list[str], start: str, size: str) -> None:
+        """Rows onto the accumulators, by pairs among themselves first."""
+        code, lanes = self.code, self.lanes
+        each = [e for e, _ in self.each]
+        inner = walk([*(a for r in self.reduces for a in r.args), *each])
+        used = sorted({int(e.value or 0) for e in inner if e.op == "load"})
+        strips = [self._strips([*used, *(i for _, i in self.each)], row, start) for row in rows]
+
+        def body(at: str, mask: str) -> None:
+            found = []
+            for row, mine in zip(rows, strips, strict=True):
+                leaf = partial(self._leaf, row=row, strips=mine, start=start, at=at, mask=mask)
+                emitter = Emitter(code, lanes, leaf)
+                found.append(emitter.all(e.args[0] for e in self.reduces))
+                for (_, i), value in zip(self.each, emitter.all(each), strict=True):
+                    write(code, mine[i], at, value, lanes, mask)
+            for k, (e, room) in enumerate(zip(self.reduces, self.rooms, strict=True)):
+                kind = str(e.value)
+                new = reduction.tree(code, kind, e.dtype, [v[k] for v in found], lanes)
+                old = read(code, room, at, lanes)
+                write(code, room, at, reduction.step(code, kind, e.dtype, old, new, lanes), lanes)
+
+        self._columns(size, body)
+
+    def _leaf(self, e: Expr, row: str, strips: dict[int, Strip], start: str, at: str, mask: str) -> str:
+        code, lanes = self.code, self.lanes
+        if e.op == "load":
+            return read(code, strips[int(e.value or 0)], at, lanes, mask)
+        if e.op != "index":
+            raise TypeError(f"no {e.op} below a reduction along columns")
+        if e.value == 0:
+            return splat(code, "i64", row, lanes)
+        return positions(code, code.put(f"add i64 {start}, {at}"), 1, lanes)
+
+    def _finish(self, block: str, start: str, size: str) -> None:
+        """The results of a block of columns."""
+        code, lanes = self.code, self.lanes
+        after = [e for e, _ in self.once]
+        strips = self._strips(_outside(after), "", start)
+        out = []
+        for number, (_, i) in enumerate(self.once):
+            strip = self._strips([i], "", start)[i]
+            if number < self.by_block:
+                offset = self._times(block, self.columns)
+                strip.pointer = code.put(f"getelementptr {stored_type(strip.dtype, code)}, ptr {strip.pointer}, i64 {offset}")
+            out.append(strip)
+
+        def body(at: str, mask: str) -> None:
+            def leaf(e: Expr) -> str:
+                if e in self.totals:
+                    total, lost = (read(code, strip, at, lanes) for strip in self.totals[e])
+                    return reduction.settle(code, e.dtype, total, lost, lanes)
+                if e.op == "reduce":
+                    return read(code, self.rooms[self.reduces.index(e)], at, lanes)
+                return self._leaf(e, "0", strips, start, at, mask)
+
+            values = Emitter(code, lanes, leaf).all(after)
+            for strip, value in zip(out, values, strict=True):
+                write(code, strip, at, value, lanes, mask)
+
+        self._columns(size, body)
+
+
+def _outside(roots: list[Expr]) -> list[int]:
+    """Operands that are read without going through a reduction."""
+    stack, seen = list(roots), set()
+    while stack:
+        e = stack.pop()
+        if e not in seen:
+            seen.add(e)
+            stack.extend(e.args if e.op != "reduce" else ())
+    return sorted({int(e.value or 0) for e in seen if e.op == "load"})

@@ -1,0 +1,50 @@
+"""Contractions as LLVM IR: products of matrices and convolutions, packed and blocked for the processor they run on.
+
+A ``Problem`` says what is summed and where it lies, ``choose`` how it is computed, ``contraction`` writes the kernels.
+"""
+
+from __future__ import annotations
+
+from firebrick.compiler.targets.llvm.contract.choose import Variant, choose
+from firebrick.compiler.targets.llvm.contract.convolution import forward, input_gradient, weight_gradient
+from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, fits, product, stored
+from firebrick.compiler.targets.llvm.contract.kernel import Contraction, Kernel, contraction
+from firebrick.compiler.targets.llvm.contract.problem import (
+    Axis,
+    Bound,
+    Convolution,
+    Operand,
+    Problem,
+    Result,
+    conv,
+    conv_input,
+    conv_weight,
+    matmul,
+    simplified,
+)
+
+__all__ = [
+    "Axis",
+    "Bound",
+    "Contraction",
+    "Convolution",
+    "Epilogue",
+    "Kernel",
+    "Operand",
+    "Problem",
+    "Result",
+    "Variant",
+    "choose",
+    "contraction",
+    "conv",
+    "conv_input",
+    "conv_weight",
+    "fits",
+    "forward",
+    "input_gradient",
+    "matmul",
+    "product",
+    "simplified",
+    "stored",
+    "weight_gradient",
+]

@@ -1,0 +1,66 @@
+"""The three convolutions of the op table as kernels: for each, the way that suits its geometry.
+
+Most are products of matrices over patches; depthwise ones, and input gradients of images much larger than the result, have
+kernels of their own (see ``window``). With the setting ``winograd``, those of 3 × 3 taps are products over transforms: see
+there why they are not by default.
+"""
+
+from __future__ import annotations
+
+from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue
+from firebrick.compiler.targets.llvm.contract.kernel import Contraction, contraction
+from firebrick.compiler.targets.llvm.contract.problem import Convolution, conv, conv_input, conv_weight
+from firebrick.compiler.targets.llvm.contract.taps import summed_by_taps, tap_sums
+from firebrick.compiler.targets.llvm.contract.window import depthwise, folding, suits_depthwise, suits_folding
+from firebrick.compiler.targets.llvm.contract.winograd import tiling, winograd
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.config import config
+
+
+def forward(g: Convolution, target: Target, name: str, epilogue: Epilogue | None = None) -> Contraction:
+    """``conv``: ``bufs`` holds weight, image, the epilogue's operands, the result [batch, out, *places] and the workspace.
+
+    Args:
+        g: The geometry.
+        target: What it is computed on.
+        name: Of the functions.
+        epilogue: Over rows [out of a group] and columns [batch · places] of each group, such as the bias of channels.
+    """
+    if epilogue is None and suits_depthwise(g):
+        return depthwise(g, target, name)
+    t = tiling(g, target, adjoint=False) if config.winograd else None
+    if t is not None:
+        return winograd(g, t, target, name, epilogue)
+    return contraction(conv(g), target, name, epilogue)
+
+
+def input_gradient(g: Convolution, target: Target, name: str) -> list[Contraction]:
+    """``conv_input``: contractions to be run in any order; ``bufs`` of each: weight, cotangent, gradient, workspace.
+
+    Args:
+        g: The geometry of the convolution whose gradient it is.
+        target: What it is computed on.
+        name: Of the functions, which get endings of their own where there are several contractions.
+    """
+    if suits_depthwise(g) and set(g.stride) == {1}:
+        return [depthwise(g, target, name, adjoint=True)]
+    if suits_folding(g, target):
+        return [folding(g, target, name)]
+    t = tiling(g, target, adjoint=True) if config.winograd else None
+    if t is not None:
+        return [winograd(g, t, target, name)]
+    return [contraction(p, target, f"{name}.{i}") for i, p in enumerate(conv_input(g))]
+
+
+def weight_gradient(g: Convolution, target: Target, name: str) -> Contraction:
+    """``conv_weight``: ``bufs`` holds cotangent, image, the weight's gradient and the workspace.
+
+    Args:
+        g: The geometry of the convolution whose gradient it is.
+        target: What it is computed on.
+        name: Of the functions.
+    """
+    t = tap_sums(g, target)
+    if t is not None:
+        return summed_by_taps(g, t, target, name)
+    return contraction(conv_weight(g), target, name)

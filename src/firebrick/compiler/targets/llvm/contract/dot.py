@@ -1,0 +1,94 @@
+"""Products of few rows with columns that lie along k, such as one sample times a layer's weight: no packing, no reuse.
+
+Each element of C is the sum of its vector of partial sums along k, added up in a fixed order; eight columns at a time, so that
+the processor has enough sums to work on at once, and B is read once, in the order in which it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, vector
+from firebrick.compiler.targets.llvm.contract.problem import Problem
+
+COLUMNS = 8
+MOST_ROWS = 4
+LONGEST = 512
+"""Additions one after another; the rounding errors of more would add up, so a longer sum is one of blocks."""
+
+
+def suits_dot(p: Problem) -> bool:
+    """Whether the rows are few, and both operands lie along k in plain floats."""
+    plain = all(x.dtype in ("float32", "float64") and len(x.k) == len(x.lanes) == 1 and not x.bounds for x in (p.a, p.b))
+    return plain and 0 < p.m <= MOST_ROWS and p.k > 0 and p.a.k[0].stride == p.b.k[0].stride == 1
+
+
+def swapped(p: Problem) -> Problem:
+    """The same problem with rows and columns exchanged."""
+    return replace(p, m=p.n, n=p.m, a=p.b, b=p.a, c=replace(p.c, rows=p.c.lanes, lanes=p.c.rows))
+
+
+def dots(e: Emitter, p: Problem, a: str, b: str, batch: Sequence[Value], column: Value, vl: int, type_: str) -> list[str]:
+    """For each row, a vector of ``COLUMNS`` elements of C from a column on; columns beyond the last repeat it.
+
+    Args:
+        e: Where instructions go.
+        p: The problem.
+        a: Pointer to A.
+        b: Pointer to B.
+        batch: The indices of the batch.
+        column: The first column.
+        vl: Lanes of a vector.
+        type_: ``float`` or ``double``.
+    """
+    v, tail = vector(vl, type_), p.k % vl
+    plain = "float32" if type_ == "float" else "float64"
+    a_base = e.dot(batch, p.a.batch, p.a.offset)
+    b_base = e.dot(batch, p.b.batch, p.b.offset)
+    a_at = [e.at(a, e.add(a_base, i * p.a.lanes[0].stride), type_) for i in range(p.m)]
+    columns = [e.min(e.add(column, j), p.n - 1) if p.n % COLUMNS else e.add(column, j) for j in range(COLUMNS)]
+    b_at = [e.at(b, e.dot([c], [p.b.lanes[0].stride], b_base), type_) for c in columns]
+
+    def step(acc: list[str], k: Value, mask: str | None) -> list[str]:
+        xs = [e.load(e.at(x, k, type_), vl, plain, mask) for x in a_at]
+        out = list(acc)
+        for j, y in enumerate(b_at):
+            w = e.load(e.at(y, k, type_), vl, plain, mask)
+            for i, x in enumerate(xs):
+                out[i * COLUMNS + j] = e.fma(x, w, acc[i * COLUMNS + j], vl, type_)
+        return out
+
+    zero, block = [(v, "zeroinitializer")] * (p.m * COLUMNS), vl * LONGEST
+
+    def sums(start: Value, stop: Value) -> list[str]:
+        with e.loop(start, stop, vl, zero) as loop:
+            loop.next = step(loop.values, loop.index, None)
+        return list(loop.values)
+
+    whole = p.k - tail
+    if whole <= block:
+        acc = sums(0, whole)
+    else:
+        with e.loop(0, whole, block, zero) as blocks:
+            parts = sums(blocks.index, e.min(e.add(blocks.index, block), whole))
+            blocks.next = [e.let(f"fadd {v} {x}, {y}") for x, y in zip(blocks.values, parts, strict=True)]
+        acc = list(blocks.values)
+    if tail:
+        acc = step(acc, whole, e.lanes_below(tail, vl))
+    return [_sums(e, acc[i * COLUMNS : (i + 1) * COLUMNS], vl, type_) for i in range(p.m)]
+
+
+def _sums(e: Emitter, values: list[str], n: int, type_: str) -> str:
+    """The sum of the lanes of each vector, as lanes of one: halves are added until one lane is left."""
+    out = "poison"
+    for j, x in enumerate(values):
+        width = n
+        while width > 1:
+            width //= 2
+            low = e.shuffle(x, None, list(range(width)), 2 * width, type_)
+            high = e.shuffle(x, None, list(range(width, 2 * width)), 2 * width, type_)
+            x = e.let(f"fadd {vector(width, type_)} {low}, {high}")
+        one = e.let(f"extractelement {vector(1, type_)} {x}, i64 0")
+        out = e.let(f"insertelement {vector(len(values), type_)} {out}, {type_} {one}, i64 {j}")
+    return out

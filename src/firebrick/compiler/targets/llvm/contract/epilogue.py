@@ -1,0 +1,120 @@
+"""``Epilogue``: what is stored of each element of a product, without another walk through memory.
+
+Scalar expressions of the element and of operands at its place (a bias, a residual, a mask), which lie in memory as C does, with
+stride 0 where they are broadcast. Each expression is a result with a place of its own; the plain product is one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value
+from firebrick.compiler.targets.llvm.contract.problem import Result, simplified_result
+from firebrick.compiler.targets.llvm.emit import Emitter as Expressions
+from firebrick.compiler.targets.llvm.memory import Strip, read, read_uniform, stored_type, write
+from firebrick.scalar.expr import Expr, load, walk
+from firebrick.scalar.storage import computed
+
+LIGHT = 8
+"""Operations of an epilogue that is applied to the registers of a tile, of which each is a copy of its code."""
+_STEADY = frozenset({"index", "gather", "reduce", "bounded"})
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """Expressions of the element of a product, ``load(0)``, and of operands, ``load(1)``, ``load(2)``, …
+
+    Attributes:
+        operands: Where they lie and how they are stored: any dtype of ``storage``.
+        results: Expressions, and where their values go.
+    """
+
+    operands: tuple[Result, ...]
+    results: tuple[tuple[Expr, Result], ...]
+
+    @property
+    def views(self) -> tuple[Result, ...]:
+        """Operands, then results, in the order of their buffers."""
+        return *self.operands, *(r for _, r in self.results)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it stores the product and nothing else."""
+        return [e for e, _ in self.results] == [product(self.results[0][1].dtype)]
+
+    @property
+    def light(self) -> bool:
+        """Whether its code is so short that it is written once for each vector of a tile."""
+        nodes = walk(e for e, _ in self.results)
+        return sum(e.op not in ("load", "const") for e in nodes) <= LIGHT and all(e.op not in ("rarely", "call") for e in nodes)
+
+    def simplified(self) -> Epilogue:
+        """The same with axes merged where memory allows it."""
+        results = tuple((e, simplified_result(r)) for e, r in self.results)
+        return Epilogue(tuple(simplified_result(x) for x in self.operands), results)
+
+    def swapped(self) -> Epilogue:
+        """That of the transposed product."""
+        return Epilogue(tuple(map(_swapped, self.operands)), tuple((e, _swapped(r)) for e, r in self.results))
+
+
+def product(dtype: str) -> Expr:
+    """The element of a product of arrays of a dtype."""
+    return load(0, computed(dtype))
+
+
+def stored(c: Result) -> Epilogue:
+    """The epilogue of a plain product."""
+    return Epilogue((), ((product(c.dtype), c),))
+
+
+def fits(results: Sequence[Expr]) -> str:
+    """Why expressions are not those of an epilogue; empty if they are."""
+    strange = sorted({e.op for e in walk(results) if e.op in _STEADY})
+    return f"{strange[0]} after a product" if strange else ""
+
+
+def _swapped(x: Result) -> Result:
+    return replace(x, rows=x.lanes, lanes=x.rows)
+
+
+def values(
+    e: Emitter, epilogue: Epilogue, x: str, places: Sequence[tuple[str, Value, int]], n: int, mask: str | None,
+    known: dict[tuple[int, Value, str | None], str] | None = None,
+) -> list[tuple[Strip, str]]:  # fmt: skip
+    """The results for ``n`` lanes of a row, and where each goes; ``write`` stores them.
+
+    Args:
+        e: Where instructions go.
+        epilogue: What is computed.
+        x: Elements of the product in the type of the arithmetic: a vector, or a scalar for one lane.
+        places: For each view its pointer, an offset in elements from there, and the elements between lanes.
+        n: Lanes.
+        mask: Those that exist, the first of them for certain; None for all.
+        known: What was read of the operands, by number, offset and mask, in code that is always run before.
+    """
+    strips, known = [], {} if known is None else known
+    for (pointer, offset, step), view in zip(places, epilogue.views, strict=True):
+        strips.append(Strip(view.dtype, e.at(pointer, offset, stored_type(view.dtype, e)), step))
+    operands = strips[: len(epilogue.operands)]
+
+    def leaf(node: Expr) -> str:
+        k = int(node.value or 0)
+        if k == 0:
+            return x
+        strip, key = operands[k - 1], (k, places[k - 1][1], mask)
+        if key not in known:
+            if strip.stride == 0:
+                read_uniform(e, strip, n)
+            known[key] = read(e, strip, "0", n, mask or "")
+        return known[key]
+
+    made = Expressions(e, n, leaf, mask=mask or "").all(r for r, _ in epilogue.results)
+    return list(zip(strips[len(operands) :], made, strict=True))
+
+
+def put(e: Emitter, made: Sequence[tuple[Strip, str]], n: int, mask: str | None) -> None:
+    """Store what ``values`` computed."""
+    for strip, value in made:
+        write(e, strip, "0", value, n, mask or "")

@@ -1,0 +1,146 @@
+"""The micro-kernel: a tile of C in registers, ``rows`` by ``vectors``, to which products of A and B are added one k at a time.
+
+Each k reads the vectors of B once and each row of A as a broadcast scalar, so that a tile of 14 × 32 needs 16 reads for 28
+multiply-adds. The tile is added to C once for each block of k; a light epilogue of one block is applied to the registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, bytes_of, memory, vector
+from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, values
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """Elements between neighbours of a side along its lanes and along k."""
+
+    lanes: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One shape of micro-kernel.
+
+    Attributes:
+        rows: Rows of the tile.
+        columns: Columns that are stored; the last vector is masked where they are no whole vectors.
+        vl: Lanes of a vector.
+        type: ``float`` or ``double``.
+        a: How A is read.
+        b: How B is read; its lanes adjoin.
+        b_padded: Whether B may be read to the end of the last vector.
+        c_row: Elements between rows of C.
+        c_dtype: Of C in memory.
+        masked: Whether columns beyond the tile must not be written.
+        blocks: How many blocks k has: with one, C is never read.
+        multiple: What the steps of every block are a multiple of.
+    """
+
+    rows: int
+    columns: int
+    vl: int
+    type: str
+    a: Strides
+    b: Strides
+    b_padded: bool
+    c_row: int
+    c_dtype: str
+    masked: bool
+    blocks: int
+    multiple: int = 1
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a row."""
+        return -(-self.columns // self.vl)
+
+
+def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None) -> str:
+    """The text, from the arguments on, of ``void micro(ptr a, ptr b, i64 kc, ptr c, i1 first, ptr view…)``.
+
+    Args:
+        e: A fresh emitter.
+        t: Its shape.
+        epilogue: Applied to the only block of k; its views have one stride for rows and one for columns of the tile, and one
+            argument each. None for a plain product, which goes to ``c``.
+    """
+    e.start("%entry")
+    v, size, unroll = vector(t.vl, t.type), bytes_of(t.type), 4 if t.rows * t.vectors < 16 else 2
+    cells = [(i, j) for i in range(t.rows) for j in range(t.vectors)]
+    last = e.lanes_below(t.columns - (t.vectors - 1) * t.vl, t.vl)
+    plain = "float32" if t.type == "float" else "float64"
+    b_masks = [None if t.b_padded or j < t.vectors - 1 else last for j in range(t.vectors)]
+    c_masks = [last if t.masked and j == t.vectors - 1 else None for j in range(t.vectors)]
+
+    def step(acc: list[str], k: Value) -> list[str]:
+        b_at = e.at("%b", e.mul(k, t.b.k), t.type)
+        bs = [e.load(e.at(b_at, j * t.vl, t.type), t.vl, plain, b_masks[j]) for j in range(t.vectors)]
+        a_at = e.at("%a", e.mul(k, t.a.k), t.type)
+        out = []
+        for i in range(t.rows):
+            x = e.let(f"load {t.type}, ptr {e.at(a_at, i * t.a.lanes, t.type)}, align {size}")
+            wide = e.splat(x, t.vl, t.type)
+            out += [e.fma(wide, bs[j], acc[i * t.vectors + j], t.vl, t.type) for j in range(t.vectors)]
+        return out
+
+    if t.blocks > 1:  # C is in the second-level cache at best; it is needed when the sums are done
+        for i in range(t.rows):
+            for j in range(0, t.vectors * t.vl * size, 64):
+                at = e.at(e.at("%c", i * t.c_row, memory(t.c_dtype)), j, "i8")
+                e.intrinsic("void", "llvm.prefetch.p0", ("ptr", at), ("i32", 1), ("i32", 3), ("i32", 1))
+    zero = [(v, "zeroinitializer")] * len(cells)
+    whole = t.multiple % unroll == 0
+    main = "%kc" if whole else e.let(f"and i64 %kc, {-unroll}")
+    with e.loop(0, main, unroll, zero) as loop:
+        acc = loop.values
+        for u in range(unroll):
+            acc = step(acc, e.add(loop.index, u))
+        loop.next = acc
+    acc = loop.values
+    if not whole:
+        with e.loop(main, "%kc", 1, [(v, x) for x in acc]) as rest:
+            rest.next = step(rest.values, rest.index)
+        acc = rest.values
+
+    def c_at(i: int, j: int) -> str:
+        return e.at("%c", i * t.c_row + j * t.vl, memory(t.c_dtype))
+
+    if t.blocks > 1:
+        acc = _added(e, cells, acc, v, lambda i, j: e.load(c_at(i, j), t.vl, t.c_dtype, c_masks[j]))
+    if epilogue is None:
+        for (i, j), x in zip(cells, acc, strict=True):
+            e.store(x, c_at(i, j), t.vl, t.c_dtype, c_masks[j])
+    else:
+        steps = [(x.rows[0].stride, x.lanes[-1].stride) for x in epilogue.views]
+        done = []
+        known: dict[tuple[int, Value, str | None], str] = {}
+        for (i, j), x in zip(cells, acc, strict=True):
+            places = [(f"%x{n}", i * row + j * t.vl * lane, lane) for n, (row, lane) in enumerate(steps)]
+            done.append((values(e, epilogue, x, places, t.vl, c_masks[j], known), c_masks[j]))
+        for made, mask in done:  # all is read by now: a result may lie where an operand does
+            put(e, made, t.vl, mask)
+    e.do("ret void")
+    args = "".join(f", ptr %x{n}" for n in range(len(epilogue.views) if epilogue else 0))
+    head = f"(ptr noalias %a, ptr noalias %b, i64 %kc, ptr %c, i1 %first{args})"
+    return "\n".join([f"{head} noinline nounwind {{", *e.lines, "}"])
+
+
+def _added(
+    e: Emitter, cells: list[tuple[int, int]], acc: list[str], v: str, read: Callable[[int, int], str]
+) -> list[str]:  # fmt: skip
+    """The tile added to what C holds, but at the first block, where C holds nothing yet."""
+    more, out = e.name("more"), e.name("out")
+    before = e.block
+    e.do(f"br i1 %first, label {out}, label {more}")
+    e.start(more)
+    sums = [e.let(f"fadd {v} {read(i, j)}, {x}") for (i, j), x in zip(cells, acc, strict=True)]
+    after = e.block
+    e.do(f"br label {out}")
+    e.start(out)
+    return [
+        e.let(f"phi {v} [ {x}, %{before} ], [ {s}, %{after} ]") for x, s in zip(acc, sums, strict=True)
+    ]  # fmt: skip

@@ -1,0 +1,387 @@
+"""Packing: one panel of an operand, copied to adjoining memory in the order in which a micro-kernel reads it.
+
+A panel is ``width`` lanes (rows of A or columns of B) by a range of k, stored [k][width] in the type of the arithmetic. Where
+lanes adjoin in memory they are copied in pieces, one k after another; where elements along k adjoin, blocks of both are
+transposed in registers. Images are read through their bounds, so that patches of a convolution exist in panels only. Lanes
+beyond the operand repeat the last one or are 0; what is computed of them is never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from firebrick.compiler.targets.llvm.contract.emit import (
+    Emitter,
+    Value,
+    bytes_of,
+    compute_type,
+    constant,
+    memory,
+    plain,
+    vector,
+)
+from firebrick.compiler.targets.llvm.contract.problem import Operand, period, taps_of
+
+_STEPS = (1, 2, 3, 4)  # strides at which elements are read as vectors, of which every stride-th lane is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """How an operand is packed.
+
+    Attributes:
+        operand: What is packed.
+        lanes: Lanes of the whole operand.
+        k: Length of the sums.
+        width: Lanes of a panel.
+        block: Steps of k that are packed at once.
+    """
+
+    operand: Operand
+    lanes: int
+    k: int
+    width: int
+    block: int
+
+    @property
+    def by_taps(self) -> bool:
+        """Whether each block is whole periods of taps."""
+        taps = period(self.operand)
+        return taps > 1 and (self.block % taps == 0 or self.block >= self.k)
+
+    def rows(self, k: int, vl: int) -> int:
+        """Steps of k that a panel has room for: whole vectors, of which the last may write beyond ``k``."""
+        return -(-k // vl) * vl
+
+    def elements(self, k: int, vl: int) -> int:
+        """Elements of memory that a panel of ``k`` steps takes, with room for what its last vector writes beyond it."""
+        return self.rows(k, vl) * self.width + vl
+
+
+def power_of_two(n: int, most: int) -> int:
+    """The largest power of two that divides ``n``, at most ``most``."""
+    return min(n & -n, most) if n else most
+
+
+def pack_panel(e: Emitter, p: Panels, source: str, batch: Sequence[Value], lane: Value, k0: Value, kc: Value, to: str) -> None:
+    """Pack the lanes from ``lane`` (a multiple of the width) and k in [k0, k0 + kc) to ``to``.
+
+    Args:
+        e: Where instructions go.
+        p: What is packed.
+        source: Pointer to the operand, without the offset of the batch.
+        batch: The indices of the batch.
+        lane: First lane.
+        k0: First k, a multiple of the lanes of a vector.
+        kc: How many; a multiple of the lanes of a vector, or all that are left.
+        to: Pointer to the panel.
+    """
+    x = p.operand
+    type_ = compute_type(x.dtype)
+    vl = e.target.width_bits // (8 * bytes_of(type_))
+    base = e.dot(batch, x.batch, x.offset)
+    if e.masks and _odd_runs(p, vl) > max(_lane_reach(p, vl, True), _k_piece(p, vl)):
+        _by_k(e, p, source, base, lane, k0, kc, to, vl)
+    elif _lane_reach(p, vl, e.masks) >= _k_piece(p, vl):
+        _by_lanes(e, p, source, base, lane, k0, kc, to, vl)
+    else:
+        _by_k(e, p, source, base, lane, k0, kc, to, vl)
+
+
+def _lane_piece(p: Panels, vl: int) -> int:
+    """Lanes that are read at once where k is walked one by one."""
+    x = p.operand
+    if x.lanes[-1].stride not in _STEPS:
+        return 1
+    if len(x.lanes) == 1 and not x.bounds:
+        return vl
+    return power_of_two(x.lanes[-1].size, power_of_two(p.width, vl))
+
+
+def _lane_reach(p: Panels, vl: int, masks: bool) -> int:
+    """Lanes that a read finds on average: with masks, all that are left of a row."""
+    piece = _lane_piece(p, vl)
+    return max(piece, min(vl, p.operand.lanes[-1].size)) if masks and _cut(p, vl) else piece
+
+
+def _cut(p: Panels, vl: int) -> bool:
+    """Whether rows of lanes are better cut where they end, under masks, than into pieces of one size."""
+    last = p.operand.lanes[-1]
+    return last.stride in _STEPS and _lane_piece(p, vl) < min(vl, last.size)
+
+
+def _odd_runs(p: Panels, vl: int) -> int:
+    """Elements along k of a run that is no power of two, such as the taps of a kernel, where blocks are whole runs; or 0."""
+    last = p.operand.k[-1]
+    whole = p.block % max(1, last.size) == 0 or p.block >= p.k
+    return min(vl, last.size) if len(p.operand.k) > 1 and last.stride == 1 and whole and last.size <= 2 * vl else 0
+
+
+def _k_piece(p: Panels, vl: int) -> int:
+    """Elements along k that are read at once and transposed."""
+    x = p.operand
+    if x.k[-1].stride not in _STEPS:
+        return 1
+    return vl if len(x.k) == 1 and not x.bounds else power_of_two(x.k[-1].size, vl)
+
+
+def _by_lanes(
+    e: Emitter, p: Panels, source: str, base: Value, lane: Value, k0: Value, kc: Value, to: str, vl: int
+) -> None:  # fmt: skip
+    """Pack pieces of lanes that adjoin in memory, one k after another."""
+    x, type_ = p.operand, compute_type(p.operand.dtype)
+    piece = _lane_piece(p, vl)
+    if len(x.lanes) == 1 and not x.bounds and piece > 1:
+        whole, rest = divmod(p.width, vl)
+        pieces = [(0, whole, vl)] if whole else []
+        if rest:
+            pieces.append((whole * vl, 1, vl if not whole else rest))
+    else:
+        pieces = [(0, p.width // piece, piece)]
+    cut = e.masks and _cut(p, vl)
+    if cut:
+        pieces = [(0, p.width, vl)]
+    for start, count, n in pieces:
+        with e.loop(0, count) as piece_loop:
+            at = piece_loop.index if cut else e.add(start, e.mul(piece_loop.index, n))
+            first = e.add(lane, at)
+            index = e.split(first, [a.size for a in x.lanes])
+            kept = None
+            if cut:
+                left = e.sub(p.width, at)
+                if len(x.lanes) > 1:  # one axis has no rows, and nothing is left of it in the lanes beyond its end
+                    left = e.min(left, e.sub(x.lanes[-1].size, index[-1]))
+                piece_loop.step = e.min(left, n)
+                kept = e.lanes_below(piece_loop.step, n)
+            offset = e.dot(index, [a.stride for a in x.lanes], base)
+            coordinates = [e.dot(index, b.lanes, b.start) for b in x.bounds]
+            beyond = None
+            if (p.lanes - 1) // p.width * p.width + start + (count if cut else count * n) > p.lanes:
+                beyond = e.lanes_below(e.sub(p.lanes, first), n)
+            if kept is not None:
+                beyond = _both(e, beyond, kept, n)
+            here = _Piece(n, offset, coordinates, beyond, kept, e.at(to, at, type_))
+            (_by_taps if p.by_taps else _by_runs)(e, p, source, here, k0, kc)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Adjoining lanes of a panel: how many, where they lie in the operand and in its image, which exist, and where they go.
+
+    ``beyond`` is the mask of lanes to read, ``kept`` that of lanes to write; None for all.
+    """
+
+    n: int
+    offset: Value
+    coordinates: list[Value]
+    beyond: str | None
+    kept: str | None
+    to: str
+
+
+def _by_runs(e: Emitter, p: Panels, source: str, piece: _Piece, k0: Value, kc: Value) -> None:
+    """Pack lanes for any range of k: a run is what is left of the inner axis of k, and has the other bounds in common."""
+    x, n, type_, end, inner = p.operand, piece.n, compute_type(p.operand.dtype), e.add(k0, kc), p.operand.k[-1]
+    step, bounds = x.lanes[-1].stride, list(zip(x.bounds, piece.coordinates, strict=True))
+    with e.loop(k0, end) as run:
+        ks = e.split(run.index, [a.size for a in x.k])
+        length = e.sub(end, run.index)
+        if len(x.k) > 1:
+            length = e.min(length, e.sub(inner.size, ks[-1]))
+        run.step = length
+        src = e.at(source, e.dot(ks, [a.stride for a in x.k], piece.offset), memory(x.dtype))
+        row = e.at(piece.to, e.mul(e.sub(run.index, k0), p.width), type_)
+        fixed = piece.beyond
+        for b, c in bounds:
+            if b.k[-1] == 0:
+                fixed = _both(e, fixed, e.inside(e.dot(ks, b.k, c), b.lanes[-1], b.size, n), n)
+
+        def copy(masks: list[str | None]) -> None:
+            with e.loop(0, length) as each:
+                mask = masks[0]
+                for b, c in bounds:
+                    if b.k[-1]:
+                        place = e.add(e.dot(ks, b.k, c), e.mul(each.index, b.k[-1]))
+                        mask = _both(e, mask, e.inside(place, b.lanes[-1], b.size, n), n)
+                at = e.at(src, e.mul(each.index, inner.stride), memory(x.dtype))
+                value = strided(e, at, n, step, x.dtype, mask)
+                e.store(value, e.at(row, e.mul(each.index, p.width), type_), n, plain(type_), piece.kept)
+
+        _either(e, [fixed], n, copy)
+
+
+def _by_taps(e: Emitter, p: Panels, source: str, piece: _Piece, k0: Value, kc: Value) -> None:
+    """Pack lanes for whole periods of taps: each tap has its own mask, and the outer axis of k is the loop."""
+    x, n, type_ = p.operand, piece.n, compute_type(p.operand.dtype)
+    taps = taps_of(x)
+    places = list(product(*(range(a.size) for a in taps)))
+    masks: list[str | None] = []
+    for place in places:
+        mask = piece.beyond
+        for b, c in zip(x.bounds, piece.coordinates, strict=True):
+            mask = _both(e, mask, e.inside(e.add(c, e.dot(place, b.k[1:])), b.lanes[-1], b.size, n), n)
+        masks.append(mask)
+    first = e.div(k0, len(places))
+
+    def copy(masks: list[str | None]) -> None:
+        with e.loop(0, e.div(kc, len(places))) as outer:
+            src = e.at(source, e.add(piece.offset, e.mul(e.add(first, outer.index), x.k[0].stride)), memory(x.dtype))
+            row = e.at(piece.to, e.mul(outer.index, p.width * len(places)), type_)
+            for i, (place, mask) in enumerate(zip(places, masks, strict=True)):
+                at = e.at(src, e.dot(place, [a.stride for a in taps]), memory(x.dtype))
+                value = strided(e, at, n, x.lanes[-1].stride, x.dtype, mask)
+                e.store(value, e.at(row, i * p.width, type_), n, plain(type_), piece.kept)
+
+    _either(e, masks, n, copy)
+
+
+def _either(e: Emitter, masks: list[str | None], n: int, copy: Callable[[list[str | None]], None]) -> None:
+    """Copy under masks; where masks are slow, without them if all lanes of all of them are there."""
+    every: str | None = None
+    for m in masks:
+        every = every if m is None else _both(e, every, m, n)
+    if every is None or e.masks or n == 1:
+        copy(masks)
+        return
+    bits = e.let(f"bitcast {vector(n, 'i1')} {every} to i{n}")
+    full = e.let(f"icmp eq i{n} {bits}, -1")
+    with e.when(full):
+        copy([None] * len(masks))
+    with e.when(e.let(f"xor i1 {full}, true")):
+        copy(masks)
+
+
+def _by_k(e: Emitter, p: Panels, source: str, base: Value, lane: Value, k0: Value, kc: Value, to: str, vl: int) -> None:
+    """Pack blocks of lanes by elements along k: read along k, transposed in registers."""
+    if p.width % vl:
+        # What the last vector of a row writes too much, the next row covers: all lanes of a row are written together.
+        _blocks(e, p, source, base, lane, k0, kc, to, vl, [(c, min(vl, p.width - c)) for c in range(0, p.width, vl)])
+        return
+    type_ = compute_type(p.operand.dtype)
+    with e.loop(0, p.width, vl) as chunk:
+        _blocks(e, p, source, base, e.add(lane, chunk.index), k0, kc, e.at(to, chunk.index, type_), vl, [(0, vl)])
+
+
+def _blocks(
+    e: Emitter, p: Panels, source: str, base: Value, lane: Value, k0: Value, kc: Value, to: str, vl: int,
+    chunks: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    x, type_ = p.operand, compute_type(p.operand.dtype)
+    r = _k_piece(p, vl)
+    offsets: list[Value] = []
+    coordinates: list[list[Value]] = []
+    for j in (c + i for c, n in chunks for i in range(n)):
+        at = e.min(e.add(lane, j), p.lanes - 1) if p.lanes % p.width else e.add(lane, j)
+        index = e.split(at, [a.size for a in x.lanes])
+        offsets.append(e.dot(index, [a.stride for a in x.lanes], base))
+        coordinates.append([e.dot(index, b.lanes, b.start) for b in x.bounds])
+    end, tail = e.add(k0, kc), p.k % r
+
+    def block(k: Value, valid: str | None, r: int, kept: int) -> None:
+        ks = e.split(k, [a.size for a in x.k])
+        along = e.dot(ks, [a.stride for a in x.k])
+        places = [e.dot(ks, b.k) for b in x.bounds]
+        rows = []
+        for offset, starts in zip(offsets, coordinates, strict=True):
+            now = [e.add(place, start) for place, start in zip(places, starts, strict=True)]
+            mask = _within(e, p, now, r, valid)
+            rows.append(strided(e, e.at(source, e.add(offset, along), memory(x.dtype)), r, x.k[-1].stride, x.dtype, mask))
+        columns = []
+        for c, n in chunks:
+            mine, rows = rows[:n], rows[n:]
+            columns.append((c, transposed(e, mine, r, vl, type_)))
+        row = e.at(to, e.mul(e.sub(k, k0), p.width), type_)
+        for j in range(kept):
+            for c, made in columns:
+                value, n = made[j]
+                e.store(value, e.at(row, j * p.width + c, type_), n, plain(type_))
+
+    runs = _odd_runs(p, vl)
+    if e.masks and runs > r:
+        size = x.k[-1].size
+        with e.loop(k0, end, size) as loop:
+            for at in range(0, size, vl):
+                n = min(vl, size - at)
+                wide = 1 << (n - 1).bit_length()
+                block(e.add(loop.index, at), e.lanes_below(n, wide), wide, n)
+        return
+    if tail and e.masks:
+        with e.loop(k0, end, r) as loop:
+            block(loop.index, e.lanes_below(e.sub(p.k, loop.index), r), r, r)
+        return
+    with e.loop(k0, e.min(end, p.k - tail), r) as loop:
+        block(loop.index, None, r, r)
+    if tail:
+        with e.when(e.compare("eq", end, p.k)):
+            block(p.k - tail, e.lanes_below(tail, r), r, r)
+
+
+def _within(e: Emitter, p: Panels, places: list[Value], n: int, mask: str | None) -> str | None:
+    """Mask of ``n`` elements along k: inside all bounds. Those that k does not move are one test for all of them."""
+    bounds = p.operand.bounds
+    ok: str | None = None
+    for b, place in zip(bounds, places, strict=True):
+        if b.k[-1] == 0:
+            one = e.compare("ult", place, b.size)
+            ok = one if ok is None else e.let(f"and i1 {ok}, {one}")
+    moved = [(b, place) for b, place in zip(bounds, places, strict=True) if b.k[-1]]
+    for b, place in moved:
+        if ok is not None:  # as a coordinate outside: cheaper than a mask of its own
+            place, ok = e.let(f"select i1 {ok}, i64 {place}, i64 {-(1 << 30)}"), None
+        mask = _both(e, mask, e.inside(place, b.k[-1], b.size, n), n)
+    return mask if ok is None else _both(e, mask, e.splat(ok, n, "i1"), n)
+
+
+def strided(e: Emitter, at: str, n: int, step: int, dtype: str, mask: str | None) -> str:
+    """``n`` lanes ``step`` elements apart, in the type they are computed in; lanes outside a mask are 0."""
+    if n == 1 or step == 1:
+        return e.load(at, n, dtype, mask)
+    type_ = compute_type(dtype)
+    wide = (n - 1) * step + 1
+    size = 1 << (wide - 1).bit_length()
+    if mask is None:
+        spread: str | None = constant([str(int(i < wide and i % step == 0)) for i in range(size)], "i1")
+    else:
+        v = vector(n, "i1")
+        picked = constant([str(i // step if i < wide and i % step == 0 else n) for i in range(size)], "i32")
+        spread = e.let(f"shufflevector {v} {mask}, {v} zeroinitializer, {vector(size, 'i32')} {picked}")
+    found = e.load(at, size, dtype, spread)
+    return e.shuffle(found, None, [i * step for i in range(n)], size, type_)
+
+
+def transposed(e: Emitter, rows: list[str], r: int, vl: int, type_: str) -> list[tuple[str, int]]:
+    """Rows of ``r`` lanes as ``r`` (vector, lanes), one for each lane; rows beyond the last are left to chance."""
+    full = 1 << (len(rows) - 1).bit_length()
+    items: list[list[tuple[str, int]]] = [[(v, r)] for v in rows] + [[("poison", r)]] * (full - len(rows))
+    while len(items) > 1:
+        half = len(items) // 2
+        items = [_interleaved(e, a, b, vl, type_) for a, b in zip(items[:half], items[half:], strict=True)]
+    flat = items[0]
+    each = full
+    out: list[tuple[str, int]] = []
+    for value, n in flat:
+        if n == each:
+            out.append((value, n))
+        else:
+            out.extend((e.shuffle(value, None, list(range(i, i + each)), n, type_), each) for i in range(0, n, each))
+    return out
+
+
+def _interleaved(
+    e: Emitter, a: list[tuple[str, int]], b: list[tuple[str, int]], vl: int, type_: str
+) -> list[tuple[str, int]]:  # fmt: skip
+    out = []
+    for (x, n), (y, _) in zip(a, b, strict=True):
+        lanes = [i // 2 + (n if i % 2 else 0) for i in range(2 * n)]
+        for part in (lanes,) if 2 * n <= vl else (lanes[:n], lanes[n:]):
+            if x == y == "poison":
+                out.append(("poison", len(part)))
+            else:
+                out.append((e.shuffle(x, y, part, n, type_), len(part)))
+    return out
+
+
+def _both(e: Emitter, a: str | None, b: str, n: int) -> str:
+    return b if a is None else e.let(f"and {vector(n, 'i1')} {a}, {b}")

@@ -1,0 +1,234 @@
+"""Sums over the taps of a window, vector by vector along a row of an image: what convolution is when nothing is to multiply
+matrices for.
+
+Two kernels rest on it. Depthwise convolution and its input gradient have one channel a group, so a product of matrices would
+have one row. And the input gradient of a valid convolution (no padding, few places) multiplies less when the products of all
+taps are formed at the places of the result only, in scratch, one image at a time, and each element of the image then gathers
+those that fall on it, than when zeros beyond the border take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from firebrick.compiler.targets.llvm.contract.choose import DIRECT, PHASE, Variant, choose
+from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, bytes_of, compute_type, memory, plain, vector
+from firebrick.compiler.targets.llvm.contract.kernel import SIGNATURE, Contraction, Kernel, folded
+from firebrick.compiler.targets.llvm.contract.pack import strided
+from firebrick.compiler.targets.llvm.contract.problem import (
+    Axis,
+    Convolution,
+    Operand,
+    Problem,
+    Residue,
+    Result,
+    residues,
+    row_major,
+    simplified,
+)
+from firebrick.compiler.targets.llvm.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """For each axis of an image: the coordinate read for a place is ``start + step·place + hop·tap``, in [0, size).
+
+    Attributes:
+        places: Places of each axis of what is written.
+        taps: Taps of each axis.
+        sizes: Places of each axis of what is read.
+        strides: Elements between them.
+        start: The coordinate for place 0 and tap 0.
+        step: What a place adds.
+        hop: What a tap adds.
+    """
+
+    places: tuple[int, ...]
+    taps: tuple[int, ...]
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: tuple[int, ...]
+    step: tuple[int, ...]
+    hop: tuple[int, ...]
+
+
+def gathered(
+    e: Emitter, w: Window, at: Sequence[Value], n: int, dtype: str, source: Callable[[int], tuple[str, Value]],
+    factor: Callable[[int], str] | None,
+) -> str:  # fmt: skip
+    """The sum, over all taps in row-major order, of ``n`` elements of a row, times the tap's factor.
+
+    Args:
+        e: Where instructions go.
+        w: The window.
+        at: The place of the first lane.
+        n: Lanes.
+        dtype: Of what is read.
+        source: For a tap's number, what it reads: pointer and offset in elements.
+        factor: For a tap's number, a vector that it is multiplied by; None for 1.
+    """
+    type_ = compute_type(dtype)
+    v = vector(n, type_)
+    beyond = e.lanes_below(e.sub(w.places[-1], at[-1]), n) if w.places[-1] % n else None
+    acc: str | None = None
+    for t, tap in enumerate(product(*map(range, w.taps))):
+        each = zip(at, tap, w.start, w.step, w.hop, strict=True)
+        place = [e.add(start + hop * i, e.mul(p, step)) for p, i, start, step, hop in each]
+        ok: str | None = None
+        for p, size in zip(place[:-1], w.sizes[:-1], strict=True):
+            one = e.compare("ult", p, size)
+            ok = one if ok is None else e.let(f"and i1 {ok}, {one}")
+        last = place[-1] if ok is None else e.let(f"select i1 {ok}, i64 {place[-1]}, i64 {-(1 << 30)}")
+        mask = e.inside(last, w.step[-1], w.sizes[-1], n)
+        if beyond is not None:
+            mask = e.let(f"and {vector(n, 'i1')} {mask}, {beyond}")
+        base, offset = source(t)
+        x = strided(e, e.at(base, e.dot(place, w.strides, offset), memory(dtype)), n, w.step[-1], dtype, mask)
+        if factor is not None:
+            acc = e.fma(x, factor(t), acc or "zeroinitializer", n, type_)
+        else:
+            acc = x if acc is None else e.let(f"fadd {v} {acc}, {x}")
+    return acc or "zeroinitializer"
+
+
+def suits_depthwise(g: Convolution) -> bool:
+    """Whether each group has one channel and one output, in few taps, read at strides that vectors can."""
+    one = g.weight[1] == 1 and g.weight[0] == g.groups
+    return one and 1 <= prod(g.weight[2:]) <= 64 and g.stride[-1] <= 4 and prod(g.result) > 0
+
+
+def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) -> Contraction:
+    """Kernels of a depthwise ``conv``; with ``adjoint``, of its ``conv_input``, for strides of 1.
+
+    ``bufs`` holds the weight, the image (or the cotangent) and the result, in this order.
+
+    Args:
+        g: The convolution; see ``suits_depthwise``.
+        target: What it is computed on.
+        name: Of the function.
+        adjoint: Whether the gradient of the image is wanted.
+    """
+    (xs, ws, ys), y = g.strides, g.result
+    outer = [(p[0], d, k) for p, d, k in zip(g.padding, g.dilation, g.weight[2:], strict=True)]
+    if adjoint:
+        w = Window(g.image[2:], g.weight[2:], y[2:], ys[2:], tuple(p for p, _, _ in outer), (1,) * len(outer),
+                   tuple(-d for _, d, _ in outer))  # fmt: skip
+        source, written = ys, xs
+    else:
+        w = Window(y[2:], g.weight[2:], g.image[2:], xs[2:], tuple(-p for p, _, _ in outer), g.stride, g.dilation)
+        source, written = xs, ys
+    type_ = compute_type(g.dtype)
+    n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (w.places[-1] - 1).bit_length())
+    e = Emitter(target)
+    e.start("%entry")
+    weight, image, result = (e.operand(i) for i in range(3))
+    taps = list(product(*map(range, w.taps)))
+    with e.loop("%begin", "%end") as unit:
+        sample, channel = e.split(unit.index, [g.image[0], g.groups])
+        weights = e.mul(channel, ws[0])
+        factors = []
+        for tap in taps:
+            x = e.load(e.at(weight, e.dot(tap, ws[2:], weights), memory(g.dtype)), 1, g.dtype)
+            factors.append(e.shuffle(x, None, [0] * n, 1, type_))
+        here, there = e.dot([sample, channel], source[:2]), e.dot([sample, channel], written[:2])
+        with e.loop(0, prod(w.places[:-1])) as row:
+            place = e.split(row.index, w.places[:-1])
+            with e.loop(0, w.places[-1], n) as column:
+                at = [*place, column.index]
+                x = gathered(e, w, at, n, g.dtype, lambda _: (image, here), lambda t: factors[t])
+                to = e.at(result, e.dot(at, written[2:], there), memory(g.dtype))
+                mask = e.lanes_below(e.sub(w.places[-1], column.index), n) if w.places[-1] % n else None
+                e.store_strided(x, to, n, written[-1], g.dtype, mask)
+    e.do("ret void")
+    text = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
+    flops = 2.0 * prod(y) * len(taps)
+    kernel = Kernel(name, g.image[0] * g.groups, 0, flops)
+    return Contraction((kernel,), {name: text}, frozenset(e.declared), 0, Variant(1, n, len(taps), 1, n, DIRECT, DIRECT, False))
+
+
+def suits_folding(g: Convolution, target: Target) -> bool:
+    """Whether the image is so much larger than the result that an input gradient is better folded than convolved."""
+    size = bytes_of(compute_type(g.dtype))
+    y, dense = g.result[2:], set(g.stride) == {1}
+    grows = prod(g.image[2:]) >= 1.25 * prod(y) > 0
+    masks = target.arch == "x86_64" and target.width_bits >= 256
+    small = g.weight[1] * prod(g.weight[2:]) * (prod(y) + 32) * size <= (384 if dense else 704) << 10
+    full = dense or (prod(y) * size * 8 >= target.width_bits and g.stride[-1] <= 2)
+    return grows and masks and small and full and prod(g.weight[2:]) <= 64 and g.weight[0] // g.groups >= 8
+
+
+def folding(g: Convolution, target: Target, name: str) -> Contraction:
+    """Kernels of ``conv_input``: products of all taps in scratch, image by image, then gathered.
+
+    Places of the image whose taps are the same, as many classes as the stride makes, are gathered together; where the last axis
+    has two of them, they are put in order before they are stored.
+
+    ``bufs`` holds the weight, the cotangent and the image's gradient, in this order, and the workspace.
+
+    Args:
+        g: The convolution; see ``suits_folding``.
+        target: What it is computed on.
+        name: Of the functions.
+    """
+    (xs, ws, ys), y = g.strides, g.result
+    out, channels, taps = g.weight[0] // g.groups, g.weight[1], prod(g.weight[2:])
+
+    def axes(sizes: Sequence[int], strides: Sequence[int]) -> tuple[Axis, ...]:
+        return tuple(Axis(n, s) for n, s in zip(sizes, strides, strict=True))
+
+    rows, columns = channels * taps, prod(y[2:])
+    p = simplified(Problem(
+        (g.image[0], g.groups), rows, columns, out,
+        Operand(g.dtype, axes(g.weight[1:], ws[1:]), (Axis(out, ws[0]),), (0, out * ws[0])),
+        Operand(g.dtype, axes(y[2:], ys[2:]), (Axis(out, ys[1]),), (ys[0], out * ys[1])),
+        Result(g.dtype, (Axis(rows, columns),), (Axis(columns, 1),), (0, 0)),
+    ))  # fmt: skip
+    v = choose(p, target)
+    nc = -(-columns // v.nr) * v.nr
+    v = replace(v, a=PHASE, mc=-(-rows // v.mr) * v.mr, nc=nc, staged=True, splits=1, dots=False)
+    each = zip(g.image[2:], g.weight[2:], g.stride, g.padding, g.dilation, strict=True)
+    classes = [sorted(residues(size, k, s, p[0], d), key=lambda r: r.first) for size, k, s, p, d in each]
+    type_, step = compute_type(g.dtype), g.stride[-1]
+    wide = max(r.count for r in classes[-1])
+    n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (wide - 1).bit_length())
+    numbers = row_major(g.weight[2:])
+
+    def gather(e: Emitter, found: Sequence[Residue], at: Sequence[Value], stage: str, first: Value) -> str:
+        w = Window(tuple(r.count for r in found), tuple(r.taps for r in found), y[2:], row_major(y[2:]),
+                   tuple(r.at for r in found), (1,) * len(found), tuple(-r.back for r in found))  # fmt: skip
+        met = list(product(*(range(r.tap, r.tap + r.taps * r.step, r.step) for r in found)))
+
+        def source(i: int) -> tuple[str, Value]:
+            return stage, e.add(first, sum(t * m for t, m in zip(met[i], numbers, strict=True)) * nc)
+
+        return gathered(e, w, at, n, plain(type_), source, None)
+
+    def fold(e: Emitter, pointers: Sequence[str], batch: Sequence[Value], stage: str) -> None:
+        here = e.dot([batch[0], e.mul(batch[1], channels)], xs[:2])
+        with e.loop(0, channels) as channel:
+            first = e.mul(channel.index, taps * nc)
+            for outer in product(*classes[:-1]):
+                with e.loop(0, prod(r.count for r in outer)) as row, e.loop(0, wide, n) as column:
+                    at = [*e.split(row.index, [r.count for r in outer]), column.index]
+                    place = [e.add(r.first, e.mul(i, s)) for r, i, s in zip(outer, at, g.stride, strict=False)]
+                    found = [gather(e, (*outer, r), at, stage, first) for r in classes[-1]]
+                    line = e.dot([channel.index, *place], xs[1:-1], here)
+                    if len(found) == step <= 2:
+                        x = found[0]
+                        if step == 2:
+                            x = e.shuffle(x, found[1], [i // 2 + i % 2 * n for i in range(2 * n)], n, type_)
+                        begin = e.mul(column.index, step)
+                        beyond = e.sub(g.image[-1], begin)
+                        mask = e.lanes_below(beyond, step * n) if g.image[-1] % (step * n) else None
+                        to = e.at(pointers[-1], e.add(line, e.mul(begin, xs[-1])), memory(g.dtype))
+                        e.store_strided(x, to, step * n, xs[-1], g.dtype, mask)
+                        continue
+                    for r, x in zip(classes[-1], found, strict=True):
+                        start = e.add(line, e.mul(e.add(r.first, e.mul(column.index, step)), xs[-1]))
+                        mask = e.lanes_below(e.sub(r.count, column.index), n) if r.count % n else None
+                        e.store_strided(x, e.at(pointers[-1], start, memory(g.dtype)), n, step * xs[-1], g.dtype, mask)
+
+    return folded(p, target, name, v, fold)

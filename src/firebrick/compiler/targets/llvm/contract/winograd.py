@@ -1,0 +1,587 @@
+"""Convolutions of 3 × 3 taps at stride 1, and their input gradients, with 16 multiplications for four places instead of 36.
+
+Winograd's F(2×2, 3×3): patches of 4 × 4 places and the weight are transformed (``Bᵀ d B``, ``G g Gᵀ``), products of matrices
+over the channels are formed for each of the 16 places of the transforms, and ``Aᵀ m A`` of them is four places of the result.
+What a place of the result sums up comes from its own window only, so nothing beyond a window reaches it; the error is that of
+a sum of the same length over a window, relative to the largest elements of it. Where elements of a window differ by orders of
+magnitude that is more than the op table allows, which is relative to Σ|x||w| of each place: 178 units of precision were seen
+for normal values times e to the power of three normal ones, the table has 16. So it is a choice, the setting ``winograd``.
+What overflows, or is infinite or NaN, shows as a place of the result that is not finite: then the whole result is computed
+again as a product over patches, so that special values come out as in the sum itself.
+
+Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015; the halves of G are taken in Aᵀ here, which
+loses nothing of a denormal weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import gcd, prod
+
+from firebrick.compiler.targets.llvm.contract.choose import PHASE, UNIT, Variant
+from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, constant, vector
+from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, stored, values
+from firebrick.compiler.targets.llvm.contract.kernel import SIGNATURE, Contraction, Kernel, contraction
+from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
+from firebrick.compiler.targets.llvm.contract.pack import power_of_two
+from firebrick.compiler.targets.llvm.contract.problem import Convolution, Problem, conv, conv_input
+from firebrick.compiler.targets.llvm.target import Target
+
+PLACES = 16  # of a transform
+_WEIGHT, _IMAGE = 0, 1  # in bufs
+AGAIN_FLOPS = 1e7  # that a second computation is taken for: it hardly ever runs, but then on all threads
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a convolution is cut into patches and blocks; an input gradient is the convolution of the cotangent.
+
+    Attributes:
+        vl: Lanes of a vector.
+        adjoint: Whether it is an input gradient: the weight is read from its last tap to its first, outputs as channels.
+        channels: What is summed over.
+        outputs: Channels of the result.
+        image: Rows and columns of what is read.
+        places: Rows and columns of the result.
+        padding: Before the first row and column.
+        patches: Patches in a column and in a row of a result.
+        samples: Images.
+        across: Rows of patches in a block.
+        lanes: Patches of a block, and lanes beyond them: whole vectors.
+        rows: Rows of the micro-kernel's tile.
+        depth: Channels in a block of the sums.
+        block: Outputs whose transforms are in memory at a time, a multiple of ``rows``.
+        apart: Whether patches are transformed by a kernel before, for units of some outputs each, and not by each unit.
+    """
+
+    vl: int
+    adjoint: bool
+    channels: int
+    outputs: int
+    image: tuple[int, int]
+    places: tuple[int, int]
+    padding: tuple[int, int]
+    patches: tuple[int, int]
+    samples: int
+    across: int
+    lanes: int
+    rows: int
+    depth: int
+    block: int
+    apart: bool
+
+    @property
+    def strips(self) -> int:
+        """Rows of patches of all images."""
+        return self.samples * self.patches[0]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of patches."""
+        return -(-self.strips // self.across)
+
+    @property
+    def piece(self) -> int:
+        """Patches of a row that are transformed at once."""
+        return min(self.vl, 1 << (self.patches[1] - 1).bit_length())
+
+    @property
+    def group(self) -> int:
+        """Rows of patches that share a vector; a power of two."""
+        n = 1
+        while 2 * n * self.patches[1] <= self.vl and self.across % (2 * n) == 0 == self.strips % (2 * n):
+            n *= 2
+        return n
+
+    @property
+    def cycles(self) -> float:
+        """An estimate: of the products, a step of a tile at a time, and of the transforms, some fifty for each vector."""
+        vectors, groups = self.lanes // self.vl, -(-self.patches[1] // self.vl) * self.strips / self.group
+        step = max(self.rows * vectors / 2, (self.rows + vectors) / 2, 4.0) * 1.1 + 0.25
+        tile = self.channels * step + self.depth_blocks * (self.rows * vectors + 20.0)
+        products = PLACES * self.blocks * -(-self.outputs // self.rows) * tile
+        weights = self.channels * self.outputs * (8.0 + self.blocks / 2)  # their transform, and reading it for each block
+        return products + (self.channels + self.outputs) * groups * 50.0 + weights
+
+    @property
+    def depth_blocks(self) -> int:
+        """Blocks of the sums."""
+        return -(-self.channels // self.depth)
+
+    @property
+    def weight_place(self) -> int:
+        """Elements from one place of the weight's transform to the next; a line more, as equal places would fall on one set."""
+        return self.outputs * self.depth + self.vl
+
+    @property
+    def patch_place(self) -> int:
+        """Elements from one place of the patches' transforms to the next."""
+        return self.channels * self.lanes + self.vl
+
+    @property
+    def product_place(self) -> int:
+        """Elements from one place of the products to the next."""
+        return self.block * self.lanes + self.vl
+
+    @property
+    def patch_elements(self) -> int:
+        """Elements of the transforms of a block of patches."""
+        return PLACES * self.patch_place
+
+
+def tiling(g: Convolution, target: Target, adjoint: bool, worth: float = 0.8) -> Tiling | None:
+    """The blocks for a convolution that is better computed so; None for another. A choice from shapes alone.
+
+    Args:
+        g: The convolution.
+        target: What it is computed on.
+        adjoint: Whether the input gradient is wanted.
+        worth: The part of the plain sum's time that it may take at most.
+    """
+    masks = target.arch == "x86_64" and target.width_bits >= 256
+    if g.dtype != "float32" or not masks or g.groups != 1 or g.weight[2:] != (3, 3) or prod(g.result) == 0:
+        return None
+    (xs, ws, ys), vl = g.strides, target.width_bits // 32
+    if g.stride != (1, 1) or g.dilation != (1, 1) or ws[2:] != (3, 1) or xs[3] != 1 or ys[3] != 1:
+        return None
+    outputs, channels = (g.weight[1], g.weight[0]) if adjoint else (g.weight[0], g.weight[1])
+    read, made = (g.result, g.image) if adjoint else (g.image, g.result)
+    padding = tuple(2 - p[0] if adjoint else p[0] for p in g.padding)
+    high, wide = -(-made[2] // 2), -(-made[3] // 2)
+    strips = g.image[0] * high
+    best, found = worth * 9.0 * channels * outputs * g.image[0] * made[2] * made[3] / (2 * vl), None
+    for across in range(1, min(strips, max(1, 4 * vl // wide)) + 1):
+        lanes = -(-across * wide // vl) * vl
+        vectors = lanes // vl
+        most = min(28, target.registers - 2 - vectors) // vectors
+        if most * vectors < 8:  # fewer sums at once than the latency of one takes to hide
+            continue
+        rows = -(-outputs // -(-outputs // most))
+        depth = -(-channels // -(-channels * lanes * 4 // (36 << 10)))
+        depth = -(-depth // vl) * vl
+        block = min(-(-outputs // rows), max(1, (192 << 10) // (PLACES * 4 * lanes * rows))) * rows
+        t = Tiling(
+            vl, adjoint, channels, outputs, (read[2], read[3]), (made[2], made[3]), (padding[0], padding[1]), (high, wide),
+            g.image[0], across, lanes, rows, depth, block, PLACES * channels * lanes * 4 > 640 << 10,
+        )  # fmt: skip
+        cycles = t.cycles
+        if cycles < best:
+            best, found = cycles, t
+    return found
+
+
+def winograd(g: Convolution, t: Tiling, target: Target, name: str, epilogue: Epilogue | None = None) -> Contraction:
+    """Kernels of ``conv`` or ``conv_input``; ``bufs`` holds the weight, what is read, extras, the result and the workspace.
+
+    Args:
+        g: The convolution.
+        t: Its tiling.
+        target: What it is computed on.
+        name: Of the functions.
+        epilogue: Over rows [outputs] and columns [batch · places], for ``conv``.
+    """
+    p = conv_input(g)[0] if t.adjoint else conv(g)
+    return _Writer(g, t, target, name, p, epilogue).made()
+
+
+def _aligned(n: int) -> int:
+    return -(-n // 64) * 64
+
+
+class _Writer:
+    def __init__(
+        self, g: Convolution, t: Tiling, target: Target, name: str, p: Problem, epilogue: Epilogue | None
+    ) -> None:  # fmt: skip
+        self.g, self.t, self.target, self.name, self.p = g, t, target, name, p
+        self.epilogue = (epilogue or stored(p.c)).simplified()
+        self.declared: set[str] = set()
+        self.functions: dict[str, str] = {}
+        self.kernels: list[Kernel] = []
+        self.space_slot = 2 + len(self.epilogue.views)
+        self.again = contraction(p, target, f"{name}.whole", epilogue)
+        self.units = t.blocks * (-(-t.outputs // t.block) if t.apart else 1)
+        adjoining = all(r.lanes[-1].stride == 1 for _, r in self.epilogue.results)
+        contiguous = adjoining and t.places == (2 * t.patches[0], 2 * t.patches[1])
+        sizes = [2 * t.group * t.places[1], *(x.lanes[-1].size for x in self.epilogue.views if len(x.lanes) > 1)]
+        self.run = power_of_two(gcd(*sizes), t.vl) if contiguous else 0  # places that lie on one axis of all results
+        # the workspace: the transforms of the weight and the patches, in whose place the second computation has what it needs,
+        # and the flag that it is needed
+        self.weights = 0
+        self.patches = _aligned(4 * PLACES * t.weight_place * t.depth_blocks)
+        transforms = self.patches + (4 * t.blocks * t.patch_elements if t.apart else 0)
+        self.flag = _aligned(max(transforms, self.again.workspace))
+        self.workspace = self.flag + 64
+
+    def emitter(self) -> Emitter:
+        e = Emitter(self.target, self.declared)
+        e.start("%entry")
+        return e
+
+    def kernel(self, e: Emitter, ending: str, grid: int, scratch: int, flops: float) -> None:
+        e.do("ret void")
+        name = f"{self.name}.{ending}" if ending else self.name
+        self.functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
+        self.kernels.append(Kernel(name, grid, scratch, flops))
+
+    def made(self) -> Contraction:
+        t = self.t
+        self.weight_kernel()
+        if t.apart:
+            self.patch_kernel()
+        self.product()
+        self.repair()
+        variant = Variant(t.rows, t.lanes, t.depth, t.block, t.lanes, PHASE, PHASE if t.apart else UNIT, True)
+        return Contraction(tuple(self.kernels), self.functions, frozenset(self.declared), self.workspace, variant, False)
+
+    def space(self, e: Emitter, offset: int) -> str:
+        return e.at(e.operand(self.space_slot), offset, "i8")
+
+    # ---- transforms
+    def weight_kernel(self) -> None:
+        """G g Gᵀ, vectors along the channels, as [block of channels][place][output][channel]; a unit is one output."""
+        t, vl, ws = self.t, self.t.vl, self.g.strides[1]
+        out, channel = (ws[1], ws[0]) if t.adjoint else (ws[0], ws[1])
+        e = self.emitter()
+        source, to, v = e.operand(_WEIGHT), self.space(e, self.weights), vector(vl, "float")
+
+        def grown(a: str, b: str, c: str) -> list[str]:
+            outer = e.let(f"fadd {v} {a}, {c}")
+            return [a, e.let(f"fadd {v} {outer}, {b}"), e.let(f"fsub {v} {outer}, {b}"), c]
+
+        with e.when(e.compare("eq", "%begin", 0)):
+            e.do(f"store i64 0, ptr {self.space(e, self.flag)}, align 8")
+        with e.loop("%begin", "%end") as unit, e.loop(0, t.channels, vl) as first:
+            rows = []
+            for i in range(vl):
+                c = e.add(first.index, i)
+                c = e.min(c, t.channels - 1) if t.channels % vl else c
+                rows.append(e.at(source, e.dot([unit.index, c], [out, channel]), "float"))
+            values = [x for start in (0, 4) for x in self.fours(e, rows, start)] + [self.fours(e, rows, 5)[3]]
+            values = values[::-1] if t.adjoint else values
+            columns = [grown(*(values[3 * i + j] for i in range(3))) for j in range(3)]
+            block, within = e.div(first.index, t.depth), e.mod(first.index, t.depth)
+            for i in range(4):
+                for j, x in enumerate(grown(*(columns[k][i] for k in range(3)))):
+                    at = e.dot([block, 4 * i + j, unit.index], self.weight_strides(), within)
+                    e.store(x, e.at(to, at, "float"), vl, "float32")
+        self.kernel(e, "weight", t.outputs, 0, 40.0 * t.channels * t.outputs)
+
+    def fours(self, e: Emitter, rows: Sequence[str], start: int) -> list[str]:
+        """Four adjoining elements of each row as four vectors along the rows: 4 × 4 of them in each quarter of a register."""
+        loaded = [e.load(e.at(row, start, "float"), 4, "float32") for row in rows]
+        quads = []
+        for i in range(4):  # rows i, i + 4, … side by side, so that no lane leaves its quarter after this
+            side, n = loaded[i::4], 4
+            while len(side) > 1:
+                side = [e.shuffle(a, b, range(2 * n), n, "float") for a, b in zip(side[::2], side[1::2], strict=True)]
+                n *= 2
+            quads.append(side[0])
+        n = len(rows)
+        quarters = range(0, n, 4)
+        pairs = []
+        for ks in ((0, 1), (2, 3)):
+            lanes = [q + k + j * n for q in quarters for k in ks for j in (0, 1)]
+            pairs += [e.shuffle(quads[i], quads[i + 1], lanes, n, "float") for i in (0, 2)]
+        out = []
+        for low, high in (pairs[:2], pairs[2:]):
+            for at in (0, 2):
+                lanes = [q + at + k + j * n for q in quarters for j in (0, 1) for k in (0, 1)]
+                out.append(e.shuffle(low, high, lanes, n, "float"))
+        return out
+
+    def weight_strides(self) -> tuple[int, int, int]:
+        """Elements between blocks of channels, places and outputs of the weight's transform."""
+        t = self.t
+        return PLACES * t.weight_place, t.weight_place, t.depth
+
+    def patch_kernel(self) -> None:
+        """The transforms of all patches; a unit is some channels of a block of them."""
+        t, some = self.t, 32
+        e = self.emitter()
+        source, to = e.operand(_IMAGE), self.space(e, self.patches)
+        with e.loop("%begin", "%end") as unit:
+            block, part = e.split(unit.index, [t.blocks, -(-t.channels // some)])
+            first = e.mul(part, some)
+            here = e.at(to, e.mul(block, t.patch_elements), "float")
+            self.transform(e, source, block, first, e.min(e.add(first, some), t.channels), here)
+        self.kernel(e, "patches", t.blocks * -(-t.channels // some), 0, 80.0 * t.channels * t.blocks * t.lanes)
+
+    def transform(self, e: Emitter, source: str, block: Value, c0: Value, c1: Value, to: str) -> None:
+        """Bᵀ d B of the patches of a block, for channels [c0, c1), as [place][channel][patch]."""
+        t, wide = self.t, self.t.patches[1]
+        if t.across * wide < t.lanes:  # lanes that are no patches: any number would do, but for the time that denormals take
+            with e.loop(0, PLACES) as place, e.loop(c0, c1) as channel:
+                at = e.at(to, e.dot([place.index, channel.index], [t.patch_place, t.lanes]), "float")
+                for lane in range(t.across * wide, t.lanes):
+                    e.store("zeroinitializer", e.at(at, lane, "float"), 1, "float32")
+        first = e.mul(block, t.across)
+        if t.image[1] <= 2 * t.vl:
+            self.narrow(e, source, first, c0, c1, to)
+        else:
+            self.wide(e, source, first, c0, c1, to)
+
+    def narrow(self, e: Emitter, source: str, first: Value, c0: Value, c1: Value, to: str) -> None:
+        """Patches of whole rows of an image: a row is read once, and what a patch takes of it is picked from registers."""
+        t, strides = self.t, self.strides
+        (high, across), width = t.patches, t.image[1]
+        m = 1 << (width - 1).bit_length()
+        n = 1 << (t.group * across - 1).bit_length()
+        wide, inside = t.group * m, e.lanes_below(width, m)
+        kept = e.lanes_below(t.group * across, n)
+        with e.loop(0, e.min(t.across, e.sub(t.strips, first)), t.group) as strip:
+            rows: list[dict[Value, tuple[Value, str | None]]] = []  # of each strip: offset and mask of what exists
+            for s in range(t.group):
+                sample, row = e.split(e.add(e.add(first, strip.index), s), [t.samples, high])
+                if t.group % high == 0:  # the first row of a group is the first of an image
+                    row = s % high
+                y0 = e.sub(e.mul(row, 2), t.padding[0])
+                found: dict[Value, tuple[Value, str | None]] = {}
+                for i in range(4):
+                    y, mask = e.add(y0, i), inside
+                    if isinstance(y, int) and not 0 <= y < t.image[0]:
+                        continue
+                    if not isinstance(y, int):
+                        ok = e.splat(e.compare("ult", y, t.image[0]), m, "i1")
+                        mask = ok if inside is None else e.let(f"and {vector(m, 'i1')} {ok}, {inside}")
+                    found[i] = e.dot([sample, y], [strides[0], strides[2]]), mask
+                rows.append(found)
+            lane = e.mul(strip.index, across)
+            with e.loop(c0, c1) as channel:
+                plane = e.at(source, e.mul(channel.index, strides[1]), "float")
+                lines = []
+                for i in range(4):
+                    parts = []
+                    for found in rows:
+                        at, mask = found.get(i, (None, None))
+                        parts.append("zeroinitializer" if at is None else e.load(e.at(plane, at, "float"), m, "float32", mask))
+                    size = m
+                    while len(parts) > 1:
+                        pairs = zip(parts[::2], parts[1::2], strict=True)
+                        parts = [e.shuffle(a, b, range(2 * size), size, "float") for a, b in pairs]
+                        size *= 2
+                    lines.append(parts[0])
+                here = e.at(to, e.add(e.mul(channel.index, t.lanes), lane), "float")
+                for i, line in enumerate(self.differences(e, lines, wide)):
+                    d = []
+                    for j in range(4):
+                        places = [(s, 2 * x - t.padding[1] + j) for s in range(t.group) for x in range(across)]
+                        picked = [s * m + x if 0 <= x < width else wide for s, x in places]
+                        picked += [wide] * (n - len(picked))
+                        d.append(e.shuffle(line, "zeroinitializer", picked, wide, "float"))
+                    for j, x in enumerate(self.differences(e, d, n)):
+                        e.store(x, e.at(here, (4 * i + j) * t.patch_place, "float"), n, "float32", kept)
+
+    def differences(self, e: Emitter, d: Sequence[str], n: int) -> list[str]:
+        """Bᵀ of four vectors."""
+        v = vector(n, "float")
+        pairs = (("fsub", 0, 2), ("fadd", 1, 2), ("fsub", 2, 1), ("fsub", 1, 3))
+        return [e.let(f"{how} {v} {d[i]}, {d[j]}") for how, i, j in pairs]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Of what is read."""
+        return self.g.strides[2] if self.t.adjoint else self.g.strides[0]
+
+    def wide(self, e: Emitter, source: str, first: Value, c0: Value, c1: Value, to: str) -> None:
+        """Patches of a row too long for registers, piece by piece."""
+        t, n, strides, wide = self.t, self.t.piece, self.strides, self.t.patches[1]
+        with e.loop(0, e.min(t.across, e.sub(t.strips, first))) as strip, e.loop(0, wide, n) as column:
+            sample, row = e.split(e.add(first, strip.index), [t.samples, t.patches[0]])
+            y0, x0 = e.sub(e.mul(row, 2), t.padding[0]), e.sub(e.mul(column.index, 2), t.padding[1])
+            base = e.dot([sample, y0, x0], [strides[0], *strides[2:]])
+            masks = []
+            for i in range(4):
+                inside = e.compare("ult", e.add(y0, i), t.image[0])
+                place = e.let(f"select i1 {inside}, i64 {x0}, i64 {-(1 << 30)}")
+                masks.append([e.inside(e.add(place, j), 1, t.image[1], 2 * n) for j in (0, 2)])
+            kept = e.lanes_below(e.sub(wide, column.index), n) if wide % n else None
+            lane = e.add(e.mul(strip.index, wide), column.index)
+            with e.loop(c0, c1) as channel:
+                at = e.dot([channel.index], [strides[1]], base)
+                lines = []
+                for i in range(4):
+                    d = []
+                    for j in range(2):
+                        here = e.at(source, e.add(at, i * strides[2] + 2 * j), "float")
+                        x = e.load(here, 2 * n, "float32", masks[i][j])
+                        d += [e.shuffle(x, None, range(k, 2 * n, 2), 2 * n, "float") for k in range(2)]
+                    lines.append(self.differences(e, d, n))
+                here = e.at(to, e.add(e.mul(channel.index, t.lanes), lane), "float")
+                for j in range(4):
+                    for i, x in enumerate(self.differences(e, [line[j] for line in lines], n)):
+                        e.store(x, e.at(here, (4 * i + j) * t.patch_place, "float"), n, "float32", kept)
+
+    # ---- the products
+    def product(self) -> None:
+        """For a block of patches and some outputs: the products of the 16 places, and the result from them."""
+        t = self.t
+        e = self.emitter()
+        pointers = [e.operand(i) for i in range(self.space_slot)]
+        weights, flag = self.space(e, self.weights), self.space(e, self.flag)
+        own = 0 if t.apart else _aligned(4 * t.patch_elements)
+        patches = self.space(e, self.patches) if t.apart else "%scratch"
+        products = e.at("%scratch", own, "i8")
+        n = self.lanes
+        v = vector(n, "float")
+        with e.loop("%begin", "%end") as unit:
+            if t.apart:
+                block, part = e.split(unit.index, [t.blocks, -(-t.outputs // t.block)])
+                first = e.mul(part, t.block)
+                last = e.min(e.add(first, t.block), t.outputs)
+                patch = e.at(patches, e.mul(block, t.patch_elements), "float")
+            else:
+                block, first, last, patch = unit.index, 0, t.outputs, patches
+                self.transform(e, pointers[_IMAGE], block, 0, t.channels, patch)
+            with e.loop(first, last, t.block, [(v, "zeroinitializer")]) as some:
+                end = e.min(e.add(some.index, t.block), last)
+                with e.loop(0, PLACES) as place, e.loop(0, t.channels, t.depth) as k:
+                    kc = e.min(t.depth, e.sub(t.channels, k.index))
+                    b = e.at(patch, e.dot([place.index, k.index], [t.patch_place, t.lanes]), "float")
+                    with e.loop(some.index, end, t.rows) as row:
+                        deep = e.div(k.index, t.depth)
+                        a = e.at(weights, e.dot([deep, place.index, row.index], self.weight_strides()), "float")
+                        at = e.dot([place.index, e.sub(row.index, some.index)], [t.product_place, t.lanes])
+                        first_k = e.compare("eq", k.index, 0)
+                        self.call(e, row.index, [a, b, kc, e.at(products, at, "float"), first_k])
+                some.next = [self.results(e, pointers, block, some.index, end, products, some.values[0])]
+            bad = e.let(f"fcmp uno {v} {some.values[0]}, {some.values[0]}")
+            with e.when(e.intrinsic("i1", f"llvm.vector.reduce.or.v{n}i1", (vector(n, "i1"), bad))):
+                e.do(f"store atomic i64 1, ptr {flag} monotonic, align 8")
+        scratch = own + _aligned(4 * PLACES * t.product_place)
+        self.kernel(e, "", self.units, scratch, 2.0 * PLACES * t.channels * t.outputs * t.blocks * t.lanes)
+
+    def call(self, e: Emitter, row: Value, args: list[Value]) -> None:
+        """Call the micro-kernel of the tile at a row: the whole one, or that of the last rows."""
+        t = self.t
+        text = ", ".join(f"{k} {x}" for k, x in zip(("ptr", "ptr", "i64", "ptr", "i1"), args, strict=True))
+        if not t.outputs % t.rows:
+            e.do(f"call void @{self.micro(t.rows)}({text})")
+            return
+        for rows, how in ((t.rows, "sle"), (t.outputs % t.rows, "sgt")):
+            with e.when(e.compare(how, e.add(row, t.rows), t.outputs)):
+                e.do(f"call void @{self.micro(rows)}({text})")
+
+    def micro(self, rows: int) -> str:
+        t = self.t
+        tile = Tile(
+            rows, t.lanes, t.vl, "float", Strides(t.depth, 1), Strides(1, t.lanes), True, t.lanes, "float32", False,
+            t.depth_blocks,
+        )  # fmt: skip
+        text = micro_kernel(Emitter(self.target, self.declared), tile, None)
+        name = f"micro.{sha256(text.encode()).hexdigest()[:20]}"
+        self.functions[name] = f"define internal void @{name}{text}"
+        return name
+
+    def results(
+        self, e: Emitter, pointers: Sequence[str], block: Value, o0: Value, o1: Value, products: str, bad: str
+    ) -> str:  # fmt: skip
+        """Aᵀ m A of the products, stored; NaN in a lane of what is returned if a place was not finite, or one of ``bad`` is."""
+        t, n = self.t, self.lanes
+        v, group, wide = vector(n, "float"), (t.group if self.run else 1), t.patches[1]
+        along = wide if group == 1 else group * wide  # patches that lie side by side
+        first = e.mul(block, t.across)
+        count = e.min(t.across, e.sub(t.strips, first))
+        zero, half = constant(["0.0"] * n, "float"), constant(["0.5"] * n, "float")
+
+        def halves(m: Sequence[str]) -> list[str]:
+            sums = [e.let(f"{how} {v} {m[1]}, {m[2]}") for how in ("fadd", "fsub")]
+            return [e.fma(sums[0], half, m[0], n, "float"), e.fma(sums[1], half, e.let(f"fneg {v} {m[3]}"), n, "float")]
+
+        with e.loop(o0, o1, 1, [(v, bad)]) as output:
+            with e.loop(0, count, group, [(v, output.values[0])]) as strip:
+                with e.loop(0, along, n, [(v, strip.values[0])]) as column:
+                    kept = e.lanes_below(e.sub(along, column.index), n) if along % n else None
+                    lane = e.add(e.mul(strip.index, wide), column.index)
+                    here = e.at(products, e.add(e.mul(e.sub(output.index, o0), t.lanes), lane), "float")
+                    m = [e.load(e.at(here, i * t.product_place, "float"), n, "float32", kept) for i in range(PLACES)]
+                    lines = [halves([m[4 * i + j] for i in range(4)]) for j in range(4)]
+                    pairs = [halves([line[i] for line in lines]) for i in range(2)]
+                    seen = column.values[0]
+                    for x in (*pairs[0], *pairs[1]):
+                        seen = e.fma(x, zero, seen, n, "float")
+                    if self.run and along <= n:
+                        self.runs(e, pointers, output.index, e.add(first, strip.index), pairs)
+                    else:
+                        self.lines(e, pointers, output.index, e.add(first, strip.index), column.index, pairs)
+                    column.next = [seen]
+                strip.next = [column.values[0]]
+            output.next = [strip.values[0]]
+        return output.values[0]
+
+    @property
+    def lanes(self) -> int:
+        """Patches that become places at once."""
+        t = self.t
+        return min(t.vl, 1 << ((t.group if self.run else 1) * t.patches[1] - 1).bit_length())
+
+    def runs(self, e: Emitter, pointers: Sequence[str], output: Value, strip: Value, pairs: list[list[str]]) -> None:
+        """Store a group of whole rows of patches, which is one run of memory, or one an image."""
+        t, n, width = self.t, self.lanes, self.t.places[1]
+        low, high = (e.shuffle(even, odd, range(2 * n), n, "float") for even, odd in pairs)
+        for start in range(0, 2 * t.group * width, self.run):
+            picked = []
+            for i in range(start, start + self.run):
+                strips, (line, x) = i // (2 * width), divmod(i % (2 * width), width)
+                picked.append(2 * n * line + n * (x % 2) + strips * t.patches[1] + x // 2)
+            run = e.shuffle(low, high, picked, 2 * n, "float")
+            self.finish(e, pointers, output, e.add(e.mul(strip, 2 * width), start), run, self.run, None)
+
+    def lines(
+        self, e: Emitter, pointers: Sequence[str], output: Value, strip: Value, column: Value, pairs: list[list[str]]
+    ) -> None:  # fmt: skip
+        """Store pieces of the two rows that a row of patches makes."""
+        t = self.t
+        sample, row = e.split(strip, [t.samples, t.patches[0]])
+        for i, pair in enumerate(pairs):
+            place = [sample, e.add(e.mul(row, 2), i), e.mul(column, 2)]
+            if i == 1 and t.places[0] % 2:
+                with e.when(e.compare("ult", place[1], t.places[0])):
+                    self.stored(e, pointers, output, place, pair)
+            else:
+                self.stored(e, pointers, output, place, pair)
+
+    def stored(self, e: Emitter, pointers: Sequence[str], output: Value, at: list[Value], pair: list[str]) -> None:
+        """The even and the odd places of a row, put in order, through the epilogue and to memory."""
+        t, n = self.t, self.lanes
+        width = t.places[1]
+        each = min(t.vl, 2 * n)
+        for start in range(0, 2 * n, each):
+            lanes = [(start + i) // 2 + ((start + i) % 2) * n for i in range(each)]
+            x = e.shuffle(pair[0], pair[1], lanes, n, "float")
+            column = e.add(at[2], start)
+            mask = e.lanes_below(e.sub(width, column), each) if width % (2 * n) else None
+            flat = e.dot([at[0], at[1], column], [prod(t.places), width, 1])
+            self.finish(e, pointers, output, flat, x, each, mask)
+
+    def finish(
+        self, e: Emitter, pointers: Sequence[str], row: Value, column: Value, x: str, n: int, mask: str | None
+    ) -> None:  # fmt: skip
+        """Apply the epilogue to lanes of a row of an image, and store them."""
+        places: list[tuple[str, Value, int]] = []
+        for pointer, r in zip(pointers[2:], self.epilogue.views, strict=True):
+            rows, lanes = e.split(row, [a.size for a in r.rows]), e.split(column, [a.size for a in r.lanes])
+            offset = e.dot([*rows, *lanes], [a.stride for a in (*r.rows, *r.lanes)], r.offset)
+            places.append((pointer, offset, r.lanes[-1].stride))
+        there = e.let(f"extractelement {vector(n, 'i1')} {mask}, i64 0") if mask else None
+        if n == 1:
+            x, mask = e.let(f"extractelement <1 x float> {x}, i64 0"), None
+        if there is None or (mask and not self.epilogue.operands):
+            put(e, values(e, self.epilogue, x, places, n, mask), n, mask)
+            return
+        with e.when(there):
+            put(e, values(e, self.epilogue, x, places, n, mask), n, mask)
+
+    # ---- what is not finite
+    def repair(self) -> None:
+        """The whole result once more as a product over patches, by kernels that do nothing unless a unit has set its flag."""
+        for name, text in self.again.functions.items():
+            self.functions[name] = text.replace("define void", "define internal void", 1)
+        self.declared |= self.again.declarations
+        for i, kernel in enumerate(self.again.kernels):
+            e = self.emitter()
+            flag = e.let(f"load i64, ptr {self.space(e, self.flag)}, align 8")
+            with e.when(e.compare("ne", flag, 0)):
+                e.do(f"call void @{kernel.name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status)")
+            self.kernel(e, f"again{i}", kernel.grid, kernel.scratch, AGAIN_FLOPS)

@@ -1,0 +1,80 @@
+"""Moving elements: copies between views, and views filled with a number, of any dtype; elements are integers of their size."""
+
+from __future__ import annotations
+
+from math import prod
+
+from firebrick.compiler.targets.llvm.blocks import block_kernel, in_blocks
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
+from firebrick.compiler.targets.llvm.map import map_kernel
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.native import NAME, NativeKernel, module_text, named
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.compiler.targets.llvm.transpose import transposes, transposing_kernel
+from firebrick.core.indexing import strides_of
+from firebrick.scalar.expr import const, load
+
+Axes = tuple[int, ...]
+SIZES = (1, 2, 4, 8)
+"""Bytes of the elements that are moved."""
+
+
+def copied(shape: Axes, strides: Axes, itemsize: int, target: Target) -> Lowered:
+    """The kernel that makes a row-major copy of a view.
+
+    Args:
+        shape: Of the view and of the copy.
+        strides: In elements; the view's memory is given from its element at position 0 of every axis on.
+        itemsize: Bytes of an element, one of ``SIZES``.
+        target: What it runs on.
+    """
+    kernel = copy_kernel(shape, strides, tuple(strides_of(shape)), itemsize, target)
+    return Lowered((Part(kernel, (0, 1), moving_us(shape, itemsize)),), (), module_text([kernel]), (frozenset(),))
+
+
+def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Target, same: bool = False) -> NativeKernel:
+    """The kernel that copies a view to another one, with strides ``to``.
+
+    Args:
+        shape: Of both.
+        strides: Of what is read.
+        to: Of what is written.
+        itemsize: Bytes of an element.
+        target: What it runs on.
+        same: Whether both may be the same memory; then there is nothing to do.
+    """
+    dtype = f"uint{8 * itemsize}"
+    source, goal = View(dtype, strides), View(dtype, to)
+    if transposes(shape, source, goal, target):
+        kernel = transposing_kernel(NAME, shape, source, goal, target)
+    elif in_blocks(shape, source, goal):
+        kernel = block_kernel(NAME, shape, source, goal, target)
+    else:
+        kernel = map_kernel(NAME, shape, [source], [(load(0, dtype), goal)], target)
+    return named(_unless_same(kernel) if same else kernel, "copy")
+
+
+def fill_kernel(shape: Axes, bits: int, to: Axes, itemsize: int, target: Target) -> NativeKernel:
+    """The kernel that writes the element with these bits to all positions of a view."""
+    dtype = f"uint{8 * itemsize}"
+    return named(map_kernel(NAME, shape, [], [(const(bits, dtype), View(dtype, to))], target), "fill")
+
+
+def moving_us(shape: Axes, itemsize: int) -> float:
+    """Estimate of the time in which one thread copies so much."""
+    return 2 * prod(shape) * itemsize / BYTES_PER_US
+
+
+def _unless_same(kernel: NativeKernel) -> NativeKernel:
+    """A kernel of one operand and one result that does nothing where they are the same memory."""
+    guard = """start:
+  %from = load ptr, ptr %bufs, align 8
+  %toat = getelementptr ptr, ptr %bufs, i64 1
+  %to = load ptr, ptr %toat, align 8
+  %same = icmp eq ptr %from, %to
+  br i1 %same, label %stays, label %entry
+stays:
+  ret void
+entry:"""
+    text = kernel.text.replace("\nentry:", f"\n{guard}", 1)
+    return NativeKernel(kernel.name, text, kernel.declarations, kernel.buffers, kernel.grid, kernel.scratch)

@@ -1,0 +1,386 @@
+"""Scalar expressions as LLVM IR text: each node one or a few instructions on vectors of a given number of lanes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.elements import philox_word
+from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, const, load, ne, select
+
+_INTEGER = {
+    "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor",
+}  # fmt: skip
+_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_INTRINSIC = {
+    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "roundeven", "abs": "fabs",
+    "copysign": "copysign",
+}  # fmt: skip
+
+
+class Code:
+    """The text of one function: lines, fresh names, and the declarations it needs."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self.block = "entry"
+        self._count = 0
+
+    def fresh(self, stem: str = "v") -> str:
+        """A name not used yet, without its sigil."""
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def put(self, instruction: str) -> str:
+        """Write an instruction with a result, and name that."""
+        name = f"%{self.fresh()}"
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def do(self, instruction: str) -> None:
+        """Write an instruction without a result."""
+        self.lines.append(f"  {instruction}")
+
+    def label(self, name: str) -> None:
+        """Begin a block."""
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def call(self, result: str, name: str, *args: tuple[str, str]) -> str:
+        """Call and declare ``name`` with (type, value) arguments."""
+        plain = (t.split(" align ")[0] for t, _ in args)
+        self.declared.add(f"declare {result} @{name}({', '.join(plain)})")
+        text = f"call {result} @{name}({', '.join(f'{t} {v}' for t, v in args)})"
+        if result == "void":
+            self.do(text)
+            return ""
+        return self.put(text)
+
+
+def scalar_type(dtype: str) -> str:
+    """LLVM's type of one value: ``float``, ``i32``, ``i1``."""
+    return {"float32": "float", "float64": "double"}.get(dtype) or f"i{BITS[dtype]}"
+
+
+def vector_type(element: str, lanes: int) -> str:
+    """``<lanes x element>``, or the element itself for one lane."""
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def suffix(element: str, lanes: int) -> str:
+    """How intrinsics name a type: ``v16f32``."""
+    short = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(element, element)
+    return short if lanes == 1 else f"v{lanes}{short}"
+
+
+def literal(value: object, dtype: str, lanes: int = 1) -> str:
+    """A constant's text."""
+    if dtype == "bool":
+        one = "true" if value else "false"
+    elif dtype in FLOATS:
+        one = "0x" + struct.pack(">d", value).hex().upper()
+    else:
+        one = str(value)
+    return one if lanes == 1 else f"splat ({scalar_type(dtype)} {one})"
+
+
+def splat(code: Code, element: str, value: str, lanes: int) -> str:
+    """A scalar in all lanes."""
+    if lanes == 1:
+        return value
+    vector = vector_type(element, lanes)
+    one = code.put(f"insertelement {vector} poison, {element} {value}, i64 0")
+    return code.put(f"shufflevector {vector} {one}, {vector} poison, <{lanes} x i32> zeroinitializer")
+
+
+def fenced(code: Code, value: str, element: str, lanes: int) -> str:
+    """A float that LLVM does not look behind, for it takes a choice by a comparison for a minimum or maximum.
+
+    LLVM 22 writes ``select(h > 0, 0, fpext h)`` with ``h >= 0``, which makes 0 of -0, and gives ``m`` for
+    ``select(m > 0, m, 0)`` where m is ``select(0 > x, 0, x)``, which is NaN for NaN.
+    """
+    vector = vector_type(element, lanes)
+    return code.call(vector, f"llvm.arithmetic.fence.{suffix(element, lanes)}", (vector, value))
+
+
+class Emitter:
+    """Writes the code of expressions for one position of a kernel; each node once.
+
+    Args:
+        code: Where to.
+        lanes: Elements at a time; 1 for scalars.
+        leaf: The value of a ``load``, ``index`` or ``reduce`` node, a vector of ``lanes`` of its dtype.
+        element: The value of a ``gather`` node at given positions.
+        mask: Lanes that count, where not all do.
+    """
+
+    def __init__(
+        self, code: Code, lanes: int, leaf: Callable[[Expr], str], element: Callable[[Expr, str], str] | None = None,
+        mask: str = "",
+    ) -> None:  # fmt: skip
+        self.code, self.lanes, self.leaf, self.element, self.mask = code, lanes, leaf, element, mask
+        self.values: dict[Expr, str] = {}
+
+    def type(self, dtype: str) -> str:
+        return vector_type(scalar_type(dtype), self.lanes)
+
+    def value(self, root: Expr) -> str:
+        """The name of an expression's value, written if it is not yet."""
+        stack = [root]
+        while stack:
+            e = stack[-1]
+            if e in self.values:
+                stack.pop()
+                continue
+            needed = e.args[:1] + e.args[2:] if e.op == "rarely" else e.args
+            todo = [a for a in needed if a not in self.values] if e.op != "reduce" else []
+            if todo:
+                stack.extend(reversed(todo))
+                continue
+            self.values[e] = self._write(e)
+            stack.pop()
+        return self.values[root]
+
+    def all(self, roots: Iterable[Expr]) -> list[str]:
+        """The values of several expressions."""
+        return [self.value(r) for r in roots]
+
+    def _write(self, e: Expr) -> str:
+        op, dtype = e.op, e.dtype
+        if op in ("load", "index", "reduce"):
+            return self.leaf(e)
+        if op == "const":
+            return literal(e.value, dtype, self.lanes)
+        if op == "rarely":
+            return self._rarely(e)
+        v = [self.values[a] for a in e.args]
+        if op == "gather":
+            if self.element is None:
+                raise TypeError("this kind of kernel reads no elements elsewhere")
+            return self.element(e, v[0])
+        if op == "bounded":
+            return self._bounded(e, v[0])
+        if op == "philox":
+            words = [load(i, "uint32") for i in range(4)]
+            return Emitter(self.code, self.lanes, lambda x: v[int(x.value or 0)]).value(philox_word(words, load(4, "int64")))
+        if op == "call":
+            return self._library(str(e.value), v)
+        if op == "select":
+            return self._select(v[0], dtype, v[1], v[2])
+        if op in ("cast", "bitcast"):
+            return self._converted(e, v[0])
+        if op in COMPARISONS:
+            return self._compared(op, e.args[0].dtype, v)
+        return self._float(e, v) if dtype in FLOATS else self._integer(e, v)
+
+    def _plain(self, instruction: str, dtype: str, v: list[str]) -> str:
+        return self.code.put(f"{instruction} {self.type(dtype)} {', '.join(v)}")
+
+    def _select(self, condition: str, dtype: str, a: str, b: str) -> str:
+        t = self.type(dtype)
+        chosen = self.code.put(f"select {self.type('bool')} {condition}, {t} {a}, {t} {b}")
+        return fenced(self.code, chosen, scalar_type(dtype), self.lanes) if dtype in FLOATS else chosen
+
+    def _intrinsic(self, name: str, dtype: str, v: list[str]) -> str:
+        t = self.type(dtype)
+        return self.code.call(t, f"llvm.{name}.{suffix(scalar_type(dtype), self.lanes)}", *((t, x) for x in v))
+
+    def _number(self, value: object, dtype: str) -> str:
+        return literal(value, dtype, self.lanes)
+
+    def _float(self, e: Expr, v: list[str]) -> str:
+        op, dtype, code = e.op, e.dtype, self.code
+        if op in _FLOAT:
+            return self._plain(_FLOAT[op], dtype, v)
+        if op == "neg":
+            return self._plain("fneg", dtype, v)
+        if op in _INTRINSIC:
+            return self._intrinsic(_INTRINSIC[op], dtype, v)
+        if op == "fma":
+            return self._fused(dtype, v)
+        if op == "scale":
+            return self._scaled(dtype, v)
+        if op not in ("min", "max"):
+            raise TypeError(f"no code for {op} of {dtype}")
+        t = self.type(dtype)
+        known = e.args[1].op == "const" and e.args[1].value == e.args[1].value
+        if known:  # the constant where it is strictly better, so that NaN stays
+            c = code.put(f"fcmp {'ogt' if op == 'max' else 'olt'} {t} {v[1]}, {v[0]}")
+            return self._select(c, dtype, v[1], v[0])
+        name = f"llvm.{op}imum.{suffix(scalar_type(dtype), self.lanes)}"
+        code.declared.add(f"declare {t} @{name}({t}, {t})")
+        return code.put(f"call nsz {t} @{name}({t} {v[0]}, {t} {v[1]})")  # either zero will do
+
+    def _fused(self, dtype: str, v: list[str]) -> str:
+        if self.code.target.fma or dtype == "float64":
+            return self._intrinsic("fma", dtype, v)
+        # without the instruction: the product is exact in float64; the sum rounds there and once more, 2^-29 of a place off
+        narrow, wide = self.type("float32"), self.type("float64")
+        a, b, c = (self.code.put(f"fpext {narrow} {x} to {wide}") for x in v)
+        total = self.code.put(f"fadd {wide} {self.code.put(f'fmul {wide} {a}, {b}')}, {c}")
+        return self.code.put(f"fptrunc {wide} {total} to {narrow}")
+
+    def _scaled(self, dtype: str, v: list[str]) -> str:
+        width = self.lanes * BITS[dtype]
+        if self.code.target.has("avx512f") and (width == 512 or (width in (128, 256) and self.code.target.has("avx512vl"))):
+            t, short = self.type(dtype), "ps" if dtype == "float32" else "pd"
+            mask = ("i16" if self.lanes == 16 else "i8", "-1")
+            more = [("i32", "4")] if width == 512 else []  # rounding as the processor is set
+            return self.code.call(
+                t, f"llvm.x86.avx512.mask.scalef.{short}.{width}", (t, v[0]), (t, v[1]), (t, "zeroinitializer"), mask, *more
+            )
+        inner = Emitter(self.code, self.lanes, lambda e: v[int(e.value or 0)])
+        return inner.value(_two_steps(load(0, dtype), load(1, dtype)))
+
+    def _integer(self, e: Expr, v: list[str]) -> str:
+        op, dtype = e.op, e.dtype
+        if op in _INTEGER:
+            return self._plain(_INTEGER[op], dtype, v)
+        if op == "neg":
+            return self._plain("sub", dtype, [self._number(0, dtype), v[0]])
+        if op == "not":
+            return self._plain("xor", dtype, [v[0], self._number(dtype == "bool" or _ones(dtype), dtype)])
+        if op in ("min", "max"):
+            return self._intrinsic(("s" if dtype in SIGNED else "u") + op, dtype, v)
+        if op == "abs":
+            t = self.type(dtype)
+            name = f"llvm.abs.{suffix(scalar_type(dtype), self.lanes)}"
+            return self.code.call(t, name, (t, v[0]), ("i1", "false"))
+        if op in ("shl", "shr"):
+            return self._shifted(e, v)
+        if op in ("div", "rem"):
+            return self._divided(e, v)
+        raise TypeError(f"no code for {op} of {dtype}")
+
+    def _shifted(self, e: Expr, v: list[str]) -> str:
+        dtype, by, bits = e.dtype, e.args[1], BITS[e.dtype]
+        name = "shl" if e.op == "shl" else "ashr" if dtype in SIGNED else "lshr"
+        if by.op == "const" and 0 <= int(by.value or 0) < bits:
+            return self._plain(name, dtype, v)
+        inside = self.code.put(f"icmp ult {self.type(dtype)} {v[1]}, {self._number(bits, dtype)}")
+        if name == "ashr":
+            return self._plain(name, dtype, [v[0], self._select(inside, dtype, v[1], self._number(bits - 1, dtype))])
+        # the amount is made legal first: a shift too far would be poison
+        safe = self._select(inside, dtype, v[1], self._number(0, dtype))
+        return self._select(inside, dtype, self._plain(name, dtype, [v[0], safe]), self._number(0, dtype))
+
+    def _divided(self, e: Expr, v: list[str]) -> str:
+        dtype, by, code = e.dtype, e.args[1], self.code
+        signed = dtype in SIGNED
+        name = ("s" if signed else "u") + e.op
+        if by.op == "const" and by.value not in (0, -1):
+            return self._plain(name, dtype, v)
+        t, zero = self.type(dtype), self._number(0, dtype)
+        bad = code.put(f"icmp eq {t} {v[1]}, {zero}")
+        by_zero = bad
+        if signed:  # the smallest integer by -1 would trap
+            minus = code.put(f"icmp eq {t} {v[1]}, {self._number(-1, dtype)}")
+            bad = code.put(f"or {self.type('bool')} {bad}, {minus}")
+        out = self._plain(name, dtype, [v[0], self._select(bad, dtype, self._number(1, dtype), v[1])])
+        if e.op == "rem":
+            return self._select(bad, dtype, zero, out)
+        if signed:
+            out = self._select(minus, dtype, self._plain("sub", dtype, [zero, v[0]]), out)
+        return self._select(by_zero, dtype, zero, out)
+
+    def _compared(self, op: str, dtype: str, v: list[str]) -> str:
+        if dtype in FLOATS:
+            name = "fcmp " + ("une" if op == "ne" else "o" + op)
+        elif op in ("eq", "ne"):
+            name = f"icmp {op}"
+        else:
+            name = f"icmp {'s' if dtype in SIGNED else 'u'}{op}"
+        return self._plain(name, dtype, v)
+
+    def _converted(self, e: Expr, v: str) -> str:
+        source, to = e.args[0].dtype, e.dtype
+        old, new = self.type(source), self.type(to)
+        if e.op == "bitcast":
+            return self.code.put(f"bitcast {old} {v} to {new}")
+        if source in FLOATS and to not in FLOATS:
+            kind = "fptosi" if to in SIGNED else "fptoui"
+            name = f"llvm.{kind}.sat.{suffix(scalar_type(to), self.lanes)}.{suffix(scalar_type(source), self.lanes)}"
+            return self.code.call(new, name, (old, v))
+        if source in FLOATS:
+            name = "fpext" if BITS[to] > BITS[source] else "fptrunc"
+            return fenced(self.code, self.code.put(f"{name} {old} {v} to {new}"), scalar_type(to), self.lanes)
+        elif to in FLOATS:
+            name = "sitofp" if source in SIGNED else "uitofp"
+        elif BITS[to] == BITS[source]:
+            return v
+        else:
+            name = "trunc" if BITS[to] < BITS[source] else "sext" if source in SIGNED else "zext"
+        return self.code.put(f"{name} {old} {v} to {new}")
+
+    def _library(self, name: str, v: list[str]) -> str:
+        """One call for each lane."""
+        code = self.code
+        if self.lanes == 1:
+            return code.call("double", name, *(("double", x) for x in v))
+        t = self.type("float64")
+        out = "poison"
+        for i in range(self.lanes):
+            parts = [code.put(f"extractelement {t} {x}, i64 {i}") for x in v]
+            one = code.call("double", name, *(("double", p) for p in parts))
+            out = code.put(f"insertelement {t} {out}, double {one}, i64 {i}")
+        return out
+
+    def _bounded(self, e: Expr, position: str) -> str:
+        """The position from the front, clamped; the status word is set behind a branch."""
+        code, t = self.code, self.type("int64")
+        size, status = str(e.value).split(":")
+        top, zero = self._number(int(size) - 1, "int64"), self._number(0, "int64")
+        negative = code.put(f"icmp slt {t} {position}, {zero}")
+        moved = code.put(f"add {t} {position}, {self._number(int(size), 'int64')}")
+        front = self._select(negative, "int64", moved, position)
+        bad = code.put(f"icmp ugt {t} {front}, {top}")
+        if self.mask:
+            bad = code.put(f"and {self.type('bool')} {bad}, {self.mask}")
+        found = bad
+        if self.lanes > 1:
+            found = code.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", (self.type("bool"), bad))
+        report, after = code.fresh("report"), code.fresh("after")
+        code.do(f"br i1 {found}, label %{report}, label %{after}")
+        code.label(report)
+        code.put(f"cmpxchg ptr %status, i64 0, i64 {status} seq_cst seq_cst")
+        code.do(f"br label %{after}")
+        code.label(after)
+        low = self._intrinsic("smax", "int64", [front, zero])
+        return self._intrinsic("smin", "int64", [low, top])
+
+    def _rarely(self, e: Expr) -> str:
+        """The fast value, mended behind a branch that is taken if the condition holds in any lane."""
+        code, condition = self.code, self.values[e.args[0]]
+        fast, t = self.values[e.args[2]], self.type(e.dtype)
+        found = condition
+        if self.lanes > 1:
+            found = code.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", (self.type("bool"), condition))
+        expected = code.call("i1", "llvm.expect.i1", ("i1", found), ("i1", "false"))
+        slow, after, before = code.fresh("slow"), code.fresh("after"), code.block
+        code.do(f"br i1 {expected}, label %{slow}, label %{after}")
+        code.label(slow)
+        outside = dict(self.values)
+        mended = self._select(condition, e.dtype, self.value(e.args[1]), fast)
+        self.values = outside
+        end = code.block
+        code.do(f"br label %{after}")
+        code.label(after)
+        return code.put(f"phi {t} [ {fast}, %{before} ], [ {mended}, %{end} ]")
+
+
+def _two_steps(a: Expr, n: Expr) -> Expr:
+    """a · 2^n as two products by powers of two: the first is exact unless |n| is so large that the second decides."""
+    integer, places, bias = ("int32", 23, 127) if a.dtype == "float32" else ("int64", 52, 1023)
+    # adding 1.5 · 2^places puts the whole number n into the lowest bits
+    magic = 1.5 * 2.0**places
+    whole = bitcast(n + magic, integer) - bitcast(const(magic, a.dtype), integer)
+    half = whole >> 1
+    first, second = (bitcast((k + bias) << places, a.dtype) for k in (half, whole - half))
+    return select(ne(n, n), n, a * first * second)
+
+
+def _ones(dtype: str) -> int:
+    return -1 if dtype in SIGNED else (1 << BITS[dtype]) - 1

@@ -1,0 +1,345 @@
+"""From LLVM IR, as text, to functions in memory: verify, optimise, make an object, link it.
+
+Promise: the same text for the same target gives the same object; a function's code stays in memory as long as its ``Module``
+or a callable of it lives (``loaded``). LLVM is used by one thread at a time (its library is not thread safe), and is imported
+when the first function is compiled, not with Firebrick.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from firebrick.compiler import cache
+from firebrick.compiler.targets.llvm import loaded
+from firebrick.compiler.targets.llvm.loaded import Module as Module
+from firebrick.compiler.targets.llvm.loaded import llvm_in_use
+from firebrick.compiler.targets.llvm.target import Target as Target
+from firebrick.core.errors import KernelCompileError
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
+_DECLARED = re.compile(r"^declare\s+[^@]*@(?!llvm\.)([\w.$-]+)\(", re.MULTILINE)
+_DEFINED = re.compile(r'^define\s+(?P<how>[^@]*)@(?:"(?P<quoted>[^"]+)"|(?P<plain>[\w.$-]+))\(', re.MULTILINE)
+AS_WRITTEN = "; as written\n"
+"""First line of a text that is left as it is before code is generated: where passes gain nothing, they are half of the time."""
+_HIDDEN = {"internal", "private", "linkonce", "linkonce_odr", "available_externally"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a module is optimised.
+
+    Generators write vectors and unrolled code themselves, so LLVM's own vectorisers and unroller are off; metadata
+    (``llvm.loop.unroll.enable``, ``llvm.loop.vectorize.enable``) still asks for them loop by loop.
+
+    Attributes:
+        speed: LLVM's level for its code generator, 0 to 3.
+        passes: LLVM's level for what it does before, 0 to 3. Level 2 takes half as long again as 1, and gains nothing here.
+        vectorize: Whether LLVM looks for vectors in scalar code.
+        unroll: Whether LLVM unrolls loops by its own judgement.
+    """
+
+    speed: int = 2
+    passes: int = 1
+    vectorize: bool = False
+    unroll: bool = False
+
+
+_linked: WeakValueDictionary[tuple[Any, ...], Module] = WeakValueDictionary()
+_allowed = False
+
+
+def compile_ir(
+    text: str,
+    target: Target | None = None,
+    *,
+    exports: Sequence[str] | None = None,
+    imports: Mapping[str, int] | None = None,
+    keep: Sequence[Module] = (),
+    options: Options | None = None,
+) -> Module:
+    """Compile a module of LLVM IR for this machine, or take its object from the cache, and link it.
+
+    Args:
+        text: The module. Data layout and triple are added.
+        target: This machine, with vectors of any width that it has; ``Target.host()`` by default.
+        exports: Functions whose addresses are wanted; all that are defined and visible by default.
+        imports: Addresses of functions that the text declares and does not define. Others are looked for in the process:
+            ``fmodf``, ``memcpy``, …
+        keep: Modules to keep as long as this one: those that the imports lie in.
+        options: How it is optimised.
+
+    Raises:
+        KernelCompileError: The text is not valid, a function is missing, or the system forbids code in memory.
+    """
+    return compile_many([text], target, exports=exports, imports=imports, keep=keep, options=options)
+
+
+def compile_many(
+    texts: Sequence[str],
+    target: Target | None = None,
+    *,
+    exports: Sequence[str] | None = None,
+    imports: Mapping[str, int] | None = None,
+    keep: Sequence[Module] = (),
+    options: Options | None = None,
+) -> Module:
+    """Like ``compile_ir``, for several texts, each with an object of its own in the cache, linked into one module.
+
+    To link takes about a millisecond however small the object, so a plan links all its kernels at once. Texts may call each
+    other's functions, must not define the same one, and are taken once where they are equal.
+
+    Args:
+        texts: The modules of LLVM IR.
+        target: As for ``compile_ir``.
+        exports: As for ``compile_ir``.
+        imports: As for ``compile_ir``.
+        keep: As for ``compile_ir``.
+        options: As for ``compile_ir``.
+
+    Raises:
+        KernelCompileError: As for ``compile_ir``.
+    """
+    target = target or Target.host()
+    options = options or Options()
+    texts = list(dict.fromkeys(texts))
+    names = tuple(exports) if exports is not None else tuple(n for text in texts for n in defined(text))
+    given = tuple(sorted((imports or {}).items()))
+    keys = tuple(cache.key(text, target, options) for text in texts)
+    same = (keys, names, given)
+    with llvm_in_use():
+        found = _linked.get(same)
+        if found is None:
+            images = [_object(key, text, target, options) for key, text in zip(keys, texts, strict=True)]
+            try:
+                found = _linked[same] = link(images, names, dict(given), keep)
+            except KernelCompileError as e:
+                missing = _missing(texts, dict(given))
+                if not missing:
+                    raise
+                raise KernelCompileError(
+                    "what a kernel calls is in its own text, among its imports or in the process",
+                    f"declared and not found: {', '.join(missing)}",
+                    "give their addresses as imports",
+                ) from e
+        return found
+
+
+def _object(key: bytes, text: str, target: Target, options: Options) -> bytes:
+    """The object of a text, from the cache or made now."""
+    image = cache.store.load(key)
+    if image is None:
+        image = emit_object(text, target, options)
+        cache.store.save(key, image, {"functions": defined(text), "target": str(target), "llvm": llvm_version()})
+    return image
+
+
+def link(
+    images: Sequence[bytes], exports: Sequence[str], imports: Mapping[str, int] | None = None, keep: Sequence[Module] = ()
+) -> Module:
+    """Put objects together into one module in memory.
+
+    Args:
+        images: Object files of this machine.
+        exports: Functions whose addresses are wanted.
+        imports: Addresses of functions that none of the objects defines.
+        keep: Modules to keep as long as this one.
+
+    Raises:
+        KernelCompileError: A function is missing, or the system forbids code in memory.
+    """
+    try:
+        return loaded.link(images, exports, imports or {}, keep, _linker)
+    except KernelCompileError:
+        raise
+    except RuntimeError as e:
+        raise KernelCompileError(
+            "objects define the functions wanted of them, and what they call is there",
+            _first_line(e),
+            "give the missing ones as imports",
+        ) from e
+
+
+def emit_object(text: str, target: Target, options: Options | None = None) -> bytes:
+    """The object file of a module of LLVM IR, for any target."""
+    with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
+        return bytes(made.machine.emit_object(made.module))
+
+
+def emit_assembly(text: str, target: Target, options: Options | None = None) -> str:
+    """The assembly of a module of LLVM IR, for any target: to look at."""
+    with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
+        return str(made.machine.emit_assembly(made.module))
+
+
+def emit_ir(text: str, target: Target, options: Options | None = None) -> str:
+    """A module of LLVM IR after optimisation: to look at."""
+    with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
+        return str(made.module)
+
+
+def defined(text: str) -> tuple[str, ...]:
+    """The functions that a module of LLVM IR defines for others."""
+    found = _DEFINED.finditer(text)
+    return tuple(m["quoted"] or m["plain"] for m in found if not _HIDDEN & set(m["how"].split()))
+
+
+def llvm_version() -> str:
+    """Which LLVM generates the code: ``22.1.0 (llvmlite 0.50.0)``."""
+    own, theirs = cache.versions()
+    return f"{theirs} (llvmlite {own})"
+
+
+def _missing(texts: Sequence[str], given: Mapping[str, int]) -> list[str]:
+    """The functions that texts declare, and that are neither theirs, nor given, nor in the process."""
+    known = {*given, *(n for text in texts for n in defined(text))}
+    missing = [n for text in texts for n in dict.fromkeys(_DECLARED.findall(text)) if n not in known]
+    if os.name == "posix":
+        process = ctypes.CDLL(None)
+        missing = [n for n in missing if not hasattr(process, n)]
+    return missing
+
+
+class _Optimised:
+    """A module of LLVM IR, parsed in a context of its own, verified and optimised; all of it is freed with the block."""
+
+    module: llvm.ModuleRef
+    machine: llvm.TargetMachine
+
+    def __init__(self, text: str, target: Target, options: Options) -> None:
+        import llvmlite.binding as llvm
+
+        self.machine = _machine(target, options)
+        self._context = llvm.create_context()
+        try:
+            self.module = llvm.parse_assembly(text, self._context)
+            self.module.triple = target.triple
+            self.module.data_layout = str(self.machine.target_data)
+            self.module.verify()
+        except RuntimeError as e:
+            raise KernelCompileError(
+                f"a generated kernel is valid LLVM IR for {target}", _shown(e, text), "report it with the text: it is a bug"
+            ) from e
+        if text.startswith(AS_WRITTEN):
+            return
+        tuning = llvm.create_pipeline_tuning_options(speed_level=options.passes)
+        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_interleaving = options.vectorize
+        tuning.loop_unrolling = options.unroll
+        builder = llvm.create_pass_builder(self.machine, tuning)
+        passes = builder.getModulePassManager()
+        passes.run(self.module, builder)
+        _dispose(passes)
+
+    def __enter__(self) -> _Optimised:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.module.close()
+        self._context.close()
+
+
+def _dispose(passes: llvm.ModulePassManager) -> None:
+    """Free a pass manager: 30 KiB that llvmlite keeps (up to 0.50, whose ``close`` does nothing for it).
+
+    Some 1.5 KiB of its builder (its callbacks) remain, which no function of llvmlite frees.
+    """
+    import llvmlite.binding as llvm
+
+    if type(passes)._dispose is llvm.ffi.ObjectRef._dispose:
+        llvm.ffi.lib.LLVMPY_DisposeNewModulePassManger(passes)
+        passes.detach()
+    passes.close()
+
+
+@lru_cache(maxsize=1)
+def _without_hash_recognition() -> None:
+    """Switch off LLVM 22's search for loops that compute a CRC: its walk through a recurrence visits what is used several times
+    again for each use, so it does not end for a long chain of such steps. Of another LLVM it is not known whether it has the
+    option, and one that has not ends the process."""
+    import llvmlite.binding as llvm
+
+    if llvm.llvm_version_info[0] == 22:
+        llvm.set_option("firebrick", "-disable-loop-idiom-hashrecognize")
+
+
+@lru_cache(maxsize=16)
+def _machine(target: Target, options: Options) -> llvm.TargetMachine:
+    import llvmlite.binding as llvm
+
+    _without_hash_recognition()
+    if target.triple == llvm.get_process_triple():
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    else:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    # Constants lie beside the code ("small"); calls out of it go through a table ("pic"), whatever the distance.
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=options.speed, reloc="pic", codemodel="small", jit=True
+    )
+
+
+def _linker() -> Any:
+    """One of LLVM's linkers, if this system lets a program run code it made."""
+    global _allowed
+    import llvmlite.binding as llvm
+
+    if not _allowed:
+        reason = _forbidden()
+        if reason:
+            raise KernelCompileError(
+                "the compiled engine needs a system that lets a program run code it made in memory",
+                reason,
+                "allow executable memory for this program (SELinux: execmem; systemd: MemoryDenyWriteExecute=no; macOS: the "
+                "allow-jit entitlement), or use an engine without it: FIREBRICK_DEVICE=numpy",
+            )
+        _allowed = True
+    return llvm.create_lljit_compiler(_machine(Target.host(), Options()), use_jit_link=True, suppress_errors=True)
+
+
+def _forbidden() -> str:
+    """Why the system does not let memory that was written be executed; empty if it does.
+
+    Asked of the system itself, since LLVM would end the process.
+    """
+    import llvmlite.binding as llvm
+
+    if sys.platform == "win32":
+        try:
+            llvm.check_jit_execution()
+        except OSError as e:
+            return str(e.strerror)
+        return ""
+    with mmap.mmap(-1, mmap.PAGESIZE) as page:
+        first = ctypes.c_char.from_buffer(page)
+        address = ctypes.c_void_p(ctypes.addressof(first))
+        del first  # or the page could not be closed
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mprotect(address, ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ | mmap.PROT_EXEC):
+            return f"the system refuses to make memory executable: {os.strerror(ctypes.get_errno())}"
+    return ""
+
+
+def _first_line(e: BaseException) -> str:
+    lines = [line.strip() for line in str(e).splitlines() if line.strip()]
+    return "; ".join(lines[:4]) or type(e).__name__
+
+
+def _shown(e: BaseException, text: str) -> str:
+    """An error of LLVM's, and the line of the text it is about."""
+    said = _first_line(e)
+    at = re.search(r"<string>:(\d+):", said)
+    lines = text.splitlines()
+    if at and 0 < int(at[1]) <= len(lines):
+        return f"{said} (line {at[1]}: {lines[int(at[1]) - 1].strip()})"
+    return said

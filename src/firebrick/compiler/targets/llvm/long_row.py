@@ -1,0 +1,99 @@
+"""Reductions of few long rows: each row is cut into parts by its length alone, whose partial results a second kernel combines.
+
+The parts of a row are units of the grid, so that one long row occupies many threads; the order in which partial results come
+together is theirs along the row, whoever computed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from firebrick.compiler.targets.llvm.column import replaced
+from firebrick.compiler.targets.llvm.emit import Code
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, finish
+from firebrick.compiler.targets.llvm.row import Result, Rows, levels, row_kernel
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import Expr, load, node, walk
+
+PART = 16384
+"""Elements of a part at least."""
+PARTS = 256
+"""Parts of a row at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongRows:
+    """A reduction as one kernel or two.
+
+    Attributes:
+        kernels: In the order in which they run. Where there are two, the first one's results are the partial ones, and the
+            second one's buffers are the operands, the partial ones, and the results.
+        partials: Views of the partial results, contiguous arrays of the outer shape and ``parts``.
+        parts: How many there are of each row.
+    """
+
+    kernels: tuple[NativeKernel, ...]
+    partials: tuple[View, ...]
+    parts: int
+
+
+def long_row_kernels(
+    name: str, shape: Sequence[int], operands: Sequence[View], results: Sequence[Result], target: Target
+) -> LongRows:
+    """Generate the kernels of a reduction along the last axis.
+
+    Args:
+        name: Of the functions; the second one's ends in ``_put``.
+        shape: Of the work; the last axis is reduced.
+        operands: What ``load(k)`` reads, with a stride for each axis.
+        results: Expressions with one value a row, of ``reduce`` nodes that are not nested, and where they go.
+        target: What to generate for.
+    """
+    roots = [e for e, _ in results]
+    reduces = [e for e in walk(roots) if e.op == "reduce"]
+    outer, length = list(shape[:-1]), shape[-1]
+    parts = max(1, min(PARTS, length // PART))
+    if parts == 1:
+        return LongRows((row_kernel(name, shape, operands, results, target),), (), 1)
+    if max(levels(roots).values()) > 1:
+        raise TypeError("reductions of parts of rows are not nested: give the inner ones as operands")
+    steps = [prod(outer[i + 1 :]) * parts for i in range(len(outer))]
+    partials = tuple(View(e.dtype, (*steps, 1)) for e in reduces)
+    first = _parts(name, outer, length, parts, operands, list(zip(reduces, partials, strict=True)), target)
+    known = {e: node("reduce", e.dtype, (load(len(operands) + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
+    second = [(replaced(e, known), view) for e, view in results]
+    put = row_kernel(f"{name}_put", (*outer, parts), [*operands, *partials], second, target)
+    return LongRows((first, put), partials, parts)
+
+
+def _parts(
+    name: str,
+    outer: list[int],
+    length: int,
+    parts: int,
+    operands: Sequence[View],
+    results: Sequence[tuple[Expr, View]],
+    target: Target,
+) -> NativeKernel:
+    """One unit for each part of each row; the last part is the longest."""
+    chunk = length // parts
+    code = Code(target)
+    views = [View(v.dtype, (*v.strides[:-1], v.strides[-1] * chunk, v.strides[-1])) for v in operands]
+    goals = [(e, View(v.dtype, (*v.strides, 0))) for e, v in results]
+    rows = Rows(code, [*outer, parts, chunk], views, goals, [])
+    unit = Loop(code, "%begin", "%end", 1)
+    part = code.put(f"urem i64 {unit.index}, {parts}")
+    last = code.put(f"icmp eq i64 {part}, {parts - 1}")
+    longest, usual, after = code.fresh("last"), code.fresh("part"), code.fresh("after")
+    code.do(f"br i1 {last}, label %{longest}, label %{usual}")
+    for label, size in ((longest, length - chunk * (parts - 1)), (usual, chunk)):
+        code.label(label)
+        rows.length = size
+        rows.row(unit.index)
+        code.do(f"br label %{after}")
+    code.label(after)
+    unit.close()
+    return finish(name, code, len(operands) + len(results), prod(outer) * parts, rows.scratch)

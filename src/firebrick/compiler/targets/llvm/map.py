@@ -1,0 +1,204 @@
+"""Map kernels: several results, each an expression of operands' elements at the same position, in one loop nest.
+
+Axes are brought into the order of the first result's memory and merged where every operand allows it. The innermost axis is
+cut into vectors, its rest is masked. The grid counts elements where all axes are one, so that one code serves any number of
+them; else stretches of a long innermost axis or groups of short rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, splat, vector_type
+from firebrick.compiler.targets.llvm.gathered import Gathered, uniform
+from firebrick.compiler.targets.llvm.memory import (
+    Strip,
+    View,
+    address,
+    positions,
+    read,
+    read_uniform,
+    stored_type,
+    tail_mask,
+    write,
+)
+from firebrick.compiler.targets.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
+from firebrick.compiler.targets.llvm.nest import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.randoms import Streams, consecutive
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import Expr, steps, walk
+from firebrick.scalar.storage import computed
+
+GROUPS = 16
+"""Few short rows are cut into so many groups, that threads may share them."""
+
+
+def map_kernel(
+    name: str,
+    shape: Sequence[int],
+    operands: Sequence[View],
+    results: Sequence[tuple[Expr, View]],
+    target: Target,
+    stream: bool | None = None,
+) -> NativeKernel:
+    """Generate a map kernel.
+
+    Args:
+        name: Of its function.
+        shape: Of the results.
+        operands: What ``load(k)`` and ``gather(k, …)`` read, with a stride for each axis of ``shape``.
+        results: Expressions and where they go; the dtypes agree but for half precision, which takes float32.
+        target: What to generate for.
+        stream: Whether to write past the caches; by default, if a result is too large for them. Results that lie over an
+            operand's memory are written as usual if this is False.
+    """
+    for e, view in results:
+        if e.dtype != computed(view.dtype):
+            raise TypeError(f"a result stored as {view.dtype} is computed as {computed(view.dtype)}. Received: {e.dtype}")
+    nodes = walk(e for e, _ in results)
+    views = [*operands, *(v for _, v in results)]
+    axes = [e for e in nodes if e.op == "index"]
+    rank = len(shape)
+    # an index is a view of positions: it steps by 1 along its axis
+    strides = [v.strides for v in views] + [steps(e, rank) for e in axes]
+    lead = results[0][1].strides
+    order = sorted(range(rank), key=lambda a: (-abs(lead[a]) if lead[a] else -(1 << 62), a))
+    nest = merge(shape, strides, order)
+    lanes = lanes_for(target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in views])
+    count = prod(nest.shape)
+    if stream is None:
+        stream = max(v.itemsize for _, v in results) * count >= STREAM
+    code = Code(target)
+    writer = _Writer(code, nest, list(operands), list(results), axes, lanes, stream and target.arch == "x86_64")
+    inner, outer = nest.shape[-1], prod(nest.shape[:-1])
+    if len(nest.shape) == 1:
+        if writer.streams.nodes:  # as many elements at a time as there is room for their random words
+            piece = Loop(code, "%begin", "%end", UNIT)
+            end = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {piece.index}, {UNIT}")), ("i64", "%end"))
+            writer.row("0", piece.index, end)
+            piece.close()
+        else:
+            writer.row("0", "%begin", "%end")
+        writer.end()
+        return finish(name, code, len(views), count, writer.streams.bytes)
+    if inner > UNIT:
+        parts = -(-inner // UNIT)
+        grid = outer * parts if count else 0
+    else:
+        parts = 1
+        rows = max(1, min(UNIT // max(1, inner), -(-outer // GROUPS)))
+        grid = -(-outer // rows) if count else 0
+    unit = Loop(code, "%begin", "%end", 1)
+    if parts > 1:
+        row, part = (code.put(f"{how} i64 {unit.index}, {parts}") for how in ("udiv", "urem"))
+        start = code.put(f"mul i64 {part}, {UNIT}")
+        stop = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {start}, {UNIT}")), ("i64", str(inner)))
+        writer.row(row, start, stop)
+    else:
+        first = code.put(f"mul i64 {unit.index}, {rows}")
+        last = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {first}, {rows}")), ("i64", str(outer)))
+        loop = Loop(code, first, last, 1)
+        writer.row(loop.index, "0", str(inner))
+        loop.close()
+    unit.close()
+    writer.end()
+    return finish(name, code, len(views), grid, writer.streams.bytes)
+
+
+class _Writer:
+    """Writes the code of one row: a stretch of the innermost axis at one position of the others."""
+
+    def __init__(
+        self, code: Code, nest: Nest, operands: list[View], results: list[tuple[Expr, View]], axes: list[Expr], lanes: int,
+        stream: bool,
+    ) -> None:  # fmt: skip
+        self.code, self.nest, self.lanes, self.results, self.axes = code, nest, lanes, results, axes
+        self.views = [*operands, *(v for _, v in results)]
+        self.operands = len(operands)
+        self.pointers = buffer_pointers(code, len(self.views))
+        self.nodes = walk(e for e, _ in results)
+        self.inner = {e: nest.strides[len(self.views) + i][-1] for i, e in enumerate(axes)}
+        inner = [s[-1] for s in nest.strides]
+        self.same = uniform(self.nodes, inner, self.inner)
+        self.streams = Streams(code, consecutive(self.nodes, self.same, self.inner), min(nest.shape[-1], UNIT), 0)
+        self.stream = 0
+        if stream and lanes > 1:
+            contiguous = all(nest.strides[self.operands + i][-1] == 1 for i in range(len(results)))
+            sizes = {lanes * v.itemsize for _, v in results}
+            if contiguous and min(sizes) >= 16 and nest.shape[-1] >= UNIT:
+                self.stream = max(sizes)
+
+    def end(self) -> None:
+        if self.stream:  # other threads see what went past the caches
+            self.code.call("void", "llvm.x86.sse.sfence")
+
+    def row(self, row: str, start: str, stop: str) -> None:
+        """The code for elements [start, stop) of a row."""
+        code, lanes = self.code, self.lanes
+        offsets = row_offsets(code, self.nest, row)
+        self.bases = offsets[len(self.views) :]
+        self.strips = []
+        for view, pointer, offset, strides in zip(self.views, self.pointers, offsets, self.nest.strides, strict=False):
+            if offset != "0":
+                pointer = code.put(f"getelementptr {stored_type(view.dtype, code)}, ptr {pointer}, i64 {offset}")
+            self.strips.append(Strip(view.dtype, pointer, strides[-1]))
+        for k in sorted({int(e.value or 0) for e in self.nodes if e.op == "load"}):
+            if self.strips[k].stride == 0:
+                read_uniform(code, self.strips[k], lanes)
+        self.gathered = Gathered(code, self.nodes, self.same, self.strips, lanes, self._scalar)
+        size = code.put(f"sub i64 {stop}, {start}")
+        self.streams.fill(self.gathered.emitter, start, size)
+        if lanes == 1:
+            loop = Loop(code, start, stop, 1)
+            self._body(loop.index)
+            loop.close()
+            return
+        whole = code.put(f"sub i64 {stop}, {code.put(f'urem i64 {size}, {lanes}')}")
+        if self.stream:
+            results = [address(code, strip, start) for strip in self.strips[self.operands :]]
+            aligned(code, results, self.stream, lambda yes: self._whole(start, whole, yes))
+        elif len(self.nest.shape) == 1 or self.nest.shape[-1] >= lanes:
+            self._whole(start, whole, False)
+        left = code.put(f"sub i64 {stop}, {whole}")
+        some = code.put(f"icmp sgt i64 {left}, 0")
+        tail, after = code.fresh("tail"), code.fresh("after")
+        code.do(f"br i1 {some}, label %{tail}, label %{after}")
+        code.label(tail)
+        self._body(whole, tail_mask(code, left, lanes))
+        code.do(f"br label %{after}")
+        code.label(after)
+
+    def _whole(self, start: str, stop: str, stream: bool) -> None:
+        loop = Loop(self.code, start, stop, self.lanes)
+        self._body(loop.index, "", stream)
+        loop.close()
+
+    def _scalar(self, e: Expr) -> str:
+        """A load or an index that is the same all along the row."""
+        if e.op != "load":
+            return self.bases[self.axes.index(e)]
+        strip = self.strips[int(e.value or 0)]
+        return read(self.code, Strip(strip.dtype, strip.pointer, 0), "0", 1)
+
+    def _body(self, at: str, mask: str = "", stream: bool = False) -> None:
+        code, lanes = self.code, self.lanes
+
+        def leaf(e: Expr) -> str:
+            if e.op == "load":
+                return read(code, self.strips[int(e.value or 0)], at, lanes, mask)
+            if e.op != "index":
+                raise TypeError(f"a map kernel has no {e.op}")
+            base = self.bases[self.axes.index(e)]
+            here = positions(code, at, self.inner[e], lanes)
+            if base == "0":
+                return here
+            t = vector_type("i64", lanes)
+            return code.put(f"add {t} {here}, {splat(code, 'i64', base, lanes)}")
+
+        emitter = Emitter(code, lanes, leaf, lambda e, places: self.gathered.element(e, places, at, mask), mask)
+        emitter.values.update(self.gathered.splats)
+        emitter.values.update(self.streams.values(at, lanes, mask))
+        values = emitter.all(e for e, _ in self.results)
+        for strip, value, (_, view) in zip(self.strips[self.operands :], values, self.results, strict=True):
+            write(code, strip, at, value, lanes, mask, lanes * view.itemsize if stream else 0)

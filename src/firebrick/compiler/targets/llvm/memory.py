@@ -1,0 +1,196 @@
+"""Reading and writing vectors of elements: contiguous, broadcast, reversed and strided, masked or not, of any storage dtype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, fenced, scalar_type, splat, suffix, vector_type
+from firebrick.scalar.expr import BITS, FLOATS, Expr, load
+from firebrick.scalar.storage import HALVES, computed, decode, encode
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a kernel sees one operand or result: its storage ``dtype``, and its ``strides`` in elements, one for each axis of the
+    kernel's shape. A buffer's pointer is that of the element at position 0 of every axis; strides may be 0 or negative."""
+
+    dtype: str
+    strides: tuple[int, ...]
+
+    @property
+    def itemsize(self) -> int:
+        return item_bytes(self.dtype)
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of one element in memory."""
+    return 2 if dtype in HALVES else max(1, BITS[computed(dtype)] // 8)
+
+
+def stored_type(dtype: str, code: Code) -> str:
+    """LLVM's type of an element in memory: bools are bytes, half precision is bits where the target has no instruction."""
+    if dtype == "bool":
+        return "i8"
+    if dtype == "float16" and _converts(code):
+        return "half"
+    return "i16" if dtype in HALVES else scalar_type(dtype)
+
+
+def _converts(code: Code) -> bool:
+    return code.target.has("f16c") or code.target.has("avx512f") or code.target.arch == "aarch64"
+
+
+@dataclass(slots=True)
+class Strip:
+    """Elements of one operand along the innermost axis: where element 0 lies, and how far apart they are."""
+
+    dtype: str
+    pointer: str
+    stride: int
+    uniform: str = ""  # the value of a broadcast operand, read once
+
+
+def address(code: Code, strip: Strip, at: str) -> str:
+    """The address of the element at position ``at`` (i64)."""
+    if strip.stride not in (0, 1):
+        at = code.put(f"mul i64 {at}, {strip.stride}")
+    return code.put(f"getelementptr {stored_type(strip.dtype, code)}, ptr {strip.pointer}, i64 {at}")
+
+
+def read_uniform(code: Code, strip: Strip, lanes: int) -> None:
+    """Read a broadcast operand's one element into all lanes, in front of the loop."""
+    element = stored_type(strip.dtype, code)
+    one = code.put(f"load {element}, ptr {strip.pointer}, align {item_bytes(strip.dtype)}")
+    strip.uniform = splat(code, scalar_type(computed(strip.dtype)), _decoded(code, strip.dtype, one, 1), lanes)
+
+
+def read(code: Code, strip: Strip, at: str, lanes: int, mask: str = "") -> str:
+    """``lanes`` elements from position ``at`` on, in the dtype they are computed in; 0 where ``mask`` is false."""
+    if strip.uniform:
+        return strip.uniform
+    element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
+    vector = vector_type(element, lanes)
+    if lanes == 1:
+        raw = code.put(f"load {element}, ptr {address(code, strip, at)}, align {align}")
+    elif strip.stride == 1:
+        where = address(code, strip, at)
+        if mask:
+            name = f"llvm.masked.load.{suffix(element, lanes)}.p0"
+            raw = code.call(vector, name, (f"ptr align {align}", where), (f"<{lanes} x i1>", mask), (vector, "zeroinitializer"))
+        else:
+            raw = code.put(f"load {vector}, ptr {where}, align {align}")
+    elif strip.stride == -1 and not mask:
+        low = code.put(f"add i64 {at}, {lanes - 1}")
+        raw = code.put(f"load {vector}, ptr {address(code, strip, low)}, align {align}")
+        turned = ", ".join(f"i32 {i}" for i in range(lanes - 1, -1, -1))
+        raw = code.put(f"shufflevector {vector} {raw}, {vector} poison, <{lanes} x i32> <{turned}>")
+    else:
+        on = mask or "splat (i1 true)"
+        name = f"llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
+        raw = code.call(
+            vector, name, (f"<{lanes} x ptr> align {align}", _addresses(code, strip, at, lanes)), (f"<{lanes} x i1>", on),
+            (vector, "zeroinitializer"),
+        )  # fmt: skip
+    return _decoded(code, strip.dtype, raw, lanes)
+
+
+def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = "") -> str:
+    """The elements at ``lanes`` positions (i64), counted from the strip's pointer whatever its stride."""
+    element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
+    if lanes == 1:
+        where = code.put(f"getelementptr {element}, ptr {strip.pointer}, i64 {positions}")
+        return _decoded(code, strip.dtype, code.put(f"load {element}, ptr {where}, align {align}"), 1)
+    vector, on = vector_type(element, lanes), mask or "splat (i1 true)"
+    places = code.put(f"getelementptr {element}, ptr {strip.pointer}, <{lanes} x i64> {positions}")
+    name = f"llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
+    raw = code.call(
+        vector, name, (f"<{lanes} x ptr> align {align}", places), (f"<{lanes} x i1>", on), (vector, "zeroinitializer")
+    )
+    return _decoded(code, strip.dtype, raw, lanes)
+
+
+def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str = "", stream: int = 0) -> None:
+    """Write ``lanes`` values from position ``at`` on; only where ``mask`` is true. ``stream``: past the caches, if the address
+    is a multiple of so many bytes."""
+    raw = _encoded(code, strip.dtype, value, lanes)
+    element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
+    vector = vector_type(element, lanes)
+    if lanes == 1:
+        code.do(f"store {element} {raw}, ptr {address(code, strip, at)}, align {align}")
+    elif strip.stride == 1 and not mask:
+        how = f"align {stream}, !nontemporal !0" if stream else f"align {align}"
+        code.do(f"store {vector} {raw}, ptr {address(code, strip, at)}, {how}")
+    elif strip.stride == 1:
+        name = f"llvm.masked.store.{suffix(element, lanes)}.p0"
+        where = address(code, strip, at)
+        if code.target.has("avx512f") and strip.dtype not in FLOATS:
+            mask = opaque(code, mask, where, lanes)
+        code.call("void", name, (vector, raw), (f"ptr align {align}", where), (f"<{lanes} x i1>", mask))
+    else:
+        on = mask or "splat (i1 true)"
+        name = f"llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0"
+        to = _addresses(code, strip, at, lanes)
+        code.call("void", name, (vector, raw), (f"<{lanes} x ptr> align {align}", to), (f"<{lanes} x i1>", on))
+
+
+def opaque(code: Code, mask: str, where: str, lanes: int) -> str:
+    """A mask whose lanes LLVM cannot know when it compiles.
+
+    Of one lane, LLVM 22 makes a plain store; if what it stores was made narrower before, that store is as wide as it was then,
+    and reaches beyond the element.
+    """
+    there = splat(code, "i1", code.put(f"icmp ne ptr {where}, null"), lanes)
+    return code.put(f"and <{lanes} x i1> {mask}, {there}")
+
+
+def positions(code: Code, at: str, stride: int, lanes: int) -> str:
+    """(at + 0 … lanes - 1) · stride, i64."""
+    if lanes == 1:
+        return at if stride == 1 else code.put(f"mul i64 {at}, {stride}")
+    vector = f"<{lanes} x i64>"
+    start = at if stride == 1 else code.put(f"mul i64 {at}, {stride}")
+    steps = ", ".join(f"i64 {i * stride}" for i in range(lanes))
+    return code.put(f"add {vector} {splat(code, 'i64', start, lanes)}, <{steps}>")
+
+
+def tail_mask(code: Code, left: str, lanes: int) -> str:
+    """Lanes below ``left`` (i64), in a kernel."""
+    if left.isdigit() and code.target.has("avx512f"):
+        # of a mask that it knows, LLVM 22 makes shuffles, some of which (vexpandpd) are very slow; 0 ≤ begin is not known to it
+        left = code.put(f"add i64 {left}, {code.put('lshr i64 %begin, 63')}")
+    steps = ", ".join(f"i32 {i}" for i in range(lanes))
+    count = splat(code, "i32", code.put(f"trunc i64 {left} to i32"), lanes)
+    return code.put(f"icmp ugt <{lanes} x i32> {count}, <{steps}>")
+
+
+def _addresses(code: Code, strip: Strip, at: str, lanes: int) -> str:
+    element = stored_type(strip.dtype, code)
+    offsets = positions(code, at, strip.stride, lanes)
+    return code.put(f"getelementptr {element}, ptr {strip.pointer}, <{lanes} x i64> {offsets}")
+
+
+def _decoded(code: Code, dtype: str, raw: str, lanes: int) -> str:
+    if dtype == "bool":
+        vector = vector_type("i8", lanes)
+        return code.put(f"icmp ne {vector} {raw}, {'0' if lanes == 1 else 'zeroinitializer'}")
+    if dtype == "float16" and _converts(code):
+        return fenced(
+            code, code.put(f"fpext {vector_type('half', lanes)} {raw} to {vector_type('float', lanes)}"), "float", lanes
+        )
+    if dtype in HALVES:
+        return _inline(code, decode(load(0, "uint16"), dtype), raw, lanes)
+    return raw
+
+
+def _encoded(code: Code, dtype: str, value: str, lanes: int) -> str:
+    if dtype == "bool":
+        return code.put(f"zext {vector_type('i1', lanes)} {value} to {vector_type('i8', lanes)}")
+    if dtype == "float16" and _converts(code):
+        return code.put(f"fptrunc {vector_type('float', lanes)} {value} to {vector_type('half', lanes)}")
+    if dtype in HALVES:
+        return _inline(code, encode(load(0, "float32"), dtype), value, lanes)
+    return value
+
+
+def _inline(code: Code, e: Expr, value: str, lanes: int) -> str:
+    return Emitter(code, lanes, lambda _: value).value(e)

@@ -1,0 +1,61 @@
+"""Loop nests: axes of size 1 dropped, the others merged where every view allows it, and where a row of each view begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firebrick.compiler.targets.llvm.emit import Code
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A loop nest after merging: ``shape``, and for each view its strides (the innermost last)."""
+
+    shape: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+
+
+def merge(shape: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence[int]) -> Nest:
+    """Axes of size 1 dropped, the rest put into ``order`` and merged where every view steps through both as through one."""
+    axes = [a for a in order if shape[a] != 1] or [order[-1]] if order else []
+    sizes: list[int] = []
+    steps: list[list[int]] = []
+    for a in axes:
+        step = [s[a] for s in strides]
+        if sizes and all(old == new * shape[a] for old, new in zip(steps[-1], step, strict=True)):
+            sizes[-1] *= shape[a]
+            steps[-1] = step
+        else:
+            sizes.append(shape[a])
+            steps.append(step)
+    if not sizes:
+        sizes, steps = [1], [[0] * len(strides)]
+    if sizes == [1]:
+        steps = [[0] * len(strides)]
+    return Nest(tuple(sizes), tuple(tuple(step[i] for step in steps) for i in range(len(strides))))
+
+
+def row_offsets(code: Code, nest: Nest, row: str) -> list[str]:
+    """For each view, the offset in elements of element 0 of row number ``row`` (i64), rows being counted over all axes but the
+    innermost."""
+    outer = nest.shape[:-1]
+    places: list[str] = []
+    rest = row
+    for size in reversed(outer[1:]):
+        places.insert(0, code.put(f"urem i64 {rest}, {size}"))
+        rest = code.put(f"udiv i64 {rest}, {size}")
+    places = [rest, *places] if outer else []
+    known: dict[tuple[int, ...], str] = {}
+    out = []
+    for strides in nest.strides:
+        key = strides[:-1]
+        if key not in known:
+            total = "0"
+            for place, stride in zip(places, key, strict=True):
+                if stride:
+                    term = place if stride == 1 else code.put(f"mul i64 {place}, {stride}")
+                    total = term if total == "0" else code.put(f"add i64 {total}, {term}")
+            known[key] = total
+        out.append(known[key])
+    return out

@@ -1,0 +1,145 @@
+"""Random words for a stretch of consecutive positions, in whole blocks of the generator: four words for the work of one.
+
+The words of a stretch are put into scratch memory in front of the loop that uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, splat, vector_type
+from firebrick.compiler.targets.llvm.memory import Strip, read
+from firebrick.compiler.targets.llvm.native import Loop
+from firebrick.scalar.elements import PHILOX
+from firebrick.scalar.expr import Expr
+
+ROUNDS = 10
+LEAST = 8
+"""Rows of fewer elements find each word by itself."""
+
+
+def consecutive(nodes: Sequence[Expr], same: Collection[Expr], indices: Mapping[Expr, int]) -> list[Expr]:
+    """The ``philox`` nodes of one stream whose positions follow each other along the innermost axis.
+
+    Args:
+        nodes: Of a kernel.
+        same: Those with one value along that axis.
+        indices: How far each ``index`` node goes for one step along it.
+    """
+
+    def terms(e: Expr) -> list[Expr]:
+        return [t for a in e.args for t in terms(a)] if e.op == "add" else [e]
+
+    out = []
+    for e in nodes:
+        if e.op == "philox" and all(k in same for k in e.args[:4]):
+            moving = [t for t in terms(e.args[4]) if t not in same]
+            if len(moving) == 1 and indices.get(moving[0]) == 1:
+                out.append(e)
+    return out
+
+
+class Streams:
+    """The words of the streams of one kernel, a stretch at a time.
+
+    Args:
+        code: Where to.
+        nodes: ``philox`` nodes with consecutive positions.
+        count: The longest stretch.
+        scratch: Where in the scratch memory there is room.
+
+    Attributes:
+        bytes: How much room they take.
+    """
+
+    def __init__(self, code: Code, nodes: Sequence[Expr], count: int, scratch: int) -> None:
+        self.code, self.nodes, self.scratch = code, list(nodes) if count >= LEAST else [], scratch
+        self.room = room_bytes(code, count)
+        self.bytes = len(self.nodes) * self.room
+        self._words: dict[Expr, Strip] = {}
+
+    def fill(self, emitter: Emitter, start: str, count: str) -> None:
+        """Find the words of positions ``start`` to ``start`` + ``count`` (i64) of the innermost axis.
+
+        Args:
+            emitter: Of scalars at position 0.
+            start: The first.
+            count: How many.
+        """
+        code = self.code
+        for i, e in enumerate(self.nodes):
+            *key, at = emitter.all(e.args)
+            first = at if start == "0" else code.put(f"add i64 {at}, {start}")
+            room = code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch + i * self.room}")
+            words = fill(code, key, first, count, room)
+            if start != "0":
+                words = code.put(f"getelementptr i32, ptr {words}, i64 {code.put(f'sub i64 0, {start}')}")
+            self._words[e] = Strip("uint32", words, 1)
+
+    def values(self, at: str, lanes: int, mask: str) -> dict[Expr, str]:
+        """The words from position ``at`` on."""
+        return {e: read(self.code, words, at, lanes, mask) for e, words in self._words.items()}
+
+
+def room_bytes(code: Code, count: int) -> int:
+    """Scratch memory for the words of at most ``count`` positions, a multiple of a cache line."""
+    group = 4 * code.target.lanes(64)
+    return -(-(count + 3 + group) * 4 // 64) * 64
+
+
+def fill(code: Code, key: Sequence[str], first: str, count: str, room: str) -> str:
+    """Write the words of ``count`` positions from ``first`` on (i64) into a room, and say where the first one is.
+
+    Args:
+        code: Where to.
+        key: The stream's four words, i32.
+        first: The first position.
+        count: How many there are, i64.
+        room: Memory of ``room_bytes``.
+    """
+    lanes = code.target.lanes(64)
+    wide = vector_type("i64", lanes)
+    block = code.put(f"lshr i64 {first}, 2")
+    skipped = code.put(f"and i64 {first}, 3")
+    end = code.put(f"add i64 {code.put(f'add i64 {count}, {skipped}')}, 3")
+    blocks = code.put(f"lshr i64 {end}, 2")
+    words = [code.put(f"zext i32 {k} to i64") for k in key]
+    streams = [splat(code, "i64", w, lanes) for w in words[2:]]
+    keys = []
+    for k, grows in zip(key[:2], PHILOX[2:], strict=True):
+        steps = [code.put(f"add i32 {k}, {grows * i % (1 << 32)}") if i else k for i in range(ROUNDS)]
+        keys.append([splat(code, "i64", code.put(f"zext i32 {s} to i64"), lanes) for s in steps])
+    loop = Loop(code, "0", blocks, lanes)
+    at = splat(code, "i64", code.put(f"add i64 {block}, {loop.index}"), lanes)
+    if lanes > 1:
+        at = code.put(f"add {wide} {at}, <{', '.join(f'i64 {i}' for i in range(lanes))}>")
+    low, thirty = (_all(n, lanes) for n in (0xFFFFFFFF, 32))
+    # the low half of each lane is a word; what is above it counts for nothing
+    c = [at, code.put(f"lshr {wide} {at}, {thirty}"), *streams]
+    for i in range(ROUNDS):
+        p = []
+        for word, by in ((c[0], PHILOX[0]), (c[2], PHILOX[1])):
+            p.append(code.put(f"mul {wide} {code.put(f'and {wide} {word}, {low}')}, {_all(by, lanes)}"))
+        high = [code.put(f"lshr {wide} {x}, {thirty}") for x in p]
+        c = [
+            code.put(f"xor {wide} {code.put(f'xor {wide} {high[1]}, {c[1]}')}, {keys[0][i]}"), p[1],
+            code.put(f"xor {wide} {code.put(f'xor {wide} {high[0]}, {c[3]}')}, {keys[1][i]}"), p[0],
+        ]  # fmt: skip
+    pairs = []
+    for even, odd in ((c[0], c[1]), (c[2], c[3])):
+        above = code.put(f"shl {wide} {odd}, {thirty}")
+        pairs.append(code.put(f"or {wide} {code.put(f'and {wide} {even}, {low}')}, {above}"))
+    to = code.put(f"getelementptr i32, ptr {room}, i64 {code.put(f'shl i64 {loop.index}, 2')}")
+    if lanes == 1:
+        code.do(f"store i64 {pairs[0]}, ptr {to}, align 8")
+        code.do(f"store i64 {pairs[1]}, ptr {code.put(f'getelementptr i64, ptr {to}, i64 1')}, align 8")
+    else:
+        order = ", ".join(f"i32 {i // 2 + i % 2 * lanes}" for i in range(2 * lanes))
+        both = code.put(f"shufflevector {wide} {pairs[0]}, {wide} {pairs[1]}, <{2 * lanes} x i32> <{order}>")
+        code.do(f"store <{2 * lanes} x i64> {both}, ptr {to}, align 16")
+    loop.close()
+    return code.put(f"getelementptr i32, ptr {room}, i64 {skipped}")
+
+
+def _all(number: int, lanes: int) -> str:
+    return str(number) if lanes == 1 else f"splat (i64 {number})"

@@ -1,0 +1,460 @@
+"""Row kernels: reductions along the innermost axis, fused with elementwise work before, between and after them.
+
+Results are expressions in which ``reduce`` nodes stand for a value of the whole row; they may be nested, as in softmax.
+Reductions that need no other one make the first pass over a row, those that need these the second, and so on; a last pass
+writes results with a value for each element. What a later pass needs again and is not cheap is kept in scratch memory.
+
+A sum runs over fixed blocks, in each over a fixed number of accumulators and lanes that are put together by halves: its bits
+depend on the row's length and the target, never on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from firebrick.compiler.targets.llvm import reduction
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, scalar_type, splat, vector_type
+from firebrick.compiler.targets.llvm.gathered import Gathered, uniform
+from firebrick.compiler.targets.llvm.memory import (
+    Strip,
+    View,
+    address,
+    item_bytes,
+    positions,
+    read,
+    read_at,
+    read_uniform,
+    stored_type,
+    tail_mask,
+    write,
+)
+from firebrick.compiler.targets.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
+from firebrick.compiler.targets.llvm.nest import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.randoms import Streams, consecutive
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import FLOATS, Expr, steps, walk
+from firebrick.scalar.storage import computed
+
+BLOCK = 32
+"""So many vectors are added one by one to an accumulator before it goes into the total, whose rounding errors are kept."""
+KEPT_BYTES = 1 << 18
+"""Scratch memory for values of one row that later passes need again."""
+BLOCKS = 32
+"""About how many blocks of rows a kernel has that also adds up columns."""
+SHORT = 128
+"""Rows of such a block at most, as they are added up one by one."""
+WORTH = 6
+"""From so many instructions on, a value is kept rather than computed again."""
+AHEAD = 1 << 9, 1 << 20
+"""Bytes of a row, and of an operand, from which on the second pass over a row fetches the next row's. The last of several
+passes writes, often past the caches, which fetching would hold up."""
+
+Result = tuple[Expr, View]
+
+
+def row_kernel(
+    name: str,
+    shape: Sequence[int],
+    operands: Sequence[View],
+    results: Sequence[Result],
+    target: Target,
+    sums: Sequence[Expr] = (),
+) -> NativeKernel:
+    """Generate a row kernel.
+
+    Args:
+        name: Of its function.
+        shape: Of the work; reductions run along the last axis, which is not empty.
+        operands: What ``load(k)`` reads, with a stride for each axis; 0 along the last for one value a row.
+        results: Expressions and where they go. One with the same value along the row may have last stride 0; it is written
+            once.
+        target: What to generate for.
+        sums: Expressions that are also added up over the rows, column by column: the gradients of a norm's weight and bias.
+            Each block of rows gives a row of partial sums; these matrices ``[blocks_of(shape), length]`` of the expressions'
+            dtypes are the last buffers, for ``column_kernels`` to put together.
+    """
+    code = Code(target)
+    rows = Rows(code, list(shape), list(operands), list(results), list(sums))
+    length, count = shape[-1], prod(shape[:-1])
+    group = _group(shape, bool(sums))
+    unit = Loop(code, "%begin", "%end", 1)
+    first = code.put(f"mul i64 {unit.index}, {group}")
+    last = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {first}, {group}")), ("i64", str(count)))
+    if sums:
+        rows.clear()
+    loop = Loop(code, first, last, 1)
+    rows.row(loop.index)
+    loop.close()
+    if sums:
+        rows.write_sums(unit.index)
+    unit.close()
+    rows.end()
+    return finish(name, code, len(rows.views) + len(sums), -(-count // group) if length else 0, rows.scratch)
+
+
+def blocks_of(shape: Sequence[int]) -> int:
+    """How many blocks of rows a row kernel with ``sums`` has: rows of its partial results."""
+    return -(-prod(shape[:-1]) // _group(shape, True))
+
+
+def _group(shape: Sequence[int], sums: bool) -> int:
+    """Rows of one unit of the grid."""
+    count = prod(shape[:-1])
+    return max(8, min(SHORT, -(-count // BLOCKS))) if sums else max(1, UNIT // max(1, shape[-1]))
+
+
+def levels(roots: Sequence[Expr]) -> dict[Expr, int]:
+    """How many reductions stand behind each other below each node, itself included."""
+    out: dict[Expr, int] = {}
+    for e in walk(roots):
+        out[e] = max((out[a] for a in e.args), default=0) + (e.op == "reduce")
+    return out
+
+
+class Rows:
+    """Writes the code of one row; see ``row_kernel``."""
+
+    def __init__(
+        self, code: Code, shape: list[int], operands: list[View], results: list[Result], sums: list[Expr]
+    ) -> None:  # fmt: skip
+        self.code, self.length, self.operands, self.results, self.sums = code, shape[-1], operands, results, sums
+        roots = [*(e for e, _ in results), *sums]
+        self.roots, nodes = roots, walk(roots)
+        self.views = [*operands, *(v for _, v in results)]
+        self.nodes = nodes
+        self.axes = [e for e in nodes if e.op == "index"]
+        rank = len(shape)
+        strides = [v.strides for v in self.views] + [steps(e, rank) for e in self.axes]
+        outer = merge(shape[:-1], [s[:-1] for s in strides], range(rank - 1))
+        # rows are counted over the merged outer axes; a last axis of its own keeps ``row_offsets`` away from the innermost
+        self.nest = Nest((*outer.shape, 1), tuple((*s, 0) for s in outer.strides))
+        self.inner = [s[-1] for s in strides]
+        self.lanes = lanes_for(code.target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in self.views])
+        while self.lanes > 1 and self.lanes // 2 >= self.length:
+            self.lanes //= 2
+        along = dict(zip(self.axes, self.inner[len(self.views) :], strict=True))
+        self.uniform = uniform(nodes, self.inner, along)
+        level = levels(roots)
+        reduces = [e for e in nodes if e.op == "reduce"]
+        self.passes = [[e for e in reduces if level[e] == k] for k in range(1, max(level.values(), default=0) + 1)]
+        self.each = [(e, i) for i, (e, v) in enumerate(results) if not self._once(e, v)]
+        self.once = [(e, i) for i, (e, v) in enumerate(results) if self._once(e, v)]
+        self.pointers = buffer_pointers(code, len(self.views) + len(sums))
+        self._keep()
+        self.totals = []
+        for e in sums:
+            self.totals.append(Strip(e.dtype, code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch}"), 1))
+            self.scratch += -(-self.length * item_bytes(e.dtype) // 64) * 64
+        self.streams = Streams(code, consecutive(nodes, self.uniform, along), self.length, self.scratch)
+        self.scratch += self.streams.bytes
+        self.ahead = self._ahead(shape)
+        self.stream = 0
+        large = [v for e, v in results if prod(shape) * v.itemsize >= STREAM and not self._once(e, v)]
+        if large and code.target.arch == "x86_64" and all(results[i][1].strides[-1] == 1 for _, i in self.each):
+            self.stream = max(self.lanes * v.itemsize for v in large)
+
+    def _ahead(self, shape: list[int]) -> list[tuple[int, int]]:
+        """Operands whose next row is fetched while the second pass computes, and how many elements it is away."""
+        if len(self.nest.shape) != 2 or not self.passes:
+            return []
+        used = sorted({int(e.value or 0) for e in self.nodes if e.op == "load"})
+        row, whole = AHEAD
+        found = []
+        for k in used:
+            step, nbytes = self.nest.strides[k][0], self.views[k].itemsize * self.length
+            if step and self.inner[k] == 1 and nbytes >= row and nbytes * prod(shape[:-1]) >= whole:
+                found.append((k, step))
+        return found
+
+    def _fetch(self, number: int, at: str) -> None:
+        """In the second pass: the elements of the next row from position ``at`` on."""
+        code = self.code
+        for k, step in self.ahead if number == 1 else ():
+            strip = self.strips[k]
+            following = code.put(f"getelementptr {stored_type(strip.dtype, code)}, ptr {strip.pointer}, i64 {step}")
+            where = address(code, Strip(strip.dtype, following, 1), at)
+            code.call("void", "llvm.prefetch.p0", ("ptr", where), ("i32", "0"), ("i32", "3"), ("i32", "1"))
+
+    def _once(self, e: Expr, view: View) -> bool:
+        if view.strides[-1] == 0 and e not in self.uniform and self.length > 1:
+            raise TypeError(f"a result with values along the row has a last stride. Received: {view} for {e}")
+        return view.strides[-1] == 0 and e in self.uniform
+
+    def _had(self, e: Expr) -> bool:
+        """Whether a node's elements need not be computed."""
+        return e in self.uniform or e in self.kept
+
+    def _keep(self) -> None:
+        """Choose what stays in scratch memory: ``kept`` (node → byte offset), and in which pass it is written."""
+        self.kept: dict[Expr, int] = {}
+        self.written: dict[Expr, int] = {}
+        self.scratch = 0
+        seen: dict[Expr, int] = {}
+        last = [*(e for e, _ in self.each), *self.sums]
+        for number, roots in enumerate([*([e.args[0] for e in p] for p in self.passes), last]):
+            stack, here = list(roots), set()
+            while stack:
+                e = stack.pop()
+                if e in here or e in self.uniform:
+                    continue
+                here.add(e)
+                size = -(-self.length * item_bytes(e.dtype) // 64) * 64
+                if e in self.kept:
+                    continue
+                worth = e in seen and e.dtype != "bool" and self.scratch + size <= KEPT_BYTES
+                if worth and reduction.weight(e, self._had) >= WORTH:
+                    self.kept[e], self.written[e] = self.scratch, seen[e]
+                    self.scratch += size
+                    continue
+                stack.extend(e.args)
+            for e in here:
+                seen.setdefault(e, number)
+
+    # one row
+
+    def row(self, row: str) -> None:
+        """The code for one row."""
+        code = self.code
+        offsets = row_offsets(code, self.nest, row)
+        self.bases = offsets[len(self.views) :]
+        self.strips = []
+        for view, pointer, offset, inner in zip(self.views, self.pointers, offsets, self.inner, strict=False):
+            if offset != "0":
+                pointer = code.put(f"getelementptr {stored_type(view.dtype, code)}, ptr {pointer}, i64 {offset}")
+            self.strips.append(Strip(view.dtype, pointer, inner))
+        self.scalars: dict[Expr, str] = {}
+        self.splats: dict[Expr, str] = {}
+        self.rooms = {
+            e: Strip(e.dtype, code.put(f"getelementptr i8, ptr %scratch, i64 {at}") if at else "%scratch", 1)
+            for e, at in self.kept.items()
+        }
+        for k in sorted({int(e.value or 0) for e in walk(self.roots) if e.op == "load"}):
+            if self.inner[k] == 0:
+                read_uniform(code, self.strips[k], self.lanes)
+        self.gathered = Gathered(code, self.nodes, self.uniform, self.strips, self.lanes, self._scalar_leaf)
+        self.streams.fill(self.gathered.emitter, "0", str(self.length))
+        for number, reduces in enumerate(self.passes):
+            self._pass(number, reduces)
+        # all is read before anything is written: in a row of one element, a result may lie over an operand
+        once = self._scalar().all(e for e, _ in self.once)
+        for (_, i), value in zip(self.once, once, strict=True):
+            write(code, self.strips[len(self.operands) + i], "0", value, 1)
+        if self.each or self.sums:
+            self._write_each()
+
+    def _scalar(self) -> Emitter:
+        emitter = Emitter(
+            self.code, 1, self._scalar_leaf, lambda e, at: read_at(self.code, self.strips[int(e.value or 0)], at, 1)
+        )
+        emitter.values.update(self.gathered.emitter.values)
+        return emitter
+
+    def _scalar_leaf(self, e: Expr) -> str:
+        """A leaf that is the same all along the row."""
+        if e.op == "reduce":
+            return self.scalars[e]
+        if e.op == "index":
+            return self.bases[self.axes.index(e)]
+        strip = self.strips[int(e.value or 0)]
+        return read(self.code, Strip(strip.dtype, strip.pointer, 0), "0", 1)
+
+    def _emitter(self, number: int, at: str, mask: str) -> Emitter:
+        """For the elements from position ``at`` on, in pass ``number``."""
+        code, lanes = self.code, self.lanes
+
+        def leaf(e: Expr) -> str:
+            if e.op == "reduce":
+                if e not in self.splats:
+                    raise AssertionError("a reduction is used before its pass")
+                return self.splats[e]
+            if e.op == "load":
+                return read(code, self.strips[int(e.value or 0)], at, lanes, mask)
+            which = self.axes.index(e)
+            step, base = self.inner[len(self.views) + which], self.bases[which]
+            if step == 0:
+                return splat(code, "i64", base, lanes)
+            here = positions(code, at, step, lanes)
+            return (
+                here if base == "0" else code.put(f"add {vector_type('i64', lanes)} {here}, {splat(code, 'i64', base, lanes)}")
+            )
+
+        emitter = Emitter(code, lanes, leaf, lambda e, places: self.gathered.element(e, places, at, mask), mask)
+        emitter.values.update(self.gathered.splats)
+        emitter.values.update(self.streams.values(at, lanes, mask))
+        for e, room in self.rooms.items():
+            if self.written[e] < number:
+                emitter.values[e] = read(code, room, at, lanes, mask)
+        return emitter
+
+    def _store_kept(self, number: int, emitter: Emitter, at: str, mask: str) -> None:
+        for e, room in self.rooms.items():
+            if self.written[e] == number:
+                write(self.code, room, at, emitter.value(e), self.lanes, mask)
+
+    def _body(self, number: int, reduces: list[Expr], at: str, mask: str = "") -> list[str]:
+        emitter = self._emitter(number, at, mask)
+        self._fetch(number, at)
+        values = emitter.all(e.args[0] for e in reduces)
+        self._store_kept(number, emitter, at, mask)
+        if mask:
+            values = [
+                reduction.masked(self.code, str(e.value), e.dtype, v, mask, self.lanes)
+                for e, v in zip(reduces, values, strict=True)
+            ]
+        return values
+
+    def _steps(self, reduces: list[Expr], old: Sequence[str], new: Sequence[str]) -> list[str]:
+        return [
+            reduction.step(self.code, str(e.value), e.dtype, a, b, self.lanes)
+            for e, a, b in zip(reduces, old, new, strict=True)
+        ]  # fmt: skip
+
+    def _pass(self, number: int, reduces: list[Expr]) -> None:
+        """One pass over the row, after which ``reduces`` are known."""
+        code, lanes, n = self.code, self.lanes, self.length
+        work = sum(reduction.weight(e.args[0], self._had) for e in reduces)
+        chains = 4 if work <= 8 and len(reduces) <= 2 else 2 if work <= 24 and len(reduces) <= 4 else 1
+        stride = chains * lanes
+        block = BLOCK * stride
+        types = [vector_type(scalar_type(e.dtype), lanes) for e in reduces]
+        zeros = [reduction.identity(str(e.value), e.dtype, lanes) for e in reduces]
+        totals = zeros
+        whole = n - n % block
+        if whole > block:
+            totals = self._blocks(number, reduces, whole, chains, types, zeros)
+        else:
+            whole = 0
+        rest = n - (n - whole) % stride
+        if rest > whole:
+            part = self._chains(number, reduces, str(whole), str(rest), chains, types, zeros)
+            totals = part if totals is zeros else self._steps(reduces, totals, part)
+        end = n - n % lanes
+        if end > rest:
+            loop = Loop(code, str(rest), str(end), lanes, list(zip(types, totals, strict=True)))
+            loop.close(self._steps(reduces, loop.values, self._body(number, reduces, loop.index)))
+            totals = loop.values
+        if n > end:
+            mask = tail_mask(code, str(n - end), lanes)
+            part = self._body(number, reduces, str(end), mask)
+            totals = self._steps(reduces, totals, part)
+        for e, total in zip(reduces, totals, strict=True):
+            self.scalars[e] = reduction.across(code, str(e.value), e.dtype, total, lanes)
+            self.splats[e] = splat(code, scalar_type(e.dtype), self.scalars[e], lanes)
+
+    def _blocks(
+        self, number: int, reduces: list[Expr], whole: int, chains: int, types: list[str], zeros: list[str]
+    ) -> list[str]:  # fmt: skip
+        """[0, whole) in blocks; rounding errors of sums of blocks are added up beside them."""
+        code, lanes = self.code, self.lanes
+        block = BLOCK * chains * lanes
+        exact = [k for k, e in enumerate(reduces) if e.value == "sum" and e.dtype in FLOATS]
+        carried = [*zip(types, zeros, strict=True), *((types[k], literal(0.0, reduces[k].dtype, lanes)) for k in exact)]
+        loop = Loop(code, "0", str(whole), block, carried)
+        stop = code.put(f"add i64 {loop.index}, {block}")
+        part = self._chains(number, reduces, loop.index, stop, chains, types, zeros)
+        new, lost = self._steps(reduces, loop.values[: len(reduces)], part), []
+        for i, k in enumerate(exact):
+            before = loop.values[k], loop.values[len(reduces) + i]
+            new[k], error = reduction.add_exactly(code, reduces[k].dtype, *before, part[k], lanes)
+            lost.append(error)
+        loop.close([*new, *lost])
+        out = loop.values[: len(reduces)]
+        for i, k in enumerate(exact):
+            out[k] = reduction.settle(code, reduces[k].dtype, out[k], loop.values[len(reduces) + i], lanes)
+        return out
+
+    def _chains(
+        self, number: int, reduces: list[Expr], start: str, stop: str, chains: int, types: list[str], zeros: list[str]
+    ) -> list[str]:  # fmt: skip
+        """[start, stop) on ``chains`` accumulators for each reduction, put together."""
+        code, lanes = self.code, self.lanes
+        carried = [(t, z) for t, z in zip(types, zeros, strict=True) for _ in range(chains)]
+        loop = Loop(code, start, stop, chains * lanes, carried)
+        columns = []
+        for c in range(chains):
+            at = code.put(f"add i64 {loop.index}, {c * lanes}") if c else loop.index
+            columns.append(self._body(number, reduces, at))
+        new = []
+        for k, e in enumerate(reduces):
+            for c in range(chains):
+                new.append(reduction.step(code, str(e.value), e.dtype, loop.values[k * chains + c], columns[c][k], lanes))
+        loop.close(new)
+        return [
+            reduction.tree(code, str(e.value), e.dtype, loop.values[k * chains : (k + 1) * chains], lanes)
+            for k, e in enumerate(reduces)
+        ]
+
+    def end(self) -> None:
+        """After the last row."""
+        if self.stream:  # other threads see what went past the caches
+            self.code.call("void", "llvm.x86.sse.sfence")
+
+    # sums over rows
+
+    def clear(self) -> None:
+        """Sums of no rows."""
+
+        def body(at: str, mask: str) -> None:
+            for total in self.totals:
+                zero = reduction.identity("sum", total.dtype, self.lanes)
+                write(self.code, total, at, zero, self.lanes, mask)
+
+        self._over_columns(body)
+
+    def _add_up(self, emitter: Emitter, at: str, mask: str) -> None:
+        code, lanes = self.code, self.lanes
+        for e, total in zip(self.sums, self.totals, strict=True):
+            old = read(code, total, at, lanes, mask)
+            write(code, total, at, reduction.step(code, "sum", e.dtype, old, emitter.value(e), lanes), lanes, mask)
+
+    def write_sums(self, block: str) -> None:
+        """The sums of block number ``block`` into its row of the partial results."""
+        code = self.code
+        out = []
+        for total, pointer in zip(self.totals, self.pointers[len(self.views) :], strict=True):
+            offset = code.put(f"mul i64 {block}, {self.length}")
+            row = code.put(f"getelementptr {stored_type(total.dtype, code)}, ptr {pointer}, i64 {offset}")
+            out.append(Strip(total.dtype, row, 1))
+
+        def body(at: str, mask: str) -> None:
+            for total, to in zip(self.totals, out, strict=True):
+                write(code, to, at, read(code, total, at, self.lanes, mask), self.lanes, mask)
+
+        self._over_columns(body)
+
+    def _over_columns(self, body: Callable[[str, str], None]) -> None:
+        code, lanes, n = self.code, self.lanes, self.length
+        end = n - n % lanes
+        loop = Loop(code, "0", str(end), lanes)
+        body(loop.index, "")
+        loop.close()
+        if n > end:
+            body(str(end), tail_mask(code, str(n - end), lanes))
+
+    def _write_each(self) -> None:
+        code, lanes, n = self.code, self.lanes, self.length
+        number = len(self.passes)
+
+        def body(at: str, mask: str = "", stream: bool = False) -> None:
+            emitter = self._emitter(number, at, mask)
+            self._fetch(number, at)
+            values = emitter.all([*(e for e, _ in self.each), *self.sums])  # all is read before anything is written
+            for (_, i), value in zip(self.each, values, strict=False):
+                strip = self.strips[len(self.operands) + i]
+                write(code, strip, at, value, lanes, mask, lanes * item_bytes(strip.dtype) if stream else 0)
+            self._add_up(emitter, at, mask)
+
+        def whole(stream: bool) -> None:
+            loop = Loop(code, "0", str(end), lanes)
+            body(loop.index, "", stream)
+            loop.close()
+
+        end = n - n % lanes
+        if end and self.stream:
+            strips = [self.strips[len(self.operands) + i] for _, i in self.each]
+            aligned(code, [address(code, s, "0") for s in strips], self.stream, whole)
+        elif end:
+            whole(False)
+        if n > end:
+            body(str(end), tail_mask(code, str(n - end), lanes))

@@ -1,0 +1,239 @@
+"""Scatter kernels: updates put into, or added to, the elements of an array that indices name.
+
+The array is in the result's memory already, seen as [outer, size, inner] with the indexed axis in the middle. Each unit of the
+grid owns a part of it: one of the outer places, a range along the axis, and a range of the inner elements. It takes all updates
+that fall into it, in their order. So equal indices accumulate in the order of the updates, the last of several values stays,
+and no two threads write the same element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from firebrick.compiler.program.launch import INDEX, fault_word
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal
+from firebrick.compiler.targets.llvm.memory import Strip, read, stored_type, tail_mask, write
+from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import BITS, Expr, binary, bounded, cast, load, maximum, minimum, whole_number
+from firebrick.scalar.storage import computed
+
+UNITS = 16
+"""About so many units has the grid of a large scatter."""
+LARGE = 1 << 14
+"""Updates from which on a scatter has several units."""
+RANGES = 4
+"""Ranges along the axis at most: each of them looks at all indices."""
+STRETCH = 32
+"""Inner elements of a unit at least."""
+FEW = 16
+"""So many updates of one element are added in its own dtype."""
+
+FOLDS: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "set": lambda old, new: new, "add": lambda old, new: old + new, "mul": lambda old, new: binary("mul", old, new),
+    "min": minimum, "max": maximum,
+}  # fmt: skip
+"""How an element and an update become the new element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """What a scatter kernel does.
+
+    Attributes:
+        fold: One of ``FOLDS``.
+        outer: Places before the axis.
+        size: Length of the axis, not 0.
+        inner: Elements behind it.
+        count: Indices at each outer place, for each inner element or (``slices``) for all of them.
+        slices: Whether an index names all inner elements at its place, and is the same for all outer places.
+        dtype: Of the array and the updates, in storage.
+        index: Dtype of the indices.
+        total: Dtype of the result: the array's, or a wider one for a sum.
+        update: The number that all updates are, if it is known; then they are no buffer.
+    """
+
+    fold: str
+    outer: int
+    size: int
+    inner: int
+    count: int
+    slices: bool
+    dtype: str
+    index: str
+    total: str
+    update: bool | int | float | None = None
+
+
+def scatter_kernel(name: str, what: Scatter, target: Target) -> NativeKernel:
+    """Generate the kernel of the updates; its buffers are the indices, the updates if they are no number, and the result. Its
+    faults are of operation 0."""
+    return _Writer(name, what, target).kernel()
+
+
+def vectors(code: Code, start: str, stop: str, lanes: int, body: Callable[[str, str], None]) -> None:
+    """``body`` at each vector of [start, stop), with a mask for what is left."""
+    if lanes == 1:
+        loop = Loop(code, start, stop, 1)
+        body(loop.index, "")
+        loop.close()
+        return
+    size = code.put(f"sub i64 {stop}, {start}")
+    whole = code.put(f"sub i64 {stop}, {code.put(f'urem i64 {size}, {lanes}')}")
+    loop = Loop(code, start, whole, lanes)
+    body(loop.index, "")
+    loop.close()
+    left = code.put(f"sub i64 {stop}, {whole}")
+    tail, after = code.fresh("tail"), code.fresh("after")
+    code.do(f"br i1 {code.put(f'icmp sgt i64 {left}, 0')}, label %{tail}, label %{after}")
+    code.label(tail)
+    body(whole, tail_mask(code, left, lanes))
+    code.do(f"br label %{after}")
+    code.label(after)
+
+
+def split(what: Scatter) -> tuple[int, int]:
+    """How many ranges along the axis, and how many inner elements, the units of a grid have; by the shape alone."""
+    work = what.outer * what.inner * what.count
+    wanted = -(-UNITS // max(1, what.outer)) if work >= LARGE else 1
+    stretch = max(STRETCH, -(-what.inner // wanted))
+    stretch = min(what.inner, -(-stretch // STRETCH) * STRETCH)
+    across = -(-what.inner // max(1, stretch))
+    # looking at all indices pays where there is more to do for each
+    ranges = min(RANGES, -(-wanted // max(1, across)), what.size) if what.slices else 1
+    return ranges, stretch
+
+
+class _Writer:
+    def __init__(self, name: str, what: Scatter, target: Target) -> None:
+        self.name, self.what, self.code = name, what, Code(target)
+        self.ranges, self.stretch = split(what)
+        self.length = -(-what.size // self.ranges)  # of a range
+        widest = max(BITS[computed(what.dtype)], BITS[computed(what.total)], 8)
+        self.lanes = min(64, target.lanes(widest))
+        while self.lanes > 1 and self.lanes > self.stretch:
+            self.lanes //= 2
+        self.buffers = 2 + (what.update is None)
+        pointers = buffer_pointers(self.code, self.buffers)
+        self.indices, self.updates, self.out = pointers[0], pointers[1], pointers[-1]
+
+    def kernel(self) -> NativeKernel:
+        what, code = self.what, self.code
+        across = -(-what.inner // max(1, self.stretch))
+        grid = what.outer * self.ranges * across if what.inner else 0
+        unit = Loop(code, "%begin", "%end", 1)
+        rest, part, strip = unit.index, "0", "0"
+        if across > 1:
+            strip, rest = code.put(f"urem i64 {rest}, {across}"), code.put(f"udiv i64 {rest}, {across}")
+        if self.ranges > 1:
+            part, rest = code.put(f"urem i64 {rest}, {self.ranges}"), code.put(f"udiv i64 {rest}, {self.ranges}")
+        self.place = rest if what.outer > 1 else "0"
+        self.low, self.high = self._range(part, self.length, what.size)
+        self.first, self.last = self._range(strip, self.stretch, what.inner)
+        self._put()
+        unit.close()
+        return finish(self.name, code, self.buffers, grid)
+
+    def _range(self, number: str, length: int, size: int) -> tuple[str, str]:
+        if length >= size:
+            return "0", str(size)
+        low = self.code.put(f"mul i64 {number}, {length}")
+        return low, self.code.call("i64", "llvm.smin.i64", ("i64", self._sum(low, str(length))), ("i64", str(size)))
+
+    def _sum(self, a: str, b: str) -> str:
+        return b if a == "0" else a if b == "0" else self.code.put(f"add i64 {a}, {b}")
+
+    def _times(self, a: str, by: int) -> str:
+        return a if by == 1 or a == "0" else self.code.put(f"mul i64 {a}, {by}")
+
+    def _strip(self, pointer: str, dtype: str, at: str) -> Strip:
+        """Elements of a buffer from element ``at`` on."""
+        return Strip(dtype, self.code.put(f"getelementptr {stored_type(dtype, self.code)}, ptr {pointer}, i64 {at}"), 1)
+
+    def _widened(self, value: str, lanes: int) -> str:
+        """An update, in the dtype that the result is computed in."""
+        e = cast(load(0, computed(self.what.dtype)), computed(self.what.total))
+        return Emitter(self.code, lanes, lambda _: value).value(e)
+
+    def _put(self) -> None:
+        what, code = self.what, self.code
+        loop = Loop(code, "0", str(what.count), 1)
+        if what.slices:
+            row = self._row(loop.index)
+            source = self._sum(self._times(self.place, what.count), loop.index)
+            self._owned(row, lambda: self._slice(row, self._times(source, what.inner)))
+        else:
+            source = self._sum(self._times(self.place, what.count), loop.index)
+            start = self._times(source, what.inner)
+            if what.inner == 1:
+                self._one(start, "0")
+            else:
+                each = Loop(code, self.first, self.last, 1)
+                self._one(self._sum(start, each.index), each.index)
+                each.close()
+        loop.close()
+
+    def _row(self, at: str) -> str:
+        """The index number ``at``, from the front."""
+        what, code = self.what, self.code
+        value = read(code, Strip(what.index, self.indices, 1), at, 1)
+        e = bounded(whole_number(load(0, computed(what.index))), what.size, fault_word(INDEX, 0))
+        return Emitter(code, 1, lambda _: value).value(e)
+
+    def _owned(self, row: str, body: Callable[[], None]) -> None:
+        """``body``, if a row is in the unit's range."""
+        code = self.code
+        if self.ranges == 1:
+            body()
+            return
+        off = code.put(f"sub i64 {row}, {self.low}")
+        mine = code.put(f"icmp ult i64 {off}, {code.put(f'sub i64 {self.high}, {self.low}')}")
+        yes, after = code.fresh("mine"), code.fresh("after")
+        code.do(f"br i1 {mine}, label %{yes}, label %{after}")
+        code.label(yes)
+        body()
+        code.do(f"br label %{after}")
+        code.label(after)
+
+    def _target(self, row: str) -> str:
+        """Where a row of the result begins."""
+        return self._times(self._sum(self._times(self.place, self.what.size), row), self.what.inner)
+
+    def _slice(self, row: str, source: str) -> None:
+        what = self.what
+        to = self._strip(self.out, what.total, self._target(row))
+        update = None if what.update is not None else self._strip(self.updates, what.dtype, source)
+        vectors(self.code, self.first, self.last, self.lanes, lambda at, mask: self._fold(to, update, at, self.lanes, mask))
+
+    def _one(self, source: str, along: str) -> None:
+        """The update number ``source``, for inner element ``along``."""
+        what = self.what
+        row = self._row(source)
+
+        def body() -> None:
+            to = self._strip(self.out, what.total, self._sum(self._target(row), along))
+            update = None if what.update is not None else self._strip(self.updates, what.dtype, source)
+            self._fold(to, update, "0", 1, "")
+
+        self._owned(row, body)
+
+    def _fold(self, to: Strip, update: Strip | None, at: str, lanes: int, mask: str) -> None:
+        what, code = self.what, self.code
+        dtype = computed(what.total)
+        if update is None:
+            new = literal(what.update, dtype, lanes)
+        else:
+            new = self._widened(read(code, update, at, lanes, mask), lanes)
+        e = FOLDS[what.fold](load(0, dtype), load(1, dtype))
+        old = "" if what.fold == "set" else read(code, to, at, lanes, mask)
+        write(code, to, at, Emitter(code, lanes, lambda x: (old, new)[int(x.value or 0)]).value(e), lanes, mask)
+
+
+def summed_in(fold: str, dtype: str, count: int) -> str:
+    """The dtype of the result while updates come: a wider one where many roundings would add up."""
+    if fold in ("set", "min", "max"):
+        return dtype
+    if dtype in ("float16", "bfloat16"):
+        return "float32"
+    return "float64" if dtype == "float32" and count > FEW else dtype  # all of them may be for one element

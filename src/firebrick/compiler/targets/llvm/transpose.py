@@ -1,0 +1,138 @@
+"""Transposing copies: squares of elements, read along the one axis and written along the other, turned in registers.
+
+Where the innermost axis of what is written is far apart in what is read, an element at a time costs a cache line each; a square
+of ``L`` times ``L`` reads and writes whole lines. At the edges squares overlap: some elements are written twice, with the same
+value. Squares go along the axis that is written, a few next to each other at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from firebrick.compiler.targets.llvm.emit import Code
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.native import UNIT, Loop, NativeKernel, buffer_pointers, finish
+from firebrick.compiler.targets.llvm.nest import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.target import Target
+
+_LEAST = 4
+"""Elements along a side of the smallest square."""
+_DEEP = 4
+"""Squares next to each other that are taken before the next place of a strip: they read the same pages of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Squares:
+    """Axes of a transposing copy: ``down`` is read contiguously, the last one is written so.
+
+    Attributes:
+        nest: All axes, merged; strides of what is read, then of what is written.
+        down: Number of the axis that is read contiguously.
+        side: Elements along a side of a square.
+    """
+
+    nest: Nest
+    down: int
+    side: int
+
+
+def transposes(shape: tuple[int, ...], source: View, goal: View, target: Target) -> bool:
+    """Whether a copy is one that squares are for."""
+    return _squares(shape, source, goal, target) is not None
+
+
+def _squares(shape: tuple[int, ...], source: View, goal: View, target: Target) -> _Squares | None:
+    order = sorted(range(len(shape)), key=lambda a: (-abs(goal.strides[a]), a))
+    nest = merge(shape, [source.strides, goal.strides], order)
+    read, written = nest.strides
+    if written[-1] != 1 or abs(read[-1]) <= 1:
+        return None
+    down = next((a for a, s in enumerate(read[:-1]) if s == 1), -1)
+    if down < 0 or written[down] == 0:
+        return None
+    side = min(16, target.lanes(8 * source.itemsize))
+    while side > min(nest.shape[down], nest.shape[-1]):
+        side //= 2
+    return _Squares(nest, down, side) if side >= _LEAST else None
+
+
+def transposing_kernel(name: str, shape: tuple[int, ...], source: View, goal: View, target: Target) -> NativeKernel:
+    """Generate a copy of ``source`` to ``goal``, for which ``transposes`` holds.
+
+    Args:
+        name: Of its function.
+        shape: Of both views.
+        source: What is read.
+        goal: What is written; of the same dtype, an integer.
+        target: What to generate for.
+    """
+    found = _squares(shape, source, goal, target)
+    assert found is not None
+    nest, down, side = found.nest, found.down, found.side
+    read, written = nest.strides
+    wide, high = nest.shape[-1], nest.shape[down]
+    others = [a for a in range(len(nest.shape) - 1) if a != down]
+    outer = Nest((*(nest.shape[a] for a in others), 1), tuple((*(s[a] for a in others), 0) for s in (read, written)))
+    strip = max(side, UNIT // side // side * side)
+    strips, rows = -(-wide // strip), -(-high // (side * _DEEP))
+    grid = prod(nest.shape[a] for a in others) * strips * rows
+    code = Code(target)
+    pointers = buffer_pointers(code, 2)
+    element = f"i{8 * source.itemsize}"
+    unit = Loop(code, "%begin", "%end", 1)
+    at = unit.index
+    start = "0"
+    if strips > 1:
+        start = code.put(f"mul i64 {code.put(f'urem i64 {at}, {strips}')}, {strip}")
+        at = code.put(f"udiv i64 {at}, {strips}")
+    first = code.put(f"mul i64 {code.put(f'urem i64 {at}, {rows}')}, {side * _DEEP}")
+    end = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {first}, {side * _DEEP}")), ("i64", str(high)))
+    at = code.put(f"udiv i64 {at}, {rows}")
+    offsets = row_offsets(code, outer, at)
+    sources, goals = (_moved(code, element, p, offset, 1) for p, offset in zip(pointers, offsets, strict=True))
+    stop = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {start}, {strip}")), ("i64", str(wide)))
+    loop = Loop(code, start, stop, side)
+    here = code.call("i64", "llvm.smin.i64", ("i64", loop.index), ("i64", str(wide - side)))
+    down_loop = Loop(code, first, end, side)
+    row = code.call("i64", "llvm.smin.i64", ("i64", down_loop.index), ("i64", str(high - side)))
+    source_row, goal_row = (_moved(code, element, p, row, step) for p, step in ((sources, 1), (goals, written[down])))
+    _square(code, element, source_row, read[-1], goal_row, written[down], here, side, source.itemsize)
+    down_loop.close()
+    loop.close()
+    unit.close()
+    return finish(name, code, 2, grid)
+
+
+def _moved(code: Code, element: str, pointer: str, places: str, step: int) -> str:
+    """The pointer to what lies ``places`` (i64) times ``step`` elements behind a pointer."""
+    by = places if step == 1 else code.put(f"mul i64 {places}, {step}")
+    return code.put(f"getelementptr {element}, ptr {pointer}, i64 {by}")
+
+
+def _square(
+    code: Code, element: str, source: str, step: int, goal: str, down: int, at: str, side: int, align: int
+) -> None:  # fmt: skip
+    """One square: row ``k`` is read at position ``at + k`` of the last axis, and becomes column ``k`` of what is written."""
+    vector = f"<{side} x {element}>"
+    first = _moved(code, element, source, at, step)
+    rows = []
+    for k in range(side):
+        where = code.put(f"getelementptr {element}, ptr {first}, i64 {k * step}")
+        rows.append(code.put(f"load {vector}, ptr {where}, align {align}"))
+    far = 1
+    while far < side:  # squares of ``far`` change places with their mirror images
+        low = [k if not k & far else side + k - far for k in range(side)]
+        high = [k + far if not k & far else side + k for k in range(side)]
+        for k in range(side):
+            if not k & far:
+                pair = f"{vector} {rows[k]}, {vector} {rows[k + far]}"
+                rows[k], rows[k + far] = (
+                    code.put(f"shufflevector {pair}, <{side} x i32> <{', '.join(f'i32 {i}' for i in lanes)}>")
+                    for lanes in (low, high)
+                )
+        far *= 2
+    to = code.put(f"getelementptr {element}, ptr {goal}, i64 {at}")
+    for k in range(side):
+        where = code.put(f"getelementptr {element}, ptr {to}, i64 {k * down}")
+        code.do(f"store {vector} {rows[k]}, ptr {where}, align {align}")

@@ -1,0 +1,456 @@
+"""Window kernels: the largest value or the sum of each window of images, and their gradients, without a scatter.
+
+Vectors run along the last axis of the result. A window's elements of one row lie ``stride`` apart: a row is read whole, and
+the element that each window wants is shuffled out. The gradient turns this round: each element of the image takes, from the
+windows that it lies in, what belongs to it; elements of equal place modulo the stride form a vector. All elements of a window
+are written out, so windows are small. What lies outside of an image is never read: such lanes are masked.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from firebrick.compiler.targets.llvm.emit import Code, literal, scalar_type, splat, vector_type
+from firebrick.compiler.targets.llvm.memory import Strip, read, stored_type, write
+from firebrick.compiler.targets.llvm.native import UNIT, Loop, NativeKernel, buffer_pointers, finish
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import BITS, SIGNED
+from firebrick.scalar.storage import computed
+
+MOST = 64
+"""Elements of a window, and places of a stride, at most."""
+WOVEN = (1, 2, 4)
+"""Strides whose elements are shuffled out of whole vectors; others are gathered."""
+
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of ``planes`` images, each axis padded by ``before`` in front; one or two axes stand behind leading ones of
+    size 1. ``places``: how many windows there are along each axis."""
+
+    planes: int
+    image: Triple
+    places: Triple
+    kernel: Triple
+    stride: Triple
+    before: Triple
+    dilation: Triple
+
+    @property
+    def elements(self) -> Iterator[Triple]:
+        """A window's elements in row-major order."""
+        z, y, x = self.kernel
+        return product(range(z), range(y), range(x))
+
+    def offset(self, at: Triple, axis: int) -> int:
+        """How far element ``at`` lies behind ``stride`` times the window's number, along an axis."""
+        return at[axis] * self.dilation[axis] - self.before[axis]
+
+    def inside(self, axis: int, offset: int) -> bool:
+        """Whether this element lies in the image for every window along an axis."""
+        return offset >= 0 and (self.places[axis] - 1) * self.stride[axis] + offset < self.image[axis]
+
+
+def window_kernel(name: str, w: Windows, dtype: str, largest: bool, target: Target) -> NativeKernel:
+    """The largest value of each window and its place (int64), or the mean: buffers are the images, then the results.
+
+    Of equal values the first counts, and the first NaN before all. Padding is never the largest; to a mean it adds zeros.
+    """
+    code = Code(target)
+    return _Forward(code, w, dtype, largest).kernel(name)
+
+
+def gradient_kernel(name: str, w: Windows, dtype: str, at: str, target: Target) -> NativeKernel:
+    """What windows send back: buffers are their cotangents, their places of dtype ``at`` if that is given, and the images.
+
+    With places each cotangent goes to its place if that lies in its window; without, a share of it to every element.
+    """
+    code = Code(target)
+    return _Backward(code, w, dtype, at).kernel(name)
+
+
+def lanes_of(target: Target, dtype: str, size: int) -> int:
+    """Lanes for rows of ``size`` elements: at least two, since single elements are read without masks."""
+    lanes = target.lanes(BITS[computed(dtype)])
+    while lanes > 2 and lanes // 2 >= size:
+        lanes //= 2
+    return max(2, lanes)
+
+
+class _Windows(ABC):
+    """What both directions share: the grid, and the loops over planes, rows and vectors of ``rows`` × ``size`` elements."""
+
+    def __init__(self, code: Code, w: Windows, dtype: str, rows: Sequence[int], size: int, buffers: int) -> None:
+        self.code, self.w, self.dtype = code, w, dtype
+        self.outer, self.size = rows, size
+        self.lanes = lanes_of(code.target, dtype, size)
+        self.vector = vector_type(scalar_type(computed(dtype)), self.lanes)
+        self.pointers = buffer_pointers(code, buffers)
+
+    def kernel(self, name: str) -> NativeKernel:
+        code, w = self.code, self.w
+        rows = prod(self.outer)
+        unit = Loop(code, "%begin", "%end", 1)
+        if prod(w.image) > UNIT and rows > 1:  # parts of one image
+            each = max(1, UNIT * rows // prod(w.image))
+            parts = -(-rows // each)
+            grid = w.planes * parts
+            first = code.put(f"mul i64 {code.put(f'urem i64 {unit.index}, {parts}')}, {each}")
+            last = self._least(code.put(f"add i64 {first}, {each}"), rows)
+            self._plane(code.put(f"udiv i64 {unit.index}, {parts}"), first, last)
+        else:
+            each = max(1, UNIT // prod(w.image))
+            grid = -(-w.planes // each)
+            start = code.put(f"mul i64 {unit.index}, {each}")
+            loop = Loop(code, start, self._least(code.put(f"add i64 {start}, {each}"), w.planes), 1)
+            self._plane(loop.index, "0", str(rows))
+            loop.close()
+        unit.close()
+        return finish(name, code, len(self.pointers), grid if rows * self.size else 0)
+
+    def _least(self, a: str, b: int) -> str:
+        return self.code.call("i64", "llvm.smin.i64", ("i64", a), ("i64", str(b)))
+
+    def _plane(self, plane: str, first: str, last: str) -> None:
+        self.start(plane)
+        loop = Loop(self.code, first, last, 1)
+        y, z = loop.index, "0"
+        if self.outer[0] > 1:
+            z, y = (self.code.put(f"{op} i64 {loop.index}, {self.outer[1]}") for op in ("udiv", "urem"))
+        self.row(z, y)
+        end = self.size - self.size % self.lanes
+        if end:
+            vectors = Loop(self.code, "0", str(end), self.lanes)
+            self.body(vectors.index)
+            vectors.close()
+        if self.size > end:
+            self.body(str(end))
+        loop.close()
+
+    @abstractmethod
+    def start(self, plane: str) -> None:
+        """Begin a plane."""
+
+    @abstractmethod
+    def row(self, z: str, y: str) -> None:
+        """Begin a row."""
+
+    @abstractmethod
+    def body(self, at: str) -> None:
+        """``lanes`` elements from position ``at`` on: a name below the last whole vector's end, or a number."""
+
+    # scalars and masks
+
+    def times(self, a: str, factor: int, plus: int = 0) -> str:
+        """a · factor + plus, i64."""
+        code = self.code
+        if not a.startswith("%"):
+            return str(int(a) * factor + plus)
+        a = a if factor == 1 else code.put(f"mul i64 {a}, {factor}")
+        return a if plus == 0 else code.put(f"add i64 {a}, {plus}")
+
+    def sum(self, a: str, b: str) -> str:
+        if not a.startswith("%") and not b.startswith("%"):
+            return str(int(a) + int(b))
+        return self.code.put(f"add i64 {a}, {b}")
+
+    def shifted(self, pointer: str, dtype: str, offset: str) -> str:
+        if offset == "0":
+            return pointer
+        return self.code.put(f"getelementptr {stored_type(dtype, self.code)}, ptr {pointer}, i64 {offset}")
+
+    def plane_of(self, k: int, dtype: str, plane: str, shape: Triple) -> str:
+        """Where buffer ``k`` has a plane of this shape."""
+        return self.shifted(self.pointers[k], dtype, self.times(plane, prod(shape)))
+
+    def in_range(self, at: str, step: int, start: int, limit: int, lanes: int, end: int, flag: str = "") -> str:
+        """Lanes i with 0 ≤ at · step + start + i < limit, none if ``flag`` is false; empty: all. ``end``: the last ``at``."""
+        return self._mask(at, step, [start + i for i in range(lanes)], limit, end, flag)
+
+    def each_in_range(self, at: str, step: int, start: int, limit: int, end: int, flag: str = "") -> str:
+        """Lanes i with 0 ≤ (at + i) · step + start < limit, and as above."""
+        return self._mask(at, step, [i * step + start for i in range(self.lanes)], limit, end, flag)
+
+    def _mask(self, at: str, step: int, places: list[int], limit: int, end: int, flag: str) -> str:
+        code, lanes = self.code, len(places)
+        if not at.startswith("%"):
+            on = [0 <= int(at) * step + p < limit for p in places]
+            if not flag:
+                return "" if all(on) else "<" + ", ".join(f"i1 {'true' if b else 'false'}" for b in on) + ">"
+        elif places[0] >= 0 and end * step + places[-1] < limit and not flag:
+            return ""
+        vector = f"<{lanes} x i32>"
+        bound = f"splat (i32 {limit})"
+        if flag:  # a limit of 0 is cheaper than a mask and a condition
+            bound = splat(code, "i32", code.put(f"select i1 {flag}, i32 {limit}, i32 0"), lanes)
+        base = self.times(at, step)
+        front = splat(code, "i32", code.put(f"trunc i64 {base} to i32") if base.startswith("%") else base, lanes)
+        place = code.put(f"add {vector} {front}, <{', '.join(f'i32 {p}' for p in places)}>")
+        return code.put(f"icmp ult {vector} {place}, {bound}")
+
+    def all_of(self, flags: Sequence[str]) -> str:
+        """Scalar conditions, some of them empty."""
+        flags = [f for f in flags if f]
+        while len(flags) > 1:
+            flags = [self.code.put(f"and i1 {flags[0]}, {flags[1]}"), *flags[2:]]
+        return flags[0] if flags else ""
+
+    @property
+    def last(self) -> int:
+        """Position of the last whole vector."""
+        return max(0, self.size - self.size % self.lanes - self.lanes)
+
+    def numbers(self, start: str, step: int, element: str) -> str:
+        """start + step · lane."""
+        front = splat(self.code, element, start, self.lanes)
+        steps = ", ".join(f"{element} {step * i}" for i in range(self.lanes))
+        return self.code.put(f"add <{self.lanes} x {element}> {front}, <{steps}>")
+
+
+class _Forward(_Windows):
+    def __init__(self, code: Code, w: Windows, dtype: str, largest: bool) -> None:
+        super().__init__(code, w, dtype, w.places[:2], w.places[2], 3 if largest else 2)
+        self.largest = largest
+        self.whole = all(w.inside(axis, w.offset(at, axis)) for at in w.elements for axis in range(3))
+
+    def start(self, plane: str) -> None:
+        w = self.w
+        self.source = self.plane_of(0, self.dtype, plane, w.image)
+        self.goals = [self.plane_of(1, self.dtype, plane, w.places)]
+        if self.largest:
+            self.goals.append(self.plane_of(2, "int64", plane, w.places))
+
+    def row(self, z: str, y: str) -> None:
+        code, w = self.code, self.w
+        number = self.sum(self.times(z, w.places[1]), y)
+        self.begin = self.times(number, w.places[2])
+        self.corner = self.sum(
+            self.times(z, w.stride[0] * w.image[1] * w.image[2]),
+            self.times(y, w.stride[1] * w.image[2], -sum(b * prod(w.image[a + 1 :]) for a, b in enumerate(w.before))),
+        )
+        self.rows: dict[tuple[int, int], tuple[str, str]] = {}
+        fronts = [self.times(z, w.stride[0]), self.times(y, w.stride[1])]
+        self.first = "0"  # how far the first row inside of the image lies behind a window's corner
+        for axis in range(2) if self.largest else ():
+            for k in range(w.kernel[axis]):
+                offset = w.offset((k, k, k), axis)
+                if offset < 0:
+                    off = code.put(f"icmp slt i64 {fronts[axis]}, {-offset}")
+                    size = w.dilation[axis] * prod(w.image[axis + 1 :])
+                    self.first = self.sum(self.first, code.put(f"select i1 {off}, i64 {size}, i64 0"))
+        for at in w.elements:
+            if at[:2] in self.rows:
+                continue
+            flags, places = [], []
+            for axis in range(2):
+                offset = w.offset(at, axis)
+                place = self.times(fronts[axis], 1, offset)
+                places.append(place)
+                sure = w.inside(axis, offset)
+                flags.append("" if sure else code.put(f"icmp ult i64 {place}, {w.image[axis]}"))
+            row = self.sum(self.times(places[0], w.image[1]), places[1])
+            self.rows[at[:2]] = self.shifted(self.source, self.dtype, self.times(row, w.image[2])), self.all_of(flags)
+
+    def body(self, at: str) -> None:
+        w, code, lanes = self.w, self.code, self.lanes
+        self.read_: dict[tuple[int, int, int], str] = {}
+        mask = self.in_range(at, 1, 0, self.size, lanes, self.last)
+        values = ((e, self._element(e, at)) for e in w.elements)
+        place = ""
+        if self.largest:
+            found, place = self._largest(values, at)
+        else:
+            found = ""
+            for _, value in values:
+                found = code.put(f"fadd {self.vector} {found}, {value}") if found else value
+            found = code.put(f"fdiv {self.vector} {found}, {literal(float(prod(w.kernel)), computed(self.dtype), lanes)}")
+        where = self.sum(self.begin, at)
+        write(code, Strip(self.dtype, self.goals[0], 1), where, found, lanes, mask)
+        if self.largest:
+            write(code, Strip("int64", self.goals[1], 1), where, place, lanes, mask)
+
+    def _element(self, e: Triple, at: str) -> str:
+        """Element ``e`` of the windows from ``at`` on; 0, or -inf for the largest, where it lies outside of the image."""
+        w, code, lanes = self.w, self.code, self.lanes
+        pointer, flag = self.rows[e[:2]]
+        offset, step, width = w.offset(e, 2), w.stride[2], w.image[2]
+        if step not in WOVEN:
+            mask = self.each_in_range(at, step, offset, width, self.last, flag)
+            strip = Strip(self.dtype, self.shifted(pointer, self.dtype, str(offset)), step)
+            return self._padded(read(code, strip, at, lanes, mask), lanes, mask)
+        block, phase = divmod(offset, step)
+        key = (e[0] * w.kernel[1] + e[1], block, -1)
+        if key not in self.read_:
+            wide = step * lanes
+            mask = self.in_range(at, step, step * block, width, wide, self.last, flag)
+            value = read(code, Strip(self.dtype, pointer, 1), self.times(at, step, step * block), wide, mask)
+            self.read_[key] = self._padded(value, wide, mask)
+        if step == 1:
+            return self.read_[key]
+        key = (*key[:2], phase)
+        if key not in self.read_:
+            self.read_[key] = self._phase(self.read_[(*key[:2], -1)], step, phase)
+        return self.read_[key]
+
+    def _phase(self, wide: str, step: int, phase: int) -> str:
+        t = vector_type(scalar_type(computed(self.dtype)), step * self.lanes)
+        picked = ", ".join(f"i32 {step * i + phase}" for i in range(self.lanes))
+        return self.code.put(f"shufflevector {t} {wide}, {t} poison, <{self.lanes} x i32> <{picked}>")
+
+    def _padded(self, value: str, lanes: int, mask: str) -> str:
+        if self.whole or not self.largest or not mask:
+            return value
+        t, lowest = vector_type(scalar_type(computed(self.dtype)), lanes), literal(float("-inf"), computed(self.dtype), lanes)
+        return self.code.put(f"select <{lanes} x i1> {mask}, {t} {value}, {t} {lowest}")
+
+    def _largest(self, values: Iterator[tuple[Triple, str]], at: str) -> tuple[str, str]:
+        """The largest of them and its place in the image."""
+        w, code, lanes, t = self.w, self.code, self.lanes, self.vector
+        ints, bits = f"<{lanes} x i32>", f"<{lanes} x i1>"
+        best = which = ""
+        if not self.whole:  # nothing is below all else, so that the place is that of the first element inside
+            best, which = literal(float("-inf"), computed(self.dtype), lanes), self._first(at)
+        for e, value in values:
+            step = (e[0] * w.dilation[0] * w.image[1] + e[1] * w.dilation[1]) * w.image[2] + e[2] * w.dilation[2]
+            if not best:
+                best, which = value, f"splat (i32 {step})"
+                continue
+            # larger, or the first NaN: an equal element that comes later never wins
+            wins = code.put(f"fcmp ugt {t} {value}, {best}")
+            wins = code.put(f"and {bits} {wins}, {code.put(f'fcmp ord {t} {best}, {best}')}")
+            best = code.put(f"select {bits} {wins}, {t} {value}, {t} {best}")
+            which = code.put(f"select {bits} {wins}, {ints} splat (i32 {step}), {ints} {which}")
+        corner = self.sum(self.corner, self.times(at, w.stride[2]))
+        base = code.put(f"trunc i64 {corner} to i32") if corner.startswith("%") else corner
+        place = code.put(f"add {ints} {self.numbers(base, w.stride[2], 'i32')}, {which}")
+        return best, code.put(f"sext {ints} {place} to <{lanes} x i64>")
+
+    def _first(self, at: str) -> str:
+        """How far the first element inside of the image lies behind a window's corner."""
+        w, code, ints = self.w, self.code, f"<{self.lanes} x i32>"
+        row = code.put(f"trunc i64 {self.first} to i32") if self.first.startswith("%") else self.first
+        found = splat(code, "i32", row, self.lanes)
+        outside = [offset for k in range(w.kernel[2]) if (offset := w.offset((0, 0, k), 2)) < 0]
+        if not outside:
+            return found
+        base = self.times(at, w.stride[2])
+        places = self.numbers(code.put(f"trunc i64 {base} to i32") if base.startswith("%") else base, w.stride[2], "i32")
+        for offset in outside:
+            off = code.put(f"icmp slt {ints} {places}, splat (i32 {-offset})")
+            step = code.put(f"select <{self.lanes} x i1> {off}, {ints} splat (i32 {w.dilation[2]}), {ints} zeroinitializer")
+            found = code.put(f"add {ints} {found}, {step}")
+        return found
+
+
+class _Backward(_Windows):
+    def __init__(self, code: Code, w: Windows, dtype: str, at: str) -> None:
+        groups = tuple(-(-n // s) for n, s in zip(w.image, w.stride, strict=True))
+        super().__init__(code, w, dtype, groups[:2], groups[2], 3 if at else 2)
+        self.at = at
+        # for each axis and place modulo the stride: the elements of the windows there, and how far off the window is
+        self.meets: list[list[list[tuple[int, int]]]] = [
+            [
+                [(k, (a - o) // s) for k in range(w.kernel[axis]) if (a - (o := w.offset((k, k, k), axis))) % s == 0]
+                for a in range(s)
+            ]
+            for axis, s in enumerate(w.stride)
+        ]
+
+    def start(self, plane: str) -> None:
+        w = self.w
+        self.sources = [self.plane_of(0, self.dtype, plane, w.places)]
+        if self.at:
+            self.sources.append(self.plane_of(1, self.at, plane, w.places))
+        self.goal = self.plane_of(len(self.pointers) - 1, self.dtype, plane, w.image)
+
+    def row(self, z: str, y: str) -> None:
+        code, w = self.code, self.w
+        self.z, self.y = z, y
+        # by how far off the windows are: where their row is, and whether it is one
+        self.rows: dict[tuple[int, int], tuple[str, str]] = {}
+        for dz, dy in {(dz, dy) for a in self.meets[0] for _, dz in a for b in self.meets[1] for _, dy in b}:
+            flags, places = [], []
+            for axis, (front, d) in enumerate(((z, dz), (y, dy))):
+                place = self.times(front, 1, d)
+                places.append(place)
+                sure = d >= 0 and self.outer[axis] - 1 + d < w.places[axis]
+                flags.append("" if sure else code.put(f"icmp ult i64 {place}, {w.places[axis]}"))
+            number = self.sum(self.times(places[0], w.places[1]), places[1])
+            self.rows[dz, dy] = self.times(number, w.places[2]), self.all_of(flags)
+
+    def body(self, at: str) -> None:
+        w, code = self.w, self.code
+        self.read_: dict[tuple[int, int, int], tuple[str, str]] = {}
+        for a, b in product(range(w.stride[0]), range(w.stride[1])):
+            z, y = self.times(self.z, w.stride[0], a), self.times(self.y, w.stride[1], b)
+            flags = [
+                code.put(f"icmp ult i64 {place}, {n}") if n % s else ""
+                for place, n, s in ((z, w.image[0], w.stride[0]), (y, w.image[1], w.stride[1]))
+            ]
+            start = self.times(self.sum(self.times(z, w.image[1]), y), w.image[2])
+            values = [self._gathered(a, b, c, start, at) for c in range(w.stride[2])]
+            self._put(values, self.shifted(self.goal, self.dtype, start), self.all_of(flags), at)
+
+    def _gathered(self, a: int, b: int, c: int, start: str, at: str) -> str:
+        """What the elements of an image at (a, b, c) modulo the stride take."""
+        w, code, t, lanes = self.w, self.code, self.vector, self.lanes
+        total = ""
+        here = ""
+        for (_, dz), (_, dy), (_, dx) in product(self.meets[0][a], self.meets[1][b], self.meets[2][c]):
+            g, place = self._window((dz, dy, dx), at)
+            if self.at:
+                if not here:
+                    here = self.numbers(self.sum(start, self.times(at, w.stride[2], c)), w.stride[2], "i64")
+                mine = code.put(f"icmp eq <{lanes} x i64> {place}, {here}")
+                g = code.put(f"select <{lanes} x i1> {mine}, {t} {g}, {t} zeroinitializer")
+            total = code.put(f"fadd {t} {total}, {g}") if total else g
+        return total or "zeroinitializer"
+
+    def _window(self, off: Triple, at: str) -> tuple[str, str]:
+        """Cotangents, or shares of them, and places of the windows ``off`` from ``at``."""
+        if off not in self.read_:
+            w, code, lanes = self.w, self.code, self.lanes
+            row, flag = self.rows[off[:2]]
+            mask = self.in_range(at, 1, off[2], w.places[2], lanes, self.last, flag)
+            where = self.times(self.sum(row, at), 1, off[2])
+            g, place = read(code, Strip(self.dtype, self.sources[0], 1), where, lanes, mask), ""
+            if self.at:
+                place = read(code, Strip(self.at, self.sources[1], 1), where, lanes, mask)
+                if BITS[self.at] < 64:
+                    wider = "sext" if self.at in SIGNED else "zext"
+                    place = code.put(f"{wider} <{lanes} x i{BITS[self.at]}> {place} to <{lanes} x i64>")
+            else:
+                g = code.put(f"fdiv {self.vector} {g}, {literal(float(prod(w.kernel)), computed(self.dtype), lanes)}")
+            self.read_[off] = g, place
+        return self.read_[off]
+
+    def _put(self, values: list[str], pointer: str, flag: str, at: str) -> None:
+        w, code, lanes = self.w, self.code, self.lanes
+        step, width = w.stride[2], w.image[2]
+        if step not in WOVEN:
+            for c, value in enumerate(values):
+                mask = self.each_in_range(at, step, c, width, self.last, flag)
+                write(code, Strip(self.dtype, self.shifted(pointer, self.dtype, str(c)), step), at, value, lanes, mask)
+            return
+        mask = self.in_range(at, step, 0, width, step * lanes, self.last, flag)
+        write(code, Strip(self.dtype, pointer, 1), self.times(at, step), self._woven(values), step * lanes, mask)
+
+    def _woven(self, values: list[str]) -> str:
+        """The vectors' elements by turns: those of the first half's with those of the second half's."""
+        lanes = self.lanes
+        while len(values) > 1:
+            half = len(values) // 2
+            t = vector_type(scalar_type(computed(self.dtype)), lanes)
+            order = ", ".join(f"i32 {i // 2 + lanes * (i % 2)}" for i in range(2 * lanes))
+            values = [
+                self.code.put(f"shufflevector {t} {a}, {t} {b}, <{2 * lanes} x i32> <{order}>")
+                for a, b in zip(values[:half], values[half:], strict=True)
+            ]
+            lanes *= 2
+        return values[0]

@@ -1,0 +1,129 @@
+"""Generated convolutions and their gradients against the op table's references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from contractions import Compiled
+
+from firebrick.compiler.targets.llvm import host
+from firebrick.compiler.targets.llvm.contract import (
+    contraction,
+    conv,
+    conv_input,
+    conv_weight,
+    forward,
+    input_gradient,
+    weight_gradient,
+)
+from firebrick.compiler.targets.llvm.contract.problem import Convolution
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.errors import UnsupportedError
+from firebrick.ops import OPS
+
+NONE, ONE = ((0, 0), (0, 0)), ((1, 1), (1, 1))
+# image, weight, stride, padding, dilation, groups
+CASES = [
+    *((s.inputs[0].shape, s.inputs[1].shape, *(s.params[k] for k in ("stride", "padding", "dilation", "groups")))
+      for s in OPS["conv"].samples(np.random.default_rng(0), "float32")),
+    ((2, 16, 32, 32), (20, 16, 3, 3), (1, 1), ONE, (1, 1), 1),
+    ((2, 16, 32, 32), (20, 16, 3, 3), (2, 2), ONE, (1, 1), 1),
+    ((3, 40, 8, 8), (20, 40, 1, 1), (2, 2), NONE, (1, 1), 1),
+    ((3, 40, 4, 4), (64, 40, 3, 3), (1, 1), ONE, (1, 1), 1),
+    ((3, 33, 7, 7), (35, 33, 3, 3), (1, 1), ONE, (1, 1), 1),
+    ((3, 1, 28, 28), (16, 1, 5, 5), (1, 1), NONE, (1, 1), 1),
+    ((3, 16, 12, 12), (32, 16, 5, 5), (1, 1), NONE, (1, 1), 1),
+    ((2, 24, 14, 14), (24, 1, 3, 3), (1, 1), ONE, (1, 1), 24),
+    ((2, 5, 20, 37), (5, 1, 5, 3), (2, 3), ((2, 0), (1, 4)), (1, 2), 5),
+    ((2, 8, 6, 7), (16, 4, 3, 2), (1, 1), ((0, 1), (0, 0)), (2, 1), 2),
+    ((2, 3, 7, 6, 5), (9, 3, 3, 2, 3), (1, 1, 1), ((0, 0), (0, 0), (0, 0)), (1, 1, 1), 1),
+    ((3, 2, 40), (8, 2, 9), (1,), ((0, 0),), (1,), 1),
+    ((2, 3, 30, 31), (8, 3, 11, 11), (4, 4), ((2, 2), (2, 2)), (1, 1), 1),
+    ((2, 4, 13, 11), (6, 4, 3, 2), (3, 2), ((2, 1), (0, 3)), (2, 3), 1),
+    ((2, 4, 9), (4, 4, 2), (5,), ((3, 3),), (1,), 1),
+    ((2, 5, 15, 17), (9, 5, 3, 3), (2, 2), ONE, (1, 1), 1),
+    ((3, 6, 16, 16), (12, 6, 1, 1), (2, 2), NONE, (1, 1), 1),
+    ((2, 6, 14, 21), (16, 3, 4, 3), (3, 2), ((4, 5), (0, 6)), (2, 1), 2),
+    ((2, 5, 13, 12), (8, 5, 2, 3), (1, 2), ((0, 0), (1, 0)), (1, 2), 1),
+    ((2, 5, 21), (8, 5, 5), (2,), ((2, 1),), (1,), 1),
+    # one row of places, shorter than a panel is wide and no power of two
+    ((1, 4, 205), (4, 4, 3), (1,), ((1, 1),), (1,), 1),
+    ((1, 40, 5), (9, 40, 3), (1,), ((1, 1),), (1,), 1),
+    ((1, 3, 3, 9), (1, 3, 3, 3), (2, 2), NONE, (1, 1), 1),
+]  # fmt: skip
+OTHERS = CASES[::4] + CASES[-4:]
+
+
+def target_of(width: int) -> Target:
+    try:
+        return Target.host(width)
+    except UnsupportedError:
+        pytest.skip(f"no vectors of {width} bits here")
+
+
+def check(name: str, out: np.ndarray, *operands: np.ndarray, **params) -> None:
+    """An array is within the table's tolerance of what the op's reference gives in float64."""
+    op = OPS[name]
+    want = op.reference(*(x.astype(np.float64) for x in operands), **params)
+    scale = op.reference(*(np.abs(x.astype(np.float64)) for x in operands), **params)
+    error = np.abs(out - want)
+    assert (error <= 16 * np.finfo(out.dtype).eps * scale).all(), name
+
+
+def run(case, dtype: str, target: Target, cuts: int = 0) -> tuple[bytes, ...]:
+    image, weight, stride, padding, dilation, groups = case
+    params = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    g = Convolution(dtype, tuple(image), tuple(weight), stride, padding, dilation, groups)
+    rng = np.random.default_rng(7)
+    x, w, gy = (rng.uniform(-1, 1, s).astype(dtype) for s in (g.image, g.weight, g.result))
+    y, gx, gw = (np.full(s, np.nan, dtype) for s in (g.result, g.image, g.weight))
+    Compiled(forward(g, target, "conv"), target)(w, x, y, cuts=cuts)
+    for c in input_gradient(g, target, "input"):
+        Compiled(c, target)(w, gy, gx, cuts=cuts)
+    Compiled(weight_gradient(g, target, "weight"), target)(gy, x, gw, cuts=cuts)
+    check("conv", y, x, w, **params)
+    check("conv_input", gx, gy, w, size=g.image[2:], **params)
+    check("conv_weight", gw, x, gy, kernel=g.weight[2:], **params)
+    return y.tobytes(), gx.tobytes(), gw.tobytes()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_convolution_and_its_gradients_are_within_the_tables_tolerance(case) -> None:
+    run(case, "float32", target_of(0))
+
+
+@pytest.mark.parametrize("width", [128, 256, 512])
+@pytest.mark.parametrize("case", OTHERS, ids=str)
+def test_any_width_of_vectors_computes_convolutions(case, width) -> None:
+    run(case, "float32", target_of(width))
+    run(case, "float64", target_of(width))
+
+
+@pytest.mark.parametrize("case", CASES[-8:], ids=str)
+def test_products_over_patches_suit_every_geometry_without_the_special_kernels(case) -> None:
+    image, weight, stride, padding, dilation, groups = case
+    g, target, rng = (
+        Convolution("float32", image, weight, stride, padding, dilation, groups),
+        target_of(0),
+        np.random.default_rng(8),
+    )
+    params = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    x, w, gy = (rng.uniform(-1, 1, s).astype(np.float32) for s in (g.image, g.weight, g.result))
+    y, gx = (np.full(s, np.nan, np.float32) for s in (g.result, g.image))
+    Compiled(contraction(conv(g), target, "conv"), target)(w, x, y)
+    for i, p in enumerate(conv_input(g)):
+        Compiled(contraction(p, target, f"input{i}"), target)(w, gy, gx)
+    check("conv", y, x, w, **params)
+    check("conv_input", gx, gy, w, size=g.image[2:], **params)
+
+
+@pytest.mark.parametrize("case", [((6, 16, 16, 16), (20, 16, 3, 3), (2, 2), ONE, (1, 1), 1), *CASES[-8:-4]], ids=str)
+def test_any_cut_of_the_grids_gives_the_same_bits(case) -> None:
+    assert len({run(case, "float32", target_of(0), cuts) for cuts in (0, 1, 7)}) == 1
+
+
+def test_code_for_neon_is_generated() -> None:
+    target = Target.named("aarch64")
+    g = Convolution("float32", (2, 16, 12, 12), (20, 16, 3, 3), (1, 1), ONE, (1, 1))
+    for p in (conv(g), *conv_input(g), conv_weight(g)):
+        assert "fmla" in host.emit_assembly(contraction(p, target, "conv").module, target)
