@@ -145,7 +145,9 @@ class Op:
             operands' elements; or a function of arrays and parameters like ``reference``, of several results as a tuple
             if they differ in it.
         dtypes: Names of the dtypes that ``samples`` accepts for the first group.
-        view: Whether an engine may return memory of its first operand.
+        view: For ops that only move elements: ``(x, slot, shape, **params)`` gives the ``core.views.View`` that result number
+            ``slot``, of this shape, is of its operand's buffer, in which the operand's elements lie as the view ``x``; None if
+            that needs a copy. An engine may return memory of such an operand.
         broadcasts: Whether operands broadcast (cotangents are then summed back by autodiff).
         decompose: The same function written with other ops, or None. ``register`` makes it compute half precision in float32.
         index_map: ``(element, shapes, **params)`` gives the index that is read of each operand, of these shapes, for an
@@ -177,7 +179,7 @@ class Op:
     complex_tolerance: float = -1.0
     scale: str | Callable[..., Any] = "result"
     dtypes: tuple[str, ...] = ()
-    view: bool = False
+    view: Callable[..., Any] | None = None
     broadcasts: bool = False
     decompose: Callable[..., Any] | None = None
     index_map: Callable[..., tuple[tuple[Any, ...], ...]] | None = None

@@ -1,8 +1,8 @@
 """``in_float32``: a function of several steps computes half precision in float32 and rounds its results once.
 
 A product of float16 numbers near 300 overflows, and a mean near 300 is rounded by 0.25, where the function's result would be
-an ordinary number. This is the one mechanism for functions, decompositions of ops and gradient rules; ``compiler.fusion.expand``
-does the same for graphs, and kernels compute in float32 anyway.
+an ordinary number. This is the one mechanism for functions, decompositions of ops and gradient rules;
+``compiler.fusion.expand`` does the same for graphs, and kernels compute in float32 anyway.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.aval import Aval
+from firebrick.core.aval import Aval, Shape
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import slice_length
+from firebrick.core.views import View
 from firebrick.ops import index_maps
 from firebrick.ops.declare import ALL, Array, Declare, per_result, same, size_of, values
 from firebrick.ops.reduction import sum_to
@@ -40,9 +41,14 @@ def _reshape_vjp(g: Any, r: Any) -> Any:
     return (reshape(g, shape=r.avals[0].shape),)
 
 
+def _view_reshape(x: View, slot: int, to: Shape, **params: Any) -> View | None:
+    return x.reshaped(to)
+
+
 @_move(_reshape_vjp, _infer_reshape,
        [((3, 4), {"shape": (2, 6)}), ((), {"shape": (1, 1)}), ((1,), {"shape": ()}), ((0, 3), {"shape": (3, 0, 2)}),
-        ((2, 3, 4), {"shape": (24,)}), ((4, 4), {"shape": (2, 2, 4)})], view=True, index_map=index_maps.reshape)  # fmt: skip
+        ((2, 3, 4), {"shape": (24,)}), ((4, 4), {"shape": (2, 2, 4)})],
+       view=_view_reshape, index_map=index_maps.reshape)  # fmt: skip
 def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
     """The same elements, in row-major order, in another shape."""
     return np.reshape(x, shape)
@@ -62,10 +68,14 @@ def _permute_vjp(g: Any, r: Any) -> Any:
     return (permute(g, axes=tuple(np.argsort(r.params["axes"]).tolist())),)
 
 
+def _view_permute(x: View, slot: int, shape: Shape, *, axes: tuple[int, ...]) -> View:
+    return x.permuted(axes)
+
+
 @_move(_permute_vjp, _infer_permute,
        [((3, 4), {"axes": (1, 0)}), ((2, 3, 4), {"axes": (1, 2, 0)}), ((), {"axes": ()}), ((0, 2), {"axes": (1, 0)}),
         ((4, 4), {"axes": (1, 0)}), ((3, 3, 3), {"axes": (2, 0, 1)})],
-       view=True, index_map=index_maps.permute)  # fmt: skip
+       view=_view_permute, index_map=index_maps.permute)  # fmt: skip
 def permute(x: Array, *, axes: tuple[int, ...]) -> Array:
     """Axes in another order: axis i of the result is axis axes[i] of x."""
     return np.transpose(x, axes)
@@ -82,10 +92,14 @@ def _infer_broadcast(x: Any, *, shape: tuple[int, ...]) -> Aval:
     return Aval(tuple(shape), x.dtype)
 
 
+def _view_broadcast(x: View, slot: int, to: Shape, **params: Any) -> View:
+    return x.broadcast_to(to)
+
+
 @_move(lambda g, r: (sum_to(g, r.avals[0].shape),), _infer_broadcast,
        [((3, 1), {"shape": (2, 3, 4)}), ((), {"shape": (2, 2)}), ((4,), {"shape": (4,)}), ((1, 3), {"shape": (0, 3)}),
         ((3, 1), {"shape": (3, 3, 3)}), ((4,), {"shape": (4, 4)})],
-       view=True, index_map=index_maps.broadcast_to)  # fmt: skip
+       view=_view_broadcast, index_map=index_maps.broadcast_to)  # fmt: skip
 def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
     """x repeated along axes of size 1, and along new leading axes."""
     return np.broadcast_to(x, shape)
@@ -141,7 +155,12 @@ _INDEXED: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
-@_move(_slice_vjp, _infer_slice, _SLICES + _INDEXED, view=True, index_map=index_maps.slice_)
+def _view_slice(x: View, slot: int, to: Shape, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> View | None:
+    found = x.sliced(starts, stops, steps)
+    return found if found is None or found.shape == to else found.reshaped(to)
+
+
+@_move(_slice_vjp, _infer_slice, _SLICES + _INDEXED, view=_view_slice, index_map=index_maps.slice_)
 def slice_(x: Array, *, starts: Any, stops: Any, steps: Any, shape: Any = None) -> Array:
     """Elements starts, starts + steps, … before stops, along every axis; ``shape`` drops and adds axes of size 1."""
     found = x[key_of(starts, stops, steps)]
@@ -176,10 +195,14 @@ def _flip_vjp(g: Any, r: Any) -> Any:
     return (flip(g, axes=r.params["axes"]),)
 
 
+def _view_flip(x: View, slot: int, shape: Shape, *, axes: tuple[int, ...]) -> View:
+    return x.flipped(axes)
+
+
 @_move(_flip_vjp, lambda x, *, axes: same(x),
        [((3, 4), {"axes": (0, 1)}), ((5,), {"axes": (0,)}), ((2, 3), {"axes": ()}), ((0, 3), {"axes": (1,)}),
         ((4, 4), {"axes": (1,)})],
-       view=True, index_map=index_maps.flip)  # fmt: skip
+       view=_view_flip, index_map=index_maps.flip)  # fmt: skip
 def flip(x: Array, *, axes: tuple[int, ...]) -> Array:
     """Elements in reverse order along axes."""
     return np.flip(x, axes)
@@ -238,11 +261,18 @@ def _split_vjp(g: Any, r: Any) -> Any:
     return (concat(*(g if isinstance(g, tuple) else (g,)), axis=r.params["axis"]),)
 
 
+def _view_split(x: View, slot: int, shape: Shape, *, sizes: tuple[int, ...], axis: int) -> View | None:
+    whole, first = x.shape, sum(sizes[:slot])
+    starts = [first if a == axis else 0 for a in range(len(whole))]
+    stops = [first + sizes[slot] if a == axis else d for a, d in enumerate(whole)]
+    return x.sliced(starts, stops, [1] * len(whole))
+
+
 @_move(_split_vjp, _infer_split,
        [((6, 3), {"sizes": (2, 1, 3), "axis": 0}), ((4, 4, 4), {"sizes": (1, 3), "axis": 1}),
         ((3,), {"sizes": (1, 2), "axis": 0}), ((1, 3), {"sizes": (1,), "axis": 0}), ((2, 3), {"sizes": (0, 2, 1), "axis": 1}),
         ((0, 2), {"sizes": (1, 1), "axis": 1})],
-       view=True, index_map=index_maps.split)  # fmt: skip
+       view=_view_split, index_map=index_maps.split)  # fmt: skip
 def split(x: Array, *, sizes: tuple[int, ...], axis: int) -> tuple[Array, ...]:
     """Consecutive parts of x along an axis, of the given sizes: what ``concat`` joins again."""
     ends = np.cumsum(sizes).tolist()

@@ -18,6 +18,7 @@ from firebrick.compiler.targets.llvm.memory import View
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.targets.llvm.transpose import transposes
 from firebrick.core.indexing import strides_of
+from firebrick.core.views import strided
 
 SHAPES = [
     (5, 7),
@@ -40,7 +41,7 @@ def steps(x: np.ndarray[Any, Any]) -> tuple[int, ...]:
 
 def copy_of(x: np.ndarray[Any, Any], target: Target) -> np.ndarray[Any, Any]:
     """A view's copy by its kernel, between bytes that it must leave alone."""
-    lowered = copied(x.shape, steps(x), x.itemsize, target)
+    lowered = copied(strided(x.shape, steps(x)), x.itemsize, target)
     segment = Segment(lowered.launches([0, 1]), [compile_many([lowered.text], target)])
     room = np.full(x.nbytes + 128, 0xA5, np.uint8)
     out = room[64 : 64 + x.nbytes].view(x.dtype).reshape(x.shape)

@@ -15,7 +15,7 @@ from typing import Any
 from firebrick.backends.cpu.native import Native, Proofs, kernel_of, kinds_of, launched, lowered_of
 from firebrick.compiler import Kernel, choose, plan_memory
 from firebrick.compiler.fusion.groups import fuse
-from firebrick.compiler.layout.views import RULES, Seen, rows, seen
+from firebrick.compiler.layout.views import strided_view
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.segments import HOST, Kinds, Segments, segment
 from firebrick.compiler.program.spans import rounded
@@ -25,6 +25,7 @@ from firebrick.compiler.targets.llvm.lowered import At, behind, within
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
+from firebrick.core.views import View, row_major
 from firebrick.ir import Graph, Node
 
 MOST = 1 << 15
@@ -72,7 +73,7 @@ class _Step:
     consts: int
     carries: int
     inputs: list[Aval]
-    outputs: list[tuple[int, Seen, Aval]]
+    outputs: list[tuple[int, View, Aval]]
     over: dict[int, int]
     avals: list[Aval]
 
@@ -80,7 +81,7 @@ class _Step:
 def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, consts: int, carries: int) -> _Step | None:
     """A body as a step; None if it is not all native, or not in a form that can be repeated."""
     graph, avals = kinds.graph, kinds.avals
-    if any(kind == HOST and n.op.name not in RULES for kind, n in zip(kinds.of, graph.nodes, strict=True)):
+    if any(kind == HOST and not n.op.view for kind, n in zip(kinds.of, graph.nodes, strict=True)):
         return None
     made = {v for run in parts.runs for v in run.results}
     known = made.union(range(len(graph.inputs)))
@@ -103,16 +104,16 @@ def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, const
     return _Step(kernels, parts, consts, carries, list(graph.inputs), outputs, over, avals)
 
 
-def _lies(kinds: Kinds, v: int) -> tuple[int, Seen] | None:
+def _lies(kinds: Kinds, v: int) -> tuple[int, View] | None:
     """The value in whose memory a value lies, and how; None if it needs a copy on the way."""
     chain = []
-    while v in kinds.node_of and kinds.graph.nodes[kinds.node_of[v]].op.name in RULES:
+    while v in kinds.node_of and kinds.graph.nodes[kinds.node_of[v]].op.view:
         n = kinds.graph.nodes[kinds.node_of[v]]
         chain.append((n, v - n.first))
         v = n.inputs[0]
-    view: Seen | None = rows(kinds.avals[v].shape)
+    view: View | None = row_major(kinds.avals[v].shape)
     for n, slot in reversed(chain):
-        view = None if view is None else seen(n, slot, view)
+        view = None if view is None else strided_view(n, slot, view)
     return None if view is None else (v, view)
 
 
@@ -163,7 +164,7 @@ class Loop:
         out: list[Launch] = []
         for k in s.over.values():
             aval = s.inputs[s.consts + k]
-            out += self._copy(self.carry[k], rows(aval.shape), aval, self.results[k])
+            out += self._copy(self.carry[k], row_major(aval.shape), aval, self.results[k])
             self.carry[k] = self.results[k]
         return out
 
@@ -187,7 +188,7 @@ class Loop:
         for k, (base, view, aval) in enumerate(s.outputs[: s.carries]):
             if k in s.over.values():
                 continue
-            moves = s.consts <= base < behind_carries and (base != s.consts + k or view != rows(aval.shape))
+            moves = s.consts <= base < behind_carries and (base != s.consts + k or view != row_major(aval.shape))
             if last:
                 out += self._copy(slots[base], view, aval, self.results[k])
             elif moves or not view.in_rows:  # another carry may be written soon
@@ -203,7 +204,7 @@ class Loop:
         s = self.step
         if v in s.over:
             return self.carry[s.over[v]]
-        whole = (v, rows(s.avals[v].shape), s.avals[v])
+        whole = (v, row_major(s.avals[v].shape), s.avals[v])
         for j, output in enumerate(s.outputs[s.carries :], s.carries):
             if output == whole:
                 return behind(self.results[j], t * s.avals[v].nbytes)
@@ -219,12 +220,11 @@ class Loop:
             self.size += 2 * whole
         return behind(self.block, self.turns[key] + turn % 2 * whole)
 
-    def _copy(self, source: At, view: Seen, aval: Aval, goal: At) -> list[Launch]:
+    def _copy(self, source: At, view: View, aval: Aval, goal: At) -> list[Launch]:
         """The launches that copy a view of what lies somewhere, if it is not there already."""
         source = behind(source, view.offset * aval.dtype.itemsize)
         if not aval.size or (source == goal and view.in_rows):
             return []
-        shape, strides = ((aval.size,), (1,)) if view.in_rows else (view.shape, view.strides)
-        made = copied(shape, strides, aval.dtype.itemsize, Target.host())
+        made = copied(row_major((aval.size,)) if view.in_rows else view, aval.dtype.itemsize, Target.host())
         self._texts[made.text] = None
         return made.launches([source, goal])

@@ -212,7 +212,7 @@ def launched(
             texts += found.texts
         else:
             view, aval = c.view
-            copy = copied(view.shape, view.strides, aval.dtype.itemsize, Target.host())
+            copy = copied(view, aval.dtype.itemsize, Target.host())
             launches += copy.launches(
                 [place(c.operands[0].buffer, view.offset * aval.dtype.itemsize), place(c.results[0])]
             )  # fmt: skip

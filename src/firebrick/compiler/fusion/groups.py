@@ -19,12 +19,11 @@ from math import prod
 from firebrick.compiler.fusion.expand import expanded
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.indexed import INDEXED, NUMBERED, along_rows, whole
-from firebrick.compiler.layout.digits import VIEWS, Layout, cuts, row_major, viewed
-from firebrick.compiler.layout.views import rows as row_by_row
-from firebrick.compiler.layout.views import seen
+from firebrick.compiler.layout.views import strided_view, viewed
 from firebrick.compiler.spec.elements import reduced_axes
 from firebrick.core.aval import Aval
 from firebrick.core.op import Op
+from firebrick.core.views import View, cuts, row_major
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ir.index_check import raises
 
@@ -113,8 +112,8 @@ def is_part(n: Node, operands: tuple[Aval, ...]) -> bool:
     """Whether a node gives parts of long stretches of its operand's rows, which an elementwise kernel reads where they lie."""
     if n.op.name not in ("split", "slice") or any(not a.ndim or a.shape[-1] < STRETCH for a in n.avals):
         return False
-    parts = [seen(n, slot, row_by_row(operands[0].shape)) for slot in range(len(n.avals))]
-    return all(p is not None and p.strides[-1] == 1 for p in parts) and not all(p is not None and p.in_rows for p in parts)
+    parts = [strided_view(n, slot, row_major(operands[0].shape)) for slot in range(len(n.avals))]
+    return all(p is not None and p.axes[-1][0][1] == 1 for p in parts) and not all(p is not None and p.in_rows for p in parts)
 
 
 def is_added(n: Node, operands: tuple[Aval, ...]) -> bool:
@@ -558,7 +557,7 @@ class _Body:
             return False
         if self.product:
             found = None if self.groups.is_number(v) else self._viewed(v)
-            return self.graph.nodes[k].op.name in VIEWS and found is not None and all(len(axis) == 1 for axis in found[:-2])
+            return self._rearranges(k) and found is not None and all(len(axis) == 1 for axis in found.axes[:-2])
         if self.alone:
             return self.numbered and self.groups.is_number(v)
         return self.groups.free[k] or (self.mapped and self.groups.parts[k])
@@ -567,14 +566,23 @@ class _Body:
         """Whether a node is a member of a group, such as a reshape behind a product."""
         return self.groups.units[self.groups.unit_of[k]].shape is not None
 
-    def _viewed(self, v: int) -> Layout | None:
+    def _rearranges(self, k: int) -> bool:
+        """Whether a node's result is a view of all elements of its operand."""
+        n = self.graph.nodes[k]
+        if not n.op.view or len(n.avals) != 1:
+            return False
+        operand = self.groups.avals[n.inputs[0]]
+        found = viewed(n, 0, row_major(operand.shape))
+        return found is not None and found.covers(operand.size)
+
+    def _viewed(self, v: int) -> View | None:
         """How a value lies in the array that it is a view of; None where a view of that needs a copy."""
         k = self.groups.made_by.get(v)
-        if k is None or self.graph.nodes[k].op.name not in VIEWS or self._grouped(k):
+        if k is None or not self._rearranges(k) or self._grouped(k):
             return row_major(self.groups.avals[v].shape)
         n = self.graph.nodes[k]
         below = self._viewed(n.inputs[0])
-        return None if below is None else viewed(below, n.op.name, n.params, n.avals[0].shape)
+        return None if below is None else viewed(n, 0, below)
 
 
 def _order(groups: _Groups, parts: dict[int, _Part]) -> list[int]:

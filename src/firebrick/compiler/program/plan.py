@@ -14,10 +14,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from firebrick.compiler.layout.views import reshaped
 from firebrick.compiler.program.expression import KEPT, ROWS, Kernel
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
+from firebrick.core.views import strided
 from firebrick.ir import Graph, Node
 from firebrick.ir.nested import nodes_in
 
@@ -126,7 +126,10 @@ class _Values:
         """Whether a view is certain to be a copy: a reshape that merges axes which do not follow each other in memory."""
         strides = self.strides.get(n.inputs[0]) if n.op.name == "reshape" else None
         source = self.avals[n.inputs[0]]
-        return strides is not None and source.size > 0 and reshaped(source.shape, strides, self.avals[n.first].shape) is None
+        if strides is None or not source.size:
+            return False
+        found = strided(source.shape, strides).reshaped(self.avals[n.first].shape)
+        return found is None or found.strides is None
 
     def is_input(self, v: int) -> bool:
         return v < len(self.graph.inputs)

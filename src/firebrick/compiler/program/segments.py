@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Protocol
 
-from firebrick.compiler.layout.views import RULES, Seen, rows, seen
+from firebrick.compiler.layout.views import strided_view
 from firebrick.compiler.program.expression import Kernel
 from firebrick.compiler.program.plan import Plan
 from firebrick.compiler.program.spans import Span, arranged, rounded
 from firebrick.core.aval import Aval
+from firebrick.core.views import View, row_major
 from firebrick.ir import CONSTANT, Graph, Node
 
 NATIVE, VIEW, HOST, NUMBER = "native", "view", "host", "number"
@@ -60,7 +61,7 @@ class Call:
     node: int
     operands: tuple[Ref, ...]
     results: tuple[int, ...]
-    view: tuple[Seen, Aval] | None = None
+    view: tuple[View, Aval] | None = None
 
 
 @dataclass(slots=True)
@@ -135,11 +136,11 @@ class Kinds:
             return NATIVE
         if n.op is CONSTANT:
             return NUMBER
-        return VIEW if n.op.name in RULES else HOST
+        return VIEW if n.op.view else HOST
 
     def base(self, v: int) -> int:
         """The value in whose memory a value lies, as far as views go."""
-        while v in self.node_of and self.graph.nodes[self.node_of[v]].op.name in RULES:
+        while v in self.node_of and self.graph.nodes[self.node_of[v]].op.view:
             v = self.graph.nodes[self.node_of[v]].inputs[0]
         return v
 
@@ -254,7 +255,7 @@ class _Builder:
         self.runs: list[Run] = []
         self.actions: list[Run | int] = []  # runs, and nodes outside of them
         self.into, self.home = self._arrays()
-        self.seen: dict[int, tuple[int, Seen]] = {}
+        self.seen: dict[int, tuple[int, View]] = {}
         self.copies: dict[int, int] = {}
         self.sizes: dict[int, int] = {}  # of copies, in bytes
         self.made_in: dict[int, Run] = {}
@@ -277,7 +278,7 @@ class _Builder:
         home = {v: v for v in range(len(self.graph.inputs))}
         for k in self.plan.order:
             n, kind = self.graph.nodes[k], self.kinds.of[k]
-            if kind not in (NATIVE, HOST) or n.op.name in RULES:
+            if kind not in (NATIVE, HOST) or n.op.view:
                 continue
             for v in n.results:
                 over = self.plan.outs.get(v, self.plan.into.get(k, -1) if v == n.first else -1)
@@ -315,24 +316,24 @@ class _Builder:
             return Ref(self._copied(v, run))
         return Ref(buffer, view.offset * self.avals[v].dtype.itemsize)
 
-    def _seen(self, v: int, run: Run) -> tuple[int, Seen]:
+    def _seen(self, v: int, run: Run) -> tuple[int, View]:
         """The buffer that a value lies in, and how."""
         found = self.seen.get(v)
         if found is None:
             found = self.seen[v] = self._looked(v, run)
         return found
 
-    def _looked(self, v: int, run: Run) -> tuple[int, Seen]:
+    def _looked(self, v: int, run: Run) -> tuple[int, View]:
         k = self.kinds.node_of.get(v)
         n = None if k is None else self.graph.nodes[k]
-        if n is None or n.op.name not in RULES:
-            return v, rows(self.avals[v].shape)
+        if n is None or not n.op.view:
+            return v, row_major(self.avals[v].shape)
         (source,) = n.inputs
         buffer, view = self._seen(source, run)
-        found = seen(n, v - n.first, view)
+        found = strided_view(n, v - n.first, view)
         if found is not None:
             return buffer, found
-        again = seen(n, v - n.first, rows(self.avals[source].shape))
+        again = strided_view(n, v - n.first, row_major(self.avals[source].shape))
         assert again is not None  # every reshape of row-major memory is one
         return self._copied(source, run), again
 

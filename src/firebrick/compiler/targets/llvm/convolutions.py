@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from math import prod
 
-from firebrick.compiler.layout.digits import Layout
 from firebrick.compiler.targets.llvm.contract import (
     Axis,
     Contraction,
@@ -19,6 +18,7 @@ from firebrick.compiler.targets.llvm.contract import (
 from firebrick.compiler.targets.llvm.lowered import Lowered, contracted
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
+from firebrick.core.views import View
 from firebrick.ir import Node
 
 OPS = ("conv", "conv_input", "conv_weight")
@@ -46,11 +46,11 @@ def geometry(n: Node, operands: Sequence[Aval]) -> Convolution:
     )  # fmt: skip
 
 
-def result(g: Convolution, dtype: str, x: Layout) -> Result:
+def result(g: Convolution, dtype: str, x: View) -> Result:
     """Where an array of the shape of ``conv``'s result lies, in its problem."""
-    ((_, stride),) = x[1]
+    ((_, stride),) = x.axes[1]
     out = g.weight[0] // g.groups
-    lanes = tuple(Axis(n, step) for axis in (x[0], *x[2:]) for n, step in axis)
+    lanes = tuple(Axis(n, step) for axis in (x.axes[0], *x.axes[2:]) for n, step in axis)
     return Result(dtype, (Axis(out, stride),), lanes, (out * stride,))
 
 

@@ -12,6 +12,7 @@ from firebrick.compiler.targets.llvm.native import NAME, NativeKernel, module_te
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.targets.llvm.transpose import transposes, transposing_kernel
 from firebrick.core.indexing import strides_of
+from firebrick.core.views import View as ArrayView
 from firebrick.scalar.expr import const, load
 
 Axes = tuple[int, ...]
@@ -19,15 +20,16 @@ SIZES = (1, 2, 4, 8)
 """Bytes of the elements that are moved."""
 
 
-def copied(shape: Axes, strides: Axes, itemsize: int, target: Target) -> Lowered:
+def copied(view: ArrayView, itemsize: int, target: Target) -> Lowered:
     """The kernel that makes a row-major copy of a view.
 
     Args:
-        shape: Of the view and of the copy.
-        strides: In elements; the view's memory is given from its element at position 0 of every axis on.
+        view: With one stride for each axis; its memory is given from its element at position 0 of every axis on.
         itemsize: Bytes of an element, one of ``SIZES``.
         target: What it runs on.
     """
+    shape, strides = view.shape, view.strides
+    assert strides is not None
     kernel = copy_kernel(shape, strides, tuple(strides_of(shape)), itemsize, target)
     return Lowered((Part(kernel, (0, 1), moving_us(shape, itemsize)),), (), module_text([kernel]), (frozenset(),))
 

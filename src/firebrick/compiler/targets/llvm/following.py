@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import prod
 
 from firebrick.compiler.fusion.validate import doubt
-from firebrick.compiler.layout.digits import VIEWS, Layout, broadcast, cuts, reshaped, row_major, viewed
+from firebrick.compiler.layout.views import viewed
 from firebrick.compiler.spec.description import Axes, Product, Tile
 from firebrick.compiler.spec.elements import element
 from firebrick.compiler.targets.llvm import convolutions, products
@@ -33,6 +33,7 @@ from firebrick.compiler.targets.llvm.contract import (
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, contracted
 from firebrick.compiler.targets.llvm.native import NAME
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.views import View, cuts, row_major
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.scalar.expr import Expr, const, load, walk
 from firebrick.scalar.storage import computed
@@ -54,9 +55,9 @@ def lowered(body: Graph, target: Target) -> Lowered:
 class _Following:
     body: Graph
     target: Target
-    seen: dict[int, tuple[int, Layout]] = field(init=False)  # views of inputs
+    seen: dict[int, tuple[int, View]] = field(init=False)  # views of inputs
     values: dict[int, Expr] = field(default_factory=dict)  # the element of other values at the place of the result
-    operands: dict[tuple[int, Layout], int] = field(default_factory=dict)  # of the epilogue
+    operands: dict[tuple[int, View], int] = field(default_factory=dict)  # of the epilogue
 
     def lowered(self) -> Lowered:
         body, avals = self.body, self.body.avals
@@ -100,11 +101,11 @@ class _Following:
             self.values[m.first] = const(m.params["value"].reshape(()).astype(dtype).item(), dtype)
         elif m is n:
             self.values[m.first] = product(m.avals[0].dtype.name)
-        elif m.op.name in VIEWS:
+        elif m.op.view:
             v = m.inputs[0]
             if v in self.seen:
                 i, layout = self.seen[v]
-                found = viewed(layout, m.op.name, m.params, m.avals[0].shape)
+                found = viewed(m, 0, layout)
                 assert found is not None
                 self.seen[m.first] = i, found
             else:
@@ -119,19 +120,19 @@ class _Following:
         if v not in self.seen:
             return self.values[v]
         i, layout = self.seen[v]
-        found = reshaped(broadcast(layout, where), shape)
+        found = layout.broadcast_to(where).reshaped(shape)
         assert found is not None
         return load(self.operands.setdefault((i, found), len(self.operands)) + 1, computed(self.body.avals[v].dtype.name))
 
     def contraction(
-        self, n: Node, shape: tuple[int, ...], given: Sequence[tuple[str, Layout]], results: Sequence[tuple[Expr, str, Layout]]
+        self, n: Node, shape: tuple[int, ...], given: Sequence[tuple[str, View]], results: Sequence[tuple[Expr, str, View]]
     ) -> tuple[tuple[int, int], Contraction, bool, Product]:
         """Which inputs are A and B, the kernels, whether what follows is a light epilogue, and what the generator was given."""
         if n.op.name == "conv":
             x, w = n.inputs
             g = convolutions.geometry(n, [self.body.inputs[x], self.body.inputs[w]])
 
-            def place(dtype: str, layout: Layout) -> Result:
+            def place(dtype: str, layout: View) -> Result:
                 return convolutions.result(g, dtype, layout)
 
             epilogue = _epilogue(given, results, place)
@@ -144,8 +145,8 @@ class _Following:
         (i, left), (j, right) = (self.seen[v] for v in n.inputs)
         batch, (rows, columns), lead = n.avals[0].shape[:-2], shape[-2:], shape[:-2]
         k = self.body.avals[n.inputs[0]].shape[-1]
-        a = reshaped(broadcast(left, (*batch, rows, k)), (*lead, rows, k))
-        b = reshaped(broadcast(right, (*batch, k, columns)), (*lead, k, columns))
+        a = left.broadcast_to((*batch, rows, k)).reshaped((*lead, rows, k))
+        b = right.broadcast_to((*batch, k, columns)).reshaped((*lead, k, columns))
         assert a is not None
         assert b is not None
         p = products.problem(n.avals[0].dtype.name, a, b)
@@ -172,7 +173,7 @@ def _sizes(axes: Sequence[Axis]) -> Axes:
 
 
 def _epilogue(
-    given: Sequence[tuple[str, Layout]], results: Sequence[tuple[Expr, str, Layout]], place: Callable[[str, Layout], Result]
+    given: Sequence[tuple[str, View]], results: Sequence[tuple[Expr, str, View]], place: Callable[[str, View], Result]
 ) -> Epilogue:
     return Epilogue(tuple(place(d, x) for d, x in given), tuple((e, place(d, x)) for e, d, x in results))
 

@@ -14,9 +14,7 @@ from weakref import WeakValueDictionary
 
 from firebrick.compiler.fusion.groups import ALONE, COLUMNS, CONTRACT, MAP, ROWS, is_added
 from firebrick.compiler.fusion.validate import doubt
-from firebrick.compiler.layout.views import RULES as VIEWS
-from firebrick.compiler.layout.views import Seen, seen
-from firebrick.compiler.layout.views import rows as seen_rows
+from firebrick.compiler.layout.views import strided_view
 from firebrick.compiler.program.launch import Place
 from firebrick.compiler.spec.description import LoopNest, Read, Write
 from firebrick.compiler.spec.elements import element, is_elementwise, is_reduction, reduced_axes
@@ -32,6 +30,8 @@ from firebrick.compiler.targets.llvm.rules import RULES
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
+from firebrick.core.views import View as ArrayView
+from firebrick.core.views import row_major
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ir.keys import key_of
 from firebrick.scalar.expr import Expr, const, load, walk
@@ -136,7 +136,7 @@ class _Lowering:
         self.kind = kind_of(reduced[0], self._operands(reduced[0])) if reduced else MAP
         self.shape = self.avals[reduced[0].inputs[0] if reduced else body.outputs[0]].shape
         self.axes = reduced_axes(reduced[0], len(self.shape)) if reduced else ()
-        self.views: dict[int, tuple[int, Seen]] = {i: (i, seen_rows(a.shape)) for i, a in enumerate(body.inputs)}
+        self.views: dict[int, tuple[int, ArrayView]] = {i: (i, row_major(a.shape)) for i, a in enumerate(body.inputs)}
         self.places: dict[tuple[At, tuple[int, ...]], int] = {}  # of what begins in an input, with strides: the operand
         self.faults: list[Place] = []
         self.values: dict[int, Expr] = {}
@@ -147,12 +147,12 @@ class _Lowering:
         if n.op is CONSTANT:
             value, dtype = n.params["value"], computed(n.avals[0].dtype.name)
             self.values[n.first] = const(value.reshape(()).astype(dtype).item(), dtype)
-        elif n.op.name in VIEWS:
+        elif n.op.view:
             v = n.inputs[0]
             if v in self.views:
                 i, view = self.views[v]
                 for slot, result in enumerate(n.results):
-                    found = seen(n, slot, view)
+                    found = strided_view(n, slot, view)
                     assert found is not None
                     self.views[result] = i, found
             else:
@@ -197,7 +197,9 @@ class _Lowering:
             return self.values[v]
         (i, view), aval = self.views[v], self.avals[v]
         place = behind(i, view.offset * aval.dtype.itemsize)
-        return load(self.operand(place, _broadcast(view.shape, view.strides, self.shape)), computed(aval.dtype.name))
+        strides = view.broadcast_to(self.shape).strides
+        assert strides is not None
+        return load(self.operand(place, strides), computed(aval.dtype.name))
 
     def described(self) -> LoopNest:
         """What a generator is given."""

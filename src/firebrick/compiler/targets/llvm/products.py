@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from firebrick.compiler.layout.digits import Layout, row_major, size
 from firebrick.compiler.targets.llvm.contract import Axis, Operand, Problem, Result, simplified
 from firebrick.core.aval import Aval
+from firebrick.core.views import View, row_major
 
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
 
@@ -22,7 +22,7 @@ def refused(operands: Sequence[Aval]) -> str:
     return "" if prod(x.shape) and prod(y.shape) else "no elements"
 
 
-def problem(dtype: str, left: Layout, right: Layout) -> Problem:
+def problem(dtype: str, left: View, right: View) -> Problem:
     """The problem of ``left @ right``, [..., m, k] and [..., k, n] with equal leading axes of one digit each.
 
     Args:
@@ -30,16 +30,16 @@ def problem(dtype: str, left: Layout, right: Layout) -> Problem:
         left: How the left operand lies.
         right: How the right one does.
     """
-    lead = tuple(size(axis) for axis in left[:-2])
-    m, k, n = size(left[-2]), size(left[-1]), size(right[-1])
-    a = Operand(dtype, axes(left[-2]), axes(left[-1]), leading(left))
-    b = Operand(dtype, axes(right[-1]), axes(right[-2]), leading(right))
-    return simplified(Problem(lead, m, n, k, a, b, result(dtype, row_major((*lead, m, n)))))
+    *lead, m, k = left.shape
+    n = right.shape[-1]
+    a = Operand(dtype, axes(left.axes[-2]), axes(left.axes[-1]), leading(left))
+    b = Operand(dtype, axes(right.axes[-1]), axes(right.axes[-2]), leading(right))
+    return simplified(Problem(tuple(lead), m, n, k, a, b, result(dtype, row_major((*lead, m, n)))))
 
 
-def result(dtype: str, x: Layout) -> Result:
+def result(dtype: str, x: View) -> Result:
     """Where an array [..., m, n] lies."""
-    return Result(dtype, axes(x[-2]), axes(x[-1]), leading(x))
+    return Result(dtype, axes(x.axes[-2]), axes(x.axes[-1]), leading(x))
 
 
 def axes(digits: Sequence[tuple[int, int]]) -> tuple[Axis, ...]:
@@ -47,6 +47,6 @@ def axes(digits: Sequence[tuple[int, int]]) -> tuple[Axis, ...]:
     return tuple(Axis(n, stride) for n, stride in digits)
 
 
-def leading(x: Layout) -> tuple[int, ...]:
+def leading(x: View) -> tuple[int, ...]:
     """Strides of all axes but the last two."""
-    return tuple(stride for ((_, stride),) in x[:-2])
+    return tuple(stride for ((_, stride),) in x.axes[:-2])
