@@ -19,7 +19,6 @@ from firebrick.backends.cpu.engine import CompiledWarning, CpuBackend
 from firebrick.compiler.fusion import groups as fuse_module
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import KINDS
-from firebrick.compiler.targets.llvm import convolutions
 from firebrick.compiler.targets.llvm import lower as lower_module
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.core.aval import Aval
@@ -58,7 +57,10 @@ def one_node(op: Any, sample: Any) -> Graph:
     return graph
 
 
-WITH_KERNELS = {*(n for n, op in OPS.items() if op.scalar is not None and "arg" not in n), *convolutions.OPS, "matmul"}
+WITH_KERNELS = {
+    *(n for n, op in OPS.items() if op.scalar is not None and "arg" not in n),
+    *(n for n, op in OPS.items() if op.kind == "contract"),
+}
 KERNELS = [op for op in OPS.values() if op.fusion in ("map", "row", "contract")]
 
 

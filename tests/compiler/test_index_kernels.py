@@ -14,9 +14,9 @@ import firebrick as fb
 from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.spec.scatter import scatter
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.compiler.targets.llvm.scatter import split
-from firebrick.compiler.targets.llvm.scatters import geometry
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.errors import OutOfRangeError
@@ -180,8 +180,8 @@ def test_bits_are_the_same_on_any_number_of_threads(name: str, shape: Any, indic
 def test_the_grid_of_a_scatter_covers_the_result_once() -> None:
     for name, shape, indices, updates, axis in SCATTERS:
         g = Graph([Aval(shape, fb.float32), Aval(indices, fb.int64), Aval(updates, fb.float32)])
-        g.add(OPS[name], 0, 1, 2, axis=axis)
-        what = geometry(g.nodes[0], g.inputs, {})
+        g.outputs = g.add(OPS[name], 0, 1, 2, axis=axis)
+        what = scatter(g)
         ranges, stretch = split(what)
         assert what.outer * what.size * what.inner == np.prod(shape)
         assert 1 <= stretch <= what.inner

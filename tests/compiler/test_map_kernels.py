@@ -11,6 +11,7 @@ from forced import kernels_of_any_size
 from native_kernels import Array, run_kernel, run_map, run_units, view, widths
 
 import firebrick as fb
+from firebrick.compiler.program.launch import INDEX, fault_word
 from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import View
@@ -252,12 +253,12 @@ def test_gathered_rows_and_indices_out_of_range(wrong: int | None, target: Targe
     if wrong is not None:
         at[33] = wrong
     out = np.empty((50, 21), np.float32)
-    row = bounded(load(1, "int64"), 9, (7 << 32) | 1)
+    row = bounded(load(1, "int64"), 9, 7)
     e = gather(0, "float32", row * 21 + index(1))
     views = [View("float16", (0, 0)), View("int64", (1, 0))]
     k = map_kernel("k", out.shape, views, [(e, view(out))], target)
     status = run_units(k, [x, at, out], target, 0, k.grid)
-    assert status == (0 if wrong is None else (7 << 32) | 1)
+    assert status == (0 if wrong is None else fault_word(INDEX, 7))
     keep = np.arange(50) != (-1 if wrong is None else 33)
     assert np.array_equal(out[keep], x[at[keep]].astype(np.float32))
     if wrong is not None:  # clamped

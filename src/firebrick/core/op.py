@@ -122,6 +122,24 @@ class Element:
     value: Callable[[int, tuple[Any, ...], int], Any] = _no_value
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How an op reads elements of its operands elsewhere than at the position of its result's element.
+
+    Attributes:
+        element: ``(reader, operands, result, **params)`` gives the scalar expression of a result's element; see ``ops.access``.
+        whole: ``(shapes, **params)`` gives the operands, by number, that are read anywhere, and must lie in memory row by row.
+        refused: ``(shapes, **params)`` says why there is no such expression; empty if there is one, None if the op then has
+            kernels of another kind.
+        of_rows: ``(shapes, **params)`` says whether it picks one element of each row of the first operand.
+    """
+
+    element: Callable[..., Any]
+    whole: Callable[..., tuple[int, ...]]
+    refused: Callable[..., str | None]
+    of_rows: Callable[..., bool] = lambda shapes, **params: False
+
+
 @dataclass(frozen=True, eq=False)
 class Op:
     """One primitive operation. Call it with tensors and keyword parameters: ``add(x1, x2)``.
@@ -158,6 +176,10 @@ class Op:
             the operands' elements. For a ``fusion`` of ``"row"`` it holds ``reduce`` nodes, and takes ``count``, how many
             elements are reduced.
         discontinuous: Whether a small difference in an operand may make a result of another whole number.
+        known_as: What users call it in errors of indices; its name by default.
+        kind: The kind of kernel that computes it alone (``compiler.spec``); empty if there is none.
+        facts: ``(operands, results, **params)`` gives what a specification of that kind needs to know, as keyword arguments.
+        access: For ops that read elements elsewhere than at the position of their result's element.
         indexes: For ops that raise where an index lies outside its axis: ``(in_avals, params) -> {operand: size}``, the
             operands that hold indices, and the sizes of the axes that they index.
         control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
@@ -185,6 +207,10 @@ class Op:
     index_map: Callable[..., tuple[tuple[Any, ...], ...]] | None = None
     scalar: Callable[..., Any] | None = None
     discontinuous: bool = False
+    access: Access | None = None
+    known_as: str = ""
+    kind: str = ""
+    facts: Callable[..., dict[str, Any]] | None = None
     indexes: Callable[..., dict[int, int]] | None = None
     control: Callable[..., Callable[..., Any]] | None = None
     one_step: bool = False

@@ -7,17 +7,25 @@ Most axes have one digit; then ``strides`` has one number for each axis, as in N
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 from firebrick.core.shapes import slice_length
 
-Digit = tuple[int, int]
-"""A size, and the elements of memory between neighbours."""
+
+class Digit(NamedTuple):
+    """A part of an index: its size, and the elements of memory between neighbours."""
+
+    size: int
+    stride: int
+
+
 Digits = tuple[Digit, ...]
 """Those of one index, the last fastest; their sizes multiply to the axis's."""
+ONE = Digit(1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,7 @@ class View:
         >>> x.shape, x.strides
         ((2, 4, 6), (24, 1, 4))
         >>> x.reshaped((8, 6))
-        View(axes=(((2, 24), (4, 1)), ((6, 4),)), offset=0)
+        View(axes=((Digit(size=2, stride=24), Digit(size=4, stride=1)), (Digit(size=6, stride=4),)), offset=0)
     """
 
     axes: tuple[Digits, ...]
@@ -57,6 +65,11 @@ class View:
         left = merged([digit for axis in self.axes for digit in axis])
         return any(n == 0 for n, _ in left) or len(left) == 0 or (len(left) == 1 and left[0][1] == 1)
 
+    @property
+    def shown(self) -> int:
+        """Elements of memory that it shows, at most."""
+        return prod(d.size for axis in self.axes for d in axis if d.stride)
+
     def covers(self, elements: int) -> bool:
         """Whether it shows every element of a buffer of ``elements``, forwards."""
         digits = [(n, s) for axis in self.axes for n, s in axis if s != 0 and n != 1]
@@ -68,8 +81,8 @@ class View:
 
     def broadcast_to(self, shape: Sequence[int]) -> View:
         """Repeated along axes that it lacks or that have size 1."""
-        own = (((1, 0),),) * (len(shape) - len(self.axes)) + self.axes
-        return View(tuple(((d, 0),) if size(axis) == 1 else axis for axis, d in zip(own, shape, strict=True)), self.offset)
+        own = ((ONE,),) * (len(shape) - len(self.axes)) + self.axes
+        return View(tuple((Digit(d, 0),) if size(axis) == 1 else axis for axis, d in zip(own, shape, strict=True)), self.offset)
 
     def reshaped(self, shape: Sequence[int]) -> View | None:
         """The same elements in the same order in another shape; None where an axis would begin inside of a digit."""
@@ -82,15 +95,15 @@ class View:
             while wanted > 1:
                 n, stride = left.pop()
                 if wanted % n == 0:
-                    axis.append((n, stride))
+                    axis.append(Digit(n, stride))
                     wanted //= n
                 elif n % wanted == 0:
-                    axis.append((wanted, stride))
-                    left.append((n // wanted, stride * wanted))
+                    axis.append(Digit(wanted, stride))
+                    left.append(Digit(n // wanted, stride * wanted))
                     wanted = 1
                 else:
                     return None
-            out.append(tuple(reversed(axis)) or ((1, 0),))
+            out.append(tuple(reversed(axis)) or (ONE,))
         return View(tuple(reversed(out)), self.offset)
 
     def flipped(self, axes: Sequence[int]) -> View:
@@ -98,7 +111,7 @@ class View:
         offset, out = self.offset, list(self.axes)
         for a in axes:
             offset += sum((n - 1) * s for n, s in out[a])
-            out[a] = tuple((n, -s) for n, s in out[a])
+            out[a] = tuple(Digit(n, -s) for n, s in out[a])
         return View(tuple(out), offset)
 
     def sliced(self, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> View | None:
@@ -111,7 +124,7 @@ class View:
             elif len(axis) == 1:
                 ((_, stride),) = axis
                 offset += start * stride
-                out.append(((length, step * stride),))
+                out.append((Digit(length, step * stride),))
             else:
                 return None
         return View(tuple(out), offset)
@@ -124,7 +137,7 @@ def row_major(shape: Sequence[int]) -> View:
 
 def strided(shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> View:
     """An array with one stride for each axis."""
-    return View(tuple(((d, s),) for d, s in zip(shape, strides, strict=True)), offset)
+    return View(tuple((Digit(d, s),) for d, s in zip(shape, strides, strict=True)), offset)
 
 
 def size(axis: Sequence[Digit]) -> int:
@@ -132,16 +145,16 @@ def size(axis: Sequence[Digit]) -> int:
     return prod(d for d, _ in axis)
 
 
-def merged(digits: Sequence[Digit]) -> list[Digit]:
+def merged(digits: Iterable[Digit]) -> list[Digit]:
     """The fewest digits that step through memory in the same way."""
     out: list[Digit] = []
     for n, stride in digits:
         if n == 1:
             continue
-        if out and out[-1][1] == n * stride:
-            out[-1] = out[-1][0] * n, stride
+        if out and out[-1].stride == n * stride:
+            out[-1] = Digit(out[-1].size * n, stride)
         else:
-            out.append((n, stride))
+            out.append(Digit(n, stride))
     return out
 
 

@@ -216,7 +216,8 @@ def _attention_scale(query: Array, key: Array, value: Array, mask: Array, *, sca
 @register(
     operands="query:floating=T key:floating=T value:floating=T mask:bool", infer=_infer, vjp=_vjp,
     residuals=("inputs",), samples=_samples, cost=_cost(0, 2), bound="compute", fusion="contract", tolerance=16,
-    scale=_attention_scale, dtypes=_DTYPES, decompose=_simple,
+    kind="attention", facts=lambda operands, results, **_: {"gradient": False}, scale=_attention_scale, dtypes=_DTYPES,
+    decompose=_simple,
 )  # fmt: skip
 def attention(query: Array, key: Array, value: Array, mask: Array, *, scale: float, causal: bool) -> Array:
     """softmax(scale · query keyᵀ) value over the keys that the mask (and with ``causal`` the order) lets a query see; 0 if it
@@ -261,7 +262,8 @@ def _gradient_scale(
 @register(
     operands="g:floating=T query:floating=T key:floating=T value:floating=T mask:bool", infer=_infer_gradient,
     vjp=_gradient_vjp, residuals=("inputs",), samples=_gradient_samples, cost=_cost(1, 5), bound="compute", fusion="contract",
-    tolerance=16, scale=_gradient_scale, dtypes=_DTYPES, decompose=_gradient_simple,
+    kind="attention", facts=lambda operands, results, **_: {"gradient": True}, tolerance=16, scale=_gradient_scale,
+    dtypes=_DTYPES, decompose=_gradient_simple,
 )  # fmt: skip
 def attention_gradient(
     g: Array, query: Array, key: Array, value: Array, mask: Array, *, scale: float, causal: bool

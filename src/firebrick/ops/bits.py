@@ -16,6 +16,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.dtypes import float32, float64, uint32
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.op import Cost, Nondifferentiable, Sample
+from firebrick.ops import access
 from firebrick.ops.declare import Array, size_of
 from firebrick.ops.table import register
 
@@ -75,7 +76,7 @@ _RANDOM = Nondifferentiable("random numbers depend on no tensor")
 @register(
     operands="key:integer", infer=_infer_bits, vjp=_RANDOM, residuals=(),
     samples=lambda rng, name: [Sample((k,), {"shape": s, "offset": o}, False, f"{s} at {o}") for k, s, o in _keys(rng)],
-    cost=_cost, bound="compute", fusion="map", tolerance=0, dtypes=("uint32",), index_map=None,
+    cost=_cost, bound="compute", fusion="map", tolerance=0, dtypes=("uint32",), index_map=None, access=access.RANDOM_BITS,
 )  # fmt: skip
 def random_bits(key: Array, *, shape: tuple[int, ...], offset: int) -> Array:
     """Uniform 32-bit words from the stream of a key, starting at element ``offset``."""
@@ -92,7 +93,7 @@ def _uniform_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 
 @register(
     operands="key:integer", infer=_infer_uniform, vjp=_RANDOM, residuals=(), samples=_uniform_samples, cost=_cost,
-    bound="compute", fusion="map", tolerance=0, dtypes=("uint32",), index_map=None,
+    bound="compute", fusion="map", tolerance=0, dtypes=("uint32",), index_map=None, access=access.RANDOM_UNIFORM,
 )  # fmt: skip
 def random_uniform(key: Array, *, shape: tuple[int, ...], offset: int, dtype: Any) -> Array:
     """Uniform numbers in [0, 1): the top 24 bits of one word (float32) or 53 bits of two words (float64)."""

@@ -111,10 +111,28 @@ def _samples(build: Any) -> Any:
     return samples
 
 
+def _geometry(side: int) -> Any:
+    """What a specification needs to know: ``side`` is which of result, image and weight is computed."""
+
+    def facts(
+        operands: Any, results: Any, *, stride: Any, padding: Any, dilation: Any, groups: int, **_: Any
+    ) -> dict[str, Any]:
+        (x, y), (z,) = operands, results
+        image, weight = ((x.shape, y.shape), (z.shape, y.shape), (x.shape, z.shape))[side]
+        return {
+            "dtype": x.dtype.name, "image": tuple(image), "weight": tuple(weight), "stride": tuple(stride),
+            "padding": tuple((a, b) for a, b in padding), "dilation": tuple(dilation), "groups": groups,
+            "direction": ("forward", "input", "weight")[side],
+        }  # fmt: skip
+
+    return facts
+
+
 def _declare(vjp: Any, infer: Any, build: Any, side: int, operand_names: str) -> Declare:
     return register(
         operands=operand_names, infer=infer, vjp=vjp, residuals=("inputs",), samples=_samples(build), cost=_cost(side),
         bound="compute", fusion="contract", tolerance=16, scale="operands", dtypes=FLOATS,
+        facts=_geometry(side),
     )  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from firebrick.core.dtypes import int64
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.op import Nondifferentiable, Sample
 from firebrick.core.shapes import broadcast_shapes, slice_length
-from firebrick.ops import index_maps
+from firebrick.core.views import row_major
+from firebrick.ops import access, index_maps
 from firebrick.ops.declare import ALL, INTS, NUMERIC, REAL, Array, per_operand, per_result, size_of, specials, values
 from firebrick.ops.movement import _SLICES, key_of, slice_
 from firebrick.ops.reduction import zeros_like
@@ -72,7 +73,7 @@ def _take_vjp(g: Any, r: Any) -> Any:
     indexes=_along_axis, residuals=("inputs",),
     vjp=_take_vjp,
     samples=_take_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
-    index_map=index_maps.take,
+    index_map=index_maps.take, access=access.TAKE,
 )  # fmt: skip
 def take(x: Array, indices: Array, *, axis: int) -> Array:
     """Slices of x along an axis, in the order of indices."""
@@ -116,6 +117,7 @@ def _index_add_vjp(g: Any, r: Any) -> Any:
     vjp=_index_add_vjp,
     samples=_index_add_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=8, scale="operands",
     dtypes=NUMERIC,
+    facts=lambda operands, results, **_: {"fold": "add", "slices": True},
 )  # fmt: skip
 def index_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with updates added to the slices along an axis that indices name; repeats accumulate."""
@@ -172,7 +174,7 @@ def _gather_vjp(g: Any, r: Any) -> Any:
     indexes=_along_axis, residuals=("inputs",),
     vjp=_gather_vjp,
     samples=_along_samples, cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=ALL,
-    index_map=index_maps.gather,
+    index_map=index_maps.gather, access=access.GATHER, known_as="take_along_axis",
 )  # fmt: skip
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """Elements of x along an axis, one for each index."""
@@ -217,7 +219,8 @@ def _scatter_add_vjp(g: Any, r: Any) -> Any:
     indexes=_along_axis, residuals=("inputs",),
     vjp=_scatter_add_vjp,
     samples=_scatter_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=8, scale="operands",
-    dtypes=NUMERIC,
+    dtypes=NUMERIC, access=access.one_update(lambda x, update: x + update),
+    facts=lambda operands, results, **_: {"fold": "add", "slices": False},
 )  # fmt: skip
 def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with each update added to the element along an axis that its index names; repeats accumulate."""
@@ -265,7 +268,8 @@ def zeros_like_aval(aval: Any, like: Any) -> Any:
     operands="x:any=T indices:integer updates:any=T", infer=_infer_scatter("scatter"),
     indexes=_along_axis, residuals=("inputs",),
     vjp=_scatter_vjp, samples=_scatter_samples, cost=per_operand(0), bound="memory", fusion="scatter", tolerance=0,
-    dtypes=ALL,
+    dtypes=ALL, access=access.one_update(lambda x, update: update),
+    facts=lambda operands, results, **_: {"fold": "set", "slices": False},
 )  # fmt: skip
 def scatter(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
     """x with the element along an axis that each index names set to its update; the last of several stays."""
@@ -415,7 +419,8 @@ def _extreme_vjp(g: Any, r: Any) -> Any:
     indexes=_along_axis, residuals=("inputs", "outputs"),
     vjp=lambda g, r: (_product_vjp if r.params["mode"] == "mul" else _extreme_vjp)(g, r),
     samples=_scatter_reduce_samples, cost=per_operand(1), bound="memory", fusion="scatter", tolerance=2,
-    scale=_product_scale, dtypes=REAL,
+    scale=_product_scale, dtypes=REAL, access=access.one_update(access.fold),
+    facts=lambda operands, results, *, mode, **_: {"fold": mode, "slices": False},
 )  # fmt: skip
 def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, mode: str) -> Array:
     """x with the element along an axis that each index names multiplied by its update, or its min or max with it."""
@@ -451,10 +456,16 @@ def _slice_update_vjp(g: Any, r: Any) -> Any:
     return (slice_update(g, zeros_like_aval(r.avals[1], g), **r.params), slice_(g, **r.params))
 
 
+def _slice_pieces(operands: Any, results: Any, *, starts: Any, stops: Any, steps: Any) -> dict[str, Any]:
+    whole = row_major(results[0].shape)
+    return {"pieces": [(0, None, whole), (1, None, whole.sliced(starts, stops, steps))]}
+
+
 @register(
     operands="x:any=T updates:any=T", infer=_infer_slice_update, residuals=(),
     vjp=_slice_update_vjp,
     samples=_slice_update_samples, cost=per_operand(0), bound="memory", fusion="move", tolerance=0, dtypes=ALL,
+    facts=_slice_pieces,
 )  # fmt: skip
 def slice_update(x: Array, updates: Array, *, starts: Any, stops: Any, steps: Any) -> Array:
     """x with the elements of a slice replaced by updates."""
@@ -491,6 +502,7 @@ def _ravel_index_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     operands="*indices:integer", infer=_infer_ravel_index, indexes=lambda inputs, params: dict(enumerate(params["sizes"])),
     vjp=Nondifferentiable("positions are integers"), residuals=(),
     samples=_ravel_index_samples, cost=per_result(2), bound="memory", fusion="map", tolerance=0, dtypes=INTS,
+    access=access.RAVEL_INDEX, known_as="x[key]",
 )  # fmt: skip
 def ravel_index(*indices: Array, sizes: Any, strides: Any, offset: int) -> Array:
     """Flat positions offset + Σ strides[k] · indices[k], of index tensors that broadcast; negative ones count from the end."""

@@ -14,7 +14,7 @@ from firebrick.core.aval import Aval, Shape
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import slice_length
-from firebrick.core.views import View
+from firebrick.core.views import View, row_major
 from firebrick.ops import index_maps
 from firebrick.ops.declare import ALL, Array, Declare, per_result, same, size_of, values
 from firebrick.ops.reduction import sum_to
@@ -180,10 +180,24 @@ def _pad_vjp(g: Any, r: Any) -> Any:
     return (slice_(g, starts=starts, stops=stops, steps=(1,) * len(shape)),)
 
 
+def _pad_pieces(operands: Any, results: Any, *, widths: Any, value: Any) -> dict[str, Any]:
+    """Slabs in front and behind, axis by axis, each of the axes before it without theirs; then what is in the middle."""
+    x, shape = operands[0].shape, list(results[0].shape)
+    whole, starts, pieces = row_major(shape), [0] * len(x), []
+    for axis, (before, after) in enumerate(widths):
+        for width, at in ((before, 0), (after, before + x[axis])):
+            first = [at if a == axis else s for a, s in enumerate(starts)]
+            stops = [s + (width if a == axis else d) for a, (s, d) in enumerate(zip(first, shape, strict=True))]
+            pieces.append((None, value, whole.sliced(first, stops, [1] * len(x))))
+        starts[axis], shape[axis] = before, x[axis]
+    stops = [s + d for s, d in zip(starts, x, strict=True)]
+    return {"pieces": [*pieces, (0, None, whole.sliced(starts, stops, [1] * len(x)))]}
+
+
 @_move(_pad_vjp, _infer_pad,
        [((3, 4), {"widths": ((1, 0), (2, 3)), "value": 1}), ((), {"widths": (), "value": 0}),
         ((0, 2), {"widths": ((1, 1), (0, 0)), "value": 0}), ((2, 2), {"widths": ((0, 0), (0, 0)), "value": 0}),
-        ((3, 3), {"widths": ((1, 0), (0, 1)), "value": 2})])  # fmt: skip
+        ((3, 3), {"widths": ((1, 0), (0, 1)), "value": 2})], facts=_pad_pieces)  # fmt: skip
 def pad(x: Array, *, widths: Any, value: Any) -> Array:
     """x with ``widths`` elements of ``value`` before and after, along every axis."""
     out = np.full([a + d + b for d, (a, b) in zip(x.shape, widths, strict=True)], np.asarray(value).astype(x.dtype))
@@ -238,9 +252,20 @@ def _concat_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     return [Sample(tuple(values(rng, name, s) for s in shapes), {"axis": a}, name=f"{shapes}") for shapes, a in cases]
 
 
+def _concat_pieces(operands: Any, results: Any, *, axis: int) -> dict[str, Any]:
+    shape, pieces, at = results[0].shape, [], 0
+    for i, x in enumerate(operands):
+        starts = [at if a == axis else 0 for a in range(len(shape))]
+        at += x.shape[axis]
+        stops = [at if a == axis else d for a, d in enumerate(shape)]
+        pieces.append((i, None, row_major(shape).sliced(starts, stops, [1] * len(shape))))
+    return {"pieces": pieces}
+
+
 @register(
     operands="*arrays:any=T", infer=_infer_concat, vjp=_concat_vjp, residuals=(), samples=_concat_samples,
     cost=per_result(0), bound="memory", fusion="move", tolerance=0, dtypes=ALL,
+    facts=_concat_pieces,
 )  # fmt: skip
 def concat(*arrays: Array, axis: int) -> Array:
     """Tensors joined along an axis."""

@@ -103,9 +103,25 @@ def image_places(image: Any, kernel: Any, stride: Any, padding: Any, dilation: A
         yield part, inside, where
 
 
+def _windows(fold: str, gradient: bool) -> Any:
+    """What a specification needs to know."""
+
+    def facts(operands: Any, results: Any, *, kernel: Any, stride: Any, padding: Any, **more: Any) -> dict[str, Any]:
+        image, places = operands[0].shape, results[0].shape
+        if gradient:
+            image, places = places, image
+        return {
+            "fold": fold, "gradient": gradient, "planes": image[:2], "image": image[2:], "places": places[2:], "kernel": kernel,
+            "stride": stride, "before": [before for before, _ in padding], "dilation": more.get("dilation", (1,) * len(kernel)),
+        }  # fmt: skip
+
+    return facts
+
+
 @register(
     operands="x:floating", infer=_infer_max, vjp=_max_vjp, residuals=("outputs",), samples=_max_samples, cost=per_operand(1),
     bound="memory", fusion="window", tolerance=0, dtypes=FLOATS,
+    facts=_windows("max", gradient=False),
 )  # fmt: skip
 def max_pool(x: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Array, Array]:
     """The largest value of each window, and its place in the image in row-major order."""
@@ -177,6 +193,7 @@ def _max_gradient_simple(g: Any, at: Any, *, size: Any, kernel: Any, stride: Any
     operands="g:floating at:integer", infer=_infer_max_gradient, vjp=_max_gradient_vjp, residuals=("inputs",),
     samples=_max_gradient_samples, cost=per_operand(2), bound="memory", fusion="window", tolerance=8, scale="operands",
     dtypes=FLOATS, decompose=_max_gradient_simple,
+    facts=_windows("max", gradient=True),
 )  # fmt: skip
 def max_pool_gradient(g: Array, at: Array, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Array:
     """What max_pool sends a cotangent of its values to: each goes to ``at``, its window's place in images of ``size``.
@@ -200,6 +217,7 @@ def _avg_vjp(g: Any, r: Any) -> Any:
 @register(
     operands="x:floating", infer=_infer_avg, vjp=_avg_vjp, residuals=(), samples=_cases, cost=per_operand(1), bound="memory",
     fusion="window", tolerance=8, scale="operands", dtypes=FLOATS,
+    facts=_windows("mean", gradient=False),
 )  # fmt: skip
 def avg_pool(x: Array, *, kernel: Any, stride: Any, padding: Any) -> Array:
     """The mean of each window, padding counted as zeros."""
@@ -236,6 +254,7 @@ def _avg_input_vjp(gg: Any, r: Any) -> Any:
 @register(
     operands="g:floating", infer=_infer_avg_input, vjp=_avg_input_vjp, residuals=(), samples=_avg_input_samples,
     cost=per_operand(1), bound="memory", fusion="window", tolerance=8, scale="operands", dtypes=FLOATS,
+    facts=_windows("mean", gradient=True),
 )  # fmt: skip
 def avg_pool_input(g: Array, *, size: Any, kernel: Any, stride: Any, padding: Any) -> Array:
     """The adjoint of avg_pool: each window's share spread over the images of ``size`` it came from."""

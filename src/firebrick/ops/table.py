@@ -28,14 +28,18 @@ _REQUIRED = (
     "dtypes",
 )
 _OPTIONAL = (
-    "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "discontinuous", "indexes",
-    "control", "one_step",
+    "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "discontinuous", "access",
+    "known_as", "kind", "facts", "indexes", "control", "one_step",
 )  # fmt: skip
 _CHOICES = {
     "bound": ("compute", "memory"),
     "fusion": ("map", "row", "contract", "window", "scatter", "move", "opaque"),
     "scale": ("result", "operands", "magnitude"),
 }
+
+
+_KINDS = {"map": "map", "row": "row", "contract": "contract", "window": "window", "scatter": "scatter", "move": "copy"}
+"""The kind of kernel that an op of a fusion class has by default."""
 
 
 class IncompleteOpError(TypeError):
@@ -77,6 +81,7 @@ def register(**fields: Any) -> Callable[[Callable[..., Any]], Op]:
             raise IncompleteOpError(f"op {name!r} cannot be registered: " + "; ".join(problems))
         if fields["fusion"] == "map":
             fields.setdefault("index_map", elementwise)
+        fields.setdefault("kind", _KINDS.get(fields["fusion"], ""))
         declared: tuple[Operand, ...] = operands(fields["operands"])
         made = {**fields, "operands": declared}
         if fields.get("decompose"):

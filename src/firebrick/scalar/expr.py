@@ -316,12 +316,12 @@ def gather(place: int, dtype: str, position: Expr) -> Expr:
     return node("gather", _checked(dtype), (position,), place)
 
 
-def bounded(position: Expr, size: int, status: int) -> Expr:
-    """An index (int64) into ``size`` > 0 elements, counted from the end if negative. One out of range is clamped, and
-    ``status`` (not 0) goes into the kernel's status word if that is still 0."""
-    if position.dtype != "int64" or size <= 0 or not status:
-        raise TypeError(f"an index is int64, into at least one element. Received: {position.dtype}, {size}, {status}")
-    return node("bounded", "int64", (position,), f"{size}:{status}")
+def bounded(position: Expr, size: int, check: int) -> Expr:
+    """An index (int64) into ``size`` > 0 elements, counted from the end if negative. One out of range is clamped, and is a
+    fault of the kernel's check number ``check``."""
+    if position.dtype != "int64" or size <= 0 or check < 0:
+        raise TypeError(f"an index is int64, into at least one element. Received: {position.dtype}, {size}, {check}")
+    return node("bounded", "int64", (position,), f"{size}:{check}")
 
 
 def whole_number(at: Expr) -> Expr:

@@ -16,7 +16,8 @@ from plain_kernels import address, gather, table
 
 from firebrick.backends.cpu.runtime.pool import Pool, native, shared_pool
 from firebrick.backends.cpu.runtime.segment import Segment, build_segment
-from firebrick.compiler.program.launch import INDEX, Launch, Place, chunk_of, fault_word
+from firebrick.compiler.program.launch import INDEX, Launch, chunk_of, fault_word
+from firebrick.compiler.spec.base import Fault
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.core.errors import ExecutionError, KernelCompileError, OutOfRangeError
 
@@ -126,13 +127,13 @@ def test_a_segment_without_parallel_kernels_starts_no_threads() -> None:
 def test_an_index_outside_its_axis_raises_with_the_operation_and_what_is_read_is_clamped() -> None:
     a, b, index = arrays()
     a[:] = np.arange(8) + 100
-    take, embedding = Place("take", 8), Place("embedding", 5, "model.py:12")
+    take, embedding = Fault("take", 8), Fault("embedding", 5, "model.py:12")
     run = build_segment(
         gather(0, 8) + gather(1, 5).replace(kernels.FAULT, ""),
         [
             Launch("gather0", (0, 1, 2), 0),
-            Launch("gather0", (0, 1, 2), 8, 2, places=(take,)),
-            Launch("gather1", (0, 1, 2), 8, places=(take, embedding)),
+            Launch("gather0", (0, 1, 2), 8, 2, faults=(take,)),
+            Launch("gather1", (0, 1, 2), 8, faults=(take, embedding)),
         ],
     )
     bufs = table(a, b, index)
@@ -154,7 +155,7 @@ def test_an_index_outside_its_axis_raises_with_the_operation_and_what_is_read_is
 def test_a_status_that_no_operation_explains_is_an_error_too() -> None:
     a, b, index = arrays()
     index[0] = 99
-    run = build_segment(gather(3, 8), [Launch("gather3", (0, 1, 2), 8, places=(Place("take", 8),))])
+    run = build_segment(gather(3, 8), [Launch("gather3", (0, 1, 2), 8, faults=(Fault("take", 8),))])
     with pytest.raises(ExecutionError, match="status word 0x301"):
         run(address(table(a, b, index)))
     assert fault_word(INDEX, 3) == 0x301
@@ -198,7 +199,7 @@ def test_a_fault_before_a_turn_for_python_is_not_lost() -> None:
     crew = Pool(1)
     a, b, index = arrays()
     index[0] = 99
-    run = build_segment(gather(0, 8), [Launch("gather0", (0, 1, 2), 8, places=(Place("take", 8),))] * 2)
+    run = build_segment(gather(0, 8), [Launch("gather0", (0, 1, 2), 8, faults=(Fault("take", 8),))] * 2)
     crew.caller().set_budget(0)
     with pytest.raises(OutOfRangeError, match="take"):
         run(address(table(a, b, index)), crew)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from contractions import Compiled
 
+from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.targets.llvm import host
 from firebrick.compiler.targets.llvm.contract import (
     contraction,
@@ -16,7 +17,6 @@ from firebrick.compiler.targets.llvm.contract import (
     input_gradient,
     weight_gradient,
 )
-from firebrick.compiler.targets.llvm.contract.problem import Convolution
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import UnsupportedError
 from firebrick.ops import OPS

@@ -8,8 +8,8 @@ from contractions import Compiled
 
 from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.backends.cpu.runtime.segment import build_segment
+from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.targets.llvm.contract import weight_gradient
-from firebrick.compiler.targets.llvm.contract.problem import Convolution
 from firebrick.compiler.targets.llvm.contract.taps import summed_by_taps, tap_sums
 from firebrick.compiler.targets.llvm.lowered import contracted
 from firebrick.compiler.targets.llvm.target import Target

@@ -8,8 +8,8 @@ from contractions import Compiled
 
 from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.backends.cpu.runtime.segment import build_segment
+from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.targets.llvm.contract import (
-    Axis,
     Contraction,
     Epilogue,
     Result,
@@ -18,11 +18,11 @@ from firebrick.compiler.targets.llvm.contract import (
     conv_input,
     product,
 )
-from firebrick.compiler.targets.llvm.contract.problem import Convolution
 from firebrick.compiler.targets.llvm.contract.winograd import tiling, winograd
 from firebrick.compiler.targets.llvm.lowered import contracted
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import UnsupportedError
+from firebrick.core.views import Digit
 from firebrick.ops import OPS
 from firebrick.scalar.expr import const, load, maximum
 
@@ -151,7 +151,7 @@ def test_an_epilogue_is_applied_to_what_is_stored(case) -> None:
     plain, out = np.empty(g.result, np.float32), np.empty(g.result, np.float32)
     Compiled(made(g, target), target)(w, x, plain)
     p = conv(g)
-    rows = Result("float32", (Axis(g.weight[0], 1),), (Axis(p.n, 0),), (0,))
+    rows = Result("float32", (Digit(g.weight[0], 1),), (Digit(p.n, 0),), (0,))
     whole = product("float32") + load(1, "float32") + load(2, "float32")
     chain = Epilogue((rows, p.c), ((maximum(whole, const(0.0, "float32")), p.c),))
     Compiled(made(g, target, epilogue=chain), target)(w, x, b, r, out)

@@ -125,7 +125,7 @@ def kernel_of(native: Native, operands: int) -> Kernel:
     args, lowered = ", ".join(f"{{{i}}}" for i in range(operands)), native.lowered
     return Kernel(
         f"{{run}}({args})", {"run": native}, outs="", over=lowered.over, layout=ROWS, scratch=sum(lowered.temporary),
-        faults=any(p.places for p in lowered.parts),
+        faults=any(p.faults for p in lowered.parts),
     )  # fmt: skip
 
 

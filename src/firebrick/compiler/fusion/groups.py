@@ -18,7 +18,6 @@ from math import prod
 
 from firebrick.compiler.fusion.expand import expanded
 from firebrick.compiler.fusion.fused import FUSED
-from firebrick.compiler.fusion.indexed import INDEXED, NUMBERED, along_rows, whole
 from firebrick.compiler.layout.views import strided_view, viewed
 from firebrick.compiler.spec.elements import reduced_axes
 from firebrick.core.aval import Aval
@@ -116,6 +115,13 @@ def is_part(n: Node, operands: tuple[Aval, ...]) -> bool:
     return all(p is not None and p.axes[-1][0][1] == 1 for p in parts) and not all(p is not None and p.in_rows for p in parts)
 
 
+def whole(n: Node, operands: Sequence[Aval]) -> tuple[int, ...]:
+    """Numbers of the operands that are read elsewhere than at the position of the result's element, and lie row by row."""
+    if n.op.access is not None:
+        return n.op.access.whole([a.shape for a in operands], **n.params)
+    return (1,) if n.op.fusion == "scatter" else ()
+
+
 def is_added(n: Node, operands: tuple[Aval, ...]) -> bool:
     """Whether a node is a sum of floats along the columns of a matrix of many rows."""
     if n.op.name != "sum" or not operands[0].dtype.is_floating:
@@ -196,8 +202,9 @@ class _Groups:
         if all(self.is_number(v) for v in n.inputs):
             return unit  # to be computed once, when the graph is made
         unit.shape, unit.region, unit.kind = (operands if kind in (ROWS, COLUMNS) else n.avals)[0].shape, n.region, kind
-        unit.whole = [(n.inputs[i], along_rows(n, operands)) for i in whole(n, operands)]
-        unit.dear = n.op.name in INDEXED
+        rows = n.op.access is not None and n.op.access.of_rows([a.shape for a in operands], **n.params)
+        unit.whole = [(n.inputs[i], rows) for i in whole(n, operands)]
+        unit.dear = n.op.access is not None or n.op.fusion == "scatter"
         unit.added = set(n.results) if is_added(n, operands) else set()
         unit.axes = reduced_axes(n, operands[0].ndim) if kind in (ROWS, COLUMNS) else ()
         return unit
@@ -502,7 +509,7 @@ class _Body:
         self.alone = kind == ALONE  # what reads arrays as they are
         self.mapped = kind == MAP
         self.product = False  # whether operands of a product are taken, which are packed anyway
-        self.numbered = kind == ALONE and graph.nodes[members[0]].op.name in NUMBERED
+        self.numbered = kind == ALONE and graph.nodes[members[0]].op.fusion in ("scatter", "move")
         self.inputs: list[int] = []
         for k in members:  # what is read anywhere is read as it lies
             n = graph.nodes[k]

@@ -16,10 +16,16 @@ from dataclasses import dataclass
 from math import prod
 
 from firebrick.compiler.fusion.affine import Affine, affine, unknown, value, variable
-from firebrick.compiler.spec.description import Axes, Description, LoopNest, Product, Tile
+from firebrick.compiler.fusion.convolved import doubt_convolution
+from firebrick.compiler.spec.base import Operand, Result
+from firebrick.compiler.spec.contract import Contract, contraction_of
 from firebrick.compiler.spec.elements import element, is_elementwise, is_reduction, reduced_axes
+from firebrick.compiler.spec.kinds import KernelSpec
+from firebrick.compiler.spec.nest import Nest
+from firebrick.compiler.spec.parts import Factor
 from firebrick.core.aval import Aval
 from firebrick.core.op import Element
+from firebrick.core.views import Digits, View
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.index_maps import aligned, flat, unflattened
 from firebrick.scalar import elements
@@ -50,21 +56,23 @@ class _Unknown(Exception):
     """What the checker does not know, which is then not proved."""
 
 
-def doubt(body: Graph, description: Description) -> str:
-    """Why a description is not proved to be what a group's nodes mean; empty if it is.
+def doubt(body: Graph, spec: KernelSpec) -> str:
+    """Why a specification is not proved to be what a group's nodes mean; empty if it is, and of kinds that are not validated.
 
     Args:
-        body: The nodes, whose outputs are the description's results in order.
-        description: What a generator is given.
+        body: The nodes, whose outputs are the specification's results in order.
+        spec: What a generator is given.
     """
     if not all(body.avals[v].size for v in body.outputs):
         return ""  # nothing is computed
     names = _Names()
     nodes = _Nodes(body, names)
     try:
-        if isinstance(description, LoopNest):
-            return _nest(body, description, nodes, names)
-        return _product(body, description, nodes, names)
+        if isinstance(spec, Nest):
+            return _nest(body, spec, nodes, names)
+        if isinstance(spec, Contract):
+            return _product(body, spec, nodes, names)
+        return ""
     except _Unknown as e:
         return str(e)
 
@@ -224,7 +232,7 @@ class _Nodes:
         if n.op is CONSTANT:
             number = self._number(n)
             return _Step([], lambda _: number)
-        special = _SPECIAL.get(n.op.name)
+        special = _contraction if n.op.kind == "contract" else _SPECIAL.get(n.op.name)
         if special is not None:
             return special(self, n, index, depth)
         if n.op.index_map is None:
@@ -389,7 +397,7 @@ def _contraction(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
 
 
 _SPECIAL: dict[str, Callable[[_Nodes, Node, Index, int], _Step]] = {
-    "matmul": _contraction, "conv": _contraction, "ravel_index": _ravelled, "random_bits": _random, "random_uniform": _random,
+    "ravel_index": _ravelled, "random_bits": _random, "random_uniform": _random,
     "scatter": _scattered(lambda n, x, update: update), "scatter_add": _scattered(lambda n, x, update: x + update),
     "scatter_reduce": _scattered(lambda n, x, update: _FOLDS[n.params["mode"]](x, update)),
 }  # fmt: skip
@@ -407,31 +415,53 @@ def _address(offset: int, strides: Sequence[int], index: Sequence[Affine | int])
     return address
 
 
-def _nest(body: Graph, d: LoopNest, nodes: _Nodes, names: _Names) -> str:
-    position: Index = tuple(variable(("axis", a), size) for a, size in enumerate(d.shape))
-    lead, sizes = tuple(range(len(d.shape) - 1)), _sizes(d.shape, d.axes)
+def _at(view: View, index: Sequence[Affine | int]) -> Affine:
+    """The address of a view's element."""
+    address = affine(view.offset)
+    for axis, i in zip(view.axes, index, strict=True):
+        address = address + _parts(i, axis)
+    return address
+
+
+def _parts(index: Affine | int, axes: Digits) -> Affine:
+    """What digits of an index, the last fastest, add to an address."""
+    address, rest = affine(0), affine(index)
+    for number, (size, stride) in enumerate(reversed(axes)):
+        here = rest % size if number < len(axes) - 1 else rest
+        if stride:
+            address = address + here * stride
+        rest = rest // size
+    return address
+
+
+def _nest(body: Graph, d: Nest, nodes: _Nodes, names: _Names) -> str:
+    position: Index = tuple(variable(("axis", a), size) for a, size in enumerate(d.domain))
     memo: dict[int, dict[Expr, Expr]] = {}
-    for r in d.reads:
+    arrays: list[Operand | Result] = [*d.operands, *d.results]
+    for x in arrays:
+        if x.view.shape != d.domain:
+            return f"an array is seen as {x.view.shape}, over {d.domain}"
+    for r in d.operands:
         if r.dtype != body.inputs[r.source].dtype.name:
             return f"input {r.source} is {body.inputs[r.source].dtype.name}, and is read as {r.dtype}"
 
     def expression(root: Expr, index: Index, depth: int, memo: dict[int, dict[Expr, Expr]] | None = None) -> Expr:
-        """An expression at an index of the nest, inside of ``depth`` reductions along its axes."""
+        """An expression at an index of the domain, inside of ``depth`` reductions along axes of it."""
         at: dict[int, Index] = {depth: index}
 
         def here(level: int) -> Index:
             if level not in at:
                 at[level] = tuple(
-                    _bound(level, d.axes.index(a), d.shape[a]) if a in d.axes else i for a, i in enumerate(index)
+                    _bound(level, d.reduced.index(a), d.domain[a]) if a in d.reduced else i for a, i in enumerate(index)
                 )  # fmt: skip
             return at[level]
 
         def leaf(e: Expr, args: tuple[Expr, ...], level: int) -> Expr | None:
             if e.op in ("load", "gather"):
-                r = d.reads[int(e.value or 0)]
+                r = d.operands[int(e.value or 0)]
                 if e.dtype != computed(r.dtype):
                     raise _Unknown(f"an element of {r.dtype} is read as {e.dtype}")
-                address = _address(r.offset, r.strides, here(level))
+                address = _at(r.view, here(level))
                 return names.element(r.source, r.dtype, address + names.number(args[0]) if args else address)
             if e.op == "index":
                 given = str(e.value)
@@ -439,44 +469,45 @@ def _nest(body: Graph, d: LoopNest, nodes: _Nodes, names: _Names) -> str:
                     return names.position(_address(0, [int(s) for s in given.split(",") if s], here(level)))
                 return names.position(here(level)[int(given)])
             if e.op == "bounded":
-                size, status = (int(x) for x in str(e.value).split(":"))
-                place = d.faults[status >> 8] if status >> 8 < len(d.faults) else (0, "")
-                return _bounded(args[0], size, place[1]) if place[0] == size else node("bounded", "int64", args, e.value)
+                size, check = (int(x) for x in str(e.value).split(":"))
+                fault = d.faults[check] if check < len(d.faults) else None
+                known = fault is not None and fault.size == size
+                return _bounded(args[0], size, fault.line) if fault and known else node("bounded", "int64", args, e.value)
             return None
 
-        return _substituted(root, leaf, depth, sizes, names, memo)
+        return _substituted(root, leaf, depth, _sizes(d.domain, d.reduced), names, memo)
 
-    for number, (w, v) in enumerate(zip(d.writes, body.outputs, strict=True)):
+    for number, (w, v) in enumerate(zip(d.results, body.outputs, strict=True)):
         aval = body.avals[v]
         where = f"result {number} ({aval})"
         if w.dtype != aval.dtype.name:
             return f"{where} is written as {w.dtype}"
+        reduced = w.summed or d.reduced
+        if not _covers(w.view, d.domain, reduced, aval.shape):
+            return f"{where} is not written once at every position of {d.domain} by {w.view}"
         if w.summed:
-            if prod(aval.shape) != d.shape[-1]:
-                return f"{where} has another size than the last of {d.shape}"
-            inner: Index = (*(_bound(1, a, d.shape[a]) for a in lead), position[-1])
-            got = node("reduce", w.expression.dtype, (expression(w.expression, inner, 1),), f"sum of {_sizes(d.shape, lead)}")
-            index = unflattened(position[-1], aval.shape)
+            inner: Index = tuple(
+                _bound(1, w.summed.index(a), d.domain[a]) if a in w.summed else i for a, i in enumerate(position)
+            )
+            sizes = _sizes(d.domain, w.summed)
+            got = node("reduce", w.expression.dtype, (expression(w.expression, inner, 1),), f"sum of {sizes}")
         else:
-            if not _covers(w.strides, d, aval.shape):
-                return f"{where} is not written once at every position of {d.shape} by strides {w.strides}"
             got = expression(w.expression, position, 0, memo)
-            index = unflattened(_address(0, w.strides, position), aval.shape)
-        if got is not nodes.element(v, index):
+        if got is not nodes.element(v, unflattened(_at(w.view, position), aval.shape)):
             return f"{where} is not proved to be {_made(body, v)}"
     return ""
 
 
-def _covers(strides: Sequence[int], d: LoopNest, shape: Sequence[int]) -> bool:
-    """Whether a result is written once at each of its places, axes that are reduced put aside."""
-    free = [a for a, (s, size) in enumerate(zip(strides, d.shape, strict=True)) if size > 1 and s == 0]
-    if any(a not in d.axes for a in free):
+def _covers(view: View, domain: Sequence[int], reduced: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a result is written once at each of its elements, axes that are reduced put aside."""
+    if view.offset or any(not any(s for _, s in axis) and size > 1 and a not in reduced
+                          for a, (axis, size) in enumerate(zip(view.axes, domain, strict=True))):  # fmt: skip
         return False
-    return _once([(size, s) for s, size in zip(strides, d.shape, strict=True) if size > 1 and s], prod(shape))
+    return _once([d for axis in view.axes for d in axis if d.size > 1 and d.stride], prod(shape))
 
 
 def _once(axes: Sequence[tuple[int, int]], count: int) -> bool:
-    """Whether steps along axes reach each of ``count`` places in a row once."""
+    """Whether steps along axes reach each of ``count`` elements in a row once."""
     step = 1
     for size, stride in sorted(axes, key=lambda axis: axis[1]):
         if stride != step:
@@ -490,66 +521,54 @@ def _made(body: Graph, v: int) -> str:
     return "an input" if n is None else f"that of {n.op.name}" + (f" ({n.line})" if n.line else "")
 
 
-def _parts(index: Affine | int, axes: Axes) -> Affine:
-    """What parts of an index, the last fastest, add to an address."""
-    address, rest = affine(0), affine(index)
-    for number, (size, stride) in enumerate(reversed(axes)):
-        here = rest % size if number < len(axes) - 1 else rest
-        address, rest = address + here * stride, rest // size
-    return address
-
-
-def _product(body: Graph, d: Product, nodes: _Nodes, names: _Names) -> str:
-    (n,) = (n for n in body.nodes if n.op.name in ("matmul", "conv"))
-    batch: Index = tuple(variable(("batch", i), size) for i, size in enumerate(d.batch))
-    row, column, k = variable("row", d.m), variable("column", d.n), variable("k", d.k)
+def _product(body: Graph, d: Contract, nodes: _Nodes, names: _Names) -> str:
+    n = contraction_of(body)
+    if n.op.facts is not None:
+        found = doubt_convolution(n, [nodes.avals[v].shape for v in n.inputs], d, _at)
+        if found or any((part.right.source, part.left.source) != n.inputs for part in d.parts):
+            return found or f"{n.op.name} reads its operands in another order"
+    if len(d.parts) > 1:
+        return ""
+    (part,) = d.parts
+    batch: Index = tuple(variable(("batch", i), size) for i, size in enumerate(part.batch))
+    row, column, k = variable("row", part.m), variable("column", part.n), variable("k", part.k)
+    position = *batch, row, column
     shape = n.avals[0].shape
-    if prod(d.batch) * d.m * d.n != prod(shape):
-        return f"{d.batch}, {d.m} and {d.n} are not the {shape} of {n.op.name}"
+    if prod(part.domain) != prod(shape):
+        return f"{part.domain} is not the {shape} of {n.op.name}"
 
-    def address(t: Tile, i: Affine | int, j: Affine | int) -> Affine:
-        sizes = [prod(size for size, _ in axes) for axes in (t.rows, t.columns)]
-        wanted = [(x.terms and x.range[1] + 1) or 1 for x in (affine(i), affine(j))]
-        if any(a not in (1, b) for a, b in zip(sizes, wanted, strict=True)):
-            raise _Unknown(f"a tile of {sizes} elements for an index of {wanted}")
-        return _address(t.offset, t.batch, batch) + (_parts(i, t.rows) + _parts(j, t.columns))
+    def read(x: Operand | Factor, index: Index) -> Expr:
+        if x.dtype != body.inputs[x.source].dtype.name:
+            raise _Unknown(f"input {x.source} is {body.inputs[x.source].dtype.name}, and is read as {x.dtype}")
+        wanted = [(i.terms and i.range[1] + 1) or 1 for i in map(affine, index)]
+        if any(a not in (1, b) for a, b in zip(x.view.shape, wanted, strict=True)):
+            raise _Unknown(f"an array of {x.view.shape} for an index of {wanted}")
+        return names.element(x.source, x.dtype, _at(x.view, index))
 
-    def read(t: Tile, i: Affine | int, j: Affine | int) -> Expr:
-        if t.dtype != body.inputs[t.source].dtype.name:
-            raise _Unknown(f"input {t.source} is {body.inputs[t.source].dtype.name}, and is read as {t.dtype}")
-        return names.element(t.source, t.dtype, address(t, i, j))
-
-    if n.op.name == "conv":  # rows are channels, columns the places of all images
-        places = (shape[0], *shape[2:])
-        image, *spots = unflattened(column, places)
-        own: Index = (image, row, *spots)
-    else:
-        own = unflattened(flat((*batch, row, column), (*d.batch, d.m, d.n)), shape)
+    own = unflattened(_at(part.result, position), shape)
+    if n.op.index_map is not None:
         x, y = n.inputs
-        assert n.op.index_map is not None
         operands = n.op.index_map(Element(own, lambda axis: k), [nodes.avals[v].shape for v in n.inputs], **n.params)
-        for v, index, tile, i in ((x, operands[0], d.left, row), (y, operands[1], d.right, column)):
-            assert tile is not None
-            if read(tile, i, k) is not nodes.element(v, index):
-                return f"an operand of {n.op.name} is not proved to be what is read of input {tile.source}"
+        for v, index, factor, i in ((x, operands[0], part.left, row), (y, operands[1], part.right, column)):
+            if read(factor, (*batch, i, k)) is not nodes.element(v, index):
+                return f"an operand of {n.op.name} is not proved to be what is read of input {factor.source}"
     product = nodes.element(n.first, own)
     memo: dict[int, dict[Expr, Expr]] = {}
 
     def leaf(e: Expr, args: tuple[Expr, ...], level: int) -> Expr | None:
         if e.op == "load":
             number = int(e.value or 0)
-            return product if number == 0 else read(d.reads[number - 1], row, column)
+            return product if number == 0 else read(d.operands[number - 1], position)
         if e.op in ("index", "gather", "reduce", "bounded"):
             raise _Unknown(f"{e.op} after a contraction")
         return None
 
-    for number, ((e, t), v) in enumerate(zip(d.writes, body.outputs, strict=True)):
+    for number, (r, v) in enumerate(zip(d.results, body.outputs, strict=True)):
         aval = body.avals[v]
         where = f"result {number} ({aval})"
-        steps = [*zip(d.batch, t.batch, strict=True), *t.rows, *t.columns]
-        if t.dtype != aval.dtype.name or t.offset or not _once([(a, s) for a, s in steps if a > 1], prod(aval.shape)):
-            return f"{where} is not written once at every place"
-        index = unflattened(address(t, row, column), aval.shape)
-        if _substituted(e, leaf, 0, (), names, memo) is not nodes.element(v, index):
+        if r.dtype != aval.dtype.name or not _covers(r.view, part.domain, (), aval.shape):
+            return f"{where} is not written once at every position"
+        index = unflattened(_at(r.view, position), aval.shape)
+        if _substituted(r.expression, leaf, 0, (), names, memo) is not nodes.element(v, index):
             return f"{where} is not proved to be {_made(body, v)}"
     return ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firebrick.compiler.spec.base import Fault
+
 INDEX = 1
 """The status word's code for an index outside its axis."""
 CODE_BITS = 8
@@ -19,24 +21,9 @@ def fault_word(code: int, op: int) -> int:
 
     Args:
         code: What went wrong: ``INDEX``.
-        op: Number of the operation, its position in the ``places`` of the launch.
+        op: Number of the operation, its position in the ``faults`` of the launch.
     """
     return op << CODE_BITS | code
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a fault can come from: what its error tells.
-
-    Attributes:
-        op: The operation's name.
-        size: Length of the axis that it indexes.
-        line: Where the program says so; empty if not known.
-    """
-
-    op: str
-    size: int
-    line: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +38,7 @@ class Launch:
         chunk: How much of the grid a thread takes at a time; 0 for all of it at once, on the calling thread.
         scratch: Bytes of working space that each thread needs.
         cost_us: Estimate of its time on one thread in microseconds; None if not known.
-        places: The operations that its faults name, by number.
+        faults: The checks of indices that its status word names, by number.
     """
 
     kernel: str
@@ -60,7 +47,7 @@ class Launch:
     chunk: int = 0
     scratch: int = 0
     cost_us: float | None = None
-    places: tuple[Place, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
 
 def chunk_of(grid: int, cost_us: float) -> int:

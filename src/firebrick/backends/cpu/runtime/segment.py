@@ -78,13 +78,13 @@ class Segment:
     def fault(self, launch: Launch, word: int) -> FirebrickError:
         """The error that a status word stands for, which a launch left."""
         code, number = word & (1 << CODE_BITS) - 1, word >> CODE_BITS
-        if code != INDEX or not 0 <= number < len(launch.places):
+        if code != INDEX or not 0 <= number < len(launch.faults):
             return ExecutionError(
-                f"a kernel of {self.name} writes a known fault of one of {len(launch.places)} operations",
+                f"a kernel of {self.name} writes a known fault of one of {len(launch.faults)} operations",
                 f"status word {word:#x} of {launch.kernel}",
                 "report it: it is a bug",
             )
-        place = launch.places[number]
+        place = launch.faults[number]
         where = f", at {place.line}" if place.line else ""
         return OutOfRangeError(
             f"{place.op}: indices must lie in [{-place.size}, {place.size})",

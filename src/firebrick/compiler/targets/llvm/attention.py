@@ -13,18 +13,18 @@ arXiv:2205.14135.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from math import prod
 
 import numpy as np
 
+from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.targets.llvm import reduction
 from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, bytes_of, vector
 from firebrick.compiler.targets.llvm.contract.kernel import SIGNATURE
 from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
 from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel
-from firebrick.compiler.targets.llvm.contract.problem import Axis, Operand
+from firebrick.compiler.targets.llvm.contract.problem import Operand
 from firebrick.compiler.targets.llvm.emit import Emitter as Scalars
 from firebrick.compiler.targets.llvm.emit import literal
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, FLOPS_PER_US, Lowered, Part
@@ -33,11 +33,10 @@ from firebrick.compiler.targets.llvm.native import NativeKernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
-from firebrick.ir import Node
+from firebrick.core.views import Digit
 from firebrick.scalar import math
 from firebrick.scalar.expr import load
 
-OPS = FORWARD, GRADIENT = "attention", "attention_gradient"
 ROWS = 64
 """About how many rows a block has."""
 VECTORS = 8
@@ -46,46 +45,16 @@ CHUNKS = 8
 """So many pieces of work the gradient has at least, where it has the rows: each adds up what the keys get for itself."""
 
 
-def refused(n: Node, operands: Sequence[Aval]) -> str:
-    """Why a node has no kernels; empty if it has."""
-    first = 0 if n.op.name == FORWARD else 1
-    query, key, value = operands[first : first + 3]
-    if query.dtype.name not in ("float32", "float64"):
-        return f"no attention of {query.dtype.name}"
-    return "" if prod(query.shape) and prod(key.shape) and prod(value.shape) else "no elements"
-
-
-def lowered(n: Node, operands: Sequence[Aval], target: Target) -> Lowered:
-    """The kernels of a node."""
-    first = 0 if n.op.name == FORWARD else 1
-    query, key, value, mask = operands[first : first + 4]
-    s = Sizes(
-        query.dtype.name, query.shape[:-2], query.shape[-2], key.shape[-2], query.shape[-1], value.shape[-1], mask.shape,
-        float(n.params["scale"]), bool(n.params["causal"]),
-    )  # fmt: skip
-    name = f"{n.op.name}_{blake2b(f'{s} {target}'.encode(), digest_size=12).hexdigest()}"
-    return (_Forward if n.op.name == FORWARD else _Gradient)(s, target, name).lowered()
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """A problem: ``lead`` batches of n queries of d features, m keys, values of e features."""
-
-    dtype: str
-    lead: tuple[int, ...]
-    n: int
-    m: int
-    d: int
-    e: int
-    mask: tuple[int, ...]
-    scale: float
-    causal: bool
+def lowered(s: Attention, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
+    """The kernels of a specification; arguments as for ``nests.lowered``."""
+    name = f"attention{'_gradient' if s.gradient else ''}_{blake2b(f'{s} {target}'.encode(), digest_size=12).hexdigest()}"
+    return (_Gradient if s.gradient else _Forward)(s, target, name).lowered().of(s.sources, len(inputs))
 
 
 class _Kernels:
     """What both kernels are made of."""
 
-    def __init__(self, s: Sizes, target: Target, name: str) -> None:
+    def __init__(self, s: Attention, target: Target, name: str) -> None:
         self.s, self.target, self.name = s, target, name
         self.type = "float" if s.dtype == "float32" else "double"
         self.size = bytes_of(self.type)
@@ -138,7 +107,7 @@ class _Kernels:
 
     def panels(self, features: int) -> Panels:
         """Blocks of keys, a row for each feature, of [batch, m, features]."""
-        o = Operand(self.s.dtype, (Axis(self.s.m, features),), (Axis(features, 1),), (self.s.m * features,))
+        o = Operand(self.s.dtype, (Digit(self.s.m, features),), (Digit(features, 1),), (self.s.m * features,))
         return Panels(o, self.s.m, features, self.keys, features)
 
     def packing(self, ending: str, features: int, source: int, to: int) -> None:

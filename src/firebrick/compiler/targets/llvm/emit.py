@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 
+from firebrick.compiler.program.launch import INDEX, fault_word
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.elements import philox_word
 from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, const, load, ne, select
@@ -331,7 +332,8 @@ class Emitter:
     def _bounded(self, e: Expr, position: str) -> str:
         """The position from the front, clamped; the status word is set behind a branch."""
         code, t = self.code, self.type("int64")
-        size, status = str(e.value).split(":")
+        size, check = str(e.value).split(":")
+        status = fault_word(INDEX, int(check))
         top, zero = self._number(int(size) - 1, "int64"), self._number(0, "int64")
         negative = code.put(f"icmp slt {t} {position}, {zero}")
         moved = code.put(f"add {t} {position}, {self._number(int(size), 'int64')}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from firebrick.compiler.program.launch import Launch, Place, chunk_of
+from firebrick.compiler.program.launch import Launch, chunk_of
+from firebrick.compiler.spec.base import Fault
 from firebrick.compiler.targets.llvm.contract import Contraction
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
 from firebrick.compiler.targets.llvm.native import NativeKernel
@@ -26,13 +27,13 @@ class Part:
         kernel: Its code.
         buffers: The body's inputs, then its results, then temporary ones, by number.
         cost_us: Estimate of its time on one thread, in microseconds.
-        places: Where its faults come from: number ``k`` of a fault word is ``places[k]``.
+        faults: The checks of indices that its status word names, by number.
     """
 
     kernel: NativeKernel
     buffers: tuple[At, ...]
     cost_us: float
-    places: tuple[Place, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -74,7 +75,7 @@ class Lowered:
         return [
             Launch(
                 p.kernel.name, tuple(within(at, b) for b in p.buffers), p.kernel.grid, chunk_of(p.kernel.grid, p.cost_us),
-                p.kernel.scratch, p.cost_us, p.places,
+                p.kernel.scratch, p.cost_us, p.faults,
             )
             for p in self.parts
         ]  # fmt: skip
@@ -91,7 +92,7 @@ class Lowered:
                 return (inputs[b[0]] if b[0] < own else b[0] + more), b[1]
             return inputs[b] if b < own else b + more
 
-        parts = tuple(Part(p.kernel, tuple(map(buffer, p.buffers)), p.cost_us, p.places) for p in self.parts)
+        parts = tuple(Part(p.kernel, tuple(map(buffer, p.buffers)), p.cost_us, p.faults) for p in self.parts)
         over = tuple(frozenset(inputs) - {v for i, v in enumerate(inputs) if i not in o} for o in self.over)
         return replace(self, parts=parts, over=over)
 

@@ -8,15 +8,20 @@ and no two threads write the same element.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from firebrick.compiler.program.launch import INDEX, fault_word
+import numpy as np
+
+from firebrick.compiler.spec.scatter import FOLDS, Scatter
+from firebrick.compiler.targets.llvm.copies import copy_kernel, fill_kernel, moving_us
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal
-from firebrick.compiler.targets.llvm.memory import Strip, read, stored_type, tail_mask, write
-from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
+from firebrick.compiler.targets.llvm.map import map_kernel
+from firebrick.compiler.targets.llvm.memory import Strip, View, item_bytes, read, stored_type, tail_mask, write
+from firebrick.compiler.targets.llvm.native import NAME, Loop, NativeKernel, buffer_pointers, finish, module_text, named
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.scalar.expr import BITS, Expr, binary, bounded, cast, load, maximum, minimum, whole_number
+from firebrick.core.aval import Aval
+from firebrick.scalar.expr import BITS, bounded, cast, load, whole_number
 from firebrick.scalar.storage import computed
 
 UNITS = 16
@@ -27,43 +32,45 @@ RANGES = 4
 """Ranges along the axis at most: each of them looks at all indices."""
 STRETCH = 32
 """Inner elements of a unit at least."""
-FEW = 16
-"""So many updates of one element are added in its own dtype."""
-
-FOLDS: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "set": lambda old, new: new, "add": lambda old, new: old + new, "mul": lambda old, new: binary("mul", old, new),
-    "min": minimum, "max": maximum,
-}  # fmt: skip
-"""How an element and an update become the new element."""
+UPDATES_PER_US = 500.0
+"""Updates of single elements that one thread takes in a microsecond."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scatter:
-    """What a scatter kernel does.
+def lowered(spec: Scatter, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
+    """The kernels of a specification; arguments as for ``nests.lowered``."""
+    (out,) = outputs
+    own = spec.start is None
+    given = len(spec.sources)
+    wide = spec.total != spec.dtype
+    to = given + 1 if wide else given  # a wide result is rounded in the end
+    size, itemsize = (out.size,), item_bytes(spec.total)
+    if not own:
+        start = np.asarray(spec.start).astype(spec.total if wide else out.dtype.np).reshape(1)
+        first = fill_kernel(size, int(start.view(f"u{itemsize}")[0]), (1,), itemsize, target)
+    elif wide:
+        first = _converted(size, spec.dtype, spec.total, target)
+    else:
+        first = copy_kernel(size, (1,), (1,), itemsize, target, same=True)
+    put = named(scatter_kernel(NAME, spec, target), "scatter")
+    at = inputs[spec.sources[int(own)]]
+    updates = spec.outer * spec.count * spec.inner * out.dtype.itemsize
+    work = (at.nbytes + 2 * updates) / BYTES_PER_US + at.size / UPDATES_PER_US
+    parts = [
+        Part(first, (0, to) if own else (to,), moving_us(size, itemsize)),
+        Part(put, (*range(int(own), given), to), work, (spec.fault,)),
+    ]
+    if wide:
+        parts.append(Part(_converted(size, spec.total, out.dtype.name, target), (to, given), moving_us(size, itemsize)))
+    over = frozenset({0}) if own and not wide else frozenset[int]()
+    temporary = (size[0] * itemsize,) if wide else ()
+    text = module_text({p.kernel.name: p.kernel for p in parts}.values())
+    return Lowered(tuple(parts), temporary, text, (over,)).of(spec.sources, len(inputs))
 
-    Attributes:
-        fold: One of ``FOLDS``.
-        outer: Places before the axis.
-        size: Length of the axis, not 0.
-        inner: Elements behind it.
-        count: Indices at each outer place, for each inner element or (``slices``) for all of them.
-        slices: Whether an index names all inner elements at its place, and is the same for all outer places.
-        dtype: Of the array and the updates, in storage.
-        index: Dtype of the indices.
-        total: Dtype of the result: the array's, or a wider one for a sum.
-        update: The number that all updates are, if it is known; then they are no buffer.
-    """
 
-    fold: str
-    outer: int
-    size: int
-    inner: int
-    count: int
-    slices: bool
-    dtype: str
-    index: str
-    total: str
-    update: bool | int | float | None = None
+def _converted(size: tuple[int], source: str, to: str, target: Target) -> NativeKernel:
+    """Elements in another dtype."""
+    e = cast(load(0, computed(source)), computed(to))
+    return named(map_kernel(NAME, size, [View(source, (1,))], [(e, View(to, (1,)))], target), "map")
 
 
 def scatter_kernel(name: str, what: Scatter, target: Target) -> NativeKernel:
@@ -178,7 +185,7 @@ class _Writer:
         """The index number ``at``, from the front."""
         what, code = self.what, self.code
         value = read(code, Strip(what.index, self.indices, 1), at, 1)
-        e = bounded(whole_number(load(0, computed(what.index))), what.size, fault_word(INDEX, 0))
+        e = bounded(whole_number(load(0, computed(what.index))), what.size, 0)
         return Emitter(code, 1, lambda _: value).value(e)
 
     def _owned(self, row: str, body: Callable[[], None]) -> None:
@@ -228,12 +235,3 @@ class _Writer:
         e = FOLDS[what.fold](load(0, dtype), load(1, dtype))
         old = "" if what.fold == "set" else read(code, to, at, lanes, mask)
         write(code, to, at, Emitter(code, lanes, lambda x: (old, new)[int(x.value or 0)]).value(e), lanes, mask)
-
-
-def summed_in(fold: str, dtype: str, count: int) -> str:
-    """The dtype of the result while updates come: a wider one where many roundings would add up."""
-    if fold in ("set", "min", "max"):
-        return dtype
-    if dtype in ("float16", "bfloat16"):
-        return "float32"
-    return "float64" if dtype == "float32" and count > FEW else dtype  # all of them may be for one element

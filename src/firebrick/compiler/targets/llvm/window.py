@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from firebrick.compiler.spec.base import Triple
+from firebrick.compiler.spec.window import Window, Windows
 from firebrick.compiler.targets.llvm.emit import Code, literal, scalar_type, splat, vector_type
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, Part
 from firebrick.compiler.targets.llvm.memory import Strip, read, stored_type, write
-from firebrick.compiler.targets.llvm.native import UNIT, Loop, NativeKernel, buffer_pointers, finish
+from firebrick.compiler.targets.llvm.native import NAME, UNIT, Loop, NativeKernel, buffer_pointers, finish, module_text, named
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.aval import Aval
 from firebrick.scalar.expr import BITS, SIGNED
 from firebrick.scalar.storage import computed
 
@@ -26,35 +29,21 @@ MOST = 64
 WOVEN = (1, 2, 4)
 """Strides whose elements are shuffled out of whole vectors; others are gathered."""
 
-Triple = tuple[int, int, int]
 
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The windows of ``planes`` images, each axis padded by ``before`` in front; one or two axes stand behind leading ones of
-    size 1. ``places``: how many windows there are along each axis."""
-
-    planes: int
-    image: Triple
-    places: Triple
-    kernel: Triple
-    stride: Triple
-    before: Triple
-    dilation: Triple
-
-    @property
-    def elements(self) -> Iterator[Triple]:
-        """A window's elements in row-major order."""
-        z, y, x = self.kernel
-        return product(range(z), range(y), range(x))
-
-    def offset(self, at: Triple, axis: int) -> int:
-        """How far element ``at`` lies behind ``stride`` times the window's number, along an axis."""
-        return at[axis] * self.dilation[axis] - self.before[axis]
-
-    def inside(self, axis: int, offset: int) -> bool:
-        """Whether this element lies in the image for every window along an axis."""
-        return offset >= 0 and (self.places[axis] - 1) * self.stride[axis] + offset < self.image[axis]
+def lowered(spec: Window, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
+    """The kernel of a specification; arguments as for ``nests.lowered``."""
+    w = spec.windows
+    if spec.gradient:
+        kernel = gradient_kernel(NAME, w, spec.dtype, spec.index, target)
+    else:
+        kernel = window_kernel(NAME, w, spec.dtype, spec.fold == "max", target)
+    kernel = named(kernel, "window")
+    moved = sum(inputs[i].nbytes for i in spec.sources) + sum(a.nbytes for a in outputs)
+    steps = 3 * w.planes * prod(w.places) * prod(w.kernel)
+    buffers = tuple(range(len(spec.sources) + len(outputs)))
+    part = Part(kernel, buffers, moved / BYTES_PER_US + steps / STEPS_PER_US)
+    made = Lowered((part,), (), module_text([kernel]), (frozenset(),) * len(outputs))
+    return made.of(spec.sources, len(inputs))
 
 
 def window_kernel(name: str, w: Windows, dtype: str, largest: bool, target: Target) -> NativeKernel:

@@ -5,14 +5,13 @@ A ``Problem`` says what is summed and where it lies, ``choose`` how it is comput
 
 from __future__ import annotations
 
+from firebrick.compiler.spec.convolution import Convolution
+from firebrick.compiler.spec.parts import Bound
 from firebrick.compiler.targets.llvm.contract.choose import Variant, choose
 from firebrick.compiler.targets.llvm.contract.convolution import forward, input_gradient, weight_gradient
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, fits, product, stored
 from firebrick.compiler.targets.llvm.contract.kernel import Contraction, Kernel, contraction
 from firebrick.compiler.targets.llvm.contract.problem import (
-    Axis,
-    Bound,
-    Convolution,
     Operand,
     Problem,
     Result,
@@ -20,11 +19,12 @@ from firebrick.compiler.targets.llvm.contract.problem import (
     conv_input,
     conv_weight,
     matmul,
+    placed,
+    problem_of,
     simplified,
 )
 
 __all__ = [
-    "Axis",
     "Bound",
     "Contraction",
     "Convolution",
@@ -43,6 +43,8 @@ __all__ = [
     "forward",
     "input_gradient",
     "matmul",
+    "placed",
+    "problem_of",
     "product",
     "simplified",
     "stored",

@@ -14,22 +14,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from firebrick.compiler.spec.convolution import Convolution, Residue, residues
 from firebrick.compiler.targets.llvm.contract.choose import DIRECT, PHASE, Variant, choose
 from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, bytes_of, compute_type, memory, plain, vector
 from firebrick.compiler.targets.llvm.contract.kernel import SIGNATURE, Contraction, Kernel, folded
 from firebrick.compiler.targets.llvm.contract.pack import strided
-from firebrick.compiler.targets.llvm.contract.problem import (
-    Axis,
-    Convolution,
-    Operand,
-    Problem,
-    Residue,
-    Result,
-    residues,
-    row_major,
-    simplified,
-)
+from firebrick.compiler.targets.llvm.contract.problem import Operand, Problem, Result, row_major, simplified
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.views import Digit
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +168,15 @@ def folding(g: Convolution, target: Target, name: str) -> Contraction:
     (xs, ws, ys), y = g.strides, g.result
     out, channels, taps = g.weight[0] // g.groups, g.weight[1], prod(g.weight[2:])
 
-    def axes(sizes: Sequence[int], strides: Sequence[int]) -> tuple[Axis, ...]:
-        return tuple(Axis(n, s) for n, s in zip(sizes, strides, strict=True))
+    def axes(sizes: Sequence[int], strides: Sequence[int]) -> tuple[Digit, ...]:
+        return tuple(Digit(n, s) for n, s in zip(sizes, strides, strict=True))
 
     rows, columns = channels * taps, prod(y[2:])
     p = simplified(Problem(
         (g.image[0], g.groups), rows, columns, out,
-        Operand(g.dtype, axes(g.weight[1:], ws[1:]), (Axis(out, ws[0]),), (0, out * ws[0])),
-        Operand(g.dtype, axes(y[2:], ys[2:]), (Axis(out, ys[1]),), (ys[0], out * ys[1])),
-        Result(g.dtype, (Axis(rows, columns),), (Axis(columns, 1),), (0, 0)),
+        Operand(g.dtype, axes(g.weight[1:], ws[1:]), (Digit(out, ws[0]),), (0, out * ws[0])),
+        Operand(g.dtype, axes(y[2:], ys[2:]), (Digit(out, ys[1]),), (ys[0], out * ys[1])),
+        Result(g.dtype, (Digit(rows, columns),), (Digit(columns, 1),), (0, 0)),
     ))  # fmt: skip
     v = choose(p, target)
     nc = -(-columns // v.nr) * v.nr

@@ -1,0 +1,178 @@
+"""What all kinds of kernel specifications are made of: operands, results, faults, and sizes that can be told from structure.
+
+A specification is frozen data. Its sizes are fields of the types ``Size`` and ``Sizes``; its strides and offsets are in views.
+``structure`` gives the specification with symbols in place of these numbers, and its binding: the numbers. ``with_binding``
+puts other numbers in. So ``key`` names the structure, which a kernel that takes sizes as arguments serves, and ``problem`` the
+structure with its sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from hashlib import blake2b
+from json import dumps
+from typing import Any
+
+from firebrick.core.views import Digit, View
+from firebrick.scalar.expr import Expr, walk
+
+Size = int
+"""A number of a specification that belongs to its binding, not to its structure."""
+Sizes = tuple[int, ...]
+SizePairs = tuple[tuple[int, int], ...]
+Triple = tuple[int, int, int]
+
+
+def _symbolic(f: Field[Any]) -> bool:
+    """Whether a field is declared with one of the types above, in a module whose annotations are text."""
+    return f.type in ("Size", "Sizes", "SizePairs", "Triple")
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An array that a kernel reads.
+
+    Attributes:
+        source: Number of the input.
+        dtype: In memory.
+        view: Where the element at each position of the domain lies.
+    """
+
+    source: int
+    dtype: str
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An array that a kernel writes.
+
+    Attributes:
+        expression: Its element at a position of the domain, of the elements that ``load(k)`` reads of operand ``k``.
+        dtype: In memory.
+        view: Where the element at each position lies; stride 0 along axes that are reduced.
+        summed: Axes of the domain along which the values of the expression are added up: a domain of its own.
+    """
+
+    expression: Expr
+    dtype: str
+    view: View
+    summed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A check of an index.
+
+    Attributes:
+        op: The operation's name, as users know it.
+        size: Of the axis that is indexed.
+        line: Of the program; empty if not known.
+    """
+
+    op: str
+    size: Size
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Work of one run.
+
+    Attributes:
+        flops: Arithmetic operations.
+        nbytes: Bytes read and written at least.
+    """
+
+    flops: float
+    nbytes: float
+
+
+def _class_of(number: int, stride: bool) -> Any:
+    """What the structure keeps of a number: sizes and strides of 0 and 1 are not those of others."""
+    return number if number in (0, 1) else ("s" if stride else "n")
+
+
+class _Structure:
+    """Walks through a specification; numbers that belong to the binding are collected in order."""
+
+    def __init__(self) -> None:
+        self.binding: list[int] = []
+        self.exprs: dict[Expr, int] = {}
+        self.nodes: list[Any] = []
+
+    def of(self, x: Any, symbols: bool = False) -> Any:
+        if isinstance(x, View):
+            self.binding += [n for axis in x.axes for digit in axis for n in digit]
+            self.binding.append(x.offset)
+            axes = [[[_class_of(d.size, False), _class_of(d.stride, True)] for d in axis] for axis in x.axes]
+            return {"view": axes, "offset": "s" if x.offset else 0}
+        if isinstance(x, Expr):
+            return {"expression": self._expression(x)}
+        if is_dataclass(x):
+            own = {f.name: self.of(getattr(x, f.name), _symbolic(f)) for f in fields(x) if f.name != "line"}
+            return {"kind": type(x).__name__, **own}
+        if isinstance(x, tuple):
+            return [self.of(y, symbols) for y in x]
+        if symbols and isinstance(x, int):
+            self.binding.append(x)
+            return _class_of(x, False)
+        return x
+
+    def _expression(self, root: Expr) -> int:
+        for e in walk([root]):
+            if e not in self.exprs:
+                self.exprs[e] = len(self.nodes)
+                self.nodes.append([e.op, e.dtype, [self.exprs[a] for a in e.args], _number(e.value)])
+        return self.exprs[root]
+
+
+def _number(value: Any) -> Any:
+    return value.hex() if isinstance(value, float) else value
+
+
+def structure(spec: Any) -> tuple[Any, tuple[int, ...]]:
+    """A specification with symbols for its sizes, as nested lists and dictionaries, and its binding: the sizes in order."""
+    walked = _Structure()
+    tree = walked.of(spec)
+    return {"spec": tree, "nodes": walked.nodes}, tuple(walked.binding)
+
+
+def key(spec: Any) -> str:
+    """The name of a specification's structure: equal for specifications that differ in sizes only."""
+    return blake2b(dumps(structure(spec)[0], sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def problem(spec: Any) -> tuple[str, tuple[int, ...]]:
+    """``key`` and the sizes."""
+    tree, binding = structure(spec)
+    return blake2b(dumps(tree, sort_keys=True).encode(), digest_size=16).hexdigest(), binding
+
+
+def with_binding(spec: Any, binding: tuple[int, ...]) -> Any:
+    """The same structure with other sizes.
+
+    Raises:
+        ValueError: There are more or fewer sizes than the structure has symbols.
+    """
+    numbers = iter(binding)
+    try:
+        made = _bound(spec, numbers)
+    except StopIteration:
+        raise ValueError(f"a structure takes {len(structure(spec)[1])} sizes. Received: {len(binding)}") from None
+    if next(numbers, None) is not None:
+        raise ValueError(f"a structure takes {len(structure(spec)[1])} sizes. Received: {len(binding)}")
+    return made
+
+
+def _bound(x: Any, numbers: Iterator[int], symbols: bool = False) -> Any:
+    if isinstance(x, View):
+        axes = tuple(tuple(Digit(next(numbers), next(numbers)) for _ in axis) for axis in x.axes)
+        return View(axes, next(numbers))
+    if is_dataclass(x) and not isinstance(x, type):
+        own = {f.name: _bound(getattr(x, f.name), numbers, _symbolic(f)) for f in fields(x) if f.name != "line"}
+        return replace(x, **own)
+    if isinstance(x, tuple):
+        return tuple([_bound(y, numbers, symbols) for y in x])
+    return next(numbers) if symbols and isinstance(x, int) else x

@@ -1,0 +1,100 @@
+"""``Scatter``: updates put into, or folded into, the elements of an array that indices name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from firebrick.compiler.spec.base import Cost, Fault, Size
+from firebrick.compiler.spec.nest import itemsize
+from firebrick.compiler.spec.single import Scalar, single
+from firebrick.ir import Graph
+from firebrick.scalar.expr import Expr, binary, maximum, minimum
+from firebrick.scalar.storage import HALVES, computed
+
+FOLDS: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "set": lambda old, new: new, "add": lambda old, new: old + new, "mul": lambda old, new: binary("mul", old, new),
+    "min": minimum, "max": maximum,
+}  # fmt: skip
+"""How an element and an update become the new element."""
+FEW = 16
+"""So many updates of one element are added in its own dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Arrays are row-major, seen as [outer, size, inner] with the indexed axis in the middle. Updates are taken in their order:
+    equal indices accumulate in that order, and of several values that are put the last one stays.
+
+    Attributes:
+        fold: One of ``FOLDS``.
+        outer: Elements before the axis.
+        size: Length of the axis, not 0.
+        inner: Elements behind it.
+        count: Indices at each outer position, for each inner element or (``slices``) for all of them.
+        slices: Whether an index names all inner elements at its position, and is the same for all outer positions.
+        dtype: Of the array and the updates in memory.
+        index: Dtype of the indices.
+        total: Dtype in which updates are folded: the array's, or a wider one for a sum; the result is rounded at the end.
+        update: The number that all updates are, if it is one of the program.
+        start: The number that all elements of the array are, if it is one of the program.
+        fault: The check of the indices.
+        sources: The inputs that the array, the indices and the updates are, those that are numbers left out.
+    """
+
+    fold: str
+    outer: Size
+    size: Size
+    inner: Size
+    count: Size
+    slices: bool
+    dtype: str
+    index: str
+    total: str
+    update: Scalar | None
+    start: Scalar | None
+    fault: Fault
+    sources: tuple[int, ...]
+
+    @property
+    def cost(self) -> Cost:
+        """Work of one run."""
+        updates = self.outer * self.count * self.inner
+        array = self.outer * self.size * self.inner
+        return Cost(float(updates), float((2 * array + 2 * updates) * itemsize(self.dtype)))
+
+
+def summed_in(fold: str, dtype: str, count: int) -> str:
+    """The dtype in which updates are folded: a wider one where many roundings would add up."""
+    if fold in ("set", "min", "max"):
+        return dtype
+    if dtype in HALVES:
+        return "float32"
+    return "float64" if dtype == "float32" and count > FEW else dtype  # all of them may be for one element
+
+
+def scatter(body: Graph) -> Scatter:
+    """The specification of a group of one scatter."""
+    s = single(body)
+    n, (x, at) = s.node, s.operands[:2]
+    axis: int = n.params["axis"]
+    facts = s.facts
+    slices, fold = facts["slices"], facts["fold"]
+    count = at.size if slices else at.shape[axis]
+    dtype = x.dtype.name
+    if fold == "set" and dtype in HALVES and not s.numbers:
+        dtype = "uint16"  # bits are moved as they are
+    total = summed_in(fold, dtype, count)
+    update = s.numbers[2].astype(computed(total)).item() if 2 in s.numbers else None
+    start = None
+    if 0 in s.numbers:
+        kept = np.asarray(s.numbers[0]).astype(x.dtype.np)
+        start = kept.astype(np.float64).item() if x.dtype.is_floating else kept.item()
+    fault = Fault(n.op.known_as or n.op.name, x.shape[axis], n.line or "")
+    return Scatter(
+        fold, prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]), count, slices, dtype, at.dtype.name, total,
+        update, start, fault, s.inputs,
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""Kernels of ``Contract``: products of matrices, convolutions and their gradients, with what is computed of their elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from math import prod
+
+from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.convolution import FORWARD, INPUT, Convolution
+from firebrick.compiler.targets.llvm.contract import (
+    Contraction,
+    Epilogue,
+    contraction,
+    forward,
+    input_gradient,
+    placed,
+    problem_of,
+    weight_gradient,
+)
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, contracted
+from firebrick.compiler.targets.llvm.native import NAME
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.aval import Aval
+from firebrick.scalar.expr import walk
+
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+"""Of the arrays that there are kernels for."""
+
+
+def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
+    """The kernels of a specification; arguments as for ``nests.lowered``."""
+    g, first = spec.convolution, spec.parts[0]
+    factors = first.left.source, first.right.source
+    if g is not None and g.direction != FORWARD:
+        return contracted([(c, factors) for c in _gradient(g, target)], len(inputs))
+    epilogue = Epilogue(
+        tuple(placed(x.dtype, x.view) for x in spec.operands),
+        tuple((r.expression, placed(r.dtype, r.view)) for r in spec.results),
+    )
+    if g is not None:
+        # a plain product in its own dtype has kernels of its own, which are given no epilogue
+        plain = epilogue.plain and epilogue.results[0][1].dtype == g.dtype
+        made = _named(forward(g, target, NAME, None if plain else epilogue), "conv")
+    else:
+        made = _named(contraction(problem_of(first), target, NAME, epilogue), "matmul")
+    taken = [x.source for x in spec.operands]
+    exprs = [r.expression for r in spec.results]
+    steps = sum(e.op not in ("load", "const") for e in walk(exprs)) * prod(first.domain)
+    whole = prod(first.domain) * outputs[0].dtype.itemsize if g is None and len(outputs) == 1 else outputs[0].nbytes
+    moved = sum(min(inputs[i].nbytes, whole) for i in taken) + sum(a.nbytes for a in outputs)
+    cost = steps / STEPS_PER_US + moved / BYTES_PER_US if steps else 0.0
+    found = contracted([(made, (*factors, *taken))], len(inputs), len(exprs), cost, epilogue.light)
+    return replace(found, over=tuple(_over(spec, made, inputs, a) for a in outputs))
+
+
+def _over(spec: Contract, made: Contraction, inputs: Sequence[Aval], result: Aval) -> frozenset[int]:
+    """The inputs that are read only where an element of a result is written."""
+    first = spec.parts[0]
+    if not made.in_place:
+        return frozenset()
+    views = [(x.source, x.view) for x in spec.operands]
+    there = [i for i, x in enumerate(inputs) if x.dtype == result.dtype and i not in (first.left.source, first.right.source)]
+    return frozenset(i for i in there if [view for j, view in views if j == i] == [first.result])
+
+
+def _gradient(g: Convolution, target: Target) -> list[Contraction]:
+    name = f"conv_{g.direction}_{blake2b(f'{g} {target}'.encode(), digest_size=12).hexdigest()}"
+    return input_gradient(g, target, name) if g.direction == INPUT else [weight_gradient(g, target, name)]
+
+
+def _named(c: Contraction, kind: str) -> Contraction:
+    """The same contraction, its functions named after a hash of their text."""
+    name = f"{kind}_{blake2b(repr(c.functions).encode(), digest_size=12).hexdigest()}"
+    functions = {k.replace(NAME, name): text.replace(f"@{NAME}", f"@{name}") for k, text in c.functions.items()}
+    return replace(c, functions=functions, kernels=tuple(replace(k, name=k.name.replace(NAME, name)) for k in c.kernels))

@@ -1,0 +1,125 @@
+"""Kernels of ``Map``, ``Row`` and ``Fold``: which generator, by the axes that are reduced and where elements lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from firebrick.compiler.spec.nest import Nest
+from firebrick.compiler.targets.llvm.added import added_kernels
+from firebrick.compiler.targets.llvm.axes import reduction_stages, split
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, At, Lowered, Part, behind
+from firebrick.compiler.targets.llvm.map import map_kernel
+from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.native import NAME, module_text, named
+from firebrick.compiler.targets.llvm.row import Result, row_kernel
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.aval import Aval
+from firebrick.core.views import View as ArrayView
+from firebrick.core.views import row_major
+from firebrick.scalar.expr import walk
+
+MAP, ROWS, COLUMNS = "map", "rows", "columns"
+FEW, LONG = 4, 1 << 15
+"""Fewer rows of at least that length are reduced in parts."""
+
+
+def in_rows(domain: Sequence[int], reduced: Sequence[int]) -> bool:
+    """Whether a reduction is computed by kernels that go through whole rows, and not in parts."""
+    last = len(domain) - 1
+    if tuple(reduced) == (last,) and (prod(domain[:-1]) >= FEW or domain[last] < LONG):
+        return True
+    return not split(domain, reduced)
+
+
+def lowered(spec: Nest, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
+    """The kernels of a specification.
+
+    Args:
+        spec: The specification.
+        inputs: The group's inputs, row-major.
+        outputs: Its results, row-major.
+        target: What to generate for.
+    """
+    return _Nest(spec, inputs, outputs, target).lowered()
+
+
+class _Nest:
+    def __init__(self, spec: Nest, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> None:
+        self.spec, self.inputs, self.outputs, self.target = spec, inputs, outputs, target
+        self.shape = spec.domain
+        given = [inputs[x.source] for x in spec.operands]
+        self.operands = [View(x.dtype, _strides(x.view)) for x in spec.operands]
+        self.results: list[Result] = [(r.expression, View(r.dtype, _strides(r.view))) for r in spec.results]
+        self.buffers: list[At] = [
+            behind(x.source, x.view.offset * a.dtype.itemsize) for x, a in zip(spec.operands, given, strict=True)
+        ]  # fmt: skip
+        exprs = [r.expression for r in spec.results]
+        steps = sum(e.op not in ("load", "const") for e in walk(exprs)) * prod(self.shape)
+        moved = sum(min(a.nbytes, a.dtype.itemsize * prod(self.shape)) for a in given) + sum(a.nbytes for a in outputs)
+        self.cost = moved / BYTES_PER_US + steps * max(a.dtype.itemsize for a in outputs) / 4 / STEPS_PER_US
+
+    def lowered(self) -> Lowered:
+        spec, shape = self.spec, self.shape
+        if any(r.summed for r in spec.results):
+            return self._with_sums()
+        rows = in_rows(shape, spec.reduced) if spec.reduced else True
+        kind = (ROWS if rows else COLUMNS) if spec.reduced else MAP
+        if not rows or spec.reduced not in ((), (len(shape) - 1,)):
+            return self._staged(kind)
+        generate = row_kernel if spec.reduced else map_kernel
+        kernel = named(generate(NAME, shape, self.operands, self.results, self.target), kind)
+        part = Part(kernel, (*self.buffers, *self._own()), self.cost, spec.faults)
+        return Lowered((part,), (), module_text([kernel]), self._over())
+
+    def _own(self) -> range:
+        """Numbers of the results."""
+        return range(len(self.inputs), len(self.inputs) + len(self.outputs))
+
+    def _over(self) -> tuple[frozenset[int], ...]:
+        """For each result, the inputs that are read only where its element is written."""
+        whole = row_major(self.shape).broadcast_to(self.shape)
+        read = [(x.source, x.view) for x in self.spec.operands]
+        free = [all(view == whole for j, view in read if j == i) for i in range(len(self.inputs))]
+        return tuple(
+            frozenset(i for i, x in enumerate(self.inputs) if free[i] and x == a and x.shape == self.shape)
+            for a in self.outputs
+        )
+
+    def _with_sums(self) -> Lowered:
+        """Rows, and sums over them."""
+        results = self.spec.results
+        own, count = len(self.inputs), len(results)
+        of_rows = [k for k, r in enumerate(results) if not r.summed]
+        of_columns = [k for k, r in enumerate(results) if r.summed]
+        sums = [(results[k].expression, results[k].dtype) for k in of_columns]
+        made = added_kernels(self.shape, self.operands, [self.results[k] for k in of_rows], sums, self.target)
+        partial = [own + count + i for i in range(len(sums))]
+        further = [own + count + len(sums) + i for i in range(len(made.further))]
+        to = [own + k for k in of_columns]
+        kernels = [named(made.rows, ROWS), *(named(kernel, COLUMNS) for kernel in made.columns.kernels)]
+        buffers: list[tuple[At, ...]] = [(*self.buffers, *(own + k for k in of_rows), *partial)]
+        buffers += [(*partial, *further), (*partial, *further, *to)] if further else [(*partial, *to)]
+        costs = [self.cost, sum(made.partial) / BYTES_PER_US, sum(made.further) / BYTES_PER_US]
+        faults = [self.spec.faults, (), ()]
+        parts = [Part(*part) for part in zip(kernels, buffers, costs, faults, strict=False)]
+        over = self._over()  # nothing for sums, whose shape is not the rows'
+        return Lowered(tuple(parts), (*made.partial, *made.further), module_text(kernels), over)
+
+    def _staged(self, kind: str) -> Lowered:
+        """Reductions along any axes."""
+        made = reduction_stages(self.shape, self.spec.reduced, self.operands, self.results, self.target, kind)
+        first = len(self.inputs) + len(self.outputs)
+        numbers = [*self.buffers, *self._own(), *range(first, first + len(made.temporary))]
+        further = sum(made.temporary) / BYTES_PER_US
+        parts = [
+            Part(kernel, tuple(numbers[b] for b in own), further if k else self.cost, self.spec.faults)
+            for k, (kernel, own) in enumerate(made.kernels)
+        ]
+        return Lowered(tuple(parts), made.temporary, module_text([p.kernel for p in parts]), self._over())
+
+
+def _strides(view: ArrayView) -> tuple[int, ...]:
+    strides = view.strides
+    assert strides is not None  # a nest's operands have one stride for each axis
+    return strides
