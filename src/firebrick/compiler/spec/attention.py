@@ -25,7 +25,7 @@ class Attention:
         e: Features of values.
         mask: Shape of the mask.
         scale: Of the scores.
-        causal: Whether a query sees only keys that are not behind it, counted from the last ones.
+        causal: Whether query i sees only the keys up to number i.
         gradient: Whether it is the gradients of query, key and value, of the result's cotangent, which comes first.
         sources: The inputs that the operands are: the cotangent, if ``gradient``, then query, key, value and mask.
     """

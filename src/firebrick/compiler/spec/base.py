@@ -168,7 +168,7 @@ def with_binding(spec: Any, binding: tuple[int, ...]) -> Any:
 
 def _bound(x: Any, numbers: Iterator[int], symbols: bool = False) -> Any:
     if isinstance(x, View):
-        axes = tuple(tuple(Digit(next(numbers), next(numbers)) for _ in axis) for axis in x.axes)
+        axes = tuple([tuple([Digit(next(numbers), next(numbers)) for _ in axis]) for axis in x.axes])
         return View(axes, next(numbers))
     if is_dataclass(x) and not isinstance(x, type):
         own = {f.name: _bound(getattr(x, f.name), numbers, _symbolic(f)) for f in fields(x) if f.name != "line"}

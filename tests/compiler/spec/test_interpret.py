@@ -1,0 +1,133 @@
+"""Specifications, interpreted, against the references of the nodes that they stand for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from differential.drawing import draw
+from differential.running import Way
+from forced import kernels_of_any_size
+from lowered_bodies import body_of
+
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import KINDS, fuse
+from firebrick.compiler.spec.base import key, problem, structure, with_binding
+from firebrick.compiler.spec.interpret import interpret
+from firebrick.compiler.spec.kinds import spec_of
+from firebrick.compiler.targets.llvm import lower
+from firebrick.core.aval import Aval
+from firebrick.core.errors import OutOfRangeError
+from firebrick.ir import Graph
+from firebrick.ir import interpret as interpret_graph
+from firebrick.ops import OPS
+from firebrick.ops.accuracy import check_results, run_reference
+from firebrick.testing.cases import samples_of
+
+Array = np.ndarray[Any, Any]
+FAMILIES = sorted({op.reference.__module__ for op in OPS.values()})
+
+
+def results_of(body: Graph, arrays: list[Array]) -> list[Array]:
+    """What a group's specification gives."""
+    avals = [body.avals[v] for v in body.outputs]
+    outs = interpret(spec_of(body), arrays, [a.size for a in avals], [a.dtype.name for a in avals])
+    return [x.reshape(a.shape) for x, a in zip(outs, avals, strict=True)]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
+def test_every_op_that_has_kernels_is_what_its_specification_says(family: str) -> None:
+    """Groups of one node, of every sample in every dtype."""
+    for op in [op for op in OPS.values() if op.reference.__module__ == family]:
+        tried = 0
+        for dtype in op.dtypes:
+            for sample in samples_of(op, dtype, 0):
+                arrays = [np.asarray(a) for a in sample.inputs]
+                body = body_of(arrays, (op.name, tuple(range(len(arrays))), sample.params))
+                if lower.kind_of(body.nodes[0], tuple(body.inputs)) not in KINDS:
+                    continue
+                got = tuple(results_of(body, arrays))
+                want = run_reference(op, tuple(arrays), sample.params)
+                found = check_results(op, tuple(arrays), sample.params, got, want, sample.edges and op.kind == "copy")
+                assert found.ok, f"{op.name} {dtype}, {sample.name}: {found}"
+                tried += 1
+        assert tried or not (op.kind and (op.facts or op.scalar or op.access))
+
+
+def groups_of(seed: int, gradients: bool) -> list[Graph]:
+    """The groups of a random program, whatever their size."""
+    bodies: list[Graph] = []
+
+    def keep(graph: Graph, *args: Any, **kwargs: Any) -> Graph:
+        made = fuse(graph, *args, **kwargs)
+        bodies.extend(n.params["body"] for n in made.nodes if n.op is FUSED)
+        return made
+
+    with pytest.MonkeyPatch.context() as patch, kernels_of_any_size(), suppress(Exception):
+        patch.setattr("firebrick.backends.cpu.engine.fuse", keep)
+        Way("cpu", "jit", gradients)(draw(seed, gradients))
+    return bodies
+
+
+def drawn(aval: Aval, rng: np.random.Generator) -> Array:
+    """Values at which functions are smooth; indices are small."""
+    if aval.dtype.kind == "bool":
+        return rng.random(aval.shape) > 0.5
+    if not aval.dtype.is_floating:
+        return rng.integers(0, 2, aval.shape).astype(aval.dtype.np)
+    return rng.uniform(0.5, 1.5, aval.shape).astype(aval.dtype.np)
+
+
+@pytest.mark.parametrize("seeds", [range(i, i + 10) for i in range(0, 40, 10)], ids=str)
+def test_groups_of_random_programs_are_what_their_specifications_say(seeds: range) -> None:
+    tried = 0
+    for seed in seeds:
+        for body in [b for gradients in (False, True) for b in groups_of(seed, gradients)]:
+            if any(a.dtype.is_floating and a.dtype.itemsize < 4 for a in body.avals):
+                continue  # the references round half precision at every node
+            arrays = [drawn(a, np.random.default_rng([seed, i])) for i, a in enumerate(body.inputs)]
+            try:
+                want = interpret_graph(body, arrays, lambda op, xs, params: op.reference(*xs, **params))
+                got = results_of(body, arrays)
+            except OutOfRangeError:
+                continue
+            for x, y in zip(got, want, strict=True):
+                assert x.dtype == y.dtype
+                wide, truth = (np.asarray(v).astype(np.float64) for v in (x, y))
+                close = np.abs(wide - truth) <= 64 * 2.0**-23 * (1 + np.abs(truth).max(initial=0))
+                assert (close | (wide == truth) | (np.isnan(wide) & np.isnan(truth))).all(), f"seed {seed}: {spec_of(body)}"
+            tried += 1
+    assert tried > len(seeds)
+
+
+def test_specifications_that_differ_in_sizes_only_have_one_key() -> None:
+    def of(n: int, m: int) -> Any:
+        return spec_of(body_of([np.zeros((n, m), np.float32)] * 2, ("add", (0, 1), {}), ("exp", (2,), {})))
+
+    assert key(of(3, 5)) == key(of(7, 2)) != key(of(1, 5))
+    assert problem(of(3, 5)) != problem(of(7, 2))
+    assert with_binding(of(3, 5), structure(of(7, 2))[1]) == of(7, 2)
+    with pytest.raises(ValueError, match="takes"):
+        with_binding(of(3, 5), (1, 2))
+
+
+def test_equal_sizes_of_different_axes_are_different_symbols() -> None:
+    x = np.zeros((4, 4), np.float32)
+    over = [spec_of(body_of([x], ("sum", (0,), {"axes": (a,), "keepdims": False}))) for a in (0, 1)]
+    assert key(over[0]) != key(over[1])
+    turned = spec_of(body_of([x], ("permute", (0,), {"axes": (1, 0)}), ("exp", (1,), {})))
+    assert key(turned) != key(spec_of(body_of([x], ("exp", (0,), {}))))
+
+
+def test_a_view_that_leaves_its_buffer_is_seen() -> None:
+    body = body_of([np.zeros((3, 5), np.float32)], ("exp", (0,), {}))
+    with pytest.raises(IndexError, match="of a buffer of 14"):
+        interpret(spec_of(body), [np.zeros(14, np.float32)], [15], ["float32"])
+
+
+def test_an_index_outside_is_reported_with_the_name_of_the_operation() -> None:
+    body = body_of([np.zeros((3, 5), np.float32), np.array([0, 3])], ("take", (0, 1), {"axis": 0}))
+    with pytest.raises(OutOfRangeError, match=r"take: indices must lie in \[-3, 3\)"):
+        results_of(body, [np.zeros((3, 5), np.float32), np.array([0, 3])])
