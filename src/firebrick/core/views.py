@@ -37,6 +37,7 @@ class View:
         offset: Of the element at position 0 of every axis.
 
     Example:
+        >>> from firebrick.core.views import row_major
         >>> x = row_major((2, 6, 4)).permuted((0, 2, 1))
         >>> x.shape, x.strides
         ((2, 4, 6), (24, 1, 4))
