@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.dispatch import check_storable
+from firebrick.backends.contract import check_storable
+from firebrick.backends.memory import out_of_memory
 from firebrick.backends.registry import find_device
-from firebrick.backends.transfer import out_of_memory
 from firebrick.core import dtypes
 from firebrick.core.aval import Aval
 from firebrick.core.bind import check_operand, describe, not_a_tensor

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from firebrick.backends.contract import check_storable
 from firebrick.core.aval import Aval
 from firebrick.core.bind import binary, bind, check_operand, check_out, not_a_tensor, unary
 from firebrick.core.dtypes import DType, bool_, dtype_argument, limits, promote
@@ -428,8 +429,6 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
             f"{x.aval} to {goal.name}",
             f"take its real part first: fb.astype(fb.real(x), fb.{goal.name})",
         )
-    from firebrick.backends.dispatch import check_storable
-
     check_storable(goal, x.device)
     return bind(OPS["cast"], (x,), {"dtype": goal})  # type: ignore[no-any-return]
 

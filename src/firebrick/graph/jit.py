@@ -28,7 +28,7 @@ import numpy as np
 from firebrick.autodiff.distributed import reduction
 from firebrick.autodiff.residuals import strategy
 from firebrick.autodiff.tape import grad_enabled, grad_mode, own_handle
-from firebrick.backends.dispatch import check_present
+from firebrick.backends.handles import check_present
 from firebrick.core.autocast import autocast_dtype
 from firebrick.core.config import config
 from firebrick.core.errors import ConfigError, OperandError, StateChangedError, TraceError

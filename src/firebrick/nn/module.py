@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from firebrick.autodiff.tape import no_grad
-from firebrick.backends.dispatch import check_storable
+from firebrick.backends.contract import check_storable
 from firebrick.backends.registry import find_device
 from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.commit import Commit

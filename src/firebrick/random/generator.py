@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from firebrick.autodiff.tape import region
-from firebrick.backends.dispatch import check_storable
+from firebrick.backends.contract import check_storable
 from firebrick.backends.registry import find_device
 from firebrick.core.bind import describe
 from firebrick.core.commit import Row, apply_rows, setter
