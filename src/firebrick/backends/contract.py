@@ -67,7 +67,8 @@ class Backend:
         return f"{self.engine}<{device.platform}>"
 
     def properties(self, device: Device) -> dict[str, Any]:
-        """Facts about a device: name, driver, memory in bytes, capability, peak rates; only those known."""
+        """Facts about a device; those it knows of ``name``, ``driver``, ``memory`` in bytes, ``capability``, peak rates, and
+        ``target``, the processor that an engine with a compiler generates code for, by which its bits may differ."""
         return {"name": self.name(device)}
 
     def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
