@@ -41,7 +41,7 @@ _BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its va
 def tensor(w: Record, path: str, v: Tensor) -> None:
     """A leaf: its kind is a part of the key, its values are read at each call."""
     if not w.again(path, v):
-        w.add(path, "tensor", type(v), v.dtype, v.shape, v.device, getattr(v, "frozen", None))
+        w.entries.append((path, "tensor", type(v), v.dtype, v.shape, v.device, getattr(v, "frozen", None)))
         w.leaves.append((path, v))
 
 

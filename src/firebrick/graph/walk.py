@@ -115,7 +115,10 @@ class Walk(Record):
     def visit(self, path: str, v: Any) -> None:
         walked = _EXACT.get(type(v))
         if walked is None:
-            walked = next(walked for kinds, walked in TABLE if isinstance(v, kinds))
+            for kinds, walked in TABLE:  # noqa: B007 - the last row is every object's
+                if isinstance(v, kinds):
+                    break
+        assert walked is not None
         walked(self, path, v)
 
     def _known(self) -> tuple[Any, ...]:
