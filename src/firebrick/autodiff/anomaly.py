@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from firebrick.autodiff.tape import Node, anomaly
-from firebrick.core.bind import describe
 from firebrick.core.errors import GradientError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 
 

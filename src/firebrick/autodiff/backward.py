@@ -13,11 +13,13 @@ from firebrick.autodiff.residuals import Memo, handle, strategy
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
 from firebrick.core.autocast import NARROW
 from firebrick.core.aval import Aval
-from firebrick.core.bind import bind, check_operand, constant, describe, not_a_tensor
+from firebrick.core.bind import bind
+from firebrick.core.constants import constant
 from firebrick.core.dtypes import float32
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Vjp
+from firebrick.core.operands import check_operand, describe, not_a_tensor
 from firebrick.core.precision import narrowed, widened
 from firebrick.core.tensor import Tensor
 from firebrick.ops.elementwise import add

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from weakref import ref
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import GradientError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 
 Reduce = Callable[[str, Tensor], Tensor]

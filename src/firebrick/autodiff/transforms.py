@@ -18,10 +18,10 @@ from firebrick.autodiff.distributed import reducer, reducing
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, enabled, grad_mode, leaf_of, own_handle, region
 from firebrick.core import trees
-from firebrick.core.bind import describe
 from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.errors import DTypeError, GradientError, OperandError
 from firebrick.core.journal import all_or_none
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.ops.casts import conjugate, real
 

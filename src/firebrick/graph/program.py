@@ -24,9 +24,9 @@ from firebrick.backends.contract import Backend
 from firebrick.backends.handles import check_present
 from firebrick.backends.memory import out_of_memory
 from firebrick.core.aval import Aval
-from firebrick.core.bind import host_scalar
 from firebrick.core.commit import Commit, exchange, fill
 from firebrick.core.config import config
+from firebrick.core.constants import host_scalar
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import DTypeError, ExecutionError, FirebrickError

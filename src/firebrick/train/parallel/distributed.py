@@ -21,7 +21,7 @@ from firebrick.autodiff.tape import no_grad
 from firebrick.backends.dispatch import read
 from firebrick.backends.registry import find_device
 from firebrick.core import trees
-from firebrick.core.bind import constant
+from firebrick.core.constants import constant
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError
