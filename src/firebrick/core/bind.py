@@ -77,7 +77,7 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
 
 
 def bind_as(where: str, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """``bind`` for a public function of another name than the op's, which its errors are to bear."""
+    """``bind`` for a public function of another name than the op's, which its errors report."""
     try:
         return bind(op, inputs, params)
     except (DTypeError, OutOfRangeError, ShapeError) as e:
@@ -107,7 +107,7 @@ def binary(op: Op, x1: Any, x2: Any) -> Any:
         return bind(op, (x1, x2), {})
     try:
         data = kernel(x1.storage.data, x2.storage.data)
-    except (MemoryError, RuntimeError):  # the general path says what happened
+    except (MemoryError, RuntimeError):  # the general path reports the cause
         return bind(op, (x1, x2), {})
     t = _new(Tensor)
     t.device = device
@@ -131,14 +131,14 @@ def unary(op: Op, x: Any) -> Any:
         return bind(op, (x,), {})
     try:
         data = kernel(x.storage.data)
-    except (MemoryError, RuntimeError):  # the general path says what happened
+    except (MemoryError, RuntimeError):  # the general path reports the cause
         return bind(op, (x,), {})
     device = x.device
     return Tensor(Storage(data, device._memory, data.nbytes), dtype, x.shape, device)
 
 
 def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Replace Python and NumPy scalars by constants beside the tensors of their group; refuse everything else."""
+    """Replace Python and NumPy scalars by constants of the dtype of their group's tensors; refuse everything else."""
     names = op.operand_names(len(inputs))
     if any(isinstance(t, np.generic) for t in inputs):
         inputs = tuple(map(weak_scalar, inputs))
@@ -154,14 +154,14 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             out.append(t)
             continue
         declared = op.operand(i)
-        beside = [o for j, o in enumerate(inputs) if isinstance(o, Tensor) and op.operand(j).group == declared.group]
-        if declared.kind == "bool" and isinstance(t, bool) and not (declared.group and beside):
+        peers = [o for j, o in enumerate(inputs) if isinstance(o, Tensor) and op.operand(j).group == declared.group]
+        if declared.kind == "bool" and isinstance(t, bool) and not (declared.group and peers):
             dt = bool_
-        elif not beside:
+        elif not peers:
             raise not_a_tensor(op.name, names[i], t, tensors[0].device.name)
         else:
-            dt = beside[0].dtype
-            for o in beside[1:]:
+            dt = peers[0].dtype
+            for o in peers[1:]:
                 dt = promote(dt, o.dtype) or dt
             value, shown = (t.kind(1), f"{t.kind.__name__} {t.name}") if isinstance(t, Weak) else (t, "")
             if not scalar_fits(value, dt):

@@ -16,7 +16,7 @@ from firebrick.core.tensor import Tensor
 
 
 def constant(value: Any, dtype: DType, device: Any) -> Tensor:
-    """A 0-d tensor of a Python scalar. Programs use few different ones, so their values are kept; the handle is new."""
+    """A 0-d tensor of a Python scalar. Programs use few different scalars, so their storages are cached; the handle is new."""
     kind = type(value).__name__
     if hooks.tracing:  # a trace has constants of its own
         return _make(value, dtype, device)
@@ -32,7 +32,7 @@ def _constant(kind: str, value: Any, sign: float, dtype: DType, device: Any) -> 
     return made
 
 
-forget_constants = _constant.cache_clear  # when another engine takes over a device
+forget_constants = _constant.cache_clear  # called when another engine takes over a device
 
 
 def _make(value: Any, dtype: DType, device: Any) -> Tensor:
@@ -50,7 +50,7 @@ def host_scalar(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
         limits = np.iinfo(dtype.np)
         if not limits.min <= value <= limits.max:  # False for NaN
             raise DTypeError(
-                f"a Python int beside {dtype.name} must lie in [{limits.min}, {limits.max}]",
+                f"a Python int combined with {dtype.name} must lie in [{limits.min}, {limits.max}]",
                 repr(value),
                 "cast the tensor to a wider integer dtype first",
             )
@@ -61,4 +61,6 @@ def host_scalar(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
             return np.asarray(value, dtype.np)
     except OverflowError:
         received = f"an int of {value.bit_length()} bits"
-        raise DTypeError(f"a Python int beside {dtype.name} must fit into a float", received, "use a smaller one") from None
+        raise DTypeError(
+            f"a Python int combined with {dtype.name} must fit into a float", received, "use a smaller one"
+        ) from None

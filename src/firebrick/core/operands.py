@@ -94,11 +94,11 @@ def not_a_tensor(where: str, name: str, value: Any, device: str | None) -> Opera
         got = f"{name}: a NumPy array {value.dtype}{list(value.shape)}"
     else:
         got = f"{name}: {type(value).__name__} {value!r:.80}"
-    place = f', device="{device}"' if device else ""
+    where_to = f', device="{device}"' if device else ""
     return OperandError(
         f"{where}: {name} must be a Firebrick tensor",
         got,
-        f"convert it once with fb.asarray({name}{place}), or a tensor to NumPy with x.numpy()",
+        f"convert it once with fb.asarray({name}{where_to}), or a tensor to NumPy with x.numpy()",
     )
 
 
@@ -148,7 +148,7 @@ def mixed_dtypes(op: Op, i: int, inputs: tuple[Any, ...]) -> DTypeError:
 
 
 def misfit(op: Op, inputs: tuple[Any, ...], e: ShapeError) -> ShapeError:
-    """A shape rule's error, with the operands as the user knows them."""
+    """A shape rule's error, with the operands by the user's names and labels."""
     names = op.operand_names(len(inputs))
     shown = ", ".join(describe(n, t) for n, t in zip(names, inputs, strict=True))
     expected = e.expected.removeprefix("operands: ")

@@ -29,6 +29,7 @@ class View:
         offset: Of the element at position 0 of every axis.
 
     Example:
+        >>> from firebrick.core.views import row_major
         >>> x = row_major((2, 6, 4)).permuted((0, 2, 1))
         >>> x.shape, x.strides
         ((2, 4, 6), (24, 1, 4))
@@ -146,7 +147,7 @@ def merged(digits: Sequence[Digit]) -> list[Digit]:
 
 
 def cuts(*shapes: Sequence[int]) -> list[int] | None:
-    """How many elements lie behind each position at which an axis of some shape begins, the fewest first; the shapes are of one
+    """How many elements follow each position at which an axis of some shape begins, the fewest first; the shapes are of one
     size.
 
     None if a shape cuts another's axis inside of a digit: then what is repeated along axes of one has no strides in the other.
