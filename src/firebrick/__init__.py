@@ -6,6 +6,7 @@
 [2.0, 4.0, 6.0]
 """
 
+import sys as _sys
 from importlib import import_module
 from math import e, inf, nan, pi
 from typing import Any
@@ -92,9 +93,11 @@ from firebrick.core.errors import (
     TraceError,
     UnsupportedError,
 )
+from firebrick.core.hooks import hooks as _hooks
 from firebrick.core.shapes import broadcast_shapes
 from firebrick.core.tensor import Tensor
 from firebrick.core.trees import tree_map
+from firebrick.core.version import __version__
 from firebrick.functions.activation import (
     celu,
     elu,
@@ -349,7 +352,6 @@ from firebrick.graph import (
 )
 from firebrick.graph.trace import outside as _outside
 
-__version__ = "0.1.0"
 __array_api_version__ = "2024.12"
 newaxis = None
 
@@ -730,6 +732,15 @@ __all__ = [
 # imported when first used, so that `import firebrick` stays quick
 _LAZY = ("nn", "optim", "data", "distributed", "train", "models", "random", "testing", "ops")
 _CHAPTERS = ("fft", "linalg")  # extensions of the Array API standard
+
+
+def _array_namespace(api_version: str | None = None) -> Any:
+    """The Array API namespace of every tensor: this package."""
+    return _sys.modules[__name__]
+
+
+# the package installs itself, so that no floor imports it
+_hooks.methods["array_namespace"] = _array_namespace
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.backends import ARITHMETIC, STORAGE, Backend, dispatch, register_backend, unregister_backend
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import ALL
 from firebrick.ir import Graph
@@ -51,6 +52,21 @@ def test_sync_flush_cleanup_and_staging_work_everywhere(device: fb.Device) -> No
     assert dispatch.ad_enabled(device)
     assert dispatch.default_quant_scheme(device) is None
     assert dispatch.properties(device)["name"]
+
+
+def test_a_device_with_a_compiler_reports_the_processor_that_its_code_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = fb.device("cpu:1")
+    assert dispatch.properties(device)["target"] == str(Target.host())
+    assert "target" not in dispatch.properties(fb.device("numpy"))
+    with fb.config.scope(cpu_compile=False):
+        assert "target" not in dispatch.properties(device)
+
+    def no_llvm(width_bits: int = 0) -> Target:
+        raise ImportError("no LLVM")
+
+    monkeypatch.setattr(Target, "host", no_llvm)
+    assert dispatch.properties(device)["name"]  # what is known is reported, also where nothing can be compiled
+    assert "target" not in dispatch.properties(device)
 
 
 def test_memory_stats_follow_live_tensors_and_remember_the_peak() -> None:

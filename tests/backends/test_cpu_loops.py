@@ -42,7 +42,7 @@ def wide(*tensors: fb.Tensor) -> list[fb.Tensor]:
 
 
 def program_of(step: Any) -> Any:
-    (entry,) = step._entries.values()
+    (entry,) = step._entries.graphs.values()
     return entry.program.executable()
 
 

@@ -253,7 +253,7 @@ def test_the_remedy_for_a_scalar_that_does_not_fit_is_another_program_that_works
             assert fb.result_type(x, scalar) is x.dtype
             continue
         assert "Weak" not in str(refused)
-        assert re.fullmatch(rf"{type(scalar).__name__} .* beside {dtype}", refused.received)
+        assert re.fullmatch(rf"{type(scalar).__name__} .* with {dtype}", refused.received)
         words = re.fullmatch(r"cast the tensor .*fb.astype\(x, fb.(\w+)\)|write (\d) for (True|False)", refused.remedy)
         assert words, refused.remedy
         if words[1]:
@@ -270,5 +270,5 @@ def test_a_traced_number_that_does_not_fit_is_called_by_its_name() -> None:
         lambda x, s: fb.masked_fill(x, x == x, s),
         lambda x, s: fb.unique_values(x, size=2, fill_value=s),
     ):
-        with pytest.raises(fb.DTypeError, match=r"Received: float s beside int64\.\nRemedy: .*fb\.float32"):
+        with pytest.raises(fb.DTypeError, match=r"Received: float s with int64\.\nRemedy: .*fb\.float32"):
             fb.jit(f)(fb.arange(2), 1.5)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.graph.jit import KEPT
+from firebrick.graph.entries import KEPT
 from firebrick.testing import assert_max_traces
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -357,9 +357,9 @@ def test_a_closure_number_that_always_changes_keeps_no_more_than_that() -> None:
         for i in range(KEPT * 5):
             n = float(i)
             assert f(ones()).tolist() == [n, n]
-    assert len(f._entries) <= KEPT
-    assert len(f._numbers) <= KEPT * 4
-    assert len(f._walks) <= KEPT
+    assert len(f._entries.graphs) <= KEPT
+    assert len(f._entries.numbers) <= KEPT * 4
+    assert len(f._entries.walks) <= KEPT
 
 
 def test_traces_are_counted() -> None:
@@ -454,7 +454,7 @@ def test_a_program_is_compiled_once_for_each_setting_that_decides_how() -> None:
     x = fb.ones(3)
     f = fb.jit(lambda x: fb.exp(x) * 2.0)
     f(x)
-    (entry,) = f._entries.values()
+    (entry,) = f._entries.graphs.values()
     first = entry.program.executable()
     with fb.config.scope(cpu_compile=not fb.config.cpu_compile):
         other = entry.program.executable()

@@ -15,7 +15,7 @@ import firebrick as fb
 from firebrick.compiler import Executable, cache
 from firebrick.compiler.targets.llvm import host
 from firebrick.compiler.targets.llvm.loaded import loaded
-from firebrick.graph.jit import Jit
+from firebrick.graph import Jit, entries
 
 KEPT = 6
 ALIVE: WeakSet[Executable] = WeakSet()
@@ -24,7 +24,7 @@ ALIVE: WeakSet[Executable] = WeakSet()
 @pytest.fixture(autouse=True)
 def _kept(monkeypatch: pytest.MonkeyPatch, device: str) -> Iterator[None]:
     """Few graphs are kept, and nothing waits for the garbage collector."""
-    monkeypatch.setitem(Jit.__call__.__globals__, "KEPT", KEPT)
+    monkeypatch.setattr(entries, "KEPT", KEPT)
     monkeypatch.setitem(Jit.__call__.__globals__, "WARNED", 1000)
     fb.jit(lambda x: x + 1)(fb.ones(2, device=device))
     made = Executable.__init__
@@ -162,7 +162,7 @@ def test_a_program_that_something_keeps_is_seen(device: str) -> None:
     before = programs(), loaded().modules
     f = fb.jit(curve)
     f(fb.ones(600))
-    kept = f._entries.copy()
+    kept = f._entries.graphs.copy()
     del f
     assert programs() == before[0] + 1
     assert loaded().modules == before[1] + (device == "cpu")

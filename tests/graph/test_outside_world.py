@@ -231,7 +231,7 @@ def test_a_training_step_is_not_watched_for_names_in_firebricks_own_code(monkeyp
     def never(*_: object) -> None:
         raise AssertionError("watched")
 
-    monkeypatch.setattr(sys.modules["firebrick.graph.jit"], "watched", never)
+    monkeypatch.setattr(sys.modules["firebrick.graph.capture"], "watched", never)
     model = fb.nn.Linear(2, 2)
     optimizer = fb.optim.Adam(model, lr=0.1)
     step = fb.value_and_grad(lambda model, x: fb.mean(model(x)))

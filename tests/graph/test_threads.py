@@ -169,7 +169,7 @@ def test_a_step_that_ends_while_another_thread_traces_its_state_is_not_lost(devi
         state[...] = state + x
 
     step(x)
-    program = next(iter(step._entries.values())).program
+    program = next(iter(step._entries.graphs.values())).program
     run = program._run
 
     def slow(*args):
@@ -446,7 +446,7 @@ class Failing:
 
 
 def make_fail(f, begins: bool) -> None:
-    (entry,) = f._entries.values()
+    (entry,) = f._entries.graphs.values()
     program = entry.program
     real = program.executable()
     assert program._donate

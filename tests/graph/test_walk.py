@@ -130,7 +130,7 @@ DICE, FILE, SHELL, BY, NUMBER = SystemRandom, FileIO, Popen, attrgetter, Fractio
 )  # fmt: skip
 def test_a_class_of_a_library_is_known_for_what_it_reads_by_another_name_too(fn: Any, outside: bool, every: bool) -> None:
     walk = Walk([("f", fn)])
-    assert (walk.outside, walk._all) == (outside, every)
+    assert (walk.outside, walk.every_name) == (outside, every)
 
 
 def test_what_an_instance_may_hide_are_plain_attributes_of_firebricks_bases() -> None:

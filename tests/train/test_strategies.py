@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.core.bind import constant
+from firebrick.core.constants import constant
 from firebrick.core.errors import ConfigError
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.functions.parts import part_of_batch

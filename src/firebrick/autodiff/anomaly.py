@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from firebrick.autodiff.tape import Node, anomaly
-from firebrick.core.bind import describe
 from firebrick.core.errors import GradientError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 
 
@@ -62,7 +62,7 @@ def check_backward(node: Node, i: int, g: Any) -> None:
         assert node.op is not None
         name = node.op.operand_names(len(node.parents))[i]
         parent = (node.parents[i] or (node,))[0]
-        leaf = parent.handle() if parent.op is None else None  # its label may be younger than its tracking
+        leaf = parent.handle() if parent.op is None else None  # its label may have been set after it was tracked
         label = node.where or parent.where or (leaf.label if leaf is not None else None)
         raise GradientError(
             f"the gradient of {node.op.name} made the first NaN of the backward pass",

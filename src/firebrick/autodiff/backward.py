@@ -13,11 +13,13 @@ from firebrick.autodiff.residuals import Memo, handle, strategy
 from firebrick.autodiff.tape import Node, anomaly, grad_mode, make_leaf, own_handle, region
 from firebrick.core.autocast import NARROW
 from firebrick.core.aval import Aval
-from firebrick.core.bind import bind, check_operand, constant, describe, not_a_tensor
+from firebrick.core.bind import bind
+from firebrick.core.constants import constant
 from firebrick.core.dtypes import float32
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Vjp
+from firebrick.core.operands import check_operand, describe, not_a_tensor
 from firebrick.core.precision import narrowed, widened
 from firebrick.core.tensor import Tensor
 from firebrick.ops.elementwise import add
@@ -52,7 +54,7 @@ def require_grad(x: Tensor) -> Tensor:
 
 
 def attach(x: Tensor) -> Tensor:
-    """A tracked leaf with the values of ``x``, which stays as it is: the way back from ``x.detach()``.
+    """A tracked leaf with the values of ``x``, which is not changed: the inverse of ``x.detach()``.
 
     Integer and bool tensors carry no gradient and are returned as they are.
 
@@ -74,7 +76,7 @@ def attach(x: Tensor) -> Tensor:
 
 
 def register_hook(x: Tensor, fn: Callable[[Tensor], Tensor | None]) -> None:
-    """Call ``fn`` with the cotangent of ``x`` in every backward pass; what it returns (if not None) takes its place.
+    """Call ``fn`` with the cotangent of ``x`` in every backward pass; what it returns (if not None) replaces it.
 
     Args:
         x: Tracked tensor.
@@ -117,7 +119,7 @@ def reachable(root: Node, stop: frozenset[int] = frozenset()) -> list[Node]:
                 "this graph was freed by an earlier backward pass",
                 f"a result of {node.op.name if node.op else 'a leaf'}, {node.out_avals[0]}",
                 "pass retain_graph=True to the earlier backward pass, run the forward pass again, or keep x.detach() of a "
-                "tensor that is to outlive its step",
+                "tensor that must outlive its step",
             )
         out.append(node)
         if node.id in stop:
@@ -130,14 +132,14 @@ def reachable(root: Node, stop: frozenset[int] = frozenset()) -> list[Node]:
 
 
 def leaves_early(nodes: list[Node]) -> list[Node]:
-    """The nodes of a backward pass, newest first, but each leaf right behind the last one that adds to its cotangent."""
+    """The nodes of a backward pass, newest first, but each leaf directly after the last node that adds to its cotangent."""
     last = {p[0].id: i for i, n in enumerate(nodes) for p in n.parents if p is not None}
-    places = [(last.get(n.id, i) if n.op is None else i, n.op is None, i) for i, n in enumerate(nodes)]
-    return [nodes[i] for *_, i in sorted(places)]
+    order = [(last.get(n.id, i) if n.op is None else i, n.op is None, i) for i, n in enumerate(nodes)]
+    return [nodes[i] for *_, i in sorted(order)]
 
 
 def _free(node: Node) -> None:
-    """Let go of the residuals of a node that no later backward pass may use."""
+    """Free the residuals of a node, which no later backward pass may use."""
     if node.op is not None:
         node.freed = True
         node.inputs = node.outputs = node.recipes = ()
@@ -214,9 +216,9 @@ def run(
     stop: frozenset[int] = frozenset(),
     last: bool = False,
 ) -> dict[Node, Tensor]:
-    """Pass cotangents down the nodes (newest first), not past those of ``stop``; returns those of the leaves.
+    """Propagate cotangents through the nodes (newest first), not past those of ``stop``; returns those of the leaves.
 
-    In the ``last`` pass over these nodes, each lets go of its residuals as soon as its rule has run.
+    In the ``last`` pass over these nodes, each frees its residuals as soon as its rule has run.
     """
     reduce = reduction()
     if reduce is not None:
@@ -306,8 +308,8 @@ def _cotangents(
     needs: tuple[bool, ...],
     given: tuple[bool, ...],
 ) -> list[Any]:
-    """What an op's rule gives, summed to the operands' shapes. Where it takes several steps, that of half precision is
-    computed in float32 and rounded once."""
+    """The cotangents that an op's rule returns, summed to the operands' shapes. A rule of several steps computes half
+    precision in float32 and rounds it once."""
     op, avals = node.op, node.in_avals
     assert op is not None
     assert callable(op.vjp)

@@ -1,9 +1,9 @@
-"""Trading time for memory: ``checkpoint(fn)`` forgets what happens inside ``fn`` and runs it again when needed;
-``checkpointing("balanced")`` forgets the results of memory-bound ops and computes them again one by one, and
-``checkpointing(budget=…)`` whatever does not fit.
+"""Trading time for memory: ``checkpoint(fn)`` drops the intermediate values of ``fn`` and runs it again when needed;
+``checkpointing("balanced")`` drops the results of memory-bound ops and recomputes them one by one, and
+``checkpointing(budget=…)`` drops and recomputes results that do not fit into the budget.
 
-The strategy belongs to the call or the context, never to tensors. What is run again must do the same operations; if it does
-not, the backward pass raises instead of using other values.
+The strategy belongs to the call or the context, never to tensors. The second run must do the same operations as the first; if
+it does not, the backward pass raises instead of using other values.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from firebrick.core.tensor import Tensor
 
 STRATEGIES = ("none", "balanced")
 _around: ContextVar[tuple[Any, ...]] = ContextVar("firebrick_checkpointing_around", default=())
-"""The strategies of before each ``with fb.checkpointing(…)`` that this context is in."""
+"""The strategies that each enclosing ``with fb.checkpointing(…)`` replaced, outermost first."""
 
 
 class checkpointing(ContextDecorator):
-    """Record with a checkpointing strategy inside a ``with`` block, or in a function that it decorates. It may be entered again
-    and again, also within itself.
+    """Record with a checkpointing strategy inside a ``with`` block, or in a function that it decorates. It can be entered
+    repeatedly, also within itself.
 
     Gradients have the same bits with each strategy; under ``jit`` on ``cpu`` they agree within the op table's tolerances, as
     what is computed again may be fused otherwise.
 
     Args:
-        name: ``"none"`` keeps what gradient rules look at; ``"balanced"`` keeps results of compute-bound ops (matrix products,
+        name: ``"none"`` keeps what gradient rules read; ``"balanced"`` keeps results of compute-bound ops (matrix products,
             convolutions) and computes memory-bound ones again.
-        budget: In place of a name: at most so many bytes of results are kept for gradient rules. What is cheap to compute
-            again for its size is dropped first. Work is bounded: a backward pass that has run 16 times as many ops again as
-            were recorded keeps the rest, over the budget, with a ``BudgetWarning``.
+        budget: Instead of a name: the maximum number of bytes of results that are kept for gradient rules. Results that are
+            cheap to recompute for their size are dropped first. Work is bounded: a backward pass that has run 16 times as many
+            ops again as were recorded keeps the rest, over the budget, with a ``BudgetWarning``.
 
     Raises:
         ConfigError: The name is unknown, the budget no positive number of bytes, or both are given.
@@ -85,7 +85,7 @@ class checkpointing(ContextDecorator):
 
 
 class _Lost:
-    """A residual of a checkpointed region: number ``i`` of what its rules look at."""
+    """A residual of a checkpointed region: number ``i`` of those that its rules read."""
 
     __slots__ = ("aval", "device", "home", "i")
 
@@ -96,7 +96,7 @@ class _Lost:
 
     @property
     def key(self) -> Region:
-        """What a memo calls the values of its region."""
+        """The key under which a memo holds the values of its region."""
         return self.home
 
     def storage(self, memo: Memo) -> Storage:
@@ -107,11 +107,11 @@ class _Lost:
 
 
 class Region:
-    """One run of a checkpointed function: what its nodes will want, by number, and how to run it again."""
+    """One run of a checkpointed function: the residuals that its nodes will need, by number, and how to run it again."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self.run = run
-        self.start = new_id()  # what is tracked by older nodes came from outside
+        self.start = new_id()  # tensors of older nodes come from outside
         self.wanted: list[tuple[str, Aval, Storage | None]] = []
         self.untracked: list[tuple[int, Callable[[], Storage | None]]] = []
         self.generators: dict[Any, Any] = {}
@@ -136,7 +136,7 @@ class Region:
         return _Lost(self, len(self.wanted) - 1, t)
 
     def close(self) -> None:
-        """The first run is over: of the untracked operands, those that still live are held, to be known again."""
+        """End the first run: untracked operands that are still alive are held, so that the second run can recognise them."""
         for i, storage in self.untracked:
             op, aval, _ = self.wanted[i]
             self.wanted[i] = (op, aval, storage())
@@ -144,7 +144,7 @@ class Region:
         self.over = True
 
     def note_generator(self, generator: Any) -> None:
-        """Remember a generator's place before its first draw in this region."""
+        """Remember a generator's state before its first draw in this region."""
         if generator not in self.generators:
             self.generators[generator] = generator.place()
 
@@ -160,8 +160,8 @@ class Region:
         now = {g: g.place() for g in self.generators}
         token, plain = region.set(rerun), strategy.set("none")
         try:
-            for g, place in self.generators.items():
-                g.go_back(place)
+            for g, state in self.generators.items():
+                g.go_back(state)
             with undone(), grad_mode(True), again(), autocast(self.dtype):
                 if self.rebound is not None:
                     self.rebound.restore()
@@ -169,15 +169,15 @@ class Region:
         finally:
             region.reset(token)
             strategy.reset(plain)
-            for g, place in now.items():
-                g.go_back(place)
+            for g, state in now.items():
+                g.go_back(state)
         if len(rerun.kept) != len(self.wanted):
             raise _changed(f"{len(rerun.kept)} residuals instead of {len(self.wanted)}")
         return rerun.kept
 
 
 class _Rerun:
-    """Collects residuals in place of numbering them, and checks that they are those of the first run."""
+    """Collects residuals instead of numbering them, and checks that they are those of the first run."""
 
     def __init__(self, wanted: list[tuple[str, Aval, Storage | None]]) -> None:
         self.wanted = wanted
@@ -207,7 +207,7 @@ class _Rerun:
 
 
 class _AtOnce:
-    """Inside a region, around a function whose gradient is taken there: its residuals are wanted at once, so they are kept.
+    """Inside a region, around a function whose gradient is taken there: its residuals are needed at once, so they are kept.
     Draws are still the region's."""
 
     def __init__(self, outer: Any) -> None:
@@ -249,10 +249,10 @@ def _changed(what: str) -> GradientError:
 
 
 def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn``, whose intermediate values are forgotten in the forward pass and computed again in the backward pass.
+    """``fn``, whose intermediate values are dropped in the forward pass and recomputed in the backward pass.
 
     Tensors that it captures (also a module's parameters) get their gradients as always, and random draws repeat. Tensors that
-    it changes in place are changed once: it runs again from what they showed before.
+    it changes in place are changed once: the second run starts from their values before the first.
 
     Args:
         fn: Function of tensors, trees of them or modules, that has no other effects than on tensors.
@@ -266,7 +266,7 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(fn)
     def forgetful(*args: Any, **kwargs: Any) -> Any:
-        if region.get() is not None:  # an outer region forgets this one too
+        if region.get() is not None:  # an outer region drops the values of this one too
             return fn(*args, **kwargs)
         frozen_args, frozen_kwargs = _frozen(args), _frozen(kwargs)
         # frozen anew for each run, which may rebind its arguments as it likes

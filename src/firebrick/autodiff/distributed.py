@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from weakref import ref
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import GradientError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 
 Reduce = Callable[[str, Tensor], Tensor]
@@ -56,10 +56,10 @@ def is_distributed(x: Tensor) -> bool:
 def reducing(reduce: Reduce | None) -> Iterator[None]:
     """Pass each finished gradient of a distributed parameter through ``reduce(name, gradient)`` inside this block.
 
-    Gradients that a function takes while it is itself being differentiated, and those that hooks take, pass through nothing.
+    Gradients that a function takes while it is itself being differentiated, and those that hooks take, are not reduced.
 
     Args:
-        reduce: What it returns takes the gradient's place; it must have its shape, dtype and device. None reduces nothing.
+        reduce: Its result replaces the gradient, and must have its shape, dtype and device. None reduces nothing.
     """
     token = reducer.set(reduce)
     try:

@@ -7,9 +7,9 @@ from typing import Any
 from weakref import ref
 
 from firebrick.autodiff.tape import Node, next_leaf_id
-from firebrick.core.bind import describe
 from firebrick.core.commit import Commit
 from firebrick.core.errors import DeviceMismatchError, DTypeError, GradientError, ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 
 

@@ -1,12 +1,12 @@
-"""Residuals: the values that gradient rules look at, and the strategies that decide which of them are kept.
+"""Residuals: the values that gradient rules read, and the strategies that decide which of them are kept.
 
-``none`` keeps them all. ``balanced`` computes results of memory-bound ops again where that needs nothing kept that would not
-be kept anyway. A budget keeps as many bytes as it is given, and drops first what is cheap to compute again for its size and
-has not been looked at for long (Kirisame et al., "Dynamic Tensor Rematerialization", arXiv:2006.09616). What is computed
-again repeats the same op on the same bits, so gradients keep their bits.
+``none`` keeps them all. ``balanced`` recomputes results of memory-bound ops if that needs no operands that would not be kept
+anyway. A budget keeps up to its number of bytes, and drops first the results that are cheap to recompute for their size and
+were not read for long (Kirisame et al., "Dynamic Tensor Rematerialization", arXiv:2006.09616). A recomputation repeats the
+same op on the same bits, so gradients keep their bits.
 
 Work is bounded. ``balanced`` computes a result again once in a backward pass. Without a bound, a budget that is too small for
-a graph would compute again exponentially often, so it gets an allowance of runs (``RUNS_AGAIN``); when that is spent, the pass
+a graph would recompute exponentially often, so it gets an allowance of runs (``RUNS_AGAIN``); when that is spent, the pass
 keeps what it computes until its last use, and a ``BudgetWarning`` reports it.
 """
 
@@ -28,19 +28,21 @@ from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
 _DEEPEST = 16  # ops in a row that `balanced` computes again for one value
-_FLOPS, _BYTES = 2e10, 5e9  # a second's work of a small processor: it only weighs one kind of op against the other
+_FLOPS, _BYTES = 2e10, 5e9  # work of a small processor in a second; used only to compare compute-bound with memory-bound ops
 _SLACK = 0.9  # share of a budget that is kept when something has to be dropped
-RUNS_AGAIN = 16  # times the recorded ops (and their estimated seconds): what a budget may run again in a backward pass
+RUNS_AGAIN = (
+    16  # times the recorded ops (and their estimated seconds): the limit of what a budget may run again in a backward pass
+)
 
 
 class Memo(dict[Any, Any]):
-    """What a backward pass has computed again: for each key the storages, until their last use.
+    """The storages that a backward pass has recomputed, by key, until their last use.
 
     Args:
         nodes: Those of the pass, newest first.
 
     Attributes:
-        brief: Keys that are held for one node only: of values that a budget keeps as long as it can.
+        brief: Keys that are held for one node only, of values that a budget keeps as long as it can.
         spent: Whether budgets have run as many ops again as they may: from then on, nothing is held briefly.
     """
 
@@ -53,7 +55,7 @@ class Memo(dict[Any, Any]):
         self._allowance: tuple[int, float] | None = None
 
     def forget(self) -> None:
-        """The next node's rule has run: let go of what no later one wants, and of what was for this node only."""
+        """Free, after a node's rule has run, the values that no later node needs and those held for this node only."""
         for key in (*self.over[self.done], *self.brief):
             self.pop(key, None)
         self.brief.clear()
@@ -157,7 +159,7 @@ class Recipe:
             memo.ran(self, self.budget)
         if self.budget is not None and not memo.spent:
             memo.brief.add(self.key)
-            for v in self.inputs:  # they have served: a long way back holds no more than the budget keeps
+            for v in self.inputs:  # no longer needed, so that a long chain of recipes holds no more than the budget keeps
                 if isinstance(v, Recipe):
                     memo.pop(v.key, None)
             if self.wanted:
@@ -167,12 +169,12 @@ class Recipe:
     # under a budget
 
     def watch(self, budget: Budget, t: Tensor, seconds: float) -> None:
-        """Belong to a budget: the storage is known while something else holds it, and kept once a rule wants it."""
+        """Register with a budget: the storage is used while something else holds it, and kept once a rule needs it."""
         self.budget, self._seen, self.seconds = budget, ref(t.storage), seconds
         self.nbytes = min(t.nbytes, t.storage.root.nbytes or t.nbytes)
 
     def keep(self) -> None:
-        """A gradient rule will look at it."""
+        """Note that a gradient rule will read it."""
         self.wanted = True
         if self.budget is not None and self._kept is None:
             self._kept = self._seen()
@@ -180,7 +182,7 @@ class Recipe:
                 self.budget.add(self)
 
     def drop(self) -> None:
-        """Compute it again when it is wanted."""
+        """Drop the storage, which is recomputed when it is needed."""
         self._kept = None
 
     @property
@@ -206,7 +208,7 @@ class Budget:
         self._reported = False
 
     def add(self, v: Recipe) -> None:
-        """Count a value that is kept from now on, and make room."""
+        """Count a value that is kept from now on, and drop others until the budget is met."""
         self.clock += 1
         v.touched = self.clock
         self.total += v.nbytes
@@ -242,7 +244,7 @@ class Budget:
 
 
 def _lost(values: Iterable[Value]) -> float:
-    """Seconds to compute again what of these, and of what they come from, is not kept."""
+    """Seconds to recompute those of these values, and of their operands, that are not kept."""
     stack = [v for v in values if isinstance(v, Recipe) and not v.kept]
     seen: set[int] = set()
     total = 0.0
@@ -258,7 +260,8 @@ def _lost(values: Iterable[Value]) -> float:
 
 @contextmanager
 def again() -> Iterator[None]:
-    """What runs in this block is computed a second time to save memory: a graph keeps it apart from the first time."""
+    """Mark operations in this block as a recomputation that saves memory: a graph never merges them with the first
+    computation."""
     trace = hooks.trace() if hooks.tracing else None
     if trace is None:
         yield
@@ -284,7 +287,7 @@ def handle(v: Value, memo: Memo, node: Any = None, slot: int = 0) -> Tensor:
 
 
 def save(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
-    """Keep all that the node's rule looks at."""
+    """Keep all values that the node's rule reads."""
     if "inputs" in node.op.residuals:
         node.inputs = tuple(map(Saved, inputs))
     if "outputs" in node.op.residuals:
@@ -292,7 +295,7 @@ def save(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> 
 
 
 def keep(node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
-    """Give a node its residuals as the strategy of this context says."""
+    """Give a node its residuals by the strategy of this context."""
     how = strategy.get()
     if how == "none":
         save(node, inputs, outputs)
@@ -337,7 +340,7 @@ def _kept_anyway(t: Tensor, v: Value) -> bool:
 
 
 def _within(budget: Budget, node: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
-    """Recipes for all results, those that rules want with their storage as long as the budget lasts."""
+    """Recipes for all results; those that rules need keep their storage as long as the budget allows."""
     op: Op = node.op
     values = tuple(map(_value, inputs))
     results: tuple[Value, ...] = ()
@@ -361,7 +364,7 @@ def _within(budget: Budget, node: Any, inputs: tuple[Tensor, ...], outputs: tupl
 
 
 def last_uses(nodes: Sequence[Any]) -> list[list[Any]]:
-    """For each node of a backward pass, newest first: the keys of a memo that nothing wants after it."""
+    """For each node of a backward pass, newest first: the keys of a memo that no later node needs."""
     last: dict[Any, int] = {}
     known: set[Any] = set()
     for i, node in enumerate(nodes):
@@ -382,7 +385,8 @@ def last_uses(nodes: Sequence[Any]) -> list[list[Any]]:
 
 
 def last_uses_under_budgets(nodes: Sequence[Any]) -> list[list[Any]]:
-    """The same for what is under a budget, which may be dropped and wanted anew: up to the last use of what needs it."""
+    """The same for values under a budget, which may be dropped and needed again: up to the last use of the values made of
+    them."""
     known: set[Any] = set()
     out: list[list[Any]] = [[] for _ in nodes]
     for node, keys in zip(reversed(nodes), reversed(out), strict=True):
@@ -391,12 +395,12 @@ def last_uses_under_budgets(nodes: Sequence[Any]) -> list[list[Any]]:
 
 
 def _recorded(nodes: Sequence[Any]) -> dict[Any, float]:
-    """The ops under a budget that these nodes may want to run again, and their seconds."""
+    """The ops under a budget that these nodes may run again, and their seconds."""
     return _reached(nodes, set())
 
 
 def _reached(nodes: Iterable[Any], known: set[Any]) -> dict[Any, float]:
-    """The keys of recipes under a budget that nodes want, directly or for others, but for those known; and their seconds."""
+    """The keys of recipes under a budget that nodes need, directly or as operands, except those known; and their seconds."""
     found: dict[Any, float] = {}
     stack = [v for node in nodes for v in (*node.inputs, *node.outputs)]
     while stack:

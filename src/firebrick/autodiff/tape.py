@@ -1,9 +1,9 @@
-"""The tape: what each tracked result came from.
+"""The tape: the operation and operands of each tracked result.
 
-A node holds its op, the nodes of its operands and the values its gradient rule will look at; a tensor holds its node. So
-the graph lives exactly as long as something needs it. A *leaf* node has no op; its id is the tensor's leaf id.
+A node holds its op, the nodes of its operands and the values its gradient rule will read; a tensor holds its node. So
+the graph stays alive exactly as long as something refers to it. A *leaf* node has no op; its id is the tensor's leaf id.
 
-Values that a rule looks at are kept as ``residuals`` says. Cotangents are summed in the order of nodes, so gradients have
+``residuals`` decides how values that a rule reads are kept. Cotangents are summed in the order of nodes, so gradients have
 the same bits every time.
 """
 
@@ -52,13 +52,13 @@ class Node:
         id: Position on the tape; operands have smaller ids.
         parents: For each operand: (node, slot), or None where untracked.
         in_avals, out_avals: Shapes and dtypes.
-        inputs, outputs: Residuals that the rule looks at; emptied when the graph is freed.
+        inputs, outputs: Residuals that the rule reads; emptied when the graph is freed.
         recipes: Under a checkpointing strategy: how to compute each result again, for the nodes that follow.
         hooks: Functions of the cotangent, for leaves and tensors with ``register_hook``.
         where: Label for messages.
-        freed: Whether a backward pass let go of the residuals.
+        freed: Whether a backward pass has freed the residuals.
         leaf, handle: For a leaf: its leaf id, and the tensor it was made from if that still lives.
-        closed: For a leaf: whether the call that tracked it is over, so that nobody wants its gradient any more.
+        closed: For a leaf: whether the call that tracked it is over, so that its gradient is not needed any more.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Node:
 
 
 def repeating() -> bool:
-    """Whether a checkpointed function runs again in this context: what it counts or averages has been counted then."""
+    """Whether a checkpointed function runs again in this context: what it counts or averages was counted in its first run."""
     inside = region.get()
     return inside is not None and inside.repeats
 
@@ -166,7 +166,7 @@ def make_leaf(t: Tensor) -> Node:
 
 
 def own_handle(t: Tensor) -> Tensor:
-    """Another handle of the same values and tracking: who gets it may rebind it."""
+    """Another handle of the same values and tracking: its owner may rebind it."""
     other = t.detach()
     other.node, other.slot = t.node, t.slot
     return other

@@ -18,10 +18,10 @@ from firebrick.autodiff.distributed import reducer, reducing
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import Node, enabled, grad_mode, leaf_of, own_handle, region
 from firebrick.core import trees
-from firebrick.core.bind import describe
 from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.errors import DTypeError, GradientError, OperandError
 from firebrick.core.journal import all_or_none
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.ops.casts import conjugate, real
 
@@ -46,8 +46,8 @@ def _check_floating(name: str, t: Any) -> None:
 
 
 def leaf_on_top(t: Tensor) -> Node:
-    """A leaf for a handle, which is not tracked by it yet; on top of what an outer gradient tracks, it passes its cotangent
-    on to that."""
+    """A leaf for a handle, which is not tracked by it yet; on top of a tensor that an outer gradient tracks, it passes its
+    cotangent on to that tensor."""
     node = leaf_of(t)
     if t.node is not None:
         node.parents = ((t.node, t.slot),)
@@ -55,7 +55,7 @@ def leaf_on_top(t: Tensor) -> Node:
 
 
 def track(t: Tensor) -> Node:
-    """Make a handle such a leaf."""
+    """Make a handle a leaf on top of what it shows."""
     node = leaf_on_top(t)
     t.node, t.slot = node, 0
     return node
@@ -74,7 +74,7 @@ class _Leaves:
         self._modes: list[tuple[ContextVar[Any], Any]] = [(mode, mode.get()) for mode in (enabled, region, reducer, _owned)]
 
     def track(self) -> None:
-        """Track the leaves. Whoever calls this calls ``restore`` too, however it ends."""
+        """Track the leaves. The caller must call ``restore`` too, also after an exception."""
         owned = _owned.get()
         for i, v in enumerate(self._leaves):
             if _is_module(v):
@@ -100,7 +100,7 @@ class _Leaves:
         self.ids = frozenset(n.id for n in self.nodes)
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``fn`` of the tracked argument, recorded. ``restore`` ends its modes too, where an exception does."""
+        """``fn`` of the tracked argument, recorded. After an exception, ``restore`` ends its modes."""
         _owned.set(_owned.get() | self.ids)  # until the end, as what is checkpointed runs again in the backward pass
         enabled.set(True)
         region.set(at_once(region.get()))
@@ -272,7 +272,7 @@ def _pulled(fn: Callable[..., Tensor], leaves: _Leaves) -> tuple[Tensor, Callabl
 
     def pullback(cotangent: Tensor) -> tuple[Tensor, ...]:
         check_cotangent(like, cotangent)
-        nodes = reachable(root, leaves.ids)  # again each time: somebody may have freed the graph
+        nodes = reachable(root, leaves.ids)  # again each time: another pass may have freed the graph
         found = run(nodes, {(root.id, slot): cotangent}, outer or cotangent.node is not None, leaves.ids)
         return tuple(leaves.collect(found))
 

@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.backends.fallback import substitute
 from firebrick.compiler import Executable, Kernel, build, call
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
-from firebrick.core.errors import UnsupportedError
+from firebrick.core.errors import DTypeError, UnsupportedError
+from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.ir import Graph
 from firebrick.ops import OPS
@@ -65,7 +67,8 @@ class Backend:
         return f"{self.engine}<{device.platform}>"
 
     def properties(self, device: Device) -> dict[str, Any]:
-        """Facts about a device: name, driver, memory in bytes, capability, peak rates; only those known."""
+        """Facts about a device; those it knows of ``name``, ``driver``, ``memory`` in bytes, ``capability``, peak rates, and
+        ``target``, the processor that an engine with a compiler generates code for, by which its bits may differ."""
         return {"name": self.name(device)}
 
     def dtype_usage(self, device: Device, dtype: DType) -> frozenset[str]:
@@ -215,10 +218,9 @@ class Backend:
 
     def first_device(self) -> Device:
         """The device that the engine's name stands for."""
-        from firebrick.backends.registry import find_device
-
         platform = self.platforms[0]
-        return find_device(self.engine if platform == self.engine else f"{self.engine}:{platform}")
+        found: Device = hooks.find_device(self.engine if platform == self.engine else f"{self.engine}:{platform}")
+        return found
 
     def kernel(
         self,
@@ -241,8 +243,6 @@ class Backend:
         """
         if self.supports(op, tuple(a.dtype for a in operands)):
             return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
-        from firebrick.backends.fallback import substitute
-
         packed = len(results) != 1 or type(op.infer(*operands, **params)) is not Aval
         return call(substitute(op, operands, params, results, packed, device or self.first_device()), len(operands), {})
 
@@ -266,3 +266,16 @@ class Backend:
         """For an elementwise op: a function of native arrays of equal, non-empty shape that does what ``execute`` does and
         may be cached; None to go through ``execute`` every time."""
         return None
+
+
+def check_storable(dt: DType, device: Device) -> None:
+    """Raise DTypeError unless ``device`` can store ``dt``: nothing narrows silently."""
+    if STORAGE not in device.backend.dtype_usage(device, dt):
+        narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}.get(dt.name, "float32")
+        raise DTypeError(
+            f"{device} cannot store {dt.name}",
+            "",
+            f"cast first: fb.astype(x, fb.{narrow})",
+            dtype=dt.name,
+            device=device.name,
+        )

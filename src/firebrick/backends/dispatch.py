@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends import registry, transfer
-from firebrick.backends.contract import STORAGE, Backend
+from firebrick.backends.contract import Backend, check_storable
 from firebrick.backends.fallback import on_host
+from firebrick.backends.handles import check_present, wrap
+from firebrick.backends.memory import out_of_memory
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import DTypeError, ExecutionError
+from firebrick.core.errors import ExecutionError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op
 from firebrick.core.storage import Absent, Storage
@@ -26,15 +28,6 @@ from firebrick.core.tensor import Tensor
 
 _KERNELS = 128  # ops with graphs whose compiled forms are kept
 _kernels: dict[Any, tuple[Any, Any]] = {}
-
-
-def wrap(native: Any, aval: Aval, device: Device, base: Storage | None = None) -> Tensor:
-    """A handle on a native array that an engine returned, after checking that it is what was inferred."""
-    got = device.backend.describe(native)
-    if got != aval:
-        raise ExecutionError(f"an engine must return {aval}", f"{got} from {device}", "report this as a bug of the engine")
-    storage = Storage(native, device._memory, 0 if base else device.backend.nbytes(native), base=base)
-    return Tensor(storage, aval.dtype, aval.shape, device)
 
 
 def _hint(out: Tensor | None, inputs: tuple[Tensor, ...]) -> Any:
@@ -70,7 +63,7 @@ def execute(
         try:
             result = engine.execute(op, natives, params, _hint(out, inputs))
         except MemoryError as e:
-            raise transfer.out_of_memory(op.name, avals, device) from e
+            raise out_of_memory(op.name, avals, device) from e
         except Exception:
             if not any(isinstance(n, Absent) for n in natives):
                 raise
@@ -141,29 +134,8 @@ def from_host(array: np.ndarray[Any, Any], device: Device) -> Tensor:
     try:
         native = device.backend.from_host(array, device)
     except MemoryError as e:
-        raise transfer.out_of_memory("a new tensor", (aval,), device) from e
+        raise out_of_memory("a new tensor", (aval,), device) from e
     return wrap(native, aval, device)
-
-
-def check_storable(dt: DType, device: Device) -> None:
-    """Raise DTypeError unless ``device`` can store ``dt``: nothing narrows silently."""
-    if STORAGE not in device.backend.dtype_usage(device, dt):
-        narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}.get(dt.name, "float32")
-        raise DTypeError(
-            f"{device} cannot store {dt.name}",
-            "",
-            f"cast first: fb.astype(x, fb.{narrow})",
-            dtype=dt.name,
-            device=device.name,
-        )
-
-
-def check_present(tensors: Sequence[Tensor]) -> None:
-    """Raise what went wrong if a tensor has no values: it is one of a trace, or was being written by a program that failed."""
-    for t in tensors:
-        data = t.storage.data
-        if isinstance(data, Absent) and (error := data.why(t)) is not None:
-            raise error
 
 
 def to_host(x: Tensor) -> np.ndarray[Any, Any]:

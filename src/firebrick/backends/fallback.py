@@ -7,20 +7,18 @@ forbids them. Eager execution and compiled programs share this file.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from firebrick.backends import registry
+from firebrick.backends.handles import wrap
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.errors import ExecutionError, FallbackWarning, UnsupportedError
+from firebrick.core.hooks import hooks
 from firebrick.core.lines import warn
 from firebrick.core.op import Op
-
-if TYPE_CHECKING:
-    from firebrick.backends.contract import Backend
 
 _fallbacks: dict[tuple[str, str], int] = {}
 
@@ -40,7 +38,7 @@ def on_host(
     op: Op, natives: tuple[Any, ...], params: dict[str, Any], avals: tuple[Aval, ...], device: Device
 ) -> tuple[Any, ...]:
     """Run one op on the host: native arrays of ``device`` in, native arrays of ``device`` out."""
-    backend: Backend = device.backend
+    backend = device.backend
     operands = tuple(backend.describe(x) for x in natives)
     refuse(op, operands, device)
     key = (op.name, device.name)
@@ -52,7 +50,7 @@ def on_host(
             FallbackWarning,
         )
     _fallbacks[key] = _fallbacks.get(key, 0) + 1
-    result = registry.backend("numpy").execute(op, tuple(np.asarray(a) for a in backend.read(natives)), params)
+    result = hooks.find_device("numpy").backend.execute(op, tuple(np.asarray(a) for a in backend.read(natives)), params)
     made = []
     for r, aval in zip(result if type(result) is tuple else (result,), avals, strict=True):
         native = backend.from_host(r, device)
@@ -85,8 +83,6 @@ def substitute(
 
 def decomposed(op: Op, natives: tuple[Any, ...], params: dict[str, Any], device: Device) -> tuple[Any, ...]:
     """Run one op as the others that its entry is made of."""
-    from firebrick.backends.dispatch import wrap
-
     tensors = [wrap(x, device.backend.describe(x), device) for x in natives]
     for t in tensors:
         t.storage.export()  # the operands are not ours to write

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from firebrick.backends.registry import find_device
+from firebrick.core.aval import Aval
 from firebrick.core.device import Device, Memory
+from firebrick.core.errors import OutOfMemoryError
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 
@@ -164,3 +166,16 @@ def memory_summary(device: Any = None, most: int = 10) -> str:
     home = find_device(device)
     figures = ", ".join(f"{k} {_size(v)}" for k, v in memory_stats(home).items())
     return "\n".join([f"{home.name}: {figures}", *(f"  {a}" for a in largest_allocations(home, most))])
+
+
+def out_of_memory(op: str, avals: tuple[Aval, ...], device: Device) -> OutOfMemoryError:
+    """The error for a failed allocation, with the largest live tensors."""
+    wanted = sum(a.nbytes for a in avals)
+    top = "; ".join(map(str, largest_allocations(device, 5))) or "none"
+    context: dict[str, Any] = {"op": op, "device": device.name, "bytes": wanted}
+    return OutOfMemoryError(
+        f"{op} on {device} needs {wanted / _MIB:.1f} MiB for its result",
+        f"{device._memory.live / _MIB:.1f} MiB live there already; the largest: {top}",
+        "use a smaller batch, fb.checkpoint, or free tensors you no longer need",
+        **context,
+    )

@@ -14,8 +14,8 @@ from threading import RLock
 from typing import Any
 
 from firebrick.backends.contract import Backend
-from firebrick.core.bind import forget_constants
 from firebrick.core.config import config
+from firebrick.core.constants import forget_constants
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import DeviceError

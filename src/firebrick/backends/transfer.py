@@ -1,4 +1,4 @@
-"""Moving tensors between devices, and the report when a device has no room.
+"""Moving tensors between devices.
 
 Between engines that both work on host memory a move shares it (through DLPack): both handles show the same values for ever,
 since neither is ever written while the other lives. Otherwise a move goes through host memory, staged by the receiving engine.
@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.memory import largest_allocations
-from firebrick.core.aval import Aval
+from firebrick.backends.contract import check_storable
+from firebrick.backends.handles import wrap
 from firebrick.core.device import Device
-from firebrick.core.errors import OutOfMemoryError
 from firebrick.core.tensor import Tensor
 
 
@@ -37,8 +36,6 @@ def move(x: Tensor, device: Device) -> Tensor:
     Raises:
         DTypeError: The device cannot store the dtype.
     """
-    from firebrick.backends.dispatch import check_storable, wrap
-
     check_storable(x.dtype, device)
     source = x.device.backend
     if source.host_memory(x.device) and device.backend.host_memory(device):
@@ -53,16 +50,3 @@ def move(x: Tensor, device: Device) -> Tensor:
     host = np.asarray(source.to_host(x.storage.data))
     (staged,) = device.backend.staging([host], device)
     return wrap(device.backend.from_host(staged, device), x.aval, device)
-
-
-def out_of_memory(op: str, avals: tuple[Aval, ...], device: Device) -> OutOfMemoryError:
-    """The error for a failed allocation, with the largest live tensors."""
-    wanted = sum(a.nbytes for a in avals)
-    top = "; ".join(map(str, largest_allocations(device, 5))) or "none"
-    context: dict[str, Any] = {"op": op, "device": device.name, "bytes": wanted}
-    return OutOfMemoryError(
-        f"{op} on {device} needs {wanted / 2**20:.1f} MiB for its result",
-        f"{device._memory.live / 2**20:.1f} MiB live there already; the largest: {top}",
-        "use a smaller batch, fb.checkpoint, or free tensors you no longer need",
-        **context,
-    )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import click
 
-from firebrick import __version__
 from firebrick.cli.cache import cache
 from firebrick.cli.checkpoint import checkpoint
 from firebrick.cli.devices import devices
@@ -16,6 +15,7 @@ from firebrick.cli.evaluate import evaluate
 from firebrick.cli.launch import launch
 from firebrick.cli.predict import predict
 from firebrick.cli.train import train
+from firebrick.core.version import __version__
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

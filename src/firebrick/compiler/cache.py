@@ -28,8 +28,7 @@ from firebrick.core.config import config
 from firebrick.core.untrusted import json_of, opened, rest_of
 
 if TYPE_CHECKING:
-    from firebrick.compiler.targets.llvm.host import Options
-    from firebrick.compiler.targets.llvm.target import Target
+    from _typeshed import DataclassInstance
 
 FORMAT = 1
 SUFFIX = ".fbo"
@@ -61,12 +60,12 @@ class Entry:
     facts: dict[str, Any]
 
 
-def key(text: str, target: Target, options: Options) -> bytes:
+def key(text: str, target: DataclassInstance, options: DataclassInstance) -> bytes:
     """The key of an object: a hash of all that its code depends on.
 
     Args:
         text: LLVM IR.
-        target: Triple, processor, features and width.
+        target: What it is compiled for: triple, processor, features and width.
         options: How it is optimised.
     """
     digest = hashlib.sha256()

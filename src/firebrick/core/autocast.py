@@ -1,7 +1,7 @@
 """``autocast``: matrix products, convolutions and attention in a narrow floating dtype, sums and normalisations in float32.
 
-Functions ask at their entry: ``narrow`` casts the operands of what is worth computing in few bits, ``wide`` those of what
-loses digits or overflows in them. Outside of the context both return what they are given.
+Functions call it at their entry: ``narrow`` casts the operands of functions that gain from few bits, ``wide`` those of
+functions that lose digits or overflow in them. Outside of the context both return what they are given.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def autocast(dtype: Any) -> Iterator[None]:
 
     Linear layers, matrix products, ``einsum``, convolutions and attention cast float32 operands to ``dtype``. Softmax and its
     logarithm, sums, means, products, variances, norms, normalisations and losses of logits and differences cast narrow
-    operands to float32. Everything else takes operands as they come, promoted as always. What lies in float64 stays there.
+    operands to float32. Everything else takes operands as they come, promoted as always. Float64 operands stay float64.
 
     Args:
         dtype: ``fb.bfloat16`` or ``fb.float16``, or its name; None switches an outer block off.

@@ -2,7 +2,8 @@
 
 Every call, from a user, a gradient rule or a layer, comes through here, and every operand is checked before any engine
 sees it: that it is a tensor, on one device with the others, of an accepted dtype, promoted with its group. Then the
-engine runs it, and if an operand is tracked the tape records it.
+engine runs it, and if an operand is tracked the tape records it. ``operands`` has the errors, ``constants`` the tensors of
+scalars.
 
 ``binary`` and ``unary`` are the fast path: equal shapes, untracked, dtypes and device that have been through the
 general path before. ``Op.fast`` holds the engine's kernel for them; engines under a decorator offer none.
@@ -10,18 +11,17 @@ general path before. ``Op.fast`` holds the engine's kernel for them; engines und
 
 from __future__ import annotations
 
-from functools import lru_cache
-from math import copysign
 from typing import Any
 
 import numpy as np
 
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import DType, no_common_dtype, promote, scalar_fits, scalar_misfit
-from firebrick.core.errors import DeviceMismatchError, DTypeError, OperandError, OutOfRangeError, ShapeError
+from firebrick.core.constants import constant
+from firebrick.core.dtypes import DType, bool_, promote, scalar_fits, scalar_misfit
+from firebrick.core.errors import DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
-from firebrick.core.op import KIND_TEXT, KINDS, Op
-from firebrick.core.rounding import number, rounded
+from firebrick.core.op import KINDS, Op
+from firebrick.core.operands import check_out, device_mismatch, misfit, mixed_dtypes, no_tensor, not_a_tensor, wrong_kind
 from firebrick.core.storage import Storage
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor, weak_scalar
@@ -57,7 +57,7 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
     try:
         inferred = op.infer(*inputs, **params)
     except ShapeError as e:
-        raise _misfit(op, inputs, e) from None
+        raise misfit(op, inputs, e) from None
     single = type(inferred) is Aval
     avals: tuple[Aval, ...] = (inferred,) if single else inferred
     if out is not None:
@@ -77,7 +77,7 @@ def bind(op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Tensor | 
 
 
 def bind_as(where: str, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """``bind`` for a public function of another name than the op's, which its errors are to bear."""
+    """``bind`` for a public function of another name than the op's, which its errors report."""
     try:
         return bind(op, inputs, params)
     except (DTypeError, OutOfRangeError, ShapeError) as e:
@@ -107,7 +107,7 @@ def binary(op: Op, x1: Any, x2: Any) -> Any:
         return bind(op, (x1, x2), {})
     try:
         data = kernel(x1.storage.data, x2.storage.data)
-    except (MemoryError, RuntimeError):  # the general path says what happened
+    except (MemoryError, RuntimeError):  # the general path reports the cause
         return bind(op, (x1, x2), {})
     t = _new(Tensor)
     t.device = device
@@ -131,14 +131,14 @@ def unary(op: Op, x: Any) -> Any:
         return bind(op, (x,), {})
     try:
         data = kernel(x.storage.data)
-    except (MemoryError, RuntimeError):  # the general path says what happened
+    except (MemoryError, RuntimeError):  # the general path reports the cause
         return bind(op, (x,), {})
     device = x.device
     return Tensor(Storage(data, device._memory, data.nbytes), dtype, x.shape, device)
 
 
 def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Replace Python and NumPy scalars by constants beside the tensors of their group; refuse everything else."""
+    """Replace Python and NumPy scalars by constants of the dtype of their group's tensors; refuse everything else."""
     names = op.operand_names(len(inputs))
     if any(isinstance(t, np.generic) for t in inputs):
         inputs = tuple(map(weak_scalar, inputs))
@@ -147,25 +147,21 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         if not isinstance(t, _ADMITTED):
             raise not_a_tensor(op.name, name, t, tensors[0].device.name if tensors else None)
     if not tensors:
-        raise OperandError(
-            f"{op.name}: at least one operand must be a tensor",
-            ", ".join(f"{n}: {t!r}" for n, t in zip(names, inputs, strict=True)),
-            "wrap one with fb.asarray(…)",
-        )
+        raise no_tensor(op, inputs)
     out: list[Any] = []
     for i, t in enumerate(inputs):
         if isinstance(t, Tensor):
             out.append(t)
             continue
         declared = op.operand(i)
-        beside = [o for j, o in enumerate(inputs) if isinstance(o, Tensor) and op.operand(j).group == declared.group]
-        if declared.kind == "bool" and isinstance(t, bool) and not (declared.group and beside):
-            dt = _bool_dtype()
-        elif not beside:
+        peers = [o for j, o in enumerate(inputs) if isinstance(o, Tensor) and op.operand(j).group == declared.group]
+        if declared.kind == "bool" and isinstance(t, bool) and not (declared.group and peers):
+            dt = bool_
+        elif not peers:
             raise not_a_tensor(op.name, names[i], t, tensors[0].device.name)
         else:
-            dt = beside[0].dtype
-            for o in beside[1:]:
+            dt = peers[0].dtype
+            for o in peers[1:]:
                 dt = promote(dt, o.dtype) or dt
             value, shown = (t.kind(1), f"{t.kind.__name__} {t.name}") if isinstance(t, Weak) else (t, "")
             if not scalar_fits(value, dt):
@@ -175,61 +171,6 @@ def _admit(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         except DTypeError as e:
             raise DTypeError(f"{op.name}: {e.expected}", f"{names[i]}={e.received}", e.remedy, op=op.name) from None
     return tuple(out)
-
-
-def _bool_dtype() -> DType:
-    from firebrick.core.dtypes import bool_
-
-    return bool_
-
-
-def constant(value: Any, dtype: DType, device: Any) -> Tensor:
-    """A 0-d tensor of a Python scalar. Programs use few different ones, so their values are kept; the handle is new."""
-    kind = type(value).__name__
-    if hooks.tracing:  # a trace has constants of its own
-        return _make(value, dtype, device)
-    if kind == "float":
-        return _constant(kind, value, copysign(1.0, value), dtype, device).detach()  # 0.0 equals -0.0
-    return _constant(kind, value, 1.0, dtype, device).detach() if kind in ("int", "bool") else _make(value, dtype, device)
-
-
-@lru_cache(maxsize=512)
-def _constant(kind: str, value: Any, sign: float, dtype: DType, device: Any) -> Tensor:
-    made = _make(value, dtype, device)
-    made.storage.uncount()
-    return made
-
-
-forget_constants = _constant.cache_clear  # when another engine takes over a device
-
-
-def _make(value: Any, dtype: DType, device: Any) -> Tensor:
-    tensor: Tensor = hooks.from_host(host_scalar(value, dtype), device)
-    return tensor
-
-
-def host_scalar(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
-    """A Python scalar as a 0-d array of a dtype that it fits.
-
-    Raises:
-        DTypeError: It does not fit.
-    """
-    if dtype.is_integer and not isinstance(value, bool):
-        limits = np.iinfo(dtype.np)
-        if not limits.min <= value <= limits.max:  # False for NaN
-            raise DTypeError(
-                f"a Python int beside {dtype.name} must lie in [{limits.min}, {limits.max}]",
-                repr(value),
-                "cast the tensor to a wider integer dtype first",
-            )
-    try:
-        with np.errstate(over="ignore"):  # a float too large for a narrow dtype is infinite, as in any cast
-            if dtype.kind in ("float", "storage") and dtype.itemsize < 8:
-                return np.asarray(rounded(np.asarray(number(value), np.float64), dtype))
-            return np.asarray(value, dtype.np)
-    except OverflowError:
-        received = f"an int of {value.bit_length()} bits"
-        raise DTypeError(f"a Python int beside {dtype.name} must fit into a float", received, "use a smaller one") from None
 
 
 def _promote(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -244,16 +185,13 @@ def _promote(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         o = declared[i if i < last else last]
         dt = t.dtype
         if dt.kind not in KINDS[o.kind]:
-            raise _wrong_kind(op, i, inputs)
+            raise wrong_kind(op, i, inputs)
         if o.group:
             held = common.setdefault(o.group, dt)
             if held is not dt:
                 wide = promote(held, dt)
                 if wide is None:
-                    names = op.operand_names(len(inputs))
-                    texts = [(describe(n, v), v.dtype) for n, v in zip(names, inputs, strict=True)]
-                    members = [texts[j] for j in range(i + 1) if declared[j if j < last else last].group == o.group]
-                    raise no_common_dtype(op.name, members)
+                    raise mixed_dtypes(op, i, inputs)
                 common[o.group] = wide
                 mixed = True
     if not mixed:
@@ -261,119 +199,4 @@ def _promote(op: Op, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     cast = hooks.methods["astype"]
     return tuple(
         t if not (g := op.operand(i).group) or t.dtype is common[g] else cast(t, common[g]) for i, t in enumerate(inputs)
-    )
-
-
-def describe(name: str, t: Tensor) -> str:
-    """``x2: float32[3,4] on cpu:1 (conv1.weight)``, as errors show an operand."""
-    label = f" ({t.label})" if t.label else ""
-    return f"{name}: {t.dtype.name}[{','.join(map(str, t.shape))}] on {t.device}{label}"
-
-
-def device_mismatch(where: str, operands: list[tuple[str, Tensor]]) -> DeviceMismatchError:
-    """The error for operands on more than one device."""
-    first, home = operands[0]
-    name, other = next((n, t) for n, t in operands if t.device is not home.device)
-    return DeviceMismatchError(
-        f"{where}: all tensors must be on one device",
-        f"{describe(first, home)} and {describe(name, other)}",
-        f'move one of them: {name}.to("{home.device}") or {first}.to("{other.device}")',
-        op=where,
-        operands=[name, first],
-        devices=[other.device.name, home.device.name],
-    )
-
-
-def check_devices(where: str, **operands: Any) -> None:
-    """Check, at the entry of a public function or layer, that its tensor arguments share one device.
-
-    Lists and tuples of tensors are looked into and named ``arrays[1]``; None and other values are passed over.
-    """
-    named: list[tuple[str, Tensor]] = []
-    for name, value in operands.items():
-        if isinstance(value, Tensor):
-            named.append((name, value))
-        elif isinstance(value, (list, tuple)):
-            named += [(f"{name}[{i}]", v) for i, v in enumerate(value) if isinstance(v, Tensor)]
-    if len({t.device for _, t in named}) > 1:
-        raise device_mismatch(where, named)
-
-
-def check_operand(where: str, x: Any, kind: str = "any", name: str = "x") -> None:
-    """Check, at the entry of a public function, that an argument is a tensor of a kind of dtypes (see ``core.op.KINDS``)."""
-    if not isinstance(x, Tensor):
-        raise not_a_tensor(where, name, x, None)
-    if x.dtype.kind not in KINDS[kind]:
-        no_complex = x.dtype.kind == "complex"
-        goal = {"bool": "bool", "integer": "int64"}.get(kind, "float32")
-        raise DTypeError(
-            f"{where}: {name} needs {KIND_TEXT[kind]} dtype",
-            describe(name, x),
-            f"{where} has no complex form: use a real tensor" if no_complex else f"cast it: fb.astype({name}, fb.{goal})",
-            op=where,
-        )
-
-
-def check_out(where: str, out: Any, device: Any, aval: Aval) -> None:
-    """Check that ``out`` is a tensor of the result's device, dtype and shape."""
-    if not isinstance(out, Tensor):
-        raise not_a_tensor(where, "out", out, device.name)
-    if out.device is not device:
-        raise DeviceMismatchError(
-            f"{where}: out must be on the operands' device, {device}",
-            describe("out", out),
-            f'make it there: fb.empty({out.shape}, dtype=fb.{aval.dtype}, device="{device}")',
-            op=where,
-            operands=["out"],
-            devices=[out.device.name, device.name],
-        )
-    if out.dtype is not aval.dtype:
-        raise DTypeError(
-            f"{where}: out must have the result's dtype, {aval.dtype.name}",
-            describe("out", out),
-            f"make it with dtype=fb.{aval.dtype.name}, or cast the result with fb.astype",
-        )
-    if out.shape != aval.shape:
-        raise ShapeError(
-            f"{where}: out must have the result's shape, {aval.shape}",
-            describe("out", out),
-            f"make it with fb.empty({aval.shape}, …)",
-        )
-
-
-def not_a_tensor(where: str, name: str, value: Any, device: str | None) -> OperandError:
-    """The error for an operand that is no tensor, with how to make it one."""
-    if type(value) is Weak:  # whose class is that of the number
-        got = f"{name}: {value!r}"
-    elif isinstance(value, np.ndarray):
-        got = f"{name}: a NumPy array {value.dtype}{list(value.shape)}"
-    else:
-        got = f"{name}: {type(value).__name__} {value!r:.80}"
-    place = f', device="{device}"' if device else ""
-    return OperandError(
-        f"{where}: {name} must be a Firebrick tensor",
-        got,
-        f"convert it once with fb.asarray({name}{place}), or a tensor to NumPy with x.numpy()",
-    )
-
-
-def _misfit(op: Op, inputs: tuple[Any, ...], e: ShapeError) -> ShapeError:
-    """A shape rule's error, with the operands as the user knows them."""
-    names = op.operand_names(len(inputs))
-    shown = ", ".join(describe(n, t) for n, t in zip(names, inputs, strict=True))
-    expected = e.expected.removeprefix("operands: ")
-    expected = expected if expected.startswith(op.name) else f"{op.name}: {expected}"
-    return type(e)(expected, f"{shown} ({e.received})" if e.received else shown, e.remedy, op=op.name)
-
-
-def _wrong_kind(op: Op, i: int, inputs: tuple[Any, ...]) -> DTypeError:
-    name = op.operand_names(len(inputs))[i]
-    kind = op.operand(i).kind
-    goal = {"bool": "bool", "integer": "int64", "bits": "int64", "complex": "complex64"}.get(kind, "float32")
-    no_complex = inputs[i].dtype.kind == "complex"
-    return DTypeError(
-        f"{op.name}: {name} needs {KIND_TEXT[kind]} dtype",
-        describe(name, inputs[i]),
-        "this operation has no complex form: use a real tensor" if no_complex else f"cast it: fb.astype({name}, fb.{goal})",
-        op=op.name,
     )

@@ -1,7 +1,7 @@
 """``Commit``: handles, dicts and attributes that change together: an interrupt finds all of them changed, or none.
 
-CPython delivers signals, and exceptions that other threads set, between bytecodes. The changes are therefore rows of a C
-function and its arguments, and one C call walks through all of them. What they replace is kept until after, so that no
+CPython delivers signals, and exceptions that other threads set, between bytecodes. Each change is therefore a row
+of a C function and its arguments, and one C call applies all rows. The old values are kept until it has returned, so that no
 finalizer runs in between. Everything that can fail or take long belongs before ``apply``.
 """
 
@@ -38,7 +38,8 @@ def apply_rows(rows: Iterable[Row]) -> None:
 
 
 def fill(storages: Sequence[Storage], buffers: Sequence[Any]) -> None:
-    """Let storages hold other buffers, in one step that no interrupt splits; the caller keeps what they held until after."""
+    """Let storages hold other buffers, in one step that no interrupt splits; the caller keeps the old buffers until this
+    returns."""
     if len(storages) == 1:
         _data(storages[0], buffers[0])
     else:
@@ -50,7 +51,7 @@ def exchange(
     rows: Sequence[Row] = (),
 ) -> None:  # fmt: skip
     """Let handles show other storages, untracked, and storages hold other buffers, and call the rows, in one step that no
-    interrupt splits. For callers that hold ``hooks.rebinding``, have told the journals, and keep what the storages held."""
+    interrupt splits. For callers that hold ``hooks.rebinding``, have notified the journals, and keep what the storages held."""
     marked = [t for t in handles if t.node is not None or t.leaf > 0]
     replaced = [t.storage for t in handles], [t.node for t in marked]
     if not marked and not rows:
@@ -89,7 +90,7 @@ class Commit:
     __slots__ = ("_buffers", "_filled", "_handles", "_others", "_rows", "_storages")
 
     def __init__(self) -> None:
-        # lists beside each other, not one of pairs: the fewer objects live on, the less often Python collects garbage
+        # parallel lists, not one list of pairs: fewer objects that stay alive make Python collect garbage less often
         self._handles: list[Tensor] = []
         self._storages: list[Any] = []
         self._others: dict[int, Tensor] = {}  # by handle: what shows more than another storage
@@ -116,7 +117,7 @@ class Commit:
                 self._others[id(t)] = Tensor(s, dtype, shape, t.device)
 
     def fill(self, storages: Sequence[Storage], buffers: Sequence[Any]) -> None:
-        """Let storages hold other buffers; who calls this keeps the buffers that they held until after."""
+        """Let storages hold other buffers; the caller keeps the buffers that they held until ``apply`` has returned."""
         self._filled, self._buffers = storages, buffers
 
     def call(self, *row: Any) -> None:

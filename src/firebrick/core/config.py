@@ -77,13 +77,15 @@ class Setting:
 
 
 SETTINGS = {
-    "cache_dir": Setting("", str, "where compiled code is kept on disk (empty: the system's place for caches; off: nowhere)"),
+    "cache_dir": Setting("", str, "where compiled code is kept on disk (empty: the system's folder for caches; off: nowhere)"),
     "cache_size": Setting(512 * 2**20, _bytes, "most bytes of compiled code kept on disk (a number, or one with K, M or G)"),
     "cpu_compile": Setting(True, _switch, "whether the cpu engine compiles graphs to machine code"),
-    "cpu_vector_bits": Setting(0, int, "bits of the vectors of compiled CPU code (0: the widest there is)", (0, 128, 256, 512)),
+    "cpu_vector_bits": Setting(
+        0, int, "bits of the vectors of compiled CPU code (0: the widest of the machine)", (0, 128, 256, 512)
+    ),
     "device": Setting("cpu", str, "default device of new tensors (a device string, or auto)"),
     "distributed_backend": Setting(
-        "", str, "what ranks of a process group talk through (empty: gloo)", ("", "gloo", "nccl", "mpi")
+        "", str, "the library through which ranks of a process group communicate (empty: gloo)", ("", "gloo", "nccl", "mpi")
     ),
     "distributed_timeout": Setting(300.0, _seconds, "seconds a collective operation waits for its ranks"),
     "fallback": Setting("warn", str, "what to do when an op must run on the host", ("warn", "error", "silent")),
@@ -91,7 +93,7 @@ SETTINGS = {
     "logical_devices": Setting(4, _count, "logical devices each host engine offers"),
     "num_threads": Setting(0, _threads, "threads of compiled CPU code (0: one for each core this process may use)"),
     "require_engines": Setting((), _names, "engines that must be usable, comma separated"),
-    "torch_compile": Setting(False, _switch, "whether the torch engine hands compiled programs to torch.compile"),
+    "torch_compile": Setting(False, _switch, "whether the torch engine passes compiled programs to torch.compile"),
     "winograd": Setting(
         False, _switch, "3×3 convolutions with fewer multiplications, precise only relative to the largest values near by"
     ),
@@ -147,11 +149,11 @@ class Config:
         self.__dict__[name] = parsed
 
     def source(self, name: str) -> str:
-        """Where a setting has its value from: ``"default"``, ``"program"`` or ``"environment (FIREBRICK_…)"``."""
+        """The source of a setting's value: ``"default"``, ``"program"`` or ``"environment (FIREBRICK_…)"``."""
         return str(self._sources.get(name, "default"))
 
     def _show(self) -> None:
-        """Put every setting where attributes are looked for first."""
+        """Set every setting as an instance attribute, which Python finds without calling ``__getattr__``."""
         self.__dict__.update({name: self._values.get(name, setting.default) for name, setting in SETTINGS.items()})
 
     def __getattr__(self, name: str) -> Any:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
+from firebrick.core.hooks import hooks
+
 
 class Memory:
     """Bytes that live tensors of one device own: ``live`` now, ``peak`` since the start or the last reset, and how many of
@@ -105,6 +107,5 @@ class Device:
         return self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from firebrick.core.hooks import hooks  # at unpickling time the registry must know the engine
-
+        # looked up when unpickled, so that the registry loads the engine there
         return hooks.find_device, (self.name,)

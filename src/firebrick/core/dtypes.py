@@ -100,7 +100,7 @@ def dtype(of: Any) -> DType:
     """The ``DType`` of a name, a NumPy dtype or a ``DType``.
 
     Args:
-        of: ``DType``, name such as "float32", or NumPy dtype; not Python's ``float`` and its like, which say no width.
+        of: ``DType``, name such as "float32", or NumPy dtype; not Python's ``float`` and its like, which have no width.
 
     Raises:
         DTypeError: Nothing by that name; the message lists what there is.
@@ -171,7 +171,8 @@ _SCALAR_KINDS = {
 
 
 def python_kind(scalar: type) -> type | None:
-    """The Python type whose numbers a type of NumPy scalars counts as beside a tensor; None for dates, text and records."""
+    """The Python type that a type of NumPy scalars is treated as when combined with a tensor; None for dates, text and
+    records."""
     if issubclass(scalar, np.timedelta64):  # a signed integer to NumPy
         return None
     kinds = {np.bool_: bool, np.integer: int, np.floating: float, np.complexfloating: complex}
@@ -183,7 +184,7 @@ def python_kind(scalar: type) -> type | None:
 
 
 def python_scalar(value: Any) -> Any:
-    """A NumPy scalar as the Python number that it counts as beside a tensor; anything else as it is."""
+    """A NumPy scalar as the Python number that it is treated as when combined with a tensor; anything else as it is."""
     if not isinstance(value, np.generic):
         return value
     kind = python_kind(type(value))
@@ -191,7 +192,7 @@ def python_scalar(value: Any) -> Any:
 
 
 def scalar_fits(value: Scalar, dt: DType) -> bool:
-    """Whether a Python scalar may take dtype ``dt`` beside an array of it (weak promotion)."""
+    """Whether a Python scalar may take dtype ``dt`` when combined with an array of it (weak promotion)."""
     kinds = _SCALAR_KINDS.get(type(value))
     if kinds is None:
         kinds = next((k for t, k in _SCALAR_KINDS.items() if isinstance(value, t)), ())
@@ -381,7 +382,7 @@ def no_common_dtype(op: str, operands: list[tuple[str, DType]]) -> DTypeError:
 
 
 def scalar_misfit(op: str, value: Scalar, dt: DType, shown: str = "") -> DTypeError:
-    """The error for a scalar that may not take dtype ``dt``; ``shown`` says what it is where its value is not known yet."""
+    """The error for a scalar that may not take dtype ``dt``; ``shown`` describes it where its value is not known yet."""
     if isinstance(value, bool):
         remedy = f"write {int(value)} for {value}"
         if dt.kind == "storage":
@@ -392,7 +393,7 @@ def scalar_misfit(op: str, value: Scalar, dt: DType, shown: str = "") -> DTypeEr
             goal = "complex128" if dt is float64 else "complex64"
         remedy = f"cast the tensor first, for example fb.astype(x, fb.{goal})"
     return DTypeError(
-        f"{op}: a Python scalar takes the dtype of the tensor beside it",
-        f"{shown or f'{type(value).__name__} {value!r}'} beside {dt.name}",
+        f"{op}: a Python scalar takes the dtype of the tensor it is combined with",
+        f"{shown or f'{type(value).__name__} {value!r}'} with {dt.name}",
         remedy,
     )

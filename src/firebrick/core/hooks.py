@@ -26,19 +26,19 @@ class Hooks:
         from_host: ``(ndarray, device) -> Tensor`` copies, installed by ``backends.dispatch``.
         to_host: ``(tensor) -> ndarray`` waits and reads, installed by ``backends.dispatch``.
         methods: What operators and methods of ``Tensor`` call, by name, installed by ``functions``.
-        tracing: How many traces run in this process. While one does, ``graph.trace`` stands in for ``execute``,
+        tracing: How many traces run in this process. While one does, ``graph.trace`` replaces ``execute``,
             ``from_host`` and ``to_host``, and every operation takes the general path.
         traces: How many traces have begun in this process.
-        capture: ``(tensor)`` tells a running trace that a handle is about to be read or rebound past ``bind``.
+        capture: ``(tensor)`` notifies a running trace that a handle is about to be read or rebound outside of ``bind``.
         trace: ``() -> the trace of this context or None``.
-        rebinding: Held for the moment in which a handle is made to show something else, so that a trace that begins or ends
-            in another thread meanwhile loses no value.
-        elsewhere: ``(tensor, storage, dtype, shape, node, slot) -> bool``: where another thread's trace has a handle, lets it
-            show this after the trace; called with ``rebinding`` held.
+        rebinding: A lock, held while a handle is rebound, so that a trace that begins or ends in another thread meanwhile
+            loses no value.
+        elsewhere: ``(tensor, storage, dtype, shape, node, slot) -> bool``: if another thread's trace has a handle, makes
+            it show this after the trace; called with ``rebinding`` held.
         journals: The journals of rebound handles (``core.journal``) that are kept in this process.
-        note: ``(tensor)`` tells the journal of this context that a handle is about to be rebound.
-        note_dict: ``(dict)`` tells it that a dict is about to change.
-        note_draw: ``(generator, before, after)`` tells it that a generator has moved from one mark to another.
+        note: ``(tensor)`` notifies the journal of this context that a handle is about to be rebound.
+        note_dict: ``(dict)`` notifies it that a dict is about to change.
+        note_draw: ``(generator, before, after)`` notifies it that a generator has moved from one mark to another.
         version: Grows with every change of the structure of a module, an optimizer or another object whose class is
             ``versioned``, and when a handle changes its shape, dtype or device.
     """

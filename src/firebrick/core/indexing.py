@@ -1,8 +1,8 @@
 """The normal form of an index: what ``x[key]`` means, as slices, a final shape, or explicit positions.
 
 A *basic* key (ints, slices, ``...``, ``None``) becomes one stepped slice and one reshape. A key with integer or bool
-arrays means what it means in NumPy: its index tensors broadcast to one *block* of axes, which stands where they stood if
-they stood together, else in front. Only masks are read by the host, since the result's shape depends on their values.
+arrays means what it means in NumPy: its index tensors broadcast to one *block* of axes, which replaces them if they are
+adjacent, else comes first. Only masks are read by the host, since the result's shape depends on their values.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def is_basic(key: Any) -> bool:
 
 
 def _expand(key: Sequence[Any], shape: Shape, width: Callable[[Any], int]) -> list[Any]:
-    """``key`` with the ellipsis written out, so that its items stand for all axes; ``width`` says for how many."""
+    """``key`` with the ellipsis written out, so that its items index all axes; ``width`` gives the number of axes that an item
+    indexes."""
     gaps = [i for i, k in enumerate(key) if k is Ellipsis]
     if len(gaps) > 1:
         raise ShapeError("x[key]: an index may hold one ellipsis", repr(key), "write the slices out")
@@ -61,7 +62,7 @@ def _expand(key: Sequence[Any], shape: Shape, width: Callable[[Any], int]) -> li
 
 
 def _one(k: Any) -> int:
-    """How many axes an item of a basic key stands for."""
+    """How many axes an item of a basic key indexes."""
     return int(k is not None and k is not Ellipsis)
 
 
@@ -97,7 +98,7 @@ def parse_basic(key: Any, shape: Shape) -> Basic:
 
     Raises:
         OutOfRangeError: An int outside its axis, or more indices than axes.
-        OperandError: Something that is no index.
+        OperandError: An item is not an index.
     """
     items = _expand(key if isinstance(key, tuple) else (key,), shape, _one)
     starts, stops, steps, final = [], [], [], []
@@ -121,7 +122,7 @@ def parse_basic(key: Any, shape: Shape) -> Basic:
 
 @dataclass(frozen=True)
 class Steps:
-    """A slice of one axis: ``length`` elements from ``start`` on."""
+    """A slice of one axis: ``length`` elements that begin at ``start``."""
 
     start: int
     stop: int
@@ -140,7 +141,7 @@ class Advanced:
         shape: The indexed tensor's shape, with an axis of size 1 for each 0-d bool.
         entries: For each of those axes a slice, an int or an index tensor.
         block: The shape that the index tensors broadcast to.
-        before: How many sliced axes stand before the block in the result.
+        before: How many sliced axes precede the block in the result.
         result: The result's shape, with the axes that ``None`` adds.
     """
 
@@ -191,15 +192,15 @@ def _array_of(k: Any, device: Any) -> Any:
     return k
 
 
-def _places_of(mask: _Mask, shape: Shape, axis: int, device: Any) -> list[Tensor]:
-    """The index tensors of a mask's true elements, one for each axis that it stands for (for a 0-d mask a new one)."""
+def _indices_of(mask: _Mask, shape: Shape, axis: int, device: Any) -> list[Tensor]:
+    """The index tensors of a mask's true elements, one for each axis that it covers (a 0-d mask covers a new axis)."""
     if mask.host.ndim == 0:
         return [hooks.from_host(np.zeros(int(mask.host), np.int64), device)]
     stands = shape[axis : axis + mask.host.ndim]
-    # an axis of size 0 stands for any, as in the standard: nothing is selected along it
+    # an axis of size 0 matches any, as in the standard: nothing is selected along it
     if any(m not in (n, 0) for m, n in zip(mask.host.shape, stands, strict=True)):
         raise OutOfRangeError(
-            "x[key]: masks match the axes that they stand for",
+            "x[key]: masks match the axes that they cover",
             f"a mask of shape {mask.host.shape} from axis {axis} of shape {shape} on",
             "reshape the mask, or put a slice before it",
         )
@@ -212,7 +213,7 @@ def parse_advanced(key: Any, shape: Shape, device: Any) -> Advanced:
     Raises:
         OutOfRangeError: An int or a mask that does not fit its axis, or more indices than axes.
         ShapeError: Index tensors that do not broadcast together.
-        OperandError: Something that is no index.
+        OperandError: An item is not an index.
     """
     given = key if isinstance(key, tuple) else (key,)
     items = _expand([_array_of(k, device) for k in given], shape, _width)
@@ -220,11 +221,11 @@ def parse_advanced(key: Any, shape: Shape, device: Any) -> Advanced:
     sizes: list[int] = []
     around: list[int] = []  # the result's axes but for the block
     slices = axis = 0
-    place: tuple[int, int] | None = None  # of the block, among all and among sliced axes
+    position: tuple[int, int] | None = None  # of the block, among all and among sliced axes
     apart = False
     for k in items:
         if k is None or isinstance(k, slice):
-            apart = apart or place is not None
+            apart = apart or position is not None
             if k is None:
                 around.append(1)
                 continue
@@ -234,12 +235,12 @@ def parse_advanced(key: Any, shape: Shape, device: Any) -> Advanced:
             slices += 1
             found: list[Entry] = [Steps(start, stop, step, n)]
         else:
-            if place is None:
-                place = len(around), slices
+            if position is None:
+                position = len(around), slices
             elif apart:
-                place = 0, 0
+                position = 0, 0
             if isinstance(k, _Mask):
-                found = list(_places_of(k, shape, axis, device))
+                found = list(_indices_of(k, shape, axis, device))
             else:
                 found = [k if isinstance(k, Tensor) else _int_of(k, shape, axis)]
         entries += found
@@ -248,6 +249,6 @@ def parse_advanced(key: Any, shape: Shape, device: Any) -> Advanced:
         else:
             sizes += shape[axis : axis + len(found)]
             axis += len(found)
-    at, before = place or (0, 0)
+    at, before = position or (0, 0)
     block = broadcast_shapes(*(e.shape for e in entries if isinstance(e, Tensor)), op="x[key]: index tensors")
     return Advanced(tuple(sizes), tuple(entries), block, before, (*around[:at], *block, *around[at:]))

@@ -1,7 +1,7 @@
 """A journal of the handles that are rebound in a block and of what they showed before: a function can then run without a
 lasting effect on tensors, a second time from where the first time began, or completely or not at all (``all_or_none``).
 
-Handles are known weakly: one that nobody else holds any more needs no return, and its old memory is let go.
+Handles are known weakly: a handle that nothing else holds any more is not restored, and its old memory is freed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Known(ref[Any]):
 
 
 def _gone(journal: ref[Journal], known: _Known) -> None:
-    found = journal()  # weakly, too: old memory is to be let go with the journal, not when Python collects garbage
+    found = journal()  # weakly, too: old memory is freed with the journal, not when Python collects garbage
     if found is not None:
         found._noted.pop(known.key, None)
 
@@ -120,7 +120,7 @@ def _note_draw(generator: Any, before: Any, after: Any) -> None:
 
 
 def note_dict(d: dict[Any, Any]) -> None:
-    """Tell the journal of this context that a dict is about to change."""
+    """Notify the journal of this context that a dict is about to change."""
     journal = _current.get()
     if journal is not None:
         journal.note_dict(d)
@@ -129,7 +129,7 @@ def note_dict(d: dict[Any, Any]) -> None:
 def all_or_none(body: Callable[[], R], release: Callable[[], None] | None = None) -> R:
     """``body()``; if it raises, by an interrupt too, tensors and generators are as they were before it.
 
-    Inside a trace, which puts back what it changed by itself, nothing is noted.
+    Inside a trace, which restores what it changed, nothing is noted.
 
     Args:
         body: Called in this context.
@@ -178,7 +178,7 @@ def undone() -> Iterator[None]:
 
 @contextmanager
 def unnoted() -> Iterator[None]:
-    """Note nothing in a ``with`` block: who runs it puts back by itself what it rebinds."""
+    """Note nothing in a ``with`` block: its caller restores what it rebinds."""
     token = _current.set(None)
     try:
         yield

@@ -48,11 +48,11 @@ def warn(text: str, category: type[Warning]) -> None:
 
 
 def method_called(names: dict[str, str]) -> str | None:
-    """What the nearest Firebrick frame with one of these function names is for: how a value was asked for."""
+    """The description of the nearest Firebrick frame with one of these function names: how a value was asked for."""
     frame: Any = sys._getframe(1)
     while frame is not None and is_own(frame.f_code):
-        said = names.get(frame.f_code.co_name)
-        if said is not None:
-            return said
+        described = names.get(frame.f_code.co_name)
+        if described is not None:
+            return described
         frame = frame.f_back
     return None

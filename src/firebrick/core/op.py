@@ -49,20 +49,20 @@ class Operand:
 
 @dataclass(frozen=True)
 class Nondifferentiable:
-    """In place of a ``vjp``: why there is none."""
+    """Replaces a ``vjp``: the reason why there is none."""
 
     reason: str
 
 
 @dataclass
 class Vjp:
-    """What a ``vjp`` rule may look at.
+    """The values that a ``vjp`` rule may read.
 
     Attributes:
         inputs: The operands, where the entry's residuals hold ``inputs`` (else empty).
         outputs: The results, where they hold ``outputs`` (else empty).
         avals: Shape and dtype of each operand.
-        needs: Which operands want a cotangent; rules may return None for the others.
+        needs: Which operands need a cotangent; rules may return None for the others.
         params: The operation's parameters.
         given: Which results have a cotangent; those of the others are zeros.
         parents: Of each operand the node of the tape that made it, and its slot there; None where untracked.
@@ -91,7 +91,7 @@ class Cost:
 class Sample:
     """One test case: operands as NumPy arrays, parameters, and whether a gradient check makes sense there.
 
-    ``edges`` says that signs of zeros count, and that of a complex number that is not finite each part counts for itself.
+    With ``edges``, signs of zeros are compared, and each part of a complex number that is not finite is compared by itself.
     """
 
     inputs: tuple[Any, ...]
@@ -113,7 +113,8 @@ class Element:
         index: Its index, one number for each axis of the result; 0 for axes of size 1.
         along: The position along an axis of the first operand that is reduced, or read as a whole row.
         slot: Which result it is in.
-        value: ``(operand, index, size)`` gives an operand's element as an index into ``size`` places, counted from the front.
+        value: ``(operand, index, size)`` gives an operand's element as an index into ``size`` positions, counted from the
+            front.
     """
 
     index: tuple[Any, ...]
@@ -151,7 +152,7 @@ class Op:
         infer: ``(*avals, **params) -> Aval | tuple of Aval``; raises ShapeError.
         reference: ``(*arrays, **params) -> array | tuple`` in NumPy.
         vjp: ``(cotangents, Vjp) -> tuple`` written with ops, or ``Nondifferentiable``.
-        residuals: What ``vjp`` looks at: any of ``"inputs"``, ``"outputs"``.
+        residuals: What ``vjp`` reads: any of ``"inputs"``, ``"outputs"``.
         samples: ``(rng, dtype) -> list of Sample``.
         cost: ``(in_avals, out_avals, params) -> Cost``.
         bound: ``"compute"`` or ``"memory"``.
@@ -169,13 +170,13 @@ class Op:
         broadcasts: Whether operands broadcast (cotangents are then summed back by autodiff).
         decompose: The same function written with other ops, or None. ``register`` makes it compute half precision in float32.
         index_map: ``(element, shapes, **params)`` gives the index that is read of each operand, of these shapes, for an
-            ``Element`` of a result; None where elements do not tell. See ``ops.index_maps``.
+            ``Element`` of a result; None if the indices depend on values in another way. See ``ops.index_maps``.
         one_step: Whether the gradient rule is one operation for each operand, which rounds once anyway. Rules of several
             steps compute half precision in float32 (see ``widens``).
         scalar: ``(*elements, **params)`` gives the scalar expression (``firebrick.scalar``) of a result's element, made of
             the operands' elements. For a ``fusion`` of ``"row"`` it holds ``reduce`` nodes, and takes ``count``, how many
             elements are reduced.
-        discontinuous: Whether a small difference in an operand may make a result of another whole number.
+        discontinuous: Whether a small difference in an operand may change a result by a whole number.
         known_as: What users call it in errors of indices; its name by default.
         kind: The kind of kernel that computes it alone (``compiler.spec``); empty if there is none.
         facts: ``(operands, results, **params)`` gives what a specification of that kind needs to know, as keyword arguments.

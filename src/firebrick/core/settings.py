@@ -1,6 +1,6 @@
 """Checks of the numbers among a function's arguments: an error names the function, the argument and what it may be.
 
-``python_settings`` is the one place where NumPy scalars among the settings of a layer, an optimizer or a schedule become
+``python_settings`` is the only function in which NumPy scalars among the settings of a layer, an optimizer or a schedule become
 Python numbers, before any of them is checked or kept.
 """
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def python_settings(fn: Callable[P, T]) -> Callable[P, T]:
-    """A function whose arguments have Python numbers in place of NumPy scalars, also within lists, tuples and dicts.
+    """A function whose arguments have Python numbers for NumPy scalars, also within lists, tuples and dicts.
 
     Example:
         >>> import numpy as np

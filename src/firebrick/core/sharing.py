@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 part_of_cores: ContextVar[tuple[int, int] | None] = ContextVar("firebrick_part_of_cores", default=None)
-"""(which, of how many) calls at the same time this one is; None where it may use all cores."""
+"""(index of this call, number of calls) at the same time; None if it may use all cores."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Storage: an engine's buffer, who owns it, and the one question that decides whether memory may be written.
+"""Storage: an engine's buffer, who owns it, and the one check that decides whether memory may be written.
 
 Promise: nothing is reused, donated or written in place unless ``Storage.unique()`` says that exactly one handle can
 see it. A result that an engine made as a view keeps its parent's storage as ``base``, so a parent with a living
@@ -17,20 +17,20 @@ OWNED, BORROWED, EXPORTED = "owned", "borrowed", "exported"
 
 
 class Absent(ABC):
-    """In place of a buffer where there is none: a value of a trace, or memory that a failed program left half written."""
+    """Replaces a buffer where there is none: a value of a trace, or memory that a failed program left half written."""
 
     __slots__ = ()
 
     @abstractmethod
     def why(self, tensor: Any = None) -> Exception | None:
-        """The error for reading ``tensor``, whose storage holds this; None if it was worth waiting for and is there now."""
+        """The error for reading ``tensor``, whose storage holds this; None if the value has arrived while this waited."""
 
     def shown(self) -> str:
-        """What stands for the values in print."""
+        """The text printed for the values."""
         return "<no values>"
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise RuntimeError("there is no buffer here")  # an engine's library asks; the general path says why
+        raise RuntimeError("there is no buffer here")  # raised to an engine's library; the general path reports the reason
 
     __array_ufunc__ = __array_function__ = __array__ = __torch_function__ = _refuse
 
@@ -74,7 +74,7 @@ class Storage:
         return self if self.base is None else self.base.root
 
     def export(self) -> None:
-        """Say that another library may hold this memory from now on, so that it is never written again."""
+        """Mark this memory as one that another library may hold, so that it is never written again."""
         self.root.kind = EXPORTED
 
     def unique(self) -> bool:

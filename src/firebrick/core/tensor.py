@@ -30,14 +30,14 @@ class Tensor:
         dtype: Element type.
         shape: Sizes of the axes.
         device: Where it lives.
-        node: Its place on the autodiff tape, or None when untracked.
+        node: Its node on the autodiff tape, or None when untracked.
         slot: Which result of ``node`` it is.
         leaf: Its leaf id (positive), 0 if it never was one, negative if rebound since.
         label: A name that error messages use, such as ``conv1.weight``.
     """
 
     __slots__ = ("__weakref__", "device", "dtype", "label", "leaf", "node", "shape", "slot", "storage")
-    __array_ufunc__ = None  # NumPy's operators give way; ours raise with the remedy
+    __array_ufunc__ = None  # NumPy's operators defer to ours, which raise with the remedy
     __array_priority__ = 1000
 
     def __init__(self, storage: Storage, dtype: DType, shape: Shape, device: Device, label: str | None = None) -> None:

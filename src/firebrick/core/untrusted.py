@@ -1,6 +1,6 @@
 """Files that anyone may have written: only regular ones are opened, only their own size is read, and JSON has one meaning.
 
-A name may stand for a FIFO, a device or a socket, where ``open`` and ``read`` wait for ever. A file may claim more than it has,
+A name may refer to a FIFO, a device or a socket, where ``open`` and ``read`` wait for ever. A file may claim more than it has,
 grow while it is read, or nest its lists until Python's stack is full. Each of these is an ``OSError`` or a ``ValueError`` here,
 which a reader turns into an error of its own. ``shown`` makes text from such a file fit for a message.
 """
@@ -23,12 +23,12 @@ _KINDS: dict[Callable[[int], bool], str] = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
 }
-# O_NONBLOCK: a FIFO that takes the place of a file between the two looks at it does not block either
+# O_NONBLOCK: a FIFO that replaces a file between the two checks does not block either
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse a name that does not stand for a regular file.
+    """Refuse a name that does not refer to a regular file.
 
     Raises:
         OSError: It does not, or nothing is there.

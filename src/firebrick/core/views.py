@@ -160,7 +160,7 @@ def merged(digits: Iterable[Digit]) -> list[Digit]:
 
 
 def cuts(*shapes: Sequence[int]) -> list[int] | None:
-    """How many elements lie behind each position at which an axis of some shape begins, the fewest first; the shapes are of one
+    """How many elements follow each position at which an axis of some shape begins, the fewest first; the shapes are of one
     size.
 
     None if a shape cuts another's axis inside of a digit: then what is repeated along axes of one has no strides in the other.

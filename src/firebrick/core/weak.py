@@ -1,8 +1,8 @@
-"""``Weak``: a Python or NumPy number that a traced function got as an argument, so that another number needs no other graph.
+"""``Weak``: a Python or NumPy number that a traced function got as an argument, so that another number runs the same graph.
 
-It behaves as the number would beside tensors: it takes their dtype. Arithmetic of such numbers among themselves is kept as an
-expression, which Python (or NumPy, for its scalars) computes at every call. What needs the number itself (``if``, ``range``, a
-shape) raises.
+It behaves as the number would when combined with tensors: it takes their dtype. Arithmetic of such numbers among themselves is
+kept as an expression, which Python (or NumPy, for its scalars) computes at every call. An operation that needs the number
+itself (``if``, ``range``, a shape) raises.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Weak:
 
     @property
     def python(self) -> Weak:
-        """The Python number that this one counts as beside a tensor: itself, unless it is NumPy's."""
+        """The Python number that this one is treated as when combined with a tensor: itself, unless it is NumPy's."""
         kind = number_kind(self.kind)
         if kind is self.kind or kind is None:
             return self

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from firebrick.autodiff.tape import no_grad
 from firebrick.backends.registry import find_device
-from firebrick.core.bind import describe
 from firebrick.core.device import Device
 from firebrick.core.errors import CollectiveMismatchError, ConfigError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.distributed.reductions import FOLDS, check_fold, fold_dtype, rows, slices, weighed
 from firebrick.functions import elementwise

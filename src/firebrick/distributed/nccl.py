@@ -12,7 +12,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
-from firebrick.backends.dispatch import wrap
+from firebrick.backends.handles import wrap
 from firebrick.core.errors import UnsupportedError
 from firebrick.core.tensor import Tensor
 from firebrick.distributed.process import Meeting, torch_distributed

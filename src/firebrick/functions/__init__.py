@@ -8,7 +8,6 @@ from firebrick.functions import (
     creation,
     elementwise,
     indexing,
-    inspection,
     linear,
     losses,
     movement,
@@ -35,7 +34,6 @@ hooks.methods.update({n: getattr(movement, n) for n in ("reshape", "matrix_trans
 hooks.methods.update({n: getattr(indexing, n) for n in ("getitem", "setitem")})
 hooks.methods.update(matmul=linear.matmul, argmax=searching.argmax)
 hooks.methods.update({n: getattr(conversion, n) for n in ("to_dlpack", "dlpack_device")})
-hooks.methods["array_namespace"] = inspection.array_namespace
 
 __all__ = [
     "activation",

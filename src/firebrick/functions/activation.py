@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from firebrick.core.bind import check_devices, check_operand, describe, unary
+from firebrick.core.bind import unary
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.operands import check_devices, check_operand, describe
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axis

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, check_devices, describe
+from firebrick.core.bind import bind
 from firebrick.core.dtypes import int64
 from firebrick.core.errors import OperandError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_devices, describe
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_axis, normalize_shape
 from firebrick.core.tensor import Tensor

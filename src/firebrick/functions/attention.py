@@ -6,9 +6,11 @@ import math
 from typing import Any, Protocol
 
 from firebrick.core.autocast import autocast, narrow
-from firebrick.core.bind import bind, check_devices, constant, describe, not_a_tensor
+from firebrick.core.bind import bind
+from firebrick.core.constants import constant
 from firebrick.core.dtypes import bool_, result_type
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.precision import widened
 from firebrick.core.settings import number
 from firebrick.core.shapes import broadcast_shapes

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.core.aval import Aval
-from firebrick.core.bind import bind, check_operand, check_out, describe
+from firebrick.core.bind import bind
 from firebrick.core.dtypes import DType, bool_, dtype_argument, float32, float64
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DTypeError, ShapeError
+from firebrick.core.operands import check_operand, check_out, describe
 from firebrick.core.shapes import normalize_axes, normalize_axis, reduced_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype

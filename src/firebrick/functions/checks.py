@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firebrick.autodiff.tape import no_grad
-from firebrick.core.bind import bind, describe
+from firebrick.core.bind import bind
 from firebrick.core.dtypes import iinfo
 from firebrick.core.errors import DataDependentError, OutOfRangeError
 from firebrick.core.hooks import hooks
 from firebrick.core.lines import user_line
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from firebrick.autodiff.tape import own_handle
 from firebrick.core.aval import Aval
-from firebrick.core.bind import bind, check_operand, check_out, not_a_tensor, unary
+from firebrick.core.bind import bind, unary
 from firebrick.core.dtypes import real_of
+from firebrick.core.operands import check_operand, check_out, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import Scalar, atan2, isnan, positive, where
 from firebrick.ops import OPS

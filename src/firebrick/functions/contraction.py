@@ -13,9 +13,10 @@ from math import prod
 
 from firebrick.core.autocast import narrow
 from firebrick.core.aval import Shape
-from firebrick.core.bind import bind, check_devices, check_operand, describe
+from firebrick.core.bind import bind
 from firebrick.core.dtypes import no_common_dtype, promote
 from firebrick.core.errors import ConfigError, OperandError, ShapeError
+from firebrick.core.operands import check_devices, check_operand, describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.diagonals import diagonal
 from firebrick.functions.elementwise import astype

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.dispatch import check_present, check_storable, wrap
+from firebrick.backends.contract import check_storable
+from firebrick.backends.handles import check_present, wrap
 from firebrick.backends.registry import default_device, find_device
 from firebrick.core import dtypes
 from firebrick.core.device import Device

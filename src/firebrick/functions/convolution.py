@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.core.autocast import narrow
-from firebrick.core.bind import bind, check_devices, describe, not_a_tensor
+from firebrick.core.bind import bind
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import DTypeError, ShapeError
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.ops import OPS
 from firebrick.ops.convolution import places_of

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.dispatch import check_storable
+from firebrick.backends.contract import check_storable
+from firebrick.backends.memory import out_of_memory
 from firebrick.backends.registry import find_device
-from firebrick.backends.transfer import out_of_memory
 from firebrick.core import dtypes
 from firebrick.core.aval import Aval
-from firebrick.core.bind import check_operand, describe, not_a_tensor
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_operand, describe, not_a_tensor
 from firebrick.core.rounding import number
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_shape

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.dtypes import float32, python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.functions.checks import check_range, known_now, staged

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from firebrick.core.bind import check_devices, describe
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.operands import check_devices, describe
 from firebrick.core.precision import in_float32, in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes, normalize_axis

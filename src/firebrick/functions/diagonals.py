@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from firebrick.core.bind import bind, constant, describe
+from firebrick.core.bind import bind
+from firebrick.core.constants import constant
 from firebrick.core.errors import ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.settings import whole
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor

@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from firebrick.backends.contract import check_storable
 from firebrick.core.aval import Aval
-from firebrick.core.bind import binary, bind, check_operand, check_out, not_a_tensor, unary
+from firebrick.core.bind import binary, bind, unary
 from firebrick.core.dtypes import DType, bool_, dtype_argument, limits, promote
 from firebrick.core.op import KIND_TEXT, Op
+from firebrick.core.operands import check_operand, check_out, not_a_tensor
 from firebrick.core.precision import in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
@@ -428,8 +430,6 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
             f"{x.aval} to {goal.name}",
             f"take its real part first: fb.astype(fb.real(x), fb.{goal.name})",
         )
-    from firebrick.backends.dispatch import check_storable
-
     check_storable(goal, x.device)
     return bind(OPS["cast"], (x,), {"dtype": goal})  # type: ignore[no-any-return]
 

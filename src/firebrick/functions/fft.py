@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, describe, not_a_tensor
+from firebrick.core.bind import bind
 from firebrick.core.dtypes import complex_of
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor

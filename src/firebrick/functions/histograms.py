@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from firebrick.backends.dispatch import read
-from firebrick.core.bind import bind, check_devices, describe
+from firebrick.core.bind import bind
 from firebrick.core.dtypes import int64, no_common_dtype, promote
 from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_devices, describe
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand, widest

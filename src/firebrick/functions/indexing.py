@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, bind_as, check_devices, constant, describe, not_a_tensor
+from firebrick.core.bind import bind, bind_as
+from firebrick.core.constants import constant
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.dtypes import int64, no_common_dtype, promote, python_scalar, scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.indexing import Advanced, Steps, is_basic, parse_advanced, parse_basic, strides_of
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.settings import whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis
 from firebrick.core.tensor import Tensor

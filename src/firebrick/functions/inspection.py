@@ -54,10 +54,3 @@ def __array_namespace_info__() -> NamespaceInfo:
         firebrick.int64
     """
     return NamespaceInfo()
-
-
-def array_namespace(api_version: str | None = None) -> Any:
-    """The namespace a tensor belongs to: ``firebrick`` itself."""
-    import firebrick
-
-    return firebrick

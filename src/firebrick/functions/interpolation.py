@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.precision import widened
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import per_axis

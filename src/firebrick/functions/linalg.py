@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from firebrick.core.bind import check_operand, describe
 from firebrick.core.errors import ShapeError
+from firebrick.core.operands import check_operand, describe
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions import diagonals

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.autocast import narrow
-from firebrick.core.bind import bind, check_devices, check_operand, describe, not_a_tensor
+from firebrick.core.bind import bind
 from firebrick.core.dtypes import no_common_dtype, promote, python_scalar, result_type
 from firebrick.core.errors import OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_devices, check_operand, describe, not_a_tensor
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis

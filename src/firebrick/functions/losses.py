@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from firebrick.core.bind import check_devices, check_operand, describe
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.operands import check_devices, check_operand, describe
 from firebrick.core.precision import in_float32, in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from firebrick.core.bind import bind, check_devices, describe, not_a_tensor
+from firebrick.core.bind import bind
 from firebrick.core.dtypes import bool_, real_of
 from firebrick.core.errors import ConfigError, DTypeError, LinAlgError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.settings import number, whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import tril, triu

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from firebrick.backends.dispatch import check_storable
+from firebrick.backends.contract import check_storable
 from firebrick.backends.registry import find_device
-from firebrick.core.bind import bind, bind_as, check_devices, describe, not_a_tensor
+from firebrick.core.bind import bind, bind_as
 from firebrick.core.errors import OperandError, ShapeError
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.shapes import (
     broadcast_shapes,
     normalize_axes,

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.core.autocast import wide
-from firebrick.core.bind import bind, check_devices, constant, describe, not_a_tensor
+from firebrick.core.bind import bind
+from firebrick.core.constants import constant
 from firebrick.core.dtypes import python_scalar
 from firebrick.core.errors import DTypeError, ShapeError
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axis, normalize_shape

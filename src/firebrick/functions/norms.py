@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from firebrick.core.bind import describe
 from firebrick.core.dtypes import real_of
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.precision import in_wide_float32
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor

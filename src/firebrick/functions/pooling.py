@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, bind_as, check_devices, describe, not_a_tensor
+from firebrick.core.bind import bind, bind_as
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.precision import in_float32
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import AXES, Sizes, padding_of, per_axis

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, check_devices, describe
+from firebrick.core.bind import bind
 from firebrick.core.errors import ConfigError, OperandError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_devices, describe
 from firebrick.core.precision import widened
 from firebrick.core.shapes import normalize_axes
 from firebrick.core.tensor import Tensor

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, bind_as, check_devices, describe
+from firebrick.core.bind import bind, bind_as
 from firebrick.core.dtypes import DType, int64, scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_devices, describe
 from firebrick.core.shapes import normalize_axes, normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, weak_scalar

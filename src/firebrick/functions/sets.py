@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from firebrick.core.bind import bind, check_devices, describe
+from firebrick.core.bind import bind
 from firebrick.core.dtypes import bool_, int64, no_common_dtype, promote, uint8
 from firebrick.core.errors import ShapeError
+from firebrick.core.operands import check_devices, describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.axes import operand
 from firebrick.functions.checks import known_now

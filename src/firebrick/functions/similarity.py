@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import describe
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import broadcast_shapes, normalize_axis

@@ -7,8 +7,9 @@ from math import prod as count
 from typing import Any, NamedTuple
 
 from firebrick.core.autocast import wide
-from firebrick.core.bind import bind, describe
+from firebrick.core.bind import bind
 from firebrick.core.errors import ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number
 from firebrick.core.shapes import normalize_axes

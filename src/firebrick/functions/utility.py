@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from firebrick.core.bind import check_devices, describe
 from firebrick.core.dtypes import bool_, no_common_dtype, promote
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.operands import check_devices, describe
 from firebrick.core.precision import in_float32
 from firebrick.core.settings import number, whole
 from firebrick.core.shapes import broadcast_shapes, normalize_axis

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import bind, check_operand, constant, describe, host_scalar
+from firebrick.core.bind import bind
+from firebrick.core.constants import constant, host_scalar
 from firebrick.core.dtypes import bool_, python_scalar, scalar_fits, scalar_misfit
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_operand, describe
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, weak_scalar

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import not_a_tensor
 from firebrick.core.dtypes import python_kind
+from firebrick.core.operands import not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, number_kind
 from firebrick.graph.plain import PLAIN, of_library, plain_key

@@ -20,13 +20,13 @@ from threading import get_ident, main_thread
 from time import sleep
 from typing import Any
 
-from firebrick.backends import transfer
 from firebrick.backends.contract import Backend
-from firebrick.backends.dispatch import check_present
+from firebrick.backends.handles import check_present
+from firebrick.backends.memory import out_of_memory
 from firebrick.core.aval import Aval
-from firebrick.core.bind import host_scalar
 from firebrick.core.commit import Commit, exchange, fill
 from firebrick.core.config import config
+from firebrick.core.constants import host_scalar
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import DTypeError, ExecutionError, FirebrickError
@@ -332,7 +332,7 @@ class Program:
             if isinstance(e, FirebrickError) and len(looked) < len(self.checks):
                 self._recheck(device, natives)
             if isinstance(e, MemoryError) and not isinstance(e, ExecutionError):
-                raise transfer.out_of_memory(self.name, tuple(a for _, _, a in self.results), device) from e
+                raise out_of_memory(self.name, tuple(a for _, _, a in self.results), device) from e
             raise
         memory.peak = max(memory.peak, memory.live + exe.peak)
         return [storage(slot) for slot in range(len(self.results))]
@@ -387,7 +387,7 @@ class Program:
             if self.checks and outputs is None and not writing.begun and isinstance(e, FirebrickError):
                 self._recheck(device, natives)
             if isinstance(e, MemoryError) and not isinstance(e, ExecutionError):
-                raise transfer.out_of_memory(self.name, tuple(a for _, _, a in self.results), device) from e
+                raise out_of_memory(self.name, tuple(a for _, _, a in self.results), device) from e
             raise
 
     def _finish(

@@ -23,9 +23,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from firebrick.autodiff.tape import grad_enabled, make_leaf, region
-from firebrick.backends.dispatch import check_present, check_storable
+from firebrick.backends.contract import check_storable
 from firebrick.backends.dispatch import execute as run_now
 from firebrick.backends.dispatch import from_host as sent_now
+from firebrick.backends.handles import check_present
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.device import Device

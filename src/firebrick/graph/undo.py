@@ -6,19 +6,17 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from firebrick.core.hooks import hooks
+from firebrick.graph.record import Record
 from firebrick.graph.spaces import ABSENT
 from firebrick.graph.streams import rewound, torch_numbers, ways
 
-if TYPE_CHECKING:
-    from firebrick.graph.walk import Walk
 
-
-def copies(walk: Walk) -> Callable[[], None]:
+def copies(walk: Record) -> Callable[[], None]:
     """Note what containers and objects hold; the function returned puts it back."""
     lists = [(v, list(v)) for v, _ in walk.lists if isinstance(v, (list, deque))]
     sets = [(v, set(v)) for v, _ in walk.lists if isinstance(v, set)]

@@ -1,6 +1,6 @@
 """``Graph``: a program as data, a list of operations in static single assignment form.
 
-Values are numbered: the inputs first, then the results of each node. Passes make new graphs and leave the old ones alone.
+Values are numbered: the inputs first, then the results of each node. Passes return new graphs and do not change the old ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONSTANT = Op(
     tolerance=0,
 )
 
-INTERNAL: dict[str, Op] = {CONSTANT.name: CONSTANT}  # ops that only graphs hold, by name: no entries of the op table
+INTERNAL: dict[str, Op] = {CONSTANT.name: CONSTANT}  # ops that occur in graphs only, by name; they are not in the op table
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Node:
     """One operation: values ``inputs`` to values ``first``, ``first + 1``, … of shapes and dtypes ``avals``.
 
     Attributes:
-        label: What the user calls the first result, where it has a name.
-        line: Where the user's program asks for it: ``file:line in function``.
-        region: Not 0 for what is computed again to save memory: nodes of different regions are never merged.
+        label: The user's name for the first result, if it has one.
+        line: The line of the user's program: ``file:line in function``.
+        region: Not 0 for a recomputation that saves memory: nodes of different regions are never merged.
     """
 
     op: Op
@@ -69,7 +69,7 @@ class Graph:
         inputs: Shape and dtype of each input; they are values 0, 1, ….
         nodes: Operations in an order in which every operand is defined before it is used.
         outputs: Numbers of the results.
-        names: What the user calls each input (``x``, ``model.conv1.weight``), or nothing.
+        names: The user's name for each input (``x``, ``model.conv1.weight``), or an empty text.
 
     Example:
         >>> import firebrick as fb
@@ -118,7 +118,7 @@ class Graph:
         return self.add(CONSTANT, value=value)[0]
 
     def last_uses(self) -> dict[int, int]:
-        """For each value that a node uses and that is no output: the place of the last node that does."""
+        """For each value that a node uses and that is no output: the index of the last node that uses it."""
         kept = set(self.outputs)
         return {i: k for k, n in enumerate(self.nodes) for i in n.inputs if i not in kept}
 

@@ -1,5 +1,5 @@
 """``check_indices``: the operation that raises where an index lies outside its axis, and computes nothing. It replaces an
-indexing operation whose result nobody uses: what raises without ``jit`` raises in a graph, too.
+indexing operation whose result is not used, so that an index that raises without ``jit`` raises in a graph too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Checked = tuple[int, int]  # a value that holds indices, and the size of the axi
 
 
 def checked(node: Node, avals: Sequence[Aval]) -> list[Checked]:
-    """What a node looks at before it runs."""
+    """The index operands that a node checks before it runs."""
     if node.op is CHECK_INDICES:
         return [(node.inputs[0], node.params["size"])]
     if node.op.indexes is None:
@@ -61,7 +61,7 @@ def checked(node: Node, avals: Sequence[Aval]) -> list[Checked]:
 
 
 def raises(node: Node) -> bool:
-    """Whether a node must run although nobody uses its results: a check, or control flow with one in it."""
+    """Whether a node must run although its results are not used: a check, or control flow that contains one."""
     if node.op is CHECK_INDICES:
         return True
     return node.op.control is not None and any(n.op is CHECK_INDICES or n.op.indexes is not None for n in _within(node))

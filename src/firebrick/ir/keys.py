@@ -1,4 +1,4 @@
-"""``key_of``: what parameters, and whole graphs, hash and compare by."""
+"""``key_of``: the value by which parameters and whole graphs are hashed and compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _HASHED = 256  # bytes of an array above which its key is a digest
 
 
 def key_of(value: Any) -> Any:
-    """What a parameter hashes and compares by: type and bits. 0.0 is not -0.0, 1 is not True, NaNs are equal by payload.
+    """The value by which a parameter is hashed and compared: its type and bits. 0.0 is not -0.0, 1 is not True, NaNs are equal
+    by payload.
 
     Values of types that no graph can hold are equal only to themselves.
     """

@@ -1,6 +1,6 @@
 """A graph as JSON text and back, exactly: parameters, constants, labels, lines, regions, names and the graphs inside.
 
-Values that JSON lacks are objects of one key that says what they are: ``{"tuple": […]}``, ``{"dtype": "float32"}``,
+Values that JSON lacks are objects with one key that names their type: ``{"tuple": […]}``, ``{"dtype": "float32"}``,
 ``{"array": {…}}`` with the bytes of a C-ordered, little-endian array in base64, ``{"float": "…"}`` with the 64 bits of an
 infinity or a NaN in hexadecimal.
 """
@@ -73,7 +73,7 @@ def from_json(text: str) -> Graph:
     except (TypeError, ValueError) as e:
         raise GraphError("a graph is read from JSON text", f"{e}", "write the text again with to_json") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise GraphError(f'the text of a graph says "format": "{FORMAT}"', _shown(text[:60]), "pass what to_json returned")
+        raise GraphError(f'the text of a graph has "format": "{FORMAT}"', _shown(text[:60]), "pass what to_json returned")
     version = document.get("version")
     if type(version) is not int or not 1 <= version <= VERSION:
         raise GraphError(f"this Firebrick reads graphs up to version {VERSION}", f"version {version}", "update Firebrick")
@@ -90,7 +90,7 @@ def from_json(text: str) -> Graph:
 
 
 def _shown(text: str) -> str:
-    """What an error tells of damaged text: of a length that one reads, and such that it can be printed."""
+    """Damaged text for an error: shortened, and without characters that cannot be printed."""
     printable = text.encode("utf-8", "backslashreplace").decode()
     return printable if len(printable) <= _LONGEST else printable[:_LONGEST] + " …"
 

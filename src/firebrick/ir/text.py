@@ -1,4 +1,4 @@
-"""How a graph prints: one line a node, with names and the lines of the user's program beside it; inner graphs indented."""
+"""How a graph prints: one line a node, followed by names and lines of the user's program; inner graphs are indented."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN = 6  # elements of a constant that are printed
 
 
 def show(graph: Graph, lines: bool = False) -> str:
-    """A graph as text; with ``lines``, each node says where the user's program asks for it."""
+    """A graph as text; with ``lines``, each node ends with the line of the user's program that asks for it."""
     rows = []
     for i, a in enumerate(graph.inputs):
         name = f"  # {graph.names[i]}" if i < len(graph.names) and graph.names[i] else ""
@@ -28,8 +28,8 @@ def show_node(node: Node, lines: bool = False) -> str:
     results = ", ".join(f"%{i}: {a}" for i, a in zip(node.results, node.avals, strict=True))
     args = [f"%{i}" for i in node.inputs] + [f"{k}={_value(v)}" for k, v in node.params.items()]
     region = f"region {node.region}" if node.region else None
-    said = [s for s in (node.label, region, node.line if lines else None) if s]
-    return f"{results} = {node.op.name}({', '.join(args)})" + (f"  # {', '.join(map(str, said))}" if said else "")
+    notes = [s for s in (node.label, region, node.line if lines else None) if s]
+    return f"{results} = {node.op.name}({', '.join(args)})" + (f"  # {', '.join(map(str, notes))}" if notes else "")
 
 
 def _inner(value: Any, lines: bool, name: str = "") -> list[str]:

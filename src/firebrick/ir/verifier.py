@@ -1,4 +1,4 @@
-"""``verify_graph``: the rules that every graph keeps, checked node by node; passes run it between each other in tests."""
+"""``verify_graph``: the rules that every graph keeps, checked node by node; tests run it after each pass."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _verify_node(node: Node, known: list[Aval]) -> None:
 
 @cache
 def _parameters(op: Op) -> tuple[frozenset[str], frozenset[str], bool]:
-    """Names of the parameters that an op needs, of those that it can do without, and whether it takes others: its reference's
+    """Names of the parameters that an op needs, of the optional ones, and whether it takes others: its reference's
     keywords."""
     declared = signature(op.reference).parameters.values()
     named = [p for p in declared if p.kind is Parameter.KEYWORD_ONLY]

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.activation import gelu
 from firebrick.functions.indexing import take

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import reshape
 from firebrick.models.checks import check_counts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import permute_dims, reshape
 from firebrick.functions.statistical import mean, var

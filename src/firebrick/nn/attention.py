@@ -12,11 +12,11 @@ from weakref import ref
 
 from firebrick.autodiff.tape import own_handle
 from firebrick.core.autocast import autocast, narrow
-from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.device import Device
 from firebrick.core.dtypes import result_type
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.precision import widened
 from firebrick.core.tensor import Tensor
 from firebrick.functions.attention import masked_softmax, scaled_dot_product_attention

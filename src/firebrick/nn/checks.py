@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
+from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import (
     AXES,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from math import sqrt
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.convolution import AXES
 from firebrick.functions.elementwise import where

@@ -14,12 +14,12 @@ import numpy as np
 
 from firebrick.autodiff.tape import no_grad
 from firebrick.backends.registry import find_device
-from firebrick.core.bind import describe
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float64
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import describe
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Protocol
 
 from firebrick.autodiff.tape import no_grad
-from firebrick.core.bind import constant
+from firebrick.core.constants import constant
 from firebrick.core.dtypes import float32
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Op, Operand

@@ -6,8 +6,8 @@ from math import prod, sqrt
 from typing import Any
 
 from firebrick.core.autocast import narrow
-from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.errors import DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.functions.checks import check_range
 from firebrick.functions.elementwise import astype, equal, maximum, not_equal, where

@@ -16,14 +16,14 @@ from typing import Any, Self
 import numpy as np
 
 from firebrick.autodiff.tape import no_grad
-from firebrick.backends.dispatch import check_storable
+from firebrick.backends.contract import check_storable
 from firebrick.backends.registry import find_device
-from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.commit import Commit
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DeviceMismatchError, DTypeError, ShapeError
 from firebrick.core.hooks import changed
+from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.autodiff.tape import no_grad, repeating
-from firebrick.core.bind import describe
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import int64
 from firebrick.core.errors import ConfigError, ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import full

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.errors import DTypeError
 from firebrick.core.hooks import changed, hooks
+from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 
 

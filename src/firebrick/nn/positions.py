@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import describe
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import ConfigError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.conversion import cast_host
 from firebrick.functions.movement import concat, reshape, split, stack

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from math import sqrt
 from typing import Any, NamedTuple
 
-from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.errors import ShapeError
+from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu, sigmoid, tanh
 from firebrick.functions.linear import matmul

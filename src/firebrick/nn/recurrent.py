@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from firebrick.core.autocast import wide
-from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak
 from firebrick.functions.checks import staged

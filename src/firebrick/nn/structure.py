@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-from firebrick.core.bind import describe, not_a_tensor
 from firebrick.core.errors import ConfigError, OutOfRangeError, ShapeError
+from firebrick.core.operands import describe, not_a_tensor
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.movement import reshape

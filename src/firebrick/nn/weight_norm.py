@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from firebrick.autodiff.tape import no_grad
-from firebrick.core.bind import describe
 from firebrick.core.errors import ConfigError
+from firebrick.core.operands import describe
 from firebrick.core.shapes import normalize_axis
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import sqrt

@@ -233,7 +233,7 @@ def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array
 
 
 def _scatter_vjp(g: Any, r: Any) -> Any:
-    from firebrick.core.bind import constant
+    from firebrick.core.constants import constant
     from firebrick.core.dtypes import int64
     from firebrick.core.hooks import hooks
     from firebrick.ops.elementwise import equal, where
@@ -258,7 +258,7 @@ def _reshaped(order: Any, shape: tuple[int, ...]) -> Any:
 
 def zeros_like_aval(aval: Any, like: Any) -> Any:
     """Zeros of an aval on another tensor's device, as a broadcast constant."""
-    from firebrick.core.bind import constant
+    from firebrick.core.constants import constant
     from firebrick.ops.movement import broadcast_to
 
     return broadcast_to(constant(0, aval.dtype, like.device), shape=aval.shape)
@@ -391,7 +391,7 @@ def _product_vjp(g: Any, r: Any) -> Any:
 
 def _extreme_vjp(g: Any, r: Any) -> Any:
     """The first extreme element takes the gradient: x before the updates, and those in their order."""
-    from firebrick.core.bind import constant
+    from firebrick.core.constants import constant
     from firebrick.core.dtypes import int64
     from firebrick.core.hooks import hooks
     from firebrick.ops.elementwise import equal, isnan, logical_and, logical_not, logical_or, where

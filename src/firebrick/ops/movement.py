@@ -124,7 +124,7 @@ def _infer_slice(x: Any, *, starts: Any, stops: Any, steps: Any, shape: Any = No
 
 
 def _zeros(aval: Any, like: Any) -> Any:
-    from firebrick.core.bind import constant
+    from firebrick.core.constants import constant
 
     return broadcast_to(constant(0, aval.dtype, like.device), shape=aval.shape)
 

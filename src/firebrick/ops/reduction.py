@@ -242,7 +242,7 @@ def _extremum_vjp(arg: str) -> Any:
 
 def zeros_like(x: Any) -> Any:
     """Zeros of the operand's shape, dtype and device, as a broadcast constant."""
-    from firebrick.core.bind import constant
+    from firebrick.core.constants import constant
     from firebrick.ops.movement import broadcast_to
 
     return broadcast_to(constant(0, x.dtype, x.device), shape=x.shape)

@@ -7,7 +7,7 @@ from typing import Any
 
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad
-from firebrick.core.bind import constant
+from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, float32, float64, python_scalar
 from firebrick.core.errors import ConfigError, GradientError, OperandError
 from firebrick.core.tensor import Tensor

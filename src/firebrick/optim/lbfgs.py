@@ -12,13 +12,13 @@ import numpy as np
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad
 from firebrick.autodiff.transforms import value_and_grad
-from firebrick.core.bind import describe
 from firebrick.core.commit import Commit
 from firebrick.core.dtypes import float32, float64
 from firebrick.core.errors import ConfigError, DataDependentError, UnsupportedError
 from firebrick.core.hooks import hooks
 from firebrick.core.journal import all_or_none, note_dict
 from firebrick.core.lines import user_line
+from firebrick.core.operands import describe
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import zeros

@@ -21,13 +21,14 @@ import numpy as np
 
 from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad, unrecorded
-from firebrick.core.bind import constant, describe
 from firebrick.core.commit import Commit
+from firebrick.core.constants import constant
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DeviceMismatchError, GradientError, OperandError, ShapeError
 from firebrick.core.hooks import changed, hooks
+from firebrick.core.operands import describe
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import full

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from firebrick.core.bind import constant as scalar
+from firebrick.core.constants import constant as scalar
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
 from firebrick.core.settings import python_settings

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 
-from firebrick.core.bind import constant as scalar
+from firebrick.core.constants import constant as scalar
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, python_scalar
 from firebrick.core.errors import ConfigError

@@ -16,7 +16,7 @@ from firebrick.core.device import Device
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
-from firebrick.graph.jit import AMBIENT
+from firebrick.graph.signature import AMBIENT
 from firebrick.random.generator import Generator, State, _rows, refuse_in_trace, shape_first
 
 _INITIAL = 0  # stream number of initial parameters

@@ -23,15 +23,15 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from firebrick.autodiff.tape import region
-from firebrick.backends.dispatch import check_storable
+from firebrick.backends.contract import check_storable
 from firebrick.backends.registry import find_device
-from firebrick.core.bind import describe
 from firebrick.core.commit import Row, apply_rows, setter
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float32, float64, iinfo, int64
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.operands import describe
 from firebrick.core.settings import number, whole
 from firebrick.core.shapes import normalize_shape
 from firebrick.core.tensor import Tensor

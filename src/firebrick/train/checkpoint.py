@@ -27,6 +27,7 @@ from firebrick.backends.dispatch import read
 from firebrick.core import trees
 from firebrick.core.tensor import Tensor
 from firebrick.core.untrusted import content_of, json_of, shown
+from firebrick.core.version import __version__
 from firebrick.nn import Module
 from firebrick.nn.saved import StateError
 from firebrick.train.errors import CheckpointError, DamagedCheckpointError, DamagedCheckpointWarning
@@ -139,8 +140,6 @@ class Snapshot:
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Name and content of each file, made one at a time."""
-        from firebrick import __version__
-
         made: tuple[Callable[[], bytes], ...] = (
             lambda: tensor_file(self.model),
             lambda: tensor_file(self.optimizer),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.backends.dispatch import read
-from firebrick.core.bind import constant
+from firebrick.core.constants import constant
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.train.measures import Counts, Measures

@@ -21,7 +21,7 @@ import numpy as np
 
 from firebrick import random
 from firebrick.backends.dispatch import read
-from firebrick.core.bind import constant
+from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, bool_
 from firebrick.core.settings import number, python_settings, whole
 from firebrick.core.tensor import Tensor

@@ -18,10 +18,11 @@ from firebrick.autodiff.tape import unrecorded
 from firebrick.backends.contract import STORAGE
 from firebrick.core import trees
 from firebrick.core.autocast import NARROW, autocast
-from firebrick.core.bind import constant, describe
 from firebrick.core.commit import Commit
+from firebrick.core.constants import constant
 from firebrick.core.device import Device
 from firebrick.core.dtypes import DType, float16, float32, int32
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import (
     astype,

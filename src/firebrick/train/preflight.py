@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from firebrick.core.bind import describe
 from firebrick.core.device import Device
 from firebrick.core.errors import FirebrickError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.data import DataLoader, Portion, UnknownLengthError
 from firebrick.distributed import world_size

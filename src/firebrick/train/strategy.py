@@ -179,7 +179,7 @@ def bring(holder: Any, device: Device) -> None:
         return
     state = holder.state_dict()
     if any(isinstance(v, Tensor) and v.device is not device for v in trees.flatten(state)[0]):
-        holder.load_state_dict(state)  # which places each tensor beside its parameter
+        holder.load_state_dict(state)  # which places each tensor it is combined withs parameter
 
 
 def moments_of(state: Any) -> list[Tensor]:

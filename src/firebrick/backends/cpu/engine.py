@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,11 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.targets.llvm.loaded import loaded
 from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
-from firebrick.core.errors import KernelCompileError, ShapeError
+from firebrick.core.errors import KernelCompileError, ShapeError, UnsupportedError
 from firebrick.core.op import Op
 from firebrick.ir import Graph
 
@@ -102,6 +104,14 @@ class CpuBackend(HostBackend):
                 return native_kernel(params["body"])
             return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
         return super().kernel(op, operands, params, results, device, known)
+
+    def properties(self, device: Device) -> dict[str, Any]:
+        facts = super().properties(device)
+        if config.cpu_compile:
+            # without LLVM, or with a width that this machine lacks, compiling a kernel reports the reason
+            with suppress(ImportError, UnsupportedError):
+                facts["target"] = str(Target.host())
+        return facts
 
     def memory_stats(self, device: Device) -> dict[str, int]:
         """Beside what tensors own, of all of the engine's devices: ``arenas``, the memory of running programs for what lies

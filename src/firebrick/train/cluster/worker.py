@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from firebrick.core.errors import CollectiveTimeoutError, DeviceLostError
+from firebrick.core.version import __version__
 from firebrick.train.cluster import shared
 from firebrick.train.cluster.shared import Standing
 from firebrick.train.errors import TrainingError, TrainingInterrupted
@@ -112,8 +113,6 @@ class Agent:
 
     def place(self) -> Place:
         """Where this is."""
-        from firebrick import __version__
-
         with socket.create_server(("", 0)) as probe:
             port = int(probe.getsockname()[1])
         return Place(__version__, os.environ.get("CUDA_VISIBLE_DEVICES", ""), port)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import arange

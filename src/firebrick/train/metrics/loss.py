@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import not_equal
 from firebrick.functions.losses import cross_entropy

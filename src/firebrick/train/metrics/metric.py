@@ -14,9 +14,9 @@ from typing import Any, Self
 import numpy as np
 
 from firebrick.backends.dispatch import read
-from firebrick.core.bind import check_devices, describe, not_a_tensor
 from firebrick.core.dtypes import float32
 from firebrick.core.errors import ConfigError, DTypeError, OutOfRangeError, ShapeError
+from firebrick.core.operands import check_devices, describe, not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype, greater_equal, isnan, less, logical_or
 from firebrick.functions.elementwise import where as where_

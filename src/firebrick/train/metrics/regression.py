@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.core.bind import describe
 from firebrick.core.errors import DTypeError, ShapeError
+from firebrick.core.operands import describe
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import abs as abs_

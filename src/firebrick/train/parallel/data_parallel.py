@@ -21,8 +21,8 @@ from firebrick.autodiff.gradients import Gradients
 from firebrick.autodiff.tape import no_grad
 from firebrick.backends.dispatch import read
 from firebrick.backends.registry import find_device
-from firebrick.core.bind import describe
 from firebrick.core.device import Device
+from firebrick.core.operands import describe
 from firebrick.core.sharing import sharing_cores
 from firebrick.data import DataLoader
 from firebrick.graph import jit

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,12 +21,13 @@ from firebrick.autodiff.tape import no_grad
 from firebrick.backends.dispatch import read
 from firebrick.backends.registry import find_device
 from firebrick.core import trees
-from firebrick.core.bind import constant
+from firebrick.core.constants import constant
 from firebrick.core.device import Device
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
+from firebrick.core.version import __version__
 from firebrick.data import DataLoader
 from firebrick.data.identity import differences
 from firebrick.distributed import Group
@@ -505,11 +505,5 @@ def _group(backend: str | None) -> Group:
 
 def _machine(device: Device) -> str:
     """What decides the bits of a computation."""
-    from firebrick import __version__
-
-    processor = platform.processor() or platform.machine()
-    if device.engine == "cpu":
-        from firebrick.compiler.targets.llvm.target import Target
-
-        processor = str(Target.host())
-    return f"{__version__} {device.engine} {processor}"
+    facts = device.backend.properties(device)
+    return f"{__version__} {device.engine} {facts.get('target') or facts.get('name')}"

@@ -1,0 +1,132 @@
+"""The key of a call: everything that a graph has built in.
+
+Equal keys, equal graphs. A key is made of the call's arguments without the values of tensors and numbers (``spec``), the number
+of the walk through all that the function captures, which arguments are one tensor, which tensors are tracked, and the context
+(``AMBIENT``: whether gradients are on, the default device, …).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from firebrick.autodiff.distributed import reduction
+from firebrick.autodiff.residuals import strategy
+from firebrick.autodiff.tape import grad_enabled
+from firebrick.core.autocast import autocast_dtype
+from firebrick.core.config import config
+from firebrick.core.errors import ConfigError, OperandError
+from firebrick.core.tensor import Tensor
+from firebrick.graph.arguments import Flat
+from firebrick.graph.plain import PLAIN, Same, plain_key
+from firebrick.graph.walk import Walk
+
+AMBIENT: list[Callable[[], Hashable]] = [
+    grad_enabled,
+    autocast_dtype,
+    lambda: config.device,
+    lambda: config.fallback,
+    lambda: s if isinstance(s := strategy.get(), str) else ("budget", s.limit),
+    lambda: None if (r := reduction()) is None else Same(r),
+]
+"""What a graph depends on besides arguments and captured objects; higher floors add theirs."""
+
+
+class Signature:
+    """A function under ``jit`` and how its arguments are called.
+
+    Attributes:
+        fn: The function.
+        name: Its name, for messages.
+        static: Names of the arguments whose values are built into a graph.
+    """
+
+    def __init__(self, fn: Callable[..., Any], static_argnames: str | Sequence[str]) -> None:
+        self.fn = fn
+        self.name = getattr(fn, "__qualname__", type(fn).__name__)
+        self.static = frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames)
+        try:
+            named = list(inspect.signature(fn).parameters.values())
+        except (TypeError, ValueError):  # some functions of C have none
+            named = []
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self._positional = [p.name for p in named if p.kind in kinds]
+        open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in named)
+        unknown = self.static - {p.name for p in named}
+        if unknown and not open_ended:
+            raise ConfigError(
+                f"static_argnames are arguments of {self.name}: {', '.join(p.name for p in named) or 'none'}",
+                ", ".join(sorted(unknown)),
+                "check the spelling",
+            )
+
+    def ordered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments by position as far as they can be, so that f(x, y=y) is f(x, y)."""
+        more = list(args)
+        rest = dict(kwargs)
+        for name in self._positional[len(args) :]:
+            if name not in rest:
+                break
+            more.append(rest.pop(name))
+        return tuple(more), rest
+
+    def named(self, i: int) -> str:
+        """The function's name of argument ``i``."""
+        return self._positional[i] if i < len(self._positional) else f"args[{i}]"
+
+    def spec(self, flat: Flat, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The part of the key that the arguments make; their tensors, numbers and objects are taken into ``flat``."""
+        static, positional = self.static, self._positional
+        known = len(positional)
+        parts: list[Any] = []
+        for i, v in enumerate(args):
+            name = positional[i] if i < known else self.named(i)  # without a call, since this runs at each call of a function
+            parts.append(self._fixed(flat, name, v) if name in static else flat.key(name, v, self.name))
+        for name in sorted(kwargs) if kwargs else ():
+            v = kwargs[name]
+            parts.append((name, self._fixed(flat, name, v) if name in static else flat.key(name, v, self.name)))
+        return tuple(parts)
+
+    def _fixed(self, flat: Flat, name: str, v: Any) -> Any:
+        """The key of a static argument: its value; an object is walked through as that of any other argument."""
+        try:
+            hash(v)
+        except TypeError:
+            raise OperandError(
+                f"{self.name}: a static argument is hashable",
+                f"{name}: {type(v).__name__}",
+                "pass a tuple for a list, or take it out of static_argnames",
+            ) from None
+        if isinstance(v, PLAIN):
+            part: Any = plain_key(v)
+            said = f"static {v!r}"
+        elif isinstance(v, (tuple, frozenset)):
+            items = list(v) if isinstance(v, tuple) else sorted(v, key=repr)
+            return ("static", type(v), *(self._fixed(flat, f"{name}[{i}]", item) for i, item in enumerate(items)))
+        else:
+            flat.objects.append((name, v))
+            part, said = type(v), f"static {type(v).__name__}"
+        if flat.named is not None:
+            flat.named.append((name, said))
+        return "static", part
+
+
+def key_of(spec: Any, flat: Flat, walk: Walk) -> tuple[Any, ...]:
+    """The key of a call: ``(spec, number of the walk, ties, tracked, ambient, shared)``."""
+    tracked: tuple[int, ...] = ()
+    if grad_enabled():
+        tracked = tuple([i for i, t in enumerate([*flat.tensors, *walk.tensors]) if t.node is not None])
+    ids = [id(t) for t in flat.tensors]
+    ties = () if len(set(ids)) == len(ids) else tuple([ids.index(i) for i in ids])
+    shared: tuple[tuple[int, int], ...] = ()
+    # a parameter that is an argument too: a plain tensor counts only where the graph changes it, which the call looks at
+    if not walk.ids.isdisjoint(ids) and any(type(t) is not Tensor and id(t) in walk.ids for t in flat.tensors):
+        shared = shared_tensors(flat.tensors, walk)
+    return spec, walk.number, ties, tracked, tuple([f() for f in AMBIENT]), shared
+
+
+def shared_tensors(tensors: list[Tensor], walk: Walk) -> tuple[tuple[int, int], ...]:
+    """Which arguments are captured too, each with its index among the walk's tensors."""
+    inside = {id(t): i for i, t in enumerate(walk.tensors)}
+    return tuple([(i, inside[id(t)]) for i, t in enumerate(tensors) if id(t) in inside])

@@ -1,0 +1,342 @@
+"""How a walk goes through values: tensors, plain values, containers, arrays, objects and what libraries' objects hold.
+
+Each function takes the record of the walk, the path of a value in the user's words, and the value. Those of ``RECOGNISED``
+look at the value itself, since no type describes it, and return whether they have walked through it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from array import array as packed
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import is_dataclass
+from decimal import Decimal
+from functools import partial
+from operator import attrgetter, methodcaller
+from typing import Any
+from weakref import CallableProxyType, ProxyType, ref
+
+import numpy as np
+
+from firebrick.core.errors import TraceError
+from firebrick.core.hooks import hooks
+from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak
+from firebrick.graph.contents import content_of, is_shared_memory
+from firebrick.graph.plain import LIBRARIES, OPEN, PLAIN, Same, of_library, plain_key
+from firebrick.graph.record import Record
+from firebrick.graph.spaces import ABSENT, bits_of, defaults_of, never, place_of, reader, slots_of, space_of
+from firebrick.graph.streams import of_torch, state_of
+from firebrick.graph.visit_code import called, members, state_reader
+
+_BUILT_IN = 1 << 20  # bytes of a host array up to which a graph may have its values built in
+
+
+# tensors and plain values
+
+
+def tensor(w: Record, path: str, v: Tensor) -> None:
+    """A leaf: its kind is a part of the key, its values are read at each call."""
+    if not w.again(path, v):
+        w.entries.append((path, "tensor", type(v), v.dtype, v.shape, v.device, getattr(v, "frozen", None)))
+        w.leaves.append((path, v))
+
+
+def number(w: Record, path: str, v: Weak) -> None:
+    """A Python number among the arguments of a trace, which any number of its kind may replace."""
+    w.add(path, "number", v.kind)
+
+
+def plain(w: Record, path: str, v: Any) -> None:
+    """A plain value, which a graph has built in."""
+    if isinstance(v, str):
+        w.strings.add(v)
+    w.add(path, plain_key(v))
+    _attributes(w, path, v)
+
+
+def scalar(w: Record, path: str, v: np.generic) -> None:
+    """A NumPy scalar."""
+    w.add(path, type(v), v.tobytes())
+
+
+def _attributes(w: Record, path: str, v: Any) -> None:
+    """What a plain value or a container has besides its value or items: a default factory; members and attributes of a
+    user's class."""
+    kind = type(v)
+    if kind is defaultdict:
+        w.value(f"{path}.default_factory", reader(v, "default_factory"))
+    if of_library(kind.__module__) or (isinstance(v, PLAIN) and w.again(path, v)):
+        return
+    members(w, path, kind, constructors=False)
+    space = space_of(v)
+    if space:
+        w.visit(f"{path}.__dict__", space)
+
+
+# containers
+
+
+def sequence(w: Record, path: str, v: Any) -> None:
+    """A list, tuple or deque."""
+    only_plain = type(v) is tuple and all(isinstance(i, PLAIN) for i in v)  # whether two alike are one does not show
+    if only_plain or not w.again(path, v):
+        w.add(path, type(v), len(v))
+        if not isinstance(v, tuple):
+            w.lists.append((v, tuple(map(id, v))))
+        for i, item in enumerate(v):
+            w.visit(f"{path}[{i}]", item)
+        _attributes(w, path, v)
+
+
+def mapping(w: Record, path: str, v: Any) -> None:
+    """A dict or a read-only view of one."""
+    if not w.again(path, v):
+        w.add(path, type(v), len(v))
+        w.lists.append((v, tuple(map(id, v))))
+        for i, (k, item) in enumerate(v.items()):
+            w.slots.append((v, k, item))
+            if not isinstance(k, (*PLAIN, tuple)):
+                w.visit(f"key {i} of {path}", k)
+                k = i
+            w.visit(f"{path}[{k!r}]", item)
+        _attributes(w, path, v)
+
+
+def dict_view(w: Record, path: str, v: Any) -> None:
+    """The keys, values or items of a dict: the dict."""
+    w.visit(path, v.mapping)
+
+
+def unordered(w: Record, path: str, v: Any) -> None:
+    """A set, in an order that equal sets share."""
+    if not w.again(path, v):
+        w.add(path, type(v), len(v))
+        w.lists.append((v, tuple(map(id, v))))
+        for i, item in enumerate(sorted(v, key=place_of)):
+            w.visit(f"item {i} of {path}", item)
+        _attributes(w, path, v)
+
+
+def weak_collection(w: Record, path: str, v: Any) -> None:
+    """A dict or set of weak references: the container of these references."""
+    w.visit(path, vars(v)["data"])
+
+
+def environment(w: Record, path: str, v: Any) -> None:
+    """``os.environ``, which is walked again at each call: other code may set variables past Python."""
+    w.add(path, "environment", hash(tuple(v.items())))
+    w.values.append((never, None))
+
+
+# arrays
+
+
+def array(w: Record, path: str, v: np.ndarray[Any, Any]) -> None:
+    """A NumPy array: its bits, or its items if these are objects."""
+    _bits(w, path, v)
+    _attributes(w, path, v)
+
+
+def _bits(w: Record, path: str, v: np.ndarray[Any, Any]) -> None:
+    if w.again(path, v):
+        return
+    if v.dtype == object:
+        flat = v.reshape(-1)
+        w.add(path, "array", v.shape)
+        w.lists.append((flat, tuple(map(id, flat))))
+        for i, item in enumerate(flat):
+            w.visit(f"{path}.flat[{i}]", item)
+    else:
+        content = bits_of(v)
+        w.add(path, "array", *content)
+        w.arrays.append((v, content))
+        if v.dtype.hasobject:  # in the fields of its records
+            w.visit(f"{path}.tolist()", v.tolist())
+        if v.nbytes > _BUILT_IN:
+            w.big.append((path, v))
+
+
+# values behind others
+
+
+def weak_reference(w: Record, path: str, v: ref[Any]) -> None:
+    """What a weak reference refers to."""
+    w.value(path, v)
+
+
+def context_variable(w: Record, path: str, v: ContextVar[Any]) -> None:
+    """A context variable: its value in this context, or its default."""
+    w.value(path, partial(_current, v))
+
+
+def _current(v: ContextVar[Any]) -> Any:
+    try:
+        return v.get()
+    except LookupError:
+        return None
+
+
+# recognised by looking at the value
+
+
+def recognised(w: Record, path: str, v: Any) -> None:
+    """A value that is of no type of the table: the first of ``RECOGNISED`` that knows it, or an object as any other."""
+    for walked in RECOGNISED:
+        if walked(w, path, v):
+            return
+    _object(w, path, v)
+
+
+def _proxy(w: Record, path: str, v: Any) -> bool:
+    if type(v) not in (ProxyType, CallableProxyType):
+        return False
+    w.visit(path, v.__repr__.__self__)  # the object itself: a bound method of a proxy is that of its object
+    return True
+
+
+def _contents(w: Record, path: str, v: Any) -> bool:
+    """What libraries' objects hold outside of Python (ctypes, mmap, open files), and the state of locks and queues."""
+    read = content_of(path, v) or state_reader(w, v)
+    if read is None:
+        return False
+    if w.again(path, v):
+        return True
+    content = read()
+    w.add(path, type(v).__name__, content)
+    w.contents.append((read, content))
+    if isinstance(v, np.void) and v.dtype.hasobject:
+        w.visit(path, v.item())
+    elif isinstance(v, np.flatiter):
+        w.visit(f"{path}.base", v.base)
+    elif is_shared_memory(v):
+        w.visit(f"{path}.buf", v.buf)
+    elif isinstance(v, (bytearray, packed)):
+        w.bytes.append(v)
+    return True
+
+
+def _shared_ctypes(w: Record, path: str, v: Any) -> bool:
+    if type(v).__module__ != "multiprocessing.sharedctypes":
+        return False
+    w.visit(path, v._obj)
+    return True
+
+
+def _getter(w: Record, path: str, v: Any) -> bool:
+    """``attrgetter`` and ``methodcaller`` read attributes whose names are values."""
+    if not isinstance(v, (attrgetter, methodcaller)):
+        return False
+    w.every_name = True
+    w.visit(path, v.__reduce__()[1])
+    return True
+
+
+def _iterator(w: Record, path: str, v: Any) -> bool:
+    if not (isinstance(v, Iterator) and type(v).__module__ in ("builtins", "itertools")) and not isinstance(v, np.nditer):
+        return False
+    raise TraceError(
+        "a function under jit takes no items from an iterator, which would happen while it is traced only",
+        f"{path}: {type(v).__name__}",
+        "take the item before the call and pass it in, or keep a list",
+    )
+
+
+def _torch_tensor(w: Record, path: str, v: Any) -> bool:
+    if type(v).__module__.partition(".")[0] != "torch" or not hasattr(v, "data_ptr"):
+        return False
+    _bits(w, path, v.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy())
+    w.values.append((reader(v, "_version"), v._version))
+    return True
+
+
+def _stream(w: Record, path: str, v: Any) -> bool:
+    """A random generator of NumPy, Python or PyTorch, whose state is compared at each call."""
+    if not isinstance(v, (np.random.Generator, np.random.RandomState, random.Random)) and not of_torch(v):
+        return False
+    w.add(path, "stream", type(v), state_of(v))
+    w.values.append((never, None))
+    w.draws.append(v)
+    return True
+
+
+# the order matters: a file in memory is an iterator too, and its contents can be compared
+RECOGNISED: tuple[Callable[[Record, str, Any], bool], ...] = (
+    _proxy, _contents, _shared_ctypes, _getter, _iterator, _torch_tensor, _stream,
+)  # fmt: skip
+
+
+# objects
+
+
+def _object(w: Record, path: str, v: Any) -> None:
+    """An object: what its class says of it, else its attributes and slots that code may read."""
+    if w.again(path, v):
+        return
+    kind = type(v)
+    if isinstance(v, Decimal):
+        w.decimal()
+        w.add(path, "decimal", str(v))
+        return
+    if "cython_function" in kind.__name__:
+        called(w, v)
+    if getattr(kind, "__jit_leaf__", False):
+        w.add(path, "generator", hooks.methods["find_generator"](v) is not None)
+        w.generators.append((path, v))
+        return
+    through = getattr(kind, "__jit_through__", None)
+    if through is not None:
+        w.visit(path, getattr(v, through))
+        return
+    space = space_of(v)
+    if isinstance(v, BaseException):
+        w.value(f"{path}.args", reader(v, "args"))
+    if space and "__wrapped__" in space:
+        w.visit(path, space["__wrapped__"])
+    slots = [n for base in kind.__mro__ for n in slots_of(base) if not n.startswith("__")]
+    torch = space is not None and "_parameters" in space  # a module of torch
+    root = kind.__module__.partition(".")[0]
+    closed = root in LIBRARIES and root not in OPEN and not torch  # locks, loggers, files, other libraries' objects
+    if (space is None and not slots) or closed:
+        w.add(path, "object", Same(v))
+        return
+    versioned = getattr(kind, "versioned", False)
+    w.add(path, "object", kind)
+    if not of_library(kind.__module__):
+        members(w, path, kind, constructors=False)
+    chosen = versioned or of_library(kind.__module__) or is_dataclass(v) or w.every_name or torch
+    w.by_name |= not chosen
+    if space is not None:
+        _own_attributes(w, path, v, space, versioned, chosen)
+    for name in slots:
+        if chosen or name in w.names:
+            item = getattr(v, name, ABSENT)
+            w.values.append((reader(v, name), item))
+            w.fields.append((v, name, item))
+            if item is not ABSENT:
+                w.visit(f"{path}.{name}", item)
+
+
+def _own_attributes(w: Record, path: str, v: Any, space: dict[str, Any], versioned: bool, chosen: bool) -> None:
+    """The attributes in an object's ``__dict__``: all if they are ``chosen``, else those that code names.
+
+    A ``versioned`` class raises ``hooks.version`` when one of them changes, so they need not be compared at each call.
+    """
+    kind = type(v)
+    unwatched, ties = getattr(kind, "unwatched", ()), getattr(kind, "ties", ())
+    w.objects.append(v)
+    if not versioned:
+        w.lists.append((space, tuple(map(id, space))))
+        w.values.append((reader(v, "__class__"), v.__class__))
+    seen = {**defaults_of(kind), **space} if versioned else space
+    for name, item in list(seen.items()):
+        if (chosen or name in w.names) and name not in unwatched and not name.startswith("__"):
+            if not versioned:
+                w.slots.append((space, name, item))
+            if name in ties:
+                w.ties[f"{path}.{name}"] = item
+            else:
+                w.visit(f"{path}.{name}", item)
