@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import prod
 
 from firebrick.compiler.fusion.affine import Affine, affine, unknown, value, variable
+from firebrick.compiler.fusion.alone import doubt_single
 from firebrick.compiler.fusion.convolved import doubt_convolution
 from firebrick.compiler.spec.base import Operand, Result
 from firebrick.compiler.spec.contract import Contract, contraction_of
@@ -57,7 +58,7 @@ class _Unknown(Exception):
 
 
 def doubt(body: Graph, spec: KernelSpec) -> str:
-    """Why a specification is not proved to be what a group's nodes mean; empty if it is, and of kinds that are not validated.
+    """Why a specification is not proved to be what a group's nodes mean; empty if it is.
 
     Args:
         body: The nodes, whose outputs are the specification's results in order.
@@ -72,7 +73,7 @@ def doubt(body: Graph, spec: KernelSpec) -> str:
             return _nest(body, spec, nodes, names)
         if isinstance(spec, Contract):
             return _product(body, spec, nodes, names)
-        return ""
+        return doubt_single(body, spec, _at)
     except _Unknown as e:
         return str(e)
 

@@ -1,0 +1,218 @@
+"""``doubt_single``: whether the specification of a node that has kernels of its own is what the node means.
+
+What a copy moves is proved by addresses, as for groups. Of windows, attention and scatters, each number of the specification
+is found again from the shapes and parameters of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from firebrick.compiler.fusion.affine import Affine, affine, variable
+from firebrick.compiler.spec.attention import Attention
+from firebrick.compiler.spec.copy import Copy, Piece
+from firebrick.compiler.spec.scatter import Scatter
+from firebrick.compiler.spec.window import Window, Windows
+from firebrick.core.aval import Aval
+from firebrick.core.views import View
+from firebrick.ir import CONSTANT, Graph, Node
+from firebrick.ops.index_maps import unflattened
+
+Address = Callable[[View, Sequence[Affine | int]], Affine]
+Single = Copy | Window | Attention | Scatter
+
+
+def doubt_single(body: Graph, spec: Single, address: Address) -> str:
+    """Why a specification is not proved to be that of a group's last node; empty if it is.
+
+    Args:
+        body: The group: its last node, and numbers that it takes.
+        spec: Its specification.
+        address: The address of a view's element.
+    """
+    n, avals = body.nodes[-1], body.avals
+    operands = [avals[v] for v in n.inputs]
+    if isinstance(spec, Copy):
+        return _copy(body, n, operands, spec, address)
+    if any(v >= len(body.inputs) for v in n.inputs) and not isinstance(spec, Scatter):
+        return f"{n.op.name} takes no numbers"
+    if spec.sources != tuple(v for v in n.inputs if v < len(body.inputs)):
+        return f"{n.op.name} reads its operands in another order"
+    checks = {Window: _window, Attention: _attention, Scatter: _scatter}[type(spec)]
+    wrong = [name for name, wanted in checks(body, n, operands).items() if getattr(spec, name) != wanted]
+    return f"{', '.join(wrong)} of {n.op.name} is another" if wrong else ""
+
+
+def _number(body: Graph, v: int) -> Any:
+    """The number of the program that a value is."""
+    made_by = {u: m for m in body.nodes for u in m.results}
+    while made_by[v].op is not CONSTANT:
+        v = made_by[v].inputs[0]
+    return made_by[v].params["value"].reshape(())
+
+
+def _attention(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
+    first = len(operands) - 4
+    q, k, v, mask = (a.shape for a in operands[first:])
+    return {
+        "gradient": len(n.avals) == 3, "dtype": operands[0].dtype.name, "lead": q[:-2], "n": q[-2], "m": k[-2], "d": k[-1],
+        "e": v[-1], "mask": mask, "scale": n.params["scale"], "causal": n.params["causal"],
+    }  # fmt: skip
+
+
+def _window(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
+    p = n.params
+    gradient = "size" in p
+    image, places = operands[0].shape, n.avals[0].shape
+    if gradient:
+        image, places = places, image
+    rank = len(image) - 2
+
+    def triple(axes: Sequence[int], missing: int) -> tuple[int, int, int]:
+        z, y, x = (missing,) * (3 - rank) + tuple(axes)
+        return z, y, x
+
+    windows = Windows(
+        image[0] * image[1], triple(image[2:], 1), triple(places[2:], 1), triple(p["kernel"], 1), triple(p["stride"], 1),
+        triple([a for a, _ in p["padding"]], 0), triple(p.get("dilation", (1,) * rank), 1),
+    )  # fmt: skip
+    indices = len(n.avals) == 2 or len(operands) == 2
+    return {
+        "windows": windows, "fold": "max" if indices else "mean", "gradient": gradient, "dtype": operands[0].dtype.name,
+        "index": operands[1].dtype.name if len(operands) == 2 else "",
+    }  # fmt: skip
+
+
+def _scatter(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
+    x, at = operands[0], operands[1]
+    axis, shape = n.params["axis"], x.shape
+    assert n.op.facts is not None
+    facts = n.op.facts(operands, n.avals, **n.params)
+    known = [v >= len(body.inputs) for v in n.inputs]
+    moved = facts["fold"] == "set" and x.dtype.name in ("float16", "bfloat16") and not any(known)
+    found: dict[str, Any] = {
+        "outer": prod(shape[:axis]), "size": shape[axis], "inner": prod(shape[axis + 1 :]),
+        "count": at.size if facts["slices"] else at.shape[axis], "dtype": "uint16" if moved else x.dtype.name,
+        "index": at.dtype.name, **facts,
+    }  # fmt: skip
+    if not known[0]:
+        found["start"] = None
+    if not known[2]:
+        found["update"] = None
+    return found
+
+
+# copies
+
+
+Box = tuple[tuple[int, int, int], ...]
+"""First index, step and length along each axis of the result."""
+
+
+def _copy(body: Graph, n: Node, operands: Sequence[Aval], spec: Copy, address: Address) -> str:
+    (out,) = n.avals
+    if (spec.itemsize, spec.elements) != (out.dtype.itemsize, out.size):
+        return f"the result of {n.op.name} has another size"
+    wanted = _boxes(n, operands)
+    boxes: list[Box] = []
+    left = [k for k, (_, box) in enumerate(wanted) if all(size for _, _, size in box)]
+    for piece in spec.pieces:
+        if piece.read.shape != piece.write.shape:
+            return "a piece is read in another shape than it is written in"
+        own = tuple(variable(("piece", a), d) for a, d in enumerate(piece.write.shape))
+        box = _box(unflattened(address(piece.write, own), out.shape), piece.write.shape, out.shape)
+        if box is None:
+            return "a piece is no part of the result"
+        boxes.append(box)
+        if not left:
+            return "there are more pieces than operands"
+        operand, region = wanted[left[0]]
+        if operand is None or n.inputs[operand] >= len(body.inputs):
+            number = n.params["value"] if operand is None else _number(body, n.inputs[operand])
+            bits = int(np.asarray(number).astype(out.dtype.np).reshape(1).view(f"u{spec.itemsize}")[0])
+            if piece.source is not None or piece.bits != bits:
+                return "a piece is filled with another number"
+            if operand is None:  # filled regions may be cut in any way: that they are the rest follows from their number
+                if _meets(box, wanted[-1][1]):
+                    return "a number is written where an element goes"
+                if sum(prod(size for _, _, size in b) for b in boxes) == out.size - operands[0].size:
+                    left.pop(0)
+                continue
+        elif not _reads(body, n, operand, piece, own, operands[operand].shape, address):
+            return f"a piece is not operand {operand} of {n.op.name}"
+        if box != region:
+            return f"operand {operand} of {n.op.name} goes elsewhere"
+        left.pop(0)
+    if any(wanted[k][0] is not None for k in left):
+        return f"operands of {n.op.name} are missing"
+    whole = tuple((0, 1, d) for d in out.shape)
+    if whole not in boxes:
+        if any(_meets(a, b) for a, b in combinations(boxes, 2)):
+            return "pieces lie over each other"
+        if sum(prod(size for _, _, size in b) for b in boxes) != out.size:
+            return "pieces are not all of the result"
+    elif boxes.index(whole) != 0:
+        return "a piece is written over others"
+    return ""
+
+
+def _boxes(n: Node, operands: Sequence[Aval]) -> list[tuple[int | None, Box]]:
+    """Where each operand goes, by number; None for a number that fills the rest."""
+    p, out = n.params, n.avals[0].shape
+    if "axis" in p:
+        found, at = [], 0
+        for i, x in enumerate(operands):
+            found.append((i, tuple((at if a == p["axis"] else 0, 1, d) for a, d in enumerate(x.shape))))
+            at += x.shape[p["axis"]]
+        return list(found)
+    whole = tuple((0, 1, d) for d in out)
+    if "widths" in p:
+        inner = tuple((before, 1, d) for (before, _), d in zip(p["widths"], operands[0].shape, strict=True))
+        rest: list[tuple[int | None, Box]] = [] if operands[0].size == prod(out) else [(None, whole)]
+        return [*rest, (0, inner)]
+    part = tuple(zip(p["starts"], p["steps"], operands[1].shape, strict=True))
+    return [(0, whole), (1, part)]
+
+
+def _box(index: Sequence[Affine | int], shape: Sequence[int], out: Sequence[int]) -> Box | None:
+    """The part of the result that indices reach, one axis of the piece along each of the result's; None if they do not."""
+    found = []
+    for a, (i, d) in enumerate(zip(index, shape, strict=True)):
+        at = affine(i)
+        step = next((k for t, k in at.terms.items() if t[1] == ("piece", a)), None)
+        if len(at.terms) > (d > 1) or (d > 1 and (step is None or at.terms != {("variable", ("piece", a), d): step})):
+            return None
+        low, high = at.range
+        if low < 0 or high >= out[a]:
+            return None
+        found.append((at.constant, step or 1, d))
+    return tuple(found)
+
+
+def _meets(a: Box, b: Box) -> bool:
+    """Whether two boxes have an element in common; may be true of boxes with steps that pass each other."""
+
+    def ends(x: tuple[int, int, int]) -> tuple[int, int]:
+        start, step, size = x
+        last = start + step * (size - 1)
+        return min(start, last), max(start, last)
+
+    if any(size == 0 for _, _, size in (*a, *b)):
+        return False
+    pairs = [(ends(x), ends(y)) for x, y in zip(a, b, strict=True)]
+    return all(low <= other_high and other_low <= high for (low, high), (other_low, other_high) in pairs)
+
+
+def _reads(
+    body: Graph, n: Node, operand: int, piece: Piece, own: Sequence[Affine | int], shape: tuple[int, ...], address: Address
+) -> bool:  # fmt: skip
+    """Whether a piece is all of an operand, element by element."""
+    if piece.source != n.inputs[operand] or piece.read.shape != shape or body.inputs[n.inputs[operand]].shape != shape:
+        return False
+    where = unflattened(address(piece.read, own), shape)
+    return all(affine(i) == affine(j) for i, j in zip(where, own, strict=True))

@@ -1,0 +1,118 @@
+"""Whether specifications of nodes with kernels of their own are proved, and planted wrong ones are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from lowered_bodies import body_of
+
+from firebrick.compiler.fusion.groups import KINDS
+from firebrick.compiler.fusion.validate import doubt
+from firebrick.compiler.spec.copy import Copy, Piece
+from firebrick.compiler.spec.kinds import spec_of
+from firebrick.compiler.targets.llvm import lower
+from firebrick.core.views import View, row_major, strided
+from firebrick.ir import Graph
+from firebrick.ops import OPS
+from firebrick.testing.cases import samples_of
+
+N = 4
+X = np.zeros((N, N), np.float32)
+FAMILIES = sorted({op.reference.__module__ for op in OPS.values()})
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda m: m.rsplit(".", 1)[-1])
+def test_every_sample_of_every_op_that_has_kernels_is_proved(family: str) -> None:
+    for op in [op for op in OPS.values() if op.reference.__module__ == family]:
+        for dtype in op.dtypes:
+            for sample in samples_of(op, dtype, 0):
+                arrays = [np.asarray(a) for a in sample.inputs]
+                body = body_of(arrays, (op.name, tuple(range(len(arrays))), sample.params))
+                if lower.kind_of(body.nodes[0], tuple(body.inputs)) in KINDS:
+                    assert doubt(body, spec_of(body)) == "", f"{op.name} {dtype} {sample.name}"
+
+
+BODIES: dict[str, Graph] = {
+    "concat": body_of([X, X], ("concat", (0, 1), {"axis": 1})),
+    "pad": body_of([X], ("pad", (0,), {"widths": ((1, 1), (0, 2)), "value": 3})),
+    "slice_update": body_of([X, X[:2]], ("slice_update", (0, 1), {"starts": (0, 0), "stops": (N, N), "steps": (2, 1)})),
+    "max_pool": body_of(
+        [np.zeros((N, N, N, N), np.float32)],
+        ("max_pool", (0,), {"kernel": (2, 2), "stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}),
+    ),
+    "attention": body_of(
+        [np.zeros((N, N, N), np.float32)] * 3 + [np.ones((), bool)],
+        ("attention", (0, 1, 2, 3), {"scale": 0.5, "causal": False}),
+    ),
+    "index_add": body_of([X, np.zeros(N, np.int64), X], ("index_add", (0, 1, 2), {"axis": 0})),
+}
+
+
+WHOLE = row_major((6, 6))
+
+
+def _further(view: View) -> View:
+    return replace(view, offset=view.offset + 1)
+
+
+def _piece(number: int, **fields: Any) -> Callable[[Copy], Copy]:
+    def change(spec: Copy) -> Copy:
+        pieces = list(spec.pieces)
+        pieces[number] = replace(pieces[number], **fields)
+        return replace(spec, pieces=tuple(pieces))
+
+    return change
+
+
+WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "operands of concat exchanged": ("concat", lambda s: _piece(0, source=1)(_piece(1, source=0)(s))),
+    "both operands of concat in one place": ("concat", lambda s: _piece(1, write=s.pieces[0].write)(s)),
+    "concat along the other axis": ("concat", lambda s: spec_of(body_of([X, X], ("concat", (0, 1), {"axis": 0})))),
+    "an operand of concat missing": ("concat", lambda s: replace(s, pieces=s.pieces[:1])),
+    "an operand of concat twice": ("concat", lambda s: replace(s, pieces=(*s.pieces, s.pieces[0]))),
+    "a transposed operand of concat": ("concat", _piece(0, read=strided((N, N), (1, N)))),
+    "an operand of concat from its second element on": ("concat", _piece(0, read=strided((N, N), (N, 1), 1))),
+    "elements of another size": ("concat", lambda s: replace(s, itemsize=2)),
+    "a piece outside of the result": ("concat", lambda s: _piece(1, write=strided((N, N), (2 * N, 1), N + 1))(s)),
+    "another number around": ("pad", _piece(0, bits=0)),
+    "a number over the elements": ("pad", lambda s: replace(s, pieces=(Piece(None, s.pieces[0].bits, WHOLE, WHOLE),))),
+    "no number behind": ("pad", lambda s: replace(s, pieces=s.pieces[1:])),
+    "elements one further": ("pad", lambda s: _piece(-1, write=_further(s.pieces[-1].write))(s)),
+    "the update before the array": ("slice_update", lambda s: replace(s, pieces=s.pieces[::-1])),
+    "no update": ("slice_update", lambda s: replace(s, pieces=s.pieces[:1])),
+    "an update with another step": ("slice_update", _piece(1, write=strided((2, N), (N, 1)))),
+    "windows of another stride": ("max_pool", lambda s: replace(s, windows=replace(s.windows, stride=(1, 2, 1)))),
+    "windows one further": ("max_pool", lambda s: replace(s, windows=replace(s.windows, before=(0, 1, 0)))),
+    "means of windows": ("max_pool", lambda s: replace(s, fold="mean")),
+    "windows of the gradient": ("max_pool", lambda s: replace(s, gradient=True)),
+    "keys for values": ("attention", lambda s: replace(s, sources=(0, 2, 1, 3))),
+    "another scale": ("attention", lambda s: replace(s, scale=0.25)),
+    "an order of keys": ("attention", lambda s: replace(s, causal=True)),
+    "a mask of rows": ("attention", lambda s: replace(s, mask=(N, 1))),
+    "another axis": ("index_add", lambda s: replace(s, outer=N, size=1, inner=N)),
+    "another way to fold": ("index_add", lambda s: replace(s, fold="set")),
+    "an index for each element": ("index_add", lambda s: replace(s, slices=False)),
+    "updates that are a number": ("index_add", lambda s: replace(s, update=1.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_specification_is_refused(name: str) -> None:
+    op, change = WRONG[name]
+    body = BODIES[op]
+    assert doubt(body, spec_of(body)) == ""
+    assert doubt(body, change(spec_of(body))) != ""
+
+
+def test_numbers_of_the_program_are_compared() -> None:
+    body = body_of([X], ("constant", (), {"value": np.float32(2)}), ("concat", (0, 0), {"axis": 0}))
+    number = body_of([X[0]], ("constant", (), {"value": np.zeros((1,), np.float32) + 2}), ("concat", (1, 0), {"axis": 0}))
+    assert doubt(body, spec_of(body)) == ""
+    assert doubt(number, spec_of(number)) == ""
+    spec = spec_of(number)
+    assert isinstance(spec, Copy)
+    assert doubt(number, _piece(0, bits=1)(spec)) != ""
