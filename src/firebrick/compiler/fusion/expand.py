@@ -161,8 +161,8 @@ RULES: dict[str, Rule] = {
 
 
 def _rule(n: Node, operands: tuple[Aval, ...]) -> Rule | None:
-    if n.op.name in ("avg_pool", "avg_pool_input"):
-        image = (operands if n.op.name == "avg_pool" else n.avals)[0]
+    if n.op.kind == "window":
+        image = (n.avals if "size" in n.params else operands)[0]
         if image.shape[2:] != tuple(n.params["kernel"]) or any(map(any, n.params["padding"])) or image.size == 0:
             return None
     elif not n.avals or n.avals[0].size == 0:

@@ -18,8 +18,8 @@ from math import prod
 
 from firebrick.compiler.fusion.expand import expanded
 from firebrick.compiler.fusion.fused import FUSED
-from firebrick.compiler.layout.views import strided_view, viewed
-from firebrick.compiler.spec.elements import reduced_axes
+from firebrick.compiler.layout.views import keeps_order, strided_view, viewed
+from firebrick.compiler.spec.elements import is_sum, reduced_axes
 from firebrick.core.aval import Aval
 from firebrick.core.op import Op
 from firebrick.core.views import View, cuts, row_major
@@ -99,20 +99,25 @@ def is_free(n: Node, operands: tuple[Aval, ...]) -> bool:
     """Whether a node costs a kernel that reads its result nothing: a number, or a view that only changes strides."""
     if n.op is CONSTANT:
         return n.avals[0].size == 1
-    if n.op.name == "broadcast_to":
-        return True
-    if n.op.name == "reshape":
-        before, after = operands[0].shape, n.avals[0].shape
-        return [d for d in before if d != 1] == [d for d in after if d != 1]
-    return n.op.name == "permute" and n.params["axes"][-1:] == (len(n.params["axes"]) - 1,)
+    if n.op.view is None or len(n.avals) != 1:
+        return False
+    x = row_major(operands[0].shape)
+    found = strided_view(n, 0, x)
+    if found is None or not found.covers(operands[0].size):
+        return False
+    axes = [digit for (digit,) in found.axes if digit.size != 1]
+    return all(digit.stride == 0 or (digit,) in x.axes for digit in axes) and (not axes or axes[-1].stride in (0, 1))
 
 
 def is_part(n: Node, operands: tuple[Aval, ...]) -> bool:
     """Whether a node gives parts of long stretches of its operand's rows, which an elementwise kernel reads where they lie."""
-    if n.op.name not in ("split", "slice") or any(not a.ndim or a.shape[-1] < STRETCH for a in n.avals):
+    if n.op.view is None or any(not a.ndim or a.shape[-1] < STRETCH for a in n.avals):
         return False
-    parts = [strided_view(n, slot, row_major(operands[0].shape)) for slot in range(len(n.avals))]
-    return all(p is not None and p.axes[-1][0][1] == 1 for p in parts) and not all(p is not None and p.in_rows for p in parts)
+    x = operands[0]
+    parts = [strided_view(n, slot, row_major(x.shape)) for slot in range(len(n.avals))]
+    if any(p is None or p.axes[-1][0].stride != 1 for p in parts):
+        return False
+    return not all(p is not None and (p.in_rows or p.covers(x.size)) for p in parts)
 
 
 def whole(n: Node, operands: Sequence[Aval]) -> tuple[int, ...]:
@@ -124,7 +129,7 @@ def whole(n: Node, operands: Sequence[Aval]) -> tuple[int, ...]:
 
 def is_added(n: Node, operands: tuple[Aval, ...]) -> bool:
     """Whether a node is a sum of floats along the columns of a matrix of many rows."""
-    if n.op.name != "sum" or not operands[0].dtype.is_floating:
+    if not operands[0].dtype.is_floating or not is_sum(n, operands):
         return False
     shape = operands[0].shape
     return n.params["axes"] == tuple(range(len(shape) - 1)) and prod(shape[:-1]) >= ADDED and shape[-1] > 1
@@ -355,7 +360,7 @@ class _Groups:
                     b, n = self.unit_of[user], self.graph.nodes[user]
                     if b != a and self.units[b].kind == MAP and self.units[b].shape is not None:
                         yield [b]
-                    elif b != a and n.op.name == "reshape":
+                    elif b != a and keeps_order(n, self.avals[n.inputs[0]].shape):
                         behind = sorted({self.unit_of[w] for w in self.users[n.first]} - {a, b})
                         yield from ([b, c] for c in behind if self.units[c].kind == MAP and self.units[c].shape is not None)
 
@@ -372,7 +377,7 @@ class _Groups:
             return False
         if self._updates(last) or self._summed(last):
             return False
-        if len(shapes) > 1 and self.graph.nodes[first.members[0]].op.name != "matmul":
+        if len(shapes) > 1 and self.graph.nodes[first.members[0]].op.facts is not None:
             return False
         if self._through({a, *units}):
             return False  # something waits for one of them, and another one for it
@@ -519,7 +524,8 @@ class _Body:
                     self.inputs.append(n.inputs[i])
         first = groups.units[groups.unit_of[members[0]]].members[0]
         if kind == CONTRACT:
-            self.product, self.alone = graph.nodes[first].op.name == "matmul", graph.nodes[first].op.name != "matmul"
+            self.product = graph.nodes[first].op.facts is None  # of matrices, whose views are axes of the problem
+            self.alone = not self.product
             self._take_all(first, inside)
             self.product = self.alone = False
         for k in members:

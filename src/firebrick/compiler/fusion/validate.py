@@ -243,7 +243,7 @@ class _Nodes:
         where = self._indices(n, index, depth, v - n.first)
         if n.op.fusion == "move":
             return _Step([(n.inputs[0], where[0], depth)], lambda xs: xs[0])
-        if n.op.name in ("take", "gather"):
+        if n.op.access is not None:
             return _Step([(n.inputs[0], where[0], depth)], lambda xs: xs[0])
         if not is_elementwise(n):
             raise _Unknown(f"{n.op.name} has no scalar expression")

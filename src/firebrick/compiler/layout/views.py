@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from firebrick.core.views import View, row_major
 from firebrick.ir import Node
 
@@ -14,6 +16,14 @@ def viewed(n: Node, slot: int, x: View) -> View | None:
     assert n.op.view is not None
     found: View | None = n.op.view(x, slot, shape, **n.params)
     return found
+
+
+def keeps_order(n: Node, shape: tuple[int, ...]) -> bool:
+    """Whether a node's result is all elements of its operand, of this shape, in the same order."""
+    if n.op.view is None or len(n.avals) != 1:
+        return False
+    found = viewed(n, 0, row_major(shape))
+    return found is not None and found.in_rows and n.avals[0].size == prod(shape)
 
 
 def strided_view(n: Node, slot: int, x: View) -> View | None:

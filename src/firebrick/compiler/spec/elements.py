@@ -7,8 +7,8 @@ from math import prod
 
 from firebrick.core.aval import Aval
 from firebrick.ir import Node
-from firebrick.scalar.expr import Expr
-from firebrick.scalar.storage import HALVES, rounded
+from firebrick.scalar.expr import Expr, load, walk
+from firebrick.scalar.storage import HALVES, computed, rounded
 
 
 def is_elementwise(n: Node) -> bool:
@@ -47,6 +47,27 @@ def element(n: Node, args: Sequence[Expr], operands: Sequence[Aval], products: C
     shape = operands[0].shape
     made = n.op.scalar(*found, count=prod(shape[a] for a in reduced_axes(n, len(shape))), **n.params)
     return made
+
+
+def is_sum(n: Node, operands: Sequence[Aval]) -> bool:
+    """Whether a node's result is the sum of its operand's elements."""
+    return _reductions(n, operands) == {"sum"} and element(n, [_first(operands)], operands).op == "reduce"
+
+
+def is_product(n: Node, operands: Sequence[Aval]) -> bool:
+    """Whether a node's result is a product of its operand's elements."""
+    return "prod" in _reductions(n, operands)
+
+
+def _first(operands: Sequence[Aval]) -> Expr:
+    return load(0, computed(operands[0].dtype.name))
+
+
+def _reductions(n: Node, operands: Sequence[Aval]) -> set[str]:
+    """How a reduction of one operand reduces."""
+    if not is_reduction(n) or len(operands) != 1:
+        return set()
+    return {str(e.value) for e in walk([element(n, [_first(operands)], operands)]) if e.op == "reduce"}
 
 
 def decided(n: Node, args: Sequence[Expr], operands: Sequence[Aval], products: Collection[Expr] = ()) -> list[Expr]:

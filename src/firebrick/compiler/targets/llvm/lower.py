@@ -19,7 +19,7 @@ from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.convolution import FORWARD
 from firebrick.compiler.spec.copy import Copy
-from firebrick.compiler.spec.elements import element, reduced_axes
+from firebrick.compiler.spec.elements import element, is_product, reduced_axes
 from firebrick.compiler.spec.nest import Fold, Map, Row
 from firebrick.compiler.spec.scatter import FEW as FEW_UPDATES
 from firebrick.compiler.spec.scatter import Scatter
@@ -61,7 +61,7 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
         return _REFUSED[kind](n, operands) or (CONTRACT if kind == "contract" and _grouped(n, operands) else ALONE)
     if len(n.avals) != 1:
         return "several results"
-    found = MAP if kind == "map" else _reduced(n, operands[0].shape)
+    found = MAP if kind == "map" else _reduced(n, operands)
     if found not in (MAP, ROWS, COLUMNS):
         return found
     try:
@@ -79,13 +79,15 @@ def _grouped(n: Node, operands: Sequence[Aval]) -> bool:
     return bool(facts["direction"] == FORWARD and facts["groups"] == 1)
 
 
-def _reduced(n: Node, shape: tuple[int, ...]) -> str:
+def _reduced(n: Node, operands: Sequence[Aval]) -> str:
     """Along what a node reduces an operand of this shape; else why it has no kernel."""
+    shape = operands[0].shape
     last = len(shape) - 1
     if prod(shape) == 0:
         return "no elements"
     axes = reduced_axes(n, len(shape))
-    if n.op.name == "prod" and n.avals[0].dtype.name == "float64" and prod(shape[a] for a in axes) > FACTORS:
+    many = prod(shape[a] for a in axes) > FACTORS
+    if many and n.avals[0].dtype.name == "float64" and is_product(n, operands):
         return "float64 products of many factors"
     if axes == (last,):
         if shape[last] < 2:
