@@ -1,7 +1,7 @@
 """Generated code for machines that are not here: PTX that NVIDIA's assembler accepts, and objects for other processors.
 
-``ptxas`` comes with the wheel ``nvidia-cuda-nvcc``, which the test extra has for Linux on x86-64. Where it is missing, what needs
-it is skipped by name; with ``CI=true`` that is a failure.
+``ptxas`` comes with the wheel ``nvidia-cuda-nvcc``, which the test extra has for Linux on x86-64. Where it is missing, what
+needs it is skipped by name; with ``CI=true`` that is a failure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _ptxas() -> str | None:
         spec = importlib.util.find_spec("nvidia.cu13")
     except ModuleNotFoundError:
         spec = None
-    for folder in (spec.submodule_search_locations or [] if spec else []):
+    for folder in spec.submodule_search_locations or [] if spec else []:
         tool = Path(folder) / "bin" / "ptxas"
         if tool.is_file():
             return str(tool)

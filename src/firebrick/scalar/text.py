@@ -42,7 +42,7 @@ def shown(roots: Sequence[Expr]) -> tuple[list[str], list[str]]:
         (['%1 = x + 1.0'], ['%1 * %1'])
     """
     order = walk(roots)
-    uses = Counter(a for e in order for a in e.args)
+    uses = Counter([*(a for e in order for a in e.args), *roots])
     lines: list[str] = []
     texts: dict[Expr, str] = {}
     for e in order:

@@ -103,7 +103,7 @@ class _Verifier:
             self._expression(s, e)
             want = _DTYPES.get((type(s), field), e.dtype)
             if e.dtype != want:
-                self._refuse(f"the {field} of a {type(s).__name__} is {want}", e.dtype, f"cast it to {want}", s)
+                self._refuse(f"the {field} of {type(s).__name__} is {want}", e.dtype, f"cast it to {want}", s)
         match s:
             case Let():
                 self._define(s, s.name, s.value.dtype)
@@ -113,10 +113,10 @@ class _Verifier:
             case Store():
                 self._store(s)
             case Check() if type(s.site) is not int or s.site < 0:
-                self._refuse("the site of a Check is a number of at least 0", repr(s.site), "number the sites from 0", s)
+                self._refuse("the site of Check is a number of at least 0", repr(s.site), "number the sites from 0", s)
             case For() if type(s.step) is not int or not 0 < s.step < 1 << 63:
                 self._refuse(
-                    "the step of a For is a positive constant", repr(s.step),
+                    "the step of For is a positive constant", repr(s.step),
                     "count upwards, and compute a falling index from the counter", s,
                 )  # fmt: skip
         outside = dict(self.visible)
@@ -146,7 +146,7 @@ class _Verifier:
 
     def _expression(self, s: Statement, root: Expr) -> None:
         if not isinstance(root, Expr):
-            self._refuse(f"a {type(s).__name__} is made of expressions", repr(root)[:200], "make one with const(…)", None)
+            self._refuse(f"{type(s).__name__} is made of expressions", repr(root)[:200], "make one with const(…)", None)
         for e in walk([root]):
             if e.op in _POSITIONAL:
                 self._refuse(
