@@ -160,7 +160,7 @@ class _Drawn:
             makers += [lambda: self.bits_of(inner, dtype)]
         else:
             makers += [lambda op=op: binary(op, inner(), inner()) for op in ("add", "sub", "mul", "div")]
-            makers += [lambda op=op: binary(op, inner(), inner()) + 0.0 for op in ("min", "max")]
+            makers += [lambda op=op: _positive(binary(op, inner(), inner())) for op in ("min", "max")]
             makers += [lambda op=op: unary(op, inner()) for op in ("neg", "abs", "sqrt", "floor", "ceil", "trunc", "rint")]
             makers += [lambda: expr.copysign(inner(), _a_number(inner()))]
             makers += [lambda: expr.scale(inner(), cast(self.value(visible, "int64", 1) & 63, dtype) - 40.0)]
@@ -196,3 +196,8 @@ class _Drawn:
 def _a_number(x: Expr) -> Expr:
     """``x``, or 1 in the place of a NaN, whose bits are open."""
     return select(eq(x, x), x, 1.0) if x.dtype in FLOATS else x
+
+
+def _positive(x: Expr) -> Expr:
+    """``x``, but 0 for -0. (LLVM 22 takes ``max(a + 0.0, b + 0.0) + 0.0`` for ``max(a, b)``, whatever the sign of a zero.)"""
+    return select(eq(x, 0.0), 0.0, x)

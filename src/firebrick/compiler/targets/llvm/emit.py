@@ -104,6 +104,8 @@ def fenced(code: Code, value: str, element: str, lanes: int) -> str:
     ``select(m > 0, m, 0)`` where m is ``select(0 > x, 0, x)``, which is NaN for NaN.
     """
     vector = vector_type(element, lanes)
+    if code.target.arch == "amdgcn":  # LLVM 22 ends with "illegal VGPR to SGPR copy" where the value is one of all threads
+        return code.put(f'call {vector} asm "", "=v,0"({vector} {value})')
     return code.call(vector, f"llvm.arithmetic.fence.{suffix(element, lanes)}", (vector, value))
 
 
