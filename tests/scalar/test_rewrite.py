@@ -66,6 +66,18 @@ def test_replaced_expressions_have_the_values_of_what_replaces() -> None:
     assert np.array_equal(evaluate([swapped], [a, b])[0], evaluate([e], [b, a * 2])[0])
 
 
+def test_what_is_known_is_replaced_without_a_look_at_its_operands() -> None:
+    x, n = load(0, "float64"), local("n", "float64")
+    total = reduce("sum", math.exp(x))
+    seen: list[Expr] = []
+
+    def look(e: Expr) -> None:
+        seen.append(e)
+
+    assert replaced([x / total, total], look, {total: n}) == [x / n, n]
+    assert seen == [x, x / n]
+
+
 @pytest.mark.parametrize(
     ("op", "dtype", "args", "value"),
     [

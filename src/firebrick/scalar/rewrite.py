@@ -6,7 +6,7 @@ an expression that those functions would refuse, and a replaced operand is simpl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from firebrick.scalar.expr import (
@@ -29,7 +29,6 @@ from firebrick.scalar.expr import (
     reduce,
     select,
     unary,
-    walk,
 )
 
 
@@ -95,17 +94,29 @@ def made(op: str, dtype: str, args: Sequence[Expr] = (), value: Any = None) -> E
     return out
 
 
-def replaced(roots: Sequence[Expr], replace: Callable[[Expr], Expr | None]) -> list[Expr]:
+def replaced(
+    roots: Sequence[Expr], replace: Callable[[Expr], Expr | None], known: Mapping[Expr, Expr] | None = None
+) -> list[Expr]:
     """Expressions with some nodes replaced.
 
     Args:
         roots: Expressions.
-        replace: What stands in the place of a node whose operands were replaced already; None keeps it.
+        replace: What stands in the place of a node whose operands were replaced already; None keeps it. Operands come first,
+            and each node once.
+        known: What stands in the place of some nodes, whose operands are not looked at.
     """
-    done: dict[Expr, Expr] = {}
-    for e in walk(roots):
-        args = tuple(done[a] for a in e.args)
-        new = e if args == e.args else made(e.op, e.dtype, args, e.value)
-        other = replace(new)
-        done[e] = new if other is None else other
+    done: dict[Expr, Expr] = dict(known or {})
+    stack = list(reversed(roots))
+    while stack:
+        e = stack[-1]
+        todo = [] if e in done else [a for a in e.args if a not in done]
+        if todo:
+            stack.extend(reversed(todo))
+            continue
+        stack.pop()
+        if e not in done:
+            args = tuple(done[a] for a in e.args)
+            new = e if args == e.args else made(e.op, e.dtype, args, e.value)
+            other = replace(new)
+            done[e] = new if other is None else other
     return [done[r] for r in roots]

@@ -150,7 +150,7 @@ class _Verifier:
         for e in walk([root]):
             if e.op in _POSITIONAL:
                 self._refuse(
-                    "kernel IR reads local(name) and element(array, index)", f"{e!r}"[:200],
+                    "kernel IR reads local(name) and element(array, index)", f"{e.op}[{e.value}]",
                     "replace what depends on a position by index arithmetic, and bounded by a Check", s,
                 )  # fmt: skip
             if e.op == "local":
