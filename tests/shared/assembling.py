@@ -59,12 +59,12 @@ def ptx(text: str, target: Target) -> str:
     return emit_assembly(text, target)
 
 
-def assemble(ptx: str, target: Target, folder: Path) -> bytes:
-    """The machine code that ``ptxas`` makes of PTX; an error shows what it says."""
+def assemble(ptx: str, target: Target, folder: Path, level: int = 3) -> bytes:
+    """The machine code that ``ptxas`` makes of PTX, optimised to a level; an error shows what it says."""
     source, out = folder / "module.ptx", folder / "module.cubin"
     source.write_text(ptx)
     done = subprocess.run(
-        [ptxas(), "--gpu-name", target.cpu, "--warning-as-error", "--output-file", str(out), str(source)],
+        [ptxas(), "--gpu-name", target.cpu, "--opt-level", str(level), "--warning-as-error", "-o", str(out), str(source)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"ptxas for {target.cpu}: {done.stdout}{done.stderr}"

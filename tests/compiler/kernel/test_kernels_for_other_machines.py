@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from assembling import AMD, NVIDIA, PROCESSORS, assemble, external, object_for, ptx
 from drawn_kernels import draw
+from running_kernels import bits
+from threads_on_cpu import threads
 from written_kernels import ITEM, WRITTEN, saxpy, whole
 
-from firebrick.compiler.kernel import ArrayParameter, Function, Let, Store
+from firebrick.compiler.kernel import ArrayParameter, Function, Let, Store, interpret
 from firebrick.compiler.targets.llvm.host import emit_object
 from firebrick.compiler.targets.llvm.native import module_text
 from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel, gpu_module, library_calls
@@ -129,6 +131,18 @@ def test_threads_beyond_the_grid_do_nothing() -> None:
     assert guard is not None
     assert text.index("ld.global") > guard.end()
     assert text.index("ret;") > text.index(f"{guard[2]}:")
+
+
+@pytest.mark.parametrize("width", [1, 7, 32])
+def test_threads_of_a_gpu_compute_what_the_interpreter_does(width: int) -> None:
+    launches = [make() for name, make in WRITTEN.items() if name != "halves"] + [draw(seed) for seed in range(15)]
+    for launch in launches:
+        one, other = ({name: x.copy() for name, x in launch.arrays.items()} for _ in range(2))
+        fault = interpret(launch.function, one, launch.scalars, launch.grid)
+        site = threads(launch.function, other, launch.scalars, launch.grid, width)
+        assert (site is None) == (fault is None)
+        for name, x in one.items():
+            assert np.array_equal(bits(x), bits(other[name])), f"{name}\n{launch.function}"
 
 
 def test_printed_kernels_have_no_vectors() -> None:

@@ -22,10 +22,12 @@ from firebrick.compiler.kernel.ir import (
     ScalarParameter,
     Statement,
     Store,
+    expressions,
+    statements,
 )
 from firebrick.compiler.kernel.serialize import to_json
 from firebrick.core.views import View
-from firebrick.scalar.expr import Expr, binary, const, local, maximum, minimum, select
+from firebrick.scalar.expr import Expr, binary, const, local, maximum, minimum, select, walk
 
 INPUT, RESULT, TEMPORARY = "x", "y", "t"
 """Where a buffer comes from, which its name in a kernel begins with."""
@@ -256,7 +258,10 @@ class Builder:
             ArrayParameter(b.name, dtype, "_".join(sorted(accesses)))
             for b, (dtype, accesses) in ((b, self._arrays[b]) for b in arrays)
         )
-        function = Function("kernel", parameters, tuple(map(ScalarParameter, self._scalars)), "item", tuple(self.body))
+        nodes = walk(e for s in statements(tuple(self.body)) for e in expressions(s))
+        read = {e.value for e in nodes if e.op == "local"}
+        scalars = {name: value for name, value in self._scalars.items() if name in read}
+        function = Function("kernel", parameters, tuple(map(ScalarParameter, scalars)), "item", tuple(self.body))
         # kernels of one module have different names, and equal kernels the same
         name = f"naive_{self.kind}_{blake2b(to_json(function).encode(), digest_size=8).hexdigest()}"
-        return Step(replace(function, name=name), tuple(arrays), tuple(self._scalars.values()), self.grid)
+        return Step(replace(function, name=name), tuple(arrays), tuple(scalars.values()), self.grid)

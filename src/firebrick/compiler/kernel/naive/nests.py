@@ -21,7 +21,7 @@ from firebrick.compiler.kernel.naive.building import (
 from firebrick.compiler.spec.base import Operand, Result
 from firebrick.compiler.spec.nest import Nest
 from firebrick.core.views import row_major
-from firebrick.scalar.expr import BITS, FLOATS, SIGNED, Expr, binary, const, eq, maximum, minimum, select, steps, walk
+from firebrick.scalar.expr import BITS, FLOATS, SIGNED, Expr, absolute, binary, const, maximum, minimum, select, steps, walk
 from firebrick.scalar.rewrite import replaced
 
 _COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
@@ -57,26 +57,29 @@ def neutral(kind: str, dtype: str) -> Expr:
 
 
 def summed(b: Builder, dtype: str, sizes: Sequence[Expr], element: Callable[[list[Expr]], Expr]) -> Expr:
-    """A sum over an index space. What each addition of floats loses is added up too, so that the sum is as precise as one in
-    twice the precision; where it is infinite or NaN, nothing is lost.
+    """A sum over an index space. What an addition of floats loses is added with the next element, so that the error does not
+    grow with the number of elements; where a sum is infinite or NaN, nothing is lost.
 
-    Source: Knuth, The Art of Computer Programming, volume 2, 4.2.2.
+    Source: Kahan, "Further remarks on reducing truncation errors", CACM 8, 1965; the loss of one addition by Knuth, The Art of
+    Computer Programming, volume 2, 4.2.2.
     """
     total = b.variable(const(0, dtype), "sum")
     lost = b.variable(const(0, dtype), "lost") if dtype in FLOATS else None
 
     def add(counters: list[Expr]) -> None:
-        x = b.let(element(counters), "x")
+        x = element(counters)
+        if lost is None:
+            b.assign(total, total.local + x)
+            return
+        x = b.let(x + lost.local, "x")
         s = b.let(total.local + x, "s")
-        if lost is not None:
-            t = b.let(s - total.local, "t")
-            b.assign(lost, lost.local + ((total.local - (s - t)) + (x - t)))
+        t = b.let(s - total.local, "t")
+        error = b.let((total.local - (s - t)) + (x - t), "error")
+        b.assign(lost, select(absolute(error) < float("inf"), error, 0.0))
         b.assign(total, s)
 
     b.loops(sizes, add)
-    if lost is None:
-        return total.local
-    return b.let(select(eq(lost.local, lost.local), total.local + lost.local, total.local), "sum")
+    return total.local
 
 
 class Operands:
