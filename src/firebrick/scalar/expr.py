@@ -56,7 +56,7 @@ class Expr:
         dtype: Of its value.
         args: Operand nodes.
         value: What else the op needs: the number of a ``const``, the place of a ``load``, the axis of an ``index`` (or its
-            strides), the name of a ``call``, the kind of a ``reduce``.
+            strides), the name of a ``call``, a ``local`` or the array of an ``element``, the kind of a ``reduce``.
     """
 
     __slots__ = ("__weakref__", "args", "dtype", "op", "value")
@@ -322,6 +322,18 @@ def bounded(position: Expr, size: int, check: int) -> Expr:
     if position.dtype != "int64" or size <= 0 or check < 0:
         raise TypeError(f"an index is int64, into at least one element. Received: {position.dtype}, {size}, {check}")
     return node("bounded", "int64", (position,), f"{size}:{check}")
+
+
+def local(name: str, dtype: str) -> Expr:
+    """The value that the name has in a kernel (``compiler.kernel``): of a local, a run-time argument or the item's index."""
+    return node("local", _checked(dtype), (), name)
+
+
+def element(array: str, dtype: str, at: Expr) -> Expr:
+    """Element ``at`` (int64) of a kernel's array (``compiler.kernel``), read when the statement around it is executed."""
+    if at.dtype != "int64":
+        raise TypeError(f"the index of an element is int64. Received: {at.dtype}")
+    return node("element", _checked(dtype), (at,), array)
 
 
 def whole_number(at: Expr) -> Expr:

@@ -12,13 +12,21 @@ from firebrick.scalar.expr import BITS, FLOATS, INTEGERS, SIGNED, Expr, load, st
 Array = np.ndarray[Any, Any]
 
 
-def evaluate(roots: Sequence[Expr], operands: Sequence[Array], indices: Mapping[int, Array] | None = None) -> list[Array]:
+def evaluate(
+    roots: Sequence[Expr],
+    operands: Sequence[Array] = (),
+    indices: Mapping[int, Array] | None = None,
+    locals: Mapping[str, Array] | None = None,
+    element: Callable[[Expr, Array], Array] | None = None,
+) -> list[Array]:
     """The values of expressions.
 
     Args:
         roots: Expressions.
         operands: What ``load`` reads, arrays that broadcast together, of any dtype that casts to the load's.
         indices: What ``index`` gives for each axis, int64. What is gathered counts from an operand's first element.
+        locals: What ``local`` gives for each name, of its dtype.
+        element: The value of an ``element`` node at given indices.
     """
     values: dict[Expr, Array] = {}
     with np.errstate(all="ignore"):
@@ -33,6 +41,12 @@ def evaluate(roots: Sequence[Expr], operands: Sequence[Array], indices: Mapping[
             elif e.op == "gather":
                 assert isinstance(e.value, int)
                 values[e] = operands[e.value].reshape(-1)[values[e.args[0]]].astype(e.dtype)
+            elif e.op == "local":
+                assert locals is not None
+                values[e] = locals[str(e.value)]
+            elif e.op == "element":
+                assert element is not None
+                values[e] = element(e, values[e.args[0]])
             elif e.op == "const":
                 values[e] = np.asarray(e.value, e.dtype)
             else:

@@ -104,6 +104,8 @@ def fenced(code: Code, value: str, element: str, lanes: int) -> str:
     ``select(m > 0, m, 0)`` where m is ``select(0 > x, 0, x)``, which is NaN for NaN.
     """
     vector = vector_type(element, lanes)
+    if code.target.arch == "amdgcn":  # LLVM 22 ends with "illegal VGPR to SGPR copy" where the value is one of all threads
+        return code.put(f'call {vector} asm "", "=v,0"({vector} {value})')
     return code.call(vector, f"llvm.arithmetic.fence.{suffix(element, lanes)}", (vector, value))
 
 
@@ -113,8 +115,8 @@ class Emitter:
     Args:
         code: Where to.
         lanes: Elements at a time; 1 for scalars.
-        leaf: The value of a ``load``, ``index`` or ``reduce`` node, a vector of ``lanes`` of its dtype.
-        element: The value of a ``gather`` node at given positions.
+        leaf: The value of a ``load``, ``index``, ``local`` or ``reduce`` node, a vector of ``lanes`` of its dtype.
+        element: The value of a ``gather`` or ``element`` node at given positions.
         mask: Lanes that count, where not all do.
     """
 
@@ -151,14 +153,14 @@ class Emitter:
 
     def _write(self, e: Expr) -> str:
         op, dtype = e.op, e.dtype
-        if op in ("load", "index", "reduce"):
+        if op in ("load", "index", "local", "reduce"):
             return self.leaf(e)
         if op == "const":
             return literal(e.value, dtype, self.lanes)
         if op == "rarely":
             return self._rarely(e)
         v = [self.values[a] for a in e.args]
-        if op == "gather":
+        if op in ("gather", "element"):
             if self.element is None:
                 raise TypeError("this kind of kernel reads no elements elsewhere")
             return self.element(e, v[0])

@@ -83,7 +83,7 @@ class Target:
     @property
     def fma(self) -> bool:
         """Whether ``a * b + c`` with one rounding is an instruction, not a slow call."""
-        return self.has("fma") if self.arch == "x86_64" else self.arch == "aarch64"
+        return self.has("fma") if self.arch == "x86_64" else self.arch in ("aarch64", "nvptx64", "amdgcn")
 
     @property
     def registers(self) -> int:

@@ -1,0 +1,23 @@
+"""Kernel IR: what one work item of a kernel does, as data that no target owns."""
+
+from firebrick.compiler.kernel.interpret import Fault, interpret
+from firebrick.compiler.kernel.ir import (
+    ArrayParameter,
+    Assign,
+    Check,
+    For,
+    Function,
+    If,
+    Let,
+    ScalarParameter,
+    Statement,
+    Store,
+    While,
+)
+from firebrick.compiler.kernel.serialize import from_json, to_json
+from firebrick.compiler.kernel.verify import verify
+
+__all__ = [
+    "ArrayParameter", "Assign", "Check", "Fault", "For", "Function", "If", "Let", "ScalarParameter", "Statement", "Store",
+    "While", "from_json", "interpret", "to_json", "verify",
+]  # fmt: skip

@@ -1,0 +1,76 @@
+"""``Contract``: an item for each element of C, which goes along k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firebrick.compiler.kernel.naive.building import INPUT, RESULT, Buffer, Builder, Naive, Step
+from firebrick.compiler.kernel.naive.nests import Operands
+from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.parts import Factor, Part
+from firebrick.scalar.expr import Expr, const, load
+from firebrick.scalar.storage import computed
+
+
+def contract(spec: Contract) -> Naive:
+    """The naive form: a launch for each part."""
+    return Naive(tuple(_part(spec, p) for p in spec.parts))
+
+
+def _part(spec: Contract, part: Part) -> Step:
+    b = Builder("contract", part.domain)
+    dtype = computed(spec.dtype)
+    *batch, i, j = b.positions
+    left, right = _Reader(b, part.left, [*batch, i]), _Reader(b, part.right, [*batch, j])
+    results = [(r, b.place(r.view if len(spec.parts) == 1 else part.result)) for r in spec.results]
+    operands = Operands(b, spec.operands, first=1)
+    total = b.variable(const(0, dtype), "total")
+
+    def add(counters: list[Expr]) -> None:
+        b.assign(total, total.local + left.element(counters[0]) * right.element(counters[0]))
+
+    b.loops(b.numbers([part.k]), add)
+    values = operands.values([r.expression for r, _ in results], b.positions, {load(0, dtype): total.local})
+    values = [b.let(v) for v in values]
+    for k, ((r, placed), value) in enumerate(zip(results, values, strict=True)):
+        b.store(Buffer(RESULT, k), r.dtype, b.address(placed, b.positions), value)
+    return b.step()
+
+
+class _Reader:
+    """A factor at an item's positions of batch and lane: its elements along k, 0 where a coordinate is outside."""
+
+    def __init__(self, b: Builder, factor: Factor, positions: Sequence[Expr]) -> None:
+        self.b, self.factor = b, factor
+        placed = b.place(factor.view)
+        at = placed.offset
+        lanes: list[Expr] = []
+        for axis, position in zip(placed.axes, positions, strict=False):
+            lanes = b.digits(position, [size for size, _ in axis])
+            at = at + b.along(axis, lanes)
+        self.start = b.let(at, "start")
+        self.axis = placed.axes[-1]
+        self.bounds: list[tuple[Expr, Expr, list[Expr]]] = []
+        for bound in factor.bounds:
+            coordinate = b.number(bound.start)
+            for digit, coefficient in zip(lanes, b.numbers(bound.lanes), strict=True):
+                coordinate = coordinate + digit * coefficient
+            self.bounds.append((b.let(coordinate, "coordinate"), b.number(bound.size), b.numbers(bound.k)))
+
+    def element(self, k: Expr) -> Expr:
+        """The element at an index of k."""
+        b, dtype = self.b, self.factor.dtype
+        digits = b.digits(k, [size for size, _ in self.axis])
+        x = b.read(Buffer(INPUT, self.factor.source), dtype, self.start + b.along(self.axis, digits))
+        if not self.bounds:
+            return b.let(x, "x")
+        inside = const(True, "bool")
+        for first, size, coefficients in self.bounds:
+            coordinate = first
+            for digit, coefficient in zip(digits, coefficients, strict=True):
+                coordinate = coordinate + digit * coefficient
+            coordinate = b.let(coordinate, "coordinate")
+            inside = (coordinate >= 0) & (coordinate < size) & inside
+        found = b.variable(const(0, computed(dtype)), "x")
+        b.when(inside, lambda: b.assign(found, x))
+        return found.local

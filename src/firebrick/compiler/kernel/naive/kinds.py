@@ -1,0 +1,39 @@
+"""``naive``: the kernels of a specification in their simplest form.
+
+They are the first implementation of a new kind, what a tuned kernel is compared with, and what a new target runs first. Sizes
+and strides are arguments, so specifications of one structure have the same kernels. Buffers are whole arrays: offsets of views
+are arguments too. Sums are in the order of memory, in the dtype that the specification computes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from firebrick.compiler.kernel.naive.attentions import attention
+from firebrick.compiler.kernel.naive.building import Naive
+from firebrick.compiler.kernel.naive.contractions import contract
+from firebrick.compiler.kernel.naive.copies import copy
+from firebrick.compiler.kernel.naive.nests import nest
+from firebrick.compiler.kernel.naive.scatters import scatter
+from firebrick.compiler.kernel.naive.windows import window
+from firebrick.compiler.spec.attention import Attention
+from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.copy import Copy
+from firebrick.compiler.spec.nest import Fold, Map, Row
+from firebrick.compiler.spec.scatter import Scatter
+from firebrick.compiler.spec.window import Window
+
+NAIVE: dict[type, Callable[[Any], Naive]] = {
+    Map: nest, Row: nest, Fold: nest, Contract: contract, Attention: attention, Window: window, Scatter: scatter, Copy: copy,
+}  # fmt: skip
+"""Kind of specification → its naive form."""
+
+
+def naive(spec: Any) -> Naive:
+    """The naive form of a specification.
+
+    Args:
+        spec: A specification of one of the kinds in ``NAIVE``.
+    """
+    return NAIVE[type(spec)](spec)

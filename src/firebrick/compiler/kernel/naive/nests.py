@@ -1,0 +1,194 @@
+"""``Map``, ``Row`` and ``Fold``: an item for each position along the axes that are not reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from firebrick.compiler.kernel.naive.building import (
+    INPUT,
+    RESULT,
+    TEMPORARY,
+    ZERO,
+    Array,
+    Buffer,
+    Builder,
+    Naive,
+    Placed,
+    Step,
+)
+from firebrick.compiler.spec.base import Operand, Result
+from firebrick.compiler.spec.nest import Nest
+from firebrick.core.views import row_major
+from firebrick.scalar.expr import BITS, FLOATS, SIGNED, Expr, absolute, binary, const, maximum, minimum, select, steps, walk
+from firebrick.scalar.rewrite import replaced
+
+_COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "prod": lambda total, x: binary("mul", total, x), "max": maximum, "min": minimum,
+}  # fmt: skip
+
+
+def nest(spec: Nest) -> Naive:
+    """The naive form. What is summed along other axes than those of the rows is first written to temporary memory."""
+    written: list[tuple[Buffer, Result]] = []
+    sums: list[Step] = []
+    temporaries: list[Array] = []
+    for i, r in enumerate(spec.results):
+        if not r.summed:
+            written.append((Buffer(RESULT, i), r))
+            continue
+        elements = Buffer(TEMPORARY, len(temporaries))
+        temporaries.append(Array(r.expression.dtype, prod(spec.domain)))
+        written.append((elements, replace(r, dtype=r.expression.dtype, view=row_major(spec.domain), summed=())))
+        sums.append(_columns(spec, r, Buffer(RESULT, i), elements))
+    return Naive((_Rows(spec, written).step(), *sums), tuple(temporaries))
+
+
+def neutral(kind: str, dtype: str) -> Expr:
+    """What a reduction begins with."""
+    if kind == "prod":
+        return const(1, dtype)
+    if dtype in FLOATS:
+        return const(float("-inf") if kind == "max" else float("inf"), dtype)
+    low = -(1 << (BITS[dtype] - 1)) if dtype in SIGNED else 0
+    high = (1 << (BITS[dtype] - (dtype in SIGNED))) - 1
+    return const(low if kind == "max" else high, dtype)
+
+
+def summed(b: Builder, dtype: str, sizes: Sequence[Expr], element: Callable[[list[Expr]], Expr]) -> Expr:
+    """A sum over an index space. What an addition of floats loses is added with the next element, so that the error does not
+    grow with the number of elements; where a sum is infinite or NaN, nothing is lost.
+
+    Source: Kahan, "Further remarks on reducing truncation errors", CACM 8, 1965; the loss of one addition by Knuth, The Art of
+    Computer Programming, volume 2, 4.2.2.
+    """
+    total = b.variable(const(0, dtype), "sum")
+    lost = b.variable(const(0, dtype), "lost") if dtype in FLOATS else None
+
+    def add(counters: list[Expr]) -> None:
+        x = element(counters)
+        if lost is None:
+            b.assign(total, total.local + x)
+            return
+        x = b.let(x + lost.local, "x")
+        s = b.let(total.local + x, "s")
+        t = b.let(s - total.local, "t")
+        error = b.let((total.local - (s - t)) + (x - t), "error")
+        b.assign(lost, select(absolute(error) < float("inf"), error, 0.0))
+        b.assign(total, s)
+
+    b.loops(sizes, add)
+    return total.local
+
+
+class Operands:
+    """The operands of a specification, as a kernel reads them.
+
+    Args:
+        b: Kernel.
+        operands: What ``load(first)``, ``load(first + 1)``, … read.
+        first: Number of the first.
+    """
+
+    def __init__(self, b: Builder, operands: Sequence[Operand], first: int = 0) -> None:
+        self.b, self.first = b, first
+        self.placed = [(Buffer(INPUT, x.source), x.dtype, b.place(x.view)) for x in operands]
+
+    def values(self, roots: Sequence[Expr], at: Sequence[Expr], known: Mapping[Expr, Expr]) -> list[Expr]:
+        """Expressions at a position of the domain; ``known``: the values of nodes that are there already."""
+        b = self.b
+        addresses: dict[int, Expr] = {}
+
+        def replace_node(e: Expr) -> Expr | None:
+            if e.op in ("load", "gather"):
+                k = int(e.value or 0) - self.first
+                buffer, dtype, placed = self.placed[k]
+                if k not in addresses:
+                    addresses[k] = b.address(placed, at)
+                return b.read(buffer, dtype, addresses[k] + e.args[0] if e.args else addresses[k])
+            if e.op == "index":
+                out: Expr = ZERO
+                for position, step in zip(at, steps(e, len(at)), strict=True):
+                    out = out + position * step
+                return out
+            if e.op == "bounded":
+                size, site = map(int, str(e.value).split(":"))
+                return b.bounded(e.args[0], const(size, "int64"), site)
+            return None
+
+        return replaced(roots, replace_node, known)
+
+
+class _Rows:
+    """The kernel of all results, those that are summed later as their elements."""
+
+    def __init__(self, spec: Nest, results: Sequence[tuple[Buffer, Result]]) -> None:
+        self.spec = spec
+        kept = [a for a in range(len(spec.domain)) if a not in spec.reduced]
+        b = self.b = Builder("row" if spec.reduced else "map", [spec.domain[a] for a in kept])
+        self.outer = dict(zip(kept, b.positions, strict=True))
+        self.reduced = b.numbers([spec.domain[a] for a in spec.reduced])
+        self.operands = Operands(b, spec.operands)
+        self.results = [(buffer, r, b.place(r.view)) for buffer, r in results]
+        self.known: dict[Expr, Expr] = {}
+
+    def step(self) -> Step:
+        for e in walk(r.expression for _, r, _ in self.results):
+            if e.op == "reduce":
+                self.known[e] = self.reduction(e)
+        once = [x for x in self.results if self._is_steady(x[1])]
+        each = [x for x in self.results if not self._is_steady(x[1])]
+        if once:
+            self.write(once, [ZERO] * len(self.reduced))
+        if each:
+            self.b.loops(self.reduced, lambda counters: self.write(each, counters))
+        return self.b.step()
+
+    def _is_steady(self, r: Result) -> bool:
+        """Whether a result has one element for all positions along the reduced axes."""
+        return all(stride == 0 for a in self.spec.reduced for size, stride in r.view.axes[a] if size != 1)
+
+    def at(self, counters: Sequence[Expr]) -> list[Expr]:
+        """A position of the domain."""
+        here = self.outer | dict(zip(self.spec.reduced, counters, strict=True))
+        return [here[a] for a in range(len(self.spec.domain))]
+
+    def reduction(self, e: Expr) -> Expr:
+        """The value of a ``reduce`` node at the item's position."""
+        kind, b = str(e.value), self.b
+
+        def element(counters: list[Expr]) -> Expr:
+            return self.operands.values(e.args, self.at(counters), self.known)[0]
+
+        if kind == "sum":
+            return summed(b, e.dtype, self.reduced, element)
+        total = b.variable(neutral(kind, e.dtype), kind)
+
+        b.loops(self.reduced, lambda counters: b.assign(total, _COMBINE[kind](total.local, element(counters))))
+        return total.local
+
+    def write(self, results: Sequence[tuple[Buffer, Result, Placed]], counters: Sequence[Expr]) -> None:
+        """Write an element of each result. All are computed first, since a result may lie over an operand."""
+        at = self.at(counters)
+        values = self.operands.values([r.expression for _, r, _ in results], at, self.known)
+        values = [self.b.let(v) for v in values]
+        for (buffer, r, placed), value in zip(results, values, strict=True):
+            self.b.store(buffer, r.dtype, self.b.address(placed, at), value)
+
+
+def _columns(spec: Nest, r: Result, result: Buffer, elements: Buffer) -> Step:
+    """The sums of elements that were written before: an item for each position along the axes that stay."""
+    kept = [a for a in range(len(spec.domain)) if a not in r.summed]
+    b = Builder("sum", [spec.domain[a] for a in kept])
+    source, to, dtype = b.place(row_major(spec.domain)), b.place(r.view), r.expression.dtype
+    outer = dict(zip(kept, b.positions, strict=True))
+
+    def element(counters: list[Expr]) -> Expr:
+        here = outer | dict(zip(r.summed, counters, strict=True))
+        return b.read(elements, dtype, b.address(source, [here[a] for a in sorted(here)]))
+
+    total = summed(b, dtype, b.numbers([spec.domain[a] for a in r.summed]), element)
+    here = outer | dict.fromkeys(r.summed, ZERO)
+    b.store(result, r.dtype, b.address(to, [here[a] for a in sorted(here)]), total)
+    return b.step()

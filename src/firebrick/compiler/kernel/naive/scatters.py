@@ -1,0 +1,58 @@
+"""``Scatter``: an item for each column [outer, :, inner], which takes all updates in their order."""
+
+from __future__ import annotations
+
+from math import prod
+
+from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY, Array, Buffer, Builder, Naive
+from firebrick.compiler.spec.scatter import FOLDS, Scatter
+from firebrick.core.views import row_major
+from firebrick.scalar.expr import Expr, cast, const, whole_number
+from firebrick.scalar.storage import computed
+
+
+def scatter(spec: Scatter) -> Naive:
+    """The naive form. What is folded in a wider dtype is kept in temporary memory."""
+    b = Builder("scatter", (spec.outer, spec.inner))
+    outer, inner = b.positions
+    total, wide = computed(spec.total), spec.total != spec.dtype
+    array = row_major((spec.outer, spec.size, spec.inner))
+    elements, indices = (
+        b.place(array),
+        b.place(row_major((spec.count,) if spec.slices else (spec.outer, spec.count, spec.inner))),
+    )
+    updates = b.place(row_major((spec.outer, spec.count, spec.inner)))
+    size, count = b.numbers([spec.size, spec.count])
+    result = Buffer(RESULT, 0)
+    folded, dtype = (Buffer(TEMPORARY, 0), spec.total) if wide else (result, spec.dtype)
+    sources = [Buffer(INPUT, s) for s in spec.sources]
+    given = sources.pop(0) if spec.start is None else None
+    where = sources.pop(0)
+    update = sources.pop(0) if spec.update is None else None
+
+    def begin(places: list[Expr]) -> None:
+        at = b.address(elements, [outer, *places, inner])
+        start = const(spec.start or 0, total) if given is None else cast(b.read(given, spec.dtype, at), total)
+        b.store(folded, dtype, at, start)
+
+    def put(updated: list[Expr]) -> None:
+        at = b.address(indices, updated if spec.slices else [outer, *updated, inner])
+        index = b.bounded(whole_number(b.read(where, spec.index, at)), size, 0)
+        to = b.address(elements, [outer, index, inner])
+        if update is None:
+            new = const(spec.update or 0, total)
+        else:
+            new = cast(b.read(update, spec.dtype, b.address(updates, [outer, *updated, inner])), total)
+        if spec.fold != "set":
+            new = FOLDS[spec.fold](b.read(folded, dtype, to), new)
+        b.store(folded, dtype, to, new)
+
+    def end(places: list[Expr]) -> None:
+        at = b.address(elements, [outer, *places, inner])
+        b.store(result, spec.dtype, at, cast(b.read(folded, dtype, at), computed(spec.dtype)))
+
+    b.loops([size], begin)
+    b.loops([count], put)
+    if wide:
+        b.loops([size], end)
+    return Naive((b.step(),), (Array(spec.total, prod(array.shape)),) if wide else ())

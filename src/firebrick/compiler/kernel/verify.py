@@ -1,0 +1,221 @@
+"""The rules of kernel IR, checked before a kernel is interpreted or printed: names, dtypes, access, constant indices.
+
+Every error shows the statement, what is expected and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from firebrick.compiler.kernel.ir import (
+    ACCESS,
+    BLOCKS,
+    VALUES,
+    ArrayParameter,
+    Assign,
+    Check,
+    For,
+    Function,
+    If,
+    Let,
+    Statement,
+    Store,
+    While,
+    headline,
+    identifier,
+    statements,
+)
+from firebrick.core.errors import KernelCompileError
+from firebrick.scalar.expr import DTYPES, Expr, walk
+from firebrick.scalar.storage import STORAGE, computed
+
+_POSITIONAL = ("load", "index", "gather", "bounded", "reduce")
+"""Nodes whose meaning is the position of a kernel that walks a shape; kernel IR has names, and ``Check`` for bounds."""
+# field of a statement → the dtype of its expression; other expressions depend on what the name stands for
+_DTYPES: dict[tuple[type, str], str] = {
+    (For, "start"): "int64", (For, "stop"): "int64", (While, "condition"): "bool", (If, "condition"): "bool",
+    (Store, "index"): "int64", (Check, "condition"): "bool", (Check, "payload"): "int64",
+}  # fmt: skip
+
+
+def verify(function: Function) -> None:
+    """Check a kernel.
+
+    Args:
+        function: Kernel to check.
+
+    Raises:
+        KernelCompileError: It breaks a rule of kernel IR.
+    """
+    _Verifier(function).check()
+
+
+class _Verifier:
+    """What is known of a kernel while its statements are checked in order.
+
+    Attributes:
+        visible: The dtype of each name that has a value here.
+        mutable: The names among these that may be assigned to.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.arrays: dict[str, ArrayParameter] = {}
+        self.visible: dict[str, str] = {}
+        self.mutable: set[str] = set()
+
+    def check(self) -> None:
+        f = self.function
+        if not identifier(f.name):
+            self._refuse("a kernel's name is made of letters, digits and underscores", repr(f.name), "rename the kernel")
+        for a in f.arrays:
+            self._name(a.name, "the parameter")
+            if a.dtype not in STORAGE:
+                self._refuse(f"the elements of an array are {', '.join(STORAGE)}", str(a), "take another dtype")
+            if a.access not in ACCESS:
+                self._refuse(f"the access of an array is {', '.join(ACCESS)}", f"{a.name}: {a.access!r}", "take one of these")
+            if a.extent is not None and (type(a.extent) is not int or a.extent < 0):
+                self._refuse("the extent of an array is a number of elements, or None", str(a), "pass an int of at least 0")
+            self.arrays[a.name] = a
+        for s in f.scalars:
+            self._name(s.name, "the parameter")
+            if s.dtype not in DTYPES:
+                self._refuse(f"a scalar argument is {', '.join(DTYPES)}", str(s), "take another dtype")
+            self.visible[s.name] = s.dtype
+        self._name(f.item, "the item's index")
+        self.visible[f.item] = "int64"
+        self._block(f.body)
+
+    def _block(self, body: tuple[Statement, ...]) -> None:
+        """Check the statements of a block; what it defines is not visible after it."""
+        visible, mutable = dict(self.visible), set(self.mutable)
+        if not isinstance(body, tuple):
+            self._refuse("a block is a tuple of statements", type(body).__name__, "pass a tuple")
+        for s in body:
+            if type(s) not in VALUES:
+                self._refuse(f"a statement is {', '.join(k.__name__ for k in VALUES)}", repr(s)[:200], "use one of these")
+            self._statement(s)
+        self.visible, self.mutable = visible, mutable
+
+    def _statement(self, s: Statement) -> None:
+        for field in VALUES[type(s)]:
+            e = getattr(s, field)
+            self._expression(s, e)
+            want = _DTYPES.get((type(s), field), e.dtype)
+            if e.dtype != want:
+                self._refuse(f"the {field} of {type(s).__name__} is {want}", e.dtype, f"cast it to {want}", s)
+        match s:
+            case Let():
+                self._define(s, s.name, s.value.dtype)
+                self.mutable.add(s.name)
+            case Assign():
+                self._assign(s)
+            case Store():
+                self._store(s)
+            case Check() if type(s.site) is not int or s.site < 0:
+                self._refuse("the site of Check is a number of at least 0", repr(s.site), "number the sites from 0", s)
+            case For() if type(s.step) is not int or not 0 < s.step < 1 << 63:
+                self._refuse(
+                    "the step of For is a positive constant", repr(s.step),
+                    "count upwards, and compute a falling index from the counter", s,
+                )  # fmt: skip
+        outside = dict(self.visible)
+        if isinstance(s, For):
+            self._define(s, s.name, "int64")
+        for field in BLOCKS.get(type(s), ()):
+            self._block(getattr(s, field))
+        self.visible = outside
+
+    def _assign(self, s: Assign) -> None:
+        if s.name not in self.visible:
+            self._refuse("what is assigned to was defined before, in this block or around it", self._where(s.name), _LET, s)
+        if s.name not in self.mutable:
+            self._refuse(
+                "arguments, counters and the item's index keep their values", f"an assignment to {s.name}",
+                "define a local with Let and assign to that", s,
+            )  # fmt: skip
+        if s.value.dtype != self.visible[s.name]:
+            self._refuse(f"{s.name} is {self.visible[s.name]}", s.value.dtype, "cast the value", s)
+
+    def _store(self, s: Store) -> None:
+        array = self._array(s, s.array, "write", "written")
+        self._inside(s, array, s.index)
+        want = computed(array.dtype)
+        if s.value.dtype != want:
+            self._refuse(f"an element of {array} is stored from {want}", s.value.dtype, f"cast the value to {want}", s)
+
+    def _expression(self, s: Statement, root: Expr) -> None:
+        if not isinstance(root, Expr):
+            self._refuse(f"{type(s).__name__} is made of expressions", repr(root)[:200], "make one with const(…)", None)
+        for e in walk([root]):
+            if e.op in _POSITIONAL:
+                self._refuse(
+                    "kernel IR reads local(name) and element(array, index)", f"{e.op}[{e.value}]",
+                    "replace what depends on a position by index arithmetic, and bounded by a Check", s,
+                )  # fmt: skip
+            if e.op == "local":
+                self._local(s, e)
+            elif e.op == "element":
+                array = self._array(s, str(e.value), "read", "read")
+                self._inside(s, array, e.args[0])
+                if e.dtype != computed(array.dtype):
+                    want = computed(array.dtype)
+                    self._refuse(f"an element of {array} is read as {want}", e.dtype, f"read it as {want} and cast that", s)
+
+    def _local(self, s: Statement, e: Expr) -> None:
+        name = str(e.value)
+        if name not in self.visible:
+            self._refuse("a name is defined before it is read, in this block or around it", self._where(name), _LET, s)
+        if e.dtype != self.visible[name]:
+            self._refuse(f"{name} is {self.visible[name]}", f"a read as {e.dtype}", "read it in its dtype and cast that", s)
+
+    def _where(self, name: str) -> str:
+        elsewhere = any(isinstance(s, Let | For) and s.name == name for s in statements(self.function.body))
+        return f"{name}, which has no value here" + (", but is defined in another place" if elsewhere else "")
+
+    def _array(self, s: Statement, name: str, access: str, done: str) -> ArrayParameter:
+        array = self.arrays.get(name)
+        if array is None:
+            known = ", ".join(self.arrays) or "none"
+            self._refuse(f"arrays are parameters of the kernel: {known}", name, "add it to the parameters", s)
+        if access not in array.access.split("_"):
+            self._refuse(
+                f"an array that is {done} has access {access} or read_write", str(array), f"declare {name} as read_write", s
+            )
+        return array
+
+    def _inside(self, s: Statement, array: ArrayParameter, index: Expr) -> None:
+        """Refuse a constant index that no launch can have."""
+        if index.op == "const":
+            at = int(index.value or 0)
+            if at < 0 or (array.extent is not None and at >= array.extent):
+                size = "its number of elements" if array.extent is None else array.extent
+                self._refuse(f"an index of {array.name} is at least 0 and below {size}", str(at), "correct the index", s)
+
+    def _define(self, s: Statement, name: str, dtype: str) -> None:
+        self._name(name, "the name", s)
+        self.visible[name] = dtype
+        self.mutable.discard(name)
+
+    def _name(self, name: str, what: str, s: Statement | None = None) -> None:
+        if not identifier(name):
+            self._refuse(f"{what} is made of letters, digits and underscores", repr(name), "choose another name", s)
+        if name in self.visible or name in self.arrays:
+            self._refuse(f"{what} is not in use already", name, "choose another name, or Assign to the one there is", s)
+
+    def _refuse(self, expected: str, received: str, remedy: str, s: Statement | None = None) -> NoReturn:
+        context: dict[str, str] = {"kernel": str(self.function.name)}
+        if s is not None:
+            context["statement"] = _text(s)
+            received = f"{received} in `{context['statement']}`"
+        raise KernelCompileError(f"kernel {self.function.name}: {expected}", received, remedy, **context)
+
+
+_LET = "define it with Let before, outside of the loop or branch if it is used after it"
+
+
+def _text(s: Statement) -> str:
+    try:
+        return headline(s)
+    except (AttributeError, TypeError):  # a field is no expression
+        return type(s).__name__

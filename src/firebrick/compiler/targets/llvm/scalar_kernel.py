@@ -1,0 +1,300 @@
+"""Kernel IR as LLVM IR, one item at a time: for any processor, and for GPUs, where each thread is one item.
+
+There are no vectors here, so one lane has one type. Names become SSA values directly: a name that a branch or a loop assigns
+to gets a phi where its values meet. Arrays are plain pointers; a GPU kernel's parameters are pointers to global memory, which
+LLVM finds again behind the casts. What calls the C library is refused for GPUs, which have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firebrick.compiler.kernel.arguments import numbers
+from firebrick.compiler.kernel.ir import Assign, Check, For, Function, If, Let, Statement, Store, While, assigned, expressions
+from firebrick.compiler.kernel.ir import statements as statements_of
+from firebrick.compiler.kernel.verify import verify
+from firebrick.compiler.program.launch import INDEX, fault_word
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, scalar_type
+from firebrick.compiler.targets.llvm.memory import Strip, item_bytes, read_at, write
+from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.errors import UnsupportedError
+from firebrick.scalar.expr import Expr, Number, walk
+
+WORD = 8
+"""Bytes of a scalar argument of a kernel for a processor, whatever its dtype."""
+
+
+def cpu_kernel(function: Function, target: Target, grid: int = 0) -> NativeKernel:
+    """A kernel for a processor, of the form that all generated kernels have (``native``).
+
+    Its units are the items. ``bufs`` holds a pointer for each array, in the order of the parameters, and after them, if there
+    are scalars, one to a block of words: the k-th scalar begins at byte 8 · k, in its own dtype (``argument_words``).
+
+    Args:
+        function: Kernel.
+        target: Processor.
+        grid: What the kernel states as its grid; the code serves any.
+
+    Raises:
+        KernelCompileError: The kernel breaks a rule of kernel IR.
+    """
+    verify(function)
+    code = Code(target)
+    count = len(function.arrays) + bool(function.scalars)
+    pointers = buffer_pointers(code, count)
+    arrays = {a.name: Strip(a.dtype, p, 1) for a, p in zip(function.arrays, pointers, strict=False)}
+    values: dict[str, str] = {}
+    for k, s in enumerate(function.scalars):
+        word = code.put(f"getelementptr i8, ptr {pointers[-1]}, i64 {k * WORD}")
+        values[s.name] = read_at(code, Strip(s.dtype, word, 1), "0", 1)
+    loop = Loop(code, "%begin", "%end", 1)
+    _Printer(code, arrays, {**values, function.item: loop.index}).block(function.body)
+    loop.close()
+    return finish(function.name, code, count, grid)
+
+
+def argument_words(function: Function, scalars: Mapping[str, Number]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """The block of scalar arguments that a kernel for a processor reads.
+
+    Args:
+        function: Kernel.
+        scalars: A number for each of its scalars.
+
+    Raises:
+        LaunchError: A name is missing or unknown, or a number does not fit its dtype.
+    """
+    words = np.zeros(len(function.scalars), np.uint64)
+    for k, value in enumerate(numbers(function, scalars).values()):
+        words.view(np.uint8)[k * WORD : k * WORD + value.itemsize] = np.frombuffer(value.tobytes(), np.uint8)
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """How LLVM writes a kernel for a kind of GPU.
+
+    Attributes:
+        convention: Calling convention of a kernel.
+        group: Number of this thread's group.
+        lane: Number of this thread in its group.
+        width: Writes how many threads a group has, as i32.
+    """
+
+    convention: str
+    group: str
+    lane: str
+    width: Callable[[Code], str]
+
+
+def _amdgcn_width(code: Code) -> str:
+    """From the packet that launched the kernel: the size of a group is its 16 bits at byte 4."""
+    packet = code.call("ptr addrspace(4)", "llvm.amdgcn.dispatch.ptr")
+    at = code.put(f"getelementptr i8, ptr addrspace(4) {packet}, i64 4")
+    return code.put(f"zext i16 {code.put(f'load i16, ptr addrspace(4) {at}, align 4')} to i32")
+
+
+_GPUS = {
+    "nvptx64": _Gpu(
+        "ptx_kernel", "llvm.nvvm.read.ptx.sreg.ctaid.x", "llvm.nvvm.read.ptx.sreg.tid.x",
+        lambda code: code.call("i32", "llvm.nvvm.read.ptx.sreg.ntid.x"),
+    ),
+    "amdgcn": _Gpu("amdgpu_kernel", "llvm.amdgcn.workgroup.id.x", "llvm.amdgcn.workitem.id.x", _amdgcn_width),
+}  # fmt: skip
+
+
+def gpu_module(functions: Iterable[Function], target: Target) -> str:
+    """A module of kernels for a GPU.
+
+    The parameters of each are a pointer to global memory for each array, its scalars in their dtypes (a bool is a byte), the
+    grid (i64) and a pointer to the status word (i64). Threads beyond the grid do nothing.
+
+    Args:
+        functions: Kernels with different names.
+        target: GPU, by its triple ``nvptx64-nvidia-cuda`` or ``amdgcn-amd-amdhsa``.
+
+    Raises:
+        KernelCompileError: A kernel breaks a rule of kernel IR.
+        UnsupportedError: A kernel calls the C library.
+    """
+    texts, declared = [], set()
+    for function in functions:
+        code = Code(target)
+        texts.append(_gpu_kernel(function, code))
+        declared |= code.declared
+    return "\n".join([*sorted(declared), *texts, ""])
+
+
+def library_calls(function: Function) -> tuple[str, ...]:
+    """The functions of the C library that a kernel calls, which a GPU does not have."""
+    nodes = walk(e for s in statements_of(function.body) for e in expressions(s))
+    return tuple(sorted({str(e.value) for e in nodes if e.op == "call"}))
+
+
+def _gpu_kernel(function: Function, code: Code) -> str:
+    verify(function)
+    if calls := library_calls(function):
+        raise UnsupportedError(
+            f"kernel {function.name}: a GPU has no C library", f"calls of {', '.join(calls)}",
+            "write the function as a scalar expression", kernel=function.name,
+        )  # fmt: skip
+    gpu = _GPUS[code.target.arch]
+    parameters, arrays, values = [], {}, {}
+    for a in function.arrays:
+        parameters.append(f"ptr addrspace(1) align {item_bytes(a.dtype)} %in.{a.name}")
+        pointer = code.put(f"addrspacecast ptr addrspace(1) %in.{a.name} to ptr")
+        arrays[a.name] = Strip(a.dtype, pointer, 1)
+    for s in function.scalars:
+        parameters.append(f"{'i8' if s.dtype == 'bool' else scalar_type(s.dtype)} %in.{s.name}")
+        values[s.name] = code.put(f"icmp ne i8 %in.{s.name}, 0") if s.dtype == "bool" else f"%in.{s.name}"
+    code.do("%status = addrspacecast ptr addrspace(1) %global.status to ptr")
+    group, width, lane = code.call("i32", gpu.group), gpu.width(code), code.call("i32", gpu.lane)
+    group, width, lane = (code.put(f"zext i32 {x} to i64") for x in (group, width, lane))
+    item = code.put(f"add i64 {code.put(f'mul i64 {group}, {width}')}, {lane}")
+    code.do(f"br i1 {code.put(f'icmp slt i64 {item}, %grid')}, label %item, label %done")
+    code.label("item")
+    _Printer(code, arrays, {**values, function.item: item}).block(function.body)
+    code.do("br label %done")
+    code.label("done")
+    parameters += ["i64 %grid", "ptr addrspace(1) align 8 %global.status"]
+    head = f"define {gpu.convention} void @{function.name}({', '.join(parameters)}) {{\nentry:"
+    return "\n".join([head, *code.lines, "  ret void", "}"])
+
+
+class _Printer:
+    """Writes the statements of one item.
+
+    Args:
+        code: Where to.
+        arrays: The memory of each array.
+        values: The SSA value of each visible name.
+    """
+
+    def __init__(self, code: Code, arrays: Mapping[str, Strip], values: dict[str, str]) -> None:
+        self.code, self.arrays, self.values = code, arrays, values
+        self._write: dict[type, Callable[[Any], None]] = {
+            Let: self._set, Assign: self._set, Store: self._store, Check: self._check, If: self._if, While: self._while,
+            For: self._for,
+        }  # fmt: skip
+        self._types: dict[str, str] = {}
+
+    def block(self, body: tuple[Statement, ...]) -> None:
+        """Write a block; afterwards the names that were visible before are, with the values they have then."""
+        before = self.values
+        self.values = dict(before)
+        for s in body:
+            self._write[type(s)](s)
+        self.values = {name: self.values[name] for name in before}
+
+    def _evaluated(self, *roots: Expr) -> list[str]:
+        emitter = Emitter(self.code, 1, self._leaf, self._element)
+        return emitter.all(roots)
+
+    def _leaf(self, e: Expr) -> str:
+        return self.values[str(e.value)]
+
+    def _element(self, e: Expr, at: str) -> str:
+        return read_at(self.code, self.arrays[str(e.value)], at, 1)
+
+    def _set(self, s: Let | Assign) -> None:
+        self._types[s.name] = scalar_type(s.value.dtype)
+        self.values[s.name] = self._evaluated(s.value)[0]
+
+    def _store(self, s: Store) -> None:
+        index, value = self._evaluated(s.index, s.value)
+        write(self.code, self.arrays[s.array], index, value, 1)
+
+    def _check(self, s: Check) -> None:
+        """The status word takes the first fault, as in other kernels; which of several comes first is left to chance."""
+        code = self.code
+        holds = self._evaluated(s.condition)[0]
+        report, after = code.fresh("report"), code.fresh("after")
+        code.do(f"br i1 {holds}, label %{after}, label %{report}")
+        code.label(report)
+        order = "monotonic monotonic" if code.target.arch in _GPUS else "seq_cst seq_cst"
+        code.put(f"cmpxchg ptr %status, i64 0, i64 {fault_word(INDEX, s.site)} {order}")
+        code.do(f"br label %{after}")
+        code.label(after)
+
+    def _if(self, s: If) -> None:
+        code, before = self.code, self.values
+        condition = self._evaluated(s.condition)[0]
+        then, otherwise, after = code.fresh("then"), code.fresh("else"), code.fresh("after")
+        code.do(f"br i1 {condition}, label %{then}, label %{otherwise}")
+        ends: list[tuple[str, dict[str, str]]] = []
+        for label, body in ((then, s.then), (otherwise, s.otherwise)):
+            code.label(label)
+            self.values = before
+            self.block(body)
+            ends.append((code.block, self.values))
+            code.do(f"br label %{after}")
+        code.label(after)
+        self.values = dict(before)
+        for name in sorted(assigned((s,)) & before.keys()):
+            met = ", ".join(f"[ {values[name]}, %{end} ]" for end, values in ends)
+            self.values[name] = code.put(f"phi {self._types[name]} {met}")
+
+    def _while(self, s: While) -> None:
+        head = _Head(self, s)
+        self._rounds(head, self._evaluated(s.condition)[0], s.body)
+
+    def _for(self, s: For) -> None:
+        code = self.code
+        start, stop = self._evaluated(s.start, s.stop)
+        head = _Head(self, s, ("i64", start))
+        self.values[s.name] = head.counter
+        more = code.put(f"icmp slt i64 {head.counter}, {stop}")
+        self._rounds(head, more, s.body, s.step)
+        del self.values[s.name]
+
+    def _rounds(self, head: _Head, more: str, body: tuple[Statement, ...], step: int = 0) -> None:
+        """The branch at a loop's head, its block and the way back."""
+        code = self.code
+        inside, after = code.fresh("body"), code.fresh("done")
+        code.do(f"br i1 {more}, label %{inside}, label %{after}")
+        code.label(inside)
+        at_head = self.values
+        self.block(body)
+        following = ""
+        if step == 1:  # below stop, so one more does not wrap
+            following = code.put(f"add nsw i64 {head.counter}, 1")
+        elif step:  # the largest number is not below any stop
+            following = code.call("i64", "llvm.sadd.sat.i64", ("i64", head.counter), ("i64", str(step)))
+        head.close(self.values, following)
+        code.label(after)
+        self.values = at_head
+
+
+class _Head:
+    """The first block of a loop: phis for the counter and for each visible name that the loop assigns to.
+
+    What they get from the loop's end is known only there, so ``close`` writes them into their place.
+    """
+
+    def __init__(self, printer: _Printer, s: While | For, counter: tuple[str, str] | None = None) -> None:
+        code = self.code = printer.code
+        self._before, self._label = code.block, code.fresh("loop")
+        code.do(f"br label %{self._label}")
+        code.label(self._label)
+        self._place = len(code.lines)
+        names = sorted(assigned(s.body) & printer.values.keys())
+        self._phis = [(printer._types[n], f"%{code.fresh()}", printer.values[n], n) for n in names]
+        self.counter = ""
+        if counter is not None:
+            self.counter = f"%{code.fresh('i')}"
+            self._phis.append((counter[0], self.counter, counter[1], ""))
+        printer.values = printer.values | {name: value for _, value, _, name in self._phis if name}
+
+    def close(self, values: Mapping[str, str], following: str) -> None:
+        """The way back to the head, with the names' values and the counter's next one."""
+        code = self.code
+        lines = [
+            f"  {value} = phi {kind} [ {first}, %{self._before} ], [ {values[name] if name else following}, %{code.block} ]"
+            for kind, value, first, name in self._phis
+        ]
+        code.do(f"br label %{self._label}")
+        code.lines[self._place : self._place] = lines

@@ -1,0 +1,122 @@
+"""Expressions made anew: from the fields of their nodes, or with other expressions in the place of some nodes.
+
+Every node is made by its own function of ``expr``, which checks the operands and simplifies. So fields from a file cannot make
+an expression that those functions would refuse, and a replaced operand is simplified with what is around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from firebrick.scalar.expr import (
+    Expr,
+    binary,
+    bitcast,
+    bounded,
+    call,
+    cast,
+    const,
+    element,
+    fma,
+    gather,
+    index,
+    load,
+    local,
+    node,
+    philox,
+    rarely,
+    reduce,
+    select,
+    unary,
+)
+
+
+def _index(value: Any) -> Expr:
+    if isinstance(value, str):
+        return node("index", "int64", (), ",".join(str(int(s)) for s in value.split(",") if s))
+    return index(int(value))
+
+
+def _bounded(at: Expr, value: Any) -> Expr:
+    size, status = str(value).split(":")
+    return bounded(at, int(size), int(status))
+
+
+# op → its function, of dtype, operands and value; other ops take operands alone, one or two
+_MAKE: dict[str, Callable[[str, Sequence[Expr], Any], Expr]] = {
+    "const": lambda dtype, args, value: const(value, dtype),
+    "load": lambda dtype, args, value: load(int(value), dtype),
+    "index": lambda dtype, args, value: _index(value),
+    "local": lambda dtype, args, value: local(str(value), dtype),
+    "element": lambda dtype, args, value: element(str(value), dtype, args[0]),
+    "gather": lambda dtype, args, value: gather(int(value), dtype, args[0]),
+    "bounded": lambda dtype, args, value: _bounded(args[0], value),
+    "philox": lambda dtype, args, value: philox(args[:4], args[4]),
+    "reduce": lambda dtype, args, value: reduce(str(value), args[0]),
+    "call": lambda dtype, args, value: call(str(value), *args),
+    "select": lambda dtype, args, value: select(args[0], args[1], args[2]),
+    "rarely": lambda dtype, args, value: rarely(args[0], args[1], args[2]),
+    "cast": lambda dtype, args, value: cast(args[0], dtype),
+    "bitcast": lambda dtype, args, value: bitcast(args[0], dtype),
+    "fma": lambda dtype, args, value: fma(args[0], args[1], args[2]),
+}
+
+
+def made(op: str, dtype: str, args: Sequence[Expr] = (), value: Any = None) -> Expr:
+    """The expression of an op, checked and simplified.
+
+    Args:
+        op: Of the node.
+        dtype: Of its value; that of ops whose operands determine it must be the same.
+        args: Its operands.
+        value: What else it needs, as in ``Expr``.
+
+    Raises:
+        TypeError: There is no such op, or it does not take these operands.
+
+    Example:
+        >>> from firebrick.scalar.rewrite import made
+        >>> made("add", "int32", [made("load", "int32", value=0), made("const", "int32", value=1)])
+        add(load[0]():int32, 1:int32)
+    """
+    try:
+        if op in _MAKE:
+            out = _MAKE[op](dtype, args, value)
+        elif len(args) == 1:
+            out = unary(op, args[0])
+        else:
+            out = binary(op, args[0], args[1])
+    except (LookupError, ValueError) as e:
+        raise TypeError(f"no expression is made of {op!r}[{value!r}] and {len(args)} operands") from e
+    if out.dtype != dtype:
+        raise TypeError(f"{op} of these operands has dtype {out.dtype}. Received: {dtype}")
+    return out
+
+
+def replaced(
+    roots: Sequence[Expr], replace: Callable[[Expr], Expr | None], known: Mapping[Expr, Expr] | None = None
+) -> list[Expr]:
+    """Expressions with some nodes replaced.
+
+    Args:
+        roots: Expressions.
+        replace: What stands in the place of a node whose operands were replaced already; None keeps it. Operands come first,
+            and each node once.
+        known: What stands in the place of some nodes, whose operands are not looked at.
+    """
+    done: dict[Expr, Expr] = dict(known or {})
+    stack = list(reversed(roots))
+    while stack:
+        e = stack[-1]
+        todo = [] if e in done else [a for a in e.args if a not in done]
+        if todo:
+            stack.extend(reversed(todo))
+            continue
+        stack.pop()
+        if e not in done:
+            args = tuple(done[a] for a in e.args)
+            new = e if args == e.args else made(e.op, e.dtype, args, e.value)
+            other = replace(new)
+            done[e] = new if other is None else other
+    return [done[r] for r in roots]

@@ -1,0 +1,192 @@
+"""The naive form of every specification: the results of the op table's references, by one kernel for all sizes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from assembling import NVIDIA, PROCESSORS, assemble, external, object_for, ptx
+from lowered_bodies import body_of
+from naive_forms import WITH_KERNELS, WITHOUT, Group, groups, kernels_of, run_naive
+
+from firebrick.compiler.kernel import Function
+from firebrick.compiler.kernel.naive import NAIVE, Naive, naive
+from firebrick.compiler.spec.base import key
+from firebrick.compiler.spec.kinds import KINDS, spec_of
+from firebrick.compiler.targets.llvm.host import AS_WRITTEN
+from firebrick.compiler.targets.llvm.native import module_text
+from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel, gpu_module, library_calls
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.ops import OPS
+from firebrick.ops.accuracy import Deviation, check_results, run_reference
+
+PARTS = 4
+"""Ops are taken in so many parts, which run at the same time."""
+
+
+def deviation(g: Group, name: str, form: Naive, native: bool) -> Deviation:
+    """How far the results are from those of the reference."""
+    found, fault = run_naive(form, g.arrays, g.results, native)
+    assert fault is None
+    want = run_reference(OPS[name], g.arrays, g.sample.params)
+    return check_results(OPS[name], g.arrays, g.sample.params, tuple(found), want)
+
+
+@pytest.mark.parametrize("name", WITH_KERNELS)
+def test_naive_forms_have_the_results_of_the_reference(name: str) -> None:
+    for g in groups(name):
+        verdict = deviation(g, name, naive(g.spec), native=True)
+        assert verdict.ok, f"{g.title}: {verdict}"
+
+
+@pytest.mark.parametrize("name", WITH_KERNELS)
+def test_naive_forms_interpreted_have_the_results_of_the_reference(name: str) -> None:
+    """Every access is checked. One sample of each dtype, and the others of one dtype; long ones are for compiled kernels."""
+    seen = set()
+    for g in groups(name):
+        first = g.arrays[0].dtype
+        if sum(x.size for x in g.arrays) > 400 or (first in seen and first != np.float32):
+            continue
+        seen.add(first)
+        verdict = deviation(g, name, naive(g.spec), native=False)
+        assert verdict.ok, f"{g.title}: {verdict}"
+    assert seen
+
+
+@pytest.mark.parametrize("name", WITH_KERNELS)
+def test_specifications_of_one_structure_have_the_same_kernels(name: str) -> None:
+    found = defaultdict(list)
+    for g in groups(name):
+        found[key(g.spec)].append(tuple(s.function for s in naive(g.spec).steps))
+    for same in found.values():
+        assert len(set(same)) == 1
+
+
+def test_every_kind_of_specification_has_a_naive_form() -> None:
+    kinds = {type(g.spec) for name in WITH_KERNELS for g in groups(name)}
+    assert kinds == set(NAIVE)
+    assert {OPS[name].kind for name in WITH_KERNELS} == set(KINDS)
+    assert not any(list(groups(name)) for name in WITHOUT)
+
+
+def test_sizes_are_arguments() -> None:
+    forms = []
+    for shape in ((3, 4), (50, 7), (2, 900)):
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        body = body_of((x,), ("softmax", (0,), {"axis": 1}))
+        form = naive(spec_of(body))
+        ((y,), _) = run_naive(form, (x,), [body.avals[1]], native=True)
+        np.testing.assert_allclose(y.sum(1), 1, rtol=1e-6)
+        forms.append(form)
+    assert len({f.steps[0].function for f in forms}) == 1
+    assert len({(f.steps[0].scalars, f.steps[0].grid) for f in forms}) == 3
+
+
+def test_a_wrong_stride_is_noticed() -> None:
+    """The checks above can fail: each argument of a launch decides the result."""
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    body = body_of((x,), ("permute", (0,), {"axes": (1, 0)}), ("softmax", (1,), {"axis": 1}))
+    form = naive(spec_of(body))
+    results = [body.avals[v] for v in body.outputs]
+    right, _ = run_naive(form, (x,), results, native=False)
+    (step,) = form.steps
+    assert step.scalars == (5, 4, 5)
+    for k in range(len(step.scalars)):
+        wrong = tuple(v - (i == k) for i, v in enumerate(step.scalars))
+        found, _ = run_naive(replace(form, steps=(replace(step, scalars=wrong),)), (x,), results, native=False)
+        assert not np.array_equal(found[0], right[0]), step.function.scalars[k]
+
+
+def group(arrays: tuple[Any, ...], *nodes: Any, outputs: tuple[int, ...] = (), native: bool = True) -> list[Any]:
+    """The results of a group of nodes."""
+    body = body_of(arrays, *nodes, outputs=outputs)
+    found, fault = run_naive(naive(spec_of(body)), arrays, [body.avals[v] for v in body.outputs], native)
+    assert fault is None
+    return found
+
+
+both_ways = pytest.mark.parametrize("native", [True, False], ids=["compiled", "interpreted"])
+
+
+@both_ways
+def test_what_follows_a_product_is_in_its_kernel(native: bool) -> None:
+    rng = np.random.default_rng(1)
+    x, w, bias, other = (rng.normal(size=s).astype(np.float32) for s in ((2, 5, 3), (3, 4), (4,), (2, 5, 4)))
+    got = group(
+        (x, w, bias, other), ("matmul", (0, 1), {}), ("add", (4, 2), {}), ("relu", (5,), {}), ("multiply", (6, 3), {}),
+        outputs=(5, 7), native=native,
+    )  # fmt: skip
+    sums = x @ w + bias
+    np.testing.assert_allclose(got[0], sums, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got[1], np.maximum(sums, 0) * other, rtol=1e-5, atol=1e-6)
+
+
+@both_ways
+def test_sums_of_columns_beside_rows_are_a_kernel_of_their_own(native: bool) -> None:
+    rng = np.random.default_rng(2)
+    x, g = rng.normal(size=(2, 6, 5, 7)).astype(np.float32)[:, 0]
+    got = group(
+        (x, g), ("softmax", (0,), {"axis": 1}), ("multiply", (2, 1), {}), ("sum", (3,), {"axes": (0,), "keepdims": False}),
+        outputs=(2, 4), native=native,
+    )  # fmt: skip
+    weights = np.exp(x - x.max(1, keepdims=True))
+    weights /= weights.sum(1, keepdims=True)
+    np.testing.assert_allclose(got[0], weights, rtol=1e-5)
+    np.testing.assert_allclose(got[1], (weights * g).sum(0), rtol=1e-4, atol=1e-6)
+
+
+@both_ways
+def test_the_naive_form_reports_an_index_out_of_range_and_goes_on(native: bool) -> None:
+    x, at = np.arange(12.0).reshape(4, 3), np.array([1, -4, 4, 0])
+    body = body_of((x, at), ("take", (0, 1), {"axis": 0}))
+    (found,), fault = run_naive(naive(spec_of(body)), (x, at), [body.avals[2]], native)
+    assert fault == 0
+    assert np.array_equal(found, x[[1, 0, 3, 0]])
+
+
+def test_a_long_sum_of_float32_is_as_precise_as_one_in_float64() -> None:
+    x = np.full((1, 100_000), 0.1, np.float32)
+    (total,) = group((x,), ("sum", (0,), {"axes": (1,), "keepdims": False}))
+    assert total[0] == np.float32(x.astype(np.float64).sum())
+    x[0, 7] = np.inf
+    assert group((x,), ("sum", (0,), {"axes": (1,), "keepdims": False}))[0][0] == np.inf
+    x[0, 9] = -np.inf
+    assert np.isnan(group((x,), ("sum", (0,), {"axes": (1,), "keepdims": False}))[0][0])
+
+
+CALLING = {
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "floor_divide", "remainder", "sin", "tan",
+}  # fmt: skip
+"""Ops with kernels that call the C library, in some dtype."""
+
+
+def part(number: int) -> tuple[Function, ...]:
+    return kernels_of(tuple(WITH_KERNELS[number::PARTS]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(PARTS))
+@pytest.mark.parametrize("target", NVIDIA.values(), ids=NVIDIA)
+def test_every_naive_kernel_assembles_for_nvidia_unless_it_calls_the_c_library(
+    target: Target, number: int, tmp_path: Path
+) -> None:
+    text = ptx(gpu_module([f for f in part(number) if not library_calls(f)], target), target)
+    assert not external(text)
+    assemble(text, target, tmp_path, level=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(PARTS))
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_every_naive_kernel_becomes_an_object_for_other_processors(name: str, number: int) -> None:
+    text = module_text([cpu_kernel(f, PROCESSORS[name]) for f in part(number)])
+    assert object_for(name, AS_WRITTEN + text)
+
+
+def test_only_some_ops_call_the_c_library() -> None:
+    calling = {name for name in WITH_KERNELS if any(library_calls(f) for f in kernels_of((name,)))}
+    assert calling == CALLING

@@ -1,0 +1,101 @@
+"""Naive forms of specifications: those of all samples of the op table, and running them on NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from lowered_bodies import body_of
+from running_kernels import compiled
+
+from firebrick.compiler.kernel import Fault, Function, interpret
+from firebrick.compiler.kernel.naive import Buffer, Naive, naive
+from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY
+from firebrick.compiler.spec.kinds import KernelSpec, kind_of, spec_of
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import dtype
+from firebrick.core.op import Sample
+from firebrick.ir import Graph
+from firebrick.ops import OPS
+from firebrick.scalar.storage import STORAGE
+
+Array = np.ndarray[Any, Any]
+
+WITHOUT = {
+    "broadcast_to", "complex", "conj", "cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum", "flip", "imag",
+    "permute", "real", "reshape", "slice", "split", "standardize", "standardize_gradient", "to_device",
+}  # fmt: skip
+"""Views, complex parts, and ops of a kind that have no specification."""
+WITH_KERNELS = sorted({name for name, op in OPS.items() if op.kind} - WITHOUT)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of one node: a sample of the op table.
+
+    Attributes:
+        title: Dtype and name of the sample.
+        sample: Operands and parameters.
+        arrays: The operands.
+        body: The group.
+        spec: Its specification.
+    """
+
+    title: str
+    sample: Sample
+    arrays: tuple[Array, ...]
+    body: Graph
+    spec: KernelSpec
+
+    @property
+    def results(self) -> list[Aval]:
+        """Shapes and dtypes of the results."""
+        return [self.body.avals[v] for v in self.body.outputs]
+
+
+def groups(name: str) -> Iterator[Group]:
+    """The samples of an op that have kernels."""
+    op = OPS[name]
+    for d in op.dtypes:
+        for sample in op.samples(np.random.default_rng(3), d):
+            arrays = tuple(np.asarray(x) for x in sample.inputs)
+            body = body_of(arrays, (name, tuple(range(len(arrays))), sample.params))
+            avals = [*body.inputs, *(body.avals[v] for v in body.outputs)]
+            if any(a.dtype.itemsize > 8 for a in avals):
+                continue  # a copy does not know the bits of such a number
+            if op.kind != "copy" and not {a.dtype.name for a in avals} <= set(STORAGE):
+                continue
+            if kind_of(body.nodes[0], body.inputs) and all(a.size for a in avals):
+                yield Group(f"{d}, {sample.name}", sample, arrays, body, spec_of(body))
+
+
+@cache
+def kernels_of(names: tuple[str, ...]) -> tuple[Function, ...]:
+    """The different kernels of the naive forms of ops."""
+    steps = [s for name in names for g in groups(name) for s in naive(g.spec).steps]
+    return tuple({s.function: None for s in steps})
+
+
+def run_naive(form: Naive, inputs: Sequence[Array], results: Sequence[Aval], native: bool) -> tuple[list[Array], int | None]:
+    """The results of a naive form, compiled (``native``) or interpreted, and the site of its first fault."""
+    outs = [np.full(a.size, 77, a.dtype.np) for a in results]
+    memory: dict[Buffer, Array] = {Buffer(INPUT, k): np.ascontiguousarray(x).reshape(-1) for k, x in enumerate(inputs)}
+    memory |= {Buffer(RESULT, k): x for k, x in enumerate(outs)}
+    memory |= {Buffer(TEMPORARY, k): np.full(t.elements, 77, dtype(t.dtype).np) for k, t in enumerate(form.temporaries)}
+    sites: list[int] = []
+    for step in form.steps:
+        parameters = step.function.arrays
+        arrays = {p.name: memory[b].view(dtype(p.dtype).np) for p, b in zip(parameters, step.buffers, strict=True)}
+        scalars = dict(zip([s.name for s in step.function.scalars], step.scalars, strict=True))
+        found: int | Fault | None
+        if native:
+            found = compiled(step.function, arrays, scalars, step.grid)
+        else:
+            fault = interpret(step.function, arrays, scalars, step.grid)
+            found = None if fault is None else fault.site
+        if found is not None:
+            sites.append(found)
+    return [x.reshape(a.shape) for x, a in zip(outs, results, strict=True)], min(sites, default=None)
