@@ -41,12 +41,6 @@ _COUNT = {"neg": 1, "abs": 1, "sqrt": 1, "floor": 1, "ceil": 1, "trunc": 1, "rin
 COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 REDUCTIONS = ("sum", "prod", "max", "min")
 
-CALLS = {
-    "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1, "sinh": 1, "cosh": 1, "asinh": 1, "acosh": 1, "atanh": 1,
-    "atan2": 2, "hypot": 2, "pow": 2, "fmod": 2,
-}  # fmt: skip
-"""Functions of the C library, of float64: how many operands each takes."""
-
 
 class Expr:
     """One node. Make nodes with this module's functions and Python's operators; numbers take the other operand's dtype.
@@ -56,7 +50,7 @@ class Expr:
         dtype: Of its value.
         args: Operand nodes.
         value: What else the op needs: the number of a ``const``, the place of a ``load``, the axis of an ``index`` (or its
-            strides), the name of a ``call``, the kind of a ``reduce``.
+            strides), the kind of a ``reduce``.
     """
 
     __slots__ = ("__weakref__", "args", "dtype", "op", "value")
@@ -299,13 +293,6 @@ def bitcast(a: Expr, dtype: str) -> Expr:
     if a.op == "bitcast":
         a = a.args[0]
     return a if a.dtype == dtype else _simplified("bitcast", dtype, (a,))
-
-
-def call(name: str, *args: Expr) -> Expr:
-    """A function of the C library, of float64: for what is rarely needed or rarely reached. ``CALLS`` lists them."""
-    if CALLS.get(name) != len(args) or any(a.dtype != "float64" for a in args):
-        raise TypeError(f"{name} is called with {CALLS.get(name, 'no')} float64 operands. Received: {args}")
-    return node("call", "float64", args, name)
 
 
 def gather(place: int, dtype: str, position: Expr) -> Expr:

@@ -310,14 +310,16 @@ def rsqrt(x: Expr) -> Expr:
 
 
 def hypot(x: Expr, y: Expr) -> Expr:
-    """√(x² + y²), without overflow."""
-    if x.dtype == "float32":
-        a, b = cast(x, "float64"), cast(y, "float64")
-        out = cast(sqrt(fma(a, a, b * b)), "float32")
-    else:
-        a, b = absolute(x), absolute(y)
-        large = maximum(a, b)
-        ratio = minimum(a, b) / large
-        out = select(eq(large, 0.0), large, large * sqrt(fma(ratio, ratio, 1.0)))
+    """√(x² + y²), without overflow or underflow of the squares."""
+    a, b = absolute(x), absolute(y)
+    large = maximum(a, b)
+    room = FORMATS[x.dtype].bias // 2
+    # powers of two bring the larger operand to where its square is a normal number with all digits of the sum
+    down, up = 2.0 ** -(room + 8), 2.0 ** (room + 24)
+    vast, tiny = large > 2.0 ** (room - 2), large < 2.0 ** -(room - FORMATS[x.dtype].places // 2 - 4)
+    factor = select(vast, const(down, x.dtype), select(tiny, const(up, x.dtype), 1.0))
+    back = select(vast, const(1 / down, x.dtype), select(tiny, const(1 / up, x.dtype), 1.0))
+    a, b = a * factor, b * factor
+    out = sqrt(fma(a, a, b * b)) * back
     infinite = eq(absolute(x), INFINITY) | eq(absolute(y), INFINITY)
     return select(infinite, const(INFINITY, x.dtype), out)

@@ -1,19 +1,18 @@
 """Sine, cosine and tangent for every operand.
 
 Operands of ordinary size are reduced by multiples of π/2 held as a sum of three floats (Cody and Waite, Software Manual for
-the Elementary Functions, 1980). Beyond, a rare branch multiplies a float32's integer significand with those bits of 2/π that
-matter, in integers (Payne and Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18, 1983); float64
-calls the C library there.
+the Elementary Functions, 1980). Beyond, a rare branch multiplies the integer significand with those bits of 2/π that matter,
+in integers (Payne and Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18, 1983).
 """
 
 from __future__ import annotations
 
 from firebrick.scalar.coefficients import TWO_OVER_PI
+from firebrick.scalar.double_word import ordered_sum, two_product, two_sum
 from firebrick.scalar.expr import (
     Expr,
     absolute,
     bitcast,
-    call,
     cast,
     const,
     eq,
@@ -31,34 +30,29 @@ LIMIT = {"float32": 65536.0, "float64": 16777216.0}
 
 def sin(x: Expr) -> Expr:
     """Sine of x in radians."""
-    return _of(x, 0, "sin")
+    near = select(eq(x, 0.0), x, _value(*_near(x)))
+    turns, r, _ = _far(x)
+    # sin(-a) = -sin(a): two quarters more
+    return _joined(x, _value(select(x < 0.0, turns + 2, turns), r), near)
 
 
 def cos(x: Expr) -> Expr:
     """Cosine of x in radians."""
-    return _of(x, 1, "cos")
+    turns, r = _near(x)
+    far, s, _ = _far(x)
+    return _joined(x, _value(far + 1, s), _value(turns + 1, r))
 
 
 def tan(x: Expr) -> Expr:
-    """Tangent of x in radians; of float32, by way of float64."""
-    if x.dtype == "float32":
-        return cast(tan(cast(x, "float64")), "float32")
-    turns, r = _near(x)
-    sine, cosine = _sine(r), _cosine(r)
-    odd = ne(turns & 1, 0)
-    out = select(odd, -cosine, sine) / select(odd, sine, cosine)
-    return rarely(~(absolute(x) < LIMIT[x.dtype]), call("tan", x), select(eq(x, 0.0), x, out))
+    """Tangent of x in radians."""
+    near = select(eq(x, 0.0), x, _ratio(*_near_double(x)))
+    far = _ratio(*_far(x))
+    return _joined(x, select(x < 0.0, -far, far), near)
 
 
-def _of(x: Expr, quarter: int, name: str) -> Expr:
-    turns, r = _near(x)
-    near = _value(turns + quarter, r)
-    if name == "sin":
-        near = select(eq(x, 0.0), x, near)
-    far = _value(*_far(x, quarter)) if x.dtype == "float32" else call(name, x)
-    if x.dtype == "float32":
-        far = select(absolute(x) < INFINITY, far, const(NAN, x.dtype))
-    return rarely(~(absolute(x) < LIMIT[x.dtype]), far, near)
+def _joined(x: Expr, far: Expr, near: Expr) -> Expr:
+    """The function's value from its two computations; NaN for infinities."""
+    return rarely(~(absolute(x) < LIMIT[x.dtype]), select(absolute(x) < INFINITY, far, const(NAN, x.dtype)), near)
 
 
 def _value(turns: Expr, r: Expr) -> Expr:
@@ -79,6 +73,23 @@ def _cosine(r: Expr) -> Expr:
     return fma(square * square, polynomial(square, table("COS", r)), fma(square, -0.5, 1.0))
 
 
+def _ratio(turns: Expr, r: Expr, lost: Expr) -> Expr:
+    """tan(turns · π/2 + r + lost): the quotient of sine and cosine, both as sums of two floats."""
+    square = r * r
+    half = square * 0.5
+    # sin(r + e) = sin r + e · cos r, cos(r + e) = cos r - e · sin r
+    sine = ordered_sum(r, fma(r * square, polynomial(square, table("SIN", r)), fma(-half, lost, lost)))
+    below, below_lost = ordered_sum(const(1.0, r.dtype), -half)
+    rest = below_lost - fma(r, lost, fma(r, r, -square) * 0.5)
+    cosine = ordered_sum(below, fma(square * square, polynomial(square, table("COS", r)), rest))
+    odd = ne(turns & 1, 0)
+    above = [select(odd, -c, s) for s, c in zip(sine, cosine, strict=True)]
+    by, by_lost = (select(odd, s, c) for s, c in zip(sine, cosine, strict=True))
+    inverse = 1.0 / by
+    q = above[0] * inverse
+    return q + (fma(-q, by, above[0]) + (above[1] - q * by_lost)) * inverse
+
+
 def _near(x: Expr) -> tuple[Expr, Expr]:
     """A whole number n, as an integer, and r with x = n · π/2 + r."""
     f = FORMATS[x.dtype]
@@ -88,30 +99,72 @@ def _near(x: Expr) -> tuple[Expr, Expr]:
     return bitcast(moved, f.integer), fma(n, -third, fma(n, -second, fma(n, -first, x)))
 
 
-def _far(x: Expr, quarter: int) -> tuple[Expr, Expr]:
-    """The same for float32 from 2^16 on, n modulo 4; ``quarter`` is added to n."""
+def _near_double(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """The same with r as a sum of two floats."""
+    f = FORMATS[x.dtype]
+    first, second, third = number("HALF_PI", x)
+    moved = fma(x, 2 / 3.141592653589793, f.magic)
+    n = moved - f.magic
+    step, step_lost = two_product(n, -second)
+    r, lost = two_sum(fma(n, -first, x), step)  # the product with the first float is exact where it cancels
+    return bitcast(moved, f.integer), *ordered_sum(r, fma(n, -third, lost + step_lost))
+
+
+def _far(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """n modulo 4, as an integer, and r as a sum of two floats with |x| = n · π/2 + r, for |x| ≥ ``LIMIT``."""
+    turn, below = _turn32(x) if x.dtype == "float32" else _turn64(x)
+    n = (turn + (1 << 61)) >> 62
+    part = cast(turn - (n << 62), "int64")
+    high = cast(part, x.dtype)
+    low = cast(part - cast(high, "int64"), x.dtype) + below
+    # times π/2 in units of 2^-62
+    first, second, _ = (v * 2.0**-62 for v in number("HALF_PI", x))
+    r, lost = two_product(high, first)
+    return cast(n, FORMATS[x.dtype].integer), *ordered_sum(r, lost + fma(high, second, low * first))
+
+
+def _window(start: Expr, count: int) -> list[Expr]:
+    """``count`` words of 32 bits of 2/π, as uint64, from bit ``start`` (below 1024) on; 32 zeros stand in front of its bits."""
+    words = [const(w, "uint64") for w in (0, *TWO_OVER_PI)]
+    which = start >> 5
+    reach = 32  # which word is first: one bit of the number halves what remains
+    while reach > 1:
+        reach //= 2
+        chosen = ne(which & reach, 0)
+        kept = [words[min(i, len(words) - 1)] for i in range(2 * reach + count)]
+        words = [select(chosen, kept[i + reach], kept[i]) for i in range(reach + count)]
+    shift = cast(32 - (start & 31), "uint64")
+    return [(((words[i] << 32) | words[i + 1]) >> shift) & 0xFFFFFFFF for i in range(count)]
+
+
+def _turn32(x: Expr) -> tuple[Expr, Expr]:
+    """|x| · 2/π modulo 4 in units of 2^-62, as uint64, and nothing below, for float32 from 2^16 on."""
     bits = bitcast(absolute(x), "uint32")
     significand = cast((bits & 0x7FFFFF) | 0x800000, "uint64")
-    # x = significand · 2^(e - 150). Bits of 2/π that give multiples of 4 are left out; 32 zeros stand in front of the rest.
-    start = (bits >> 23) - 120
-    words = [const(w, "uint32") for w in (0, *TWO_OVER_PI)]
-    which, shift = start >> 5, cast(start & 31, "uint64")
+    # |x| = significand · 2^(e - 150). Bits of 2/π that give multiples of 4 are left out
+    words = _window((bits >> 23) - 120, 3)
+    top, rest = (words[0] << 32) | words[1], words[2]
+    return significand * top + ((significand * rest) >> 32), const(0.0, x.dtype)
 
-    def word(k: int) -> Expr:
-        out = words[min(4 + k, len(words) - 1)]
-        for i in range(3, -1, -1):
-            out = select(eq(which, i), words[i + k], out)
-        return cast(out, "uint64")
 
-    w0, w1, w2, w3 = (word(k) for k in range(4))
-    top = (((w0 << 32) | w1) << shift) | ((w2 << shift) >> 32)
-    rest = (((w2 << 32) | w3) << shift) >> 32
-    turn = significand * top + ((significand * rest) >> 32)  # x · 2/π modulo 4, in units of 2^-62
-    n = (turn + (1 << 61)) >> 62
-    part = cast(cast(turn - (n << 62), "int64"), "float64")
-    r = cast(part * (3.141592653589793 / 2 * 2.0**-62), "float32")
-    negative = x < 0.0
-    # sin(-a) = -sin(a): two quarters more; cos is even
-    n32 = cast(n, "int32")
-    turned = select(negative, (n32 + 2) if quarter == 0 else n32, n32) + quarter
-    return turned, r
+def _turn64(x: Expr) -> tuple[Expr, Expr]:
+    """|x| · 2/π modulo 4 in units of 2^-62, as uint64, and what is below that unit, for float64 from 2^24 on."""
+    bits = bitcast(absolute(x), "uint64")
+    significand = (bits & ((1 << 52) - 1)) | (1 << 52)
+    low, high = significand & 0xFFFFFFFF, significand >> 32
+    # |x| = significand · 2^(e - 1075). The product modulo 2^192, its words found from the lowest on, columns of halves added
+    words = list(reversed(_window((bits >> 52) - 1045, 6)))
+    by_low, by_high = [w * low for w in words], [w * high for w in words]
+    carry: Expr | None = None
+    found = []
+    for i in range(6):
+        terms = [by_low[i] & 0xFFFFFFFF]
+        terms += [by_low[i - 1] >> 32, by_high[i - 1] & 0xFFFFFFFF] if i >= 1 else []
+        terms += [by_high[i - 2] >> 32] if i >= 2 else []
+        column = terms[0] if carry is None else terms[0] + carry
+        for term in terms[1:]:
+            column = column + term
+        found.append(column & 0xFFFFFFFF)
+        carry = column >> 32
+    below = cast(cast(((found[3] << 32) | found[2]) >> 11, "int64"), "float64") * 2.0**-53
+    return (found[5] << 32) | found[4], below

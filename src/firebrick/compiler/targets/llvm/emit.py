@@ -167,8 +167,6 @@ class Emitter:
         if op == "philox":
             words = [load(i, "uint32") for i in range(4)]
             return Emitter(self.code, self.lanes, lambda x: v[int(x.value or 0)]).value(philox_word(words, load(4, "int64")))
-        if op == "call":
-            return self._library(str(e.value), v)
         if op == "select":
             return self._select(v[0], dtype, v[1], v[2])
         if op in ("cast", "bitcast"):
@@ -315,19 +313,6 @@ class Emitter:
         else:
             name = "trunc" if BITS[to] < BITS[source] else "sext" if source in SIGNED else "zext"
         return self.code.put(f"{name} {old} {v} to {new}")
-
-    def _library(self, name: str, v: list[str]) -> str:
-        """One call for each lane."""
-        code = self.code
-        if self.lanes == 1:
-            return code.call("double", name, *(("double", x) for x in v))
-        t = self.type("float64")
-        out = "poison"
-        for i in range(self.lanes):
-            parts = [code.put(f"extractelement {t} {x}, i64 {i}") for x in v]
-            one = code.call("double", name, *(("double", p) for p in parts))
-            out = code.put(f"insertelement {t} {out}, double {one}, i64 {i}")
-        return out
 
     def _bounded(self, e: Expr, position: str) -> str:
         """The position from the front, clamped; the status word is set behind a branch."""
