@@ -10,6 +10,7 @@ from __future__ import annotations
 from firebrick.scalar.coefficients import TWO_OVER_PI
 from firebrick.scalar.double_word import ordered_sum, two_product, two_sum
 from firebrick.scalar.expr import (
+    BITS,
     Expr,
     absolute,
     bitcast,
@@ -115,36 +116,53 @@ def _far(x: Expr) -> tuple[Expr, Expr, Expr]:
     turn, below = _turn32(x) if x.dtype == "float32" else _turn64(x)
     n = (turn + (1 << 61)) >> 62
     part = cast(turn - (n << 62), "int64")
-    high = cast(part, x.dtype)
-    low = cast(part - cast(high, "int64"), x.dtype) + below
+    negative, size = part < 0, absolute(part)
+    rest = (1 << (61 - FORMATS[x.dtype].places - 1)) - 1  # what a float of the size does not hold
+    high = cast(size & ~rest, x.dtype)
+    low = cast(size & rest, x.dtype)
+    if below is not None:
+        low = low + select(negative, -below, below)
     # times π/2 in units of 2^-62
     first, second, _ = (v * 2.0**-62 for v in number("HALF_PI", x))
-    r, lost = two_product(high, first)
-    return cast(n, FORMATS[x.dtype].integer), *ordered_sum(r, lost + fma(high, second, low * first))
+    p, lost = two_product(high, first)
+    r, lost = ordered_sum(p, lost + fma(high, second, low * first))
+    return cast(n, FORMATS[x.dtype].integer), select(negative, -r, r), select(negative, -lost, lost)
 
 
-def _window(start: Expr, count: int) -> list[Expr]:
-    """``count`` words of 32 bits of 2/π, as uint64, from bit ``start`` (below 1024) on; 32 zeros stand in front of its bits."""
-    words = [const(w, "uint64") for w in (0, *TWO_OVER_PI)]
-    which = start >> 5
-    reach = 32  # which word is first: one bit of the number halves what remains
-    while reach > 1:
+def _window(start: Expr, reach: int, count: int) -> list[Expr]:
+    """2/π from bit ``start`` on, as ``count`` words of the dtype of ``start`` with a bit offset less than a word cut off, so
+    that there is one more to read. 32 zeros stand in front of its bits.
+
+    Args:
+        start: A bit's number, below ``reach`` words.
+        reach: A power of 2.
+        count: Whole words.
+    """
+    width = BITS[start.dtype]
+    each = width // 32
+    halves = [0, *TWO_OVER_PI, *[0] * ((-1 - len(TWO_OVER_PI)) % each)]
+    numbers = [sum(h << 32 * (each - 1 - k) for k, h in enumerate(halves[i : i + each])) for i in range(0, len(halves), each)]
+    words = [const(n, start.dtype) for n in numbers]
+    which = start >> (width.bit_length() - 1)
+    while reach > 1:  # one bit of the first word's number halves what remains
         reach //= 2
-        chosen = ne(which & reach, 0)
+        upper = ne(which & reach, 0)
         kept = [words[min(i, len(words) - 1)] for i in range(2 * reach + count)]
-        words = [select(chosen, kept[i + reach], kept[i]) for i in range(reach + count)]
-    shift = cast(32 - (start & 31), "uint64")
-    return [(((words[i] << 32) | words[i + 1]) >> shift) & 0xFFFFFFFF for i in range(count)]
+        words = [select(upper, kept[i + reach], kept[i]) for i in range(reach + count)]
+    return words
 
 
-def _turn32(x: Expr) -> tuple[Expr, Expr]:
+def _turn32(x: Expr) -> tuple[Expr, None]:
     """|x| · 2/π modulo 4 in units of 2^-62, as uint64, and nothing below, for float32 from 2^16 on."""
     bits = bitcast(absolute(x), "uint32")
     significand = cast((bits & 0x7FFFFF) | 0x800000, "uint64")
     # |x| = significand · 2^(e - 150). Bits of 2/π that give multiples of 4 are left out
-    words = _window((bits >> 23) - 120, 3)
-    top, rest = (words[0] << 32) | words[1], words[2]
-    return significand * top + ((significand * rest) >> 32), const(0.0, x.dtype)
+    start = (bits >> 23) - 120
+    shift = cast(start & 31, "uint64")
+    w0, w1, w2, w3 = (cast(w, "uint64") for w in _window(start, 8, 3))
+    top = (((w0 << 32) | w1) << shift) | ((w2 << shift) >> 32)
+    rest = (((w2 << 32) | w3) << shift) >> 32
+    return significand * top + ((significand * rest) >> 32), None
 
 
 def _turn64(x: Expr) -> tuple[Expr, Expr]:
@@ -152,8 +170,13 @@ def _turn64(x: Expr) -> tuple[Expr, Expr]:
     bits = bitcast(absolute(x), "uint64")
     significand = (bits & ((1 << 52) - 1)) | (1 << 52)
     low, high = significand & 0xFFFFFFFF, significand >> 32
-    # |x| = significand · 2^(e - 1075). The product modulo 2^192, its words found from the lowest on, columns of halves added
-    words = list(reversed(_window((bits >> 52) - 1045, 6)))
+    # |x| = significand · 2^(e - 1075). Bits of 2/π that give multiples of 4 are left out
+    start = (bits >> 52) - 1045
+    shift = start & 63
+    parts = _window(start, 16, 3)
+    aligned = [(parts[i] << shift) | (parts[i + 1] >> (64 - shift)) for i in range(3)]
+    words = [h for w in reversed(aligned) for h in (w & 0xFFFFFFFF, w >> 32)]
+    # the product modulo 2^192, its words of 32 bits from the lowest on: columns of halves of products
     by_low, by_high = [w * low for w in words], [w * high for w in words]
     carry: Expr | None = None
     found = []
