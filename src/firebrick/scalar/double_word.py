@@ -1,27 +1,28 @@
 """Double-word arithmetic: numbers as unevaluated sums of two floats, the second about half a unit of the first's last place.
 
-Nothing here is exact where an intermediate overflows or underflows. Source: Dekker, "A floating-point technique for extending
+Nothing here is exact where an intermediate overflows or underflows. Sums are ``kept``: a target that reassociates them would
+find their rounding errors to be 0. Source: Dekker, "A floating-point technique for extending
 the available precision", Numerische Mathematik 18, 1971; Knuth, The Art of Computer Programming, volume 2, 4.2.2.
 """
 
 from __future__ import annotations
 
-from firebrick.scalar.expr import Expr, Operand, fma, sqrt
+from firebrick.scalar.expr import Expr, Operand, fma, kept, sqrt
 
 Pair = tuple[Expr, Expr]
 
 
 def two_sum(a: Expr, b: Operand) -> Pair:
     """a + b, exactly."""
-    s = a + b
-    back = s - a
-    return s, (a - (s - back)) + (b - back)
+    s = kept(a + b)
+    back = kept(s - a)
+    return s, kept(kept(a - kept(s - back)) + kept(b - back))
 
 
 def ordered_sum(a: Expr | float, b: Expr) -> Pair:
     """a + b, exactly, for |a| ≥ |b| or a = 0."""
-    s = a + b
-    return s, (a - s) + b
+    s = kept(a + b)
+    return s, kept(kept(a - s) + b)
 
 
 def two_product(a: Expr, b: Operand) -> Pair:

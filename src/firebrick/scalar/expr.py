@@ -33,11 +33,24 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 # op → dtypes of its operands, all of which and the result agree (comparisons give bool)
 _SAME: dict[str, frozenset[str]] = {
     "add": _ARITHMETIC, "sub": _ARITHMETIC, "mul": _ARITHMETIC, "div": _ARITHMETIC, "rem": _INTEGER, "neg": _ARITHMETIC,
-    "fma": _FLOAT, "min": _ARITHMETIC, "max": _ARITHMETIC, "abs": _ARITHMETIC, "sqrt": _FLOAT, "copysign": _FLOAT,
+    "fma": _FLOAT, "muladd": _FLOAT, "nearest": _FLOAT, "kept": _FLOAT,
+    "min": _ARITHMETIC, "max": _ARITHMETIC, "abs": _ARITHMETIC, "sqrt": _FLOAT, "copysign": _FLOAT,
     "scale": _FLOAT, "floor": _FLOAT, "ceil": _FLOAT, "trunc": _FLOAT, "rint": _FLOAT,
     "and": _BITWISE, "or": _BITWISE, "xor": _BITWISE, "not": _BITWISE, "shl": _INTEGER, "shr": _INTEGER,
 } | dict.fromkeys(COMPARISONS, _ANY)  # fmt: skip
-_COUNT = {"neg": 1, "abs": 1, "sqrt": 1, "floor": 1, "ceil": 1, "trunc": 1, "rint": 1, "not": 1, "fma": 3}
+_COUNT = {
+    "neg": 1,
+    "abs": 1,
+    "sqrt": 1,
+    "floor": 1,
+    "ceil": 1,
+    "trunc": 1,
+    "rint": 1,
+    "not": 1,
+    "kept": 1,
+    "fma": 3,
+    "muladd": 3,
+}
 COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 REDUCTIONS = ("sum", "prod", "max", "min")
 
@@ -218,6 +231,38 @@ def fma(a: Expr, b: Operand, c: Operand) -> Expr:
     return _apply("fma", (a, _both(a, b)[1], _both(a, c)[1]))
 
 
+def muladd(a: Expr, b: Operand, c: Operand) -> Expr:
+    """a · b + c, rounded once if the target has an exact ``fma``, else twice: for where the product's rounding is harmless."""
+    return _apply("muladd", (a, _both(a, b)[1], _both(a, c)[1]))
+
+
+def nearest(a: Expr, b: Operand = 1.0) -> Expr:
+    """A whole number next to a · b, for |a · b| below a quarter of 2^places; which of two is open where both are nearly as
+    near. NaN stays."""
+    return _apply("nearest", _both(a, b))
+
+
+def nearest_bits(a: Expr, b: Operand = 1.0) -> Expr:
+    """An integer of the float's width whose lowest ``places - 1`` bits are those of ``nearest(a, b)``; the others are open."""
+    x, y = _both(a, b)
+    if x.dtype != y.dtype or x.dtype not in FLOATS:
+        raise TypeError(f"nearest_bits takes two floats of one dtype. Received: {x.dtype} and {y.dtype}")
+    return node("nearest_bits", f"int{BITS[x.dtype]}", (x, y))
+
+
+def kept(a: Expr) -> Expr:
+    """a, rounded to its dtype here: a target that reassociates sums must not look behind it."""
+    return _apply("kept", (a,))
+
+
+def by_magic(e: Expr) -> Expr:
+    """``nearest`` and ``nearest_bits`` by adding 1.5 · 2^places, after which the lowest bits are the whole number: of exact
+    arithmetic the fastest way."""
+    magic = 1.5 * 2.0 ** {"float32": 23, "float64": 52}[e.args[0].dtype]
+    moved = fma(e.args[0], e.args[1], magic)
+    return moved - magic if e.op == "nearest" else bitcast(moved, e.dtype)
+
+
 def minimum(a: Operand, b: Operand) -> Expr:
     """The smaller; NaN if either is."""
     return binary("min", a, b)
@@ -331,11 +376,11 @@ def reduce(kind: str, a: Expr) -> Expr:
 
 
 def polynomial(x: Expr, coefficients: Iterable[float]) -> Expr:
-    """c0 + c1·x + c2·x² + … by Horner's rule with fused steps."""
+    """c0 + c1·x + c2·x² + … by Horner's rule, with fused steps where the target has them."""
     rest = list(coefficients)
     out: Expr = const(rest.pop(), x.dtype)
     while rest:
-        out = fma(out, x, rest.pop())
+        out = muladd(out, x, rest.pop())
     return out
 
 

@@ -57,6 +57,11 @@ def apply(op: str, dtype: str, args: Sequence[Array], value: Any) -> Array:
             return evaluate([philox_word(key, load(4, "int64"))], args)[0]
         if op == "bitcast":
             return np.ascontiguousarray(args[0]).view(dtype).reshape(args[0].shape)
+        if op in ("nearest", "nearest_bits"):
+            from firebrick.scalar.expr import by_magic, node
+
+            parts = tuple(load(i, a.dtype.name) for i, a in enumerate(args))
+            return evaluate([by_magic(node(op, dtype, parts))], args)[0]
         if op == "reduce":
             return np.asarray(_REDUCE[value](args[0], axis=-1, keepdims=True, dtype=dtype) if value in ("sum", "prod")
                               else _REDUCE[value](args[0], axis=-1, keepdims=True))  # fmt: skip
@@ -171,6 +176,7 @@ def _scaled(a: Array, n: Array) -> Array:
 _PLAIN: dict[str, Callable[..., Any]] = {
     "scale": _scaled,
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "fma": fused,
+    "muladd": fused, "kept": np.asarray,
     "min": np.minimum, "max": np.maximum, "abs": np.abs, "sqrt": np.sqrt, "copysign": np.copysign, "floor": np.floor,
     "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.bitwise_not, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,

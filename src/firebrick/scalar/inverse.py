@@ -18,9 +18,9 @@ from firebrick.scalar.expr import (
     const,
     copysign,
     eq,
-    fma,
     maximum,
     minimum,
+    muladd,
     ne,
     polynomial,
     select,
@@ -35,7 +35,7 @@ def asin(x: Expr) -> Expr:
     high, low, _ = number("HALF_PI", x)
     # π/2 - 2 · (base + rest), without rounding the sum in parentheses, which may be as large as the result
     left, lost = ordered_sum(high, base * -2.0)
-    return copysign(select(far, left + fma(rest, -2.0, lost + low), base + rest), x)
+    return copysign(select(far, left + muladd(rest, -2.0, lost + low), base + rest), x)
 
 
 def acos(x: Expr) -> Expr:
@@ -52,7 +52,7 @@ def _arc(x: Expr) -> tuple[Expr, Expr, Expr]:
     """Whether |x| is above ½, and two floats whose sum is asin |x|, or asin √((1 - |x|) / 2) above ½."""
     size = absolute(x)
     far = size > 0.5
-    square = select(far, fma(size, -0.5, 0.5), x * x)
+    square = select(far, muladd(size, -0.5, 0.5), x * x)
     base = select(far, sqrt(square), size)
     return far, base, base * square * polynomial(square, table("ASIN", x))
 
@@ -84,7 +84,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
 def _short_atan(t: Expr) -> Expr:
     """atan(t) for 0 ≤ t ≤ 1."""
     square = t * t
-    return fma(t * square, polynomial(square, table("ATAN", t)), t)
+    return muladd(t * square, polynomial(square, table("ATAN", t)), t)
 
 
 def asinh(x: Expr) -> Expr:
@@ -97,7 +97,7 @@ def asinh(x: Expr) -> Expr:
     out = _log_of_double(size, total, total_lost + root_lost)
     # x - x³/6 where the next term is less than a sixteenth of a unit
     tiny = size < 2.0 ** -((f.places + 5) // 4)
-    return copysign(select(tiny, fma(size * square, -1 / 6, size), out), x)
+    return copysign(select(tiny, muladd(size * square, -1 / 6, size), out), x)
 
 
 def acosh(x: Expr) -> Expr:
@@ -122,7 +122,7 @@ def atanh(x: Expr) -> Expr:
     """The number whose hyperbolic tangent is x; infinite at 1, NaN beyond."""
     size = absolute(x)
     square = size * size
-    near = fma(size * square, polynomial(square, table("ATANH", x)), size)
+    near = muladd(size * square, polynomial(square, table("ATANH", x)), size)
     above, lost = ordered_sum(1.0, size)
     far = _log_of_sum(*quotient(above, lost, 1.0 - size), const(0.0, x.dtype)) * 0.5
     edge = select(eq(size, 1.0), const(INFINITY, x.dtype), NAN)
@@ -140,7 +140,7 @@ def _log_of_sum(high: Expr, low: Expr, more: Operand) -> Expr:
     part = low * bitcast(maximum(f.bias - k, 0) << f.places, high.dtype)  # from 2^bias on, low is 0
     r = fraction + part
     lost = (fraction - r) + part
-    near = fma(r * r, polynomial(r, table("LOG", r)), lost)
+    near = muladd(r * r, polynomial(r, table("LOG", r)), lost)
     power = cast(k, high.dtype) + more
     first, second, _ = number("LN2", high)
-    return fma(power, first, fma(power, second, r + near))
+    return muladd(power, first, muladd(power, second, r + near))

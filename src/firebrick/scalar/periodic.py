@@ -18,7 +18,10 @@ from firebrick.scalar.expr import (
     const,
     eq,
     fma,
+    muladd,
     ne,
+    nearest,
+    nearest_bits,
     polynomial,
     rarely,
     select,
@@ -66,12 +69,12 @@ def _value(turns: Expr, r: Expr) -> Expr:
 
 def _sine(r: Expr) -> Expr:
     square = r * r
-    return fma(r * square, polynomial(square, table("SIN", r)), r)
+    return muladd(r * square, polynomial(square, table("SIN", r)), r)
 
 
 def _cosine(r: Expr) -> Expr:
     square = r * r
-    return fma(square * square, polynomial(square, table("COS", r)), fma(square, -0.5, 1.0))
+    return muladd(square * square, polynomial(square, table("COS", r)), muladd(square, -0.5, 1.0))
 
 
 def _ratio(turns: Expr, r: Expr, lost: Expr) -> Expr:
@@ -79,10 +82,10 @@ def _ratio(turns: Expr, r: Expr, lost: Expr) -> Expr:
     square = r * r
     half = square * 0.5
     # sin(r + e) = sin r + e · cos r, cos(r + e) = cos r - e · sin r
-    sine = ordered_sum(r, fma(r * square, polynomial(square, table("SIN", r)), fma(-half, lost, lost)))
+    sine = ordered_sum(r, muladd(r * square, polynomial(square, table("SIN", r)), muladd(-half, lost, lost)))
     below, below_lost = ordered_sum(const(1.0, r.dtype), -half)
-    rest = below_lost - fma(r, lost, fma(r, r, -square) * 0.5)
-    cosine = ordered_sum(below, fma(square * square, polynomial(square, table("COS", r)), rest))
+    rest = below_lost - muladd(r, lost, fma(r, r, -square) * 0.5)
+    cosine = ordered_sum(below, muladd(square * square, polynomial(square, table("COS", r)), rest))
     odd = ne(turns & 1, 0)
     above = [select(odd, -c, s) for s, c in zip(sine, cosine, strict=True)]
     by, by_lost = (select(odd, s, c) for s, c in zip(sine, cosine, strict=True))
@@ -93,22 +96,18 @@ def _ratio(turns: Expr, r: Expr, lost: Expr) -> Expr:
 
 def _near(x: Expr) -> tuple[Expr, Expr]:
     """A whole number n, as an integer, and r with x = n · π/2 + r."""
-    f = FORMATS[x.dtype]
     first, second, third = number("HALF_PI", x)
-    moved = fma(x, 2 / 3.141592653589793, f.magic)
-    n = moved - f.magic
-    return bitcast(moved, f.integer), fma(n, -third, fma(n, -second, fma(n, -first, x)))
+    n = nearest(x, 2 / 3.141592653589793)
+    return nearest_bits(x, 2 / 3.141592653589793), muladd(n, -third, fma(n, -second, fma(n, -first, x)))
 
 
 def _near_double(x: Expr) -> tuple[Expr, Expr, Expr]:
     """The same with r as a sum of two floats."""
-    f = FORMATS[x.dtype]
     first, second, third = number("HALF_PI", x)
-    moved = fma(x, 2 / 3.141592653589793, f.magic)
-    n = moved - f.magic
+    n = nearest(x, 2 / 3.141592653589793)
     step, step_lost = two_product(n, -second)
     r, lost = two_sum(fma(n, -first, x), step)  # the product with the first float is exact where it cancels
-    return bitcast(moved, f.integer), *ordered_sum(r, fma(n, -third, lost + step_lost))
+    return nearest_bits(x, 2 / 3.141592653589793), *ordered_sum(r, muladd(n, -third, lost + step_lost))
 
 
 def _far(x: Expr) -> tuple[Expr, Expr, Expr]:
@@ -125,7 +124,7 @@ def _far(x: Expr) -> tuple[Expr, Expr, Expr]:
     # times π/2 in units of 2^-62
     first, second, _ = (v * 2.0**-62 for v in number("HALF_PI", x))
     p, lost = two_product(high, first)
-    r, lost = ordered_sum(p, lost + fma(high, second, low * first))
+    r, lost = ordered_sum(p, lost + muladd(high, second, low * first))
     return cast(n, FORMATS[x.dtype].integer), select(negative, -r, r), select(negative, -lost, lost)
 
 

@@ -12,6 +12,7 @@ from firebrick.scalar.expr import (
     const,
     eq,
     fma,
+    muladd,
     ne,
     polynomial,
     scale,
@@ -53,21 +54,20 @@ def _of_size(size: Expr, y: Expr) -> Expr:
     k, r = split(select(tiny, size * 2.0**shift, size))
     k = k - select(tiny, const(shift, size.dtype), 0.0)
     # s = r / (2 + r), so that log(1 + r) = 2s · (1 + w/3 + w²/5 + …) with w = s² ≤ 0.03
-    below = r + 2.0
-    below_lost = r - (below - 2.0)
+    below, below_lost = ordered_sum(const(2.0, size.dtype), r)
     s = r / below
     s_lost = (fma(-s, below, r) - s * below_lost) / below
     w, w_lost = two_product(s, s)
     w_lost = w_lost + (s + s) * s_lost
     third, third_lost, _ = number("THIRD", size)
     a, a_lost = two_product(w, third)
-    a_lost = a_lost + fma(w, third_lost, w_lost * third)
+    a_lost = a_lost + muladd(w, third_lost, w_lost * third)
     rest = w * w * polynomial(w, [1 / (2 * i + 5) for i in range(_TERMS[size.dtype])])
     c, c_lost = ordered_sum(a, rest)
     c_lost = c_lost + a_lost
     double = s + s
     p, p_lost = two_product(double, c)
-    p_lost = p_lost + fma(double, c_lost, (s_lost + s_lost) * c)
+    p_lost = p_lost + muladd(double, c_lost, (s_lost + s_lost) * c)
     t, t_lost = ordered_sum(double, p)
     t_lost = t_lost + (s_lost + s_lost + p_lost)
     high, low, _ = number("LN2", size)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from firebrick.compiler.program.launch import INDEX, fault_word
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.elements import philox_word
-from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, const, load, ne, select
+from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, by_magic, const, load, ne, select
 
 _INTEGER = {
     "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor",
@@ -157,6 +157,8 @@ class Emitter:
             return literal(e.value, dtype, self.lanes)
         if op == "rarely":
             return self._rarely(e)
+        if op in ("nearest", "nearest_bits"):
+            return self.value(by_magic(e))
         v = [self.values[a] for a in e.args]
         if op == "gather":
             if self.element is None:
@@ -198,7 +200,9 @@ class Emitter:
             return self._plain("fneg", dtype, v)
         if op in _INTRINSIC:
             return self._intrinsic(_INTRINSIC[op], dtype, v)
-        if op == "fma":
+        if op == "kept":  # LLVM reassociates no sum without being asked to
+            return v[0]
+        if op in ("fma", "muladd"):
             return self._fused(dtype, v)
         if op == "scale":
             return self._scaled(dtype, v)
