@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -415,3 +415,26 @@ def walk(roots: Iterable[Expr]) -> list[Expr]:
             stack.append((at, True))
             stack.extend((a, False) for a in reversed(at.args) if id(a) not in seen)
     return out
+
+
+Rule = Callable[[Expr, tuple[Expr, ...]], Expr]
+"""From a node and its rewritten operands to what replaces it."""
+
+
+def rewritten(roots: Sequence[Expr], rule: Rule) -> list[Expr]:
+    """Expressions with each node replaced by what a rule makes of it, operands first."""
+    out: dict[Expr, Expr] = {}
+    for e in walk(roots):
+        out[e] = rule(e, tuple(out[a] for a in e.args))
+    return [out[r] for r in roots]
+
+
+def rebuilt(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The same node of other operands."""
+    return e if args == e.args else node(e.op, e.dtype, args, e.value)
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """The least and the greatest integer of a dtype, bool among them."""
+    bits = BITS[dtype]
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)
