@@ -24,9 +24,18 @@ _FLUSHED = frozenset(
 
 
 def evaluate_loosely(
-    roots: Sequence[Expr], operands: Sequence[Array], capabilities: Capabilities, indices: Mapping[int, Array] | None = None
-) -> list[Array]:
+    roots: Sequence[Expr], operands: Sequence[Array], capabilities: Capabilities, indices: Mapping[int, Array] | None = None,
+    cancels: bool = True,
+) -> list[Array]:  # fmt: skip
     """The values that a target may compute; see ``scalar.evaluate``.
+
+    Args:
+        roots: Expressions.
+        operands: What ``load`` reads.
+        capabilities: What the target has.
+        indices: What ``index`` gives for each axis.
+        cancels: A target that reassociates computes sums of sums as of real numbers; else from the largest term to the
+            smallest, by which small sums of large terms are lost.
 
     Raises:
         AssertionError: A node is none the target has.
@@ -48,7 +57,7 @@ def evaluate_loosely(
             elif e.op == "const":
                 values[e] = np.asarray(e.value, e.dtype)
             elif e.op in ("add", "sub") and e.dtype in FLOATS and capabilities.reassociates:
-                values[e] = _reordered(e, values, sums)
+                values[e] = _reordered(e, values, sums, cancels)
             else:
                 values[e] = _node(e, [values[a] for a in e.args], capabilities)
             if not capabilities.denormals and e.op in _FLUSHED and e.dtype in FLOATS:
@@ -56,13 +65,20 @@ def evaluate_loosely(
     return [values[r] for r in roots]
 
 
-def _reordered(e: Expr, values: dict[Expr, Array], sums: dict[Expr, dict[Expr, int]]) -> Array:
+def _reordered(e: Expr, values: dict[Expr, Array], sums: dict[Expr, dict[Expr, int]], cancels: bool) -> Array:
     """A sum of sums without the rounding between, terms of unlike sign cancelled."""
     terms: dict[Expr, int] = {}
     for a, sign in ((e.args[0], 1), (e.args[1], 1 if e.op == "add" else -1)):
         for term, count in sums.get(a, {a: 1}).items():
             terms[term] = terms.get(term, 0) + sign * count
     sums[e] = {t: n for t, n in terms.items() if n}
+    if not cancels:
+        scaled = [values[t] * np.asarray(n, e.dtype) for t, n in sums[e].items()]
+        ordered = np.sort(np.stack(np.broadcast_arrays(*scaled)), axis=0)[::-1] if scaled else np.zeros((1,), e.dtype)
+        total = ordered[0]
+        for term in ordered[1:]:
+            total = (total + term).astype(e.dtype)
+        return np.asarray(total)
     exact = sum((values[t].astype(np.longdouble) * n for t, n in sums[e].items()), np.zeros((), np.longdouble))
     plain = apply(e.op, e.dtype, [values[a] for a in e.args], None)
     return np.where(np.isfinite(plain), np.asarray(exact).astype(e.dtype), plain).astype(e.dtype)

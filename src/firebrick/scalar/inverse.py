@@ -18,6 +18,7 @@ from firebrick.scalar.expr import (
     const,
     copysign,
     eq,
+    kept,
     maximum,
     minimum,
     muladd,
@@ -136,10 +137,9 @@ def _log_of_sum(high: Expr, low: Expr, more: Operand) -> Expr:
     bits = bitcast(high, f.integer)
     k = (bits - offset) >> f.places
     # high + low = 2^k · (1 + r + lost); what is subtracted from the fraction is exact
-    fraction = bitcast(bits - (k << f.places), high.dtype) - 1.0
+    fraction = kept(bitcast(bits - (k << f.places), high.dtype) - 1.0)
     part = low * bitcast(maximum(f.bias - k, 0) << f.places, high.dtype)  # from 2^bias on, low is 0
-    r = fraction + part
-    lost = (fraction - r) + part
+    r, lost = ordered_sum(fraction, part)
     near = muladd(r * r, polynomial(r, table("LOG", r)), lost)
     power = cast(k, high.dtype) + more
     first, second, _ = number("LN2", high)

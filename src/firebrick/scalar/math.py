@@ -20,6 +20,7 @@ from firebrick.scalar.expr import (
     copysign,
     eq,
     fma,
+    kept,
     maximum,
     minimum,
     muladd,
@@ -123,7 +124,7 @@ def expm1(x: Expr) -> Expr:
     f = FORMATS[x.dtype]
     n, r = reduced(clamped(x, -f.flat, f.high))
     half = scale(1.0, n - 1.0)  # twice this may overflow where the result does not
-    out = muladd(half, exp_minus_one(r), half - 0.5) * 2.0
+    out = muladd(half, exp_minus_one(r), kept(half - 0.5)) * 2.0
     return select(absolute(x) < f.smallest, x, out)
 
 
@@ -178,7 +179,7 @@ def split(x: Expr) -> tuple[Expr, Expr]:
     offset = bitcast(const(0.5**0.5, x.dtype), f.integer)
     bits = bitcast(x, f.integer)
     k = (bits - offset) >> f.places
-    return cast(k, x.dtype), bitcast(bits - (k << f.places), x.dtype) - 1.0
+    return cast(k, x.dtype), kept(bitcast(bits - (k << f.places), x.dtype) - 1.0)
 
 
 def _split_any(x: Expr) -> tuple[Expr, Expr]:
@@ -211,7 +212,7 @@ def log1p(x: Expr) -> Expr:
     """log(1 + x), accurate near 0."""
     k, _ = split(x + 1.0)
     part = scale(1.0, -k)
-    out = _log_of_sum(k, muladd(part, x, part - 1.0))  # the fraction of 1 + x without that sum's rounding
+    out = _log_of_sum(k, muladd(part, x, kept(part - 1.0)))  # the fraction of 1 + x without that sum's rounding
     special = select(eq(x, -1.0), const(-INFINITY, x.dtype), select(x < -1.0, const(NAN, x.dtype), x))
     return select((x > -1.0) & (x < INFINITY), select(eq(x, 0.0), x, out), special)
 
