@@ -14,12 +14,13 @@ from firebrick.scalar.expr import (
     fma,
     muladd,
     ne,
+    nearest,
     polynomial,
     scale,
     select,
     unary,
 )
-from firebrick.scalar.math import FORMATS, INFINITY, NAN, clamped, exp_minus_one, number, reduced, split
+from firebrick.scalar.math import FORMATS, INFINITY, NAN, clamped, number, split, table
 
 _TERMS = {"float32": 5, "float64": 12}
 """Of the logarithm's series behind its first two."""
@@ -77,9 +78,14 @@ def _of_size(size: Expr, y: Expr) -> Expr:
     lost = lost + (b_lost + t_lost)
     z = y * _ends(size, total)
     z_lost = fma(y, total, -z) + y * lost
-    n, e = reduced(clamped(z, -_BEYOND[size.dtype], _BEYOND[size.dtype]))
     inside = absolute(z) < _BEYOND[size.dtype]
-    return scale(exp_minus_one(e + select(inside, z_lost, 0.0)) + 1.0, n)
+    z = clamped(z, -_BEYOND[size.dtype], _BEYOND[size.dtype])
+    n = nearest(z, number("LOG2E", size)[0])
+    # exp(e + rest) = 1 + e + (e² · P(e) + rest · (1 + e)), whose last sum alone rounds: exact powers come out exact
+    e, rest = ordered_sum(fma(n, -high, z), muladd(n, -low, select(inside, z_lost, 0.0)))
+    one, one_lost = ordered_sum(const(1.0, size.dtype), e)
+    more = muladd(e * e, polynomial(e, table("EXP", e)), muladd(rest, e, rest))
+    return scale(one + (one_lost + more), n)
 
 
 def _integer_power(x: Expr, y: Expr) -> Expr:
