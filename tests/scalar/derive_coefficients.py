@@ -50,6 +50,9 @@ FITS: dict[str, tuple[Callable[[Any], Any], Any, Any, int, int]] = {
     "LOG": (lambda f: -mp.hyp2f1(1, 2, 3, -f) / 2, mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1, 9, 21),  # (log(1 + f) - f) / f²
     "TANH": (lambda s: (mp.tanh(mp.sqrt(s)) / mp.sqrt(s) - 1) / s, mpf(0), mpf("0.4"), 5, 12),
     "SINH": (lambda s: (mp.sinh(mp.sqrt(s)) / mp.sqrt(s) - 1) / s, mpf(0), mpf(1), 4, 8),
+    "ASIN": (lambda s: (mp.asin(mp.sqrt(s)) / mp.sqrt(s) - 1) / s, mpf(0), mpf("0.25"), 5, 12),
+    "ATAN": (lambda s: (mp.atan(mp.sqrt(s)) / mp.sqrt(s) - 1) / s, mpf(0), mpf(1), 9, 20),
+    "ATANH": (lambda s: (mp.atanh(mp.sqrt(s)) / mp.sqrt(s) - 1) / s, mpf(0), mpf("0.25"), 5, 12),
     "ERF": (lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1, mpf(0), mpf(1), 6, 12),
     "SIN": (lambda s: (mp.sin(mp.sqrt(s)) / mp.sqrt(s) - 1) / s, mpf(0), mpf("0.6169"), 3, 6),
     "COS": (lambda s: (mp.cos(mp.sqrt(s)) - 1 + s / 2) / s**2, mpf(0), mpf("0.6169"), 2, 5),
@@ -72,12 +75,11 @@ def coefficients(name: str, dtype: str) -> list[float]:
     if name in TAILS:
         return [float(c) for c in tail_fit(*TAIL[dtype])[TAILS.index(name)]]
     f, low, high, narrow, wide = FITS[name]
-    degree = MIDDLE[name] if dtype == "middle" else narrow if dtype == "float32" else wide
+    degree = narrow if dtype == "float32" else wide
     return [float(c) for c in fit(f, low, high, degree)]
 
 
 TAILS = ("TAIL", "TAIL_REST", "TAIL_LINE")
-MIDDLE = {"EXP": 6, "LOG": 14}  # degrees for computing float32 functions in float64
 
 # numbers as sums of floats, each the rest rounded
 NUMBERS = {
@@ -109,9 +111,7 @@ def main() -> None:
     for dtype in ("float32", "float64"):
         for name, x in NUMBERS.items():
             print(f'    ("{name}", "{dtype}"): {tuple(split(x, dtype))},')
-    print("TWO_OVER_PI = (", ", ".join(map(hex, two_over_pi(7))), ")")
-    for name in MIDDLE:
-        print(f'    ("{name}", "middle"): ({", ".join(map(repr, coefficients(name, "middle")))}),')
+    print("TWO_OVER_PI = (", ", ".join(map(hex, two_over_pi(37))), ")")
     for dtype in ("float32", "float64"):
         for name in NAMES:
             row = ", ".join(map(repr, coefficients(name, dtype)))

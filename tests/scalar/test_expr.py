@@ -84,6 +84,20 @@ def test_the_interpreters_fused_product_rounds_once(dtype: str) -> None:
     assert np.array_equal(one, got)
 
 
+def test_the_interpreters_fused_product_of_float64_is_exact_next_to_overflow_and_underflow() -> None:
+    top, tiny = np.finfo(np.float64).max, np.finfo(np.float64).smallest_subnormal
+    cases = [
+        (2.0**700, 2.0**400, -top, np.inf), (-(2.0**512), 2.0**511, top, 2.0**1023 - 2.0**971), (top, 1.5, -top, top / 2),
+        (2.0**-540, 2.0**-540, tiny, tiny), (2.0**-537, -(2.0**-537), tiny, 0.0), (2.0**-600, -(2.0**-600), 0.0, -0.0),
+        (1 + 2.0**-52, 2.0**-1022 * (1 + 2.0**-52), -(2.0**-1022), 2 * tiny), (top, 2.0, np.nan, np.nan), (0.0, top, -0.0, 0.0),
+    ]  # fmt: skip
+    a, b, c, want = (np.asarray(column, np.float64) for column in zip(*cases, strict=True))
+    with np.errstate(all="ignore"):
+        got = fused(a, b, c)
+    assert np.array_equal(got, want, equal_nan=True)
+    assert np.array_equal(np.signbit(got), np.signbit(want))
+
+
 def test_the_whole_graph_is_walked_once_operands_first() -> None:
     x = load(0, "float32")
     e = (x + 1.0) * (x + 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math as cmath
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 from native_kernels import run_map, widths
 
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.scalar import evaluate, math, periodic
-from firebrick.scalar.expr import Expr, load
+from firebrick.ops.table import OPS
+from firebrick.scalar import evaluate, inverse, math, periodic, remainder
+from firebrick.scalar.expr import Expr, load, walk
 from firebrick.scalar.power import power
+from firebrick.scalar.storage import STORAGE, computed
 
 mpmath = pytest.importorskip("mpmath")
 Array = np.ndarray[Any, Any]
@@ -35,9 +38,16 @@ FUNCTIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Any], Any], float]]
     "rsqrt": (math.rsqrt, lambda x: 1 / mpmath.sqrt(x), 1.5),
     "sin": (periodic.sin, mpmath.sin, 2.0),
     "cos": (periodic.cos, mpmath.cos, 2.0),
-    "tan": (periodic.tan, mpmath.tan, 3.0),
+    "tan": (periodic.tan, mpmath.tan, 1.1),
+    "asin": (inverse.asin, mpmath.asin, 1.2),
+    "acos": (inverse.acos, mpmath.acos, 1.2),
+    "atan": (inverse.atan, mpmath.atan, 1.4),
+    "asinh": (inverse.asinh, mpmath.asinh, 1.4),
+    "acosh": (inverse.acosh, mpmath.acosh, 1.3),
+    "atanh": (inverse.atanh, mpmath.atanh, 1.1),
 }
 POSITIVE = {"log", "log2", "log10", "rsqrt"}
+NUMPY = {name: "arc" + name[1:] for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")}
 DTYPES = ("float32", "float64")
 
 
@@ -51,6 +61,11 @@ def operands(name: str, dtype: str, count: int) -> Array:
         parts.append(rng.uniform(-745, 710, count))
     x = np.concatenate([np.asarray(p, dtype) for p in parts])
     x = x[np.isfinite(x)]
+    if name == "acosh":
+        x = np.concatenate([np.abs(x[np.abs(x) > 1]), 1 + np.abs(rng.normal(size=count) * 1e-3).astype(dtype)])
+        return x[x > 1]
+    if name in ("asin", "acos", "atanh"):
+        return x[np.abs(x) < 1]
     x = np.abs(x[x != 0]) if name in POSITIVE else x
     return x[x > -1] if name == "log1p" else x
 
@@ -124,7 +139,9 @@ def test_special_values_and_signs_of_zeros(name: str, dtype: str, target: Target
         "erf": lambda v: np.asarray([cmath.erf(v0) for v0 in v]),
     }
     with np.errstate(all="ignore"):
-        want = (plain.get(name) or getattr(np, name))(x.astype(np.longdouble if name not in ("sin", "cos", "tan") else dtype))
+        want = (plain.get(name) or getattr(np, NUMPY.get(name, name)))(
+            x.astype(np.longdouble if name not in ("sin", "cos", "tan") else dtype)
+        )
         want = np.asarray(want).astype(dtype)
     got = run_map(FUNCTIONS[name][0](load(0, dtype)), [x], x.shape, dtype, target)
     assert np.array_equal(np.isnan(got), np.isnan(want))
@@ -135,7 +152,7 @@ def test_special_values_and_signs_of_zeros(name: str, dtype: str, target: Target
     assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "expm1", "log1p", "erf", "gelu"])
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "expm1", "log1p", "erf", "gelu", "tan", *NUMPY])
 def test_all_float32_bit_patterns_by_stride(name: str) -> None:
     x = np.arange(0, 2**32, 40009, dtype=np.uint64).astype(np.uint32).view(np.float32)
     fine = {
@@ -143,10 +160,10 @@ def test_all_float32_bit_patterns_by_stride(name: str) -> None:
         "erf": lambda v: np.frompyfunc(cmath.erf, 1, 1)(v).astype(np.float64),
         "gelu": lambda v: v * 0.5 * np.frompyfunc(cmath.erfc, 1, 1)(-v * 0.5**0.5).astype(np.float64),
     }
-    function: Any = getattr(math, name)
+    function: Any = FUNCTIONS[name][0] if name in FUNCTIONS else math.gelu
     got = run_map(function(load(0, "float32")), [x], x.shape, np.float32, Target.host())
     with np.errstate(all="ignore"):
-        want = (fine.get(name) or getattr(np, name))(x.astype(np.float64))
+        want = (fine.get(name) or getattr(np, NUMPY.get(name, name)))(x.astype(np.float64))
         rounded = want.astype(np.float32)
         spacing = np.spacing(np.abs(np.where(np.isfinite(rounded), rounded, 1)))
         error = np.abs(got.astype(np.float64) - want) / spacing
@@ -154,6 +171,16 @@ def test_all_float32_bit_patterns_by_stride(name: str) -> None:
     if name == "gelu":  # where it vanishes, relative to the operand
         error = np.where(np.abs(want) < 1e-30, 0.0, error)
     assert np.where(same, 0.0, error).max() <= (5 if name == "gelu" else 2)
+
+
+@pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_powers_that_are_floats_come_out_exactly(dtype: str, target: Target) -> None:
+    most = 2.0 ** (np.finfo(dtype).nmant + 1)
+    pairs = [(b / 8, k) for b in range(-300, 301) for k in range(50) if abs(b) ** k < most and b]
+    x, y = (np.asarray(v, dtype) for v in zip(*pairs, strict=True))
+    want = np.asarray([b**k for b, k in pairs], dtype)
+    assert np.array_equal(run_map(power(load(0, dtype), load(1, dtype)), [x, y], x.shape, dtype, target), want)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -169,7 +196,7 @@ def test_powers_and_their_special_cases(dtype: str) -> None:
     got = run_map(e, [x, y], x.shape, dtype, Target.host())
     with mpmath.workprec(200):
         want = [mpmath.mpf(float(a)) ** mpmath.mpf(float(b)) for a, b in zip(x, y, strict=True)]
-    assert units(got, want).max() <= 1.2
+    assert units(got, want).max() <= 0.8
     s = np.array([0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, 1e30, -1e30, np.inf, -np.inf, np.nan, 2**25 + 2], dtype)
     a, b = (np.ascontiguousarray(v.ravel()) for v in np.meshgrid(s, s))
     with np.errstate(all="ignore"):
@@ -180,28 +207,103 @@ def test_powers_and_their_special_cases(dtype: str) -> None:
         assert np.array_equal(np.signbit(result[zero]), np.signbit(plain[zero]))
 
 
-@pytest.mark.parametrize("name", ["sin", "cos"])
-def test_large_float32_angles_are_reduced_exactly(name: str) -> None:
+# the floats closest to a multiple of π/2. Source: Muller, Elementary Functions, 3rd edition, 2016, table 11.1
+CLOSEST = {"float32": 16367173 * 2.0**72, "float64": 6381956970095103 * 2.0**797}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_large_angles_are_reduced_exactly(name: str, dtype: str) -> None:
     rng = np.random.default_rng(2)
-    x = np.concatenate([rng.uniform(-1, 1, 400) * 2.0 ** rng.uniform(10, 127, 400), [3.4e38, 65536.0, 16367173 * 2.0**72]])
-    x = x.astype(np.float32)  # the last is the float32 closest to a multiple of π/2
-    with mpmath.workprec(400):
+    most = 127 if dtype == "float32" else 1023
+    x = rng.uniform(-1, 1, 800) * 2.0 ** rng.uniform(10, most, 800)
+    edges = [65536.0, 16777216.0, float(np.finfo(dtype).max), CLOSEST[dtype], -CLOSEST[dtype]]
+    near = np.asarray([float(v * mpmath.pi / 2) for v in (2**17 + 1, 2**24 + 3, 2**40 + 1, 3 * 2**50)])
+    x = np.concatenate([x, edges, near]).astype(dtype)
+    with mpmath.workprec(1400):
         want = [getattr(mpmath, name)(mpmath.mpf(float(v))) for v in x]
-    got = run_map(FUNCTIONS[name][0](load(0, "float32")), [x], x.shape, np.float32, Target.host())
+    got = run_map(FUNCTIONS[name][0](load(0, dtype)), [x], x.shape, dtype, Target.host())
     assert units(got, want).max() <= 2
 
 
-# a float32 tangent is computed in float64, whose fused products the interpreter does not have exactly near denormals
-@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - {"tan"}))
-def test_the_interpreter_gives_the_compiled_bits(name: str) -> None:
-    x = operands(name, "float32", 500)
-    e = FUNCTIONS[name][0](load(0, "float32"))
-    got = run_map(e, [x], x.shape, np.float32, Target.host())
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_the_interpreter_gives_the_compiled_bits(name: str, dtype: str) -> None:
+    x = operands(name, dtype, 300)
+    e = FUNCTIONS[name][0](load(0, dtype))
+    got = run_map(e, [x], x.shape, dtype, Target.host())
     assert np.array_equal(evaluate([e], [x])[0], got, equal_nan=True)
     for narrower in widths():
-        again = run_map(e, [x], x.shape, np.float32, narrower)
+        again = run_map(e, [x], x.shape, dtype, narrower)
         if narrower.fma:
             assert np.array_equal(again, got, equal_nan=True)
+
+
+def magnitudes(dtype: str, count: int, seed: int) -> Array:
+    """Finite operands of all magnitudes, denormals among them."""
+    word = np.uint32 if dtype == "float32" else np.uint64
+    bits = np.random.default_rng(seed).integers(0, np.iinfo(word).max, count, dtype=word)
+    x = bits.view(dtype)
+    return np.where(np.isfinite(x), x, np.asarray(0.75, dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["atan2", "hypot"])
+def test_functions_of_a_points_coordinates_are_within_two_units(name: str, dtype: str) -> None:
+    rng = np.random.default_rng(9)
+    y, x = magnitudes(dtype, 500, 1), magnitudes(dtype, 500, 2)
+    y = np.concatenate([y, (x * 2.0 ** rng.uniform(-6, 0, 500) * rng.choice([-1, 1], 500)).astype(dtype)])
+    x = np.concatenate([x, x])
+    function = {"atan2": inverse.atan2, "hypot": math.hypot}[name]
+    got = run_map(function(load(0, dtype), load(1, dtype)), [y, x], y.shape, dtype, Target.host())
+    with mpmath.workprec(2300):
+        want = [getattr(mpmath, name)(mpmath.mpf(float(a)), mpmath.mpf(float(b))) for a, b in zip(y, x, strict=True)]
+    assert units(got, want).max() <= 1.6
+
+
+@pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_floor_divide_and_remainder_are_those_of_exact_quotients(dtype: str, target: Target) -> None:
+    rng = np.random.default_rng(11)
+    a, b = magnitudes(dtype, 3000, 3), magnitudes(dtype, 3000, 4)
+    near = np.asarray(a * rng.uniform(-1, 1, 3000) * 2.0 ** -rng.integers(0, 60, 3000), dtype)
+    whole = np.asarray(rng.integers(1, 1000, 3000), dtype)  # quotients that are whole, and next to whole ones
+    a, b = np.concatenate([a, a, b, whole * 3]), np.concatenate([b, near, a, whole])
+    a[-1000:] = np.nextafter(a[-1000:], np.asarray(0, dtype))
+    kept = (b != 0) & np.isfinite(a)
+    a, b = a[kept], b[kept]
+    x, y = load(0, dtype), load(1, dtype)
+    q = run_map(remainder.floor_divide(x, y), [a, b], a.shape, dtype, target)
+    r = run_map(remainder.remainder(x, y), [a, b], a.shape, dtype, target)
+    top = Fraction(float(np.finfo(dtype).max))
+    for one, other, quotient, rest in zip(a.tolist(), b.tolist(), q.tolist(), r.tolist(), strict=True):
+        down, left = divmod(Fraction(one), Fraction(other))
+        assert rest == float(np.asarray(_nearest(left, dtype))), (one, other)
+        if abs(down) <= top:
+            assert quotient == float(np.asarray(_nearest(Fraction(down), dtype))), (one, other)
+        else:
+            assert abs(quotient) >= float(top)
+        assert cmath.copysign(1, rest) == cmath.copysign(1, other)
+
+
+def _nearest(value: Fraction, dtype: str) -> Any:
+    """A fraction rounded once; NumPy's float32 of a float64 would round twice."""
+    first = np.asarray(float(value), dtype)
+    near = [np.nextafter(first, -np.inf, dtype=dtype), first, np.nextafter(first, np.inf, dtype=dtype)]
+    finite = [n for n in near if np.isfinite(n)]
+    return min(finite, key=lambda n: (abs(Fraction(float(n)) - value), int(n.view(np.dtype(f"u{n.itemsize}"))) & 1))
+
+
+def test_nothing_but_float64_itself_is_computed_in_float64() -> None:
+    for name, op in OPS.items():
+        if op.fusion != "map" or op.scalar is None:
+            continue
+        for dtype in set(op.dtypes) & (set(STORAGE) - {"float64"}):
+            for sample in op.samples(np.random.default_rng(3), dtype)[:2]:
+                dtypes = [np.asarray(a).dtype.name for a in sample.inputs]
+                if set(dtypes) <= set(STORAGE) and "float64" not in str(sample.params):
+                    e = op.scalar(*(load(i, computed(d)) for i, d in enumerate(dtypes)), **sample.params)
+                    assert all(n.dtype != "float64" for n in walk([e])), (name, dtype)
 
 
 def test_the_coefficients_are_what_their_derivation_gives() -> None:

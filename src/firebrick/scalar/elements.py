@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from firebrick.scalar import math
+from firebrick.scalar import inverse, math
+from firebrick.scalar import remainder as remainders
 from firebrick.scalar.expr import (
     FLOATS,
     SIGNED,
@@ -18,17 +19,13 @@ from firebrick.scalar.expr import (
     absolute,
     binary,
     bitcast,
-    call,
     cast,
     const,
-    copysign,
     eq,
-    fma,
     maximum,
     minimum,
     ne,
     philox,
-    rarely,
     select,
     unary,
 )
@@ -41,33 +38,6 @@ def _floating(x: Expr) -> bool:
     return x.dtype in FLOATS
 
 
-def _divide_down(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """Quotient rounded towards -∞, and a - b · quotient with the sign of b."""
-    if not _floating(a):
-        q, r = binary("div", a, b), binary("rem", a, b)
-        if a.dtype not in SIGNED:
-            return q, r
-        off = ne(r, 0) & ((r ^ b) < 0)
-        return select(off, q - 1, q), select(off, r + b, r)
-    # a quotient just below a whole number may round up to it, which the remainder's sign shows
-    q = unary("floor", a / b)
-    r = fma(-q, b, a)
-    low = ne(r, 0.0) & ne(r < 0.0, b < 0.0)
-    near_q, near_r = select(low, q - 1.0, q), copysign(select(low, r + b, r), b)
-    # large quotients, infinities and zero divisors: by the library's exact remainder
-    wide_a, wide_b = cast(a, "float64"), cast(b, "float64")
-    rest = call("fmod", wide_a, wide_b)
-    whole = unary("rint", (wide_a - rest) / wide_b)
-    whole = select(eq(whole, 0.0), copysign(whole, wide_a / wide_b), whole)
-    off = ne(rest, 0.0) & ne(rest < 0.0, wide_b < 0.0)
-    infinite = eq(absolute(wide_a), math.INFINITY) | eq(absolute(wide_b), math.INFINITY)
-    exact = unary("floor", wide_a / wide_b)  # of what an infinity or a zero divisor makes: infinite, zero or NaN
-    far_q = select(infinite | eq(wide_b, 0.0), exact, select(off, whole - 1.0, whole))
-    far_r = copysign(select(off, rest + wide_b, rest), wide_b)
-    rare = ~(absolute(q) < 2.0 ** (math.FORMATS[a.dtype].places - 1)) | ~(absolute(b) < math.INFINITY)
-    return rarely(rare, cast(far_q, a.dtype), near_q), rarely(rare, cast(far_r, a.dtype), near_r)
-
-
 def _plain(op: str) -> Rule:
     return lambda x1, x2: binary(op, x1, x2)
 
@@ -78,15 +48,6 @@ def _swapped(op: str) -> Rule:
 
 def _rounding(op: str) -> Rule:
     return lambda x: unary(op, x) if _floating(x) else x
-
-
-def _library(name: str) -> Rule:
-    """By the C library, in float64."""
-
-    def rule(*xs: Expr) -> Expr:
-        return cast(call(name, *(cast(x, "float64") for x in xs)), xs[0].dtype)
-
-    return rule
 
 
 def sign(x: Expr) -> Expr:
@@ -102,24 +63,34 @@ def to_dtype(x: Expr, *, dtype: Any) -> Expr:
     return rounded(_to_odd(x), name) if name in HALVES else cast(x, name)
 
 
-_WIDE = frozenset({"float64", "int32", "int64", "uint32", "uint64"})
-"""What float32 does not hold."""
+_SHIFTS = {"int32": (8,), "uint32": (8,), "int64": (14, 28, 40), "uint64": (14, 28, 40)}
+"""By how many bits integers that float32 does not hold are shortened: each leaves at most 24 bits of what the one before has
+none for, and at least two more than half precision keeps."""
 
 
 def _to_odd(x: Expr) -> Expr:
-    """x as float32, rounded to odd where inexact, so that the next rounding is as if it were the first (``core.rounding``)."""
-    if x.dtype not in _WIDE:
+    """x as a float32 which, rounded to half precision, is as if x were rounded: inexact ones end in an odd bit
+    (``core.rounding``)."""
+    if x.dtype in _SHIFTS:
+        return _shortened(x)
+    if x.dtype != "float64":
         return cast(x, "float32")
-    wide = cast(x, "float64")
-    if x.dtype in ("int64", "uint64"):
-        high = (x >> 12) | cast(ne(x & 4095, 0), x.dtype)
-        small = (x < 2**52) if x.dtype == "uint64" else (x < 2**52) & (x >= -(2**52))
-        wide = select(small, wide, cast(high, "float64") * 4096.0)
-    near = cast(wide, "float32")
+    near = cast(x, "float32")
     back = cast(near, "float64")
     bits = bitcast(near, "uint32")
-    bits = bits - cast(absolute(back) > absolute(wide), "uint32")
-    return bitcast(bits | cast(ne(back, wide) & eq(wide, wide), "uint32"), "float32")
+    bits = bits - cast(absolute(back) > absolute(x), "uint32")
+    return bitcast(bits | cast(ne(back, x) & eq(x, x), "uint32"), "float32")
+
+
+def _shortened(x: Expr) -> Expr:
+    """An integer's leading bits, the last of them set if any behind it is, as a float32."""
+    out, reach = cast(x, "float32"), 24
+    for shift in _SHIFTS[x.dtype]:
+        high = (x >> shift) | cast(ne(x & ((1 << shift) - 1), 0), x.dtype)
+        small = x < (1 << reach) if x.dtype not in SIGNED else (x < (1 << reach)) & (x >= -(1 << reach))
+        out = select(small, out, cast(high, "float32") * 2.0**shift)
+        reach = 24 + shift
+    return out
 
 
 def relu(x: Expr) -> Expr:
@@ -130,16 +101,6 @@ def relu(x: Expr) -> Expr:
 
 def _test(float_rule: Callable[[Expr], Expr], other: bool) -> Rule:
     return lambda x: float_rule(x) if _floating(x) else const(other, "bool")
-
-
-def floor_divide(x1: Expr, x2: Expr) -> Expr:
-    """⌊x1 / x2⌋."""
-    return _divide_down(x1, x2)[0]
-
-
-def remainder(x1: Expr, x2: Expr) -> Expr:
-    """x1 - x2 · ⌊x1 / x2⌋."""
-    return _divide_down(x1, x2)[1]
 
 
 def negative(x: Expr) -> Expr:
@@ -180,13 +141,15 @@ bitwise_or = _plain("or")
 bitwise_xor = _plain("xor")
 bitwise_left_shift = _plain("shl")
 bitwise_right_shift = _plain("shr")
-asin = _library("asin")
-acos = _library("acos")
-atan = _library("atan")
-atan2 = _library("atan2")
-asinh = _library("asinh")
-acosh = _library("acosh")
-atanh = _library("atanh")
+asin = inverse.asin
+acos = inverse.acos
+atan = inverse.atan
+atan2 = inverse.atan2
+asinh = inverse.asinh
+acosh = inverse.acosh
+atanh = inverse.atanh
+floor_divide = remainders.floor_divide
+remainder = remainders.remainder
 
 
 _M0, _M1, _W0, _W1 = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -33,19 +33,26 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 # op → dtypes of its operands, all of which and the result agree (comparisons give bool)
 _SAME: dict[str, frozenset[str]] = {
     "add": _ARITHMETIC, "sub": _ARITHMETIC, "mul": _ARITHMETIC, "div": _ARITHMETIC, "rem": _INTEGER, "neg": _ARITHMETIC,
-    "fma": _FLOAT, "min": _ARITHMETIC, "max": _ARITHMETIC, "abs": _ARITHMETIC, "sqrt": _FLOAT, "copysign": _FLOAT,
+    "fma": _FLOAT, "muladd": _FLOAT, "nearest": _FLOAT, "kept": _FLOAT,
+    "min": _ARITHMETIC, "max": _ARITHMETIC, "abs": _ARITHMETIC, "sqrt": _FLOAT, "copysign": _FLOAT,
     "scale": _FLOAT, "floor": _FLOAT, "ceil": _FLOAT, "trunc": _FLOAT, "rint": _FLOAT,
     "and": _BITWISE, "or": _BITWISE, "xor": _BITWISE, "not": _BITWISE, "shl": _INTEGER, "shr": _INTEGER,
 } | dict.fromkeys(COMPARISONS, _ANY)  # fmt: skip
-_COUNT = {"neg": 1, "abs": 1, "sqrt": 1, "floor": 1, "ceil": 1, "trunc": 1, "rint": 1, "not": 1, "fma": 3}
+_COUNT = {
+    "neg": 1,
+    "abs": 1,
+    "sqrt": 1,
+    "floor": 1,
+    "ceil": 1,
+    "trunc": 1,
+    "rint": 1,
+    "not": 1,
+    "kept": 1,
+    "fma": 3,
+    "muladd": 3,
+}
 COMMUTATIVE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 REDUCTIONS = ("sum", "prod", "max", "min")
-
-CALLS = {
-    "sin": 1, "cos": 1, "tan": 1, "asin": 1, "acos": 1, "atan": 1, "sinh": 1, "cosh": 1, "asinh": 1, "acosh": 1, "atanh": 1,
-    "atan2": 2, "hypot": 2, "pow": 2, "fmod": 2,
-}  # fmt: skip
-"""Functions of the C library, of float64: how many operands each takes."""
 
 
 class Expr:
@@ -56,7 +63,7 @@ class Expr:
         dtype: Of its value.
         args: Operand nodes.
         value: What else the op needs: the number of a ``const``, the place of a ``load``, the axis of an ``index`` (or its
-            strides), the name of a ``call``, a ``local`` or the array of an ``element``, the kind of a ``reduce``.
+            strides), the name of a ``local``, the array of an ``element``, the kind of a ``reduce``.
     """
 
     __slots__ = ("__weakref__", "args", "dtype", "op", "value")
@@ -224,6 +231,38 @@ def fma(a: Expr, b: Operand, c: Operand) -> Expr:
     return _apply("fma", (a, _both(a, b)[1], _both(a, c)[1]))
 
 
+def muladd(a: Expr, b: Operand, c: Operand) -> Expr:
+    """a · b + c, rounded once if the target has an exact ``fma``, else twice: for where the product's rounding is harmless."""
+    return _apply("muladd", (a, _both(a, b)[1], _both(a, c)[1]))
+
+
+def nearest(a: Expr, b: Operand = 1.0) -> Expr:
+    """A whole number next to a · b, for |a · b| below a quarter of 2^places; which of two is open where both are nearly as
+    near. NaN stays."""
+    return _apply("nearest", _both(a, b))
+
+
+def nearest_bits(a: Expr, b: Operand = 1.0) -> Expr:
+    """An integer of the float's width whose lowest ``places - 1`` bits are those of ``nearest(a, b)``; the others are open."""
+    x, y = _both(a, b)
+    if x.dtype != y.dtype or x.dtype not in FLOATS:
+        raise TypeError(f"nearest_bits takes two floats of one dtype. Received: {x.dtype} and {y.dtype}")
+    return node("nearest_bits", f"int{BITS[x.dtype]}", (x, y))
+
+
+def kept(a: Expr) -> Expr:
+    """a, rounded to its dtype here: a target that reassociates sums must not look behind it."""
+    return _apply("kept", (a,))
+
+
+def by_magic(e: Expr) -> Expr:
+    """``nearest`` and ``nearest_bits`` by adding 1.5 · 2^places, after which the lowest bits are the whole number: of exact
+    arithmetic the fastest way."""
+    magic = 1.5 * 2.0 ** {"float32": 23, "float64": 52}[e.args[0].dtype]
+    moved = fma(e.args[0], e.args[1], magic)
+    return moved - magic if e.op == "nearest" else bitcast(moved, e.dtype)
+
+
 def minimum(a: Operand, b: Operand) -> Expr:
     """The smaller; NaN if either is."""
     return binary("min", a, b)
@@ -301,13 +340,6 @@ def bitcast(a: Expr, dtype: str) -> Expr:
     return a if a.dtype == dtype else _simplified("bitcast", dtype, (a,))
 
 
-def call(name: str, *args: Expr) -> Expr:
-    """A function of the C library, of float64: for what is rarely needed or rarely reached. ``CALLS`` lists them."""
-    if CALLS.get(name) != len(args) or any(a.dtype != "float64" for a in args):
-        raise TypeError(f"{name} is called with {CALLS.get(name, 'no')} float64 operands. Received: {args}")
-    return node("call", "float64", args, name)
-
-
 def gather(place: int, dtype: str, position: Expr) -> Expr:
     """The element that lies ``position`` (int64) elements behind the one that ``load`` would read: behind the operand's first,
     wherever the kernel stands, if its view's strides are 0."""
@@ -356,11 +388,11 @@ def reduce(kind: str, a: Expr) -> Expr:
 
 
 def polynomial(x: Expr, coefficients: Iterable[float]) -> Expr:
-    """c0 + c1·x + c2·x² + … by Horner's rule with fused steps."""
+    """c0 + c1·x + c2·x² + … by Horner's rule, with fused steps where the target has them."""
     rest = list(coefficients)
     out: Expr = const(rest.pop(), x.dtype)
     while rest:
-        out = fma(out, x, rest.pop())
+        out = muladd(out, x, rest.pop())
     return out
 
 
@@ -395,3 +427,26 @@ def walk(roots: Iterable[Expr]) -> list[Expr]:
             stack.append((at, True))
             stack.extend((a, False) for a in reversed(at.args) if id(a) not in seen)
     return out
+
+
+Rule = Callable[[Expr, tuple[Expr, ...]], Expr]
+"""From a node and its rewritten operands to what replaces it."""
+
+
+def rewritten(roots: Sequence[Expr], rule: Rule) -> list[Expr]:
+    """Expressions with each node replaced by what a rule makes of it, operands first."""
+    out: dict[Expr, Expr] = {}
+    for e in walk(roots):
+        out[e] = rule(e, tuple(out[a] for a in e.args))
+    return [out[r] for r in roots]
+
+
+def rebuilt(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The same node of other operands."""
+    return e if args == e.args else node(e.op, e.dtype, args, e.value)
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """The least and the greatest integer of a dtype, bool among them."""
+    bits = BITS[dtype]
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)

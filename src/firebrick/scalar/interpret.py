@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -69,8 +71,11 @@ def apply(op: str, dtype: str, args: Sequence[Array], value: Any) -> Array:
             return evaluate([philox_word(key, load(4, "int64"))], args)[0]
         if op == "bitcast":
             return np.ascontiguousarray(args[0]).view(dtype).reshape(args[0].shape)
-        if op == "call":
-            return np.asarray(_CALLS[value](*args))
+        if op in ("nearest", "nearest_bits"):
+            from firebrick.scalar.expr import by_magic, node
+
+            parts = tuple(load(i, a.dtype.name) for i, a in enumerate(args))
+            return evaluate([by_magic(node(op, dtype, parts))], args)[0]
         if op == "reduce":
             return np.asarray(_REDUCE[value](args[0], axis=-1, keepdims=True, dtype=dtype) if value in ("sum", "prod")
                               else _REDUCE[value](args[0], axis=-1, keepdims=True))  # fmt: skip
@@ -133,7 +138,7 @@ def _odd(s: Array, lost: Array) -> Array:
 
 
 def fused(a: Array, b: Array, c: Array) -> Array:
-    """a · b + c with one rounding; of float64 away from overflow and underflow of a · b's rounding error.
+    """a · b + c with one rounding; next to overflow and underflow of float64 by way of fractions.
 
     Source: Boldo, Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd",
     IEEE Transactions on Computers 57, 2008.
@@ -152,7 +157,29 @@ def fused(a: Array, b: Array, c: Array) -> Array:
         vh, vl = _two_sum(product, th)
         out = vh + _odd(*_two_sum(tl, vl))
     plain = product + z
-    return np.asarray(np.where(np.isfinite(out) & (out != 0), out, plain)).astype(dtype)
+    out = np.asarray(np.where(np.isfinite(out) & (out != 0), out, plain))
+    if dtype == np.float64:
+        sizes = np.abs(product), np.abs(x), np.abs(y), np.abs(z)
+        extreme = (sizes[0] < _EXTREME[0]) | (np.maximum.reduce(sizes) > _EXTREME[1])
+        extreme &= np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & (x != 0) & (y != 0)
+        if extreme.any():
+            out[extreme] = [_exact(*v) for v in zip(x[extreme].tolist(), y[extreme].tolist(), z[extreme].tolist(), strict=True)]
+    return out.astype(dtype)
+
+
+_EXTREME = 1e-270, 1e290
+"""Within which the steps above neither overflow nor lose a rounding error."""
+
+
+def _exact(x: float, y: float, z: float) -> float:
+    total = Fraction(x) * Fraction(y) + Fraction(z)
+    if not total:
+        return x * y + z  # for the sign of zero
+    sign = 1.0 if total > 0 else -1.0
+    try:
+        return math.copysign(float(total), sign)
+    except OverflowError:
+        return sign * math.inf
 
 
 def _scaled(a: Array, n: Array) -> Array:
@@ -163,14 +190,10 @@ def _scaled(a: Array, n: Array) -> Array:
 _PLAIN: dict[str, Callable[..., Any]] = {
     "scale": _scaled,
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "fma": fused,
+    "muladd": fused, "kept": np.asarray,
     "min": np.minimum, "max": np.maximum, "abs": np.abs, "sqrt": np.sqrt, "copysign": np.copysign, "floor": np.floor,
     "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.bitwise_not, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
     "ge": np.greater_equal, "select": np.where, "rarely": np.where,
-}  # fmt: skip
-_CALLS: dict[str, Callable[..., Any]] = {
-    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
-    "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "atan2": np.arctan2, "hypot": np.hypot,
-    "pow": np.power, "fmod": np.fmod,
 }  # fmt: skip
 _REDUCE: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}

@@ -20,8 +20,11 @@ from firebrick.scalar.expr import (
     copysign,
     eq,
     fma,
+    kept,
     maximum,
     minimum,
+    muladd,
+    nearest,
     polynomial,
     scale,
     select,
@@ -37,7 +40,6 @@ class Format:
         integer: Dtype of its bits.
         places: Bits of its fraction.
         bias: Of its exponent.
-        magic: Added to a small number, this rounds it to a whole one, which then stands in the lowest bits.
         low, high: exp(x) is 0 below and infinite above.
         flat: expm1(-x) is -1 and tanh(x) is 1 beyond.
         smallest: The smallest normal number.
@@ -46,7 +48,6 @@ class Format:
     integer: str
     places: int
     bias: int
-    magic: float
     low: float
     high: float
     flat: float
@@ -54,8 +55,8 @@ class Format:
 
 
 FORMATS = {
-    "float32": Format("int32", 23, 127, 1.5 * 2.0**23, -105.0, 89.0, 20.0, 2.0**-126),
-    "float64": Format("int64", 52, 1023, 1.5 * 2.0**52, -746.0, 710.0, 40.0, 2.0**-1022),
+    "float32": Format("int32", 23, 127, -105.0, 89.0, 20.0, 2.0**-126),
+    "float64": Format("int64", 52, 1023, -746.0, 710.0, 40.0, 2.0**-1022),
 }
 INFINITY, NAN = float("inf"), float("nan")
 
@@ -80,20 +81,19 @@ def clamped(x: Expr, low: float, high: float) -> Expr:
 
 def reduced(x: Expr) -> tuple[Expr, Expr]:
     """n, a whole number, and r in [-log(2)/2, log(2)/2] with x = n · log 2 + r, for |x| < 2^20."""
-    magic = FORMATS[x.dtype].magic
     high, low, _ = number("LN2", x)
-    n = fma(x, number("LOG2E", x)[0], magic) - magic
-    return n, fma(n, -low, fma(n, -high, x))
+    n = nearest(x, number("LOG2E", x)[0])
+    return n, muladd(n, -low, fma(n, -high, x))
 
 
 def exp_minus_one(r: Expr) -> Expr:
     """exp(r) - 1 for |r| ≤ log(2)/2."""
-    return fma(r * r, polynomial(r, table("EXP", r)), r)
+    return muladd(r * r, polynomial(r, table("EXP", r)), r)
 
 
 def exp_near(r: Expr) -> Expr:
     """exp(r) for |r| ≤ log(2)/2."""
-    return fma(fma(polynomial(r, table("EXP", r)), r, 1.0), r, 1.0)
+    return muladd(muladd(polynomial(r, table("EXP", r)), r, 1.0), r, 1.0)
 
 
 def exp(x: Expr) -> Expr:
@@ -113,10 +113,10 @@ def exp2(x: Expr) -> Expr:
     """2 to the power x."""
     f = FORMATS[x.dtype]
     x = clamped(x, -f.bias - f.places - 2.0, f.bias + 1.0)
-    n = (x + f.magic) - f.magic
+    n = nearest(x)
     rest = x - n
     high, low, _ = number("LN2", x)
-    return scale(exp_near(fma(rest, high, rest * low)), n)
+    return scale(exp_near(muladd(rest, high, rest * low)), n)
 
 
 def expm1(x: Expr) -> Expr:
@@ -124,7 +124,7 @@ def expm1(x: Expr) -> Expr:
     f = FORMATS[x.dtype]
     n, r = reduced(clamped(x, -f.flat, f.high))
     half = scale(1.0, n - 1.0)  # twice this may overflow where the result does not
-    out = fma(half, exp_minus_one(r), half - 0.5) * 2.0
+    out = muladd(half, exp_minus_one(r), kept(half - 0.5)) * 2.0
     return select(absolute(x) < f.smallest, x, out)
 
 
@@ -135,7 +135,7 @@ def tanh(x: Expr) -> Expr:
     n, r = reduced(size + size)
     far = 1.0 - 2.0 / (scale(exp_near(r), n) + 1.0)
     square = size * size
-    near = fma(size * square, polynomial(square, table("TANH", x)), size)
+    near = muladd(size * square, polynomial(square, table("TANH", x)), size)
     return copysign(select(square < 0.4, near, far), x)
 
 
@@ -145,7 +145,7 @@ def sigmoid(x: Expr) -> Expr:
     n, r = reduced(clamped(x, f.low, f.high - 1.0))
     power = scale(1.0, n)  # exp(-x) = exp(-r) / power, and neither overflows
     turned = [-c if i % 2 else c for i, c in enumerate(table("EXP", x))]
-    rest = fma(r * r, polynomial(r, turned), -r)  # exp(-r) - 1
+    rest = muladd(r * r, polynomial(r, turned), -r)  # exp(-r) - 1
     return power / ((power + rest) + 1.0)  # in this order, small terms round first
 
 
@@ -153,7 +153,7 @@ def sinh(x: Expr) -> Expr:
     """Hyperbolic sine."""
     size, half = _half_exp(x)
     square = size * size
-    near = fma(size * square, polynomial(square, table("SINH", x)), size)
+    near = muladd(size * square, polynomial(square, table("SINH", x)), size)
     return copysign(select(size < 1.0, near, half - 0.25 / half), x)
 
 
@@ -179,7 +179,7 @@ def split(x: Expr) -> tuple[Expr, Expr]:
     offset = bitcast(const(0.5**0.5, x.dtype), f.integer)
     bits = bitcast(x, f.integer)
     k = (bits - offset) >> f.places
-    return cast(k, x.dtype), bitcast(bits - (k << f.places), x.dtype) - 1.0
+    return cast(k, x.dtype), kept(bitcast(bits - (k << f.places), x.dtype) - 1.0)
 
 
 def _split_any(x: Expr) -> tuple[Expr, Expr]:
@@ -200,7 +200,7 @@ def _edges(x: Expr, out: Expr) -> Expr:
 def _log_of_sum(k: Expr, f: Expr) -> Expr:
     """k · log 2 + log(1 + f)."""
     high, low, _ = number("LN2", f)
-    return fma(k, high, fma(k, low, fma(f * f, polynomial(f, table("LOG", f)), f)))
+    return muladd(k, high, muladd(k, low, muladd(f * f, polynomial(f, table("LOG", f)), f)))
 
 
 def log(x: Expr) -> Expr:
@@ -212,7 +212,7 @@ def log1p(x: Expr) -> Expr:
     """log(1 + x), accurate near 0."""
     k, _ = split(x + 1.0)
     part = scale(1.0, -k)
-    out = _log_of_sum(k, fma(part, x, part - 1.0))  # the fraction of 1 + x without that sum's rounding
+    out = _log_of_sum(k, muladd(part, x, kept(part - 1.0)))  # the fraction of 1 + x without that sum's rounding
     special = select(eq(x, -1.0), const(-INFINITY, x.dtype), select(x < -1.0, const(NAN, x.dtype), x))
     return select((x > -1.0) & (x < INFINITY), select(eq(x, 0.0), x, out), special)
 
@@ -220,7 +220,7 @@ def log1p(x: Expr) -> Expr:
 def _log_to(f: Expr, name: str) -> Expr:
     """log(1 + f) times a constant."""
     high, low, _ = number(name, f)
-    return fma(f, high, fma(f, low, f * f * polynomial(f, table("LOG", f)) * high))
+    return muladd(f, high, muladd(f, low, f * f * polynomial(f, table("LOG", f)) * high))
 
 
 def log2(x: Expr) -> Expr:
@@ -233,7 +233,7 @@ def log10(x: Expr) -> Expr:
     """Logarithm to base 10."""
     k, f = _split_any(x)
     high, low, _ = number("LOG10_2", x)
-    return _edges(x, fma(k, high, fma(k, low, _log_to(f, "LOG10_E"))))
+    return _edges(x, muladd(k, high, muladd(k, low, _log_to(f, "LOG10_E"))))
 
 
 def logaddexp(x: Expr, y: Expr) -> Expr:
@@ -251,8 +251,8 @@ def _tail(size: Expr, n: Expr, rest: Expr) -> Expr:
     P / (P · L + R): as a quotient in which one polynomial stands twice, its rounding errors nearly cancel.
     """
     top = polynomial(size, table("TAIL", size))
-    below = fma(top, polynomial(size, table("TAIL_LINE", size)), polynomial(size, table("TAIL_REST", size)))
-    return scale(fma(top, rest, top), n) / below
+    below = muladd(top, polynomial(size, table("TAIL_LINE", size)), polynomial(size, table("TAIL_REST", size)))
+    return scale(muladd(top, rest, top), n) / below
 
 
 def _bell(x: Expr) -> tuple[Expr, Expr, Expr]:
@@ -261,9 +261,8 @@ def _bell(x: Expr) -> tuple[Expr, Expr, Expr]:
     minus = size * -0.5
     # a² is not rounded where it matters: n · high is exact, and the fused product with it
     high, low = _short_log2(x.dtype)
-    magic = FORMATS[x.dtype].magic
-    n = fma(minus * size, number("LOG2E", x)[0], magic) - magic
-    return size, n, exp_minus_one(fma(n, -low, fma(minus, size, n * -high)))
+    n = nearest(minus * size, number("LOG2E", x)[0])
+    return size, n, exp_minus_one(muladd(n, -low, fma(minus, size, n * -high)))
 
 
 def _short_log2(dtype: str) -> tuple[float, float]:
@@ -282,22 +281,22 @@ def gelu(x: Expr) -> Expr:
     """
     size, n, rest = _bell(x)
     # x · tail on the left, x - |x| · tail on the right, where an infinite |x| is cut
-    return copysign(fma(minimum(x, -size), _tail(size, n, rest), maximum(x, 0.0)), x)
+    return copysign(muladd(minimum(x, -size), _tail(size, n, rest), maximum(x, 0.0)), x)
 
 
 def gelu_gradient(g: Expr, x: Expr) -> Expr:
     """g · (Φ(x) + x · φ(x))."""
     size, n, rest = _bell(x)
     tail = _tail(size, n, rest)
-    return g * fma(x * 0.3989422804014327, scale(rest + 1.0, n), select(x > 0.0, 1.0 - tail, tail))
+    return g * muladd(x * 0.3989422804014327, scale(rest + 1.0, n), select(x > 0.0, 1.0 - tail, tail))
 
 
 def erf(x: Expr) -> Expr:
     """The error function."""
     size = minimum(absolute(x), 4.0 if x.dtype == "float32" else 6.0)
     n, r = reduced(-(size * size))
-    far = fma(_tail(size * 2.0**0.5, n, exp_minus_one(r)), -2.0, 1.0)
-    near = fma(size, polynomial(size * size, table("ERF", x)), size)
+    far = muladd(_tail(size * 2.0**0.5, n, exp_minus_one(r)), -2.0, 1.0)
+    near = muladd(size, polynomial(size * size, table("ERF", x)), size)
     return copysign(select(size < 1.0, near, far), x)
 
 
@@ -310,14 +309,16 @@ def rsqrt(x: Expr) -> Expr:
 
 
 def hypot(x: Expr, y: Expr) -> Expr:
-    """√(x² + y²), without overflow."""
-    if x.dtype == "float32":
-        a, b = cast(x, "float64"), cast(y, "float64")
-        out = cast(sqrt(fma(a, a, b * b)), "float32")
-    else:
-        a, b = absolute(x), absolute(y)
-        large = maximum(a, b)
-        ratio = minimum(a, b) / large
-        out = select(eq(large, 0.0), large, large * sqrt(fma(ratio, ratio, 1.0)))
+    """√(x² + y²), without overflow or underflow of the squares."""
+    a, b = absolute(x), absolute(y)
+    large = maximum(a, b)
+    room = FORMATS[x.dtype].bias // 2
+    # powers of two bring the larger operand to where its square is a normal number with all digits of the sum
+    down, up = 2.0 ** -(room + 8), 2.0 ** (room + 24)
+    vast, tiny = large > 2.0 ** (room - 2), large < 2.0 ** -(room - FORMATS[x.dtype].places // 2 - 4)
+    factor = select(vast, const(down, x.dtype), select(tiny, const(up, x.dtype), 1.0))
+    back = select(vast, const(1 / down, x.dtype), select(tiny, const(1 / up, x.dtype), 1.0))
+    a, b = a * factor, b * factor
+    out = sqrt(muladd(a, a, b * b)) * back
     infinite = eq(absolute(x), INFINITY) | eq(absolute(y), INFINITY)
     return select(infinite, const(INFINITY, x.dtype), out)

@@ -1,25 +1,31 @@
-"""Powers: of float32 by way of float64, of float64 with a logarithm of twice the precision, of integers by squaring."""
+"""Powers: of floats with a logarithm of twice the precision, of integers by squaring."""
 
 from __future__ import annotations
 
-from firebrick.scalar.coefficients import NUMBERS, TABLE
+from firebrick.scalar.double_word import ordered_sum, two_product
 from firebrick.scalar.expr import (
     BITS,
     SIGNED,
     Expr,
     absolute,
     bitcast,
-    cast,
     const,
     eq,
     fma,
+    muladd,
     ne,
+    nearest,
     polynomial,
     scale,
     select,
     unary,
 )
-from firebrick.scalar.math import INFINITY, NAN, clamped, exp_minus_one, reduced, split
+from firebrick.scalar.math import FORMATS, INFINITY, NAN, clamped, number, split, table
+
+_TERMS = {"float32": 5, "float64": 12}
+"""Of the logarithm's series behind its first two."""
+_BEYOND = {"float32": 110.0, "float64": 800.0}
+"""Where the exponential is infinite or 0."""
 
 
 def power(x: Expr, y: Expr) -> Expr:
@@ -27,12 +33,11 @@ def power(x: Expr, y: Expr) -> Expr:
     if x.dtype not in ("float32", "float64"):
         return _integer_power(x, y)
     size = absolute(x)
-    out = _narrow(size, y) if x.dtype == "float32" else _wide(size, y)
+    out = _of_size(size, y)
     half = y * 0.5
     whole = eq(unary("floor", y), y)
     odd = whole & ne(unary("floor", half), half)
-    bits = "int32" if x.dtype == "float32" else "int64"
-    signed = select((bitcast(x, bits) < 0) & odd, -out, out)
+    signed = select((bitcast(x, FORMATS[x.dtype].integer) < 0) & odd, -out, out)
     valid = whole | ~((x < 0.0) & (size < INFINITY))
     return select(eq(y, 0.0) | eq(x, 1.0) | (eq(x, -1.0) & eq(absolute(y), INFINITY)), 1.0, select(valid, signed, NAN))
 
@@ -42,55 +47,45 @@ def _ends(size: Expr, logarithm: Expr) -> Expr:
     return select((size > 0.0) & (size < INFINITY), logarithm, select(eq(size, 0.0), const(-INFINITY, size.dtype), size))
 
 
-def _narrow(size: Expr, y: Expr) -> Expr:
-    """exp2(y · log2 |x|) in float64, whose own errors are 2^-38 here."""
-    wide = cast(size, "float64")
-    k, f = split(wide)
-    high = NUMBERS["LOG2E", "float64"][0]
-    logarithm = fma(fma(f * f, polynomial(f, TABLE["LOG", "middle"]), f), high, k)
-    z = clamped(cast(y, "float64") * _ends(wide, logarithm), -200.0, 200.0)
-    n = unary("rint", z)
-    r = (z - n) * NUMBERS["LN2", "float64"][0]
-    return cast(scale(fma(r * r, polynomial(r, TABLE["EXP", "middle"]), r) + 1.0, n), "float32")
-
-
-def _wide(size: Expr, y: Expr) -> Expr:
-    """exp(y · log |x|) with the logarithm as a sum of two floats, which is good to about 2^-64.
-
-    Source: double-float arithmetic by fused products, Dekker, "A floating-point technique for extending the available
-    precision", Numerische Mathematik 18, 1971.
-    """
-    tiny = size < 2.0**-1022
-    k, f = split(select(tiny, size * 2.0**54, size))
-    k = k - select(tiny, const(54.0, "float64"), 0.0)
-    # s = f / (2 + f), so that log(1 + f) = 2s · (1 + w/3 + w²/5 + …) with w = s² ≤ 0.03
-    below = f + 2.0
-    below_lost = f - (below - 2.0)
-    s = f / below
-    s_lost = (fma(-s, below, f) - s * below_lost) / below
-    w = s * s
-    w_lost = fma(s, s, -w) + (s + s) * s_lost
-    third, third_lost, _ = NUMBERS["THIRD", "float64"]
-    a = w * third
-    a_lost = fma(w, third, -a) + fma(w, third_lost, w_lost * third)
-    rest = w * w * polynomial(w, [1 / (2 * i + 5) for i in range(12)])
-    c = a + rest
-    c_lost = ((a - c) + rest) + a_lost
+def _of_size(size: Expr, y: Expr) -> Expr:
+    """exp(y · log |x|) with the logarithm as a sum of two floats: good to 2^-36 for float32, to 2^-64 for float64."""
+    f = FORMATS[size.dtype]
+    tiny = size < f.smallest
+    shift = float(f.places + 2)
+    k, r = split(select(tiny, size * 2.0**shift, size))
+    k = k - select(tiny, const(shift, size.dtype), 0.0)
+    # s = r / (2 + r), so that log(1 + r) = 2s · (1 + w/3 + w²/5 + …) with w = s² ≤ 0.03
+    below, below_lost = ordered_sum(const(2.0, size.dtype), r)
+    s = r / below
+    s_lost = (fma(-s, below, r) - s * below_lost) / below
+    w, w_lost = two_product(s, s)
+    w_lost = w_lost + (s + s) * s_lost
+    third, third_lost, _ = number("THIRD", size)
+    a, a_lost = two_product(w, third)
+    a_lost = a_lost + muladd(w, third_lost, w_lost * third)
+    rest = w * w * polynomial(w, [1 / (2 * i + 5) for i in range(_TERMS[size.dtype])])
+    c, c_lost = ordered_sum(a, rest)
+    c_lost = c_lost + a_lost
     double = s + s
-    p = double * c
-    p_lost = fma(double, c, -p) + fma(double, c_lost, (s_lost + s_lost) * c)
-    t = double + p
-    t_lost = ((double - t) + p) + (s_lost + s_lost + p_lost)
-    high, low, _ = NUMBERS["LN2", "float64"]
-    b = k * high
-    b_lost = fma(k, high, -b) + k * low
-    total = b + t
-    lost = ((b - total) + t) + (b_lost + t_lost)
+    p, p_lost = two_product(double, c)
+    p_lost = p_lost + muladd(double, c_lost, (s_lost + s_lost) * c)
+    t, t_lost = ordered_sum(double, p)
+    t_lost = t_lost + (s_lost + s_lost + p_lost)
+    high, low, _ = number("LN2", size)
+    b, b_lost = two_product(k, high)
+    b_lost = b_lost + k * low
+    total, lost = ordered_sum(b, t)
+    lost = lost + (b_lost + t_lost)
     z = y * _ends(size, total)
     z_lost = fma(y, total, -z) + y * lost
-    inside = absolute(z) < 800.0
-    n, r = reduced(clamped(z, -800.0, 800.0))
-    return scale(exp_minus_one(r + select(inside, z_lost, 0.0)) + 1.0, n)
+    inside = absolute(z) < _BEYOND[size.dtype]
+    z = clamped(z, -_BEYOND[size.dtype], _BEYOND[size.dtype])
+    n = nearest(z, number("LOG2E", size)[0])
+    # exp(e + rest) = 1 + e + (e² · P(e) + rest · (1 + e)), whose last sum alone rounds: exact powers come out exact
+    e, rest = ordered_sum(fma(n, -high, z), muladd(n, -low, select(inside, z_lost, 0.0)))
+    one, one_lost = ordered_sum(const(1.0, size.dtype), e)
+    more = muladd(e * e, polynomial(e, table("EXP", e)), muladd(rest, e, rest))
+    return scale(one + (one_lost + more), n)
 
 
 def _integer_power(x: Expr, y: Expr) -> Expr:

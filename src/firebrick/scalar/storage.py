@@ -1,4 +1,4 @@
-"""Storage dtypes: half-precision floats as bits, converted from and to float32 exactly as IEEE 754 asks, in the scalar IR.
+"""Storage dtypes: floats of 16 and 8 bits, converted from and to float32 exactly as IEEE 754 asks, in the scalar IR.
 
 Both conversions round to nearest even. Targets with instructions for them use those instead, with the same results
 (but for the payload of a NaN).
@@ -6,7 +6,7 @@ Both conversions round to nearest even. Targets with instructions for them use t
 
 from __future__ import annotations
 
-from firebrick.scalar.expr import Expr, bitcast, cast, const, ne, select
+from firebrick.scalar.expr import Expr, bitcast, cast, const, minimum, ne, select
 
 HALVES = ("float16", "bfloat16")
 STORAGE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", *HALVES, "float32", "float64")
@@ -51,3 +51,34 @@ def encode(x: Expr, dtype: str) -> Expr:
 def rounded(x: Expr, dtype: str) -> Expr:
     """float32 ``x`` rounded to the nearest number of a half-precision dtype."""
     return decode(encode(x, dtype), dtype)
+
+
+FLOAT8 = {"float8_e4m3fn": (3, 7, 0x7F, 0x7F), "float8_e5m2": (2, 15, 0x7C, 0x7E)}
+"""Bits of the fraction, bias, the code above the largest number (NaN for the first, infinity for the second), and NaN's code.
+
+Source: Micikevicius et al., "FP8 formats for deep learning", 2022."""
+
+
+def decode8(bits: Expr, dtype: str) -> Expr:
+    """The lowest 8 bits of uint32 ``bits``, a float of 8 bits, as float32, exactly."""
+    places, bias, top, _ = FLOAT8[dtype]
+    size = bits & 0x7F
+    normal = (size << (23 - places)) + ((127 - bias) << 23)
+    tiny = bitcast(cast(size, "float32") * 2.0 ** (1 - bias - places), "uint32")
+    special = (size << (23 - places)) | 0x7F800000
+    magnitude = select(size >= top, special, select(size < (1 << places), tiny, normal))
+    return bitcast(magnitude | ((bits & 0x80) << 24), "float32")
+
+
+def encode8(x: Expr, dtype: str) -> Expr:
+    """float32 ``x`` rounded to the nearest float of 8 bits, ties to even, as uint32 bits; beyond the largest it is infinity or
+    NaN, whichever the format has."""
+    places, bias, top, nan = FLOAT8[dtype]
+    bits = bitcast(x, "uint32")
+    size, shift = bits & 0x7FFFFFFF, 23 - places
+    normal = (size - ((127 - bias) << 23) + ((1 << (shift - 1)) - 1) + ((size >> shift) & 1)) >> shift
+    # the number added puts the last place of a denormal at the last place of a float32, which rounds
+    unit = const(2.0 ** (24 - bias - places), "float32")
+    tiny = bitcast(bitcast(size, "float32") + unit, "uint32") - bitcast(unit, "uint32")
+    out = select(size < ((128 - bias) << 23), tiny, minimum(normal, top))
+    return select(size > 0x7F800000, const(nan, "uint32"), out) | ((bits >> 24) & 0x80)

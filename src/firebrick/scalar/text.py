@@ -67,7 +67,7 @@ def _text(e: Expr, args: list[str]) -> str:
         return f"{e.value}[{inner}]"
     if e.op in ("cast", "bitcast"):
         return f"{e.op}({inner}, {e.dtype})"
-    name = str(e.value) if e.op == "call" else e.op if e.value is None else f"{e.op}[{e.value}]"
+    name = e.op if e.value is None else f"{e.op}[{e.value}]"
     return f"{name}({inner})"
 
 

@@ -14,17 +14,16 @@ from running_kernels import bits
 from threads_on_cpu import threads
 from written_kernels import ITEM, WRITTEN, saxpy, whole
 
-from firebrick.compiler.kernel import ArrayParameter, Function, Let, Store, interpret
+from firebrick.compiler.kernel import ArrayParameter, Function, Store, interpret
 from firebrick.compiler.targets.llvm.host import emit_object
 from firebrick.compiler.targets.llvm.native import module_text
-from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel, gpu_module, library_calls
+from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel, gpu_module
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype
-from firebrick.core.errors import UnsupportedError
 from firebrick.ops import OPS
 from firebrick.scalar import expr
-from firebrick.scalar.expr import DTYPES, FLOATS, Expr, binary, bitcast, call, cast, const, philox, unary
+from firebrick.scalar.expr import DTYPES, FLOATS, Expr, binary, bitcast, cast, philox, unary
 from firebrick.scalar.storage import STORAGE
 
 nvidia = pytest.mark.parametrize("target", NVIDIA.values(), ids=NVIDIA)
@@ -152,29 +151,11 @@ def test_printed_kernels_have_no_vectors() -> None:
         assert not re.search(r"<\d+ x ", gpu_module([f], NVIDIA["sm_80"])), f.name
 
 
-def test_a_call_of_the_c_library_is_refused_for_gpus_by_name() -> None:
-    x, y = ArrayParameter("x", "float64"), ArrayParameter("y", "float64", "write")
-    e = call("atan", x[ITEM]) + call("hypot", x[ITEM], const(2.0, "float64"))
-    f = Function("angles", (x, y), (), "i", (Let("t", e), Store("y", ITEM, e)))
-    assert library_calls(f) == ("atan", "hypot")
-    with pytest.raises(UnsupportedError, match="kernel angles: a GPU has no C library\nReceived: calls of atan, hypot"):
-        gpu_module([f], NVIDIA["sm_80"])
-
-
 @nvidia
-def test_every_elementwise_entry_assembles_unless_it_calls_the_c_library(target: Target, tmp_path: Path) -> None:
-    functions = elementwise()
-    calling = {f.name.split("__")[0] for f in functions if library_calls(f)}
-    assert calling == CALLING
-    text = ptx(gpu_module([f for f in functions if not library_calls(f)], target), target)
+def test_every_elementwise_entry_assembles(target: Target, tmp_path: Path) -> None:
+    text = ptx(gpu_module(elementwise(), target), target)
     assert not external(text)
     assemble(text, target, tmp_path)
-
-
-CALLING = {
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "floor_divide", "remainder", "sin", "tan",
-}  # fmt: skip
-"""Entries whose expression calls the C library, in some dtype."""
 
 
 def elementwise() -> list[Function]:

@@ -19,7 +19,7 @@ from firebrick.compiler.spec.base import key
 from firebrick.compiler.spec.kinds import KINDS, spec_of
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
 from firebrick.compiler.targets.llvm.native import module_text
-from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel, gpu_module, library_calls
+from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel, gpu_module
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import Deviation, check_results, run_reference
@@ -158,12 +158,6 @@ def test_a_long_sum_of_float32_is_as_precise_as_one_in_float64() -> None:
     assert np.isnan(group((x,), ("sum", (0,), {"axes": (1,), "keepdims": False}))[0][0])
 
 
-CALLING = {
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "floor_divide", "remainder", "sin", "tan",
-}  # fmt: skip
-"""Ops with kernels that call the C library, in some dtype."""
-
-
 def part(number: int) -> tuple[Function, ...]:
     return kernels_of(tuple(WITH_KERNELS[number::PARTS]))
 
@@ -171,10 +165,8 @@ def part(number: int) -> tuple[Function, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(PARTS))
 @pytest.mark.parametrize("target", NVIDIA.values(), ids=NVIDIA)
-def test_every_naive_kernel_assembles_for_nvidia_unless_it_calls_the_c_library(
-    target: Target, number: int, tmp_path: Path
-) -> None:
-    text = ptx(gpu_module([f for f in part(number) if not library_calls(f)], target), target)
+def test_every_naive_kernel_assembles_for_nvidia(target: Target, number: int, tmp_path: Path) -> None:
+    text = ptx(gpu_module(part(number), target), target)
     assert not external(text)
     assemble(text, target, tmp_path, level=0)
 
@@ -185,8 +177,3 @@ def test_every_naive_kernel_assembles_for_nvidia_unless_it_calls_the_c_library(
 def test_every_naive_kernel_becomes_an_object_for_other_processors(name: str, number: int) -> None:
     text = module_text([cpu_kernel(f, PROCESSORS[name]) for f in part(number)])
     assert object_for(name, AS_WRITTEN + text)
-
-
-def test_only_some_ops_call_the_c_library() -> None:
-    calling = {name for name in WITH_KERNELS if any(library_calls(f) for f in kernels_of((name,)))}
-    assert calling == CALLING

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from firebrick.compiler.program.launch import INDEX, fault_word
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.elements import philox_word
-from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, const, load, ne, select
+from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, by_magic, const, load, ne, select
 
 _INTEGER = {
     "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor",
@@ -159,6 +159,8 @@ class Emitter:
             return literal(e.value, dtype, self.lanes)
         if op == "rarely":
             return self._rarely(e)
+        if op in ("nearest", "nearest_bits"):
+            return self.value(by_magic(e))
         v = [self.values[a] for a in e.args]
         if op in ("gather", "element"):
             if self.element is None:
@@ -169,8 +171,6 @@ class Emitter:
         if op == "philox":
             words = [load(i, "uint32") for i in range(4)]
             return Emitter(self.code, self.lanes, lambda x: v[int(x.value or 0)]).value(philox_word(words, load(4, "int64")))
-        if op == "call":
-            return self._library(str(e.value), v)
         if op == "select":
             return self._select(v[0], dtype, v[1], v[2])
         if op in ("cast", "bitcast"):
@@ -202,7 +202,9 @@ class Emitter:
             return self._plain("fneg", dtype, v)
         if op in _INTRINSIC:
             return self._intrinsic(_INTRINSIC[op], dtype, v)
-        if op == "fma":
+        if op == "kept":  # LLVM reassociates no sum without being asked to
+            return v[0]
+        if op in ("fma", "muladd"):
             return self._fused(dtype, v)
         if op == "scale":
             return self._scaled(dtype, v)
@@ -317,19 +319,6 @@ class Emitter:
         else:
             name = "trunc" if BITS[to] < BITS[source] else "sext" if source in SIGNED else "zext"
         return self.code.put(f"{name} {old} {v} to {new}")
-
-    def _library(self, name: str, v: list[str]) -> str:
-        """One call for each lane."""
-        code = self.code
-        if self.lanes == 1:
-            return code.call("double", name, *(("double", x) for x in v))
-        t = self.type("float64")
-        out = "poison"
-        for i in range(self.lanes):
-            parts = [code.put(f"extractelement {t} {x}, i64 {i}") for x in v]
-            one = code.call("double", name, *(("double", p) for p in parts))
-            out = code.put(f"insertelement {t} {out}, double {one}, i64 {i}")
-        return out
 
     def _bounded(self, e: Expr, position: str) -> str:
         """The position from the front, clamped; the status word is set behind a branch."""

@@ -86,7 +86,7 @@ def masked(code: Code, kind: str, dtype: str, value: str, mask: str, lanes: int)
 
 def weight(e: Expr, had: Callable[[Expr], bool] = lambda e: False) -> int:
     """About how many instructions an expression takes, besides what it loads and what is ``had`` already."""
-    heavy = {"call": 60, "div": 5, "sqrt": 5, "min": 2, "max": 2, "load": 0, "const": 0, "index": 0}
+    heavy = {"div": 5, "sqrt": 5, "min": 2, "max": 2, "load": 0, "const": 0, "index": 0}
     total, stack, seen = 0, [e], {e}
     while stack:
         at = stack.pop()

@@ -14,16 +14,14 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.kernel.arguments import numbers
-from firebrick.compiler.kernel.ir import Assign, Check, For, Function, If, Let, Statement, Store, While, assigned, expressions
-from firebrick.compiler.kernel.ir import statements as statements_of
+from firebrick.compiler.kernel.ir import Assign, Check, For, Function, If, Let, Statement, Store, While, assigned
 from firebrick.compiler.kernel.verify import verify
 from firebrick.compiler.program.launch import INDEX, fault_word
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, scalar_type
 from firebrick.compiler.targets.llvm.memory import Strip, item_bytes, read_at, write
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.core.errors import UnsupportedError
-from firebrick.scalar.expr import Expr, Number, walk
+from firebrick.scalar.expr import Expr, Number
 
 WORD = 8
 """Bytes of a scalar argument of a kernel for a processor, whatever its dtype."""
@@ -119,7 +117,6 @@ def gpu_module(functions: Iterable[Function], target: Target) -> str:
 
     Raises:
         KernelCompileError: A kernel breaks a rule of kernel IR.
-        UnsupportedError: A kernel calls the C library.
     """
     texts, declared = [], set()
     for function in functions:
@@ -129,19 +126,8 @@ def gpu_module(functions: Iterable[Function], target: Target) -> str:
     return "\n".join([*sorted(declared), *texts, ""])
 
 
-def library_calls(function: Function) -> tuple[str, ...]:
-    """The functions of the C library that a kernel calls, which a GPU does not have."""
-    nodes = walk(e for s in statements_of(function.body) for e in expressions(s))
-    return tuple(sorted({str(e.value) for e in nodes if e.op == "call"}))
-
-
 def _gpu_kernel(function: Function, code: Code) -> str:
     verify(function)
-    if calls := library_calls(function):
-        raise UnsupportedError(
-            f"kernel {function.name}: a GPU has no C library", f"calls of {', '.join(calls)}",
-            "write the function as a scalar expression", kernel=function.name,
-        )  # fmt: skip
     gpu = _GPUS[code.target.arch]
     parameters, arrays, values = [], {}, {}
     for a in function.arrays:

@@ -47,7 +47,7 @@ class Epilogue:
     def light(self) -> bool:
         """Whether its code is so short that it is written once for each vector of a tile."""
         nodes = walk(e for e, _ in self.results)
-        return sum(e.op not in ("load", "const") for e in nodes) <= LIGHT and all(e.op not in ("rarely", "call") for e in nodes)
+        return sum(e.op not in ("load", "const") for e in nodes) <= LIGHT and all(e.op != "rarely" for e in nodes)
 
     def simplified(self) -> Epilogue:
         """The same with axes merged where memory allows it."""

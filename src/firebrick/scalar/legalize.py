@@ -1,0 +1,348 @@
+"""``legalize``: expressions rewritten for a target that lacks something they use, with the same values.
+
+The order of the rewrites is that in which they make use of each other: first the float operations that a target rounds
+otherwise, then 64-bit integers (``wide``), then narrow ones, and last what targets leave open: NaN, shifts, casts. What
+cannot be had is refused by name: float64, and 64-bit integers that are loaded, stored or index more than 2³¹ elements.
+
+Source of the float rewrites: see ``double_word``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firebrick.core.errors import DTypeError, UnsupportedError
+from firebrick.scalar.capabilities import Capabilities
+from firebrick.scalar.expr import (
+    BITS,
+    COMPARISONS,
+    FLOATS,
+    INTEGERS,
+    SIGNED,
+    Expr,
+    binary,
+    bitcast,
+    cast,
+    const,
+    copysign,
+    eq,
+    fma,
+    kept,
+    maximum,
+    minimum,
+    ne,
+    node,
+    rebuilt,
+    rewritten,
+    select,
+    unary,
+    walk,
+)
+from firebrick.scalar.math import FORMATS, INFINITY
+from firebrick.scalar.wide import without_int64
+
+
+def legalize(roots: Sequence[Expr], capabilities: Capabilities, extents: Sequence[int] = ()) -> list[Expr]:
+    """Expressions of the same values that use nothing a target lacks.
+
+    Results of 8- and 16-bit integers come as 32-bit ones of the same value, and such operands are loaded so, where a target
+    has no ``narrow_integers``.
+
+    Args:
+        roots: Expressions.
+        capabilities: What the target has.
+        extents: The sizes of the kernel's axes, which bound its ``index`` nodes. Without, index arithmetic needs ``int64``.
+
+    Raises:
+        DTypeError: float64 or int64 is loaded, computed or stored where the target has none.
+        UnsupportedError: Elements at positions beyond 2³¹ on a target without 64-bit integers.
+    """
+    out = list(roots)
+    if not (capabilities.float64 and capabilities.int64):  # whose bits are an int64
+        _refuse_float64(out)
+    for needed, rule in (
+        (not capabilities.denormals, _directly),
+        (not capabilities.exact_division, _divided),
+        (not capabilities.exact_sqrt, _rooted),
+        (not capabilities.scaling, _scaled),
+        (capabilities.reassociates or not capabilities.exact_fma, _rounded),
+        (not capabilities.exact_fma, _unfused),
+        (not capabilities.denormals, _normal),
+    ):
+        out = rewritten(out, rule) if needed else out
+    if not capabilities.int64:
+        out = without_int64(out, extents)
+    for needed, rule in (
+        (not capabilities.narrow_integers, _widened),
+        (not capabilities.nan_min_max, _ordered),
+        (not capabilities.nan_comparisons, _compared),
+        (not capabilities.saturating_casts, _clamped),
+        (not capabilities.total_integers, _guarded),
+        (not capabilities.reassociates, _plain),
+    ):
+        out = rewritten(out, rule) if needed else out
+    return out
+
+
+def missing(roots: Sequence[Expr], capabilities: Capabilities) -> str:
+    """The first node that a target cannot compute, as text; empty if there is none."""
+    dtypes = {
+        "int64": capabilities.int64, "uint64": capabilities.int64, "float64": capabilities.float64 and capabilities.int64,
+    } | dict.fromkeys(("int8", "int16", "uint8", "uint16"), capabilities.narrow_integers)  # fmt: skip
+    ops = {
+        "fma": capabilities.exact_fma, "muladd": capabilities.exact_fma, "scale": capabilities.scaling,
+        "nearest": capabilities.exact_fma and not capabilities.reassociates,
+        "nearest_bits": capabilities.exact_fma and not capabilities.reassociates,
+        "philox": capabilities.int64, "kept": capabilities.reassociates,
+    }  # fmt: skip
+    for e in walk(roots):
+        if not dtypes.get(e.dtype, True):
+            return f"{e.op} of {e.dtype}"
+        if not ops.get(e.op, True):
+            return e.op
+    return ""
+
+
+def _refuse_float64(roots: Sequence[Expr]) -> None:
+    for e in walk(roots):
+        if e.dtype == "float64":
+            raise DTypeError(
+                "this target has no float64",
+                f"{e.op} of float64",
+                'cast the operands with x.astype("float32"), or run the program on a device that has it',
+            )
+
+
+# floats
+
+
+def _finite(x: Expr) -> Expr:
+    """Whether x is neither infinite nor NaN, by its bits."""
+    f = FORMATS[x.dtype]
+    return (bitcast(x, f.integer) & _magnitude(x.dtype)) < bitcast(const(INFINITY, x.dtype), f.integer)
+
+
+def _is_nan(x: Expr) -> Expr:
+    f = FORMATS[x.dtype]
+    return (bitcast(x, f.integer) & _magnitude(x.dtype)) > bitcast(const(INFINITY, x.dtype), f.integer)
+
+
+def _magnitude(dtype: str) -> int:
+    return (1 << (BITS[dtype] - 1)) - 1
+
+
+def _directly(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A product with a power of 2 that may itself be denormal, though the product is not, by changing the other exponent."""
+    if e.op not in ("mul", "muladd", "fma"):
+        return rebuilt(e, args)
+    for a, b in (args[:2], args[1::-1]):
+        if a.op == "scale" and a.args[0].op == "const" and a.args[0].value == 1.0:
+            product = binary("scale", b, a.args[1])
+            return product if e.op == "mul" else product + args[2]
+    return rebuilt(e, args)
+
+
+def _divided(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A quotient mended by what it leaves; both operands are brought near 1, where that neither over- nor underflows."""
+    if e.op != "div" or e.dtype not in FLOATS:
+        return rebuilt(e, args)
+    a, b = args
+    (top, up), (bottom, down) = _near_one(a), _near_one(b)
+    q = top / bottom
+    q = q + fma(-q, bottom, top) / bottom
+    n = cast(up - down, e.dtype)
+    ordinary = _finite(a) & _finite(b) & ne(bitcast(a, FORMATS[a.dtype].integer) & _magnitude(a.dtype), 0)
+    ordinary = ordinary & ne(bitcast(b, FORMATS[b.dtype].integer) & _magnitude(b.dtype), 0)
+    return select(ordinary, binary("scale", q, n), rebuilt(e, args))
+
+
+def _near_one(x: Expr) -> tuple[Expr, Expr]:
+    """A float in [1, 2) in size and an integer n with x = float · 2^n, for finite x but 0. Denormal numbers come out as they
+    are, with an integer that makes their exponent 0."""
+    f = FORMATS[x.dtype]
+    bits = bitcast(x, f.integer)
+    exponent = (bits >> f.places) & (2 * f.bias + 1)
+    tiny = eq(exponent, 0)
+    # a denormal number is its fraction as a whole number, in units of the smallest
+    fraction = cast(bits & ((1 << f.places) - 1), x.dtype)
+    lifted = bitcast(fraction, f.integer)
+    field = select(tiny, lifted, bits)
+    shift = select(tiny, const(1 - f.bias - f.places, f.integer), 0)
+    own = (field >> f.places) & (2 * f.bias + 1)
+    sign = bits & (-1 << (BITS[x.dtype] - 1))
+    one = (field & ((1 << f.places) - 1)) | (f.bias << f.places) | sign
+    return bitcast(one, x.dtype), own - f.bias + shift
+
+
+def _rooted(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A square root mended by what it leaves, of a number brought near 1."""
+    if e.op != "sqrt":
+        return rebuilt(e, args)
+    (x,) = args
+    one, n = _near_one(x)
+    odd = n & 1
+    one = select(ne(odd, 0), one + one, one)
+    s = unary("sqrt", one)
+    s = s + fma(-s, s, one) / (s + s)
+    bits = bitcast(x, FORMATS[x.dtype].integer)
+    return select(_finite(x) & (bits > 0), binary("scale", s, cast((n - odd) >> 1, e.dtype)), rebuilt(e, args))
+
+
+def _scaled(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """a · 2^n by two products with powers of two, of which only the second may round."""
+    if e.op != "scale":
+        return rebuilt(e, args)
+    a, n = args
+    f = FORMATS[e.dtype]
+    whole = cast(n, f.integer)
+    half = whole >> 1
+    first, second = (bitcast((k + f.bias) << f.places, e.dtype) for k in (half, whole - half))
+    return select(_is_nan(n), n, kept(a * first) * second)
+
+
+def _rounded(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """Rounding to a whole number by its own operation."""
+    if e.op == "nearest":
+        return unary("rint", args[0] * args[1])
+    return cast(unary("rint", args[0] * args[1]), e.dtype) if e.op == "nearest_bits" else rebuilt(e, args)
+
+
+def _unfused(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """a · b + c from an exact product and an exact sum, both of two floats: exact wherever the result is a float."""
+    if e.op == "muladd":
+        return args[0] * args[1] + args[2]
+    if e.op != "fma":
+        return rebuilt(e, args)
+    if e.dtype != "float32":
+        raise UnsupportedError(
+            "fma of float64 needs a target whose fma rounds once",
+            "fma of float64",
+            'cast the operands with x.astype("float32")',
+        )
+    from firebrick.scalar.double_word import two_sum
+
+    a, b, c = args
+    p = kept(a * b)
+    (ah, al), (bh, bl) = _halves(a), _halves(b)
+    rest = kept(kept(kept(kept(ah * bh) - p) + kept(ah * bl)) + kept(al * bh))
+    lost = kept(rest + kept(al * bl))
+    s, t = two_sum(p, c)
+    return select(_finite(s) & _finite(p), kept(s + kept(t + lost)), s)
+
+
+def _halves(x: Expr) -> tuple[Expr, Expr]:
+    """A float32 as a sum of two of 12 bits each, products of which are exact."""
+    high = bitcast(bitcast(x, "uint32") & 0xFFFFF000, "float32")
+    return high, kept(x - high)
+
+
+def _normal(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """Bits of a float that may be denormal and are multiplied into range at once, as half precision is read: by way of a whole
+    number instead."""
+    out = rebuilt(e, args)
+    if e.op != "mul" or e.dtype != "float32" or args[1].op != "const" or args[0].op != "bitcast":
+        return out
+    bits, factor = args[0].args[0], args[1].value
+    if bits.dtype != "uint32" or not isinstance(factor, float) or factor < 2.0**24:
+        return out
+    tiny = (bits & 0x7F800000) < (1 << 23)
+    size = cast(bits & 0x7FFFFF, "float32") * (factor * 2.0**-149)
+    return select(tiny, copysign(size, args[0]), out)
+
+
+# what targets leave open
+
+
+def _widened(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """Integers of 8 and 16 bits as 32-bit ones of the same value."""
+    own = _WIDER.get(e.dtype)
+    if own is None:  # a comparison, or a cast: of the same values
+        return cast(args[0], e.dtype) if e.op == "cast" else rebuilt(e, args)
+    if e.op == "const":
+        return const(int(e.value or 0), own)
+    if e.op == "cast" and args[0].dtype in FLOATS:
+        low, high = (
+            (-(1 << (BITS[e.dtype] - 1)), (1 << (BITS[e.dtype] - 1)) - 1) if own == "int32" else (0, (1 << BITS[e.dtype]) - 1)
+        )
+        return minimum(maximum(cast(args[0], own), low), high)
+    out = cast(args[0], own) if e.op in ("cast", "bitcast") else node(e.op, own, args, e.value)
+    if e.op in ("load", "gather", "min", "max", "select", "rarely", "and", "or", "xor", "shr", "rem"):
+        return out
+    spare = 32 - BITS[e.dtype]
+    return (out << spare) >> spare if own == "int32" else out & ((1 << BITS[e.dtype]) - 1)
+
+
+_WIDER = {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
+
+
+def _ordered(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A minimum or maximum of floats by a comparison, with NaN chosen by its bits."""
+    if e.op not in ("min", "max") or e.dtype not in FLOATS:
+        return rebuilt(e, args)
+    a, b = args
+    out = select(binary("lt" if e.op == "min" else "gt", a, b), a, b)
+    for x in (b, a):
+        if x.op != "const":
+            out = select(_is_nan(x), x, out)
+        elif x.value != x.value:
+            return x
+    return out
+
+
+def _compared(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A comparison of floats that asks first whether one is NaN."""
+    if e.op not in COMPARISONS or args[0].dtype not in FLOATS:
+        return rebuilt(e, args)
+    nan: Expr | None = None
+    for x in dict.fromkeys(args):
+        if x.op != "const" or x.value != x.value:
+            nan = _is_nan(x) if nan is None else nan | _is_nan(x)
+    if args[0] is args[1] and nan is not None:
+        return {"ne": nan, "lt": const(False, "bool"), "gt": const(False, "bool")}.get(e.op, ~nan)
+    out = eq(*args) if e.op == "ne" else rebuilt(e, args)
+    if nan is not None:
+        out = out & ~nan
+    return ~out if e.op == "ne" else out
+
+
+def _clamped(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A float as an integer: what is out of range and NaN are told by the float's bits."""
+    if e.op != "cast" or e.dtype not in INTEGERS or args[0].dtype not in FLOATS:
+        return rebuilt(e, args)
+    x, signed = args[0], e.dtype in SIGNED
+    bits = BITS[e.dtype] - signed
+    top, bottom = const((1 << bits) - 1, e.dtype), const(-(1 << bits) if signed else 0, e.dtype)
+    f = FORMATS[x.dtype]
+    size = bitcast(x, f.integer) & _magnitude(x.dtype)
+    negative = bitcast(x, f.integer) < 0
+    large = size >= bitcast(const(2.0**bits, x.dtype), f.integer)
+    inside = select(large if signed else large | negative, const(0.0, x.dtype), x)
+    out = select(large, select(negative, bottom, top), cast(inside, e.dtype))
+    return select(_is_nan(x), const(0, e.dtype), out)
+
+
+def _guarded(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """Shifts and quotients of integers with operands for which every target agrees."""
+    if e.op not in ("shl", "shr", "div", "rem") or e.dtype not in INTEGERS:
+        return rebuilt(e, args)
+    a, by = args
+    if e.op in ("shl", "shr"):
+        if by.op == "const" and 0 <= int(by.value or 0) < BITS[e.dtype]:
+            return rebuilt(e, args)
+        inside = (by >= 0) & (by < BITS[e.dtype]) if e.dtype in SIGNED else by < BITS[e.dtype]
+        out = binary(e.op, a, select(inside, by, 0))
+        beyond = a >> (BITS[e.dtype] - 1) if e.op == "shr" and e.dtype in SIGNED else const(0, e.dtype)
+        return select(inside, out, beyond)
+    if by.op == "const" and by.value not in (0, -1):
+        return rebuilt(e, args)
+    bad = eq(by, 0)
+    minus = eq(by, -1) if e.dtype in SIGNED else None
+    out = binary(e.op, a, select(bad if minus is None else bad | minus, 1, by))
+    if e.op == "rem":
+        return select(bad if minus is None else bad | minus, 0, out)
+    return select(bad, 0, out if minus is None else select(minus, -a, out))
+
+
+def _plain(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """Sums as they are, where nothing reorders them."""
+    return args[0] if e.op == "kept" else rebuilt(e, args)

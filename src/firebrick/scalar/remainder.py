@@ -1,0 +1,110 @@
+"""Division rounded towards -∞ and its remainder, exact for every operand."""
+
+from __future__ import annotations
+
+from firebrick.scalar.expr import (
+    FLOATS,
+    SIGNED,
+    Expr,
+    absolute,
+    binary,
+    bitcast,
+    cast,
+    const,
+    copysign,
+    eq,
+    fma,
+    maximum,
+    ne,
+    rarely,
+    scale,
+    select,
+    unary,
+)
+from firebrick.scalar.math import FORMATS, INFINITY, NAN
+
+_SQUARINGS = {"float32": 4, "float64": 6}
+"""So many that the difference of two exponents, shifted right by them, is an exponent of a power of 2 that is exact."""
+
+
+def floor_divide(x1: Expr, x2: Expr) -> Expr:
+    """⌊x1 / x2⌋."""
+    return _divide_down(x1, x2)[0]
+
+
+def remainder(x1: Expr, x2: Expr) -> Expr:
+    """x1 - x2 · ⌊x1 / x2⌋, with the sign of x2."""
+    return _divide_down(x1, x2)[1]
+
+
+def _divide_down(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Quotient rounded towards -∞, and a - b · quotient with the sign of b."""
+    if a.dtype not in FLOATS:
+        q, r = binary("div", a, b), binary("rem", a, b)
+        if a.dtype not in SIGNED:
+            return q, r
+        off = ne(r, 0) & ((r ^ b) < 0)
+        return select(off, q - 1, q), select(off, r + b, r)
+    # a quotient just below a whole number may round up to it, which the remainder's sign shows
+    q = unary("floor", a / b)
+    r = fma(-q, b, a)
+    low = _between(r, b)
+    near_q, near_r = select(low, q - 1.0, q), copysign(select(low, r + b, r), b)
+    far_q, far_r = _far(a, b)
+    rare = ~(absolute(q) < 2.0 ** (FORMATS[a.dtype].places - 1)) | ~(absolute(b) < INFINITY)
+    return rarely(rare, far_q, near_q), rarely(rare, far_r, near_r)
+
+
+def _between(r: Expr, b: Expr) -> Expr:
+    """Whether the remainder r, rounded towards -∞, is r + b."""
+    return ne(r, 0.0) & ne(r < 0.0, b < 0.0)
+
+
+def _far(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """The same for large quotients, infinities and divisors of 0."""
+    ratio = a / b
+    infinite = eq(absolute(a), INFINITY) | eq(absolute(b), INFINITY)
+    r = _modulo(a, b)
+    # whole is a / b but for about half a unit: what it leaves is exact, and a whole multiple of b beyond the remainder
+    whole = unary("rint", ratio)
+    more = unary("rint", (fma(-whole, b, a) - r) / b) - select(_between(r, b), const(1.0, a.dtype), 0.0)
+    q = select(infinite | eq(b, 0.0) | eq(absolute(ratio), INFINITY), unary("floor", ratio), whole + more)
+    undefined = ~(absolute(a) < INFINITY) | eq(b, 0.0) | ne(b, b)
+    rest = select(undefined, const(NAN, a.dtype), select(infinite, a, r))
+    return q, copysign(select(_between(rest, b), rest + b, rest), b)
+
+
+def _modulo(a: Expr, b: Expr) -> Expr:
+    """a - b · k, exactly, with a whole number k that makes it about |b| / 2 or less, for finite a ≥ b > 0 in size.
+
+    With a = m · 2^d · 2^e and b = n · 2^e, this is the product of m and 2^d modulo n, a power by squaring. All numbers are
+    whole and at most n in size; products are pairs of floats.
+    """
+    f = FORMATS[a.dtype]
+    (m, upper), (n, lower) = _parts(a), _parts(b)
+    d = maximum(upper - lower, 0)
+
+    def centred(x: Expr) -> Expr:
+        return fma(-unary("rint", x / n), n, x)
+
+    def product(x: Expr, y: Expr) -> Expr:
+        p = x * y
+        return fma(-unary("rint", p / n), n, p) + fma(x, y, -p)
+
+    count = _SQUARINGS[a.dtype]
+    power = centred(bitcast(((d >> count) + f.bias) << f.places, a.dtype))
+    for bit in reversed(range(count)):
+        square = product(power, power)
+        power = centred(select(ne(d & (1 << bit), 0), square + square, square))
+    out = scale(centred(product(centred(m), power)), cast(lower - (f.bias + f.places), a.dtype))
+    return select(a < 0.0, -out, out)
+
+
+def _parts(x: Expr) -> tuple[Expr, Expr]:
+    """m, a whole number as a float, and e, an integer, with |x| = m · 2^(e - bias - places), for finite x."""
+    f = FORMATS[x.dtype]
+    bits = bitcast(absolute(x), f.integer)
+    exponent = bits >> f.places
+    fraction = bits & ((1 << f.places) - 1)
+    whole = select(eq(exponent, 0), fraction, fraction | (1 << f.places))
+    return cast(whole, x.dtype), maximum(exponent, 1)

@@ -1,0 +1,420 @@
+"""64-bit integers without 64-bit integers: as one int32 where the values are known to fit, else as two uint32 words.
+
+Index arithmetic fits where the kernel's axes are short enough, and stays one instruction a node. Random words (Philox) and
+large angles use all 64 bits: their products are made of 16-bit halves. Values' bounds are those of interval arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from firebrick.core.errors import DTypeError, UnsupportedError
+from firebrick.scalar.expr import (
+    COMPARISONS,
+    INTEGERS,
+    SIGNED,
+    Expr,
+    binary,
+    bitcast,
+    cast,
+    const,
+    eq,
+    limits,
+    minimum,
+    ne,
+    node,
+    rarely,
+    rebuilt,
+    rewritten,
+    select,
+    steps,
+    walk,
+)
+
+Bounds = tuple[int, int]
+WIDE = ("int64", "uint64")
+_TOP32 = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The lower and the upper 32 bits, uint32."""
+
+    low: Expr
+    high: Expr
+
+
+def without_int64(roots: Sequence[Expr], extents: Sequence[int]) -> list[Expr]:
+    """Expressions of the same values without int64 and uint64.
+
+    Args:
+        roots: Expressions.
+        extents: Sizes of the kernel's axes.
+
+    Raises:
+        DTypeError: A 64-bit integer is loaded, stored, made of a float or divided.
+        UnsupportedError: An index does not fit in 32 bits.
+    """
+    roots = _with_short_limits(roots, extents)
+    bounds = bounds_of(roots, extents)
+    narrow: dict[Expr, Expr] = {}  # int32, and for other dtypes what replaces the node
+    pairs: dict[Expr, Words] = {}
+    for e in walk(roots):
+        if e.dtype in WIDE and _fits(e, bounds, narrow):
+            narrow[e] = _short(e, narrow, pairs)
+        elif e.dtype in WIDE:
+            operands = {a: _words(a, narrow, pairs, bounds) for a in e.args if a.dtype in WIDE}
+            pairs[e] = _long(e, narrow, operands)
+        else:
+            narrow[e] = _other(e, narrow, pairs, bounds)
+    for r in roots:
+        if r.dtype in WIDE:
+            raise _refused(f"a result of {r.dtype}", "int32")
+    return [narrow[r] for r in roots]
+
+
+def _refused(what: str, instead: str) -> DTypeError:
+    return DTypeError("this target has no 64-bit integers", what, f'cast it with x.astype("{instead}")')
+
+
+# bounds of values
+
+
+def _hull(*parts: Bounds) -> Bounds:
+    return min(p[0] for p in parts), max(p[1] for p in parts)
+
+
+def _corners(f: Callable[[int, int], int], a: Bounds, b: Bounds) -> Bounds:
+    values = [f(x, y) for x in a for y in b]
+    return min(values), max(values)
+
+
+def _masked(a: Bounds, b: Bounds) -> Bounds | None:
+    tops = [x[1] for x in (a, b) if x[0] >= 0]
+    return (0, min(tops)) if tops else None
+
+
+_ARITHMETIC: dict[str, Callable[..., Bounds | None]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": lambda a, b: _corners(lambda x, y: x * y, a, b),
+    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "and": _masked,
+    "neg": lambda a: (-a[1], -a[0]),
+    "abs": lambda a: (0 if a[0] <= 0 <= a[1] else min(map(abs, a)), max(map(abs, a))),
+    "shr": lambda a, b: (min(a[0] >> b[0], a[0] >> b[1]), a[1] >> b[0]) if b[0] >= 0 and b[1] < 64 else None,
+    "shl": lambda a, b: _corners(lambda x, y: x << y, a, b) if b[0] >= 0 and b[1] < 64 else None,
+    "div": lambda a, b: (0, a[1]) if a[0] >= 0 and b[0] >= 0 else None,
+    "rem": lambda a, b: (0, min(a[1], max(b[1] - 1, 0))) if a[0] >= 0 and b[0] >= 0 else None,
+    "select": lambda c, a, b: _hull(a, b),
+    "rarely": lambda c, a, b: _hull(a, b),
+    "reduce": lambda a: a,
+    "cast": lambda a: a,
+    "bitcast": lambda a: a,
+}
+
+
+def bounds_of(roots: Sequence[Expr], extents: Sequence[int]) -> dict[Expr, Bounds]:
+    """The least and greatest value that each integer node may have."""
+    out: dict[Expr, Bounds] = {}
+    for e in walk(roots):
+        if e.dtype != "bool" and e.dtype not in INTEGERS:
+            continue
+        whole = limits(e.dtype)
+        found: Bounds | None = None
+        if e.op == "const":
+            found = int(e.value or 0), int(e.value or 0)
+        elif e.op == "index" and extents:
+            ends = [step * (extents[a] - 1) for a, step in enumerate(steps(e, len(extents)))]
+            found = sum(min(v, 0) for v in ends), sum(max(v, 0) for v in ends)
+        elif e.op == "bounded":
+            found = 0, int(str(e.value).split(":")[0]) - 1
+        elif e.op in _ARITHMETIC and all(a in out for a in e.args) and (e.op != "reduce" or e.value in ("min", "max")):
+            found = _ARITHMETIC[e.op](*(out[a] for a in e.args))
+        inside = found is not None and whole[0] <= found[0] and found[1] <= whole[1]
+        out[e] = found if found is not None and inside else whole
+    return out
+
+
+def _with_short_limits(roots: Sequence[Expr], extents: Sequence[int]) -> list[Expr]:
+    """The largest int64, which a minimum over a row takes for positions that do not count, as the largest int32, where the
+    others fit in it."""
+    bounds = bounds_of(roots, extents)
+    limit, short = const((1 << 63) - 1, "int64"), const(_TOP32, "int64")
+    reduced = {e.args[0] for e in walk(roots) if e.op == "reduce" and e.value == "min" and e.dtype == "int64"}
+    wanted = {
+        e.args for e in reduced
+        if e.op == "select" and e.args[2] is limit and bounds[e.args[1]][0] >= -_TOP32 and bounds[e.args[1]][1] < _TOP32
+    }  # fmt: skip
+    if not wanted:
+        return list(roots)
+
+    def rule(e: Expr, args: tuple[Expr, ...]) -> Expr:
+        return select(args[0], args[1], short) if e.op == "select" and e.args in wanted else rebuilt(e, args)
+
+    return rewritten(roots, rule)
+
+
+# one int32
+
+_SHORT = frozenset({
+    "const", "index", "cast", "bitcast", "add", "sub", "mul", "min", "max", "neg", "abs", "and", "shr", "shl", "div", "rem",
+    "select", "rarely", "bounded", "reduce",
+})  # fmt: skip
+
+
+def _fits(e: Expr, bounds: dict[Expr, Bounds], narrow: dict[Expr, Expr]) -> bool:
+    """Whether a 64-bit node is computed in int32: its values fit, and so do its operands'."""
+    low, high = bounds[e]
+    if e.op not in _SHORT or low < -_TOP32 - 1 or high > _TOP32:
+        return False
+    if e.op == "bounded":
+        return True
+    if e.op in ("shr", "div", "rem", "and") and any(bounds[a][0] < 0 for a in e.args):
+        return False
+    sources = [a for a in e.args if a.dtype != "bool"]
+    return all(a in narrow and a.dtype in INTEGERS for a in sources if a.dtype in WIDE) and all(
+        a.dtype in INTEGERS or e.op != "cast" for a in sources
+    )
+
+
+def _short(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words]) -> Expr:
+    if e.op == "const":
+        return const(int(e.value or 0), "int32")
+    if e.op == "bounded" and e.args[0] in pairs:
+        return node("bounded", "int32", (_saturated(pairs[e.args[0]]),), e.value)
+    args = tuple(narrow[a] for a in e.args)
+    if e.op in ("cast", "bitcast"):
+        return cast(args[0], "int32")
+    return node(e.op, "int32", args, e.value)
+
+
+def _saturated(w: Words) -> Expr:
+    """A signed pair as the int32 next to it."""
+    low = bitcast(w.low, "int32")
+    sign = low >> 31
+    high = bitcast(w.high, "int32")
+    return select(eq(high, sign), low, select(high < 0, const(-_TOP32 - 1, "int32"), _TOP32))
+
+
+def _words(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words], bounds: dict[Expr, Bounds]) -> Words:
+    """A 64-bit node as a pair, whichever way it is computed."""
+    if e in pairs:
+        return pairs[e]
+    return _extended(narrow[e], bounds[e][0] < 0)
+
+
+def _extended(x: Expr, signed: bool) -> Words:
+    low = cast(x, "uint32") if x.dtype != "int32" else bitcast(x, "uint32")
+    return Words(low, bitcast(x >> 31, "uint32") if signed else const(0, "uint32"))
+
+
+# two words
+
+
+def _is_zero(x: Expr) -> bool:
+    return x.op == "const" and not x.value
+
+
+def _sum(a: Expr, b: Expr) -> Expr:
+    return b if _is_zero(a) else a if _is_zero(b) else a + b
+
+
+def _product(a: Expr, b: Expr) -> Expr:
+    return a if _is_zero(a) else b if _is_zero(b) else a * b
+
+
+def _or(a: Expr, b: Expr) -> Expr:
+    return b if _is_zero(a) else a if _is_zero(b) else a | b
+
+
+def multiplied(a: Expr, b: Expr) -> Words:
+    """The 64-bit product of two uint32, of 16-bit halves."""
+    if _is_zero(a) or _is_zero(b):
+        return Words(const(0, "uint32"), const(0, "uint32"))
+    (ah, al), (bh, bl) = (((x >> 16), x & 0xFFFF) for x in (a, b))
+    ll, lh, hl = (_product(x, y) for x, y in ((al, bl), (al, bh), (ah, bl)))
+    middle = _sum(_sum(ll >> 16, lh & 0xFFFF), hl & 0xFFFF)  # below 2^18
+    return Words(a * b, _sum(_sum(_product(ah, bh), lh >> 16), _sum(hl >> 16, middle >> 16)))
+
+
+def _added(a: Words, b: Words) -> Words:
+    low = _sum(a.low, b.low)
+    exact = _is_zero(a.low) or _is_zero(b.low)
+    carry = const(0, "uint32") if exact else cast(low < a.low, "uint32")
+    return Words(low, _sum(_sum(a.high, b.high), carry))
+
+
+def _subtracted(a: Words, b: Words) -> Words:
+    borrow = cast(a.low < b.low, "uint32")
+    return Words(a.low - b.low, (a.high - b.high) - borrow)
+
+
+def _times(a: Words, b: Words) -> Words:
+    low = multiplied(a.low, b.low)
+    return Words(low.low, _sum(low.high, _sum(_product(a.low, b.high), _product(a.high, b.low))))
+
+
+def _amount(by: Words) -> Expr:
+    """By how many bits to shift: every amount from 64 on is 64."""
+    far = minimum(by.low, 64)
+    return far if _is_zero(by.high) else select(eq(by.high, 0), far, 64)
+
+
+def _left(a: Words, by: Words) -> Words:
+    n = _amount(by)
+    if n.op == "const":
+        k = int(n.value or 0)
+        if k == 0:
+            return a
+        if k >= 32:
+            return Words(const(0, "uint32"), a.low << (k - 32))
+        return Words(a.low << k, _or(a.high << k, a.low >> (32 - k)))
+    # of a shift by 32 or more nothing is left, also where the subtraction wraps to a large amount
+    return Words(a.low << n, (a.high << n) | (a.low >> (32 - n)) | (a.low << (n - 32)))
+
+
+def _right(a: Words, by: Words, signed: bool) -> Words:
+    n = _amount(by)
+    high = bitcast(a.high, "int32") if signed else a.high
+
+    def down(x: Expr, amount: Expr | int) -> Expr:
+        if signed and isinstance(amount, Expr):
+            amount = bitcast(amount, "int32")
+        out = x >> amount
+        return bitcast(out, "uint32") if signed else out
+
+    if n.op == "const":
+        k = int(n.value or 0)
+        if k == 0:
+            return a
+        rest = bitcast(high >> 31, "uint32") if signed else const(0, "uint32")
+        if k >= 32:
+            return Words(down(high, k - 32) if k < 64 else rest, rest)
+        return Words(_or(a.low >> k, a.high << (32 - k)), down(high, k))
+    near = (a.low >> n) | (a.high << (32 - n))
+    return Words(select(n < 32, near, down(high, n - 32)), down(high, n))
+
+
+def _negated(a: Words) -> Words:
+    return _subtracted(Words(const(0, "uint32"), const(0, "uint32")), a)
+
+
+def _absolute(a: Words) -> Words:
+    return _chosen(bitcast(a.high, "int32") < 0, _negated(a), a)
+
+
+def _chosen(condition: Expr, a: Words, b: Words, choice: Callable[..., Expr] = select) -> Words:
+    return Words(choice(condition, a.low, b.low), choice(condition, a.high, b.high))
+
+
+def _less(a: Words, b: Words, signed: bool) -> Expr:
+    ah, bh = (bitcast(w.high, "int32") if signed else w.high for w in (a, b))
+    return (ah < bh) | (eq(ah, bh) & (a.low < b.low))
+
+
+def _long(e: Expr, narrow: dict[Expr, Expr], operands: dict[Expr, Words]) -> Words:
+    """A 64-bit node of the words of its operands."""
+    signed = e.dtype in SIGNED
+    v = [operands[a] for a in e.args if a.dtype in WIDE]
+    if e.op in _WORDS:
+        return _WORDS[e.op](*v)
+    if e.op == "const":
+        value = int(e.value or 0) & ((1 << 64) - 1)
+        return Words(const(value & 0xFFFFFFFF, "uint32"), const(value >> 32, "uint32"))
+    if e.op == "shr":
+        return _right(v[0], v[1], signed)
+    if e.op in ("min", "max"):
+        first = _less(v[0], v[1], signed)
+        return _chosen(first, v[0], v[1]) if e.op == "min" else _chosen(first, v[1], v[0])
+    if e.op in ("select", "rarely"):
+        return _chosen(narrow[e.args[0]], v[0], v[1], select if e.op == "select" else rarely)
+    if e.op in ("cast", "bitcast") and v:
+        return v[0]
+    if e.op == "cast" and e.args[0].dtype in INTEGERS:
+        x = narrow[e.args[0]]
+        low = cast(x, "uint32")
+        return Words(low, bitcast(cast(x, "int32") >> 31, "uint32") if e.args[0].dtype in SIGNED else const(0, "uint32"))
+    if e.op == "index":
+        raise UnsupportedError(
+            "this target has 32-bit indices only", "a kernel over more than 2³¹ elements", "split the operands along an axis"
+        )
+    raise _refused(f"{e.op} of {e.dtype}", "int32")
+
+
+def _bitwise(op: str) -> Callable[[Words, Words], Words]:
+    return lambda a, b: Words(binary(op, a.low, b.low), binary(op, a.high, b.high))
+
+
+_WORDS: dict[str, Callable[..., Words]] = {
+    "add": _added, "sub": _subtracted, "mul": _times, "shl": _left, "neg": _negated, "abs": _absolute,
+    "and": _bitwise("and"), "or": _bitwise("or"), "xor": _bitwise("xor"), "not": lambda a: Words(~a.low, ~a.high),
+}  # fmt: skip
+
+
+# nodes of other dtypes
+
+
+def _other(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words], bounds: dict[Expr, Bounds]) -> Expr:
+    if not any(a.dtype in WIDE for a in e.args):
+        return rebuilt(e, tuple(narrow[a] for a in e.args))
+    if e.op == "philox":
+        key = [narrow[k] for k in e.args[:4]]
+        return _philox(key, _words(e.args[4], narrow, pairs, bounds))
+    if all(a in narrow for a in e.args) and e.op in (*COMPARISONS, "cast", "gather"):
+        args = tuple(narrow[a] for a in e.args)
+        return cast(args[0], e.dtype) if e.op == "cast" else node(e.op, e.dtype, args, e.value)
+    if e.op == "gather":
+        raise UnsupportedError(
+            "this target has 32-bit indices only", f"positions of operand {e.value} beyond 2³¹ elements",
+            "split the operand along an axis",
+        )  # fmt: skip
+    v = [_words(a, narrow, pairs, bounds) for a in e.args]
+    signed = e.args[0].dtype in SIGNED
+    if e.op in COMPARISONS:
+        return _comparison(e.op, v[0], v[1], signed)
+    if e.op == "cast" and e.dtype in INTEGERS:
+        return cast(v[0].low, e.dtype)
+    if e.op == "cast" and e.dtype == "float32":
+        return _as_float(v[0], signed)
+    raise _refused(f"{e.op} of {e.args[0].dtype}", "int32")
+
+
+def _comparison(op: str, a: Words, b: Words, signed: bool) -> Expr:
+    if op in ("eq", "ne"):
+        same = eq(a.low, b.low) & eq(a.high, b.high)
+        return same if op == "eq" else ~same
+    less = _less(a, b, signed) if op in ("lt", "ge") else _less(b, a, signed)
+    return less if op in ("lt", "gt") else ~less
+
+
+def _as_float(w: Words, signed: bool) -> Expr:
+    """The float32 next to a 64-bit integer: its leading 32 bits, the last set if any behind them is, rounded once."""
+    negative = bitcast(w.high, "int32") < 0
+    size = _absolute(w) if signed else w
+    high, low, shift = size.high, size.low, const(0, "int32")
+    for k in (32, 16, 8, 4, 2, 1):
+        small = eq(high, 0) if k == 32 else high < (1 << (32 - k))
+        up = low if k == 32 else (high << k) | (low >> (32 - k))
+        high, low = select(small, up, high), select(small, low << k, low)
+        shift = select(small, shift + k, shift)
+    out = cast(high | cast(ne(low, 0), "uint32"), "float32") * bitcast((127 + 32 - shift) << 23, "float32")
+    return select(negative, -out, out) if signed else out
+
+
+def _philox(key: Sequence[Expr], place: Words) -> Expr:
+    """``elements.philox_word`` of 32-bit words."""
+    from firebrick.scalar.elements import PHILOX
+
+    m0, m1, w0, w1 = PHILOX
+    block = _right(place, Words(const(2, "uint32"), const(0, "uint32")), signed=False)
+    c = [block.low, block.high, key[2], key[3]]
+    k0, k1 = key[0], key[1]
+    for _ in range(10):
+        p0, p1 = multiplied(c[0], const(m0, "uint32")), multiplied(c[2], const(m1, "uint32"))
+        c = [p1.high ^ c[1] ^ k0, p1.low, p0.high ^ c[3] ^ k1, p0.low]
+        k0, k1 = k0 + w0, k1 + w1
+    word = place.low & 3
+    return select(eq(word & 2, 0), select(eq(word & 1, 0), c[0], c[1]), select(eq(word & 1, 0), c[2], c[3]))
