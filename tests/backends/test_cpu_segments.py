@@ -104,6 +104,13 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert native.ARENAS.stats()["live"] == 0
 
 
+@pytest.fixture(autouse=True, params=["straight", "looping"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs as functions without a loop, and as those of many arrays."""
+    if request.param == "looping":
+        monkeypatch.setattr(native, "LONG", -1)
+
+
 MATRIX = Aval((N, N), F)
 
 

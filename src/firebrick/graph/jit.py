@@ -30,6 +30,7 @@ from firebrick.autodiff.residuals import strategy
 from firebrick.autodiff.tape import grad_enabled, grad_mode, own_handle
 from firebrick.backends.dispatch import check_present
 from firebrick.core.autocast import autocast_dtype
+from firebrick.core.collector import fewer_collections
 from firebrick.core.config import config
 from firebrick.core.errors import ConfigError, OperandError, StateChangedError, TraceError
 from firebrick.core.hooks import hooks
@@ -307,7 +308,7 @@ class Jit:
         spec = self._spec(flat, args, kwargs)
         with self._lock:
             lock = self._locks.setdefault(key, Lock())
-        with lock, alone():
+        with lock, alone(), fewer_collections():
             if not walk.fresh():  # while another thread traced it, state has begun
                 walk = self._walk(flat.objects)
                 key = self._key(spec, flat, walk)

@@ -36,6 +36,9 @@ ARENAS = ArenaPool()
 ALIGNED = 1 << 16
 """From so many bytes on, results begin at a multiple of a cache line, as kernels that write past the caches want it."""
 
+LONG = 256
+"""Arrays of a run above which its function has loops."""
+
 
 class Kernels(Protocol):
     """What a program must know of a native node: ``Lowered``, or the steps of a ``Loop``."""
@@ -222,30 +225,47 @@ def launched(
 
 def function(run: Run, avals: Sequence[Aval], segment: Segment, arena: bool) -> Callable[..., tuple[Any, ...]]:
     """A run as a function of the arena, if there is one, its arrays, and those whose memory its results take."""
-    xs = [f"v{v}" for v in run.arrays]
-    outside = [f"over{u}" for u in run.outside]
-    space: dict[str, Any] = {
-        "rows": partial(np.require, requirements="CA"), "segment": segment, "tables": [], "Table": AddressTable,
-    }  # fmt: skip
-    names: dict[int, str] = {}
-    makes: list[str] = []  # lines that make results' arrays
-    slow: list[str] = [f"{x} = rows({x})" for x in xs]
-    own: list[str] = []
-    made = set(run.results)
+    allocators: dict[Aval, Callable[[], np.ndarray[Any, Any]]] = {}
+    outside = {u: i for i, u in enumerate(run.outside)}
+    made, slots = set(run.results), dict[int, int]()
+    own: list[_Own] = []
     for v in run.results:
         over = run.into.get(v)
         if over in made:
-            names[v] = names[over]
+            slots[v] = slots[over]
             continue
-        names[v] = f"v{v}"
-        own.append(names[v])
-        space[f"new{v}"] = _allocator(avals[v])
-        if over is None:
-            makes.append(f"{names[v]} = new{v}()")
+        slots[v] = len(own)
+        aval = avals[v]
+        if aval not in allocators:
+            allocators[aval] = _allocator(aval)
+        own.append((allocators[aval], -1 if over is None else outside[over]))
+    returned = [slots[v] for v in run.results]
+    write = _looping if len(run.arrays) + len(own) > LONG else _straight
+    return write(len(run.arrays), len(outside), own, returned, segment, arena)
+
+
+_Own = tuple[Callable[[], np.ndarray[Any, Any]], int]
+"""A result's array: what makes a new one, and which of the arrays from outside it is, if that is row-major; -1 for none."""
+
+
+def _straight(
+    arrays: int, outside: int, own: Sequence[_Own], returned: Sequence[int], segment: Segment, arena: bool
+) -> Callable[..., tuple[Any, ...]]:
+    """Without a loop, as Python text: quicker to call by some microseconds."""
+    xs, overs, results = ([f"{stem}{i}" for i in range(n)] for stem, n in (("x", arrays), ("over", outside), ("y", len(own))))
+    space: dict[str, Any] = {
+        "rows": partial(np.require, requirements="CA"), "segment": segment, "tables": [], "Table": AddressTable,
+    }  # fmt: skip
+    makes: list[str] = []  # lines that make results' arrays
+    slow: list[str] = [f"{x} = rows({x})" for x in xs]
+    for y, (new, over) in zip(results, own, strict=True):
+        space[f"new_{y}"] = new
+        if over < 0:
+            makes.append(f"{y} = new_{y}()")
         else:
-            makes.append(f"{names[v]} = over{over}")
-            slow.append(f"if not ({names[v]}.flags.c_contiguous and {names[v]}.flags.aligned): {names[v]} = new{v}()")
-    buffers = [*xs, *own, *(["space"] if arena else [])]
+            makes.append(f"{y} = {overs[over]}")
+            slow.append(f"if not ({y}.flags.c_contiguous and {y}.flags.aligned): {y} = new_{y}()")
+    buffers = [*xs, *results, *(["space"] if arena else [])]
     put = f"table.put(0, ({''.join(f'{b}, ' for b in buffers)}))"
     lines = [
         *makes,
@@ -258,12 +278,43 @@ def function(run: Run, avals: Sequence[Aval], segment: Segment, arena: bool) -> 
         f"    {put}",
         "segment(table.address)",
         "tables.append(table)",
-        f"return ({''.join(f'{names[v]}, ' for v in run.results)})",
+        f"return ({''.join(f'{results[i]}, ' for i in returned)})",
     ]
-    args = ", ".join([*(["space"] if arena else []), *xs, *outside])
+    args = ", ".join([*(["space"] if arena else []), *xs, *overs])
     exec("\n".join([f"def native({args}):", *(f"    {line}" for line in lines)]), space)
     found: Callable[..., tuple[Any, ...]] = space.pop("native")  # or it and its globals would keep each other
     return found
+
+
+def _looping(
+    arrays: int, outside: int, own: Sequence[_Own], returned: Sequence[int], segment: Segment, arena: bool
+) -> Callable[..., tuple[Any, ...]]:
+    """The same with loops: to compile Python text for thousands of arrays takes longer than all planning."""
+    tables: list[AddressTable] = []
+    first = int(arena)
+    end = first + arrays
+
+    def native(*args: Any) -> tuple[Any, ...]:
+        if len(args) != end + outside:
+            raise TypeError(f"{end + outside} arguments, not {len(args)}")
+        xs, overs, space = args[first:end], args[end:], args[:first]
+        results = [new() if over < 0 else overs[over] for new, over in own]
+        try:
+            table = tables.pop()
+        except IndexError:
+            table = AddressTable(arrays + len(own) + first)
+        if not table.put(0, (*xs, *results, *space)):
+            xs = tuple([np.require(x, requirements=("C", "A")) for x in xs])
+            results = [
+                y if over < 0 or (y.flags.c_contiguous and y.flags.aligned) else new()
+                for y, (new, over) in zip(results, own, strict=True)
+            ]
+            table.put(0, (*xs, *results, *space))
+        segment(table.address)
+        tables.append(table)
+        return tuple([results[i] for i in returned])
+
+    return native
 
 
 def _allocator(aval: Aval) -> Callable[[], np.ndarray[Any, Any]]:

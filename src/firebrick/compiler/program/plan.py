@@ -341,11 +341,15 @@ def _room(
     else:
         places = frozenset(range(len(n.inputs)) if kernel.elementwise else ())
         over = [n.inputs[j] for j in sorted(places)][: None if kernel.into is not None else 1]
+    buffers: list[int] = []  # of the operands, looked up when one may be overwritten
     for i in dict.fromkeys(over):
+        if not values.whole[i] or values.avals[i] != aval:
+            continue
         b = lives.buffer(i)
-        alone = all((j == i and place in places) or lives.buffer(j) != b for place, j in enumerate(n.inputs))
-        ours = not values.is_input(b) or (late and b in values.given)
-        if ours and alone and values.whole[i] and values.avals[i] == aval and lives.last[b] == p:
+        if lives.last[b] != p or (values.is_input(b) and not (late and b in values.given)):
+            continue
+        buffers = buffers or [lives.buffer(j) for j in n.inputs]
+        if all(c != b or (n.inputs[place] == i and place in places) for place, c in enumerate(buffers)):
             return i
     for b, u in reversed(waiting.items()) if kernel.first is None or kernel.into is not None else ():
         if lives.last[b] < p and (late or not values.is_input(b)):
