@@ -206,9 +206,19 @@ class Walk:
 
     def _visit(self, path: str, v: Any) -> None:
         if isinstance(v, Tensor):
-            if not self._again(path, v):
-                self._add(path, "tensor", type(v), v.dtype, v.shape, v.device, getattr(v, "frozen", None))
-                self.leaves.append((path, v))
+            first = self._seen.get(id(v))
+            if first is not None:  # as ``_again``: most of what is found are tensors
+                self.entries.append((path, "same", first))
+                return
+            self._seen[id(v)] = path
+            self.found.append(v)
+            self.entries.append((path, "tensor", type(v), v.dtype, v.shape, v.device, getattr(v, "frozen", None)))
+            self.leaves.append((path, v))
+        elif type(v) is str:
+            self._strings.add(v)
+            self.entries.append((path, (str, v)))
+        elif type(v) is ref:
+            self._value(path, v)
         elif type(v) is Weak:
             self._add(path, "number", v.kind)
         elif isinstance(v, PLAIN):

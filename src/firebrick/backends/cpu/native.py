@@ -7,6 +7,7 @@ threads may call one function at once: each call takes a table of addresses for 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from firebrick.compiler.program.plan import Plan, plan_memory
 from firebrick.compiler.program.python import Runs
 from firebrick.compiler.program.segments import Kinds, Run, Segments, segment
 from firebrick.compiler.targets.llvm.copies import copied
-from firebrick.compiler.targets.llvm.host import compile_many
+from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lower import lower
 from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, behind
 from firebrick.compiler.targets.llvm.target import Target
@@ -137,7 +138,7 @@ def _alone(body: Graph, lowered: Lowered) -> Callable[..., tuple[Any, ...]]:
     graph = Graph(list(body.inputs))
     graph.outputs = graph.add(FUSED, *range(len(graph.inputs)), body=body)
     kernels = [kernel_of(Native(lowered, lambda: _alone(body, lowered)), len(graph.inputs))]
-    runs = compiled(kinds_of(graph, kernels), kernels, plan_memory(graph, kernels))[1]
+    runs = compiled(kinds_of(graph, kernels), kernels, plan_memory(graph, kernels)).runs
     ((_, function),) = runs.made
 
     def run(*arrays: Any) -> tuple[Any, ...]:
@@ -160,18 +161,52 @@ def kinds_of(graph: Graph, kernels: Sequence[Kernel | None]) -> Kinds:
     return Kinds(graph, [lowered_of(kernel) for kernel in kernels])
 
 
-def compiled(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> tuple[Plan, Runs, Segments]:
-    """The native part of a program, all its kernels compiled and linked at once; the plan for the rest comes with it."""
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """The native part of a program.
+
+    Attributes:
+        segments: Its runs, and the plan for the rest.
+        runs: The runs as functions.
+        launches: Of each run.
+        texts: The modules of all kernels, each once.
+    """
+
+    segments: Segments
+    runs: Runs
+    launches: list[list[Launch]]
+    texts: list[str]
+
+
+def compiled(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> Linked:
+    """The native part of a program, all its kernels compiled and linked at once."""
     parts = segment(kinds, kernels, plan)
     listed = [_launches(run, kinds, kernels, parts) for run in parts.runs]
-    texts = [text for _, found in listed for text in found]
+    texts = list(dict.fromkeys(text for _, found in listed for text in found))
     module = compile_many(texts) if texts else None
+    launches = [found for found, _ in listed]
+    return Linked(parts, functions(parts.runs, launches, module, kinds.avals, parts.arena, parts.skipped), launches, texts)
+
+
+def functions(
+    runs: Sequence[Run], launches: Sequence[Sequence[Launch]], module: Module | None, avals: Sequence[Aval], arena: int,
+    skipped: frozenset[int] = frozenset(),
+) -> Runs:  # fmt: skip
+    """The runs of a program as functions.
+
+    Args:
+        runs: The runs.
+        launches: Of each of them.
+        module: With their kernels; None if there are none.
+        avals: Of the program's values.
+        arena: Bytes of its arena.
+        skipped: Places of nodes that need no line.
+    """
     made = []
-    for run, (launches, _) in zip(parts.runs, listed, strict=True):
-        code = Segment(launches, [module] if module is not None else [], name="a compiled program")
-        made.append((run, function(run, kinds.avals, code, parts.arena > 0)))
-    arena = partial(ARENAS.run, parts.arena) if parts.arena else None
-    return parts.plan, Runs(made, parts.skipped, arena), parts
+    for run, found in zip(runs, launches, strict=True):
+        code = Segment(found, [module] if module is not None else [], name="a compiled program")
+        made.append((run, function(run, avals, code, arena > 0)))
+    return Runs(made, skipped, partial(ARENAS.run, arena) if arena else None)
 
 
 def _launches(run: Run, kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments) -> tuple[list[Launch], list[str]]:

@@ -80,6 +80,7 @@ class Executable:
     def __init__(self, graph: Graph, plan: Plan, source: str, names: dict[str, Any], engine: Engine) -> None:
         self.graph, self.plan, self.writes, self.source = graph, plan, plan.writes, source
         self._engine = engine
+        self._count = len(graph.inputs)
         self._names = names
         self._copy: Callable[[Any], Any] = names["copy"]
         self._file = f"<firebrick program {next(_numbers)}>"
@@ -104,9 +105,9 @@ class Executable:
         try:
             return self._run(natives, begin)
         except Exception as e:
-            if len(natives) != len(self.graph.inputs):
+            if len(natives) != self._count:
                 raise ShapeError(
-                    "a program takes the inputs of its graph", f"{len(natives)} of {len(self.graph.inputs)}", "pass each one"
+                    "a program takes the inputs of its graph", f"{len(natives)} of {self._count}", "pass each one"
                 ) from None
             error = self._engine.told(e)
             try:
@@ -221,8 +222,8 @@ def choose(
             control = n.op.control(engine, n.params, device)
             kernels.append(call(control, len(n.inputs), {}, scratch=getattr(control, "scratch", 0)))
             continue
-        operands = tuple(avals[i] for i in n.inputs)
-        kernels.append(engine.kernel(n.op, operands, n.params, n.avals, device, tuple(known.get(i) for i in n.inputs)))
+        operands = tuple([avals[i] for i in n.inputs])
+        kernels.append(engine.kernel(n.op, operands, n.params, n.avals, device, tuple([known.get(i) for i in n.inputs])))
     return kernels
 
 
