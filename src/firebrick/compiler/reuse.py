@@ -54,8 +54,12 @@ def load(kind: str, form: bytes) -> Any:
 
 
 def save(kind: str, form: bytes, content: Any) -> None:
-    """Keep the result for a graph; ``content`` is such that ``json`` writes it."""
-    image = _LENGTH.pack(len(form)) + form + json.dumps(content, separators=(",", ":")).encode()
+    """Keep the result for a graph, unless ``json`` cannot write it."""
+    try:
+        text = json.dumps(content, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):  # it is a gain, so its failure must stop nothing
+        return
+    image = _LENGTH.pack(len(form)) + form + text.encode()
     llvm, llvmlite = cache.versions()[::-1]
     facts = {"functions": [f"({kind})"], "target": str(Target.host()), "llvm": f"{llvm} (llvmlite {llvmlite})"}
     cache.store.save(_key(kind, form), image, facts)
