@@ -139,6 +139,16 @@ def test_steps_of_a_program_that_was_kept_are_those_of_its_graph() -> None:
     assert again.graph.outputs == first.graph.outputs
 
 
+def test_a_program_that_was_kept_is_verified_as_others_are() -> None:
+    want = chained()[2]
+    with fb.verify("cpu"):
+        made, _x, got = chained()
+        assert got.tobytes() == want.tobytes()
+        program = executable(made)
+    assert isinstance(program._program, Restored)
+    assert program.graph.outputs == program._program.graph.outputs
+
+
 OTHERS: dict[str, Callable[[], Any]] = {
     "another operation": lambda: chained(more=fb.sin),
     "another number of operations": lambda: chained(n=4),

@@ -121,6 +121,11 @@ class Executable:
                 del error  # or its traceback and this frame would keep each other, and the frame the program
             raise
 
+    @property
+    def whole(self) -> Executable:
+        """The program with its graph and steps: itself, unless it was read from a place that has only what runs."""
+        return self
+
     @cached_property
     def steps(self) -> list[Step]:
         """The nodes one by one, in the order in which the program runs them; constants are steps without operands."""
@@ -322,20 +327,19 @@ class _Writer:
     def opening(self, names: dict[int, str]) -> list[str]:
         """Lines that give the inputs their names."""
         count = len(self.graph.inputs)
-        if count <= LONG:
+        unnamed = [i for i in range(count) if i not in self.named] if count > LONG else []
+        if len(unnamed) <= LONG:
             names.update({i: f"v{i}" for i in range(count)})
             return [f"({', '.join(names.values())}{',' if count == 1 else ''}) = args"]
-        for i in range(count):
-            names[i] = f"v{i}" if i in self.named else f"args[{i}]"
-            if i not in self.named:
-                self.items[i] = "args", i
+        names.update({i: f"v{i}" for i in range(count)} | {i: f"args[{i}]" for i in unnamed})
+        self.items.update((i, ("args", i)) for i in unnamed)
         lines = [f"if len(args) != {count}: raise ValueError(len(args))"]
-        return lines + [f"v{i} = args[{i}]" for i in range(count) if i in self.named]
+        return lines + [f"{name} = args[{i}]" for i, name in names.items() if i not in self.items]
 
     def listed(self, values: Sequence[int], names: dict[int, str], copied: Collection[int] = ()) -> str:
         """A tuple of values; of those at the positions ``copied``, copies."""
         texts = [f"copy({names[v]})" if i in copied else names[v] for i, v in enumerate(values)]
-        if len(values) <= LONG:
+        if len(values) <= LONG or self.items.keys().isdisjoint(values):
             return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
         sources: dict[str, int] = {}
         single: list[str] = []  # those that are no items
@@ -347,7 +351,7 @@ class _Writer:
             else:
                 where.append((-1, len(single)))
                 single.append(texts[i])
-        if not single and len(sources) == 1:
+        if not single and len(sources) == 1 and len(where) > 1:
             return f"{self.name('pick', itemgetter(*(at for _, at in where)))}({next(iter(sources))})"
         pick = partial(_picked, tuple((s if s >= 0 else len(sources), at) for s, at in where))
         return f"{self.name('pick', pick)}({''.join(f'{s}, ' for s in sources)}({''.join(f'{t}, ' for t in single)}))"
