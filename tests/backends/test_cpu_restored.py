@@ -19,6 +19,7 @@ from firebrick.backends.cpu import engine
 from firebrick.backends.cpu.restored import Restored
 from firebrick.compiler import cache, reuse
 from firebrick.compiler.cache import CacheWarning, Store
+from firebrick.compiler.fusion import groups
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core import sources
 from firebrick.core.aval import Aval
@@ -210,6 +211,16 @@ def test_settings_and_processors_have_programs_of_their_own(planned: list[str]) 
     planned.clear()
     chained()
     assert not planned
+
+
+def test_limits_of_groups_that_somebody_changes_give_programs_of_their_own(
+    planned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    chained()
+    planned.clear()
+    monkeypatch.setattr(groups, "MOST", 1)
+    chained()
+    assert planned == ["plan"]
 
 
 def test_graphs_that_are_verified_are_planned_anew_each_time(planned: list[str]) -> None:

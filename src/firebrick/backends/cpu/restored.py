@@ -14,6 +14,7 @@ from typing import Any
 
 from firebrick.backends.cpu.native import Linked, functions
 from firebrick.compiler import Executable, Kernel, Plan, Step, choose, reuse, write
+from firebrick.compiler.fusion import groups
 from firebrick.compiler.program.launch import Launch, Place
 from firebrick.compiler.program.python import Engine
 from firebrick.compiler.program.segments import Run
@@ -26,6 +27,7 @@ from firebrick.ir.encoding import NotEncodable, Tables, encoded
 
 KIND = "program"
 _FIGURES = ("peak", "unplanned", "reused", "donated", "constants")
+_LIMITS = ("MOST", "ONE", "TWO", "THREE", "REDUCED", "BESIDE", "STRETCH", "ADDED")  # which tests and experiments change
 _DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, KernelCompileError)
 
 _RUN = Op(
@@ -66,7 +68,8 @@ def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form |
     if found is None:
         return None
     tables, text = found
-    return Form(tables, text + json.dumps([sorted(donate), list(ready)]).encode())
+    limits = [getattr(groups, name) for name in _LIMITS]
+    return Form(tables, text + json.dumps([sorted(donate), list(ready), limits]).encode())
 
 
 # writing

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from firebrick.compiler.layout.views import reshaped
 from firebrick.compiler.program.expression import KEPT, ROWS, Kernel
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
+from firebrick.core.op import Op
 from firebrick.ir import Graph, Node
 from firebrick.ir.nested import nodes_in
 
@@ -186,9 +188,15 @@ def _checked(graph: Graph, kernels: Sequence[Kernel | None]) -> set[int]:
     return {
         v
         for n, kernel in zip(graph.nodes, kernels, strict=True)
-        if kernel is not None and (kernel.faults or any(o.name == "indices" for m in nodes_in([n]) for o in m.op.operands))
+        if kernel is not None and (kernel.faults or any(_indexes(m.op) for m in nodes_in([n])))
         for v in n.results
     }
+
+
+@cache
+def _indexes(op: Op) -> bool:
+    """Whether an operation raises for some indices."""
+    return any(o.name == "indices" for o in op.operands)
 
 
 def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[int]) -> frozenset[int]:
