@@ -158,7 +158,10 @@ def plan_memory(
         values = _Values(graph, kernels, given)
         tail = _tail(values, kernels, early) if given else frozenset()
         order = arrange([k for k in range(len(graph.nodes)) if k not in tail]) + arrange(sorted(tail))
-        plans += [_assigned(values, kernels, order, tail, pool) for pool in (True, False)]
+        found, reuses = _assigned(values, kernels, order, tail, True)
+        plans.append(found)
+        if reuses:  # or it is the same plan
+            plans.append(_assigned(values, kernels, order, tail, False)[0])
     for p in plans:
         p.ready = ready
     # memory that waits for a result of its size, and nodes that wait for the end, are worth it where they do not add to the
@@ -287,8 +290,19 @@ class _Lives:
         self.moved[v] = into
 
 
-def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool) -> Plan:
-    plan = Plan(order, begin=len(order))
+def _assigned(
+    values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool
+) -> tuple[Plan, bool]:  # fmt: skip
+    """The plan of an order; whether a result goes where a value has died before, not with the node that makes the result.
+
+    Args:
+        values: Of the graph.
+        kernels: Of its nodes.
+        order: Of its nodes.
+        tail: The nodes that run last.
+        pool: Whether memory of dead values waits for results of its size.
+    """
+    plan, reuses = Plan(order, begin=len(order)), False
     lives = _Lives(values, order)
     waiting: dict[Aval, dict[int, int]] = defaultdict(dict)  # a value in each buffer that is free, or an input's
     for i in sorted(values.given, reverse=True):
@@ -307,6 +321,7 @@ def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int
                 else:
                     plan.into[k] = found
                 source = lives.buffer(found)
+                reuses |= lives.last[source] < p and not values.is_input(source)
                 lives.move(v, source)
                 plan.reused += values.bytes(v)
                 if values.is_input(source):
@@ -333,7 +348,7 @@ def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int
     plan.copied = _copied(values, lives)
     plan.peak = _peak(values, lives, order, plan.copied)
     plan.constants = sum(values.bytes(v) for v in values.constants)
-    return plan
+    return plan, reuses
 
 
 def _room(
@@ -345,7 +360,8 @@ def _room(
     if kernel.outs is not None:
         places = kernel.over[v - n.first]
         over = [n.inputs[j] for j in sorted(places)]
-        over.sort(key=lambda i: not values.is_input(i))  # state stays where it is
+        count = len(values.graph.inputs)  # state stays where it is, so inputs come first
+        over = [i for i in over if i < count] + [i for i in over if i >= count]
     else:
         places = frozenset(range(len(n.inputs)) if kernel.elementwise else ())
         over = [n.inputs[j] for j in sorted(places)][: None if kernel.into is not None else 1]
