@@ -59,6 +59,11 @@ if "FIREBRICK_CACHE_DIR" not in os.environ:
     os.environ["FIREBRICK_CACHE_DIR"] = _kept_folder()
     config.load_environment()
 
+if "FIREBRICK_CACHE_PLANS" not in os.environ:
+    # Tests look at what the compiler does, with parts of it replaced: a program of an earlier run would show nothing of that.
+    os.environ["FIREBRICK_CACHE_PLANS"] = "off"
+    config.load_environment()
+
 # PyTorch compiles what it once generated for one width of vectors for another, where ATEN_CPU_CAPABILITY changed in between:
 # stores then go behind their arrays. So each value of that variable has a folder of its own.
 os.environ.setdefault(

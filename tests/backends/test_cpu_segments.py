@@ -17,6 +17,7 @@ from firebrick.backends.cpu.engine import CpuBackend
 from firebrick.compiler.fusion import groups as fuse_module
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import KINDS
+from firebrick.compiler.program import python
 from firebrick.compiler.program.spans import ALIGNMENT, Span, arranged
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.core.aval import Aval
@@ -102,6 +103,14 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(native.ARENAS, "take", poisoned_take)
     yield
     assert native.ARENAS.stats()["live"] == 0
+
+
+@pytest.fixture(autouse=True, params=["straight", "looping"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs and programs in the form that those of many arrays have, too."""
+    if request.param == "looping":
+        monkeypatch.setattr(native, "LONG", -1)
+        monkeypatch.setattr(python, "LONG", 1)
 
 
 MATRIX = Aval((N, N), F)

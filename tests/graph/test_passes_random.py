@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -20,6 +21,7 @@ from firebrick.core.op import KINDS, Op
 from firebrick.graph.passes import PASSES, optimize
 from firebrick.graph.passes.rewriter import rewrite
 from firebrick.ir import Graph, interpret, to_json, verify_graph
+from firebrick.ir.encoding import encoded
 from firebrick.ops.declare import specials
 
 OPS = fb.ops.OPS
@@ -65,6 +67,19 @@ def random_graph(c: Choices, steps: int) -> Graph:
     g.outputs = (*ends, _any(g, c))
     verify_graph(g)
     return g
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_passes_make_of_a_graph_is_read_back_in_terms_of_an_equal_graph(seed: int) -> None:
+    (writer, form), (reader, again) = (encoded(random_graph(Choices(seed), 25)) for _ in range(2))  # type: ignore[misc]
+    assert form == again
+    graph = random_graph(Choices(seed), 25)
+    made = optimize(graph)
+    sizes = writer.sizes()
+    rows = writer.rows(made.nodes)
+    reader.extend(json.loads(json.dumps(writer.beyond(sizes))))
+    read = Graph(graph.inputs, reader.nodes(rows, len(graph.inputs)), made.outputs, graph.names)
+    assert to_json(read) == to_json(made)
 
 
 def _append(g: Graph, name: str, *xs: int, **params: Any) -> None:

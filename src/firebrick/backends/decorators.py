@@ -116,7 +116,7 @@ class _Verified(Executable):
     """A program that is run as it is, then node by node with every result held against its reference."""
 
     def __init__(self, program: Executable, nodes: Executable, verify: Verify, device: Device) -> None:
-        self.__dict__.update(program.__dict__)
+        self.__dict__.update(program.whole.__dict__)
         self._program, self._nodes, self._verify, self._device = program, nodes, verify, device
 
     def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:

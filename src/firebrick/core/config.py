@@ -78,6 +78,9 @@ class Setting:
 
 SETTINGS = {
     "cache_dir": Setting("", str, "where compiled code is kept on disk (empty: the system's folder for caches; off: nowhere)"),
+    "cache_plans": Setting(
+        True, _switch, "whether plans of programs are kept beside compiled code, so that no other process makes them again"
+    ),
     "cache_size": Setting(512 * 2**20, _bytes, "most bytes of compiled code kept on disk (a number, or one with K, M or G)"),
     "cpu_compile": Setting(True, _switch, "whether the cpu engine compiles graphs to machine code"),
     "cpu_vector_bits": Setting(

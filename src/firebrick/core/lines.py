@@ -12,16 +12,27 @@ _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _BETWEEN = ("<firebrick program ", os.sep + "contextlib.py", os.sep + "functools.py", os.sep + "optree" + os.sep)
 
 
+_MOST = 4096  # names of files that are remembered; compiled programs have a name each
+_known: dict[str, bool] = {}  # whether a file's code is Firebrick's: each operation in a trace asks for some ten frames
+
+
 def is_own(code: CodeType) -> bool:
     """Whether code is Firebrick's, or a library's that calls back."""
     name = code.co_filename
-    return name.startswith(_OWN) or any(part in name for part in _BETWEEN)
+    found = _known.get(name)
+    if found is None:
+        found = name.startswith(_OWN) or any(part in name for part in _BETWEEN)
+        if len(_known) >= _MOST:
+            _known.clear()
+        _known[name] = found
+    return found
 
 
 def user_frame() -> FrameType | None:
     """The nearest frame outside Firebrick, or None."""
     frame: Any = sys._getframe(1)
-    while frame is not None and is_own(frame.f_code):
+    known = _known.get
+    while frame is not None and (known(frame.f_code.co_filename) or is_own(frame.f_code)):
         frame = frame.f_back
     found: FrameType | None = frame
     return found

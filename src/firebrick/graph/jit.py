@@ -18,6 +18,7 @@ from types import MethodType
 from typing import Any
 
 from firebrick.backends.handles import check_present
+from firebrick.core.collector import fewer_collections
 from firebrick.core.config import config
 from firebrick.core.errors import OperandError
 from firebrick.core.hooks import hooks
@@ -146,7 +147,7 @@ class Jit:
         entries, first = self._entries, key
         flat = Flat(named=[])
         spec = self._signature.spec(flat, args, kwargs)
-        with entries.lock(key), alone():
+        with entries.lock(key), alone(), fewer_collections():
             if not walk.fresh():  # while another thread traced it, state has begun
                 walk = entries.walk(flat.objects)
                 key = key_of(spec, flat, walk)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from firebrick.core.tensor import Tensor
 from firebrick.graph.call import Linear, Pulled
-from firebrick.graph.passes import optimize
 from firebrick.graph.passes.dead import without_inputs
+from firebrick.graph.passes.optimized import optimized as optimize
 from firebrick.graph.program import Program
 from firebrick.graph.results import Results
 from firebrick.graph.trace import Trace

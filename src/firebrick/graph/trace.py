@@ -415,15 +415,20 @@ class Trace:
 
     def graph(self, outputs: list[int], end: int | None = None) -> Graph:
         """The program from the inputs to these values, of the first ``end`` nodes."""
-        places = {s.number: i for i, s in enumerate(self.sources)}
+        places = [-1] * len(self.avals)
+        for i, s in enumerate(self.sources):
+            places[s.number] = i
         at = len(self.sources)
         nodes = []
         for n in self.nodes[:end]:
-            for k in range(len(n.avals)):
-                places[n.first + k] = at + k
-            inputs = tuple(places[i] for i in n.inputs)
+            count = len(n.avals)
+            if count == 1:
+                places[n.first] = at
+            else:
+                places[n.first : n.first + count] = range(at, at + count)
+            inputs = tuple([places[i] for i in n.inputs])
             nodes.append(Node(n.op, inputs, n.params, at, n.avals, n.label, n.line, n.region))
-            at += len(n.avals)
+            at += count
         names = [s.name for s in self.sources]
         return Graph([s.aval for s in self.sources], nodes, tuple(places[i] for i in outputs), names)
 

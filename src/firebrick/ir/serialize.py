@@ -95,6 +95,20 @@ def _shown(text: str) -> str:
     return printable if len(printable) <= _LONGEST else printable[:_LONGEST] + " …"
 
 
+def to_value(v: Any) -> Any:
+    """A parameter of an op in terms of JSON.
+
+    Raises:
+        TypeError: No op takes parameters of its type.
+    """
+    return _write(v)
+
+
+def from_value(v: Any) -> Any:
+    """The parameter that ``to_value`` wrote."""
+    return _read(v)
+
+
 # writing
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.backends.cpu import eager
+from firebrick.backends.cpu import eager, restored
 from firebrick.backends.cpu.explained import explained
 from firebrick.backends.cpu.loops import loop_kernel
 from firebrick.backends.cpu.native import ARENAS, Proofs, compiled, kinds_of, native_kernel
@@ -75,14 +75,27 @@ class CpuBackend(HostBackend):
         given = tuple(donate)
         if any(not 0 <= i < len(graph.inputs) for i in given):
             raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "give up inputs only")
+        wanted = tuple(ready)
+        form = restored.form_of(graph, given, wanted)
+        if form is not None:
+            found = restored.find(form, self, graph, device, lambda: self._compiled(graph, device, given, wanted, None))
+            if found is not None:
+                return found
+        return self._compiled(graph, device, given, wanted, form)
+
+    def _compiled(
+        self, graph: Graph, device: Device, given: tuple[int, ...], ready: tuple[int, ...], form: restored.Form | None
+    ) -> Executable:  # fmt: skip
         reasons: list[str] = []
         proofs = Proofs()
         fused = fuse(graph, kind_of, reasons, proved=proofs)
         kernels = choose(self, fused, device, lambda n: loop_kernel(self, n, device, proofs))
         kinds = kinds_of(fused, kernels)
-        plan, runs, segments = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))
-        program = write(self, fused, kernels, plan, device, runs)
-        program.notes += explained(kinds, kernels, segments, reasons, proofs.refused)
+        linked = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))
+        if form is not None:
+            restored.keep(form, fused, kernels, linked)
+        program = write(self, fused, kernels, linked.segments.plan, device, linked.runs)
+        program.notes += explained(kinds, kernels, linked.segments, reasons, proofs.refused)
         return program
 
     def run_heavy(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ threads may call one function at once: each call takes a table of addresses for 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from firebrick.compiler.program.plan import Plan, plan_memory
 from firebrick.compiler.program.python import Runs
 from firebrick.compiler.program.segments import Kinds, Run, Segments, segment
 from firebrick.compiler.targets.llvm.copies import copied
-from firebrick.compiler.targets.llvm.host import compile_many
+from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lower import lower
 from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, behind
 from firebrick.compiler.targets.llvm.target import Target
@@ -35,6 +36,9 @@ ARENAS = ArenaPool()
 """Memory that programs need while they run."""
 ALIGNED = 1 << 16
 """From so many bytes on, results begin at a multiple of a cache line, as kernels that write past the caches want it."""
+
+LONG = 256
+"""Arrays of a run above which its function has loops."""
 
 
 class Kernels(Protocol):
@@ -134,7 +138,7 @@ def _alone(body: Graph, lowered: Lowered) -> Callable[..., tuple[Any, ...]]:
     graph = Graph(list(body.inputs))
     graph.outputs = graph.add(FUSED, *range(len(graph.inputs)), body=body)
     kernels = [kernel_of(Native(lowered, lambda: _alone(body, lowered)), len(graph.inputs))]
-    runs = compiled(kinds_of(graph, kernels), kernels, plan_memory(graph, kernels))[1]
+    runs = compiled(kinds_of(graph, kernels), kernels, plan_memory(graph, kernels)).runs
     ((_, function),) = runs.made
 
     def run(*arrays: Any) -> tuple[Any, ...]:
@@ -157,18 +161,52 @@ def kinds_of(graph: Graph, kernels: Sequence[Kernel | None]) -> Kinds:
     return Kinds(graph, [lowered_of(kernel) for kernel in kernels])
 
 
-def compiled(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> tuple[Plan, Runs, Segments]:
-    """The native part of a program, all its kernels compiled and linked at once; the plan for the rest comes with it."""
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """The native part of a program.
+
+    Attributes:
+        segments: Its runs, and the plan for the rest.
+        runs: The runs as functions.
+        launches: Of each run.
+        texts: The modules of all kernels, each once.
+    """
+
+    segments: Segments
+    runs: Runs
+    launches: list[list[Launch]]
+    texts: list[str]
+
+
+def compiled(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> Linked:
+    """The native part of a program, all its kernels compiled and linked at once."""
     parts = segment(kinds, kernels, plan)
     listed = [_launches(run, kinds, kernels, parts) for run in parts.runs]
-    texts = [text for _, found in listed for text in found]
+    texts = list(dict.fromkeys(text for _, found in listed for text in found))
     module = compile_many(texts) if texts else None
+    launches = [found for found, _ in listed]
+    return Linked(parts, functions(parts.runs, launches, module, kinds.avals, parts.arena, parts.skipped), launches, texts)
+
+
+def functions(
+    runs: Sequence[Run], launches: Sequence[Sequence[Launch]], module: Module | None, avals: Sequence[Aval], arena: int,
+    skipped: frozenset[int] = frozenset(),
+) -> Runs:  # fmt: skip
+    """The runs of a program as functions.
+
+    Args:
+        runs: The runs.
+        launches: Of each of them.
+        module: With their kernels; None if there are none.
+        avals: Of the program's values.
+        arena: Bytes of its arena.
+        skipped: Places of nodes that need no line.
+    """
     made = []
-    for run, (launches, _) in zip(parts.runs, listed, strict=True):
-        code = Segment(launches, [module] if module is not None else [], name="a compiled program")
-        made.append((run, function(run, kinds.avals, code, parts.arena > 0)))
-    arena = partial(ARENAS.run, parts.arena) if parts.arena else None
-    return parts.plan, Runs(made, parts.skipped, arena), parts
+    for run, found in zip(runs, launches, strict=True):
+        code = Segment(found, [module] if module is not None else [], name="a compiled program")
+        made.append((run, function(run, avals, code, arena > 0)))
+    return Runs(made, skipped, partial(ARENAS.run, arena) if arena else None)
 
 
 def _launches(run: Run, kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments) -> tuple[list[Launch], list[str]]:
@@ -222,30 +260,47 @@ def launched(
 
 def function(run: Run, avals: Sequence[Aval], segment: Segment, arena: bool) -> Callable[..., tuple[Any, ...]]:
     """A run as a function of the arena, if there is one, its arrays, and those whose memory its results take."""
-    xs = [f"v{v}" for v in run.arrays]
-    outside = [f"over{u}" for u in run.outside]
-    space: dict[str, Any] = {
-        "rows": partial(np.require, requirements="CA"), "segment": segment, "tables": [], "Table": AddressTable,
-    }  # fmt: skip
-    names: dict[int, str] = {}
-    makes: list[str] = []  # lines that make results' arrays
-    slow: list[str] = [f"{x} = rows({x})" for x in xs]
-    own: list[str] = []
-    made = set(run.results)
+    allocators: dict[Aval, Callable[[], np.ndarray[Any, Any]]] = {}
+    outside = {u: i for i, u in enumerate(run.outside)}
+    made, slots = set(run.results), dict[int, int]()
+    own: list[_Own] = []
     for v in run.results:
         over = run.into.get(v)
         if over in made:
-            names[v] = names[over]
+            slots[v] = slots[over]
             continue
-        names[v] = f"v{v}"
-        own.append(names[v])
-        space[f"new{v}"] = _allocator(avals[v])
-        if over is None:
-            makes.append(f"{names[v]} = new{v}()")
+        slots[v] = len(own)
+        aval = avals[v]
+        if aval not in allocators:
+            allocators[aval] = _allocator(aval)
+        own.append((allocators[aval], -1 if over is None else outside[over]))
+    returned = [slots[v] for v in run.results]
+    write = _looping if len(run.arrays) + len(own) > LONG else _straight
+    return write(len(run.arrays), len(outside), own, returned, segment, arena)
+
+
+_Own = tuple[Callable[[], np.ndarray[Any, Any]], int]
+"""A result's array: what makes a new one, and which of the arrays from outside it is, if that is row-major; -1 for none."""
+
+
+def _straight(
+    arrays: int, outside: int, own: Sequence[_Own], returned: Sequence[int], segment: Segment, arena: bool
+) -> Callable[..., tuple[Any, ...]]:
+    """Without a loop, as Python text: quicker to call by some microseconds."""
+    xs, overs, results = ([f"{stem}{i}" for i in range(n)] for stem, n in (("x", arrays), ("over", outside), ("y", len(own))))
+    space: dict[str, Any] = {
+        "rows": partial(np.require, requirements="CA"), "segment": segment, "tables": [], "Table": AddressTable,
+    }  # fmt: skip
+    makes: list[str] = []  # lines that make results' arrays
+    slow: list[str] = [f"{x} = rows({x})" for x in xs]
+    for y, (new, over) in zip(results, own, strict=True):
+        space[f"new_{y}"] = new
+        if over < 0:
+            makes.append(f"{y} = new_{y}()")
         else:
-            makes.append(f"{names[v]} = over{over}")
-            slow.append(f"if not ({names[v]}.flags.c_contiguous and {names[v]}.flags.aligned): {names[v]} = new{v}()")
-    buffers = [*xs, *own, *(["space"] if arena else [])]
+            makes.append(f"{y} = {overs[over]}")
+            slow.append(f"if not ({y}.flags.c_contiguous and {y}.flags.aligned): {y} = new_{y}()")
+    buffers = [*xs, *results, *(["space"] if arena else [])]
     put = f"table.put(0, ({''.join(f'{b}, ' for b in buffers)}))"
     lines = [
         *makes,
@@ -258,12 +313,43 @@ def function(run: Run, avals: Sequence[Aval], segment: Segment, arena: bool) -> 
         f"    {put}",
         "segment(table.address)",
         "tables.append(table)",
-        f"return ({''.join(f'{names[v]}, ' for v in run.results)})",
+        f"return ({''.join(f'{results[i]}, ' for i in returned)})",
     ]
-    args = ", ".join([*(["space"] if arena else []), *xs, *outside])
+    args = ", ".join([*(["space"] if arena else []), *xs, *overs])
     exec("\n".join([f"def native({args}):", *(f"    {line}" for line in lines)]), space)
     found: Callable[..., tuple[Any, ...]] = space.pop("native")  # or it and its globals would keep each other
     return found
+
+
+def _looping(
+    arrays: int, outside: int, own: Sequence[_Own], returned: Sequence[int], segment: Segment, arena: bool
+) -> Callable[..., tuple[Any, ...]]:
+    """The same with loops: to compile Python text for thousands of arrays takes longer than all planning."""
+    tables: list[AddressTable] = []
+    first = int(arena)
+    end = first + arrays
+
+    def native(*args: Any) -> tuple[Any, ...]:
+        if len(args) != end + outside:
+            raise TypeError(f"{end + outside} arguments, not {len(args)}")
+        xs, overs, space = args[first:end], args[end:], args[:first]
+        results = [new() if over < 0 else overs[over] for new, over in own]
+        try:
+            table = tables.pop()
+        except IndexError:
+            table = AddressTable(arrays + len(own) + first)
+        if not table.put(0, (*xs, *results, *space)):
+            xs = tuple([np.require(x, requirements=("C", "A")) for x in xs])
+            results = [
+                y if over < 0 or (y.flags.c_contiguous and y.flags.aligned) else new()
+                for y, (new, over) in zip(results, own, strict=True)
+            ]
+            table.put(0, (*xs, *results, *space))
+        segment(table.address)
+        tables.append(table)
+        return tuple([results[i] for i in returned])
+
+    return native
 
 
 def _allocator(aval: Aval) -> Callable[[], np.ndarray[Any, Any]]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 from firebrick.compiler.fusion.expand import expanded
 from firebrick.compiler.fusion.fused import FUSED
@@ -25,6 +26,7 @@ from firebrick.core.op import Op
 from firebrick.core.views import View, cuts, row_major
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ir.index_check import raises
+from firebrick.ir.keys import key_of
 
 Can = Callable[[Node, tuple[Aval, ...]], str]
 """How an engine can compute a node in a kernel, one of ``KINDS``; else why not."""
@@ -135,6 +137,43 @@ def is_added(n: Node, operands: tuple[Aval, ...]) -> bool:
     return n.params["axes"] == tuple(range(len(shape) - 1)) and prod(shape[:-1]) >= ADDED and shape[-1] > 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is the same for all nodes of one op with equal shapes, dtypes and parameters.
+
+    Attributes:
+        free: ``is_free``.
+        part: ``is_part``.
+        kind: What ``Can`` says; empty where it is not asked.
+        shape: Of the kernel.
+        whole: Operands that are read anywhere; whether a row at a time would do.
+        added: ``is_added``.
+        axes: Along which it reduces.
+    """
+
+    free: bool
+    part: bool
+    kind: str = ""
+    shape: tuple[int, ...] = ()
+    whole: tuple[tuple[int, bool], ...] = ()
+    added: bool = False
+    axes: tuple[int, ...] = ()
+
+
+def _facts(n: Node, operands: tuple[Aval, ...], can: Can) -> _Facts:
+    free, part = is_free(n, operands), is_part(n, operands)
+    kind = "" if free or n.op.control is not None else can(n, operands)
+    if kind not in KINDS:
+        return _Facts(free, part, kind)
+    reduces = kind in (ROWS, COLUMNS)
+    rows = n.op.access is not None and n.op.access.of_rows([a.shape for a in operands], **n.params)
+    everywhere = tuple((i, rows) for i in whole(n, operands))
+    axes = reduced_axes(n, operands[0].ndim) if reduces else ()
+    return _Facts(
+        free, part, kind, (operands if reduces else n.avals)[0].shape, everywhere, is_added(n, operands), axes
+    )  # fmt: skip
+
+
 class _Groups:
     """Which nodes become one: units by the number of their first node, and the unit of each node."""
 
@@ -148,8 +187,8 @@ class _Groups:
                 self.users[v].add(k)
         self.units: dict[int, _Unit] = {}
         self.unit_of: list[int] = []
-        self.free: list[bool] = []
-        self.parts: list[bool] = []
+        self.facts: list[_Facts] = []
+        self._known: dict[Any, _Facts] = {}  # a deep model repeats a few nodes many times
         self.heavy = -1  # the last node that is a kernel of its own
         for k, n in enumerate(graph.nodes):
             self._place(k, n, reasons)
@@ -172,10 +211,8 @@ class _Groups:
 
     def _place(self, k: int, n: Node, reasons: list[str]) -> None:
         """Put a node into a unit of its own, then join the groups that it continues."""
-        operands = tuple(self.avals[v] for v in n.inputs)
         self.unit_of.append(k)
-        self.free.append(is_free(n, operands))
-        self.parts.append(is_part(n, operands))
+        self.facts.append(self._facts_of(n))
         unit = self.units[k] = self._alone(k, reasons)
         for u in {self.unit_of[self.made_by[v]] for v in n.inputs if v in self.made_by}:
             unit.before.add(u)
@@ -195,24 +232,31 @@ class _Groups:
 
     def _alone(self, k: int, reasons: list[str]) -> _Unit:
         """A unit of one node."""
-        n, unit = self.graph.nodes[k], _Unit([k])
-        operands = tuple(self.avals[v] for v in n.inputs)
-        if n.op.control is not None or self.free[k]:
+        n, unit, facts = self.graph.nodes[k], _Unit([k]), self.facts[k]
+        if n.op.control is not None or facts.free:
             return unit
-        kind = self.can(n, operands)
-        if kind not in KINDS:
+        if facts.kind not in KINDS:
             if not n.op.view:
-                reasons.append(f"{n.op.name} {n.avals[0]}: {kind}")
+                reasons.append(f"{n.op.name} {n.avals[0]}: {facts.kind}")
             return unit
         if all(self.is_number(v) for v in n.inputs):
             return unit  # to be computed once, when the graph is made
-        unit.shape, unit.region, unit.kind = (operands if kind in (ROWS, COLUMNS) else n.avals)[0].shape, n.region, kind
-        rows = n.op.access is not None and n.op.access.of_rows([a.shape for a in operands], **n.params)
-        unit.whole = [(n.inputs[i], rows) for i in whole(n, operands)]
+        unit.shape, unit.region, unit.kind, unit.axes = facts.shape, n.region, facts.kind, facts.axes
+        unit.whole = [(n.inputs[i], rows) for i, rows in facts.whole]
         unit.dear = n.op.access is not None or n.op.fusion == "scatter"
-        unit.added = set(n.results) if is_added(n, operands) else set()
-        unit.axes = reduced_axes(n, operands[0].ndim) if kind in (ROWS, COLUMNS) else ()
+        unit.added = set(n.results) if facts.added else set()
         return unit
+
+    def _facts_of(self, n: Node) -> _Facts:
+        operands = tuple([self.avals[v] for v in n.inputs])
+        if n.op.control is not None:
+            return _facts(n, operands, self.can)
+        params = None if n.op is CONSTANT or not n.params else key_of(n.params)  # of a number only the shape matters
+        key = n.op, operands, n.avals, params
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _facts(n, operands, self.can)
+        return found
 
     def separate(self, a: int) -> None:
         """Make the nodes of a unit units of their own; one node alone is left to the engine's own operation."""
@@ -243,7 +287,7 @@ class _Groups:
     def is_number(self, v: int) -> bool:
         """Whether a value is a number of the program, in any shape."""
         k = self.made_by.get(v)
-        return k is not None and self.free[k] and all(self.is_number(i) for i in self.graph.nodes[k].inputs)
+        return k is not None and self.facts[k].free and all(self.is_number(i) for i in self.graph.nodes[k].inputs)
 
     def _join(self, a: int, b: int, fit: Callable[[_Unit, _Unit], bool] | None = None) -> None:
         """Make one group of two, if they may be one; the second one waits for the first."""
@@ -573,7 +617,7 @@ class _Body:
             return self._rearranges(k) and found is not None and all(len(axis) == 1 for axis in found.axes[:-2])
         if self.alone:
             return self.numbered and self.groups.is_number(v)
-        return self.groups.free[k] or (self.mapped and self.groups.parts[k])
+        return self.groups.facts[k].free or (self.mapped and self.groups.facts[k].part)
 
     def _grouped(self, k: int) -> bool:
         """Whether a node is a member of a group, such as a reshape behind a product."""

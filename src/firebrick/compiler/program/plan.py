@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from firebrick.compiler.program.expression import KEPT, ROWS, Kernel
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
+from firebrick.core.op import Op
 from firebrick.core.views import strided
 from firebrick.ir import Graph, Node
 from firebrick.ir.nested import nodes_in
@@ -159,7 +161,10 @@ def plan_memory(
         values = _Values(graph, kernels, given)
         tail = _tail(values, kernels, early) if given else frozenset()
         order = arrange([k for k in range(len(graph.nodes)) if k not in tail]) + arrange(sorted(tail))
-        plans += [_assigned(values, kernels, order, tail, pool) for pool in (True, False)]
+        found, reuses = _assigned(values, kernels, order, tail, True)
+        plans.append(found)
+        if reuses:  # or it is the same plan
+            plans.append(_assigned(values, kernels, order, tail, False)[0])
     for p in plans:
         p.ready = ready
     # memory that waits for a result of its size, and nodes that wait for the end, are worth it where they do not add to the
@@ -189,9 +194,15 @@ def _checked(graph: Graph, kernels: Sequence[Kernel | None]) -> set[int]:
     return {
         v
         for n, kernel in zip(graph.nodes, kernels, strict=True)
-        if kernel is not None and (kernel.faults or any(o.name == "indices" for m in nodes_in([n]) for o in m.op.operands))
+        if kernel is not None and (kernel.faults or any(_indexes(m.op) for m in nodes_in([n])))
         for v in n.results
     }
+
+
+@cache
+def _indexes(op: Op) -> bool:
+    """Whether an operation raises for some indices."""
+    return any(o.name == "indices" for o in op.operands)
 
 
 def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[int]) -> frozenset[int]:
@@ -282,8 +293,19 @@ class _Lives:
         self.moved[v] = into
 
 
-def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool) -> Plan:
-    plan = Plan(order, begin=len(order))
+def _assigned(
+    values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool
+) -> tuple[Plan, bool]:  # fmt: skip
+    """The plan of an order; whether a result goes where a value has died before, not with the node that makes the result.
+
+    Args:
+        values: Of the graph.
+        kernels: Of its nodes.
+        order: Of its nodes.
+        tail: The nodes that run last.
+        pool: Whether memory of dead values waits for results of its size.
+    """
+    plan, reuses = Plan(order, begin=len(order)), False
     lives = _Lives(values, order)
     waiting: dict[Aval, dict[int, int]] = defaultdict(dict)  # a value in each buffer that is free, or an input's
     for i in sorted(values.given, reverse=True):
@@ -302,6 +324,7 @@ def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int
                 else:
                     plan.into[k] = found
                 source = lives.buffer(found)
+                reuses |= lives.last[source] < p and not values.is_input(source)
                 lives.move(v, source)
                 plan.reused += values.bytes(v)
                 if values.is_input(source):
@@ -328,7 +351,7 @@ def _assigned(values: _Values, kernels: Sequence[Kernel | None], order: list[int
     plan.copied = _copied(values, lives)
     plan.peak = _peak(values, lives, order, plan.copied)
     plan.constants = sum(values.bytes(v) for v in values.constants)
-    return plan
+    return plan, reuses
 
 
 def _room(
@@ -340,15 +363,20 @@ def _room(
     if kernel.outs is not None:
         places = kernel.over[v - n.first]
         over = [n.inputs[j] for j in sorted(places)]
-        over.sort(key=lambda i: not values.is_input(i))  # state stays where it is
+        count = len(values.graph.inputs)  # state stays where it is, so inputs come first
+        over = [i for i in over if i < count] + [i for i in over if i >= count]
     else:
         places = frozenset(range(len(n.inputs)) if kernel.elementwise else ())
         over = [n.inputs[j] for j in sorted(places)][: None if kernel.into is not None else 1]
+    buffers: list[int] = []  # of the operands, looked up when one may be overwritten
     for i in dict.fromkeys(over):
+        if not values.whole[i] or values.avals[i] != aval:
+            continue
         b = lives.buffer(i)
-        alone = all((j == i and place in places) or lives.buffer(j) != b for place, j in enumerate(n.inputs))
-        ours = not values.is_input(b) or (late and b in values.given)
-        if ours and alone and values.whole[i] and values.avals[i] == aval and lives.last[b] == p:
+        if lives.last[b] != p or (values.is_input(b) and not (late and b in values.given)):
+            continue
+        buffers = buffers or [lives.buffer(j) for j in n.inputs]
+        if all(c != b or (n.inputs[place] == i and place in places) for place, c in enumerate(buffers)):
             return i
     for b, u in reversed(waiting.items()) if kernel.first is None or kernel.into is not None else ():
         if lives.last[b] < p and (late or not values.is_input(b)):

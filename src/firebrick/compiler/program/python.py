@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from keyword import iskeyword
 from math import isfinite
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +31,8 @@ Begin = Callable[..., None]
 _numbers = itertools.count()
 _UNTOLD = frozenset({"run", "kernel"})  # names of wrappers, which do not say what they wrap
 _TAKEN = frozenset({"args", "arena", "begin", "program", "space"})
+LONG = 256
+"""Values in one list above which they have no names: to compile Python text for so many takes longer than to plan them."""
 
 
 class Engine(Protocol):
@@ -80,6 +83,7 @@ class Executable:
     def __init__(self, graph: Graph, plan: Plan, source: str, names: dict[str, Any], engine: Engine) -> None:
         self.graph, self.plan, self.writes, self.source = graph, plan, plan.writes, source
         self._engine = engine
+        self._count = len(graph.inputs)
         self._names = names
         self._copy: Callable[[Any], Any] = names["copy"]
         self._file = f"<firebrick program {next(_numbers)}>"
@@ -104,9 +108,9 @@ class Executable:
         try:
             return self._run(natives, begin)
         except Exception as e:
-            if len(natives) != len(self.graph.inputs):
+            if len(natives) != self._count:
                 raise ShapeError(
-                    "a program takes the inputs of its graph", f"{len(natives)} of {len(self.graph.inputs)}", "pass each one"
+                    "a program takes the inputs of its graph", f"{len(natives)} of {self._count}", "pass each one"
                 ) from None
             error = self._engine.told(e)
             try:
@@ -116,6 +120,11 @@ class Executable:
             finally:
                 del error  # or its traceback and this frame would keep each other, and the frame the program
             raise
+
+    @property
+    def whole(self) -> Executable:
+        """The program with its graph and steps: itself, unless it was read from a place that has only what runs."""
+        return self
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -221,8 +230,8 @@ def choose(
             control = n.op.control(engine, n.params, device)
             kernels.append(call(control, len(n.inputs), {}, scratch=getattr(control, "scratch", 0)))
             continue
-        operands = tuple(avals[i] for i in n.inputs)
-        kernels.append(engine.kernel(n.op, operands, n.params, n.avals, device, tuple(known.get(i) for i in n.inputs)))
+        operands = tuple([avals[i] for i in n.inputs])
+        kernels.append(engine.kernel(n.op, operands, n.params, n.avals, device, tuple([known.get(i) for i in n.inputs])))
     return kernels
 
 
@@ -265,15 +274,17 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.avals = self.graph.avals
-        self.inputs = {f"v{i}" for i in range(len(self.graph.inputs))}
+        self.items: dict[int, tuple[str, int]] = {}  # values that are items of a sequence: its name, and their place in it
         self.inside = self.native.skipped.union(*(run.nodes for run, _ in self.native.made))
         self.ends = {run.nodes[-1]: (run, function) for run, function in self.native.made}
 
     def executable(self) -> Executable:
         graph, plan, engine = self.graph, self.plan, self.engine
         self.space["copy"] = partial(engine.copy, device=self.device)
-        names = {i: f"v{i}" for i in range(len(graph.inputs))}
+        names: dict[int, str] = {}
+        head = ["def program(args, begin=None):", *("    " + line for line in self.opening(names))]
         body: list[str] = []
+        self.inputs = set(names.values())
         places: dict[int, Node] = {}
         texts: dict[int, str] = {}
         for n in graph.nodes:
@@ -294,11 +305,7 @@ class _Writer:
                 continue
             places[len(body)] = n
             body += self.lines(n, k, kernel, names, plan.dies.get(p, ()))
-        results = [f"copy({names[v]})" if i in plan.copied else names[v] for i, v in enumerate(graph.outputs)]
-        body.append(f"return ({', '.join(results)}{',' if len(results) == 1 else ''})")
-        head = ["def program(args, begin=None):"]
-        args = ", ".join(names[i] for i in range(len(graph.inputs)))
-        head.append(f"    ({args}{',' if len(graph.inputs) == 1 else ''}) = args")
+        body.append(f"return {self.listed(graph.outputs, names, plan.copied)}")
         indent = "    "
         for context in self.around():
             head.append(f"{indent}with {context}:")
@@ -307,6 +314,47 @@ class _Writer:
         made._texts = texts
         made._lines = {len(head) + 1 + at: n for at, n in places.items()}
         return made
+
+    @cached_property
+    def named(self) -> set[int]:
+        """The values that need a name, since a line assigns to it or deletes it, and what lines of single nodes read."""
+        nodes, plan = self.graph.nodes, self.plan
+        single = [k for k, kernel in enumerate(self.kernels) if kernel is not None and k not in self.inside]
+        found = {v for dies in plan.dies.values() for v in dies}.union(*(nodes[k].inputs for k in single))
+        found.update(plan.into[k] for k in single if k in plan.into)
+        return found.union(*([plan.outs[v] for v in nodes[k].results if v in plan.outs] for k in single))
+
+    def opening(self, names: dict[int, str]) -> list[str]:
+        """Lines that give the inputs their names."""
+        count = len(self.graph.inputs)
+        unnamed = [i for i in range(count) if i not in self.named] if count > LONG else []
+        if len(unnamed) <= LONG:
+            names.update({i: f"v{i}" for i in range(count)})
+            return [f"({', '.join(names.values())}{',' if count == 1 else ''}) = args"]
+        names.update({i: f"v{i}" for i in range(count)} | {i: f"args[{i}]" for i in unnamed})
+        self.items.update((i, ("args", i)) for i in unnamed)
+        lines = [f"if len(args) != {count}: raise ValueError(len(args))"]
+        return lines + [f"{name} = args[{i}]" for i, name in names.items() if i not in self.items]
+
+    def listed(self, values: Sequence[int], names: dict[int, str], copied: Collection[int] = ()) -> str:
+        """A tuple of values; of those at the positions ``copied``, copies."""
+        texts = [f"copy({names[v]})" if i in copied else names[v] for i, v in enumerate(values)]
+        if len(values) <= LONG or self.items.keys().isdisjoint(values):
+            return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+        sources: dict[str, int] = {}
+        single: list[str] = []  # those that are no items
+        where: list[tuple[int, int]] = []
+        for i, v in enumerate(values):
+            if v in self.items and i not in copied:
+                source, at = self.items[v]
+                where.append((sources.setdefault(source, len(sources)), at))
+            else:
+                where.append((-1, len(single)))
+                single.append(texts[i])
+        if not single and len(sources) == 1 and len(where) > 1:
+            return f"{self.name('pick', itemgetter(*(at for _, at in where)))}({next(iter(sources))})"
+        pick = partial(_picked, tuple((s if s >= 0 else len(sources), at) for s, at in where))
+        return f"{self.name('pick', pick)}({''.join(f'{s}, ' for s in sources)}({''.join(f'{t}, ' for t in single)}))"
 
     def around(self) -> list[str]:
         """The context managers, as expressions, in which the program runs."""
@@ -326,13 +374,18 @@ class _Writer:
     ) -> list[str]:  # fmt: skip
         """One call for many nodes."""
         args = ["space"] if self.native.arena is not None else []
-        args += [names[v] for v in run.arrays]
-        args += [names[u] for u in run.outside]
-        for v in run.results:
-            names[v] = f"v{v}"
+        given = [*run.arrays, *run.outside]
+        args += [names[v] for v in given] if len(given) <= LONG else [f"*{self.listed(given, names)}"]
         text = f"{self.name('native', function)}({', '.join(args)})"
-        if run.results:
-            text = f"({', '.join(names[v] for v in run.results)},) = {text}"
+        if len(run.results) > LONG and self.named.isdisjoint(run.results):
+            made = self.name("made", object())
+            self.items.update((v, (made, i)) for i, v in enumerate(run.results))
+            names.update((v, f"{made}[{i}]") for i, v in enumerate(run.results))
+            text = f"{made} = {text}"
+        else:
+            names.update((v, f"v{v}") for v in run.results)
+            if run.results:
+                text = f"({', '.join(names[v] for v in run.results)},) = {text}"
         dead = [names[v] for v in dies if names[v] not in self.inputs]
         return [text, f"del {', '.join(dead)}"] if dead else [text]
 
@@ -380,6 +433,11 @@ class _Writer:
             self.space[found] = value  # also keeps the object, and with it its id
             self.known[id(value)] = found
         return found
+
+
+def _picked(where: Sequence[tuple[int, int]], *sources: Sequence[Any]) -> tuple[Any, ...]:
+    """Items of several sequences."""
+    return tuple([sources[s][i] for s, i in where])
 
 
 def _packed(n: Node, avals: Sequence[Aval]) -> bool:

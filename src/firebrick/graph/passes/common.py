@@ -14,11 +14,11 @@ def merge_common_subexpressions(graph: Graph) -> Graph:
     r = Rewriter(graph)
     seen: dict[Any, range] = {}
     for node in graph.nodes:
-        inputs = tuple([r.new[i] for i in node.inputs])
+        inputs = r.inputs(node)
         key = (node.op, node.region, inputs, key_of(node.params) if node.params else None)
         found = seen.get(key)
         if found is None:
-            seen[key] = range(len(r.avals), len(r.avals) + len(node.avals))
+            seen[key] = range(r.size, r.size + len(node.avals))
             r.keep(node, inputs)
         else:
             r.replace(node, *found)

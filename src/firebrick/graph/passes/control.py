@@ -19,7 +19,7 @@ def prune_control(graph: Graph) -> Graph:
     used = {i for n in graph.nodes for i in n.inputs} | set(graph.outputs)
     r = Rewriter(graph)
     for node in graph.nodes:
-        inputs = tuple([r.new[i] for i in node.inputs])
+        inputs = r.inputs(node)
         rule = _RULES.get(node.op.name) if node.op.control is not None else None
         wanted = [v in used for v in node.results]
         found = None if rule is None or not any(wanted) else rule(node, wanted)

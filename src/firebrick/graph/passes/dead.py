@@ -29,15 +29,18 @@ def eliminate_dead_code(graph: Graph, checks: bool = True) -> Graph:
         for i in node.inputs if alive else [i for i, _ in checked(node, avals)] if checks else ():
             used[i] = 1
     live.reverse()
-    looks = [
-        alive and n.op is not CHECK_INDICES and any(a.size for a in n.avals) for n, alive in zip(graph.nodes, live, strict=True)
-    ]
-    made = {c for n, does in zip(graph.nodes, looks, strict=True) if does for c in checked(n, avals)}
+    looking = [checked(n, avals) for n in graph.nodes]  # most look at nothing
+    made = {
+        c
+        for n, alive, found in zip(graph.nodes, live, looking, strict=True)
+        if found and alive and n.op is not CHECK_INDICES and any(a.size for a in n.avals)
+        for c in found
+    }
     r = Rewriter(graph)
-    for node, alive in zip(graph.nodes, live, strict=True):
+    for node, alive, found in zip(graph.nodes, live, looking, strict=True):
         further = [
             (value, size)
-            for value, size in (checked(node, avals) if checks else ())
+            for value, size in (found if checks else ())
             if (value, size) not in made and not holds(r.maker(r.new[value]), size)
         ]
         made.update(further)
@@ -48,7 +51,7 @@ def eliminate_dead_code(graph: Graph, checks: bool = True) -> Graph:
             r.emit(CHECK_INDICES, (r.new[value],), {"size": size, "of": node.op.name}, node)
             r.changed = True
         if alive and node.op is not CHECK_INDICES:
-            r.keep(node, tuple([r.new[i] for i in node.inputs]))
+            r.keep(node, r.inputs(node))
         else:
             r.drop(node)
     return r.finish()

@@ -52,12 +52,12 @@ def fold_constants(graph: Graph) -> Graph:
     r = Rewriter(graph)
     known: dict[int, Any] = {}
     for node in graph.nodes:
-        inputs = tuple([r.new[i] for i in node.inputs])
+        inputs = r.inputs(node)
         if node.op is CONSTANT:
-            known[len(r.avals)] = node.params["value"]
+            known[r.size] = node.params["value"]
         elif inputs and node.op.name in _FOLDED and all(i in known for i in inputs):
             if node.op is BROADCAST_TO and node.avals[0].size > r.avals[inputs[0]].size:
-                known[len(r.avals)] = np.broadcast_to(known[inputs[0]], node.avals[0].shape)
+                known[r.size] = np.broadcast_to(known[inputs[0]], node.avals[0].shape)
             else:
                 found = _compute(r, node, inputs, known)
                 if found is not None:

@@ -113,9 +113,9 @@ def compile_many(
     target = target or Target.host()
     options = options or Options()
     texts = list(dict.fromkeys(texts))
-    names = tuple(exports) if exports is not None else tuple(n for text in texts for n in defined(text))
+    keys, found_names = identities(texts, target, options)
+    names = tuple(exports) if exports is not None else found_names
     given = tuple(sorted((imports or {}).items()))
-    keys = tuple(cache.key(text, target, options) for text in texts)
     same = (keys, names, given)
     with llvm_in_use():
         found = _linked.get(same)
@@ -132,6 +132,39 @@ def compile_many(
                     f"declared and not found: {', '.join(missing)}",
                     "give their addresses as imports",
                 ) from e
+        return found
+
+
+def identities(
+    texts: Sequence[str], target: Target | None = None, options: Options | None = None
+) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
+    """The keys of the objects of different texts, and the functions that they define for others."""
+    target, options = target or Target.host(), options or Options()
+    return tuple(cache.key(text, target, options) for text in texts), tuple(n for text in texts for n in defined(text))
+
+
+def find_many(keys: Sequence[bytes], names: Sequence[str]) -> Module | None:
+    """The module that ``compile_many`` made of texts, without the texts: from memory, or from their objects in the cache.
+
+    Args:
+        keys: Of the objects, from ``identities``.
+        names: The functions, likewise.
+
+    Returns:
+        The module; None if an object is not there any more, or lacks a function.
+    """
+    same = (tuple(keys), tuple(names), ())
+    with llvm_in_use():
+        found = _linked.get(same)
+        if found is None:
+            images = [cache.store.load(key) for key in same[0]]
+            there = [image for image in images if image is not None]
+            if len(there) < len(images):
+                return None
+            try:
+                found = _linked[same] = link(there, same[1])
+            except KernelCompileError:
+                return None
         return found
 
 

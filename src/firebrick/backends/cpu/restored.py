@@ -1,0 +1,267 @@
+"""Programs on disk: what a later process needs to run a graph that an earlier one has compiled, without planning it again.
+
+Kept are the launches of a program's runs, the keys of the objects with their kernels, and the nodes between the runs, whose
+kernels are the engine's own and chosen anew. It is data; the program's Python text is written from it as from a plan. What is
+only looked at (steps, explanations) is not kept: ``Restored`` compiles the graph when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from firebrick.backends.cpu.native import Linked, functions
+from firebrick.compiler import Executable, Kernel, Plan, Step, choose, reuse, write
+from firebrick.compiler.fusion import groups
+from firebrick.compiler.program.launch import Launch
+from firebrick.compiler.program.python import Engine
+from firebrick.compiler.program.segments import Run
+from firebrick.compiler.spec.base import Fault
+from firebrick.compiler.targets.llvm.host import find_many, identities
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.device import Device
+from firebrick.core.errors import KernelCompileError
+from firebrick.core.op import Cost, Nondifferentiable, Op
+from firebrick.ir import CONSTANT, INTERNAL, Graph, Node
+from firebrick.ir.encoding import NotEncodable, Tables, encoded
+
+KIND = "program"
+_FIGURES = ("peak", "unplanned", "reused", "donated", "constants")
+_LIMITS = ("MOST", "ONE", "TWO", "THREE", "REDUCED", "BESIDE", "STRETCH", "ADDED")  # which tests and experiments change
+_DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, KernelCompileError)
+
+_RUN = Op(
+    name="native_run",
+    doc="The place of a run in the graph of a program that was kept.",
+    operands=(),
+    infer=lambda: (),
+    reference=lambda: (),
+    vjp=Nondifferentiable("a compiled program has no gradient"),
+    residuals=(),
+    samples=lambda rng, dtype: [],
+    cost=lambda inputs, outputs, params: Cost(0.0, 0.0),
+    bound="memory",
+    fusion="opaque",
+    tolerance=0,
+    control=lambda engine, params, device: _never,
+)
+INTERNAL[_RUN.name] = _RUN
+
+
+def _never() -> Any:
+    raise AssertionError("a run is called by the program")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a program is found by: its graph, what may be overwritten, and what is asked to be ready by then."""
+
+    tables: Tables
+    text: bytes
+
+
+def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form | None:
+    """The form of a program; None where programs like it are not kept."""
+    if not reuse.wanted(len(graph.nodes)):
+        return None
+    found = encoded(graph)
+    if found is None:
+        return None
+    tables, text = found
+    limits = [getattr(groups, name) for name in _LIMITS]
+    return Form(tables, text + json.dumps([sorted(donate), list(ready), limits]).encode())
+
+
+# writing
+
+
+def _kind() -> str:
+    """What entries are: programs for this processor."""
+    return f"{KIND} for {astuple(Target.host())}"
+
+
+def keep(form: Form, graph: Graph, kernels: Sequence[Kernel | None], linked: Linked) -> None:
+    """Keep a program, if all in it can be written.
+
+    Args:
+        form: Of the graph that was compiled.
+        graph: The graph that runs, with its fused nodes.
+        kernels: Of its nodes.
+        linked: Its runs.
+    """
+    if not linked.texts:
+        return
+    try:
+        content = _Writing(form, graph, kernels, linked).content()
+    except NotEncodable:
+        return
+    reuse.save(_kind(), form.text, content)
+
+
+class _Writing:
+    """A program in terms of JSON. Its values have numbers of their own: only those that are arrays are left."""
+
+    def __init__(self, form: Form, graph: Graph, kernels: Sequence[Kernel | None], linked: Linked) -> None:
+        self.form, self.graph, self.kernels, self.linked = form, graph, kernels, linked
+        self.avals, self.plan = graph.avals, linked.segments.plan
+        self.number = {v: v for v in range(len(graph.inputs))}
+        self.nodes: list[Node] = []  # of the new graph
+        self.functions: dict[str, int] = {}
+
+    def content(self) -> dict[str, Any]:
+        plan, runs = self.plan, self.linked.runs
+        inside = runs.skipped.union(*(run.nodes for run, _ in runs.made))
+        ends = {run.nodes[-1]: i for i, (run, _) in enumerate(runs.made)}
+        begin = -1
+        listed: list[list[Any]] = []  # of each new node: its run or -1, what it is written over, what dies with it
+        for n in self.graph.nodes:
+            if n.op is CONSTANT:
+                self._put(n, n.results)
+                listed.append([-1, [], []])
+        for p, k in enumerate(plan.order):
+            n = self.graph.nodes[k]
+            if p == plan.begin:
+                begin = len(listed)
+            if k in ends:
+                run = runs.made[ends[k]][0]
+                self._put(Node(_RUN, (), {}, 0, ()), run.results)
+                listed.append([ends[k], [], plan.dies.get(p, [])])
+            if n.op is CONSTANT or k in inside:
+                continue
+            self._put(n, n.results)
+            into = [[n.first, plan.into[k]]] if k in plan.into else []
+            listed.append([-1, [into, [[v, plan.outs[v]] for v in n.results if v in plan.outs]], plan.dies.get(p, [])])
+        keys, names = identities(self.linked.texts)
+        self.functions = {name: i for i, name in enumerate(names)}
+        number = self.number
+        tables, sizes = self.form.tables, self.form.tables.sizes()
+        rows = tables.rows(self.nodes)
+        return {
+            "keys": [key.hex() for key in keys],
+            "names": names,
+            "arena": self.linked.segments.arena,
+            "nodes": rows,
+            "places": [
+                [run, [[[number[v], number[u]] for v, u in pairs] for pairs in over], [number[v] for v in dies]]
+                for run, over, dies in listed
+            ],
+            "runs": [self._run(run) for run, _ in runs.made],
+            "launches": [[self._launch(x) for x in launches] for launches in self.linked.launches],
+            "begin": begin,
+            "outputs": [number[v] for v in self.graph.outputs],
+            "writes": sorted(plan.writes),
+            "copied": sorted(plan.copied),
+            "ready": list(plan.ready),
+            "figures": [getattr(plan, name) for name in _FIGURES],
+            "tables": tables.beyond(sizes),
+        }
+
+    def _put(self, n: Node, results: Sequence[int]) -> None:
+        """Append a node of the new graph, which gives these values."""
+        first = self.nodes[-1].first + len(self.nodes[-1].avals) if self.nodes else len(self.graph.inputs)
+        self.number.update(zip(results, range(first, first + len(results)), strict=True))
+        avals = tuple([self.avals[v] for v in results])
+        inputs = tuple([self.number[v] for v in n.inputs])
+        self.nodes.append(Node(n.op, inputs, n.params, first, avals, n.label, n.line, n.region))
+
+    def _run(self, run: Run) -> list[Any]:
+        number = self.number
+        into = [[number[v], number[u]] for v, u in run.into.items()]
+        return [[number[v] for v in run.arrays], [number[v] for v in run.results], into]
+
+    def _launch(self, x: Launch) -> list[Any]:
+        line = self.form.tables.line
+        faults = [[p.op, p.size, line(p.line or None)] for p in x.faults]
+        return [self.functions[x.kernel], x.buffers, x.grid, x.chunk, x.scratch, x.cost_us, faults]
+
+
+# reading
+
+
+class Restored(Executable):
+    """A program that was kept. ``graph``, ``source``, ``notes`` and what is made of them come from compiling it again."""
+
+    def __init__(self, program: Executable, compile: Callable[[], Executable]) -> None:
+        self._run, self._lines, self._file = program._run, program._lines, program._file
+        self._engine, self._count = program._engine, program._count
+        self.plan, self.writes = program.plan, program.writes
+        self._compile = compile
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("_compile", "_whole"):
+            raise AttributeError(name)
+        return getattr(self.whole, name)
+
+    @property
+    def whole(self) -> Executable:
+        """The program, compiled from its graph."""
+        found: Executable | None = self.__dict__.get("_whole")
+        if found is None:
+            found = self._whole = self._compile()
+        return found
+
+    @property
+    def steps(self) -> list[Step]:
+        return self.whole.steps
+
+    def stepwise(self, natives: Sequence[Any], run: Callable[[Step, tuple[Any, ...]], tuple[Any, ...]]) -> tuple[Any, ...]:
+        return self.whole.stepwise(natives, run)
+
+    def explain(self, source: bool = False) -> str:
+        return self.whole.explain(source)
+
+
+def find(
+    form: Form, engine: Engine, graph: Graph, device: Device | None, compile: Callable[[], Executable]
+) -> Restored | None:  # fmt: skip
+    """The program of a form, if it was kept and its objects are there.
+
+    Args:
+        form: Of the graph.
+        engine: Whose kernels run between the native ones.
+        graph: What is compiled.
+        device: Where it runs.
+        compile: Compiles the graph, for what is not kept.
+    """
+    content = reuse.load(_kind(), form.text)
+    if content is None:
+        return None
+    try:
+        return Restored(_read(content, form, engine, graph, device), compile)
+    except _DAMAGED:  # also where an object is not there any more: the program is compiled, and the entry replaced
+        return None
+
+
+def _read(d: dict[str, Any], form: Form, engine: Engine, graph: Graph, device: Device | None) -> Executable:
+    names: list[str] = d["names"]
+    module = find_many([bytes.fromhex(key) for key in d["keys"]], names)
+    if module is None:
+        raise LookupError("an object is not there any more")
+    tables = form.tables
+    tables.extend(d["tables"])
+    made = Graph(list(graph.inputs), tables.nodes(d["nodes"], len(graph.inputs)), tuple(d["outputs"]), list(graph.names))
+    plan = Plan(list(range(len(made.nodes))), begin=d["begin"] if d["begin"] >= 0 else len(made.nodes))
+    plan.writes, plan.copied, plan.ready = frozenset(d["writes"]), frozenset(d["copied"]), tuple(d["ready"])
+    for name, value in zip(_FIGURES, d["figures"], strict=True):
+        setattr(plan, name, value)
+    runs = [Run([], [], dict.fromkeys(arrays), results, dict(into)) for arrays, results, into in d["runs"]]
+    for k, (run, over, dies) in enumerate(d["places"]):
+        plan.dies[k] = dies
+        if run >= 0:
+            runs[run].nodes.append(k)
+        elif over:
+            (into, outs) = over
+            plan.into.update((k, u) for _, u in into)
+            plan.outs.update(map(tuple, outs))
+    launches = [[_launch(x, names, tables) for x in found] for found in d["launches"]]
+    native = functions(runs, launches, module, made.avals, d["arena"])
+    return write(engine, made, choose(engine, made, device), plan, device, native)
+
+
+def _launch(x: Sequence[Any], names: Sequence[str], tables: Tables) -> Launch:
+    function, buffers, grid, chunk, scratch, cost, faults = x
+    at = tuple([b if type(b) is int else tuple(b) for b in buffers])
+    where = tuple([Fault(op, size, tables.lines[line] or "") for op, size, line in faults])
+    return Launch(names[function], at, grid, chunk, scratch, cost, where)

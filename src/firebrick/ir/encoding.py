@@ -1,0 +1,210 @@
+"""``Tables``: a graph as rows of integers, in one form for equal graphs: what programs that are kept on disk are found by.
+
+Ops, shapes, parameters and labels stand in tables, each once; a node is a row of positions in them. Lines of the user's program
+have numbers by the order in which they first occur, and their text is not part of the form: a program is the same one after
+an edit above it, and whoever reads it takes the lines of the graph that is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.errors import GraphError
+from firebrick.core.op import Op
+from firebrick.core.sources import defines
+from firebrick.ir.graph import INTERNAL, Graph, Node
+from firebrick.ir.keys import key_of
+from firebrick.ir.nested import nodes_in
+from firebrick.ir.serialize import from_value, to_value
+from firebrick.ops import OPS
+
+MOST = 1 << 20
+"""Bytes of the arrays in a graph up to which it has this form: an entry on disk holds them."""
+
+
+class NotEncodable(Exception):
+    """A graph holds something that no other process can recognise: an op of another package, an object, a large array."""
+
+
+class Tables:
+    """The tables of one graph, and of others that are described by them.
+
+    Attributes:
+        ops: In the order in which they first occurred, as ``avals``, ``params``, ``labels`` and ``lines``.
+    """
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.avals: list[Aval] = []
+        self.params: list[dict[str, Any]] = [{}]
+        self.labels: list[str | None] = [None]
+        self.lines: list[str | None] = [None]
+        self._ops: dict[Op, int] = {}
+        self._avals: dict[Aval, int] = {}
+        self._params: dict[Any, int] = {}
+        self._labels: dict[str | None, int] = {None: 0}
+        self._lines: dict[str | None, int] = {None: 0}
+        self._bytes = 0
+        self._closed = False
+
+    # writing
+
+    def close(self) -> None:
+        """Take no further lines: a graph that is described by another one's has only lines of that."""
+        self._closed = True
+
+    def aval(self, a: Aval) -> int:
+        """The number of a shape and dtype."""
+        found = self._avals.get(a)
+        if found is None:
+            found = self._avals[a] = len(self.avals)
+            self.avals.append(a)
+        return found
+
+    def line(self, text: str | None) -> int:
+        """The number of a line."""
+        found = self._lines.get(text)
+        if found is None:
+            if self._closed:
+                raise NotEncodable(f"a line of no node: {text}")
+            found = self._lines[text] = len(self.lines)
+            self.lines.append(text)
+        return found
+
+    def _label(self, text: str | None) -> int:
+        found = self._labels.get(text)
+        if found is None:
+            found = self._labels[text] = len(self.labels)
+            self.labels.append(text)
+        return found
+
+    def _op(self, op: Op) -> int:
+        found = self._ops.get(op)
+        if found is None:
+            _check_ours(op)
+            found = self._ops[op] = len(self.ops)
+            self.ops.append(op)
+        return found
+
+    def _param(self, n: Node) -> int:
+        key = key_of(n.params)
+        found = self._params.get(key)
+        if found is None:
+            if n.op.control is not None:
+                for m in nodes_in([n]):
+                    _check_ours(m.op)
+            for value in n.params.values():
+                self._bytes += getattr(value, "nbytes", 0)
+            if self._bytes > MOST:
+                raise NotEncodable("more bytes of arrays than are kept")
+            found = self._params[key] = len(self.params)
+            self.params.append(n.params)
+        return found
+
+    def rows(self, nodes: Sequence[Node]) -> list[int]:
+        """The rows of nodes, one after another.
+
+        Raises:
+            NotEncodable: One of them holds something that has no form.
+        """
+        out: list[int] = []
+        put, ops, avals, lines, aval = out.extend, self._ops, self._avals, self._lines, self.aval
+        for n in nodes:
+            op = ops.get(n.op)
+            line = lines.get(n.line)
+            put((
+                self._op(n.op) if op is None else op,
+                self._param(n) if n.params else 0,
+                self.line(n.line) if line is None else line,
+                0 if n.label is None else self._label(n.label),
+                n.region,
+                len(n.inputs),
+                len(n.avals),
+            ))  # fmt: skip
+            put(n.inputs)
+            for a in n.avals:
+                found = avals.get(a)
+                out.append(aval(a) if found is None else found)
+        return out
+
+    def sizes(self) -> tuple[int, int, int, int]:
+        """How long the tables are, but for the lines."""
+        return len(self.ops), len(self.avals), len(self.params), len(self.labels)
+
+    def beyond(self, sizes: tuple[int, int, int, int]) -> list[Any]:
+        """What came after a call of ``sizes``, in terms of JSON.
+
+        Raises:
+            NotEncodable: A parameter has a type that no op takes.
+        """
+        ops, avals, params, labels = sizes
+        try:
+            written = [[[k, to_value(v)] for k, v in p.items()] for p in self.params[params:]]
+        except (TypeError, GraphError) as e:
+            raise NotEncodable(str(e)) from None
+        return [
+            [op.name for op in self.ops[ops:]],
+            [[a.dtype.name, *a.shape] for a in self.avals[avals:]],
+            written,
+            self.labels[labels:],
+        ]
+
+    # reading
+
+    def extend(self, more: Sequence[Any]) -> None:
+        """Put back what ``beyond`` gave.
+
+        Raises:
+            LookupError, TypeError, ValueError: It is not of that form.
+        """
+        ops, avals, params, labels = more
+        self.ops += [INTERNAL[name] if name in INTERNAL else OPS[name] for name in ops]
+        self.avals += [Aval(tuple(shape), as_dtype(name)) for name, *shape in avals]
+        self.params += [{k: from_value(v) for k, v in items} for items in params]
+        self.labels += labels
+
+    def nodes(self, rows: Sequence[int], first: int) -> list[Node]:
+        """The nodes of rows; the results of the first one have numbers from ``first`` on."""
+        ops, params, lines, labels, avals = self.ops, self.params, self.lines, self.labels, self.avals
+        out: list[Node] = []
+        at = 0
+        while at < len(rows):
+            op, param, line, label, region, inputs, results = rows[at : at + 7]
+            at += 7
+            middle = at + inputs
+            end = middle + results
+            made = tuple([avals[a] for a in rows[middle:end]])
+            out.append(
+                Node(ops[op], tuple(rows[at:middle]), params[param], first, made, labels[label], lines[line], region)
+            )  # fmt: skip
+            first += results
+            at = end
+        return out
+
+
+def encoded(graph: Graph) -> tuple[Tables, bytes] | None:
+    """A graph's tables and its form; None if it has none. The names of its inputs are not in it.
+
+    Args:
+        graph: Program; equal ones have equal forms, and no others have.
+    """
+    tables = Tables()
+    try:
+        inputs = [tables.aval(a) for a in graph.inputs]
+        rows = tables.rows(graph.nodes)
+        whole = [inputs, rows, graph.outputs, *tables.beyond((0, 0, 1, 1))]
+    except NotEncodable:
+        return None
+    tables.close()
+    return tables, json.dumps(whole, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _check_ours(op: Op) -> None:
+    """What ops of other packages compute may change while this package stays what it is."""
+    known = INTERNAL.get(op.name, OPS.get(op.name)) is op
+    if not (known and defines(str(op.reference.__module__))):
+        raise NotEncodable(f"an op of another package: {op.name}")
