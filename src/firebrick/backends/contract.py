@@ -216,6 +216,15 @@ class Backend:
         """
         return build(self, graph, device or self.first_device(), donate, ready)
 
+    def forms(self, graph: Graph, which: tuple[str, ...]) -> str:
+        """The forms that a graph takes on its way to machine code, as text; the graph alone where the engine compiles none.
+
+        Args:
+            graph: The program.
+            which: Of ``"graph"``, ``"groups"``, ``"specs"``, ``"naive"`` and ``"code"``.
+        """
+        return f"# Graph\n{graph}\n\n{self.engine} runs it operation by operation: it has no other forms"
+
     def first_device(self) -> Device:
         """The device that the engine's name stands for."""
         platform = self.platforms[0]

@@ -12,6 +12,7 @@ from firebrick.cli.checkpoint import checkpoint
 from firebrick.cli.devices import devices
 from firebrick.cli.doctor import doctor
 from firebrick.cli.evaluate import evaluate
+from firebrick.cli.explain import explain
 from firebrick.cli.launch import launch
 from firebrick.cli.predict import predict
 from firebrick.cli.train import train
@@ -24,5 +25,5 @@ def main() -> None:
     """Firebrick: one tensor program, trained and run on any engine."""
 
 
-for command in (devices, doctor, train, launch, evaluate, predict, checkpoint, cache):
+for command in (devices, doctor, train, launch, evaluate, predict, checkpoint, cache, explain):
     main.add_command(command)

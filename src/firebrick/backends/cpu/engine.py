@@ -98,6 +98,11 @@ class CpuBackend(HostBackend):
         program.notes += explained(kinds, kernels, linked.segments, reasons, proofs.refused)
         return program
 
+    def forms(self, graph: Graph, which: tuple[str, ...]) -> str:
+        from firebrick.backends.cpu.forms import forms  # what the forms are made of is needed for nothing else
+
+        return forms(graph, which)
+
     def run_heavy(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if eager.ESTIMATES[op.name](inputs, params) < eager.HEAVY_US or not self.compiles:
             return None

@@ -1,0 +1,73 @@
+"""The command that shows the forms of a function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+
+SOURCE = """
+import firebrick as fb
+
+def scores(x, w):
+    return fb.softmax(x @ w.T + 1.0, axis=-1)
+
+@fb.jit
+def compiled(x):
+    return fb.exp(x) * 2.0
+
+number = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "model.py"
+    found.write_text(SOURCE, encoding="utf-8")
+    return found
+
+
+def test_graph_groups_and_specifications_are_shown(run: Run, file: Path) -> None:
+    result = run("explain", f"{file}:scores", "--input", "float32[256,256]", "--input", "float32[256,256]")
+    assert result.exit_code == 0
+    graph, groups, specs = re.split(r"^# ", result.output, flags=re.MULTILINE)[1:]
+    assert "matmul(%0, %2)" in graph
+    assert groups.count("fused(") == 2
+    assert "C[256, 256] over k = 256" in specs
+    assert "Row over [256, 256], reduced along [1]" in specs
+    assert "Naive forms" not in result.output
+
+
+@pytest.mark.parametrize(("form", "shown"), [
+    ("naive", "kernel naive_map_"), ("code", "define weak_odr void @map_"), ("graph", "exp(%0)"), ("groups", "fused(%0"),
+])  # fmt: skip
+def test_one_form_of_a_function_under_jit_is_shown(run: Run, file: Path, form: str, shown: str) -> None:
+    result = run("explain", f"{file}:compiled", "--input", "float32[512, 512]", "--form", form)
+    assert result.exit_code == 0
+    assert len(re.findall(r"^# ", result.output, re.MULTILINE)) == 1
+    assert shown in result.output
+
+
+def test_an_engine_that_compiles_nothing_shows_the_graph(run: Run, file: Path) -> None:
+    result = run("explain", f"{file}:compiled", "--input", "float32[4]", "--device", "numpy")
+    assert result.exit_code == 0
+    assert "numpy runs it operation by operation" in result.output
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["nowhere.py:f"], "explain takes FILE:FUNCTION"), (["f"], "explain takes FILE:FUNCTION"),
+    (["{file}:other"], "defines a function other"), (["{file}:number"], "defines a function number"),
+    (["{file}:compiled", "--input", "float32"], "an input is DTYPE"), (["{file}:compiled", "--input", "float31[2]"], "float31"),
+    (["{file}:compiled", "--input", "float32[2]", "--device", "nothing"], "nothing"),
+    (["{file}:scores", "--input", "float32[2,3]", "--input", "float32[2,4]"], "matmul"),
+])  # fmt: skip
+def test_what_cannot_be_shown_is_one_message(run: Run, file: Path, arguments: list[str], message: str) -> None:
+    result = run("explain", *(a.format(file=file) for a in arguments))
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
