@@ -16,7 +16,7 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.spec.scatter import scatter
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.scatter import split
+from firebrick.compiler.targets.llvm.scatter_kernels import split
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.errors import OutOfRangeError

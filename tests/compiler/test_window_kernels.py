@@ -20,7 +20,7 @@ from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.compiler.targets.llvm.native import NAME, NativeKernel
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.compiler.targets.llvm.window import Windows, gradient_kernel, window_kernel
+from firebrick.compiler.targets.llvm.window_kernels import Windows, gradient_kernel, window_kernel
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.ir import Graph, Node

@@ -15,8 +15,8 @@ from firebrick.compiler.targets.llvm.fold import fold_kernel
 from firebrick.compiler.targets.llvm.long_row import long_row_kernels
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.merging import merge
 from firebrick.compiler.targets.llvm.native import NAME, NativeKernel, named
-from firebrick.compiler.targets.llvm.nest import merge
 from firebrick.compiler.targets.llvm.row import Result, levels, row_kernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import load, node, walk

@@ -26,8 +26,8 @@ from firebrick.compiler.targets.llvm.memory import (
     tail_mask,
     write,
 )
+from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish, lanes_for
-from firebrick.compiler.targets.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.targets.llvm.row import Result
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import FLOATS, Expr, load, node, walk

@@ -17,8 +17,8 @@ from math import prod
 from firebrick.compiler.targets.llvm import reduction
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, scalar_type, splat, vector_type
 from firebrick.compiler.targets.llvm.memory import Strip, View, read, read_uniform, stored_type, tail_mask, write
+from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import UNIT, Loop, NativeKernel, buffer_pointers, finish, lanes_for
-from firebrick.compiler.targets.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.targets.llvm.row import Result, levels
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import FLOATS, Expr, walk

@@ -24,7 +24,7 @@ from firebrick.compiler.spec.nest import Fold, Map, Row
 from firebrick.compiler.spec.scatter import FEW as FEW_UPDATES
 from firebrick.compiler.spec.scatter import Scatter
 from firebrick.compiler.spec.window import Window, windows_of
-from firebrick.compiler.targets.llvm import attention, contractions, movement, nests, scatter, window
+from firebrick.compiler.targets.llvm import attention_tiles, loop_kernels, pieces, products, scatter_kernels, window_kernels
 from firebrick.compiler.targets.llvm.axes import split
 from firebrick.compiler.targets.llvm.copies import SIZES
 from firebrick.compiler.targets.llvm.lowered import Lowered
@@ -40,9 +40,15 @@ FACTORS = 9
 times at most, by half an eps. Of more, that of equal ones may err by more, as the errors are alike."""
 
 EMIT: dict[type, Callable[[Any, Sequence[Aval], Sequence[Aval], Target], Lowered]] = {
-    Map: nests.lowered, Row: nests.lowered, Fold: nests.lowered, Contract: contractions.lowered, Attention: attention.lowered,
-    Window: window.lowered, Scatter: scatter.lowered, Copy: movement.lowered,
-}  # fmt: skip
+    Map: loop_kernels.lowered,
+    Row: loop_kernels.lowered,
+    Fold: loop_kernels.lowered,
+    Contract: products.lowered,
+    Attention: attention_tiles.lowered,
+    Window: window_kernels.lowered,
+    Scatter: scatter_kernels.lowered,
+    Copy: pieces.lowered,
+}
 """Kind of specification → (the specification, the group's inputs, its results, target) → its kernels."""
 
 
@@ -92,7 +98,7 @@ def _reduced(n: Node, operands: Sequence[Aval]) -> str:
     if axes == (last,):
         if shape[last] < 2:
             return "rows of one element"
-        if nests.in_rows(shape, axes) and (prod(shape[:-1]) >= nests.FEW or shape[last] < nests.LONG):
+        if loop_kernels.in_rows(shape, axes) and (prod(shape[:-1]) >= loop_kernels.FEW or shape[last] < loop_kernels.LONG):
             return ROWS
     if "axes" not in n.params or not axes:
         return "few long rows" if axes == (last,) else f"along axes {axes}"
@@ -101,7 +107,7 @@ def _reduced(n: Node, operands: Sequence[Aval]) -> str:
 
 def _no_contraction(n: Node, operands: Sequence[Aval]) -> str:
     x, y = operands
-    if x.dtype.name not in contractions.DTYPES:
+    if x.dtype.name not in products.DTYPES:
         return f"no contractions of {x.dtype.name}"
     if n.op.facts is None and (x.ndim < 2 or y.ndim < 2):
         return "a product with a vector"
@@ -115,14 +121,14 @@ def _no_attention(n: Node, operands: Sequence[Aval]) -> str:
 
 
 def _no_window(n: Node, operands: Sequence[Aval]) -> str:
-    if operands[0].dtype.name not in contractions.DTYPES:
+    if operands[0].dtype.name not in products.DTYPES:
         return f"no windows of {operands[0].dtype.name}"
     assert n.op.facts is not None
     w = windows_of(n.op.facts(operands, n.avals, **n.params))
     if not all(prod(a.shape) for a in (*operands, *n.avals)):
         return "no elements"
-    if prod(w.kernel) > window.MOST or prod(w.stride) > window.MOST:
-        return f"windows of more than {window.MOST} elements"
+    if prod(w.kernel) > window_kernels.MOST or prod(w.stride) > window_kernels.MOST:
+        return f"windows of more than {window_kernels.MOST} elements"
     return "" if prod(w.image) < 1 << 31 and prod(w.places) < 1 << 31 else "images of 2³¹ elements"
 
 

@@ -29,8 +29,8 @@ from firebrick.compiler.targets.llvm.memory import (
     tail_mask,
     write,
 )
+from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
-from firebrick.compiler.targets.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.targets.llvm.randoms import Streams, consecutive
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import FLOATS, Expr, steps, walk

@@ -12,8 +12,8 @@ from math import prod
 
 from firebrick.compiler.targets.llvm.emit import Code
 from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import UNIT, Loop, NativeKernel, buffer_pointers, finish
-from firebrick.compiler.targets.llvm.nest import Nest, merge, row_offsets
 from firebrick.compiler.targets.llvm.target import Target
 
 _LEAST = 4

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.spec.parts import Bound
+from firebrick.compiler.targets.llvm.contract.algorithms import forward, input_gradient, weight_gradient
+from firebrick.compiler.targets.llvm.contract.blocked import Contraction, Kernel, contraction
 from firebrick.compiler.targets.llvm.contract.choose import Variant, choose
-from firebrick.compiler.targets.llvm.contract.convolution import forward, input_gradient, weight_gradient
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, fits, product, stored
-from firebrick.compiler.targets.llvm.contract.kernel import Contraction, Kernel, contraction
 from firebrick.compiler.targets.llvm.contract.problem import (
     Operand,
     Problem,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import prod
 
 from firebrick.compiler.targets.llvm.contract.dot import COLUMNS, LONGEST, suits_dot
-from firebrick.compiler.targets.llvm.contract.emit import bytes_of, compute_type
 from firebrick.compiler.targets.llvm.contract.problem import Operand, Problem, Result, period
+from firebrick.compiler.targets.llvm.contract.writer import bytes_of, compute_type
 from firebrick.compiler.targets.llvm.target import Target
 
 DIRECT, UNIT, PHASE = "direct", "unit", "phase"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, vector
 from firebrick.compiler.targets.llvm.contract.problem import Problem
+from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, vector
 
 COLUMNS = 8
 MOST_ROWS = 4

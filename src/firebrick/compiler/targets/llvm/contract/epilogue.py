@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value
 from firebrick.compiler.targets.llvm.contract.problem import Result, simplified_result
+from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value
 from firebrick.compiler.targets.llvm.emit import Emitter as Expressions
 from firebrick.compiler.targets.llvm.memory import Strip, read, read_uniform, stored_type, write
 from firebrick.scalar.expr import Expr, load, walk

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, bytes_of, memory, vector
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, values
+from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, bytes_of, memory, vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from firebrick.compiler.targets.llvm.contract.emit import (
+from firebrick.compiler.targets.llvm.contract.problem import Operand, period, taps_of
+from firebrick.compiler.targets.llvm.contract.writer import (
     Emitter,
     Value,
     bytes_of,
@@ -22,7 +23,6 @@ from firebrick.compiler.targets.llvm.contract.emit import (
     plain,
     vector,
 )
-from firebrick.compiler.targets.llvm.contract.problem import Operand, period, taps_of
 
 _STEPS = (1, 2, 3, 4)  # strides at which elements are read as vectors, of which every stride-th lane is kept
 

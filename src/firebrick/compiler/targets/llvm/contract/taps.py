@@ -15,10 +15,10 @@ from itertools import pairwise
 from math import prod
 
 from firebrick.compiler.spec.convolution import Convolution
+from firebrick.compiler.targets.llvm.contract.blocked import SIGNATURE, Contraction, Kernel
 from firebrick.compiler.targets.llvm.contract.choose import UNIT, Variant
-from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, bytes_of, compute_type, vector
-from firebrick.compiler.targets.llvm.contract.kernel import SIGNATURE, Contraction, Kernel
 from firebrick.compiler.targets.llvm.contract.pack import transposed
+from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, bytes_of, compute_type, vector
 from firebrick.compiler.targets.llvm.target import Target
 
 MOST_OUTPUTS = 128

@@ -21,13 +21,13 @@ from hashlib import sha256
 from math import gcd, prod
 
 from firebrick.compiler.spec.convolution import Convolution
+from firebrick.compiler.targets.llvm.contract.blocked import SIGNATURE, Contraction, Kernel, contraction
 from firebrick.compiler.targets.llvm.contract.choose import PHASE, UNIT, Variant
-from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, constant, vector
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, stored, values
-from firebrick.compiler.targets.llvm.contract.kernel import SIGNATURE, Contraction, Kernel, contraction
 from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
 from firebrick.compiler.targets.llvm.contract.pack import power_of_two
 from firebrick.compiler.targets.llvm.contract.problem import Problem, conv, conv_input
+from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, constant, vector
 from firebrick.compiler.targets.llvm.target import Target
 
 PLACES = 16  # of a transform

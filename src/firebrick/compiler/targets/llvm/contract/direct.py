@@ -15,11 +15,11 @@ from itertools import product
 from math import prod
 
 from firebrick.compiler.spec.convolution import Convolution, Residue, residues
+from firebrick.compiler.targets.llvm.contract.blocked import SIGNATURE, Contraction, Kernel, folded
 from firebrick.compiler.targets.llvm.contract.choose import DIRECT, PHASE, Variant, choose
-from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, bytes_of, compute_type, memory, plain, vector
-from firebrick.compiler.targets.llvm.contract.kernel import SIGNATURE, Contraction, Kernel, folded
 from firebrick.compiler.targets.llvm.contract.pack import strided
 from firebrick.compiler.targets.llvm.contract.problem import Operand, Problem, Result, row_major, simplified
+from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, bytes_of, compute_type, memory, plain, vector
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.views import Digit
 

@@ -13,7 +13,7 @@ from firebrick.core.aval import Aval
 
 
 def lowered(spec: Copy, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
-    """The kernels of a specification; arguments as for ``nests.lowered``."""
+    """The kernels of a specification; arguments as for ``loop_kernels.lowered``."""
     parts: list[Part] = []
     kernels: dict[str, NativeKernel] = {}
     over, size = in_place(spec), spec.itemsize

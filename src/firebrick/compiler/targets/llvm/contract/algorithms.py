@@ -8,11 +8,11 @@ there why they are not by default.
 from __future__ import annotations
 
 from firebrick.compiler.spec.convolution import Convolution
+from firebrick.compiler.targets.llvm.contract.blocked import Contraction, contraction
+from firebrick.compiler.targets.llvm.contract.direct import depthwise, folding, suits_depthwise, suits_folding
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue
-from firebrick.compiler.targets.llvm.contract.kernel import Contraction, contraction
 from firebrick.compiler.targets.llvm.contract.problem import conv, conv_input, conv_weight
 from firebrick.compiler.targets.llvm.contract.taps import summed_by_taps, tap_sums
-from firebrick.compiler.targets.llvm.contract.window import depthwise, folding, suits_depthwise, suits_folding
 from firebrick.compiler.targets.llvm.contract.winograd import tiling, winograd
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.config import config

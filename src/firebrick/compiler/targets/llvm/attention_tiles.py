@@ -20,11 +20,11 @@ import numpy as np
 
 from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.targets.llvm import reduction
-from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, bytes_of, vector
-from firebrick.compiler.targets.llvm.contract.kernel import SIGNATURE
+from firebrick.compiler.targets.llvm.contract.blocked import SIGNATURE
 from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
 from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel
 from firebrick.compiler.targets.llvm.contract.problem import Operand
+from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, bytes_of, vector
 from firebrick.compiler.targets.llvm.emit import Emitter as Scalars
 from firebrick.compiler.targets.llvm.emit import literal
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, FLOPS_PER_US, Lowered, Part
@@ -46,7 +46,7 @@ CHUNKS = 8
 
 
 def lowered(s: Attention, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
-    """The kernels of a specification; arguments as for ``nests.lowered``."""
+    """The kernels of a specification; arguments as for ``loop_kernels.lowered``."""
     name = f"attention{'_gradient' if s.gradient else ''}_{blake2b(f'{s} {target}'.encode(), digest_size=12).hexdigest()}"
     return (_Gradient if s.gradient else _Forward)(s, target, name).lowered().of(s.sources, len(inputs))
 

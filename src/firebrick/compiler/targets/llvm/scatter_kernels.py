@@ -37,7 +37,7 @@ UPDATES_PER_US = 500.0
 
 
 def lowered(spec: Scatter, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
-    """The kernels of a specification; arguments as for ``nests.lowered``."""
+    """The kernels of a specification; arguments as for ``loop_kernels.lowered``."""
     (out,) = outputs
     own = spec.start is None
     given = len(spec.sources)

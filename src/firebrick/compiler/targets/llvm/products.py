@@ -30,7 +30,7 @@ DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
-    """The kernels of a specification; arguments as for ``nests.lowered``."""
+    """The kernels of a specification; arguments as for ``loop_kernels.lowered``."""
     g, first = spec.convolution, spec.parts[0]
     factors = first.left.source, first.right.source
     if g is not None and g.direction != FORWARD:

@@ -14,11 +14,11 @@ from math import gcd, prod
 
 from firebrick.compiler.targets.llvm.contract.choose import DIRECT, PHASE, UNIT, Variant, choose, in_runs, stores_directly
 from firebrick.compiler.targets.llvm.contract.dot import COLUMNS, dots, suits_dot, swapped
-from firebrick.compiler.targets.llvm.contract.emit import Emitter, Value, bytes_of, compute_type, plain
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, stored, values
 from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
 from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel, power_of_two
 from firebrick.compiler.targets.llvm.contract.problem import Operand, Problem, Result, period, row_major
+from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, bytes_of, compute_type, plain
 from firebrick.compiler.targets.llvm.memory import stored_type, tail_mask
 from firebrick.compiler.targets.llvm.target import Target
 

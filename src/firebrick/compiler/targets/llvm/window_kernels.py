@@ -31,7 +31,7 @@ WOVEN = (1, 2, 4)
 
 
 def lowered(spec: Window, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
-    """The kernel of a specification; arguments as for ``nests.lowered``."""
+    """The kernel of a specification; arguments as for ``loop_kernels.lowered``."""
     w = spec.windows
     if spec.gradient:
         kernel = gradient_kernel(NAME, w, spec.dtype, spec.index, target)
