@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from firebrick.compiler.layout.views import keeps_order, strided_view
 from firebrick.compiler.program.expression import KEPT, ROWS, Kernel
 from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
 from firebrick.core.op import Op
-from firebrick.core.views import strided
+from firebrick.core.views import View, strided
 from firebrick.ir import Graph, Node
 from firebrick.ir.nested import nodes_in
 
@@ -114,24 +115,27 @@ class _Values:
                     self.rows[v] = self.whole[v] = True
                 elif n.op.view:
                     self.buffer[v] = self.buffer[n.inputs[0]]
+                    # NumPy's broadcast arrays are read-only, also those of an equal shape
                     self.whole[v] = n.op.name == "reshape" and self.whole[n.inputs[0]]
                 else:
                     self.whole[v] = self.rows[v]
                 if kernel.layout == ROWS and not n.op.view:
                     self.strides[v] = tuple(strides_of(self.avals[v].shape))
-                elif n.op.name == "permute" and n.inputs[0] in self.strides:
-                    self.strides[v] = tuple(self.strides[n.inputs[0]][a] for a in n.params["axes"])
+                elif n.op.view and n.inputs[0] in self.strides:
+                    found = self._viewed(n, v - n.first)
+                    if found is not None and found.strides is not None:
+                        self.strides[v] = found.strides
         self.given = given
         self.outputs = frozenset(graph.outputs)
 
     def _copies(self, n: Node) -> bool:
         """Whether a view is certain to be a copy: a reshape that merges axes which do not follow each other in memory."""
-        strides = self.strides.get(n.inputs[0]) if n.op.name == "reshape" else None
-        source = self.avals[n.inputs[0]]
-        if strides is None or not source.size:
-            return False
-        found = strided(source.shape, strides).reshaped(self.avals[n.first].shape)
-        return found is None or found.strides is None
+        return n.inputs[0] in self.strides and self.avals[n.inputs[0]].size > 0 and self._viewed(n, 0) is None
+
+    def _viewed(self, n: Node, slot: int) -> View | None:
+        """A result of a view, where its operand has known strides; None if that needs a copy."""
+        v = n.inputs[0]
+        return strided_view(n, slot, strided(self.avals[v].shape, self.strides[v]))
 
     def is_input(self, v: int) -> bool:
         return v < len(self.graph.inputs)
@@ -401,14 +405,17 @@ def _copied(values: _Values, lives: _Lives) -> frozenset[int]:
     return frozenset(copied)
 
 
-_REARRANGED = frozenset({"reshape", "permute", "flip"})
+def _reshapes(values: _Values, n: Node) -> bool:
+    """Whether a node gives the elements of its operand in the same order, in another shape."""
+    source = values.avals[n.inputs[0]].shape
+    return n.op.view is not None and n.avals[0].shape != source and keeps_order(n, source)
 
 
 def _one_to_one(values: _Values, v: int) -> bool:
     """Whether a value has each element of its buffer once."""
     while v in values.node_of and values.graph.nodes[values.node_of[v]].op.view:
         n = values.graph.nodes[values.node_of[v]]
-        if n.op.name not in _REARRANGED:
+        if values.avals[v].size != values.avals[n.inputs[0]].size:
             return False
         v = n.inputs[0]
     return True
@@ -425,7 +432,7 @@ def _peak(values: _Values, lives: _Lives, order: Sequence[int], copied: frozense
             continue
         last = _FOREVER if v in values.outputs else max([place[k], *(place[u] for u in values.users[v])])
         ends[b] = max(ends.get(b, -1), last)
-        if nodes[k].op.name == "reshape" and values.buffer[v] != v and not values.rows[nodes[k].inputs[0]]:
+        if values.buffer[v] != v and not values.rows[nodes[k].inputs[0]] and _reshapes(values, nodes[k]):
             ends[v] = last  # most such reshapes have to copy
     freed: dict[int, int] = defaultdict(int)
     live = peak = 0
