@@ -27,6 +27,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import ExecutionError, OutOfRangeError
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import Deviation, check_results, run_reference
+from firebrick.scalar.expr import FLOATS, INTEGERS
 
 PARTS = 4
 """Ops are taken in so many parts, which run at the same time."""
@@ -180,6 +181,14 @@ def test_the_naive_form_reports_an_index_out_of_range_and_goes_on(native: bool) 
     (found,), fault = run_naive(naive(spec_of(body)), (x, at), [body.avals[2]], native)
     assert fault == 0
     assert np.array_equal(found, x[[1, 0, 3, 0]])
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
+def test_the_largest_of_smallest_numbers_is_the_smallest_number(dtype: str) -> None:
+    low, high = (-np.inf, np.inf) if dtype in FLOATS else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    for name, value in (("max", low), ("min", high)):
+        x = np.full((2, 3), value, dtype)
+        assert (group((x,), (name, (0,), {"axes": (1,), "keepdims": False}))[0] == value).all()
 
 
 def test_a_long_sum_of_float32_is_as_precise_as_one_in_float64() -> None:
