@@ -10,7 +10,6 @@ from firebrick.scalar import expr, math
 from firebrick.scalar.expr import (
     Expr,
     bounded,
-    call,
     cast,
     const,
     element,
@@ -34,7 +33,7 @@ def every_kind() -> list[Expr]:
     key = [load(k, "uint32") for k in range(1, 5)]
     return [
         gather(2, "int8", bounded(i, 5, 3)), position([3, 1]), position([]), element("a", "bool", i), local("n", "uint8"),
-        philox(key, i), reduce("max", x), call("atan2", x, x), select(x < 1.0, x, math.exp(x)), rarely(x < 1.0, x, -x),
+        philox(key, i), reduce("max", x), select(x < 1.0, x, math.exp(x)), rarely(x < 1.0, x, -x),
         cast(x, "int8"), cast(x, "bool"), expr.bitcast(x, "uint64"), expr.fma(x, x, 1.0), expr.scale(x, x), expr.absolute(x),
         const(float("nan"), "float32"), const(-0.0, "float64"), const(True, "bool"), ~(i << 3), i / 0,
     ]  # fmt: skip
@@ -90,7 +89,7 @@ def test_what_is_known_is_replaced_without_a_look_at_its_operands() -> None:
         ("index", "int64", [], "1,x"),
         ("load", "float16", [], 0),
         ("element", "int8", [const(1, "int32")], "x"),
-        ("call", "float64", [const(1.0, "float64")], "system"),
+        ("call", "float64", [const(1.0, "float64")], "sin"),
         ("const", "int8", [], "one"),
     ],
 )

@@ -15,16 +15,12 @@ from threads_on_cpu import threads
 from written_kernels import ITEM, WRITTEN, saxpy, whole
 
 from firebrick.compiler.kernel import ArrayParameter, Function, Store, interpret
-from firebrick.compiler.targets.llvm.host import emit_object
+from firebrick.compiler.targets.llvm.host import emit_assembly, emit_object
 from firebrick.compiler.targets.llvm.native import module_text
 from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel, gpu_module
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.core.aval import Aval
-from firebrick.core.dtypes import dtype
-from firebrick.ops import OPS
 from firebrick.scalar import expr
 from firebrick.scalar.expr import DTYPES, FLOATS, Expr, binary, bitcast, cast, philox, unary
-from firebrick.scalar.storage import STORAGE
 
 nvidia = pytest.mark.parametrize("target", NVIDIA.values(), ids=NVIDIA)
 amd = pytest.mark.parametrize("target", AMD.values(), ids=AMD)
@@ -118,6 +114,17 @@ def test_arithmetic_of_a_gpu_is_rounded_at_each_operation(target: Target) -> Non
     assert "f64" not in once
 
 
+@amd
+def test_arithmetic_of_amds_gpus_is_rounded_at_each_operation_and_keeps_denormals(target: Target) -> None:
+    x, y = ArrayParameter("x", "float32"), ArrayParameter("y", "float32", "write")
+    a = x[ITEM]
+    text = emit_assembly(gpu_module([Function("k", (x, y), (), "i", (Store("y", ITEM, a * a + a),))], target), target)
+    assert "v_mul_f32" in text
+    assert "v_add_f32" in text
+    assert not re.search(r"v_(fma|fmac|mad|mac)_f32|flat_(load|store)", text)
+    assert ".amdhsa_float_denorm_mode_32 3" in text
+
+
 @nvidia
 def test_memory_of_a_gpu_is_read_and_written_as_global(target: Target) -> None:
     text = ptx(gpu_module(kernels(), target), target)
@@ -149,31 +156,3 @@ def test_printed_kernels_have_no_vectors() -> None:
         printed = cpu_kernel(f, Target.host())
         assert not re.search(r"<\d+ x ", printed.text + " ".join(printed.declarations)), f.name
         assert not re.search(r"<\d+ x ", gpu_module([f], NVIDIA["sm_80"])), f.name
-
-
-@nvidia
-def test_every_elementwise_entry_assembles(target: Target, tmp_path: Path) -> None:
-    text = ptx(gpu_module(elementwise(), target), target)
-    assert not external(text)
-    assemble(text, target, tmp_path)
-
-
-def elementwise() -> list[Function]:
-    """Every elementwise entry, in the dtypes and with the parameters of its samples."""
-    found: dict[str, Function] = {}
-    for name, op in OPS.items():
-        if op.scalar is None or op.fusion != "map":
-            continue
-        for sample in (s for d in op.dtypes for s in op.samples(np.random.default_rng(3), d)):
-            avals = [Aval(x.shape, dtype(x.dtype)) for x in map(np.asarray, sample.inputs)]
-            result = op.infer(*avals, **sample.params).dtype.name
-            dtypes = [a.dtype.name for a in avals]
-            if not {*dtypes, result} <= set(STORAGE):
-                continue
-            arrays = tuple(ArrayParameter(f"x{k}", d) for k, d in enumerate(dtypes))
-            e = op.scalar(*(a[ITEM] for a in arrays), **sample.params)
-            title = "__".join([name, *dtypes, result])
-            found[title] = Function(
-                title, (*arrays, ArrayParameter("y", result, "write")), (), "i", (Store("y", ITEM, e),)
-            )  # fmt: skip
-    return list(found.values())

@@ -12,17 +12,22 @@ import pytest
 from assembling import NVIDIA, PROCESSORS, assemble, external, object_for, ptx
 from lowered_bodies import body_of
 from naive_forms import WITH_KERNELS, WITHOUT, Group, groups, kernels_of, run_naive
+from random_groups import drawn, groups_of
 
 from firebrick.compiler.kernel import Function
 from firebrick.compiler.kernel.naive import NAIVE, Naive, naive
 from firebrick.compiler.spec.base import key
+from firebrick.compiler.spec.interpret import interpret
 from firebrick.compiler.spec.kinds import KINDS, spec_of
+from firebrick.compiler.spec.text import printed
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
 from firebrick.compiler.targets.llvm.native import module_text
 from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel, gpu_module
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.errors import ExecutionError, OutOfRangeError
 from firebrick.ops import OPS
 from firebrick.ops.accuracy import Deviation, check_results, run_reference
+from firebrick.scalar.expr import FLOATS, INTEGERS
 
 PARTS = 4
 """Ops are taken in so many parts, which run at the same time."""
@@ -97,8 +102,38 @@ def test_a_wrong_stride_is_noticed() -> None:
     assert step.scalars == (5, 4, 5)
     for k in range(len(step.scalars)):
         wrong = tuple(v - (i == k) for i, v in enumerate(step.scalars))
-        found, _ = run_naive(replace(form, steps=(replace(step, scalars=wrong),)), (x,), results, native=False)
+        try:
+            found, _ = run_naive(replace(form, steps=(replace(step, scalars=wrong),)), (x,), results, native=False)
+        except (ExecutionError, OutOfRangeError):
+            continue
         assert not np.array_equal(found[0], right[0]), step.function.scalars[k]
+
+
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-17, "float64": 2.0**-17}
+"""How far results may be apart, relative to the largest of them: one unit of a half precision, or 64 of float32."""
+
+
+@pytest.mark.parametrize("seeds", [range(i, i + 10) for i in range(0, 40, 10)], ids=str)
+def test_naive_forms_of_groups_of_random_programs_compute_what_their_specifications_say(seeds: range) -> None:
+    tried = 0
+    for seed in seeds:
+        for body in [b for gradients in (False, True) for b in groups_of(seed, gradients)]:
+            arrays = [drawn(a, np.random.default_rng([seed, i])) for i, a in enumerate(body.inputs)]
+            spec, avals = spec_of(body), [body.avals[v] for v in body.outputs]
+            try:
+                want = interpret(spec, arrays, [a.size for a in avals], [a.dtype.name for a in avals])
+            except OutOfRangeError:
+                continue
+            small = sum(a.size for a in body.avals) < 500
+            for native in (True, False) if small else (True,):
+                got, fault = run_naive(naive(spec), arrays, avals, native)
+                assert fault is None
+                for x, y in zip(got, want, strict=True):
+                    wide, truth = (np.asarray(v).reshape(-1).astype(np.float64) for v in (x, y))
+                    close = np.abs(wide - truth) <= EPS.get(x.dtype.name, 0) * (1 + np.abs(truth).max(initial=0))
+                    assert (close | (wide == truth) | (np.isnan(wide) & np.isnan(truth))).all(), f"seed {seed}: {printed(spec)}"
+            tried += 1
+    assert tried > len(seeds)
 
 
 def group(arrays: tuple[Any, ...], *nodes: Any, outputs: tuple[int, ...] = (), native: bool = True) -> list[Any]:
@@ -146,6 +181,14 @@ def test_the_naive_form_reports_an_index_out_of_range_and_goes_on(native: bool) 
     (found,), fault = run_naive(naive(spec_of(body)), (x, at), [body.avals[2]], native)
     assert fault == 0
     assert np.array_equal(found, x[[1, 0, 3, 0]])
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
+def test_the_largest_of_smallest_numbers_is_the_smallest_number(dtype: str) -> None:
+    low, high = (-np.inf, np.inf) if dtype in FLOATS else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    for name, value in (("max", low), ("min", high)):
+        x = np.full((2, 3), value, dtype)
+        assert (group((x,), (name, (0,), {"axes": (1,), "keepdims": False}))[0] == value).all()
 
 
 def test_a_long_sum_of_float32_is_as_precise_as_one_in_float64() -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from differential.drawing import draw
-from differential.running import Way
-from forced import kernels_of_any_size
 from lowered_bodies import body_of
+from random_groups import drawn, groups_of
 
-from firebrick.compiler.fusion.fused import FUSED
-from firebrick.compiler.fusion.groups import KINDS, fuse
+from firebrick.compiler.fusion.groups import KINDS
 from firebrick.compiler.spec.base import key, problem, structure, with_binding
 from firebrick.compiler.spec.interpret import interpret
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.targets.llvm import lower
-from firebrick.core.aval import Aval
 from firebrick.core.errors import OutOfRangeError
 from firebrick.ir import Graph
 from firebrick.ir import interpret as interpret_graph
@@ -54,30 +49,6 @@ def test_every_op_that_has_kernels_is_what_its_specification_says(family: str) -
                 assert found.ok, f"{op.name} {dtype}, {sample.name}: {found}"
                 tried += 1
         assert tried or not (op.kind and (op.facts or op.scalar or op.access))
-
-
-def groups_of(seed: int, gradients: bool) -> list[Graph]:
-    """The groups of a random program, whatever their size."""
-    bodies: list[Graph] = []
-
-    def keep(graph: Graph, *args: Any, **kwargs: Any) -> Graph:
-        made = fuse(graph, *args, **kwargs)
-        bodies.extend(n.params["body"] for n in made.nodes if n.op is FUSED)
-        return made
-
-    with pytest.MonkeyPatch.context() as patch, kernels_of_any_size(), suppress(Exception):
-        patch.setattr("firebrick.backends.cpu.engine.fuse", keep)
-        Way("cpu", "jit", gradients)(draw(seed, gradients))
-    return bodies
-
-
-def drawn(aval: Aval, rng: np.random.Generator) -> Array:
-    """Values at which functions are smooth; indices are small."""
-    if aval.dtype.kind == "bool":
-        return rng.random(aval.shape) > 0.5
-    if not aval.dtype.is_floating:
-        return rng.integers(0, 2, aval.shape).astype(aval.dtype.np)
-    return rng.uniform(0.5, 1.5, aval.shape).astype(aval.dtype.np)
 
 
 @pytest.mark.parametrize("seeds", [range(i, i + 10) for i in range(0, 40, 10)], ids=str)

@@ -2,7 +2,7 @@
 
 There are no vectors here, so one lane has one type. Names become SSA values directly: a name that a branch or a loop assigns
 to gets a phi where its values meet. Arrays are plain pointers; a GPU kernel's parameters are pointers to global memory, which
-LLVM finds again behind the casts. What calls the C library is refused for GPUs, which have none.
+LLVM finds again behind the casts. Nothing calls a function outside of the text.
 """
 
 from __future__ import annotations
