@@ -2,7 +2,8 @@
 
 The order of the rewrites is that in which they make use of each other: first the float operations that a target rounds
 otherwise, then 64-bit integers (``wide``), then narrow ones, and last what targets leave open: NaN, shifts, casts. What
-cannot be had is refused by name: float64, and 64-bit integers that are loaded, stored or index more than 2³¹ elements.
+cannot be had is refused by name: float64, and 64-bit integers that are loaded, stored or index more than 2³¹ elements. A
+``reduce`` is left to the kernel that has it, which must choose NaN and add by itself.
 
 Source of the float rewrites: see ``double_word``.
 """
