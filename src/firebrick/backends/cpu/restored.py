@@ -56,7 +56,7 @@ def _never() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a program is found by: its graph, what may be overwritten, and what is asked to be ready by then."""
+    """What a program is found by: its graph, what may be overwritten, what is asked to be ready by then, and the processor."""
 
     tables: Tables
     text: bytes
@@ -71,15 +71,10 @@ def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form |
         return None
     tables, text = found
     limits = [getattr(groups, name) for name in _LIMITS]
-    return Form(tables, text + json.dumps([sorted(donate), list(ready), limits]).encode())
+    return Form(tables, text + json.dumps([sorted(donate), list(ready), limits, astuple(Target.host())]).encode())
 
 
 # writing
-
-
-def _kind() -> str:
-    """What entries are: programs for this processor."""
-    return f"{KIND} for {astuple(Target.host())}"
 
 
 def keep(form: Form, graph: Graph, kernels: Sequence[Kernel | None], linked: Linked) -> None:
@@ -97,7 +92,7 @@ def keep(form: Form, graph: Graph, kernels: Sequence[Kernel | None], linked: Lin
         content = _Writing(form, graph, kernels, linked).content()
     except NotEncodable:
         return
-    reuse.save(_kind(), form.text, content)
+    reuse.save(KIND, form.text, content)
 
 
 class _Writing:
@@ -225,7 +220,7 @@ def find(
         device: Where it runs.
         compile: Compiles the graph, for what is not kept.
     """
-    content = reuse.load(_kind(), form.text)
+    content = reuse.load(KIND, form.text)
     if content is None:
         return None
     try:
