@@ -8,15 +8,16 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from forced import kernels_of_any_size
 
 import firebrick as fb
 from firebrick.backends.cpu import engine as engine_module
 from firebrick.backends.cpu.engine import CompiledWarning, CpuBackend
-from firebrick.compiler.fusion import groups as fuse_module
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import KINDS
 from firebrick.compiler.targets.llvm import lower as lower_module
@@ -32,12 +33,10 @@ F = fb.float32
 
 
 @pytest.fixture
-def every(monkeypatch: pytest.MonkeyPatch) -> None:
+def every() -> Iterator[None]:
     """Kernels for single nodes of any size."""
-    monkeypatch.setattr(fuse_module, "ONE", 0)
-    monkeypatch.setattr(fuse_module, "TWO", 0)
-    monkeypatch.setattr(fuse_module, "THREE", 0)
-    monkeypatch.setattr(fuse_module, "REDUCED", 0)
+    with kernels_of_any_size():
+        yield
 
 
 def backend() -> CpuBackend:

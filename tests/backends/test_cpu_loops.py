@@ -12,6 +12,7 @@ from rounding import exact
 
 import firebrick as fb
 from firebrick.backends.cpu import loops, native
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.core.errors import OutOfRangeError
 
 N, LENGTH = 32, 9
@@ -148,7 +149,7 @@ def test_a_scan_keeps_the_sum_that_a_product_goes_into_and_reads_its_parts_where
     assert made[forward.outputs[-1]] == "add"  # of the inputs' projection and the state's
     assert [n.op.name for n in back.nodes].count("matmul") == 1
     for body in (forward, back):
-        assert "split" not in {n.op.name for n in loops.fuse(body, loops.kind_of, states=()).nodes}
+        assert "split" not in {n.op.name for n in loops.fuse(body, loops.kind_of, POLICY, states=()).nodes}
 
 
 def test_sums_over_the_steps_grow_in_place() -> None:

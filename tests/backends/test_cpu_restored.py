@@ -19,7 +19,7 @@ from firebrick.backends.cpu import engine
 from firebrick.backends.cpu.restored import Restored
 from firebrick.compiler import cache, reuse
 from firebrick.compiler.cache import CacheWarning, Store
-from firebrick.compiler.fusion import groups
+from firebrick.compiler.fusion.policy import thresholds
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core import sources
 from firebrick.core.aval import Aval
@@ -219,8 +219,8 @@ def test_limits_of_groups_that_somebody_changes_give_programs_of_their_own(
 ) -> None:  # fmt: skip
     chained()
     planned.clear()
-    monkeypatch.setattr(groups, "MOST", 1)
-    chained()
+    with thresholds(most_nodes=1):
+        chained()
     assert planned == ["plan"]
 
 

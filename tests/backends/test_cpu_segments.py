@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forced import kernels_of_any_size
 from rounding import exact, exact_graph
 
 import firebrick as fb
 from firebrick.backends.cpu import native
 from firebrick.backends.cpu.engine import CpuBackend
-from firebrick.compiler.fusion import groups as fuse_module
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import KINDS
 from firebrick.compiler.program import python
@@ -444,10 +444,15 @@ def test_arrays_are_put_together_natively(move: Callable[[Writer, int, int], int
     assert not outside(program)
 
 
+@pytest.fixture
+def any_size() -> Iterator[None]:
+    with kernels_of_any_size():
+        yield
+
+
 @pytest.mark.parametrize("name", OPS_THAT_MOVE)
-def test_every_dtype_is_moved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for size in ("ONE", "TWO", "THREE"):
-        monkeypatch.setattr(fuse_module, size, 0)
+@pytest.mark.usefixtures("any_size")
+def test_every_dtype_is_moved(name: str) -> None:
     op, tried = OPS[name], 0
     for dtype in op.dtypes:
         for sample in samples_of(op, dtype, 0):

@@ -10,6 +10,7 @@ from benchmarks.work import Work
 from firebrick.backends.cpu.native import Proofs
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.ir.nested import graphs_in
 
 LARGE = [pytest.param(n, marks=pytest.mark.soak) for n in NETWORKS if n == "resnet18"]
@@ -23,6 +24,6 @@ def test_no_group_of_a_training_step_lacks_a_proof(name: str) -> None:
     graph = step.graph(*operands)
     proofs, groups = Proofs(), 0
     for g in (graph, *(inner for n in graph.nodes for inner in graphs_in(n.params))):
-        groups += sum(n.op.name == "fused" for n in fuse(g, kind_of, proved=proofs).nodes)
+        groups += sum(n.op.name == "fused" for n in fuse(g, kind_of, POLICY, proved=proofs).nodes)
     assert groups > 10
     assert proofs.refused == []

@@ -15,6 +15,7 @@ from firebrick.compiler.fusion.groups import ADDED, COLUMNS, fuse
 from firebrick.compiler.targets.llvm.added import added_kernels
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
 from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.row import blocks_of
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -27,7 +28,7 @@ F = fb.float32
 
 
 def bodies(g: Graph) -> list[Graph]:
-    return [n.params["body"] for n in fuse(g, kind_of).nodes if n.op is FUSED]
+    return [n.params["body"] for n in fuse(g, kind_of, POLICY).nodes if n.op is FUSED]
 
 
 def norm_gradient(shape: tuple[int, ...], name: str = "float32") -> tuple[Graph, list[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import combinations
 from math import prod
@@ -16,16 +16,17 @@ import firebrick as fb
 from firebrick.backends.cpu.runtime.addresses import AddressTable
 from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.backends.cpu.runtime.segment import Segment
-from firebrick.compiler.fusion import groups as fusing
 from firebrick.compiler.fusion.expand import expanded
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.fusion.policy import thresholds
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.targets.llvm.axes import kept_last, reduction_stages, split
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.compiler.targets.llvm.memory import View
 from firebrick.compiler.targets.llvm.native import module_text
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
@@ -145,9 +146,9 @@ def test_nan_and_infinities_reach_the_result() -> None:
 
 
 @pytest.fixture
-def eager_to_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ONE", "TWO", "REDUCED"):
-        monkeypatch.setattr(fusing, name, 1)
+def eager_to_fuse() -> Iterator[None]:
+    with thresholds(one=1, two=1, reduced=1):
+        yield
 
 
 ENTRIES = ("sum", "mean", "prod", "max", "min", "all", "any", "standardize", "standardize_gradient")
@@ -178,7 +179,7 @@ def test_reductions_take_in_what_they_reduce(name: str, axes: tuple[int, ...], k
     product = g.add(OPS["multiply"], 0, g.add(OPS["exp"], g.add(OPS["negative"], 1)[0])[0])[0]
     found = g.add(OPS[name], product, axes=axes, keepdims=keepdims)[0]
     g.outputs = (found, g.add(OPS["relu"], product)[0])
-    made = fuse(g, kind_of)
+    made = fuse(g, kind_of, POLICY)
     big = [n for n in made.nodes if n.op is FUSED]
     assert len(big) <= 2  # what has few elements may stand alone
     assert {"multiply", name, "relu"} <= {m.op.name for n in big[-1:] for m in n.params["body"].nodes}
@@ -194,11 +195,11 @@ def test_a_batch_norm_is_one_kernel_with_what_follows_it() -> None:
     g = Graph([Aval((8, 16, 10, 10), F), Aval((1, 16, 1, 1), F), Aval((1, 16, 1, 1), F), Aval((8, 16, 10, 10), F)])
     y, _, _ = g.add(OPS["standardize"], 0, 1, 2, axes=(0, 2, 3), eps=1e-5)
     g.outputs = (g.add(OPS["relu"], g.add(OPS["add"], y, 3)[0])[0],)
-    assert len(fuse(g, kind_of).nodes) == 1
+    assert len(fuse(g, kind_of, POLICY).nodes) == 1
     back = Graph([*(Aval((8, 16, 10, 10), F),) * 3, *(Aval((1, 16, 1, 1), F),) * 3])
     dy = back.add(OPS["multiply"], 0, 1)[0]
     back.outputs = back.add(OPS["standardize_gradient"], dy, 2, 3, 4, 5, axes=(0, 2, 3), eps=1e-5)
-    (node,) = fuse(back, kind_of).nodes
+    (node,) = fuse(back, kind_of, POLICY).nodes
     assert sum(n.op.name == "sum" for n in node.params["body"].nodes) == 2
 
 
@@ -207,7 +208,7 @@ def test_sums_along_columns_share_a_pass_and_wait_for_nothing_in_it() -> None:
     total = g.add(OPS["mean"], 0, axes=(0,), keepdims=True)[0]
     by_place = g.add(OPS["mean"], g.add(OPS["multiply"], 0, 1)[0], axes=(0,), keepdims=True)[0]
     g.outputs = (g.add(OPS["subtract"], g.add(OPS["subtract"], 0, total)[0], by_place)[0],)
-    first, second = fuse(g, kind_of).nodes
+    first, second = fuse(g, kind_of, POLICY).nodes
     assert [n.op.name for n in first.params["body"].nodes].count("mean") == 2
     assert "mean" not in [n.op.name for n in second.params["body"].nodes]
     rng = np.random.default_rng(0)
@@ -223,7 +224,7 @@ def test_an_old_value_is_not_read_again_for_a_kernel_of_long_ago() -> None:
     b = g.add(OPS["matmul"], a, a)[0]
     c = g.add(OPS["multiply"], b, g.add(OPS["subtract"], a, 0)[0])[0]
     g.outputs = (g.add(OPS["matmul"], c, a)[0],)
-    made = fuse(g, kind_of)
+    made = fuse(g, kind_of, POLICY)
     assert [n.avals for n in made.nodes[:1]] == [(Aval((256, 256), F),)]
     assert "subtract" not in {m.op.name for m in made.nodes[0].params["body"].nodes}
 

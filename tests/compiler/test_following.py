@@ -15,6 +15,7 @@ from firebrick.backends.cpu.engine import CpuBackend
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, verify_graph
 from firebrick.ops import OPS
@@ -28,7 +29,7 @@ def add(g: Graph, name: str, *inputs: int, **params: Any) -> int:
 
 def groups(g: Graph) -> list[list[str]]:
     """The op names of each group, in order, of which views and numbers that were taken in are left out."""
-    made = fuse(g, kind_of)
+    made = fuse(g, kind_of, POLICY)
     verify_graph(made)
     return [
         [m.op.name for m in n.params["body"].nodes if m.op.name not in ("constant", "broadcast_to", "permute")]
@@ -104,7 +105,7 @@ def test_merged_heads_are_read_by_the_product_without_a_copy() -> None:
     up = add(g, "permute", merged, axes=(1, 0))
     y = add(g, "matmul", merged, 1)
     g.outputs = (y, add(g, "matmul", up, y))
-    made = fuse(g, kind_of)
+    made = fuse(g, kind_of, POLICY)
     assert [n.op for n in made.nodes] == [FUSED, FUSED]
     run(g, *drawn((4, 8, 16, 6), (48, 30)))
 

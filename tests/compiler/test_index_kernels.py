@@ -16,6 +16,7 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.spec.scatter import scatter
 from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.scatter_kernels import split
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -236,7 +237,7 @@ def groups(*nodes: tuple[str, tuple[int, ...], dict[str, Any]], inputs: list[Ava
         g.add(OPS[name], *operands, **params)
     used = {v for n in g.nodes for v in n.inputs}
     g.outputs = tuple(v for n in g.nodes for v in n.results if v not in used)
-    made = fuse(g, kind_of)
+    made = fuse(g, kind_of, POLICY)
     assert all(n.op is FUSED for n in made.nodes), [n.op.name for n in made.nodes]
     return [[m.op.name for m in n.params["body"].nodes] for n in made.nodes]
 

@@ -17,6 +17,7 @@ import firebrick as fb
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.row import Rows
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, Node
@@ -58,7 +59,7 @@ def random_graph(seed: int) -> Graph:
 
 def bodies(g: Graph) -> list[Graph]:
     with kernels_of_any_size():
-        nodes: list[Node] = [n for n in fuse(g, kind_of).nodes if n.op is FUSED]
+        nodes: list[Node] = [n for n in fuse(g, kind_of, POLICY).nodes if n.op is FUSED]
     return [n.params["body"] for n in nodes]
 
 

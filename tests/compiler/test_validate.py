@@ -22,6 +22,7 @@ from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.spec.nest import Fold, Map, Nest
 from firebrick.compiler.targets.llvm import lower
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.core.aval import Aval
 from firebrick.core.errors import KernelCompileError
 from firebrick.core.views import View, row_major, strided
@@ -295,11 +296,11 @@ def test_what_is_proved_is_not_listed() -> None:
 def test_nodes_of_a_refused_group_become_kernels_one_by_one_or_stay_operations() -> None:
     g = Graph([Aval((N, N), F)])
     g.outputs = (add(g, "exp", add(g, "add", 0, 0)),)
-    one_by_one = fuse(g, lower.kind_of, proved=lambda body: len(body.nodes) == 1)
+    one_by_one = fuse(g, lower.kind_of, POLICY, proved=lambda body: len(body.nodes) == 1)
     with kernels_of_any_size():
-        one_by_one = fuse(g, lower.kind_of, proved=lambda body: len(body.nodes) == 1)
+        one_by_one = fuse(g, lower.kind_of, POLICY, proved=lambda body: len(body.nodes) == 1)
         assert [n.op for n in one_by_one.nodes] == [FUSED, FUSED]
-        assert [n.op.name for n in fuse(g, lower.kind_of, proved=lambda body: False).nodes] == ["add", "exp"]
+        assert [n.op.name for n in fuse(g, lower.kind_of, POLICY, proved=lambda body: False).nodes] == ["add", "exp"]
 
 
 def test_verify_names_the_group_that_is_wrong_and_the_lines_that_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

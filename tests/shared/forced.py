@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
-from firebrick.compiler.fusion import groups as fuse
+from firebrick.compiler.fusion.policy import thresholds
 
 
 @contextmanager
 def kernels_of_any_size() -> Iterator[None]:
     """Within, ``cpu`` compiles every node that it has a kernel for."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("ONE", "TWO", "THREE", "REDUCED"):
-            patch.setattr(fuse, name, 0)
+    with thresholds(one=0, two=0, more=0, reduced=0):
         yield

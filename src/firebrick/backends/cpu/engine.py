@@ -27,6 +27,7 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.targets.llvm.loaded import loaded
 from firebrick.compiler.targets.llvm.lower import kind_of
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -88,7 +89,7 @@ class CpuBackend(HostBackend):
     ) -> Executable:  # fmt: skip
         reasons: list[str] = []
         proofs = Proofs()
-        fused = fuse(graph, kind_of, reasons, proved=proofs)
+        fused = fuse(graph, kind_of, POLICY, reasons, proved=proofs)
         kernels = choose(self, fused, device, lambda n: loop_kernel(self, n, device, proofs))
         kinds = kinds_of(fused, kernels)
         linked = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))

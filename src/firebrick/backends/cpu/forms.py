@@ -16,6 +16,7 @@ from firebrick.compiler.spec.base import key
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.spec.text import printed
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.ir import Graph
 
@@ -32,7 +33,7 @@ def forms(graph: Graph, which: tuple[str, ...] = FORMS[:3]) -> str:
     """
     reasons: list[str] = []
     proofs = Proofs()
-    fused = fuse(graph, kind_of, reasons, proved=proofs)
+    fused = fuse(graph, kind_of, POLICY, reasons, proved=proofs)
     parts = [f"# Graph\n{graph}"] if "graph" in which else []
     if "groups" in which:
         parts.append(f"# Groups\n{fused}")

@@ -22,6 +22,7 @@ from firebrick.compiler.program.spans import rounded
 from firebrick.compiler.targets.llvm.copies import SIZES, copied
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.compiler.targets.llvm.lowered import At, behind, within
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
@@ -38,7 +39,7 @@ def loop_kernel(engine: Any, n: Node, device: Device | None, proofs: Proofs) -> 
         return None
     body: Graph = n.params["body"]
     consts, carries = n.params["consts"], n.params["carries"]
-    fused = fuse(body, kind_of, states=range(consts, consts + carries), proved=proofs)
+    fused = fuse(body, kind_of, POLICY, states=range(consts, consts + carries), proved=proofs)
     if fused is body or any(m.op.control is not None for m in fused.nodes):
         return None
     kernels = choose(engine, fused, device)

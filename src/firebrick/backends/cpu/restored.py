@@ -14,12 +14,13 @@ from typing import Any
 
 from firebrick.backends.cpu.native import Linked, functions
 from firebrick.compiler import Executable, Kernel, Plan, Step, choose, reuse, write
-from firebrick.compiler.fusion import groups
+from firebrick.compiler.fusion.policy import in_force
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.python import Engine
 from firebrick.compiler.program.segments import Run
 from firebrick.compiler.spec.base import Fault
 from firebrick.compiler.targets.llvm.host import find_many, identities
+from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.device import Device
 from firebrick.core.errors import KernelCompileError
@@ -29,7 +30,6 @@ from firebrick.ir.encoding import NotEncodable, Tables, encoded
 
 KIND = "program"
 _FIGURES = ("peak", "unplanned", "reused", "donated", "constants")
-_LIMITS = ("MOST", "ONE", "TWO", "THREE", "REDUCED", "BESIDE", "STRETCH", "ADDED")  # which tests and experiments change
 _DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, KernelCompileError)
 
 _RUN = Op(
@@ -70,7 +70,7 @@ def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form |
     if found is None:
         return None
     tables, text = found
-    limits = [getattr(groups, name) for name in _LIMITS]
+    limits = astuple(in_force(POLICY))
     return Form(tables, text + json.dumps([sorted(donate), list(ready), limits, astuple(Target.host())]).encode())
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from firebrick.compiler.fusion.expand import expanded
 from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.policy import FusionPolicy, in_force
 from firebrick.compiler.layout.views import keeps_order, strided_view, viewed
 from firebrick.compiler.spec.elements import is_sum, reduced_axes
 from firebrick.core.aval import Aval
@@ -35,23 +36,11 @@ Proved = Callable[[Graph], bool]
 
 MAP, ROWS, COLUMNS, CONTRACT, ALONE = KINDS = "map", "rows", "columns", "contract", "alone"
 
-MOST = 200
-"""Nodes of a group at most: a kernel's code grows with them, and its values have to find room in registers."""
-ONE, TWO, THREE = 1 << 15, 1 << 12, 1
-"""From so many elements of one, two, or more nodes on a graph has kernels; below, a call of them costs more than it saves."""
-REDUCED = 1 << 9
-"""The same for groups with reductions."""
-BESIDE = 1 << 20
-"""From so many bytes on, a value that is read by two groups joins them, if neither waits for the other."""
-STRETCH = 64
-"""From so many elements that lie one by one on, a kernel reads parts of rows as quickly as a copy of them."""
-ADDED = 64
-"""From so many rows on, a sum along the columns is made beside the rows' own work."""
-
 
 def fuse(
     graph: Graph,
     can: Can,
+    policy: FusionPolicy,
     reasons: list[str] | None = None,
     states: Sequence[int] | None = None,
     proved: Proved = lambda body: True,
@@ -61,6 +50,7 @@ def fuse(
     Args:
         graph: Program; it is not changed.
         can: Which nodes the engine has a kernel for.
+        policy: The target's.
         reasons: Takes a line for each elementwise node that stays alone, if given.
         states: The inputs whose memory a result may take, as their next state; all by default.
         proved: Which groups may stay; the nodes of others are kernels one by one, or operations where that is not proved.
@@ -70,7 +60,7 @@ def fuse(
     """
     full = expanded(graph)
     own = frozenset(range(len(graph.inputs)) if states is None else states)
-    found = _Groups(full, can, reasons if reasons is not None else [], own)
+    found = _Groups(full, can, in_force(policy), reasons if reasons is not None else [], own)
     return _rewritten(full, found, proved) if found.any else graph
 
 
@@ -111,9 +101,9 @@ def is_free(n: Node, operands: tuple[Aval, ...]) -> bool:
     return all(digit.stride == 0 or (digit,) in x.axes for digit in axes) and (not axes or axes[-1].stride in (0, 1))
 
 
-def is_part(n: Node, operands: tuple[Aval, ...]) -> bool:
+def is_part(n: Node, operands: tuple[Aval, ...], stretch: int) -> bool:
     """Whether a node gives parts of long stretches of its operand's rows, which an elementwise kernel reads where they lie."""
-    if n.op.view is None or any(not a.ndim or a.shape[-1] < STRETCH for a in n.avals):
+    if n.op.view is None or any(not a.ndim or a.shape[-1] < stretch for a in n.avals):
         return False
     x = operands[0]
     parts = [strided_view(n, slot, row_major(x.shape)) for slot in range(len(n.avals))]
@@ -129,12 +119,12 @@ def whole(n: Node, operands: Sequence[Aval]) -> tuple[int, ...]:
     return (1,) if n.op.fusion == "scatter" else ()
 
 
-def is_added(n: Node, operands: tuple[Aval, ...]) -> bool:
+def is_added(n: Node, operands: tuple[Aval, ...], rows: int) -> bool:
     """Whether a node is a sum of floats along the columns of a matrix of many rows."""
     if not operands[0].dtype.is_floating or not is_sum(n, operands):
         return False
     shape = operands[0].shape
-    return n.params["axes"] == tuple(range(len(shape) - 1)) and prod(shape[:-1]) >= ADDED and shape[-1] > 1
+    return n.params["axes"] == tuple(range(len(shape) - 1)) and prod(shape[:-1]) >= rows and shape[-1] > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +150,8 @@ class _Facts:
     axes: tuple[int, ...] = ()
 
 
-def _facts(n: Node, operands: tuple[Aval, ...], can: Can) -> _Facts:
-    free, part = is_free(n, operands), is_part(n, operands)
+def _facts(n: Node, operands: tuple[Aval, ...], can: Can, policy: FusionPolicy) -> _Facts:
+    free, part = is_free(n, operands), is_part(n, operands, policy.stretch)
     kind = "" if free or n.op.control is not None else can(n, operands)
     if kind not in KINDS:
         return _Facts(free, part, kind)
@@ -169,16 +159,17 @@ def _facts(n: Node, operands: tuple[Aval, ...], can: Can) -> _Facts:
     rows = n.op.access is not None and n.op.access.of_rows([a.shape for a in operands], **n.params)
     everywhere = tuple((i, rows) for i in whole(n, operands))
     axes = reduced_axes(n, operands[0].ndim) if reduces else ()
-    return _Facts(
-        free, part, kind, (operands if reduces else n.avals)[0].shape, everywhere, is_added(n, operands), axes
-    )  # fmt: skip
+    shape, added = (operands if reduces else n.avals)[0].shape, is_added(n, operands, policy.summed_rows)
+    return _Facts(free, part, kind, shape, everywhere, added, axes)
 
 
 class _Groups:
     """Which nodes become one: units by the number of their first node, and the unit of each node."""
 
-    def __init__(self, graph: Graph, can: Can, reasons: list[str], states: frozenset[int]) -> None:
-        self.graph, self.avals, self.states, self.can = graph, graph.avals, states, can
+    def __init__(
+        self, graph: Graph, can: Can, policy: FusionPolicy, reasons: list[str], states: frozenset[int]
+    ) -> None:  # fmt: skip
+        self.graph, self.avals, self.states, self.can, self.policy = graph, graph.avals, states, can, policy
         self.made_by = {v: k for k, n in enumerate(graph.nodes) for v in n.results}
         self.outputs = frozenset(graph.outputs)
         self.users: dict[int, set[int]] = {v: set() for v in range(graph.size)}
@@ -193,7 +184,7 @@ class _Groups:
         for k, n in enumerate(graph.nodes):
             self._place(k, n, reasons)
         for v, users in self.users.items():
-            if len(users) > 1 and self.avals[v].nbytes >= BESIDE:
+            if len(users) > 1 and self.avals[v].nbytes >= self.policy.shared_bytes:
                 self._join_beside(v, sorted(users))
         for a in [a for a, unit in self.units.items() if unit.kind == CONTRACT]:
             while any(self._taken(a, b) for b in self._following(a)):
@@ -201,7 +192,9 @@ class _Groups:
         for unit in [unit for unit in self.units.values() if unit.kind == COLUMNS]:
             self._place_columns(unit.members[0])
         # kernels run in one call, so that where one of them pays, the others do; what stays outside interrupts it
-        if not any(unit.shape is not None and _pays(unit, graph.nodes[unit.members[0]].op) for unit in self.units.values()):
+        if not any(
+            unit.shape is not None and _pays(unit, graph.nodes[unit.members[0]].op, self.policy) for unit in self.units.values()
+        ):
             for first, unit in list(self.units.items()):
                 if unit.shape is not None:
                     count = len(unit.members)
@@ -250,12 +243,12 @@ class _Groups:
     def _facts_of(self, n: Node) -> _Facts:
         operands = tuple([self.avals[v] for v in n.inputs])
         if n.op.control is not None:
-            return _facts(n, operands, self.can)
+            return _facts(n, operands, self.can, self.policy)
         params = None if n.op is CONSTANT or not n.params else key_of(n.params)  # of a number only the shape matters
         key = n.op, operands, n.avals, params
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = _facts(n, operands, self.can)
+            found = self._known[key] = _facts(n, operands, self.can, self.policy)
         return found
 
     def separate(self, a: int) -> None:
@@ -268,7 +261,7 @@ class _Groups:
     def _waits(self, n: Node) -> bool:
         """Whether a node is left to what uses it: its operands are old, and its result would take as much memory meanwhile."""
         size = n.avals[0].size
-        large = size >= ONE and all(n.avals[0].nbytes >= self.avals[v].nbytes for v in n.inputs)
+        large = size >= self.policy.one and all(n.avals[0].nbytes >= self.avals[v].nbytes for v in n.inputs)
         return large and all(self.made_by.get(v, -1) < self.heavy for v in n.inputs)
 
     def _place_columns(self, k: int) -> None:
@@ -294,7 +287,7 @@ class _Groups:
         first, second = self.units[a], self.units[b]
         if a == b or first.region != second.region or not (fit or _fit)(first, second):
             return
-        if len(first.members) + len(second.members) > MOST or self._apart(first, b) or self._apart(second, a):
+        if len(first.members) + len(second.members) > self.policy.most_nodes or self._apart(first, b) or self._apart(second, a):
             return
         if not (self._aligned(first, second) and self._aligned(second, first)):
             return
@@ -415,7 +408,12 @@ class _Groups:
         assert first.shape is not None
         members = [k for unit in (first, *others) for k in unit.members]
         shapes = {self.graph.nodes[k].avals[0].shape for k in members}
-        if len({self.graph.nodes[k].region for k in members}) > 1 or len(members) > MOST or last.whole or last.dear:
+        if (
+            len({self.graph.nodes[k].region for k in members}) > 1
+            or len(members) > self.policy.most_nodes
+            or last.whole
+            or last.dear
+        ):
             return False
         if any(prod(s) != prod(first.shape) for s in shapes) or cuts(*shapes) is None:
             return False
@@ -479,15 +477,15 @@ def _fit_columns(a: _Unit, b: _Unit) -> bool:
     return a.kind == MAP or (a.kind == COLUMNS and a.axes == b.axes)
 
 
-def _pays(unit: _Unit, op: Op) -> bool:
+def _pays(unit: _Unit, op: Op, policy: FusionPolicy) -> bool:
     """Whether a kernel is quicker than the engine's own operations one by one; ``op`` is that of its first node."""
     assert unit.shape is not None
     if unit.kind == CONTRACT or unit.dear or (unit.kind == ALONE and op.fusion != "move"):
         return True
     if unit.kind not in (MAP, ALONE):
-        return prod(unit.shape) >= REDUCED
+        return prod(unit.shape) >= policy.reduced
     size = prod(unit.shape)
-    return size >= (ONE, TWO, THREE)[min(len(unit.members), 3) - 1]
+    return size >= policy.smallest(len(unit.members))
 
 
 def _rewritten(graph: Graph, groups: _Groups, proved: Proved) -> Graph:

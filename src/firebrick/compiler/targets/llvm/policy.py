@@ -1,0 +1,9 @@
+"""The fusion policy of processors."""
+
+from __future__ import annotations
+
+from firebrick.compiler.fusion.policy import FusionPolicy
+
+POLICY = FusionPolicy(
+    most_nodes=200, one=1 << 15, two=1 << 12, more=1, reduced=1 << 9, shared_bytes=1 << 20, stretch=64, summed_rows=64
+)  # fmt: skip
