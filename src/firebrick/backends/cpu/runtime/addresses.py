@@ -18,7 +18,7 @@ from firebrick.backends.cpu.runtime.pool import native
 from firebrick.core.errors import OperandError
 
 _HEAD, _TUPLE = object.__basicsize__, tuple.__basicsize__
-_FLAGS = _HEAD + 6 * ctypes.sizeof(ctypes.c_void_p)  # behind address, rank, sizes, strides, base and dtype
+_FLAGS = _HEAD + 6 * ctypes.sizeof(ctypes.c_void_p)  # after address, rank, sizes, strides, base and dtype
 _GOOD = 0x101  # NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED
 _ARRAYS = {np.ndarray}
 
@@ -53,7 +53,7 @@ class AddressTable:
                 f"NumPy arrays for positions in [0, {len(self._words)})", f"{len(arrays)} of {kinds}, from {at} on"
             )
         if _at_head():
-            held = tuple(arrays)  # its items, pointers to the arrays, stand behind its own head
+            held = tuple(arrays)  # its items, pointers to the arrays, follow its own header
             flags = native().addresses(id(held) + _TUPLE, self.address + 8 * at, len(held), _HEAD, _FLAGS)
             return bool(flags & _GOOD == _GOOD)
         self._words[at : at + len(arrays)] = [a.ctypes.data for a in arrays]

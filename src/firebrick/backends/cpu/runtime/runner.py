@@ -13,7 +13,7 @@ RUN, ADDRESSES = "firebrick_run", "firebrick_addresses"
 HEADER, RECORD, BUFFER = 32, 48, 16
 
 # A record: address of the kernel, grid, chunk (0: direct), address of its buffers' part, how many buffers, whether to look at
-# the clock before it. With -1 buffers it takes the segment's own array, from the distance in place of the address.
+# the clock before it. With -1 buffers it takes the segment's own array, at the byte offset that replaces the address.
 RUNNER = f"""
 define i64 @{RUN}(ptr %program, ptr %bufs, ptr %pool, ptr %status, i64 %start) {{
 entry:

@@ -21,7 +21,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import ExecutionError, FirebrickError, KernelCompileError, OutOfRangeError
 
 _MOST_CHUNKS = 2**31 - 1
-# Kernels between two looks at the clock, by the sum of their estimates.
+# Time between two reads of the clock, by the sum of the kernels' estimates.
 _LOOK_US = 500.0
 
 FAULT = """\
@@ -76,7 +76,7 @@ class Segment:
             raise self.fault(self.launches[-1 - at], int(caller.status[0]))
 
     def fault(self, launch: Launch, word: int) -> FirebrickError:
-        """The error that a status word stands for, which a launch left."""
+        """The error of a status word that a launch wrote."""
         code, number = word & (1 << CODE_BITS) - 1, word >> CODE_BITS
         if code != INDEX or not 0 <= number < len(launch.faults):
             return ExecutionError(
@@ -132,7 +132,7 @@ Words = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bool) -> tuple[Words, Words]:
-    """The list for the native loop, and the part of it that tells where each kernel's buffers are."""
+    """The list for the native loop, and the part of it that locates each kernel's buffers."""
     addresses: dict[str, int] = {}
     for module in modules:
         addresses.update(module.addresses)
@@ -170,7 +170,7 @@ def _places(launch: Launch) -> list[tuple[int, int]]:
 
 
 def _looks(launches: Sequence[Launch]) -> Iterator[int]:
-    """Before which kernels the clock is looked at."""
+    """The kernels before which the clock is read."""
     spent = 0.0
     for k, launch in enumerate(launches):
         if k and spent >= _LOOK_US:
