@@ -26,11 +26,11 @@ class Factor:
 
     def along_columns(self, values: Tensor) -> Tensor:
         """The matrices [p, q] of all steps along columns, [p, steps · q]; ``values`` has an axis of steps before its own."""
-        return _turned(_below(values)) if self.turned else _beside(values)
+        return _turned(_along_rows(values)) if self.turned else _along_columns(values)
 
     def along_rows(self, values: Tensor) -> Tensor:
         """The matrices [q, r] of all steps along rows, [steps · q, r]."""
-        return _turned(_beside(values)) if self.turned else _below(values)
+        return _turned(_along_columns(values)) if self.turned else _along_rows(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ def _source(makers: dict[int, Node], value: int) -> tuple[int, bool]:
     return value, turned
 
 
-def _below(x: Tensor) -> Tensor:
+def _along_rows(x: Tensor) -> Tensor:
     count, p, q = x.shape
     return _reshape(x, (count * p, q))
 
 
-def _beside(x: Tensor) -> Tensor:
+def _along_columns(x: Tensor) -> Tensor:
     count, p, q = x.shape
     return _reshape(_permute(x, (1, 0, 2)), (p, count * q))
 

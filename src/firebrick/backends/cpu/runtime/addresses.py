@@ -1,6 +1,6 @@
 """Tables of buffer addresses, the ``bufs`` of kernels and segments, filled for many arrays in one native call.
 
-An array's address stands in NumPy's array object behind the head of every Python object (``PyArrayObject.data``, part of
+An array's address is in NumPy's array object, after the header of every Python object (``PyArrayObject.data``, part of
 NumPy's binary interface), and so do its flags; reading them there takes nanoseconds, ``array.ctypes.data`` about a microsecond.
 Should they not stand there in some build of Python, the slow way is taken.
 """
@@ -42,7 +42,7 @@ class AddressTable:
         """Write the addresses of arrays, from position ``at`` on.
 
         Returns:
-            Whether all of them lie row by row, their elements at multiples of their size.
+            Whether all of them are row-major, their elements aligned to their size.
 
         Raises:
             OperandError: One of them is no NumPy array, or they do not fit.

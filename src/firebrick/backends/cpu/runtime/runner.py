@@ -2,7 +2,8 @@
 
 A list costs nothing to compile, and kernels that several plans have in common exist once. In memory it is a header of
 ``HEADER`` bytes (number of kernels, most buffers of one, whether any is parallel) and a record of ``RECORD`` bytes for each
-kernel; the last part holds, for each buffer of each kernel, where its address stands in the segment's array and a distance.
+kernel; the last part holds, for each buffer of each kernel, the position of its address in the segment's array, and a byte
+offset.
 """
 
 from __future__ import annotations

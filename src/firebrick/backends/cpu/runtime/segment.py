@@ -84,13 +84,13 @@ class Segment:
                 f"status word {word:#x} of {launch.kernel}",
                 "report it: it is a bug",
             )
-        place = launch.faults[number]
-        where = f", at {place.line}" if place.line else ""
+        fault = launch.faults[number]
+        where = f", at {fault.line}" if fault.line else ""
         return OutOfRangeError(
-            f"{place.op}: indices must lie in [{-place.size}, {place.size})",
+            f"{fault.op}: indices must lie in [{-fault.size}, {fault.size})",
             f"one outside, in a compiled program{where}",
             "check the index tensor (labels, tokens) against the axis it indexes",
-            op=place.op,
+            op=fault.op,
         )
 
 
@@ -148,24 +148,24 @@ def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bo
             "the kernels of a segment are in its text or its modules", f"{', '.join(sorted(missing))}, nowhere", "compile them"
         )
     looks = set(_looks(kept))
-    buffers = np.array([(8 * at, offset) for x in kept for at, offset in _places(x)] or [(0, 0)], np.int64)
+    buffers = np.array([(8 * at, offset) for x in kept for at, offset in _entries_of(x)] or [(0, 0)], np.int64)
     program = np.zeros(HEADER // 8 + len(kept) * RECORD // 8, np.int64)
     program[:3] = len(kept), max((len(x.buffers) for x in kept), default=0) or 1, parallel
     records = program[HEADER // 8 :].reshape(-1, RECORD // 8)
     first = int(buffers.ctypes.data)
     for k, x in enumerate(kept):
-        places = _places(x)
-        start = places[0][0] if places else 0
-        if all(place == (start + i, 0) for i, place in enumerate(places)):  # a part of the segment's own array
+        entries = _entries_of(x)
+        start = entries[0][0] if entries else 0
+        if all(entry == (start + i, 0) for i, entry in enumerate(entries)):  # a part of the segment's own array
             where, number = 8 * start, -1
         else:
-            where, number = first, len(places)
+            where, number = first, len(entries)
         records[k] = addresses[x.kernel], x.grid, x.chunk if _shared(x) else 0, where, number, k in looks
-        first += BUFFER * len(places)
+        first += BUFFER * len(entries)
     return program, buffers
 
 
-def _places(launch: Launch) -> list[tuple[int, int]]:
+def _entries_of(launch: Launch) -> list[tuple[int, int]]:
     return [b if isinstance(b, tuple) else (b, 0) for b in launch.buffers]
 
 
