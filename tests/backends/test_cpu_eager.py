@@ -36,7 +36,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[CpuBackend]:
 def test_every_op_of_the_table_agrees_with_its_reference(
     name: str, engine: CpuBackend, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(eager, "HEAVY_US", -1.0)
+    monkeypatch.setattr(eager, "EXPENSIVE_US", -1.0)
     monkeypatch.setattr(eager, "KEPT", 1 << 20)
     with kernels_of_any_size():
         report = conformance("cpu", [name], seed=seed, modes=["eager"])
@@ -130,7 +130,7 @@ def test_what_has_no_kernel_runs_on_numpys_and_is_asked_once(engine: CpuBackend,
 
 
 def test_the_kernels_that_are_kept_are_those_used_last(engine: CpuBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager, "HEAVY_US", -1.0)
+    monkeypatch.setattr(eager, "EXPENSIVE_US", -1.0)
     monkeypatch.setattr(eager, "KEPT", 2)
     for n in (8, 16, 8, 24):
         engine.execute(OPS["sigmoid"], (LARGE[:1, :n],), {})

@@ -224,7 +224,7 @@ def test_the_accelerators_scatters_mean_the_same(op: str, device: Any) -> None:
             axis = sample.params["axis"]
             x, at, u = (engine.from_host(np.asarray(a), device) for a in sample.inputs)
             with torch.device("meta"):  # not where they are computed
-                at = structure.places(at, x.shape[axis], op)
+                at = structure.positions(at, x.shape[axis], op)
                 if op == "index_add":
                     u = u.reshape((*x.shape[:axis], at.numel(), *x.shape[axis + 1 :])).movedim(axis, 0)
                     native = other(x.movedim(axis, 0), at.reshape(-1), u).movedim(0, axis)

@@ -316,7 +316,7 @@ def test_a_function_that_would_be_that_of_the_first_call_is_refused() -> None:
         tell(lambda y: found.append(y), x)
         return x
 
-    with pytest.raises(fb.TraceError, match="tells a function that it can find again"):
+    with pytest.raises(fb.TraceError, match="to a callback that it can find again"):
         f(fb.ones(2))
 
 

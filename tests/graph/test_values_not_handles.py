@@ -74,7 +74,7 @@ def test_a_scan_stacks_the_values_of_a_captured_tensor_that_its_body_changes() -
     _, (a, (b, c)) = fb.scan(body, fb.zeros(()), xs())
     assert a.tolist() == b.tolist() == [[1.0], [3.0], [6.0]]
     assert (c.tolist(), w.tolist()) == ([0.0, 0.0, 0.0], [6.0])
-    with pytest.raises(fb.StateChangedError, match="changes a tensor that was there"):
+    with pytest.raises(fb.StateChangedError, match="changes a tensor that existed"):
         fb.jit(lambda x: fb.scan(body, fb.zeros(()), x))(xs())
 
 

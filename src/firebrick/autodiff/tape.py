@@ -32,7 +32,7 @@ anomaly: ContextVar[bool] = ContextVar("firebrick_anomaly", default=False)
 
 
 def new_id() -> int:
-    """A position on the tape: what is recorded from here on has larger ids."""
+    """A position on the tape: nodes recorded later have larger ids."""
     return next(_ids)
 
 
@@ -159,7 +159,7 @@ def leaf_of(t: Tensor) -> Node:
 
 
 def make_leaf(t: Tensor) -> Node:
-    """Track a handle as a leaf from here on."""
+    """Track a handle as a leaf."""
     node = leaf_of(t)
     t.node, t.slot = node, 0
     return node

@@ -86,7 +86,7 @@ class _Leaves:
                             "give each thread its own copy with model.fork(device)",
                         )
                     node = leaf_on_top(p)
-                    self.nodes.append(node)  # from here on restore knows it
+                    self.nodes.append(node)  # restore finds it from now on
                     self._restore.append((p, p.node, p.slot))
                     _active.add(node.id)
                     p.node, p.slot = node, 0

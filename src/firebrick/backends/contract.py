@@ -1,9 +1,9 @@
 """The contract between Firebrick and an engine.
 
 An engine is one subclass of ``Backend``. It sees only its own arrays ("native" arrays): Firebrick has checked devices,
-dtypes and shapes before, wraps the results, and holds every engine against one reference. What must be written is
-``device_count``, ``from_host``, ``to_host``, ``describe``, ``supports`` and ``execute``; the rest has a stated meaning that
-holds for an engine with nothing behind it.
+dtypes and shapes before, wraps the results, and compares every engine with one reference. What must be written is
+``device_count``, ``from_host``, ``to_host``, ``describe``, ``supports`` and ``execute``; the other methods have a
+default, whose docstring says what it means.
 
 Two duties go with ``execute``: operands are never written, and a result never shares memory with an operand, except for ops
 whose entry says ``view=True``.
@@ -52,7 +52,7 @@ class Backend:
             f"write {type(self).__name__}.{hook} as the contract's docstring says",
         )
 
-    # what there is
+    # devices and dtypes
 
     def unavailable(self, platform: str) -> str | None:
         """Why a platform cannot be used and what to do, or None if it can."""
@@ -63,7 +63,7 @@ class Backend:
         raise self._unwritten("device_count")
 
     def name(self, device: Device) -> str:
-        """What runs there, in words."""
+        """The engine and platform of a device, for people."""
         return f"{self.engine}<{device.platform}>"
 
     def properties(self, device: Device) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Backend:
         return "int64"
 
     def default_quant_scheme(self, device: Device) -> str | None:
-        """Name of the quantisation scheme the device runs best, or None where it has no preference."""
+        """Name of the quantisation scheme the device runs best, or None if it has no preference."""
         return None
 
     def ad_enabled(self, device: Device) -> bool:
@@ -121,7 +121,7 @@ class Backend:
         return {"live": memory.live, "peak": memory.peak, "persistent": memory.persistent}
 
     def memory_cleanup(self, device: Device) -> None:
-        """Give unused memory back to the system, and restart the peak from what is live."""
+        """Return unused memory to the system, and restart the peak from what is live."""
         device._memory.peak = device._memory.live
 
     @contextmanager
@@ -132,7 +132,7 @@ class Backend:
             yield
 
     def staging(self, arrays: Sequence[np.ndarray[Any, Any]], device: Device) -> list[np.ndarray[Any, Any]]:
-        """The arrays in memory that this device copies from fastest (pinned memory where there is any)."""
+        """The arrays in the memory that this device copies from fastest (pinned memory if it has any)."""
         return list(arrays)
 
     # moving data
@@ -191,7 +191,7 @@ class Backend:
             inputs: Native operands on one device, promoted and checked.
             params: The op's parameters.
             out: A native array of the (first) result's shape and dtype that nobody else sees: memory to write the result
-                into, if that helps. Only what is *returned* counts.
+                into, if that helps. Only the *returned* array counts.
         """
         raise self._unwritten("execute")
 
@@ -205,9 +205,9 @@ class Backend:
         executable at once.
 
         Args:
-            graph: The program; what it takes and returns are native arrays of one device.
+            graph: The program; its inputs and outputs are native arrays of one device.
             device: Where it runs; the engine's first device by default.
-            donate: Numbers of inputs that the caller gives up, so that their memory may be used again.
+            donate: Numbers of inputs that the caller donates, so that their memory may be reused.
             ready: Positions of outputs (conditions, say) that are computed before the first write and handed to ``begin``
                 as a tuple.
 
@@ -226,7 +226,7 @@ class Backend:
         return f"# Graph\n{graph}\n\n{self.engine} runs it operation by operation: it has no other forms"
 
     def first_device(self) -> Device:
-        """The device that the engine's name stands for."""
+        """The device that the engine's name alone refers to."""
         platform = self.platforms[0]
         found: Device = hooks.find_device(self.engine if platform == self.engine else f"{self.engine}:{platform}")
         return found
@@ -240,10 +240,11 @@ class Backend:
         device: Device | None,
         known: tuple[np.ndarray[Any, Any] | None, ...],
     ) -> Kernel:
-        """What ``compile`` runs for one node; by default ``execute``, or what stands in for an op that the engine lacks.
+        """The kernel that ``compile`` uses for one node; by default ``execute``, or the fallback for an op that the engine
+        lacks.
 
         Args:
-            op: What to compute.
+            op: The operation.
             operands: Shape and dtype of each operand.
             params: The op's parameters.
             results: Shape and dtype of each result.
@@ -256,23 +257,24 @@ class Backend:
         return call(substitute(op, operands, params, results, packed, device or self.first_device()), len(operands), {})
 
     def around(self) -> tuple[str, dict[str, Any]] | None:
-        """A context manager in which a compiled program runs, as a Python expression and what its names stand for."""
+        """A context manager in which a compiled program runs, as a Python expression and the values of its names."""
         return None
 
     def told(self, error: Exception) -> Exception:
-        """An error of the engine's library in a compiled program, as the contract's: a failed allocation is a MemoryError."""
+        """An error of the engine's library in a compiled program, translated to the contract's: a failed allocation is a
+        MemoryError."""
         return error
 
     def copy(self, native: Any, device: Device | None = None) -> Any:
         """A native copy on its own device that shares memory with nothing and may be written: a cast to its own dtype, or,
-        where the engine has no ``cast``, one by way of the host."""
+        a copy through the host if the engine has no ``cast``."""
         cast, dtype = OPS["cast"], self.describe(native).dtype
         if self.supports(cast, (dtype,)):
             return self.execute(cast, (native,), {"dtype": dtype})
         return self.from_host(np.array(self.to_host(native)), device or self.first_device())
 
     def fast_kernel(self, op: Op, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
-        """For an elementwise op: a function of native arrays of equal, non-empty shape that does what ``execute`` does and
+        """For an elementwise op: a function of native arrays of equal, non-empty shape that is equivalent to ``execute`` and
         may be cached; None to go through ``execute`` every time."""
         return None
 

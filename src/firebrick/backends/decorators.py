@@ -1,8 +1,8 @@
 """``Verify`` and ``Profile``: decorators around an engine's ``execute`` and ``compile``, switched on for a ``with`` block.
 
-``verify()`` holds every op that runs against its reference and names the first that differs. ``profile()`` counts calls and
-time by op. While one is on, its engine offers no fast kernels, and what it compiles checks or times itself node by node, so
-nothing escapes it.
+``verify()`` compares every op that runs with its reference and reports the first that differs. ``profile()`` counts calls and
+time by op. While one is on, its engine offers no fast kernels, and its compiled programs are checked or timed node by node, so
+nothing runs unseen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from firebrick.ops.accuracy import check_results, deviation, run_reference, wide
 
 
 class Decorator(Backend):
-    """An engine around another: everything is the inner engine's, except ``execute``."""
+    """An engine around another: it delegates to the inner engine, except for ``execute``."""
 
     def __init__(self, inner: Backend) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Verify(Decorator):
         return result
 
     def check(self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any], results: tuple[Any, ...], where: str = "") -> None:
-        """Hold an op's results against the reference's for these operands."""
+        """Compare an op's results with the reference's for these operands."""
         want = run_reference(op, arrays, params)
         hosts = tuple(np.asarray(self.inner.to_host(r)) for r in results)
         worst = check_results(op, arrays, params, hosts, want)
@@ -108,12 +108,13 @@ class Verify(Decorator):
 
 
 # results of a program may differ from those of its nodes one by one only in how they are rounded: in the order of long sums,
-# in what a kernel of several nodes keeps unrounded; where that is multiplied, in a few times what one bit of the inputs changes
+# in values that a fused kernel does not round; where such a difference is amplified, by a few times the effect of one bit of
+# the inputs
 _PLAN_TOLERANCE, _NUDGES = 256.0, 32.0
 
 
 class _Verified(Executable):
-    """A program that is run as it is, then node by node with every result held against its reference."""
+    """A program that is run as it is, then node by node with every result compared with its reference."""
 
     def __init__(self, program: Executable, nodes: Executable, verify: Verify, device: Device) -> None:
         self.__dict__.update(program.whole.__dict__)
@@ -134,7 +135,7 @@ class _Verified(Executable):
                 v = self.graph.outputs[position]
                 group = self._wrong_group(before)
                 raise VerificationError(
-                    f"output {position} (%{v}) of a program on {self._verify.engine} must be what its nodes give one by one",
+                    f"output {position} (%{v}) of a program on {self._verify.engine} must equal its nodes' results, one by one",
                     f"{worst}, though each node agrees with its reference" + (f"; wrong is {group}" if group else ""),
                     f"{'its kernel' if group else 'the memory plan'} is wrong: run with fb.disable_jit() and report this with "
                     "executable.explain(source=True)",
@@ -143,7 +144,7 @@ class _Verified(Executable):
         return found
 
     def _wrong_group(self, natives: Sequence[Any]) -> str:
-        """The first group of fused nodes that does not compute what they mean on these inputs; empty if all do."""
+        """The first group of fused nodes whose results differ from its nodes' on these inputs; empty if there is none."""
         found: list[str] = []
 
         def run(step: Step, operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -165,11 +166,11 @@ class _Verified(Executable):
         return "".join(found)
 
     def _nudged_step(self, step: Step, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What a node gives, with its last bits changed: rounding acts in between too, where sums cancel."""
+        """A node's results with their last bits changed: rounding between nodes matters too, where sums cancel."""
         n = step.node
         with np.errstate(all="ignore"):
             results = step.run(*operands)
-        rounds = n.inputs and n.op.fusion != "move" and not n.op.control  # constants and what is only moved are exact
+        rounds = n.inputs and n.op.fusion != "move" and not n.op.control  # constants and moved values are exact
         return tuple(map(self._nudge, results)) if rounds else results
 
     def _nudge(self, native: Any) -> Any:
@@ -206,9 +207,9 @@ def _described(group: Node) -> str:
 
 
 def _unsure(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], nudged: np.ndarray[Any, Any]) -> bool:
-    """Whether two results differ by no more than a few times what a change of the last bits makes of one of them.
+    """Whether two results differ by no more than a few times the change that other last bits of the inputs cause.
 
-    Where that change makes another integer or bool of a result, or no number of it, the result says nothing.
+    Where that change makes another integer or bool of a result, or NaN, the result decides nothing.
     """
     if not as_dtype(want.dtype).is_inexact:
         return bool(np.all((got == want) | (nudged != want)))
@@ -241,7 +242,7 @@ class Row:
 
 @dataclass
 class Report:
-    """What ran inside ``profile()``, by engine and op."""
+    """The operations that ran inside ``profile()``, by engine and op."""
 
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
 
@@ -325,7 +326,7 @@ def _swap(engine: str, to: Backend) -> None:
 
 @contextmanager
 def verify(*engines: str) -> Iterator[None]:
-    """Hold every op against its reference inside this block, on all engines in use or those named.
+    """Compare every op with its reference inside this block, on all engines in use or those named.
 
     Args:
         engines: Names of engines, such as "cpu"; by default those in use when the block begins.

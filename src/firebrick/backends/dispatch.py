@@ -1,6 +1,6 @@
-"""``Dispatch``: the global backend. It routes each op by its operands' device and wraps what the engine returned.
+"""``Dispatch``: the global backend. It routes each op by its operands' device and wraps the arrays that the engine returned.
 
-An op that an engine lacks is decomposed if its entry says how; otherwise it runs on the host (see ``fallback.py``).
+An op that an engine lacks is decomposed if its entry has a decomposition; otherwise it runs on the host (see ``fallback.py``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _hint(out: Tensor | None, inputs: tuple[Tensor, ...]) -> Any:
     """Memory of ``out`` for the engine to write, if nobody else can see it."""
     if out is None:
         return None
-    if hooks.journals:  # before the memory is written: a journal holds what was there
+    if hooks.journals:  # before the memory is written: a journal keeps the old values
         hooks.note(out)
     for t in inputs:
         if t.storage.root is out.storage:
@@ -49,7 +49,7 @@ def execute(
     avals: tuple[Aval, ...],
     out: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Run one op where its operands are; the results are new handles."""
+    """Run one op on its operands' device; the results are new handles."""
     if op.name == "to_device":
         check_present(inputs)
         return (transfer.move(inputs[0], params["device"]),)
@@ -67,7 +67,7 @@ def execute(
         except Exception:
             if not any(isinstance(n, Absent) for n in natives):
                 raise
-            check_present(inputs)  # raises, or waits for the thread that had it
+            check_present(inputs)  # raises, or waits for the thread that is writing it
             return execute(op, inputs, params, avals, out)
         results = result if type(result) is tuple else (result,)
         base = inputs[0].storage.root if op.view else None
@@ -99,7 +99,7 @@ def execute(
 def _controlled(
     op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...], device: Device
 ) -> tuple[Tensor, ...]:
-    """Run one op that runs graphs; what the engine made of these is kept for a while."""
+    """Run one op that runs graphs; the compiled graphs are kept for the next calls."""
     check_present(inputs)
     key = (op, device, device.backend, id(params))
     found = _kernels.get(key)
@@ -171,9 +171,9 @@ def read(tensors: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
     for i, t in enumerate(tensors):
         groups.setdefault(t.device, []).append(i)
     check_present(tensors)
-    for device, places in groups.items():
-        hosts = device.backend.read([tensors[i].storage.data for i in places])
-        for i, host in zip(places, hosts, strict=True):
+    for device, indices in groups.items():
+        hosts = device.backend.read([tensors[i].storage.data for i in indices])
+        for i, host in zip(indices, hosts, strict=True):
             tensors[i].storage.export()
             view = host.view()
             view.flags.writeable = False

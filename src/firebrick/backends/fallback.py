@@ -1,4 +1,4 @@
-"""Ops that an engine lacks: announced, counted, and run on the host.
+"""Ops that an engine lacks: a warning, a count, and their execution on the host.
 
 ``FallbackWarning`` announces each op and device once, ``explain_fallbacks()`` lists them and ``config.fallback = "error"``
 forbids them. Eager execution and compiled programs share this file.
@@ -63,7 +63,7 @@ def on_host(
 def substitute(
     op: Op, operands: tuple[Aval, ...], params: dict[str, Any], results: tuple[Aval, ...], packed: bool, device: Device
 ) -> Callable[..., Any]:
-    """What a compiled program runs for an op that the engine of ``device`` lacks: its decomposition, or the host.
+    """The function that a compiled program runs for an op that the engine of ``device`` lacks: its decomposition, or the host.
 
     Raises:
         UnsupportedError: There is no decomposition, and the settings forbid the host.
@@ -82,10 +82,10 @@ def substitute(
 
 
 def decomposed(op: Op, natives: tuple[Any, ...], params: dict[str, Any], device: Device) -> tuple[Any, ...]:
-    """Run one op as the others that its entry is made of."""
+    """Run one op as its entry's decomposition into other ops."""
     tensors = [wrap(x, device.backend.describe(x), device) for x in natives]
     for t in tensors:
-        t.storage.export()  # the operands are not ours to write
+        t.storage.export()  # the operands belong to the program, so the decomposition must not write into them
     assert op.decompose is not None
     result = op.decompose(*tensors, **params)
     return tuple(t.storage.data for t in (result if type(result) is tuple else (result,)))
@@ -95,7 +95,7 @@ def explain_fallbacks() -> list[tuple[str, str, int]]:
     """The ops that ran on the host because their engine lacks them, as (op, device, calls).
 
     Returns:
-        One tuple for each op and device, in the order of their names; empty where every op ran on its device.
+        One tuple for each op and device, in the order of their names; empty if every op ran on its device.
 
     Example:
         >>> import firebrick as fb

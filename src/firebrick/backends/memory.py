@@ -1,8 +1,8 @@
-"""What tensors occupy, device by device: bytes live, their peak, and the largest allocations with their labels.
+"""The memory of tensors, device by device: bytes live, their peak, and the largest allocations with their labels.
 
-The account is Firebrick's own and the same on every engine: it counts memory that tensors own, once, whoever shows views of
-it. What an engine's kernels and allocator take beside that (working space, caches) shows in the engine's own figures, where
-it has any.
+The account is Firebrick's own and the same on every engine: it counts memory that tensors own, once, however many views
+of it there are. Working space and caches of an engine's kernels and allocator appear in the engine's own figures, if it has
+any.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Allocation:
 
     Attributes:
         nbytes: Its bytes.
-        what: Dtype and shape of the largest tensor that shows it, or ``kept for a gradient`` where only the tape holds it.
-        label: That tensor's label, such as ``conv1.weight``; empty where it has none.
+        what: Dtype and shape of the largest tensor that shows it, or ``kept for a gradient`` if only the tape holds it.
+        label: That tensor's label, such as ``conv1.weight``; empty if it has none.
     """
 
     nbytes: int
@@ -98,7 +98,7 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 
     Returns:
         ``live`` now; ``peak`` since the start or the last ``memory_cleanup``; ``persistent``, those of the live ones that were
-        allocated to stay (parameters, optimizer state); and what the engine adds of its own allocator.
+        allocated to stay (parameters, optimizer state); and figures of the engine's own allocator.
 
     Example:
         >>> import firebrick as fb
@@ -112,7 +112,7 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 
 
 def memory_cleanup(device: Any = None) -> None:
-    """Give unused memory back to the system, and restart the peak from what is live.
+    """Return unused memory to the system, and restart the peak from what is live.
 
     Args:
         device: Device or device string; the default device if None.
@@ -131,8 +131,8 @@ def memory_cleanup(device: Any = None) -> None:
 
 @contextmanager
 def memory_persistent_allocations(device: Any = None) -> Iterator[None]:
-    """What is allocated on a device in this block will live long: it counts as ``persistent``, and engines with pools keep
-    it apart from short-lived results. The mode ends with the block, also by an exception.
+    """Count allocations on a device in this block as ``persistent``, since they will live long; engines with pools keep
+    them apart from short-lived results. The mode ends with the block, also by an exception.
 
     Args:
         device: Device or device string; the default device if None.

@@ -1,4 +1,4 @@
-"""Which engines there are, and the way from a device string to a ``Device``.
+"""The registered engines, and how a device string is resolved to a ``Device``.
 
 Firebrick's own engines are known by name and imported when a device of theirs is first asked for; other packages add
 theirs through the entry-point group ``firebrick.backends``.
@@ -32,19 +32,19 @@ _FASTEST_FIRST = ("torch:cuda:0", "torch:xpu:0", "torch:mps:0", "cpu:0")
 
 _lock = RLock()
 _backends: dict[str, Backend] = {}
-_foreign: dict[str, Any] | None = None
+_external: dict[str, Any] | None = None
 _found: dict[str, Device] = {}
 _scope: ContextVar[Device | None] = ContextVar("firebrick_device", default=None)
 
 
 def _discovered() -> dict[str, Any]:
     """Engines that other packages register."""
-    global _foreign
-    if _foreign is None:
+    global _external
+    if _external is None:
         from importlib.metadata import entry_points  # slow to import, and most programs name only our own engines
 
-        _foreign = {e.name: e for e in entry_points(group="firebrick.backends") if e.name not in _OWN}
-    return _foreign
+        _external = {e.name: e for e in entry_points(group="firebrick.backends") if e.name not in _OWN}
+    return _external
 
 
 def engines() -> list[str]:
@@ -104,7 +104,7 @@ def unregister_backend(engine: str) -> None:
 
 
 def _forget_kernels(engine: str) -> None:
-    """Empty the fast paths of an engine's devices and the constants kept there: who serves them has changed."""
+    """Empty the fast paths of an engine's devices and the constants kept there: another engine serves them now."""
     forget_constants()
     for op in OPS.values():
         for key in [k for k in op.fast if k[0].engine == engine]:
@@ -181,7 +181,7 @@ def find_device(spec: Any = None) -> Device:
 
     Args:
         spec: ``engine[:platform][:index]``, index 0 by default; "auto" for the fastest device here; or a ``Device``, which is
-            given back.
+            returned.
 
     Raises:
         DeviceError: Unknown engine or platform, an engine that cannot be used here (and why), or an index that does not
@@ -257,10 +257,10 @@ def _fastest() -> Device:
 
 
 def devices() -> list[Device]:
-    """Every device that is really there, engine by engine.
+    """Every device that is present, engine by engine.
 
     Returns:
-        Usable devices only; a host engine has as many as ``fb.config.logical_devices``.
+        Usable devices only; the number of a host engine's devices is ``fb.config.logical_devices``.
 
     Example:
         >>> import firebrick as fb

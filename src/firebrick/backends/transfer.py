@@ -1,7 +1,7 @@
 """Moving tensors between devices.
 
-Between engines that both work on host memory a move shares it (through DLPack): both handles show the same values for ever,
-since neither is ever written while the other lives. Otherwise a move goes through host memory, staged by the receiving engine.
+Between engines that both work on host memory a move shares it (through DLPack): both handles keep showing the same values,
+since shared memory is never written. Otherwise a move goes through host memory, staged by the receiving engine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Exported:
 
 
 def move(x: Tensor, device: Device) -> Tensor:
-    """``x`` on ``device``, sharing memory where both engines work on host memory.
+    """``x`` on ``device``, sharing memory if both engines work on host memory.
 
     Raises:
         DTypeError: The device cannot store the dtype.

@@ -97,7 +97,7 @@ class Journal:
             apply_rows(rows)
 
     def enter(self) -> None:
-        """Note from here on what this context rebinds."""
+        """Begin to note the handles that this context rebinds."""
         hooks.journals.add(self)
         _current.set(self)
 

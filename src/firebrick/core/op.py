@@ -129,7 +129,8 @@ class Access:
 
     Attributes:
         element: ``(reader, operands, result, **params)`` gives the scalar expression of a result's element; see ``ops.access``.
-        whole: ``(shapes, **params)`` gives the operands, by number, that are read anywhere, and must lie in memory row by row.
+        whole: ``(shapes, **params)`` gives the operands, by number, that are read at any position, and must be row-major in
+            memory.
         refused: ``(shapes, **params)`` says why there is no such expression; empty if there is one, None if the op then has
             kernels of another kind.
         of_rows: ``(shapes, **params)`` says whether it picks one element of each row of the first operand.

@@ -205,7 +205,7 @@ class Tensor:
     # tracking
 
     def require_grad(self) -> Tensor:
-        """Track this handle as a leaf from here on; returns it."""
+        """Track this handle as a leaf; returns it."""
         return _call["require_grad"](self)  # type: ignore[no-any-return]
 
     def detach(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""The arguments of a call, taken apart into what a graph reads at each run and what it has built in."""
+"""The arguments of a call, split into values that a graph reads at each run and values that it has built in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from firebrick.graph.plain import PLAIN, of_library, plain_key
 
 
 class Flat:
-    """The arguments of one call, taken apart: tensors, numbers, objects, and the rest as a key."""
+    """The arguments of one call, split into tensors, numbers, objects, and the rest as a key."""
 
     __slots__ = ("named", "numbers", "objects", "tensors")
 
@@ -25,13 +25,13 @@ class Flat:
         self.tensors: list[Tensor] = []
         self.numbers: list[Any] = []
         self.objects: list[tuple[str, Any]] = []
-        self.named = named  # (path, what) of every part, where names are wanted
+        self.named = named  # (path, what) of every part, if names are needed
 
     def key(self, path: str, v: Any, fn: str) -> Any:
-        """What makes an argument another signature; its tensors and numbers are taken into ``self`` on the way.
+        """The part of the key that an argument makes; its tensors and numbers are appended to those of ``self``.
 
         Args:
-            path: Where it stands, for messages.
+            path: Its path, for messages.
             v: The argument.
             fn: The function's name, for messages.
         """
@@ -39,36 +39,36 @@ class Flat:
         if isinstance(v, Tensor):
             self.tensors.append(v)
             part: Any = (kind, v.shape, v.dtype, v.device, getattr(v, "frozen", None))
-            said = f"{v.aval} on {v.device}" if self.named is not None else ""
+            described = f"{v.aval} on {v.device}" if self.named is not None else ""
         elif kind is float or kind is int or (isinstance(v, np.generic) and number_kind(kind)):
             self.numbers.append(v)
-            part, said = kind, f"{kind.__name__} (any)"
+            part, described = kind, f"{kind.__name__} (any)"
         elif isinstance(v, np.generic) and python_kind(kind):  # a bool or complex number, static as Python's are
-            part, said = (kind, v.tobytes()), repr(v)
+            part, described = (kind, v.tobytes()), repr(v)
         elif isinstance(v, PLAIN) and not isinstance(v, np.generic):
             part = plain_key(v)
-            said = repr(v)
+            described = repr(v)
         elif isinstance(v, (list, tuple)):
             if self.named is not None:
                 self.named.append((path, f"{kind.__name__} of {len(v)}"))
             parts = (kind, *(self.key(f"{path}[{i}]", item, fn) for i, item in enumerate(v)))
-            return parts if kind is list or kind is tuple else (*parts, self._beside(path, v))
+            return parts if kind is list or kind is tuple else (*parts, self._attributes(path, v))
         elif isinstance(v, dict):
             if self.named is not None:
                 self.named.append((path, f"{kind.__name__} with {', '.join(map(str, v))}"))
             parts = (kind, *((type(k), k, self.key(f"{path}[{k!r}]", item, fn)) for k, item in v.items()))
-            return parts if kind is dict else (*parts, self._beside(path, v))
+            return parts if kind is dict else (*parts, self._attributes(path, v))
         elif isinstance(v, (np.ndarray, np.generic)):
             raise not_a_tensor(fn, path, v, None)
         else:
             self.objects.append((path, v))
-            part, said = kind, kind.__name__
+            part, described = kind, kind.__name__
         if self.named is not None:
-            self.named.append((path, said))
+            self.named.append((path, described))
         return part
 
-    def _beside(self, path: str, v: Any) -> Any:
-        """The key of what a container of a class of its own has beside its items: its class, attributes, a default factory."""
+    def _attributes(self, path: str, v: Any) -> Any:
+        """The key of what a container has besides its items: a user's class, attributes, a default factory."""
         held = dict(getattr(v, "__dict__", {}))
         if isinstance(v, defaultdict):
             held["default_factory"] = v.default_factory
@@ -83,13 +83,13 @@ class Flat:
         return tuple(plain)
 
     def paths(self) -> list[str]:
-        """What the user calls each tensor."""
-        named = [p for p, said in self.named or [] if " on " in said]
+        """The user's name for each tensor."""
+        named = [p for p, described in self.named or [] if " on " in described]
         return named if len(named) == len(self.tensors) else [f"argument {i}" for i in range(len(self.tensors))]
 
 
 def for_trace(name: str, v: Any, numbers: list[Weak], twins: Mapping[int, Tensor]) -> Any:
-    """An argument with ``Weak`` in place of its numbers, and with ``twins`` in place of tensors that have one."""
+    """An argument with its numbers replaced by ``Weak``, and tensors by their ``twins`` if they have one."""
     kind = type(v)
     if isinstance(v, Tensor):
         return twins.get(id(v), v)
@@ -111,7 +111,8 @@ def for_trace(name: str, v: Any, numbers: list[Weak], twins: Mapping[int, Tensor
 
 
 def refilled(like: Any, items: Any) -> Any:
-    """A container of these items: of a class ``like``, past what its own constructor asks for, or a copy of ``like``."""
+    """A container of these items: of the class ``like``, made without its constructor if it is a tuple or frozenset, or in a
+    copy of the container ``like``."""
     kind: Any = like
     if isinstance(like, type):
         if issubclass(like, tuple):

@@ -1,7 +1,7 @@
 """Calls of compiled functions on tracked tensors: one node of the tape for the whole function.
 
 Such a call has a graph of its own, traced with tracked inputs. While it is traced the backward pass is traced too, and the
-graph is cut between the two: the first program returns what the second one looks at. Derivatives of the derivative are
+graph is cut between the two: the first program returns the values that the second one reads. Derivatives of the derivative are
 taken by running the first graph op by op through ``bind``, with the tracking that each op had in the trace.
 """
 
@@ -29,14 +29,14 @@ from firebrick.ops.elementwise import add
 
 @dataclass
 class Linear:
-    """What the tape needs of a traced function.
+    """The gradient of a traced function, for the tape.
 
     Attributes:
-        tracked: Places of the call's tensors that are tracked.
+        tracked: Positions of the tracked ones among the call's tensors.
         results: Which of the program's results are tracked, in the order of the cotangents.
         back: The backward program: residuals, then cotangents, to a gradient for each entry of ``reached``.
         reached: Which of ``tracked`` (by order) have a gradient.
-        residuals: The program's results from this one on are residuals.
+        residuals: The index of the first of the program's results that are residuals.
         forward: The graph before it was optimized, and for each node which operands were tracked.
     """
 
@@ -76,7 +76,7 @@ def pull(trace: Trace, results: Sequence[Tensor], leaves: Sequence[Any]) -> Pull
 
 
 def _gradients(pairs: Sequence[tuple[Tensor, Tensor]], leaves: Sequence[Any], more: bool, last: bool = False) -> Any:
-    """The gradients of the leaves from pairs of a tracked result and its cotangent; recorded if ``more`` are to follow."""
+    """The gradients of the leaves from pairs of a tracked result and its cotangent; recorded if ``more`` derivatives follow."""
     stop = frozenset(n.id for n in leaves)
     seeds: dict[tuple[int, int], Tensor] = {}
     found: dict[int, Any] = {}
@@ -88,7 +88,7 @@ def _gradients(pairs: Sequence[tuple[Tensor, Tensor]], leaves: Sequence[Any], mo
 
 
 def split(trace: Trace, pulled: Pulled) -> tuple[list[int], Graph]:
-    """The values that the backward part looks at, and the graph from these and the cotangents to the gradients."""
+    """The values that the backward part reads, and the graph from these and the cotangents to the gradients."""
     back = trace.nodes[pulled.start :]
     made = {n.first + k for n in back for k in range(len(n.avals))} | set(pulled.cotangents)
     constants = {n.first: n for n in trace.nodes[: pulled.start] if n.op is CONSTANT}
@@ -137,8 +137,8 @@ def _op(program: Program, linear: Linear, inputs: list[Tensor]) -> Op:
         if grad_enabled() or not (r.outputs or not linear.back.graph.inputs[: -len(gs) or None]):
             return _replayed(program, linear, inputs, r.inputs, gs, out)
         made = linear.back.run([*r.outputs, *gs])
-        for place, s, (_, _, aval) in zip(linear.reached, made, linear.back.results, strict=True):
-            out[place] = Tensor(s, aval.dtype, aval.shape, program.device)  # type: ignore[arg-type]
+        for position, s, (_, _, aval) in zip(linear.reached, made, linear.back.results, strict=True):
+            out[position] = Tensor(s, aval.dtype, aval.shape, program.device)  # type: ignore[arg-type]
         return out
 
     return Op(
@@ -174,7 +174,7 @@ def _replayed(
             own = tape.own_handle(t)
             leaves.append(own)
             nodes.append(track(own))
-        for i, p in enumerate(program.places):
+        for i, p in enumerate(program.positions):
             if p in at:
                 values[program.sources[i]] = leaves[at[p]]
         _interpret(linear, values)

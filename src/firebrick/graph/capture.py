@@ -28,7 +28,7 @@ from firebrick.graph.making import Making
 from firebrick.graph.outside import watched
 from firebrick.graph.results import Results
 from firebrick.graph.signature import Signature
-from firebrick.graph.streams import foreign_numbers
+from firebrick.graph.streams import process_generators
 from firebrick.graph.trace import Trace, tracing
 from firebrick.graph.traced import Traced
 from firebrick.graph.undo import copies
@@ -71,7 +71,7 @@ def capture(
     around = Walk([(name, signature.fn), *flat.objects, *seen])
     check_present([*flat.tensors, *walk.tensors])
     back = copies(around)
-    drawn = foreign_numbers()
+    drawn = process_generators()
     pulled: Pulled | None = None
     residuals: list[int] = []
     try:
@@ -89,20 +89,20 @@ def capture(
             results = Results(trace, handles, there)
             recipe = results.recipe(result)
             own = len(results.values)
-            told = [results.told(*call) for call in trace.told]
+            callbacks = [results.callback(*call) for call in trace.callbacks]
             changes = [(handles[id(t)], results.slot(number)) for t, number in trace.changed()]
             _check_arrays(name, trace, around)
             backward = None
-            if tracked and told:
+            if tracked and callbacks:
                 raise TraceError(
-                    f"{name} tells of its values, which a graph does that no gradient flows through",
+                    f"{name} passes values to callbacks (graph.tell), which a graph does only if no gradient flows through it",
                     "a call on tracked tensors",
                     "take the gradient inside the compiled function, or call it under fb.no_grad()",
                 )
             if tracked:
                 pulled = pull(trace, list(results.tracked.values()), trace.leaves)
                 residuals, backward = split(trace, pulled)
-        if foreign_numbers() != drawn:
+        if process_generators() != drawn:
             raise StateChangedError(
                 f"{name} takes random numbers of Python, NumPy or PyTorch, which a graph would keep as they were",
                 f"the process's generator of random, numpy.random or torch has moved; called at {user_line()}",
@@ -111,7 +111,7 @@ def capture(
         after = _settle(name, walk, around, trace, known, lambda: look(flat.objects))
         made = Making(name, trace, [*tensors, *after.tensors])
         if pulled is None or backward is None:
-            program, linear = made.program(results.values, own, changes, told=[slots for _, slots in told]), None
+            program, linear = made.program(results.values, own, changes, callbacks=[slots for _, slots in callbacks]), None
         else:
             program, linear = made.linear(results, own, changes, pulled, residuals, backward, tracked)
         if program.graph.nodes:
@@ -119,7 +119,7 @@ def capture(
     except BaseException:
         back()
         raise
-    calls = [how for how, _ in told]
+    calls = [how for how, _ in callbacks]
     return Entry(program, linear, recipe, flat.named or [], after.key, ambient, tracked, bool(shared), calls), after
 
 

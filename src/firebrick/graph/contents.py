@@ -1,4 +1,5 @@
-"""Values that objects of libraries hold in ways of their own: how they are read, so that a walk compares them at each call."""
+"""Values that libraries' objects hold outside of Python attributes, and how they are read, so that a walk compares them at each
+call."""
 
 from __future__ import annotations
 
@@ -42,11 +43,11 @@ STATES: dict[type, tuple[str, ...]] = {
     threading.Event: ("is_set", "isSet", "wait"),
     type(threading.Lock()): ("locked",),
     queue.SimpleQueue: ("qsize", "empty", "get", "get_nowait"),
-}  # what is asked for the state, by names of which one is in the code
+}  # methods that read the state; it is compared if the code names one of them
 
 
 def decimal_context() -> Any:
-    """What arithmetic of decimal numbers depends on in this context."""
+    """The settings that arithmetic of decimal numbers depends on in this context."""
     return _arithmetic(decimal.getcontext())
 
 
@@ -55,14 +56,15 @@ def _arithmetic(c: decimal.Context) -> Any:
 
 
 def content_of(path: str, v: Any) -> Callable[[], Any] | None:
-    """What reads the bytes that ctypes, mmap and files in memory hold, and the place in a file that is open; None for others.
+    """A function that reads the bytes that ctypes, mmap and files in memory hold, or the position in an open file; None for
+    others.
 
     Raises:
         TraceError: They are too many to be compared at each call, or lie behind a pointer.
     """
     if isinstance(v, _CData) and not isinstance(v, _Function):
         if _points(type(v)):
-            raise _unreadable(path, v, "it points to memory that cannot be looked at")
+            raise _unreadable(path, v, "it points to memory that cannot be read")
         return _small(path, v, ctypes.sizeof(v), lambda: bytes(memoryview(v).cast("B")))
     if isinstance(v, mmap.mmap):
         return _small(path, v, 0 if v.closed else len(v), lambda: None if v.closed else (v.tell(), v[:]))

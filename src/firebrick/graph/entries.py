@@ -19,7 +19,7 @@ from weakref import ref
 from firebrick.graph.call import Linear
 from firebrick.graph.differences import differences
 from firebrick.graph.program import Program
-from firebrick.graph.results import places
+from firebrick.graph.results import positions
 from firebrick.graph.walk import Walk
 
 KEPT = 64  # graphs of one function
@@ -38,7 +38,7 @@ class Entry:
         ambient: The context.
         tracked: Indices of the tracked tensors.
         shared: Whether the key says which arguments are captured too.
-        told: The calls that ``graph.tell`` makes on the way, each with how its arguments are rebuilt.
+        callbacks: For each callback of ``graph.tell``, the recipe of its function and arguments.
     """
 
     program: Program
@@ -49,11 +49,11 @@ class Entry:
     ambient: tuple[Any, ...]
     tracked: tuple[int, ...]
     shared: bool
-    told: list[tuple[Any, ...]]
+    callbacks: list[tuple[Any, ...]]
 
     def __post_init__(self) -> None:
-        self.changed = frozenset(place for place, _, _ in self.program.updates)
-        self.known = frozenset(place for recipe in self.told for place in places(recipe, "known"))
+        self.changed = frozenset(position for position, _, _ in self.program.updates)
+        self.known = frozenset(position for recipe in self.callbacks for position in positions(recipe, "known"))
         only = self.recipe[0] == "new" and self.linear is None and self.recipe[1] == 0
         self.simple = None  # the one new tensor that most functions return: dtype, shape and what else a handle takes
         if only:

@@ -29,7 +29,7 @@ from firebrick.graph.arguments import Flat
 from firebrick.graph.call import call as call_tracked
 from firebrick.graph.capture import capture
 from firebrick.graph.entries import KEPT, Entries, Entry
-from firebrick.graph.program import Tell
+from firebrick.graph.program import Notify
 from firebrick.graph.recompiles import Recompile, RecompileWarning, note, reasons
 from firebrick.graph.results import Call, rebuild, shown
 from firebrick.graph.signature import Signature, key_of, shared_tensors
@@ -99,7 +99,7 @@ class Jit:
         else:
             try:  # noqa: SIM105 - quicker so
                 graphs.move_to_end(key)
-            except KeyError:  # another thread has just let go of it
+            except KeyError:  # another thread has just evicted it
                 pass
         if entry.changed and not key[-1] and (shared := shared_tensors(flat.tensors, walk)):
             count = len(flat.tensors)
@@ -113,22 +113,22 @@ class Jit:
         if entry.linear is not None:
             tensors = call_tracked(program, entry.linear, handles, given)
             return rebuild(entry.recipe, lambda i: tensors[i], self._call(handles, flat), [])
-        made = program.run(handles, given, tell=self._teller(entry, handles, flat, walk) if entry.told else None)
+        made = program.run(handles, given, notify=self._notifier(entry, handles, flat, walk) if entry.callbacks else None)
         if entry.simple is not None:
             dtype, shape, device, label = entry.simple
             return Tensor(made[0], dtype, shape, device, label)
         return rebuild(entry.recipe, lambda i: shown(made[i], program, i), self._call(handles, flat), [])
 
-    def _teller(self, entry: Entry, handles: list[Tensor], flat: Flat, walk: Walk) -> Tell:
-        """What carries out the calls on the way of one run."""
+    def _notifier(self, entry: Entry, handles: list[Tensor], flat: Flat, walk: Walk) -> Notify:
+        """The function that calls the callbacks of one run."""
         call = self._call(handles, flat)
         call.find = lambda: walk.remembered(entry.known, lambda: Walk([(self.name, self.fn), *flat.objects]))
 
-        def tell(k: int, storage: Callable[[int], Storage]) -> None:
-            fn, args = rebuild(entry.told[k], lambda i: shown(storage(i), entry.program, i), call, [])
+        def notify(k: int, storage: Callable[[int], Storage]) -> None:
+            fn, args = rebuild(entry.callbacks[k], lambda i: shown(storage(i), entry.program, i), call, [])
             fn(*args)
 
-        return tell
+        return notify
 
     def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Flat, Walk, Any]:
         """A call's arguments taken apart, what it reaches, and the key of both."""
@@ -191,7 +191,7 @@ class Jit:
         return self._entry(args, kwargs).program.graph
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
-        """What the engine made of that graph: operations, memory plan, what is written in place."""
+        """The compiled form of that graph: operations, memory plan, writes in place."""
         program = self._entry(args, kwargs).program
         return str(program.executable().explain()) if program.graph.nodes else "no operations: nothing to run"
 

@@ -1,4 +1,4 @@
-"""From a finished trace to a program: which inputs it has, what each result is, and what the tape needs."""
+"""From a finished trace to a program: its inputs, its results, and the gradient's program for the tape."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Making:
 
     def program(
         self, values: list[int], own: int, changes: list[tuple[int, int]], also: tuple[int, ...] = (), end: int | None = None,
-        told: Sequence[tuple[int, ...]] = (),
+        callbacks: Sequence[tuple[int, ...]] = (),
     ) -> Program:  # fmt: skip
-        """The program of ``values``. Inputs that nothing uses (nor ``also`` names) are left out."""
+        """The program of ``values``. Inputs that are unused and not in ``also`` are left out."""
         trace = self.trace
         made = {n.first + k for n in trace.nodes[:end] for k in range(len(n.avals))}
         outputs = list(dict.fromkeys(v for v in values if v in made))
@@ -41,41 +41,41 @@ class Making:
         first: dict[int, int] = {}
         for i, t in enumerate(self.tensors):
             first.setdefault(id(t), i)
-        places, fixed = [], {}
+        positions, fixed = [], {}
         numbers, keys, draws = [], [], list(trace.draws)
         for i, s in enumerate(sources):
-            place = -1
+            position = -1
             if s.kind == "leaf":
                 t = trace.handles[s.payload]
-                place = first.get(id(t), -1)
-                if place < 0:
+                position = first.get(id(t), -1)
+                if position < 0:
                     fixed[i] = t
             elif s.kind == "weak":
                 numbers.append((i, *s.payload))
             else:
                 keys.append((i, draws.index(s.payload[0]), s.payload[1]))
-            places.append(place)
+            positions.append(position)
         used_up = set(kept)
         numbers += [(-1, *s.payload) for i, s in enumerate(trace.sources) if s.kind == "weak" and i not in used_up]
         order = {v: k for k, v in enumerate(outputs)}
         results = [("out", order[v], trace.avals[v]) if v in order else ("in", at[v], trace.avals[v]) for v in values]
         updates = []
-        for place, slot in changes:
-            t = trace.handles[place]
+        for position, slot in changes:
+            t = trace.handles[position]
             now = first.get(id(t), -1)
             updates.append((now, None if now >= 0 else t, slot))
         return Program(
-            self.name, graph, trace.device if graph.nodes or numbers or keys else None, places, fixed, numbers, keys,
+            self.name, graph, trace.device if graph.nodes or numbers or keys else None, positions, fixed, numbers, keys,
             list(trace.draws.values()),
             results, own, updates, [(len(outputs) + k, c) for k, c in enumerate(checks)], tuple(kept),
-            list(told),
+            list(callbacks),
         )  # fmt: skip
 
     def linear(
         self, results: Results, own: int, changes: list[tuple[int, int]], pulled: Pulled, residuals: list[int],
         backward: Graph, tracked: tuple[int, ...],
     ) -> tuple[Program, Linear]:  # fmt: skip
-        """The forward program, which returns residuals too, and what the tape needs of it."""
+        """The forward program, which returns residuals too, and the gradient's program for the tape."""
         trace = self.trace
         slots = sorted(results.tracked)
         forward, flows = pruned(trace.graph([results.values[i] for i in slots], pulled.start), trace.flows)

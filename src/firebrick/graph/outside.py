@@ -1,8 +1,8 @@
-"""What a trace must not read: clocks, entropy and files, whose values a graph would keep as they were when it was made.
+"""Clocks, entropy and files: a trace must not read them, since a graph would keep their values as they were then.
 
-Code that names nothing of the kind is not watched, and pays nothing. Other code is watched while it is traced, in its thread
-alone: a profile function sees which built-in functions are called, an audit hook what is opened. What a library does for itself
-(a time stamp of ``logging``, source lines of a warning, an import) is let be.
+Code that names none of these is not watched, at no cost. Other code is watched while it is traced, in its thread
+alone: a profile function sees which built-in functions are called, an audit hook which files are opened. Reads that a library
+makes for itself (a time stamp of ``logging``, source lines of a warning, an import) are allowed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LOOKS: dict[Any, str] = {
     for n in ("stat", "lstat", "fstat", "statvfs", "access", "getcwd", "getcwdb", "read", "pread", "readlink")
     if hasattr(os, n)
 }
-_EFFECTS = frozenset({"makedirs", "mkdir", "touch", "unlink", "removedirs"})  # they look only at what they are to change
+_EFFECTS = frozenset({"makedirs", "mkdir", "touch", "unlink", "removedirs"})  # they read only what they are about to change
 _THROUGH = frozenset({
     "pathlib", "io", "codecs", "numpy", "gzip", "bz2", "lzma", "zipfile", "tarfile", "csv", "configparser", "glob", "os",
     "fileinput", "subprocess", "socket", "shelve", "dbm", "safetensors", "posixpath", "ntpath", "genericpath", "filecmp",
@@ -74,8 +74,8 @@ def watched(name: str, refuse: Callable[[Exception], None]) -> Iterator[None]:
     """Raise, for a ``with`` block, where this context reads a clock, entropy or a file.
 
     Args:
-        name: What is traced.
-        refuse: Is given the error, which the function may catch.
+        name: Name of the traced function.
+        refuse: Called with the error, which the function may catch.
     """
     global _hooked
     if not _hooked:
@@ -136,7 +136,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _named_by(frame: FrameType | None) -> FrameType | None:
-    """The user's code that asks for a file, itself or through a library that reads what it is told to."""
+    """The user's code that asks for a file, itself or through a library that reads a file for it."""
     while frame is not None and (_root(frame) in _THROUGH or frame.f_code.co_filename.startswith("<frozen ")):
         if "importlib" in frame.f_code.co_filename or frame.f_code.co_name in _EFFECTS:
             return None
@@ -166,7 +166,7 @@ def _user(frame: FrameType | None) -> FrameType | None:
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Whether a Python module is being imported: what it draws then is its own."""
+    """Whether a Python module is being imported: its draws do not belong to the user's code."""
     while frame is not None and _library(frame):
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True

@@ -1,8 +1,8 @@
-"""``Program``: a traced function, ready to run: its graph, what its inputs are read from and what its outputs become.
+"""``Program``: a traced function, ready to run: its graph, the sources of its inputs and the uses of its outputs.
 
-A run reads the call's handles, hands their buffers to the engine's executable, and gives back results; handles that the
-function changed are rebound. Memory of a changed handle that nobody else can see is given to the executable to write into.
-If that fails half way, what was given away is lost: reading those handles raises what went wrong. All handles change in one
+A run reads the call's handles, passes their buffers to the engine's executable, and returns results; handles that the
+function changed are rebound. Memory of a changed handle that nothing else can see is donated to the executable. If a run
+fails after its first write, the donated values are lost: reading those handles raises the error. All handles change in one
 commit, which no interrupt splits; a run that fails before it leaves generators as they were.
 """
 
@@ -42,7 +42,7 @@ from firebrick.ir import Graph
 
 _PATIENCE = 600.0
 _main: int | None = None
-Tell = Callable[[int, Callable[[int], Storage]], None]
+Notify = Callable[[int, Callable[[int], Storage]], None]
 
 
 class Taken(Absent):
@@ -59,7 +59,7 @@ class Taken(Absent):
 
     def why(self, tensor: Any = None) -> Exception | None:
         if self.error is None and tensor is not None and self.thread != get_ident():
-            for _ in range(int(_PATIENCE / 0.001)):  # another thread's step: over in a moment
+            for _ in range(int(_PATIENCE / 0.001)):  # another thread's step, which ends soon
                 if tensor.storage.data is not self:
                     return None
                 if self.error is not None:
@@ -78,26 +78,26 @@ class Program:
     """One traced function.
 
     Attributes:
-        name: What was traced.
+        name: Name of the traced function.
         graph: From inputs to outputs.
         device: Where it runs; None for a graph without tensors.
-        places: For each input that is a tensor of the call: its place among the call's handles, else -1.
-        fixed: Tensors that stand for themselves, by input.
-        numbers: Inputs that are Python numbers: (input or -1 if nothing uses it, Weak, dtype).
+        positions: For each input that is a tensor of the call: its position among the call's handles, else -1.
+        fixed: Tensors that are no argument or capture of a call, by input.
+        numbers: Inputs that are Python numbers: (input or -1 if it is unused, Weak, dtype).
         keys: Inputs that are keys of a generator: (input, which generator, which draw).
-        draws: The generators, and how many keys each gives.
+        draws: The generators, and how many keys a run takes of each.
         results: For each value that leaves the program: ("out", output) or ("in", input).
         own: How many of the results, the first ones, the function returns; the others are only values of changed handles.
-        updates: Handles that change: (place or -1, handle or None, which result).
+        updates: Handles that change: (position or -1, handle or None, the result's number).
         checks: Outputs that must be True, and the error if not.
         sources: For each input: its number among the inputs of the trace.
-        told: For each call on the way (``tell``): which results it is told.
+        callbacks: For each callback of ``tell``: the numbers of the results that it gets.
     """
 
     name: str
     graph: Graph
     device: Device | None
-    places: list[int]
+    positions: list[int]
     fixed: dict[int, Tensor]
     numbers: list[tuple[int, Weak, DType]]
     keys: list[tuple[int, int, int]]
@@ -107,26 +107,26 @@ class Program:
     updates: list[tuple[int, Tensor | None, int]]
     checks: list[tuple[int, Check]]
     sources: tuple[int, ...] = ()
-    told: list[tuple[int, ...]] = field(default_factory=list)
+    callbacks: list[tuple[int, ...]] = field(default_factory=list)
     seconds: float = 0.0
     _executables: dict[tuple[int, bool, bool], tuple[Backend, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._extra = bool(self.fixed or self.numbers or self.draws)
         shown = [i for kind, i, _ in self.results if kind == "in"]
-        read = {p: i for i, p in enumerate(self.places) if p >= 0}
+        read = {p: i for i, p in enumerate(self.positions) if p >= 0}
         alone = {id(t): i for i, t in self.fixed.items()}
-        self._changes = [(place, handle) for place, handle, _ in self.updates]
+        self._changes = [(position, handle) for position, handle, _ in self.updates]
         apart = any(handle is not None for _, handle in self._changes)
-        self._changed = None if apart else _items([place for place, _ in self._changes])
+        self._changed = None if apart else _items([position for position, _ in self._changes])
         self._values = [r for _, _, r in self.updates]
         self._valued = _items(self._values)
         self._avals = [self.results[r][2] for r in self._values]
         self._alike = True  # whether the changed handles keep their dtypes and shapes
         self._again: dict[int, int] = {}  # results that are a changed handle's new value and nothing else, with its input
         donated = []
-        for place, handle, r in self.updates:
-            i = read.get(place) if handle is None else alone.get(id(handle))
+        for position, handle, r in self.updates:
+            i = read.get(position) if handle is None else alone.get(id(handle))
             if i is None or self.graph.inputs[i] != self.results[r][2]:
                 self._alike = False
             if i is None or i in shown:
@@ -148,8 +148,8 @@ class Program:
         self._filled, self._fillers = _items([own for own, _ in reused]), _items([i for _, i in reused])
 
     def executable(self) -> Any:
-        """What the device's engine made of the graph, an ``Executable``, or ``Staged`` where it tells; made again where a
-        decorator stands in for the engine."""
+        """The graph compiled by the device's engine: an ``Executable``, or ``Staged`` if there are callbacks. It is compiled
+        again when a decorator replaces the engine."""
         assert self.device is not None
         engine: Backend = self.device.backend
         key = id(engine), config.torch_compile, config.cpu_compile
@@ -162,28 +162,28 @@ class Program:
 
     def _compiled(self, engine: Backend) -> Any:
         assert self.device is not None
-        if self.told:
-            outputs = [[i for kind, i, _ in (self.results[s] for s in slots) if kind == "out"] for slots in self.told]
+        if self.callbacks:
+            outputs = [[i for kind, i, _ in (self.results[s] for s in slots) if kind == "out"] for slots in self.callbacks]
             return Staged(engine, self.graph, self.device, outputs)
-        ready = [o for o, _ in self.checks]  # conditions, which are looked at before anything is written
+        ready = [o for o, _ in self.checks]  # conditions, which are checked before anything is written
         return engine.compile(self.graph, self.device, self._donate, ready)
 
     def inputs(self, handles: Sequence[Tensor], numbers: Sequence[Any], drawn: list[Any]) -> list[Any]:
-        """The storage of each input; ``drawn`` takes the draws of generators."""
-        found: list[Any] = [handles[p].storage if p >= 0 else None for p in self.places]
-        # another thread has one for a moment, or it is lost
+        """The storage of each input; the draws of generators are appended to ``drawn``."""
+        found: list[Any] = [handles[p].storage if p >= 0 else None for p in self.positions]
+        # another thread is writing one, or it is lost
         while not _ABSENT.isdisjoint([type(s.data) for s in found if s is not None]):
-            check_present([handles[p] for p in self.places if p >= 0])
-            found = [handles[p].storage if p >= 0 else None for p in self.places]
+            check_present([handles[p] for p in self.positions if p >= 0])
+            found = [handles[p].storage if p >= 0 else None for p in self.positions]
         if self._extra:
             for i, t in self.fixed.items():
                 found[i] = t.storage
             for i, number, dtype in self.numbers:
-                if i < 0:  # nothing uses it, but it must fit all the same
+                if i < 0:  # unused, but it must fit its dtype all the same
                     host_scalar(number.value(numbers), dtype)
                 else:
                     found[i] = self._scalar(number, dtype, numbers)
-            if self.draws:  # also those whose numbers nothing uses
+            if self.draws:  # also those whose numbers are unused
                 blocks = [d.find(numbers)._take(d.count, drawn) for d in self.draws]
                 for i, which, k in self.keys:
                     found[i] = self._sent(blocks[which][k])
@@ -211,15 +211,20 @@ class Program:
         return self._sent(host_scalar(value, dtype))
 
     def run(
-        self, handles: Sequence[Tensor], numbers: Sequence[Any] = (), tell: Tell | None = None, kept: list[Any] | None = None
+        self,
+        handles: Sequence[Tensor],
+        numbers: Sequence[Any] = (),
+        notify: Notify | None = None,
+        kept: list[Any] | None = None,
     ) -> list[Storage]:
         """Run once: rebind what changes, and return the storages of the results.
 
         Args:
             handles: The call's tensors.
             numbers: Its numbers and generators.
-            tell: Called on the way where ``told`` is not empty: which call it is, and what gives the storage of a result.
-            kept: Takes the storages of the inputs, which the run then overwrites nowhere.
+            notify: Called during the run if there are callbacks, with the number of the callback and a function that returns
+                the storage of a result.
+            kept: A list that the storages of the inputs are appended to; the run then overwrites none of them.
         """
         drawn: list[Any] = []
         device, version = self.device, hooks.version
@@ -228,20 +233,20 @@ class Program:
             storages = self.inputs(handles, numbers, drawn)
             if kept is not None:
                 kept += storages
-            if hooks.journals:  # before memory is given away: what is noted is written nowhere else
-                for place, handle in self._changes:
-                    hooks.note(handles[place] if handle is None else handle)
-            if device is not None and self.graph.nodes and not self.told:
+            if hooks.journals:  # before memory is donated, after which a journal could not note the old values
+                for position, handle in self._changes:
+                    hooks.note(handles[position] if handle is None else handle)
+            if device is not None and self.graph.nodes and not self.callbacks:
                 return self._run(handles, device, storages, writing, drawn, version)
             if device is None or not self.graph.nodes:
-                outputs = self.graph.outputs  # inputs, as nothing is computed
+                outputs = self.graph.outputs  # inputs, since nothing is computed
                 made: list[Storage] = [storages[i if kind == "in" else outputs[i]] for kind, i, _ in self.results]
-                for k in range(len(self.told)):
-                    assert tell is not None
-                    tell(k, made.__getitem__)
+                for k in range(len(self.callbacks)):
+                    assert notify is not None
+                    notify(k, made.__getitem__)
             else:
-                assert tell is not None
-                made = self._run_in_stages(device, storages, tell)
+                assert notify is not None
+                made = self._run_in_stages(device, storages, notify)
             if self.updates:
                 self._rebind(handles, made, drawn, version)
             return made
@@ -272,7 +277,7 @@ class Program:
         if self._changed is not None:
             changed = self._changed(handles)
         else:
-            changed = [handles[place] if handle is None else handle for place, handle in self._changes]
+            changed = [handles[position] if handle is None else handle for position, handle in self._changes]
         values = self._valued(made)
         rows = [(list.clear, drawn)] if drawn else ()
         with hooks.rebinding:
@@ -291,13 +296,13 @@ class Program:
             commit.call(*row)
         commit.apply()
 
-    def _run_in_stages(self, device: Device, storages: list[Any], tell: Tell) -> list[Storage]:
-        """A run that tells, and writes nothing that it was given."""
+    def _run_in_stages(self, device: Device, storages: list[Any], notify: Notify) -> list[Storage]:
+        """A run with callbacks, which overwrites none of its inputs."""
         exe: Staged = self.executable()
         natives, memory = self._given(device, storages), device._memory
         outputs: dict[int, Any] = {}
         made: dict[int, Storage] = {}
-        calls, telling = iter(range(len(self.told))), False
+        calls, notifying = iter(range(len(self.callbacks))), False
         looked: set[int] = set()
 
         def storage(slot: int) -> Storage:
@@ -316,18 +321,18 @@ class Program:
                 looked.update(o for o, _ in there)
 
         def reached(found: dict[int, Any]) -> None:
-            nonlocal telling
+            nonlocal notifying
             outputs.update(found)
             look()
-            telling = True
-            tell(next(calls), storage)
-            telling = False
+            notifying = True
+            notify(next(calls), storage)
+            notifying = False
 
         try:
             outputs.update(exe(natives, reached))
             look()
         except BaseException as e:
-            if telling:
+            if notifying:
                 raise
             if isinstance(e, FirebrickError) and len(looked) < len(self.checks):
                 self._recheck(device, natives)
@@ -340,7 +345,7 @@ class Program:
     def _given(self, device: Device, storages: Sequence[Storage]) -> list[Any]:
         """The buffers of a run's inputs."""
         given = [s.data for s in storages]
-        while not _ABSENT.isdisjoint(map(type, given)):  # another thread looked for a moment whether it may write there
+        while not _ABSENT.isdisjoint(map(type, given)):  # another thread is checking whether it may write there
             self._check_present(device, storages)
             given = [s.data for s in storages]
         return given
@@ -359,7 +364,7 @@ class Program:
                 for i in exe.writes:
                     s = storages[i]
                     if s.base is None and s.kind is OWNED:
-                        s.data = taken  # whoever found the buffer before this line is counted in the next one
+                        s.data = taken  # a thread that read the buffer before this line is counted in the next one
                         if getrefcount(s) <= _STORAGE and getrefcount(given[i]) <= _BUFFER:
                             continue
                         s.data = given[i]
@@ -394,7 +399,7 @@ class Program:
         self, handles: Sequence[Tensor], device: Device, storages: list[Any], given: list[Any], outputs: Sequence[Any],
         taken: Taken | None, drawn: list[Any], version: int,
     ) -> list[Storage]:  # fmt: skip
-        """The storages of the results, and the commit; a second call goes on with what an interrupted one left."""
+        """The storages of the results, and the commit; a second call continues an interrupted one."""
         memory = device._memory
         made, all_reused = [], True
         for own, i, nbytes in self._results:
@@ -420,11 +425,11 @@ class Program:
         return made
 
     def _check_present(self, device: Device, storages: Sequence[Storage]) -> None:
-        """Wait for what another thread has for a moment; raise what went wrong with what is lost."""
+        """Wait for values that another thread is writing; raise the error of values that are lost."""
         check_present([Tensor(s, a.dtype, a.shape, device) for s, a in zip(storages, self.graph.inputs, strict=True)])
 
     def _recheck(self, device: Device, natives: list[Any]) -> None:
-        """An operation failed before the checks were looked at: raise what they have to say about its operands."""
+        """After an operation failed before the checks were evaluated: raise the error of a check that does not hold."""
         outputs = tuple(self.graph.outputs[o] for o, _ in self.checks)
         graph = eliminate_dead_code(Graph(self.graph.inputs, self.graph.nodes, outputs, self.graph.names), checks=False)
         try:
@@ -446,11 +451,11 @@ class Program:
 
 
 class _Writing:
-    """Called by an executable right before it first writes into memory it was given: from then on Ctrl-C waits.
+    """Called by an executable directly before its first write into donated memory: from then on Ctrl-C is deferred.
 
     Attributes:
         begun: Whether it was called.
-        before: The handler of SIGINT that waits, if one does.
+        before: The replaced handler of SIGINT, if SIGINT is deferred.
         pending: Whether SIGINT came meanwhile.
     """
 
@@ -476,11 +481,11 @@ class _Writing:
         self.pending = True
 
 
-def _items(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What takes the items at these places out of a sequence, in one C call."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
+def _items(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function that returns the items at these positions of a sequence, in one C call."""
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    return itemgetter(slice(positions[0], positions[0] + 1) if positions else slice(0))
 
 
 _NOTHING = _Writing(None)  # where no input may be overwritten

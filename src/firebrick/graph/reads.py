@@ -1,4 +1,4 @@
-"""What a function's code names, and so what of the world around it the function may read."""
+"""The names in a function's code, and so the globals, attributes and modules that the function may read."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BY_VALUE = frozenset({
 _ALL_GLOBALS = frozenset({"globals", "eval", "exec", "__globals__", "f_globals"})
 _MODULES_BY_NAME = frozenset({"import_module", "__import__", "modules"})
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "expandvars", "expanduser", "get_exec_path"})
-BUILTINS = frozenset(vars(builtins))  # what Python has, without what a program adds
+BUILTINS = frozenset(vars(builtins))  # Python's own, without names that a program adds
 
 
 @dataclass(frozen=True)
 class Reads:
-    """What code names.
+    """The names in code.
 
     Attributes:
         globals: Global names.
@@ -48,7 +48,7 @@ class Reads:
 
 @lru_cache(maxsize=4096)
 def reads_of(code: CodeType) -> Reads:
-    """What the code of a function names, without the functions inside it."""
+    """The names in the code of a function, without those of the functions inside it."""
     names: dict[str, None] = {}
     attributes, imports = set(), []
     for i in dis.get_instructions(code):
@@ -80,7 +80,7 @@ def _strings(constants: Iterable[Any]) -> Iterator[str]:
 
 
 def named_in(space: dict[str, Any], reads: Reads) -> Iterator[str]:
-    """The globals that code may read which reads globals of any name; of iterators those that its text names."""
+    """The globals that code may read which reads globals of any name; of iterators only those that the code names."""
     for name, held in list(space.items()):
         named = name in reads.globals or not isinstance(held, Iterator)
         if not name.startswith("__") and (named or any(re.search(rf"\b{re.escape(name)}\b", s) for s in reads.strings)):

@@ -1,4 +1,4 @@
-"""Why functions under ``jit`` were traced, and who is told."""
+"""Why functions under ``jit`` were traced, and the callbacks that get each reason."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Recompile:
 
 
 _events: deque[tuple[ref[Any], Recompile]] = deque(maxlen=1000)
-counted: list[Callable[[Any, Recompile], None]] = []  # who is told of each trace: of which function, and why
+counted: list[Callable[[Any, Recompile], None]] = []  # callbacks on each trace, with the function and the reason
 
 
 def note(jit: Any, event: Recompile) -> None:
-    """A function has been traced."""
+    """Record that a function has been traced, and notify the callbacks."""
     _events.append((ref(jit), event))
-    for told in list(counted):
-        told(jit, event)
+    for callback in list(counted):
+        callback(jit, event)
 
 
 def explain_recompiles(fn: Any = None) -> list[Recompile]:

@@ -1,8 +1,9 @@
-"""What a walk has seen: the parts of its key, and every place that it read, so that it can be compared with what is there now.
+"""What a walk has seen: the parts of its key, and every attribute, item or variable that it read, so that it can be compared
+with its value now.
 
-``Record`` has no opinion on how a value is walked through; that is the table in ``walk``, whose functions (``visit_code``,
-``visit_values``) write here. ``fresh`` compares each place with what was seen there. It runs at each call of a compiled
-function, so it is one loop for each kind of place and calls no other method of this class.
+``Record`` does not decide how a value is walked through: the table in ``walk`` does, and its functions (``visit_code``,
+``visit_values``) write here. ``fresh`` compares what was read with its value now. It runs at each call of a compiled
+function, so it is one loop for each kind of variable and calls no other method of this class.
 """
 
 from __future__ import annotations

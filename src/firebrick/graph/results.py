@@ -1,4 +1,4 @@
-"""The results of a traced function: how they are made again from what a run gives."""
+"""The results of a traced function: how they are rebuilt from the outputs of a run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from firebrick.graph.trace import Trace
 
 
 class Results:
-    """How the results of a traced function are made again from the storages of a run.
+    """How the results of a traced function are rebuilt from the storages of a run.
 
     Args:
         trace: The trace.
-        handles: Places of the call's tensors, by id.
-        known: Places, in a walk, of the objects that were there before the call, by id.
+        handles: Positions of the call's tensors, by id.
+        known: Positions, in a walk, of the objects that existed before the call, by id.
     """
 
     def __init__(self, trace: Trace, handles: dict[int, int], known: Mapping[int, int]) -> None:
@@ -40,7 +40,7 @@ class Results:
         self._slots: dict[tuple[int, bool], int] = {}
         self._made: dict[int, int] = {}
         self._count = 0
-        self._around: list[int] = []  # ids of the containers and objects whose parts are looked at
+        self._around: list[int] = []  # ids of the containers and objects whose parts are being visited
 
     def slot(self, number: int, tracked: bool = False) -> int:
         found = self._slots.get((number, tracked))
@@ -49,18 +49,18 @@ class Results:
             self.values.append(number)
         return found
 
-    def told(self, fn: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """The recipe of what is called on the way, a function and its arguments, and the places of the values in it."""
+    def callback(self, fn: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+        """The recipe of a callback, a function and its arguments, and the positions of the values in it."""
         self._made, self._count = {}, 0
         try:
             found = self.recipe((fn, args))
         except TraceError as e:
             raise TraceError(
-                f"{self.trace.name} tells a function that it can find again at each call, of tensors and plain values",
+                f"{self.trace.name} passes tensors and plain values to a callback that it can find again at each call",
                 f"{getattr(fn, '__qualname__', type(fn).__name__)}: {e.received}",
-                "tell a function of a module, or a method of an object that an argument or the compiled function holds",
+                "pass a function of a module, or a method of an object that an argument or the compiled function holds",
             ) from e
-        return found, tuple(dict.fromkeys(places(found, "new")))
+        return found, tuple(dict.fromkeys(positions(found, "new")))
 
     def recipe(self, v: Any) -> tuple[Any, ...]:
         if isinstance(v, Tensor):
@@ -129,17 +129,17 @@ class Results:
         return TraceError(f"{self.trace.name} returns what a graph can make anew at each call", received, remedy)
 
 
-def places(recipe: tuple[Any, ...], kind: str) -> list[int]:
-    """The places that a recipe names: among the results, of the tensors that it makes (``new``), or in a walk (``known``)."""
+def positions(recipe: tuple[Any, ...], kind: str) -> list[int]:
+    """The positions in a recipe: of the tensors that it makes among the results (``new``), or in a walk (``known``)."""
     if recipe[0] == kind:
         return [recipe[1]]
     if recipe[0] == "bound":
-        return places(recipe[2], kind)
+        return positions(recipe[2], kind)
     inside = {"sequence": 2, "dict": 2, "object": 2, "gradients": 1}.get(recipe[0])
     if inside is None:
         return []
     parts = recipe[inside] if recipe[0] == "sequence" else [r for _, r in recipe[inside]]
-    return [place for part in parts for place in places(part, kind)]
+    return [position for part in parts for position in positions(part, kind)]
 
 
 def _emptied(v: Any) -> Any:
@@ -153,33 +153,33 @@ def _emptied(v: Any) -> Any:
 
 
 def _holds_nothing(v: FunctionType | BuiltinFunctionType) -> bool:
-    """Whether a function is all code: what it holds would be that of the call that was traced."""
+    """Whether a function holds no values, which would be those of the call that was traced."""
     if isinstance(v, BuiltinFunctionType):
         return v.__self__ is None or isinstance(v.__self__, ModuleType)
     return not (v.__closure__ or v.__defaults__ or v.__kwdefaults__)
 
 
 def attributes(v: Any) -> list[tuple[str, Any]]:
-    """What an object holds, in its ``__dict__`` and its slots."""
+    """The attributes of an object, in its ``__dict__`` and its slots."""
     space = getattr(v, "__dict__", None)
     slots = [n for base in type(v).__mro__ for n in slots_of(base) if not n.startswith("__") and hasattr(v, n)]
     return [*(space.items() if type(space) is dict else ()), *((n, getattr(v, n)) for n in slots)]
 
 
 def shown(storage: Storage, program: Program, slot: int) -> Tensor:
-    """A handle on what a run of a program gave at place ``slot`` of its results, of the shape and dtype known for it."""
+    """A handle on the result number ``slot`` of a run, of the shape and dtype known for it."""
     shape, dtype = program.results[slot][2]
     return Tensor(storage, dtype, shape, program.device)  # type: ignore[arg-type]
 
 
 def rebuild(recipe: tuple[Any, ...], made: Callable[[int], Tensor], call: Call, new: list[Tensor]) -> Any:
-    """What a traced function returned, of a call's own values.
+    """The return value of a traced function, rebuilt from a call's own values.
 
     Args:
-        recipe: How it is put together: a kind, then what that kind needs.
-        made: The tensor of a place among the program's results.
-        call: The arguments and state that the result may hold again.
-        new: Takes the tensors that are new handles.
+        recipe: How it is rebuilt: a kind, then the parts that the kind needs.
+        made: The tensor of a position among the program's results.
+        call: The arguments and state that the result may hold.
+        new: A list that the tensors that are new handles are appended to.
     """
     kind = recipe[0]
     if kind == "new":
@@ -224,5 +224,5 @@ class Call:
 
     @cached_property
     def known(self) -> Any:
-        """The objects that were there before the call, by their places in a walk."""
+        """The objects that existed before the call, by their positions in a walk."""
         return self.find()

@@ -100,15 +100,15 @@ class Signature:
             ) from None
         if isinstance(v, PLAIN):
             part: Any = plain_key(v)
-            said = f"static {v!r}"
+            described = f"static {v!r}"
         elif isinstance(v, (tuple, frozenset)):
             items = list(v) if isinstance(v, tuple) else sorted(v, key=repr)
             return ("static", type(v), *(self._fixed(flat, f"{name}[{i}]", item) for i, item in enumerate(items)))
         else:
             flat.objects.append((name, v))
-            part, said = type(v), f"static {type(v).__name__}"
+            part, described = type(v), f"static {type(v).__name__}"
         if flat.named is not None:
-            flat.named.append((name, said))
+            flat.named.append((name, described))
         return "static", part
 
 

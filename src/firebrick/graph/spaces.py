@@ -1,4 +1,4 @@
-"""How one looks into an object without running its code: its own attributes, its slots, and ways to them that hold nothing."""
+"""Access to an object's own attributes and slots without running its code, by functions that do not keep the object alive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ABSENT: Any = object()
 
 
 def never() -> Any:
-    """A value that is another one each time it is looked at."""
+    """A value that never equals the one seen before."""
     return ABSENT
 
 
@@ -45,7 +45,7 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 
 def space_of(v: Any) -> dict[str, Any] | None:
-    """An object's own attributes, past what its class makes of asking for them."""
+    """An object's own attributes, without its class's ``__getattribute__``."""
     try:
         space = v.__dict__ if isinstance(v, local) else object.__getattribute__(v, "__dict__")
     except AttributeError:
@@ -54,7 +54,7 @@ def space_of(v: Any) -> dict[str, Any] | None:
 
 
 def weakly(v: Any, gone: Callable[[Any], None]) -> Callable[[], Any]:
-    """A way to an object that does not keep it, where its class allows that and somebody else keeps it."""
+    """A function that returns an object without keeping it alive, if its class allows weak references."""
     if isinstance(v, MethodType):
         return lambda: v
     try:

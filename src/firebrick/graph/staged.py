@@ -1,7 +1,7 @@
-"""Functions that hear of values before a run is over: ``tell``, and the stages that a graph is cut into for it.
+"""Callbacks on values before a run is over: ``tell``, and the stages that a graph is cut into for it.
 
-A graph that tells is cut behind the operations that make what is told. Each stage is compiled for itself and hands to those
-after it what they use; constants and views, which cost nothing, are made again in each.
+A graph with callbacks is cut after the operations that make their arguments. Each stage is compiled by itself and passes values
+to later stages that use them; constants and views, which cost nothing, are made again in each.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Reached = Callable[[dict[int, Any]], None]
 
 
 def tell(fn: Callable[..., Any], *args: Any) -> None:
-    """Call ``fn(*args)`` as soon as the tensors among ``args`` are there: at once, or under ``jit`` in each of its runs, before
-    the rest of the graph runs.
+    """Call ``fn(*args)`` as soon as the tensors among ``args`` are computed: immediately, or under ``jit`` in each of its
+    runs, before the rest of the graph runs.
 
-    So what is computed can be sent away while more is computed. Calls come in the order of the program. A run that tells
-    overwrites no memory of tensors that it changes, and tells nothing that depends on a condition that does not hold.
+    Results can so be sent while others are computed. Calls come in the order of the program. A run with callbacks
+    overwrites no memory of tensors that it changes, and passes on nothing that depends on a condition that does not hold.
 
     Args:
         fn: A function; under ``jit`` one that the compiled function can find again at each call: a global, or what it or an
-            argument holds. State that it changes is for an attribute that no graph looks at (``unwatched``): a graph is made
-            for each value of what a compiled function can reach.
+            argument holds. State that it changes belongs into an attribute that graphs do not depend on (``unwatched``):
+            otherwise each new value makes a new graph.
         args: Tensors, numbers and containers of these. The tensors that ``fn`` gets are untracked.
 
     Raises:
@@ -68,11 +68,11 @@ def tell(fn: Callable[..., Any], *args: Any) -> None:
         return
     if trace.parent is not None:
         raise UnsupportedError(
-            "a branch or body of fb.cond, fb.while_loop and fb.scan tells nothing under jit",
+            "a branch or body of fb.cond, fb.while_loop and fb.scan calls no callback under jit",
             f"tell in {trace.name}, at {user_line()}",
-            "tell of what goes in or comes out, or do this part outside jit",
+            "call tell on the operands or results, or do this part outside jit",
         )
-    trace.told.append((fn, untracked))
+    trace.callbacks.append((fn, untracked))
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Stage:
 
     Attributes:
         graph: Its operations.
-        inputs: What it takes, as values of the whole graph.
-        outputs: What it gives, likewise.
-        over: Values that nothing needs after it.
+        inputs: Its inputs, as values of the whole graph.
+        outputs: Its outputs, likewise.
+        over: Values that no later stage needs.
     """
 
     graph: Graph
@@ -141,13 +141,13 @@ def _alone(graph: Graph, nodes: Sequence[Node], inputs: Sequence[int], outputs: 
 
 
 class Staged:
-    """A compiled graph that stops where outputs are to be told.
+    """A compiled graph that stops where callbacks get outputs.
 
     Args:
-        engine: Whose it is.
+        engine: The engine that compiles it.
         graph: The program.
         device: Where it runs.
-        stops: For each stop, in order: the positions of the outputs that must be there.
+        stops: For each stop, in order: the positions of the outputs that must be computed.
 
     Attributes:
         peak: The most memory that intermediate values and outputs take at once, in bytes.
@@ -180,7 +180,7 @@ class Staged:
 
         Args:
             natives: The graph's inputs.
-            reached: Called at each stop, with the outputs that are there, by position.
+            reached: Called at each stop, with the outputs computed so far, by position.
 
         Returns:
             All outputs, by position.

@@ -1,5 +1,5 @@
-"""Random numbers that are not Firebrick's own: where the generators of Python, NumPy and PyTorch stand, and how they are put
-back."""
+"""Random numbers that are not Firebrick's own: the states of the generators of Python, NumPy and PyTorch, and how they are
+restored."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 
-def foreign_numbers() -> tuple[Any, ...]:
-    """Where the generators stand that Python and NumPy have for the whole process."""
+def process_generators() -> tuple[Any, ...]:
+    """The states of the generators that Python and NumPy have for the whole process."""
     kind, words, *rest = np.random.get_state()  # noqa: NPY002 - it is what a user's code may draw from
     torch = torch_numbers()
     return random.getstate(), (kind, np.asarray(words).tobytes(), *rest), torch and torch[0]().numpy().tobytes()
 
 
 def torch_numbers() -> tuple[Callable[[], Any], Callable[[Any], None]] | None:
-    """How the place of PyTorch's generator is read and set, if PyTorch is there."""
+    """How the state of PyTorch's generator is read and set, if PyTorch is imported."""
     torch = sys.modules.get("torch")
     return None if torch is None or not hasattr(torch, "set_rng_state") else (torch.get_rng_state, torch.set_rng_state)
 
@@ -35,7 +35,7 @@ def rewound(get: Callable[[], Any], put: Callable[[Any], None]) -> Callable[[], 
 
 
 def ways(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """How the place of a generator of NumPy, Python or PyTorch is read and set."""
+    """How the state of a generator of NumPy, Python or PyTorch is read and set."""
     if isinstance(generator, random.Random):
         return generator.getstate, generator.setstate
     if isinstance(generator, np.random.RandomState) or of_torch(generator):
@@ -45,6 +45,6 @@ def ways(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
 
 
 def state_of(generator: Any) -> Any:
-    """Where a generator stands, for a key."""
+    """The state of a generator, for a key."""
     state = ways(generator)[0]()
     return state.numpy().tobytes() if of_torch(generator) else repr(state)

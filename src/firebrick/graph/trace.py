@@ -1,12 +1,12 @@
-"""``Trace``: what stands in for the engine while a function is made into a graph.
+"""``Trace``: replaces the engine while a function is traced into a graph.
 
-Inside a trace ``bind`` checks, promotes and records gradients as always; only the last step is another one: instead of running
-an operation, the trace appends it to its list and gives out handles whose storage holds a ``Traced`` in place of a buffer.
+Inside a trace ``bind`` checks, promotes and records gradients as always; only the last step differs: instead of running
+an operation, the trace appends it to its list and returns handles whose storage holds a ``Traced`` instead of a buffer.
 Handles that a call knows (arguments, captured tensors, parameters) are made to show traced values for as long as the trace
-lasts, and show what they showed before after it, whatever happens in between; what they showed last is what the graph
-carries out. So a trace needs no copies of modules: handles keep their identity, and ties are what they are.
+lasts, and are restored after it, also by an exception; the values that they showed last are the updates that the
+graph returns. So a trace needs no copies of modules: handles keep their identity, and ties are preserved.
 
-One thread traces at a time. Another one that meets a handle of a running trace waits for its end.
+One thread traces at a time. Another thread that reads a handle of a running trace waits for its end.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _SMALL = 4096  # bytes of a constant up to which equal ones are one
 
 @dataclass
 class Source:
-    """Where an input of a graph comes from.
+    """The source of an input of a graph.
 
     Attributes:
-        kind: ``leaf`` (payload: its place among the call's tensors), ``weak`` (the ``Weak`` and a dtype), ``key`` (a place in
-            ``Trace.draws`` and the number of the draw, or a slice of numbers), ``cotangent``; in a body of control flow
-            ``outer``, ``carry`` and ``x``.
+        kind: ``leaf`` (payload: its position among the call's tensors), ``weak`` (the ``Weak`` and a dtype), ``key`` (a
+            position in ``Trace.draws`` and the number of the draw, or a slice of numbers), ``cotangent``; in a body of control
+            flow ``outer``, ``carry`` and ``x``.
     """
 
     number: int
@@ -76,7 +76,7 @@ AnyTrace = TypeVar("AnyTrace", bound="Trace")
 
 
 class Draws:
-    """The keys that a trace takes from one generator: how many, and which is next."""
+    """The keys that a trace takes from one generator: their number, and the next one."""
 
     def __init__(self, generator: Any, find: Callable[[Sequence[Any]], Any]) -> None:
         self.generator, self.find = generator, find  # the generator is held so that its id stays its own
@@ -107,15 +107,15 @@ class Trace:
         self.nodes: list[Node] = []
         self.avals: list[Aval] = []
         self.sources: list[Source] = []
-        self.handles: list[Tensor] = []  # the call's tensors, then those adopted on the way
+        self.handles: list[Tensor] = []  # the call's tensors, then those adopted while it runs
         self.draws: dict[int, Draws] = {}
-        self.streams: dict[int, int] = {}  # generators that the call knows, and their places among what a run is given
+        self.streams: dict[int, int] = {}  # the call's generators, by id: their positions among a run's numbers
         self._own: dict[int, Any] = {}  # generators that were made while the trace ran
         self.checks: list[Check] = []
-        self.told: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # what is called on the way, with what (``tell``)
+        self.callbacks: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # callbacks of ``tell``, with their arguments
         self.region = 0
         self.regions = 0
-        self.refused: Exception | None = None  # what asked for a value, which the function may catch
+        self.refused: Exception | None = None  # the error of a request for a value, which the function may catch
         self.set_at: dict[str, str] = {}  # the line where an attribute of this name was set
         self.flows: list[tuple[bool, ...]] = []  # for each node: which operands were tracked
         self.leaves: list[Any] = []  # tape nodes of the call's tracked tensors
@@ -148,8 +148,8 @@ class Trace:
         self.sources.append(Source(number, aval, kind, payload, name))
         return number
 
-    def place(self, device: Device) -> None:
-        """A graph lives on one device."""
+    def require_device(self, device: Device) -> None:
+        """Raise unless a device is the graph's: a graph lives on one device."""
         if self.device is None:
             self.device = device
         elif device is not self.device:
@@ -201,7 +201,7 @@ class Trace:
         return self.nodes[at] if at >= 0 and number in self.nodes[at].results else None
 
     def capture(self, t: Tensor) -> None:
-        """See to it that a handle shows a value of this trace (or of one around it)."""
+        """Make a handle show a value of this trace (or of one around it)."""
         data = t.storage.data
         if type(data) is Traced:
             if data.trace is self:
@@ -255,8 +255,8 @@ class Trace:
     def constant(self, array: np.ndarray[Any, Any], device: Device) -> Tensor:
         """A host array as part of the program."""
         check_storable(as_dtype(array.dtype), device)
-        self.place(device)
-        if array.size > 1 and not any(array.strides):  # one element seen everywhere
+        self.require_device(device)
+        if array.size > 1 and not any(array.strides):  # a broadcast of one element
             one = self.constant(array[(0,) * array.ndim], device)
             spread: Tensor = bind(OPS["broadcast_to"], (one,), {"shape": array.shape})
             return spread
@@ -277,7 +277,7 @@ class Trace:
 
     def weak(self, number: Weak, dtype: DType, device: Device) -> Tensor:
         """A number of the call as a 0-d tensor."""
-        self.place(device)
+        self.require_device(device)
         key = (id(number), dtype)
         found = self._sourced.get(key)
         if found is None:
@@ -285,7 +285,7 @@ class Trace:
         return self.handle(found, device, user_line())
 
     def begin(self, generator: Any) -> None:
-        """A generator is made while the trace runs."""
+        """Note a generator that is made while the trace runs."""
         self.root._own[id(generator)] = generator
 
     def owns(self, generator: Any) -> bool:
@@ -293,10 +293,10 @@ class Trace:
         return id(generator) in self.root._own
 
     def _way(self, generator: Any, find: Callable[[], Any] | None) -> Callable[[Sequence[Any]], Any]:
-        """How a run finds a generator again."""
-        place = self.root.streams.get(id(generator))
-        if place is not None:
-            return lambda given: given[place]
+        """The function by which a run finds a generator among its inputs."""
+        position = self.root.streams.get(id(generator))
+        if position is not None:
+            return lambda given: given[position]
         if find is not None:
             return lambda given: find()
         raise TraceError(
@@ -307,12 +307,12 @@ class Trace:
         )
 
     def key(self, generator: Any, find: Callable[[], Any] | None, device: Device) -> Tensor:
-        """The next key of a generator, uint32 [4]: another one at each run."""
+        """The next key of a generator, uint32 [4]: a different one at each run."""
         return self.keys(generator, find, device, None)
 
     def keys(self, generator: Any, find: Callable[[], Any] | None, device: Device, count: int | None) -> Tensor:
         """The next ``count`` keys of a generator, uint32 [count, 4]; one of shape [4] for None."""
-        self.place(device)
+        self.require_device(device)
         draws = self.draws.get(id(generator))
         if draws is None:
             draws = self.draws[id(generator)] = Draws(generator, self._way(generator, find))
@@ -336,13 +336,13 @@ class Trace:
         draws = self.draws.get(id(generator))
         return 0 if draws is None else draws.next
 
-    def draw_again(self, generator: Any, place: int) -> None:
-        """Take the same keys again from a place on."""
+    def draw_again(self, generator: Any, position: int) -> None:
+        """Take the same keys again, beginning with this one."""
         if id(generator) in self.draws:
-            self.draws[id(generator)].next = place
+            self.draws[id(generator)].next = position
 
     def check(self, ok: Tensor, error: Callable[[], Exception]) -> None:
-        """A bool 0-d value that each run looks at: where it is False, the run raises, and names the line that asks for it."""
+        """Add a condition, a bool 0-d value: a run in which it is False raises, and reports the line that asks for it."""
         line = user_line()
 
         def located() -> Exception:
@@ -365,9 +365,9 @@ class Trace:
                 devices=[inputs[0].device.name, goal.name],
             )
         device = inputs[0].device
-        self.place(device)
+        self.require_device(device)
         if op.decompose is not None and not device.backend.supports(op, tuple(t.dtype for t in inputs)):
-            token = region.set(None)  # ``flows`` says how its parts are tracked; the tape holds the operation as a whole
+            token = region.set(None)  # ``flows`` has how its parts are tracked; the tape holds the operation as a whole
             try:
                 made = op.decompose(*inputs, **params)
             finally:
@@ -401,36 +401,36 @@ class Trace:
         return out
 
     def restore(self) -> None:
-        """Let every handle show again what it showed before."""
+        """Make every handle show again what it showed before the trace."""
         with hooks.rebinding:
             for t, saved in self._known.values():
                 t.storage, t.dtype, t.shape, t.device, t.node, t.slot, t.leaf, t.label = saved
             self._known.clear()
 
     def later(self, t: Tensor, storage: Any, dtype: DType, shape: tuple[int, ...], node: Any, slot: int) -> None:
-        """Let a handle of the call show this after the trace: what another thread has computed for it meanwhile."""
+        """Make a handle of the call show this after the trace, since another thread has computed it meanwhile."""
         _, (_, _, _, device, _, _, leaf, label) = self._known[id(t)]
         self._known[id(t)] = (t, (storage, dtype, shape, device, node, slot, -abs(leaf), label))
         hooks.version += 1
 
     def graph(self, outputs: list[int], end: int | None = None) -> Graph:
         """The program from the inputs to these values, of the first ``end`` nodes."""
-        places = [-1] * len(self.avals)
+        positions = [-1] * len(self.avals)
         for i, s in enumerate(self.sources):
-            places[s.number] = i
+            positions[s.number] = i
         at = len(self.sources)
         nodes = []
         for n in self.nodes[:end]:
             count = len(n.avals)
             if count == 1:
-                places[n.first] = at
+                positions[n.first] = at
             else:
-                places[n.first : n.first + count] = range(at, at + count)
-            inputs = tuple([places[i] for i in n.inputs])
+                positions[n.first : n.first + count] = range(at, at + count)
+            inputs = tuple([positions[i] for i in n.inputs])
             nodes.append(Node(n.op, inputs, n.params, at, n.avals, n.label, n.line, n.region))
             at += count
         names = [s.name for s in self.sources]
-        return Graph([s.aval for s in self.sources], nodes, tuple(places[i] for i in outputs), names)
+        return Graph([s.aval for s in self.sources], nodes, tuple(positions[i] for i in outputs), names)
 
 
 def _saved(t: Tensor) -> tuple[Any, ...]:
@@ -460,14 +460,14 @@ def running(trace: AnyTrace) -> Iterator[AnyTrace]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """No other thread traces during a ``with`` block."""
+    """Let no other thread trace during a ``with`` block."""
     with _lock:
         yield
 
 
 @contextmanager
 def outside() -> Iterator[None]:
-    """For a ``with`` block, operations run at once, as if no trace were there."""
+    """For a ``with`` block, run operations immediately, as outside of a trace."""
     token = current.set(None)
     try:
         yield
@@ -526,7 +526,7 @@ def _elsewhere(t: Tensor, storage: Any, dtype: DType, shape: tuple[int, ...], no
 
 
 def new_state(make: Callable[[], Tensor]) -> Tensor:
-    """A tensor that is to outlive the call, such as a moment of an optimizer: made at once, also inside a trace."""
+    """A tensor that outlives the call, such as a moment of an optimizer: made immediately, also inside a trace."""
     trace = current.get()
     if trace is None:
         return make()
@@ -537,7 +537,7 @@ def new_state(make: Callable[[], Tensor]) -> Tensor:
 
 
 def _after_fork() -> None:
-    """A child process goes on without the traces that ran in its parent's other threads."""
+    """In a child process, drop the traces that ran in its parent's other threads."""
     global _lock
     _lock, hooks.rebinding = RLock(), RLock()
     for trace in _running[::-1]:

@@ -1,4 +1,4 @@
-"""``Traced``: what a storage holds inside a trace, and the errors for asking it for a value."""
+"""``Traced``: the data of a storage inside a trace, and the errors for reading its value."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Traced(Absent):
                 return ExecutionError(
                     f"a trace of {trace.name} must end before its tensors are used elsewhere",
                     f"it has run for {_PATIENCE:.0f} s",
-                    "see that the traced function waits for nothing",
+                    "remove waits from the traced function",
                 )
             if tensor.storage.data is not self:
                 return None

@@ -1,5 +1,5 @@
-"""How one puts back what a walk has seen: after a trace that failed, containers, objects, classes and generators hold what they
-held before it."""
+"""Restoring everything that a walk has seen: after a trace that failed, containers, objects, classes and generators have their
+values of before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from firebrick.graph.streams import rewound, torch_numbers, ways
 
 
 def copies(walk: Record) -> Callable[[], None]:
-    """Note what containers and objects hold; the function returned puts it back."""
+    """Copy the values of containers and objects; the function returned restores them."""
     lists = [(v, list(v)) for v, _ in walk.lists if isinstance(v, (list, deque))]
     sets = [(v, set(v)) for v, _ in walk.lists if isinstance(v, set)]
     dicts = [(v, dict(v)) for v, _ in walk.lists if isinstance(v, dict)]

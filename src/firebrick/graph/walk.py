@@ -141,12 +141,12 @@ class Walk(Record):
                 return False
         return True
 
-    def remembered(self, places: Collection[int], again: Callable[[], Walk]) -> dict[int, Any]:
+    def remembered(self, positions: Collection[int], again: Callable[[], Walk]) -> dict[int, Any]:
         """The objects found at these indices, which hold as long as it is fresh: looked up once, by a walk of the same way."""
-        found = {p: known() for p in places if (known := self._remembered.get(p)) is not None}
-        if len(found) < len(places) or any(v is None for v in found.values()):
+        found = {p: known() for p in positions if (known := self._remembered.get(p)) is not None}
+        if len(found) < len(positions) or any(v is None for v in found.values()):
             anew = again().found
-            found = {p: anew[p] for p in places}
+            found = {p: anew[p] for p in positions}
             with suppress(TypeError):  # what cannot be referred to weakly is looked up each time
                 self._remembered = {p: ref(v) for p, v in found.items()}
         return found

@@ -1,11 +1,12 @@
 """Which eager operations run on compiled kernels rather than NumPy's, and these kernels.
 
-The choice follows from op, shapes and parameters alone, by a table of what NumPy's kernels take: never from the clock, nor from
-how often something ran. So an operation gives the same bits in every run, also in one that resumes another. Each new shape is
-compiled once, in 10 to 500 ms, or taken from the cache of objects; only what takes NumPy ``HEAVY_US`` or more is worth that.
+The choice follows from op, shapes and parameters alone, by a table of the times of NumPy's kernels: never from the clock, nor
+from how often an operation ran. So an operation gives the same bits in every run, also in one that resumes another. Each new
+shape is compiled once, in 10 to 500 ms, or taken from the cache of objects; so only operations that take NumPy ``EXPENSIVE_US``
+or more have one.
 
 Not in the table: single ufuncs, which NumPy runs with vectors of its own and which have a path around ``execute``; products of
-matrices, at which BLAS is as quick; reductions and copies, which wait for memory; what reads or writes at indices.
+matrices, for which BLAS is as fast; reductions and copies, which are memory-bound; gathers and scatters.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph
 from firebrick.ir.keys import key_of
 
-HEAVY_US = 2000.0
-"""From so many microseconds of NumPy's kernel on, by estimate, an operation has a kernel of its own."""
+EXPENSIVE_US = 2000.0
+"""Minimum time of NumPy's kernel in microseconds, by estimate, for which an operation has a kernel of its own."""
 KEPT = 256
 """Compiled operations that are kept, those used last."""
 
@@ -37,7 +38,7 @@ Estimate = Callable[[tuple[Array, ...], dict[str, Any]], float]
 
 
 def _each(ns: float) -> Estimate:
-    """So many nanoseconds for each element of the first operand."""
+    """This number of nanoseconds for each element of the first operand."""
     us = ns / 1000
     return lambda inputs, params: inputs[0].size * us
 

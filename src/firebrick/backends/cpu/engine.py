@@ -46,7 +46,7 @@ class CpuBackend(HostBackend):
 
     engine = "cpu"
     platforms = ("cpu",)
-    heavy = eager.ESTIMATES
+    expensive = eager.ESTIMATES
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,8 +104,8 @@ class CpuBackend(HostBackend):
 
         return forms(graph, which)
 
-    def run_heavy(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if eager.ESTIMATES[op.name](inputs, params) < eager.HEAVY_US or not self.compiles:
+    def run_expensive(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if eager.ESTIMATES[op.name](inputs, params) < eager.EXPENSIVE_US or not self.compiles:
             return None
         return self._eager.run(op, inputs, params)
 

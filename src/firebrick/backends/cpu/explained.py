@@ -1,4 +1,4 @@
-"""What ``explain`` says of a program's native part: its runs and their kernels, what stays outside, and why."""
+"""The text of ``explain`` on a program's native part: its runs and their kernels, the operations outside of it, and why."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _run(number: int, run: Run, kinds: Kinds, kernels: Sequence[Kernel | None]) 
 
 
 def _described(n: Node) -> str:
-    """What a fused node does, on what."""
+    """A fused node's operations and operands, as text."""
     ops = Counter(m.op.name for m in n.params["body"].nodes if m.op.name != "constant")
     return f"{', '.join(map(str, n.avals))} = {_counted(ops)}"
 

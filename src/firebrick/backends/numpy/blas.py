@@ -26,7 +26,8 @@ _lock = Lock()
 
 @cache
 def _library() -> Any:
-    """The BLAS that NumPy loaded, as threadpoolctl controls it; None where it does not know it (Accelerate, say)."""
+    """The BLAS that NumPy loaded, as threadpoolctl controls it; None if threadpoolctl does not know it (Accelerate, for
+    example)."""
     from threadpoolctl import ThreadpoolController
 
     found = [c for c in ThreadpoolController().lib_controllers if c.user_api == "blas" and "numpy" in (c.filepath or "")]
@@ -34,7 +35,7 @@ def _library() -> Any:
 
 
 def alone(call: Callable[..., Any], *args: Any, **params: Any) -> Any:
-    """What ``call`` returns, with the BLAS on the calling thread only."""
+    """The result of ``call``, with the BLAS on the calling thread only."""
     library = _library()
     if library is None:
         return call(*args, **params)

@@ -1,4 +1,4 @@
-"""What a compiled program runs for an op on NumPy arrays: an expression with everything settled that does not depend on values.
+"""The kernels of compiled programs on NumPy arrays: expressions in which everything that does not depend on values is settled.
 
 The results have the same bits as those of ``HostBackend.execute``: the same NumPy functions in the same order, without the
 choices between them.

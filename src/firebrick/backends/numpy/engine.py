@@ -54,10 +54,10 @@ class HostBackend(Backend):
     """An engine on NumPy arrays in host memory.
 
     Attributes:
-        heavy: Names of the ops for which ``run_heavy`` is asked first.
+        expensive: Names of the ops for which ``run_expensive`` is tried first.
     """
 
-    heavy: Container[str] = ()
+    expensive: Container[str] = ()
 
     def device_count(self, platform: str) -> int:
         return int(config.logical_devices)
@@ -114,7 +114,7 @@ class HostBackend(Backend):
         return True
 
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
-        if op.name in self.heavy and (found := self.run_heavy(op, inputs, params)) is not None:
+        if op.name in self.expensive and (found := self.run_expensive(op, inputs, params)) is not None:
             return found
         if op is FUSED:
             return interpret(params["body"], inputs, self._inside)
@@ -127,8 +127,8 @@ class HostBackend(Backend):
             return ufunc(*inputs, out=out)
         return _as_arrays(kernel(*inputs, **params))
 
-    def run_heavy(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """What ``execute`` returns, of an engine's own kernel; None if NumPy's is to run."""
+    def run_expensive(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The result of an engine's own kernel, as ``execute`` returns it; None to run NumPy's."""
         return None
 
     def _inside(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Scatter kernels on flat positions: no Python loop over places, the same order of summation in every run."""
+"""Scatter kernels on flat positions: no Python loop over positions, the same order of summation in every run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def _flat(op: str, x: Array, indices: Array, axis: int) -> Array:
 
 
 def index_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
-    """Sorted segment sum: equal indices are brought together and summed in order, once for each place."""
+    """Sorted segment sum: equal indices are brought together and summed in order, once for each position."""
     out = np.moveaxis(np.array(x), axis, 0)
     lead = np.moveaxis(updates, tuple(range(axis, axis + indices.ndim)), tuple(range(indices.ndim)))
     flat = from_front(indices, x.shape[axis], "index_add").reshape(-1)
     if flat.size:
         rows = lead.reshape(flat.size, *lead.shape[indices.ndim :])
         order = np.argsort(flat, kind="stable")
-        places, starts = np.unique(flat[order], return_index=True)
-        out[places] += np.add.reduceat(rows[order], starts, axis=0)
+        positions, starts = np.unique(flat[order], return_index=True)
+        out[positions] += np.add.reduceat(rows[order], starts, axis=0)
     return np.ascontiguousarray(np.moveaxis(out, 0, axis))
 
 
 def scatter(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
-    """Assignment in order: of several values for one place NumPy leaves the last."""
+    """Assignment in order: of several values for one position NumPy leaves the last."""
     flat = _flat("scatter", x, indices, axis)
     out = np.array(x, order="C")
     out.reshape(-1)[flat] = updates.reshape(-1)
@@ -42,7 +42,7 @@ def scatter(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
 
 
 def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
-    """Summation in the order of the updates, on flat places."""
+    """Summation in the order of the updates, on flat positions."""
     flat = _flat("scatter_add", x, indices, axis)
     out = np.array(x, order="C")
     if not indices.size:
@@ -59,7 +59,7 @@ _FOLDS: dict[str, Any] = {"mul": np.multiply, "min": np.minimum, "max": np.maxim
 
 
 def scatter_reduce(x: Array, indices: Array, updates: Array, *, axis: int, mode: str) -> Array:
-    """One update after the other, on flat places."""
+    """One update after the other, on flat positions."""
     flat = _flat("scatter_reduce", x, indices, axis)
     out = np.array(x, order="C")
     _FOLDS[mode].at(out.reshape(-1), flat, updates.reshape(-1))

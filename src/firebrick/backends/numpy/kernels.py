@@ -103,4 +103,4 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 REAL_UFUNCS: dict[str, np.ufunc] = {"divide": np.divide, "expm1": np.expm1, "log1p": np.log1p, "tan": np.tan, "tanh": np.tanh}
-"""What an op's reference runs on real operands, for references that treat complex ones otherwise: their fast kernels."""
+"""Fast kernels for real operands of references that treat complex operands in another way."""

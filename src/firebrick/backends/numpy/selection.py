@@ -13,7 +13,7 @@ from firebrick.ops.declare import Array
 
 BITS: dict[Any, Any] = {np.dtype(np.float32): np.dtype(np.int32), np.dtype(np.float64): np.dtype(np.int64)}
 FEW = 1024
-"""Up to so many elements, NumPy's own is no slower."""
+"""Up to this number of elements, NumPy's own is no slower."""
 
 
 def where(condition: Array, x1: Array, x2: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The k largest values without sorting the rest: NumPy's partition finds the k-th, one pass what lies beyond it."""
+"""The k largest values without sorting the rest: NumPy's partition finds the k-th, one pass the elements beyond it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from firebrick.ops import sorting
 from firebrick.ops.declare import Array
 
 _FEW = 8
-"""Partition beats sorting where at most one element in so many is wanted."""
+"""Partition is faster than sorting if at most one element in this number is selected."""
 
 
 def top_k(x: Array, *, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
@@ -18,10 +18,10 @@ def top_k(x: Array, *, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
         found: tuple[Array, Array] = sorting.top_k.reference(x, k=k, axis=axis, largest=largest)
         return found
     rows = np.moveaxis(x, axis, -1)
-    place = n - k if largest else k - 1
-    parted = np.argpartition(rows, place, -1)
+    position = n - k if largest else k - 1
+    parted = np.argpartition(rows, position, -1)
     at = parted[..., n - k :] if largest else parted[..., :k]
-    edge = np.take_along_axis(rows, parted[..., place : place + 1], -1)
+    edge = np.take_along_axis(rows, parted[..., position : position + 1], -1)
     held = (np.take_along_axis(rows, at, -1) == edge).sum(-1)
     if (((rows == edge).sum(-1) > held) | (edge != edge)[..., 0]).any():
         at = _first_k(rows, edge, k, largest)
@@ -32,7 +32,7 @@ def top_k(x: Array, *, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
 
 
 def _first_k(rows: Array, edge: Array, k: int, largest: bool) -> Array:
-    """The places of all elements beyond the k-th value, and of the first of its equals, NaN being one of them."""
+    """The positions of all elements beyond the k-th value, and of the first of its equals, NaN being one of them."""
     odd, odd_edge = rows != rows, edge != edge
     beyond = (rows > edge) | (odd & ~odd_edge) if largest else (rows < edge) | (~odd & odd_edge)
     level = (rows == edge) | (odd & odd_edge)

@@ -66,7 +66,7 @@ def _small(x: Array) -> Array:
 
 
 def _middle(y: Array) -> Array:
-    """erfc for 0.46875 < y ≤ 4, and past it as good as 0 beside 1."""
+    """erfc for 0.46875 < y ≤ 4, and beyond it negligible in 1 - erfc."""
     num, den = _C[8] * y, y
     for c, d in zip(_C[:7], _D[:7], strict=True):
         num, den = (num + c) * y, (den + d) * y

@@ -11,7 +11,7 @@ from firebrick.backends.torch.precision import Kernel
 
 
 def _hidden(query: Any, key: Any, mask: Any, causal: bool) -> Any:
-    """Where a query may not look, or None if nowhere; it broadcasts to the scores."""
+    """The mask of keys that a query must not attend to, or None if there are none; it broadcasts to the scores."""
     if not causal:
         return ~mask
     n, m = query.shape[-2], key.shape[-2]

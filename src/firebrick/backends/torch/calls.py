@@ -1,4 +1,4 @@
-"""What a compiled program runs for an op on PyTorch's tensors: an expression with everything settled that does not depend on
+"""The kernels of compiled programs on PyTorch's tensors: expressions in which everything is settled that does not depend on
 values.
 
 The results have the same bits as those of ``kernels.run``: the same functions of PyTorch, without the choices between them.

@@ -37,7 +37,7 @@ def integer_matmul(x1: Any, x2: Any) -> Any:
 
 
 # PyTorch's CPU kernels add the products of a thin matrix (few rows or columns) one after the other, those of others in
-# several sums at once: so many products to a sum err by a few units of precision at most
+# several sums at once: the most products of one sum that err by a few units of precision at most
 _THIN, _IN_THIN, _IN_OTHERS = 16, 256, 32768
 
 

@@ -409,7 +409,7 @@ PLAIN: dict[str, Kernel] = {
     "isfinite": torch.isfinite, "where": where, "clip": clip,
 }  # fmt: skip
 
-# in place of these where the operand is complex
+# replaces these if the operand is complex
 _OF_COMPLEX: dict[str, Kernel] = {
     "add": _by_parts(torch.add), "subtract": _by_parts(torch.subtract), "negative": _by_parts(torch.negative),
     "pow": _complex_pow, "divide": _complex_divide, "expm1": _complex_expm1,

@@ -161,7 +161,7 @@ class TorchBackend(Backend):
         try:
             return self._memory.from_host(array, device)
         except RuntimeError as e:
-            raise self._told(e) from e
+            raise self._translated(e) from e
 
     def to_host(self, native: Any) -> np.ndarray[Any, Any]:
         array: np.ndarray[Any, Any] = self._memory.to_host(native)
@@ -196,7 +196,7 @@ class TorchBackend(Backend):
         try:
             return self._kernels.run(op, inputs, params, out)
         except RuntimeError as e:
-            raise self._told(e) from e
+            raise self._translated(e) from e
 
     def compile(
         self, graph: Graph, device: Device | None = None, donate: Iterable[int] = (), ready: Iterable[int] = ()
@@ -222,7 +222,7 @@ class TorchBackend(Backend):
         return found
 
     def told(self, error: Exception) -> Exception:
-        return self._told(error) if isinstance(error, RuntimeError) else error
+        return self._translated(error) if isinstance(error, RuntimeError) else error
 
     def copy(self, native: Any, device: Device | None = None) -> Any:
         return native.clone(memory_format=self._torch.contiguous_format)
@@ -231,7 +231,7 @@ class TorchBackend(Backend):
         kernel: Callable[..., Any] | None = self._kernels.fast_kernel(op, dtypes)
         return kernel
 
-    def _told(self, error: RuntimeError) -> Exception:
+    def _translated(self, error: RuntimeError) -> Exception:
         """PyTorch's errors as the contract's: a failed allocation is a MemoryError."""
         return MemoryError(str(error)) if self._memory.out_of_memory(error) else error
 

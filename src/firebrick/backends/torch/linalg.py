@@ -65,7 +65,7 @@ def solve(x1: Any, x2: Any) -> Any:
 
 
 def solve_triangular(x1: Any, x2: Any, *, upper: bool) -> Any:
-    """Substitution, after a look at the diagonal."""
+    """Substitution, after a check of the diagonal."""
     _check((x1.diagonal(dim1=-2, dim2=-1) == 0).any(-1), lambda bad: table.singular("solve_triangular", bad))
     return torch.linalg.solve_triangular(x1, x2, upper=upper)
 

@@ -1,4 +1,4 @@
-"""Torch tensors and host arrays: dtypes of both, copies between them, DLPack, and what an allocator's error looks like.
+"""Torch tensors and host arrays: dtypes of both, copies between them, DLPack, and how an allocator's error is recognised.
 
 bfloat16 and the 8-bit floats have no NumPy of their own, so they travel as the bits of integers.
 """
@@ -41,7 +41,7 @@ def aval(native: Any) -> Aval:
     return Aval(tuple(native.shape), dtype)
 
 
-def place(device: Device) -> Any:
+def torch_device(device: Device) -> Any:
     """PyTorch's device. All logical CPU devices are one there."""
     return torch.device("cpu") if device.platform == "cpu" else torch.device(device.platform, device.index)
 
@@ -55,7 +55,7 @@ def from_host(array: Array, device: Device) -> Any:
     made = torch.from_numpy(host if bits is None else host.view(bits))
     if bits is not None:
         made = made.view(TORCH[dtypes.dtype(host.dtype)])
-    return made if device.platform == "cpu" else made.to(place(device))
+    return made if device.platform == "cpu" else made.to(torch_device(device))
 
 
 def to_host(native: Any) -> Array:
@@ -118,7 +118,7 @@ def from_dlpack(external: Any, device: Device) -> Any:
             f"{type(external).__name__}: {e}",
             "copy it with fb.asarray",
         ) from e
-    if made.device != place(device):
+    if made.device != torch_device(device):
         raise UnsupportedError(
             f"memory shared with {device} must lie there", f"memory on {made.device}", "copy it with fb.asarray"
         )

@@ -31,21 +31,21 @@ def max_pool_by_element(x: Any, *, kernel: Any, stride: Any, padding: Any, dilat
     """Any padding; the first maximum stays, or the first NaN."""
     xp = _padded(x, padding, -float("inf"))
     best: Any = None
-    place: Any = None
+    position: Any = None
     for part, inside, where in image_places(x.shape[2:], kernel, stride, padding, dilation):
         each = xp[part]
         if best is None:
             best = torch.full_like(each, -float("inf"))
-            place = torch.full(each.shape, -1, dtype=torch.int64, device=x.device)
-        wins = (each > best) | (place < 0) | (torch.isnan(each) & ~torch.isnan(best))
+            position = torch.full(each.shape, -1, dtype=torch.int64, device=x.device)
+        wins = (each > best) | (position < 0) | (torch.isnan(each) & ~torch.isnan(best))
         wins = wins & torch.asarray(inside, device=x.device)
         best = torch.where(wins, each, best)
-        place = torch.where(wins, torch.asarray(where, device=x.device), place)
-    return best, place
+        position = torch.where(wins, torch.asarray(where, device=x.device), position)
+    return best, position
 
 
 def max_pool(x: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any]:
-    """PyTorch's kernel keeps the last NaN of a window; the table says the first."""
+    """PyTorch's kernel keeps the last NaN of a window; the op table requires the first."""
     if _native(kernel, padding) and x.numel():
         pads = tuple(a for a, _ in padding)
         values, at = _MAX[len(kernel)](x, kernel, stride, pads, dilation, return_indices=True)
@@ -55,7 +55,7 @@ def max_pool(x: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any) -
 
 
 def max_pool_gradient(g: Any, at: Any, *, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
-    """Each cotangent, added at its place of the flattened image, if that lies in its window."""
+    """Each cotangent, added at its position of the flattened image, if that lies in its window."""
     inside, rest = True, at
     for i in range(len(size) - 1, -1, -1):
         line = torch.arange(at.shape[2 + i], device=at.device) * stride[i] - padding[i][0]
@@ -65,8 +65,8 @@ def max_pool_gradient(g: Any, at: Any, *, size: Any, kernel: Any, stride: Any, p
     inside = inside & (rest == 0)
     flat = (*g.shape[:2], size_of(g.shape[2:]))
     images = g.new_zeros((*g.shape[:2], size_of(size)))
-    places = torch.where(inside, at, 0).reshape(flat)
-    return scatter_add(images, places, torch.where(inside, g, 0).reshape(flat), axis=2).reshape(*g.shape[:2], *size)
+    positions = torch.where(inside, at, 0).reshape(flat)
+    return scatter_add(images, positions, torch.where(inside, g, 0).reshape(flat), axis=2).reshape(*g.shape[:2], *size)
 
 
 @in_float32

@@ -42,6 +42,6 @@ def in_float32_on_cpu(kernel: Kernel) -> Kernel:
 
 
 def plain(kernel: Kernel) -> Kernel:
-    """What a kernel of these decorators runs on operands that are not of half precision."""
+    """The kernel that these decorators run on operands that are not of half precision."""
     found: Kernel = getattr(kernel, "__wrapped__", kernel)
     return found

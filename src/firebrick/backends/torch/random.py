@@ -39,7 +39,7 @@ def _words_of(key: Any, first: int, count: int) -> Any:
 
 
 def _drawn(key: Any, first: int, count: int, per: int, dtype: Any, finish: Callable[[Any], Any]) -> Any:
-    """``count`` numbers of ``per`` words each from word ``first`` on; ``finish`` makes numbers of words."""
+    """``count`` numbers of ``per`` words each, beginning at word ``first``; ``finish`` converts words to numbers."""
     whole = per * count
     start, stop = first // 4, (first + whole + 3) // 4
     piece = _PIECE if key.device.type == "cpu" else max(stop - start, 1)

@@ -1,4 +1,4 @@
-"""Kernels along axes: reductions, scans, places of extrema, sorting, searching, softmax and layer norm.
+"""Kernels along axes: reductions, scans, positions of extrema, sorting, searching, softmax and layer norm.
 
 PyTorch reads an empty tuple of axes as "all of them", the op table as "none": each kernel then copies.
 """
@@ -88,7 +88,7 @@ def top_k(x: Any, *, k: int, axis: int, largest: bool) -> tuple[Any, Any]:
 
 
 def _first_k(rows: Any, edge: Any, k: int, largest: bool) -> Any:
-    """The places of all elements beyond the k-th value, and of the first of its equals, NaN being one of them."""
+    """The positions of all elements beyond the k-th value, and of the first of its equals, NaN being one of them."""
     odd, odd_edge = rows != rows, edge != edge
     beyond = (rows > edge) | (odd & ~odd_edge) if largest else (rows < edge) | (~odd & odd_edge)
     level = (rows == edge) | (odd & odd_edge)
@@ -98,7 +98,7 @@ def _first_k(rows: Any, edge: Any, k: int, largest: bool) -> Any:
 
 
 def searchsorted(x1: Any, x2: Any, *, right: bool) -> Any:
-    """PyTorch's search, for which NaN is in no order, told that it is the largest."""
+    """PyTorch's search, which orders no NaN, on values in which NaN is the largest."""
     x1, x2 = x1.contiguous(), x2.contiguous()
     if not x1.is_floating_point():
         return torch.searchsorted(x1, x2, right=right)
@@ -120,7 +120,7 @@ def _scan(kernel: Kernel) -> Kernel:
 
 
 def _running(kernel: Kernel) -> Kernel:
-    """A running extreme of PyTorch's, and the place it was met at first (PyTorch tells the last)."""
+    """A running extreme of PyTorch's, and the position it was met at first (PyTorch returns the last)."""
 
     def run(x: Any, *, axis: int, reverse: bool) -> tuple[Any, Any]:
         if reverse:

@@ -1,7 +1,7 @@
 """Kernels that move elements: reshapes, slices, padding, joining, and indexing with tensors.
 
 Only ``reshape``, ``permute``, ``broadcast_to``, ``slice``, ``split`` and ``flip`` may return the operand's memory. Sums into
-equal places, and which of several values stays in one place, do not depend on the order in which threads run.
+equal positions, and which of several values stays in one position, do not depend on the order in which threads run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def concat(*arrays: Any, axis: int) -> Any:
 # indexing
 
 
-def places(indices: Any, size: int, op: str) -> Any:
+def positions(indices: Any, size: int, op: str) -> Any:
     """Indices as int64 in [0, size), checked before anything is read or written.
 
     Raises:
@@ -84,7 +84,7 @@ def places(indices: Any, size: int, op: str) -> Any:
 
 def take(x: Any, indices: Any, *, axis: int) -> Any:
     """Whole slices by ``index_select``."""
-    at = places(indices, x.shape[axis], "take")
+    at = positions(indices, x.shape[axis], "take")
     if at.ndim == 1:
         return x.index_select(axis, at)
     return x.index_select(axis, at.reshape(-1)).reshape((*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]))
@@ -92,11 +92,11 @@ def take(x: Any, indices: Any, *, axis: int) -> Any:
 
 def gather(x: Any, indices: Any, *, axis: int) -> Any:
     """Single elements."""
-    return x.gather(axis, places(indices, x.shape[axis], "gather"))
+    return x.gather(axis, positions(indices, x.shape[axis], "gather"))
 
 
 def flat_places(at: Any, shape: Any, axis: int) -> Any:
-    """For an index tensor along ``axis``: the row-major place in a tensor of ``shape`` of each index."""
+    """For an index tensor along ``axis``: the row-major position in a tensor of ``shape`` of each index."""
     flat = torch.zeros((), dtype=torch.int64, device=at.device)
     for i, n in enumerate(at.shape):
         along = torch.arange(n, device=at.device).reshape([-1 if k == i else 1 for k in range(at.ndim)])
@@ -105,7 +105,7 @@ def flat_places(at: Any, shape: Any, axis: int) -> Any:
 
 
 def segments(at: Any, rows: Any, fold: Kernel) -> tuple[Any, Any]:
-    """Distinct places, and for each its rows folded by pairs of neighbours: errors grow with the logarithm."""
+    """Distinct positions, and for each its rows folded by pairs of neighbours: errors grow with the logarithm."""
     at, order = torch.sort(at, stable=True)
     rows = rows.index_select(0, order)
     while at.numel() > 1:
@@ -139,7 +139,7 @@ def add_at(x: Any, at: Any, updates: Any, axis: int) -> Any:
     return add_rows(x.reshape(-1), flat, updates.reshape(-1)).reshape(x.shape)
 
 
-# so many additions to one place, one after the other, err by 8 ulps at most: in the dtype itself, and for half precision
+# the most sequential additions to one position that err by 8 ulps at most: in the dtype itself, and for half precision
 # added in float32
 _FEW, _FEW_HALVES = 32, 1 << 16
 
@@ -153,7 +153,7 @@ def _in_order(x: Any, repeats: int) -> bool:
 
 
 def _repeats(x: Any, at: Any, axis: int) -> int:
-    """How often the most frequent place occurs, or a bound where that is small enough."""
+    """How often the most frequent position occurs, or a bound if that is small enough."""
     if at.shape[axis] <= _FEW or x.device.type != "cpu":
         return int(at.shape[axis])
     one = torch.ones((), dtype=torch.int32, device=at.device).expand(at.shape)
@@ -164,7 +164,7 @@ def _repeats(x: Any, at: Any, axis: int) -> int:
 
 def scatter_add(x: Any, indices: Any, updates: Any, *, axis: int) -> Any:
     """Sums that do not depend on the order in which threads run; half precision in float32, rounded once."""
-    at = places(indices, x.shape[axis], "scatter_add")
+    at = positions(indices, x.shape[axis], "scatter_add")
     wide = torch.float32 if x.dtype in HALVES else x.dtype
     total, terms = x.to(wide), updates.to(wide)
     if _in_order(x, _repeats(x, at, axis)):
@@ -174,7 +174,7 @@ def scatter_add(x: Any, indices: Any, updates: Any, *, axis: int) -> Any:
 
 def index_add(x: Any, indices: Any, updates: Any, *, axis: int) -> Any:
     """Sums that do not depend on the order in which threads run; half precision in float32, rounded once."""
-    at = places(indices, x.shape[axis], "index_add").reshape(-1)
+    at = positions(indices, x.shape[axis], "index_add").reshape(-1)
     rows = updates.reshape((*x.shape[:axis], at.numel(), *x.shape[axis + 1 :])).movedim(axis, 0)
     wide = torch.float32 if x.dtype in HALVES else x.dtype
     few = at.numel() <= _FEW
@@ -191,7 +191,7 @@ def _add_columns(x: Any, at: Any, rows: Any) -> Any:
 
 
 def set_last(x: Any, at: Any, updates: Any, axis: int) -> Any:
-    """``scatter`` for accelerators: the largest position that names a place wins it, whatever ran first."""
+    """``scatter`` for accelerators: the last update of a position wins, whichever thread ran first."""
     if not at.numel():
         return x.clone()
     position = torch.arange(at.shape[axis], device=at.device)
@@ -202,8 +202,8 @@ def set_last(x: Any, at: Any, updates: Any, axis: int) -> Any:
 
 
 def scatter(x: Any, indices: Any, updates: Any, *, axis: int) -> Any:
-    """The last of several values stays. On the CPU one thread writes all places along the axis, in order."""
-    at = places(indices, x.shape[axis], "scatter")
+    """The last of several values stays. On the CPU one thread writes all positions along the axis, in order."""
+    at = positions(indices, x.shape[axis], "scatter")
     return x.scatter(axis, at, updates) if x.device.type == "cpu" else set_last(x, at, updates, axis)
 
 
@@ -221,7 +221,7 @@ def fold_at(x: Any, at: Any, updates: Any, axis: int, mode: str) -> Any:
 
 def scatter_reduce(x: Any, indices: Any, updates: Any, *, axis: int, mode: str) -> Any:
     """Products in the order of the updates, half precision in float32; extremes do not depend on the order."""
-    at = places(indices, x.shape[axis], "scatter_reduce")
+    at = positions(indices, x.shape[axis], "scatter_reduce")
     wide = torch.float32 if x.dtype in HALVES else x.dtype
     held, terms = x.to(wide), updates.to(wide)
     if mode == "mul" and x.device.type != "cpu":
@@ -231,7 +231,7 @@ def scatter_reduce(x: Any, indices: Any, updates: Any, *, axis: int, mode: str) 
 
 def ravel_index(*indices: Any, sizes: Any, strides: Any, offset: int) -> Any:
     """Flat positions, each index checked and counted from the front first."""
-    flat = sum(places(i, n, "x[key]") * stride for i, n, stride in zip(indices, sizes, strides, strict=True))
+    flat = sum(positions(i, n, "x[key]") * stride for i, n, stride in zip(indices, sizes, strides, strict=True))
     return flat + offset
 
 

@@ -1,7 +1,7 @@
-"""``Body``: the trace of a branch or of a loop's body, and the closed graph that is made of it.
+"""``Body``: the trace of a branch or of a loop's body, and its closed graph.
 
-What a body uses of the traces around it becomes an operand of the control flow node. Such an operand is a value together with
-its place on the tape: a value that is used tracked and untracked is two operands, so gradients flow where they flow
+A value of an enclosing trace that a body uses becomes an operand of the control flow node. Such an operand is a value together
+with its position on the tape: a value that is used tracked and untracked is two operands, so gradients flow where they flow
 outside of graphs. Inside the graph, an edge through which no gradient may flow is a ``detach`` node: a body is differentiated
 by running its graph through ``bind`` again, and needs no record of how it was traced.
 """
@@ -36,7 +36,7 @@ class Body(Trace):
     """The trace of a branch or a body.
 
     Args:
-        name: What it is, for messages.
+        name: A description, for messages.
         steps: How often a scan runs it; None where that is not known, or known to be once.
     """
 
@@ -77,23 +77,23 @@ class Body(Trace):
         if self.parent is None or not (data.trace.running and data.trace.within()):
             return super().lift(t, data)
         node, slot = self._outside(t)
-        place = (id(data.trace), data.number, 0 if node is None else node.id, slot)
-        found = self.outer.get(place)
+        position = (id(data.trace), data.number, 0 if node is None else node.id, slot)
+        found = self.outer.get(position)
         if found is None:
             operand = Tensor(t.storage, t.dtype, t.shape, t.device, t.label)
             operand.node, operand.slot = node, slot
-            found = self.outer[place] = self.take(operand)
+            found = self.outer[position] = self.take(operand)
         return found[0].number
 
     def take(self, operand: Tensor) -> tuple[Source, Tensor]:
-        """A value of the trace around as an input."""
+        """A value of the enclosing trace as an input."""
         number = self.source(operand.aval, "outer", None, operand.label or "")
         if operand.node is not None:
             self._tracked.add(number)
         return self.sources[-1], operand
 
     def _outside(self, t: Tensor) -> tuple[Any, int]:
-        """Where a handle is on the tape outside of this body: leaves that were made here stand on top of it."""
+        """Where a handle is on the tape outside of this body: leaves that were made here are skipped."""
         node, slot = (t.node, t.slot) if self.records else (None, 0)
         while node is not None and node.id >= self.start:
             node, slot = node.parents[0] if node.op is None and node.parents else (None, 0)
@@ -109,12 +109,12 @@ class Body(Trace):
         return super().weak(number, dtype, device) if self.parent is None else self.parent.weak(number, dtype, device)
 
     def keys(self, generator: Any, find: Callable[[], Any] | None, device: Device, count: int | None) -> Tensor:
-        """Keys of each step: those that a loop would draw one step after the other."""
+        """Keys of each step: those that a plain loop would draw, one step after the other."""
         if self.steps is None:
             raise UnsupportedError(
                 "under jit, random numbers are not drawn inside fb.cond and fb.while_loop: how many there are is not known",
                 f"a draw at {user_line()}, in {self.name}",
-                "draw them before and use what was drawn, or use fb.scan, which runs a known number of steps",
+                "draw them before and use the result, or use fb.scan, which runs a known number of steps",
             )
         draws = self.draws.setdefault(id(generator), Draws(generator, lambda given: generator))
         self.finders[id(generator)] = find
@@ -130,13 +130,13 @@ class Body(Trace):
 
     # the end
 
-    def stand_in(self, known: dict[int, int]) -> None:
-        """Let values be read in place of others."""
+    def replace_values(self, known: dict[int, int]) -> None:
+        """Let values be read instead of others."""
         if known:
             self.nodes = [replace(n, inputs=tuple(known.get(i, i) for i in n.inputs)) for n in self.nodes]
 
     def finish(self, outputs: Sequence[Tensor]) -> None:
-        """Settle what it returns."""
+        """Set its outputs."""
         self._outputs = [self.number(t) for t in outputs]
         if self.records:
             self._outputs = self._cut(self._outputs, [t.node is not None for t in outputs])
@@ -145,17 +145,17 @@ class Body(Trace):
         self.sources.sort(key=lambda s: _ORDER[s.kind])
 
     def made(self) -> Graph:
-        """The graph from the inputs (captured values, carries, elements of sequences, keys) to what it returns."""
+        """The graph from the inputs (captured values, carries, elements of sequences, keys) to its outputs."""
         return eliminate_dead_code(self.graph(self._outputs))
 
     def unchanged(self) -> None:
-        """Raise StateChangedError if a tensor that was there before was rebound."""
+        """Raise StateChangedError if a tensor that existed before was rebound."""
         for t, saved in self._known.values():
             if t.storage is not saved[0]:
                 data = t.storage.data
                 line = f" at {data.line}" if type(data) is Traced else ""
                 raise StateChangedError(
-                    f"{self.name} changes a tensor that was there before it, which a graph does not carry out of it",
+                    f"{self.name} changes a tensor that existed before it, which a graph cannot repeat",
                     f"{t.label or 'a tensor'}, {t.aval}, changed{line}",
                     "make it part of the carry: take it from there, and return its new value",
                 )
@@ -185,20 +185,20 @@ class Body(Trace):
         return found
 
     def operands(self) -> list[Tensor]:
-        """What it captures, in the order of the inputs."""
+        """The captured values, in the order of the inputs."""
         at = {id(source): operand for source, operand in self.outer.values()}
         return [at[id(s)] for s in self.sources if s.kind == "outer"]
 
 
 def share(bodies: Sequence[Body]) -> None:
     """Give branches the same captured values in the same order."""
-    union = {place: operand for b in bodies for place, (_, operand) in b.outer.items()}
-    order = {place: i for i, place in enumerate(union)}
+    union = {position: operand for b in bodies for position, (_, operand) in b.outer.items()}
+    order = {position: i for i, position in enumerate(union)}
     for b in bodies:
-        for place, operand in union.items():
-            if place not in b.outer:
-                b.outer[place] = b.take(operand)
-        at = {id(source): order[place] for place, (source, _) in b.outer.items()}
+        for position, operand in union.items():
+            if position not in b.outer:
+                b.outer[position] = b.take(operand)
+        at = {id(source): order[position] for position, (source, _) in b.outer.items()}
         b.sources.sort(key=lambda s: (_ORDER[s.kind], at.get(id(s), 0)))
 
 

@@ -1,5 +1,5 @@
-"""``detach``: the operation that returns its operand and lets no gradient through. It says inside a graph what handles say
-outside; passes take it out when gradients are settled."""
+"""``detach``: the operation that returns its operand and lets no gradient through. It marks inside a graph what handles
+mark outside; passes remove it once gradients have been taken."""
 
 from __future__ import annotations
 

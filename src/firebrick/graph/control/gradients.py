@@ -1,7 +1,7 @@
 """Gradients of control flow, as graphs made of graphs.
 
-``pulled`` makes of a graph the one that maps its inputs and the cotangents of its outputs to the cotangents of its inputs,
-by running it on the tape inside a trace of its own. A branch's gradient is the branch run again and pulled back. A scan's is
+``pulled`` returns the graph from a graph's inputs and its outputs' cotangents to its inputs' cotangents, by running it on
+the tape inside a trace of its own. A branch's gradient is the branch run again and pulled back. A scan's is
 a scan in the other direction over the carries that the first one kept: each step is run again from its carry. A while_loop's
 runs the loop again to keep its carries, since how many there are is not known before.
 """
@@ -29,12 +29,12 @@ from firebrick.graph.trace import running
 from firebrick.ir import INTERNAL, Graph, Node
 from firebrick.ops import OPS
 
-_KEPT = 256  # graphs made of graphs that are remembered
+_KEPT = 256  # gradients of graphs that are kept
 _made: dict[Any, tuple[Any, Any]] = {}
 
 
 def _remembered(key: tuple[Any, ...], holds: Any, make: Callable[[], Any]) -> Any:
-    """What ``make`` makes, once for each key; ``holds`` are the objects whose ids are in it."""
+    """The result of ``make``, called once for each key; ``holds`` are the objects whose ids are in the key."""
     found = _made.get(key)
     if found is None:
         found = _made[key] = make(), holds
@@ -45,7 +45,7 @@ def _remembered(key: tuple[Any, ...], holds: Any, make: Callable[[], Any]) -> An
 
 @contextmanager
 def _alone(name: str, device: Device) -> Iterator[Body]:
-    """A trace that has nothing around it, in which everything is recorded."""
+    """A trace without an enclosing one, in which everything is recorded."""
     tokens = region.set(None), strategy.set("none")
     try:
         with grad_mode(True), running(Body(name, device, alone=True)) as trace:
@@ -71,11 +71,11 @@ def pulled(
     of its inputs.
 
     Args:
-        graph: What is differentiated.
-        wanted: Inputs whose cotangents are asked for, inexact ones.
+        graph: The graph to differentiate.
+        wanted: Inputs whose cotangents are needed, inexact ones.
         given: Outputs that have a cotangent, inexact ones; where two are one value, cotangents are added in this order.
         device: Where the graph runs.
-        known: Values that are not computed again.
+        known: Values that are not recomputed.
 
     Returns:
         The graph, and those of ``wanted`` that the outputs depend on: its results are theirs.
@@ -101,12 +101,12 @@ def _pull(
         for i, g in zip(given, cotangents, strict=True):
             t = outputs[i]
             if t.node is not None:
-                place = (t.node.id, t.slot)
-                seeds[place] = g if place not in seeds else _add(seeds[place], g)
+                position = (t.node.id, t.slot)
+                seeds[position] = g if position not in seeds else _add(seeds[position], g)
                 found.update((n.id, n) for n in reachable(t.node, stop))
         grads = run(sorted(found.values(), key=lambda n: -n.id), seeds, True, stop)
         reached = tuple(i for i in wanted if leaves[i] in grads)
-        trace.stand_in({trace.number(values[v]): trace.number(t) for v, t in zip(known, held, strict=True)})
+        trace.replace_values({trace.number(values[v]): trace.number(t) for v, t in zip(known, held, strict=True)})
         trace.finish([grads[leaves[i]] for i in reached])
     return trace.made(), reached
 
@@ -143,7 +143,7 @@ def of_cond(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
 def _branches(
     branches: tuple[Graph, Graph], wanted: tuple[int, ...], given: tuple[int, ...], device: Device
 ) -> tuple[tuple[Graph, ...], list[int]]:  # fmt: skip
-    """The gradients of two branches, by what at least one of them depends on."""
+    """The gradients of two branches, for the inputs that at least one of them depends on."""
     both = [pulled(g, wanted, given, device) for g in branches]
     reached = sorted(set(both[0][1]) | set(both[1][1]))
     graphs = []
@@ -159,12 +159,12 @@ def _branches(
     return tuple(graphs), reached
 
 
-# a step of a loop, and the way back over it
+# a step of a loop, and its backward step
 
 
 @dataclass(frozen=True)
 class _Back:
-    """The way back over a step of a loop.
+    """The backward step of a step of a loop.
 
     Attributes:
         graph: From shared values, sums of their cotangents, cotangents of the carry, the carry before the step, elements,
@@ -172,9 +172,9 @@ class _Back:
             and factors.
         summed: The shared values that have a sum, by number among the body's inputs.
         elements: The elements that have a cotangent, likewise.
-        later: The shared values whose cotangents are summed at the end, likewise, and how. Factors are numbers from 0 on: of
-            the graph's inputs behind the carry's cotangents, then of cotangents of elements, then of the factors that it gives.
-        factors: How many these are.
+        later: The shared values whose cotangents are summed at the end, likewise, and how. Factors are numbered from 0: first
+            the graph's inputs after the carry's cotangents, then of cotangents of elements, then of the factors that it gives.
+        factors: How many such factors there are.
     """
 
     graph: Graph
@@ -188,17 +188,17 @@ def _step_back(
     body: Graph, consts: int, carries: int, wanted: tuple[int, ...], results: tuple[int, ...], device: Device,
     known: tuple[int, ...] = (), ends: bool = False,
 ) -> _Back:  # fmt: skip
-    """The way back over a step of a loop.
+    """The backward step of a step of a loop.
 
     Args:
         body: The step: shared values, carry and elements to the next carry and results.
-        consts: How many shared values there are.
-        carries: How many parts the carry has.
-        wanted: Shared values and elements whose cotangents are asked for.
+        consts: Number of shared values.
+        carries: Number of parts of the carry.
+        wanted: Shared values and elements whose cotangents are needed.
         results: Results that have a cotangent, by number among the body's outputs.
         device: Where the graph runs.
         known: Values of the body that are kept from its run.
-        ends: Whether sums may be taken at the end, of what all steps give.
+        ends: Whether sums over all steps may be taken at the end.
     """
     key = ("step", id(body), consts, carries, wanted, results, device.name, known, ends)
     return _remembered(  # type: ignore[no-any-return]
@@ -217,7 +217,7 @@ def _make_step(
     # the pulled graph's inputs: shared values, the rest of the body's, cotangents of results and of the carry, known values
     rest, given = range(consts, len(body.inputs)), range(len(body.inputs), len(body.inputs) + len(results))
     kept = range(len(back.inputs) - len(known), len(back.inputs))
-    seen = {v: k for k, v in enumerate((*rest, *given, *kept))}  # values that there are of all steps
+    seen = {v: k for k, v in enumerate((*rest, *given, *kept))}  # values that are kept of all steps
     found = {i: later(back, outputs[i]) for i in reached if ends and i < consts}
     at_end = [(i, how) for i, how in found.items() if how is not None and all(v >= consts for v in how.factors)]
     elements = [i for i in reached if i >= consts + carries]
@@ -229,7 +229,7 @@ def _make_step(
     made_later = [(i, replace(how, factors=tuple(seen[v] for v in how.factors))) for i, how in at_end]
     summed = [i for i in reached if i < consts and i not in dict(at_end)]
     avals = body.avals
-    with _alone("the way back over a step", device) as trace:
+    with _alone("the backward step", device) as trace:
         shared = _inputs(trace, body.inputs[:consts], "outer", device)
         sums = _inputs(trace, [body.inputs[i] for i in summed], "carry", device)
         ahead = _inputs(trace, [body.inputs[i] for i in flowing], "carry", device)
@@ -291,7 +291,7 @@ def _carry_first(graph: Graph, consts: int, cotangents: int, carries: int) -> Gr
 def bind_scan(
     body: Graph, shared: Sequence[Tensor], init: Sequence[Tensor], xs: Sequence[Tensor], length: int, reverse: bool
 ) -> tuple[Tensor, ...]:
-    """A scan; where its gradient may be asked for, one that keeps the carries before each step."""
+    """A scan; if its gradient may be needed, one that keeps the carries before each step."""
     operands = (*shared, *init, *xs)
     consts, carries = len(shared), len(init)
     recorded = grad_enabled() and any(t.node is not None for t in operands)
@@ -343,7 +343,8 @@ def of_scan(cotangents: Any, r: Vjp) -> Sequence[Tensor | None]:
 
 
 def _worth_keeping(body: Graph, consts: int, carries: int) -> tuple[int, ...]:
-    """What a scan keeps of each step for its gradient: the carry before it, and products, which cost much to compute again."""
+    """The values that a scan keeps of each step for its gradient: the carry before it, and products, which are expensive to
+    recompute."""
     products = (v for n in body.nodes if n.op.fusion == "contract" for v in n.results)
     users: dict[int, list[Node]] = {}
     for n in body.nodes:
@@ -353,7 +354,8 @@ def _worth_keeping(body: Graph, consts: int, carries: int) -> tuple[int, ...]:
 
 
 def _added(body: Graph, users: dict[int, list[Node]], v: int) -> int:
-    """The sum of a value and others, of its shape and dtype, where nothing else is made of it: a gradient needs no more."""
+    """The sum of a value and others, of its shape and dtype, if it has no other consumer: the gradient then needs the sum
+    only."""
     aval, makes = body.avals[v], users.get(v, [])
     while v not in body.outputs and len(makes) == 1 and makes[0].op.name == "add" and makes[0].avals == (aval,):
         v = makes[0].first

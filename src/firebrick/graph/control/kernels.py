@@ -1,7 +1,7 @@
 """How engines run control flow: a host loop around compiled graphs, whatever the engine.
 
-Graphs inside are compiled once, with the program that they are part of. A carry that nobody keeps is given to the body to
-write over, so that sums that grow over the steps grow in place.
+Graphs inside are compiled once, with the program that they are part of. A carry that is not kept is donated to the body,
+so that sums over the steps are added in place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Run = Callable[..., tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Kernel:
-    """What runs, and the bytes that it takes beside its operands and results."""
+    """A function, and the bytes that it takes besides its operands and results."""
 
     run: Run
     scratch: int
@@ -48,7 +48,7 @@ _RESHAPE, _SPLIT, _CONCAT = OPS["reshape"], OPS["split"], OPS["concat"]
 def compiled(
     infer: Callable[..., Any], kernel: Callable[..., Kernel], backend: Backend, params: dict[str, Any], device: Device | None
 ) -> Run:  # fmt: skip
-    """An operation's kernel on an engine; where there are no values, its shape rule."""
+    """An operation's kernel on an engine; on an engine without values, its shape rule."""
     if backend.engine == "meta":
         return lambda *avals: tuple(infer(*avals, **params))
     return kernel(backend, device, **params)
@@ -109,7 +109,7 @@ def scan(
     after, results = body.outputs[:carries], body.outputs[carries:]
     made = list(dict.fromkeys([*after, *(v for v in results if not consts <= v < consts + carries)]))
     at = {v: i for i, v in enumerate(made)}
-    lists = [carries + at[v] if v in at else v - consts for v in results]  # of what a step has: its carry, then what it made
+    lists = [carries + at[v] if v in at else v - consts for v in results]  # among a step's carry, then its results
     held = {v - consts for v in results if v not in at}  # carries that the next step must not write over
     held |= {k for k, v in enumerate(after) if v in results or after.count(v) > 1}
     framed = _framed(body, consts, made)
@@ -187,7 +187,7 @@ def _framed(body: Graph, consts: int, made: Sequence[int]) -> Graph:
 def _runner(
     backend: Backend, device: Device | None, op: Any, operands: Sequence[Aval], params: dict[str, Any]
 ) -> Callable[..., Any]:  # fmt: skip
-    """One operation on native arrays; compiled, with a copy, where the engine lacks it."""
+    """One operation on native arrays; compiled, with a copy, if the engine lacks it."""
     if backend.supports(op, tuple(a.dtype for a in operands)):
         return lambda *natives: backend.execute(op, natives, params)
     graph = Graph(list(operands))

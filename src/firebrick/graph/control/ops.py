@@ -1,7 +1,7 @@
 """The operations of control flow: ``cond``, ``while_loop``, ``while_gradient`` and ``scan``.
 
-Their parameters hold the graphs that they run. Operands that every step sees come first (``consts`` of them), then what goes
-from step to step, then sequences. The rule of each gradient makes graphs of the gradients of its graphs, so it is again made
+Their parameters hold the graphs that they run. Operands that every step sees come first (``consts`` of them), then the
+carry, then sequences. The rule of each gradient makes graphs of the gradients of its graphs, so it is again made
 of these operations, and may be differentiated like any other (but for the gradient of ``while_loop``).
 """
 
@@ -67,7 +67,7 @@ def _control(
 _SOME = (Operand("operands", "any", "", True),)
 
 
-# cond: pred, then what both branches see
+# cond: pred, then the operands of both branches
 
 
 def _infer_cond(pred: Any, *operands: Any, branches: tuple[Graph, Graph]) -> tuple[Aval, ...]:
@@ -81,7 +81,7 @@ def _infer_cond(pred: Any, *operands: Any, branches: tuple[Graph, Graph]) -> tup
 
 @_control(_SOME, _infer_cond, gradients.of_cond, ("inputs",), kernels.cond)
 def cond_(pred: Any, *operands: Any, branches: tuple[Graph, Graph]) -> tuple[Any, ...]:
-    """What the first of two graphs gives if pred holds, else what the second gives."""
+    """The results of the first of two graphs if pred holds, else those of the second."""
     return _run(branches[0 if pred else 1], operands)
 
 
@@ -128,7 +128,8 @@ def _no_second_order(cotangents: Any, r: Vjp) -> Sequence[Any]:
 
 @_control(_SOME, _infer_while_gradient, _no_second_order, (), kernels.while_gradient)
 def while_gradient(*operands: Any, body: Graph, back: Graph, consts: int) -> tuple[Any, ...]:
-    """The cotangents before a while_loop: the loop runs again, its carries are kept, and the steps are gone back."""
+    """The cotangents before a while_loop: the loop runs again, its carries are kept, and the backward steps run in reverse
+    order."""
     carries = len(body.inputs) - consts
     shared, pred, carry = operands[:consts], operands[consts], operands[consts + 1 : consts + 1 + carries]
     steps = []

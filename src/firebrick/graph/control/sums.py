@@ -1,7 +1,7 @@
-"""Sums over the steps of a scan that are quicker taken at its end: of products of matrices, as one product of all steps.
+"""Sums over the steps of a scan that are faster at its end: sums of products of matrices, as one product of all steps.
 
 A value that every step sees gets the sum of the steps' cotangents. Where a step's is a product ``a b``, the sum over the steps
-is the product of all a side by side and all b one below the other.
+is the product of all a concatenated along columns and all b concatenated along rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from firebrick.ir import Graph, Node
 from firebrick.ops import OPS
 
 _MOST = 2
-"""Factors may have so many elements for each of their product's: adding that up costs as much to read and write."""
+"""The most elements of factors for one of their product: adding the products up reads and writes as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ class Factor:
     value: int
     turned: bool
 
-    def beside(self, values: Tensor) -> Tensor:
-        """The matrices [p, q] of all steps side by side, [p, steps · q]; ``values`` has an axis of steps before its own."""
-        return _turned(_below(values)) if self.turned else _beside(values)
+    def along_columns(self, values: Tensor) -> Tensor:
+        """The matrices [p, q] of all steps along columns, [p, steps · q]; ``values`` has an axis of steps before its own."""
+        return _turned(_along_rows(values)) if self.turned else _along_columns(values)
 
-    def below(self, values: Tensor) -> Tensor:
-        """The matrices [q, r] of all steps one below the other, [steps · q, r]."""
-        return _turned(_beside(values)) if self.turned else _below(values)
+    def along_rows(self, values: Tensor) -> Tensor:
+        """The matrices [q, r] of all steps along rows, [steps · q, r]."""
+        return _turned(_along_columns(values)) if self.turned else _along_rows(values)
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """How the sum over the steps is taken of what each step gives.
+    """A sum over the steps that is taken at their end.
 
     Attributes:
         factors: Values of the step's graph that are needed of all steps.
@@ -47,7 +47,7 @@ class Later:
 
 
 def later(graph: Graph, value: int) -> Later | None:
-    """How the sum of a value over the steps is taken at their end; None if it is better added up step by step."""
+    """How the sum of a value over the steps is taken at their end; None if adding it up step by step is cheaper."""
     makers = {v: n for n in graph.nodes for v in n.results}
     avals = graph.avals
     value, turned = _source(makers, value)
@@ -61,7 +61,7 @@ def later(graph: Graph, value: int) -> Later | None:
             return None
 
         def product(x: Tensor, y: Tensor) -> Tensor:
-            found: Tensor = OPS["matmul"](a.beside(x), b.below(y))
+            found: Tensor = OPS["matmul"](a.along_columns(x), b.along_rows(y))
             return _turned(found) if turned else found
 
         return Later((a.value, b.value), product)
@@ -69,19 +69,19 @@ def later(graph: Graph, value: int) -> Later | None:
 
 
 def _source(makers: dict[int, Node], value: int) -> tuple[int, bool]:
-    """The value that a matrix is, or is the transpose of."""
+    """The value that a matrix is, and whether it is its transpose."""
     turned = False
     while value in makers and makers[value].op.name == "permute" and makers[value].params["axes"] == (1, 0):
         value, turned = makers[value].inputs[0], not turned
     return value, turned
 
 
-def _below(x: Tensor) -> Tensor:
+def _along_rows(x: Tensor) -> Tensor:
     count, p, q = x.shape
     return _reshape(x, (count * p, q))
 
 
-def _beside(x: Tensor) -> Tensor:
+def _along_columns(x: Tensor) -> Tensor:
     count, p, q = x.shape
     return _reshape(_permute(x, (1, 0, 2)), (p, count * q))
 

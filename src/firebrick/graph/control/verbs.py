@@ -1,7 +1,7 @@
 """``cond``, ``while_loop`` and ``scan``: branches and loops that read values, with one meaning inside graphs and outside.
 
 Outside of a trace they are Python: an ``if``, a ``while``, a ``for``. Inside, each branch and body is traced once, into a graph
-of its own, and a node of the graph around runs it.
+of its own, and a node of the enclosing graph runs it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from firebrick.ops import OPS
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
     """``true_fn(*operands)`` if ``pred`` holds, else ``false_fn(*operands)``; only that one runs.
 
-    Under ``jit`` both are traced, and the graph chooses at each run. They may use whatever is around them, and gradients flow
-    to it; they change no tensor that was there before, and draw no random numbers. ``fb.where`` chooses elementwise.
+    Under ``jit`` both are traced, and the graph chooses at each run. They may use any captured values, and gradients flow
+    to these; they change no tensor that existed before, and draw no random numbers. ``fb.where`` chooses elementwise.
 
     Args:
-        pred: Bool tensor of shape (), or a Python bool, by which the branch is chosen at once.
+        pred: Bool tensor of shape (), or a Python bool, by which the branch is chosen immediately.
         true_fn: Function of ``operands``.
         false_fn: Function of ``operands``; under ``jit``, of the same structure, shapes and dtypes.
-        *operands: What the functions are called with.
+        *operands: Arguments of the functions.
 
     Returns:
-        What the function returns: a tensor, or a tree of tensors.
+        The function's result: a tensor, or a tree of tensors.
 
     Raises:
         DTypeError: ``pred`` is no bool, or the branches' results differ in dtype.
@@ -88,11 +88,10 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
 
 
 def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Any) -> Any:
-    """``body_fn`` applied to ``init`` again and again, as long as ``cond_fn`` of what it returned holds.
+    """``body_fn`` applied to ``init`` repeatedly, as long as ``cond_fn`` of its result holds.
 
-    Under ``jit`` both are traced once, and the graph loops; how often is found out at each run. First derivatives are taken by
-    running the loop once more and keeping what went from step to step; where derivatives of derivatives are needed, or steps
-    are many, use ``fb.scan``.
+    Under ``jit`` both are traced once, and the graph loops; the number of steps is known at each run only. First derivatives
+    are taken by running the loop once more and keeping its carries; for higher derivatives, or many steps, use ``fb.scan``.
 
     Args:
         cond_fn: From the carry to a bool tensor of shape ().
@@ -121,7 +120,7 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
             now = _owned(now)
         return now
     if not carry.leaves:
-        raise OperandError("while_loop: init holds at least one tensor", repr(init), "carry what the loop changes")
+        raise OperandError("while_loop: init holds at least one tensor", repr(init), "put changing tensors into the carry")
     device = trace.device or carry.leaves[0].device
     pred = _staged_pred(cond_fn(carry.again()), trace, device)
     with body("the body of fb.while_loop", device) as b:
@@ -146,14 +145,14 @@ def scan(
     """A loop over sequences: ``carry, y = fn(carry, x)`` for each element; the last carry, and the ys as sequences.
 
     Under ``jit`` ``fn`` is traced once, so the graph is as small for a thousand steps as for one. In the backward pass each
-    step runs again from the carry before it, which is all that is kept. Random draws in ``fn`` are those of the plain loop.
+    step runs again from the carry before it, the only value that is kept. Random draws in ``fn`` are those of the plain loop.
 
     Args:
         fn: From the carry and an element to the next carry, of the same structure, shapes and dtypes, and a result.
         init: The first carry: a tensor, a tree of tensors, or None.
         xs: Tensors whose first axis is the sequence, as one tensor or a tree; None for steps without elements.
         length: How many steps; needed only without ``xs``.
-        reverse: Whether to go from the last element to the first; results stand where their elements do.
+        reverse: Whether to go from the last element to the first; results are in the order of their elements.
 
     Returns:
         The last carry, and the results with the sequence as first axis.
@@ -221,7 +220,7 @@ def _traced_scan(
 
 
 def _look(trace: Trace, checks: Sequence[Check], flags: Sequence[Tensor]) -> None:
-    """Let each run look at what bodies check."""
+    """Let each run check the conditions of bodies."""
     for c, flag in zip(checks, flags, strict=True):
         trace.check(flag, c.error)
 
@@ -235,16 +234,16 @@ def _staged_pred(pred: Any, trace: Trace, device: Device) -> Tensor:
 def _keys(trace: Trace, b: Body, length: int, reverse: bool, device: Device) -> list[Tensor]:
     """The keys of all steps, as sequences: those that a loop would have drawn, in its order."""
     whole: dict[int, Tensor] = {}
-    for place, draws in b.draws.items():
+    for number, draws in b.draws.items():
         inside = region.get()
         if inside is not None:
             inside.note_generator(draws.generator)
         if length:
-            keys = trace.keys(draws.generator, b.finders[place], device, length * draws.count)
+            keys = trace.keys(draws.generator, b.finders[number], device, length * draws.count)
         else:
             keys = trace.constant(np.zeros((0, 4), np.uint32), device)
         keys = bind(OPS["reshape"], (keys,), {"shape": (length, draws.count, 4)})
-        whole[place] = bind(OPS["flip"], (keys,), {"axes": (0,)}) if reverse else keys
+        whole[number] = bind(OPS["flip"], (keys,), {"axes": (0,)}) if reverse else keys
     out = []
     for generator, first, count in b.blocks:
         stop = first + (1 if count is None else count)
@@ -258,21 +257,22 @@ def _keys(trace: Trace, b: Body, length: int, reverse: bool, device: Device) -> 
 
 
 class _Probe:
-    """Stands for the running of a function whose effects are taken back: state is not updated, and draws are drawn again."""
+    """Marks a function that runs for its result's shapes only: its effects are undone, state is not updated, and draws
+    repeat."""
 
     keep = staticmethod(save)
     repeats = True
 
     def __init__(self) -> None:
-        self.places: dict[Any, int] = {}
+        self.states: dict[Any, int] = {}
 
     def note_generator(self, generator: Any) -> None:
-        self.places.setdefault(generator, generator.place())
+        self.states.setdefault(generator, generator.place())
 
 
 @contextmanager
 def _probing() -> Iterator[None]:
-    """For a ``with`` block, functions run only to show what their results look like."""
+    """For a ``with`` block, functions run only for the structure and shapes of their results."""
     probe = _Probe()
     token = region.set(probe)
     try:
@@ -280,8 +280,8 @@ def _probing() -> Iterator[None]:
             yield
     finally:
         region.reset(token)
-        for generator, place in probe.places.items():
-            generator.go_back(place)
+        for generator, state in probe.states.items():
+            generator.go_back(state)
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -305,7 +305,7 @@ def _stacked(column: Sequence[Tensor]) -> Tensor:
 
 
 class _Tree:
-    """A tree of tensors that others are to be like."""
+    """A tree of tensors whose structure, shapes and dtypes others must have."""
 
     def __init__(self, name: str, tree: Any) -> None:
         self.name, self.tree = name, tree
@@ -341,7 +341,7 @@ class _Tree:
             kind, what, remedy = (
                 (DTypeError, "dtype", f"cast it: fb.astype(…, fb.{a.dtype.name}), or start from {b.dtype.name}")
                 if a.dtype is not b.dtype
-                else (ShapeError, "shape", "reshape it; what grows from step to step is what fb.scan stacks")
+                else (ShapeError, "shape", "reshape it; return growing values as results of fb.scan, which stacks them")
             )
             leaf = f"leaf {path} " if path else ""
             raise kind(f"{rule} one {what}", f"{leaf}{first} {a.aval}, {second} {b.aval}", remedy)
@@ -363,12 +363,13 @@ class _Shown(str):
 
 
 def _copies(values: tuple[Any, ...], copy: Callable[[Tensor], Tensor]) -> Any:
-    """Arguments with other handles of the same tensors, which may be rebound; what is more than a tensor stays itself."""
+    """Arguments with other handles of the same tensors, which may be rebound; parameters and other subclasses of tensors stay
+    themselves."""
     return trees.tree_map(lambda v: copy(v) if type(v) is Tensor else v, values)
 
 
 def _owned(result: Any) -> Any:
-    """What a function returned, in handles that nothing else changes: a graph carries out values, too."""
+    """What a function returned, in handles that nothing else changes, since a graph returns values too."""
     return trees.tree_map(lambda v: own_handle(v) if isinstance(v, Tensor) else v, result)
 
 

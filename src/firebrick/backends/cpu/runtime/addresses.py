@@ -1,6 +1,6 @@
 """Tables of buffer addresses, the ``bufs`` of kernels and segments, filled for many arrays in one native call.
 
-An array's address stands in NumPy's array object behind the head of every Python object (``PyArrayObject.data``, part of
+An array's address is in NumPy's array object, after the header of every Python object (``PyArrayObject.data``, part of
 NumPy's binary interface), and so do its flags; reading them there takes nanoseconds, ``array.ctypes.data`` about a microsecond.
 Should they not stand there in some build of Python, the slow way is taken.
 """
@@ -18,7 +18,7 @@ from firebrick.backends.cpu.runtime.pool import native
 from firebrick.core.errors import OperandError
 
 _HEAD, _TUPLE = object.__basicsize__, tuple.__basicsize__
-_FLAGS = _HEAD + 6 * ctypes.sizeof(ctypes.c_void_p)  # behind address, rank, sizes, strides, base and dtype
+_FLAGS = _HEAD + 6 * ctypes.sizeof(ctypes.c_void_p)  # after address, rank, sizes, strides, base and dtype
 _GOOD = 0x101  # NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED
 _ARRAYS = {np.ndarray}
 
@@ -42,7 +42,7 @@ class AddressTable:
         """Write the addresses of arrays, from position ``at`` on.
 
         Returns:
-            Whether all of them lie row by row, their elements at multiples of their size.
+            Whether all of them are row-major, their elements aligned to their size.
 
         Raises:
             OperandError: One of them is no NumPy array, or they do not fit.
@@ -53,7 +53,7 @@ class AddressTable:
                 f"NumPy arrays for positions in [0, {len(self._words)})", f"{len(arrays)} of {kinds}, from {at} on"
             )
         if _at_head():
-            held = tuple(arrays)  # its items, pointers to the arrays, stand behind its own head
+            held = tuple(arrays)  # its items, pointers to the arrays, follow its own header
             flags = native().addresses(id(held) + _TUPLE, self.address + 8 * at, len(held), _HEAD, _FLAGS)
             return bool(flags & _GOOD == _GOOD)
         self._words[at : at + len(arrays)] = [a.ctypes.data for a in arrays]

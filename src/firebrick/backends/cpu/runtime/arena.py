@@ -21,14 +21,14 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def aligned(nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
-    """``uint8[nbytes]``, not initialised, whose first element (there is one) lies at a multiple of ``alignment``."""
+    """``uint8[nbytes]``, not initialised, at least one byte, whose first element is at a multiple of ``alignment``."""
     raw = np.empty(nbytes + alignment, np.uint8)
     at = -raw.ctypes.data % alignment
     return raw[at : at + nbytes]
 
 
 def size_class(nbytes: int) -> int:
-    """The bytes of the buffer that serves a request: four classes in each doubling, from 4096 on."""
+    """The bytes of the buffer that serves a request: four classes in each doubling, at least 4096."""
     if nbytes <= _LEAST:
         return _LEAST
     step = (1 << (nbytes - 1).bit_length() - 1) // _STEPS

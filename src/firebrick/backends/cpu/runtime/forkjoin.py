@@ -13,14 +13,14 @@ import sys
 
 from firebrick.compiler.targets.llvm.target import Target
 
-# Bytes from the start of the pool's record. Words that different threads write lie 128 bytes apart: processors fetch cache
+# Bytes from the start of the pool's record. Words that different threads write are 128 bytes apart: processors fetch cache
 # lines in pairs.
 STATE, BELL, SLEEPERS, DONE, WAITING, OWNER = 0, 128, 132, 256, 384, 512
 KERNEL, BUFS, GRID, CHUNK, CHUNKS, STATUS, SCRATCH, STRIDE = (640 + 8 * i for i in range(8))
 STOP, THREADS, SPIN_BUSY, SPIN_IDLE, ACTIVE, STALL, ALONE_UNTIL = 768, 776, 784, 792, 800, 808, 816
 LOCK, CONDITION, POOL_BYTES = 896, 1024, 1280
-# After a stall callers work alone for so many times the time it lost: stalls never cost more than a ninth of all time. Where
-# another process has taken a core, that is quicker than to wait for it again and again.
+# After a stall, callers work alone for this multiple of the time it lost, so stalls never cost more than a ninth of all time.
+# If another process has taken a core, that is faster than waiting for it repeatedly.
 PENALTY = 8
 ROUSED = 3  # how many sleepers a thread wakes at most, each of which may wake as many: a wake-up costs a microsecond or more
 # The caller's record: what a segment gets as its pool.

@@ -1,4 +1,5 @@
-"""The fork-join pool: Python threads, parked in native code without the GIL, that run chunks of kernels beside their caller.
+"""The fork-join pool: Python threads, parked in native code without the GIL, that run chunks of kernels in parallel with their
+caller.
 
 Promise: a call never waits for a thread that has not taken a chunk; a second caller at the same time, from another Python
 thread or another logical device, runs its chunks itself; chunks are the same for any number of threads. Parked threads do not
@@ -29,7 +30,8 @@ BUSY_US, IDLE_US = 30.0, 15.0
 # A call that took so much longer than its caller would have taken alone means that a core is gone: callers then work alone
 # for a while.
 STALL_US = 20.0
-# After so long in native code a segment returns between two kernels, so that Ctrl-C and other threads are heard.
+# The longest time in native code, after which a segment returns between two kernels, so that Ctrl-C and other threads are
+# served.
 BUDGET_MS = 50.0
 
 _settings: dict[str, Any] = config._values
@@ -189,7 +191,8 @@ class Pool:
 
 
 class Caller:
-    """What one Python thread brings to its calls: the pool, working space for all its threads, a status word, a time budget.
+    """The state that one Python thread passes to its calls: the pool, working space for all its threads, a status word, a time
+    budget.
 
     Attributes:
         address: Of the native record, the ``pool`` argument of a segment.
@@ -214,7 +217,7 @@ class Caller:
         self.reserve(0)
 
     def reserve(self, scratch: int) -> None:
-        """Working space of so many bytes for each thread, aligned and apart from the others'."""
+        """Working space of this number of bytes for each thread, aligned and apart from the others'."""
         self.stride = -(-scratch // 128) * 128
         self._scratch = aligned(max(self.stride * self.pool.threads, ALIGNMENT), 128)
         self._record[forkjoin.CALLER_SCRATCH // 8] = self._scratch.ctypes.data

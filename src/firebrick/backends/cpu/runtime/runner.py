@@ -2,7 +2,8 @@
 
 A list costs nothing to compile, and kernels that several plans have in common exist once. In memory it is a header of
 ``HEADER`` bytes (number of kernels, most buffers of one, whether any is parallel) and a record of ``RECORD`` bytes for each
-kernel; the last part holds, for each buffer of each kernel, where its address stands in the segment's array and a distance.
+kernel; the last part holds, for each buffer of each kernel, the position of its address in the segment's array, and a byte
+offset.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ RUN, ADDRESSES = "firebrick_run", "firebrick_addresses"
 HEADER, RECORD, BUFFER = 32, 48, 16
 
 # A record: address of the kernel, grid, chunk (0: direct), address of its buffers' part, how many buffers, whether to look at
-# the clock before it. With -1 buffers it takes the segment's own array, from the distance in place of the address.
+# the clock before it. With -1 buffers it takes the segment's own array, at the byte offset that replaces the address.
 RUNNER = f"""
 define i64 @{RUN}(ptr %program, ptr %bufs, ptr %pool, ptr %status, i64 %start) {{
 entry:

@@ -21,7 +21,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import ExecutionError, FirebrickError, KernelCompileError, OutOfRangeError
 
 _MOST_CHUNKS = 2**31 - 1
-# Kernels between two looks at the clock, by the sum of their estimates.
+# Time between two reads of the clock, by the sum of the kernels' estimates.
 _LOOK_US = 500.0
 
 FAULT = """\
@@ -76,7 +76,7 @@ class Segment:
             raise self.fault(self.launches[-1 - at], int(caller.status[0]))
 
     def fault(self, launch: Launch, word: int) -> FirebrickError:
-        """The error that a status word stands for, which a launch left."""
+        """The error of a status word that a launch wrote."""
         code, number = word & (1 << CODE_BITS) - 1, word >> CODE_BITS
         if code != INDEX or not 0 <= number < len(launch.faults):
             return ExecutionError(
@@ -84,13 +84,13 @@ class Segment:
                 f"status word {word:#x} of {launch.kernel}",
                 "report it: it is a bug",
             )
-        place = launch.faults[number]
-        where = f", at {place.line}" if place.line else ""
+        fault = launch.faults[number]
+        where = f", at {fault.line}" if fault.line else ""
         return OutOfRangeError(
-            f"{place.op}: indices must lie in [{-place.size}, {place.size})",
+            f"{fault.op}: indices must lie in [{-fault.size}, {fault.size})",
             f"one outside, in a compiled program{where}",
             "check the index tensor (labels, tokens) against the axis it indexes",
-            op=place.op,
+            op=fault.op,
         )
 
 
@@ -132,7 +132,7 @@ Words = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bool) -> tuple[Words, Words]:
-    """The list for the native loop, and the part of it that tells where each kernel's buffers are."""
+    """The list for the native loop, and the part of it that locates each kernel's buffers."""
     addresses: dict[str, int] = {}
     for module in modules:
         addresses.update(module.addresses)
@@ -148,29 +148,29 @@ def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bo
             "the kernels of a segment are in its text or its modules", f"{', '.join(sorted(missing))}, nowhere", "compile them"
         )
     looks = set(_looks(kept))
-    buffers = np.array([(8 * at, offset) for x in kept for at, offset in _places(x)] or [(0, 0)], np.int64)
+    buffers = np.array([(8 * at, offset) for x in kept for at, offset in _entries_of(x)] or [(0, 0)], np.int64)
     program = np.zeros(HEADER // 8 + len(kept) * RECORD // 8, np.int64)
     program[:3] = len(kept), max((len(x.buffers) for x in kept), default=0) or 1, parallel
     records = program[HEADER // 8 :].reshape(-1, RECORD // 8)
     first = int(buffers.ctypes.data)
     for k, x in enumerate(kept):
-        places = _places(x)
-        start = places[0][0] if places else 0
-        if all(place == (start + i, 0) for i, place in enumerate(places)):  # a part of the segment's own array
+        entries = _entries_of(x)
+        start = entries[0][0] if entries else 0
+        if all(entry == (start + i, 0) for i, entry in enumerate(entries)):  # a part of the segment's own array
             where, number = 8 * start, -1
         else:
-            where, number = first, len(places)
+            where, number = first, len(entries)
         records[k] = addresses[x.kernel], x.grid, x.chunk if _shared(x) else 0, where, number, k in looks
-        first += BUFFER * len(places)
+        first += BUFFER * len(entries)
     return program, buffers
 
 
-def _places(launch: Launch) -> list[tuple[int, int]]:
+def _entries_of(launch: Launch) -> list[tuple[int, int]]:
     return [b if isinstance(b, tuple) else (b, 0) for b in launch.buffers]
 
 
 def _looks(launches: Sequence[Launch]) -> Iterator[int]:
-    """Before which kernels the clock is looked at."""
+    """The kernels before which the clock is read."""
     spent = 0.0
     for k, launch in enumerate(launches):
         if k and spent >= _LOOK_US:
