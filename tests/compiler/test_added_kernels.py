@@ -11,7 +11,7 @@ from native_kernels import run_kernel, view, widths
 
 import firebrick as fb
 from firebrick.compiler.fusion.fused import FUSED
-from firebrick.compiler.fusion.groups import ADDED, COLUMNS, fuse
+from firebrick.compiler.fusion.groups import COLUMNS, fuse
 from firebrick.compiler.targets.llvm.added import added_kernels
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
 from firebrick.compiler.targets.llvm.memory import View
@@ -107,15 +107,15 @@ def graph_with_sum(shape: tuple[int, ...], axes: tuple[int, ...], name: str = "s
 
 
 def test_only_sums_of_floats_over_all_rows_of_many_join() -> None:
-    assert len(bodies(graph_with_sum((ADDED, 32), (0,)))) == 1
-    assert len(bodies(graph_with_sum((2, ADDED, 32), (0, 1)))) == 1
+    assert len(bodies(graph_with_sum((POLICY.summed_rows, 32), (0,)))) == 1
+    assert len(bodies(graph_with_sum((2, POLICY.summed_rows, 32), (0, 1)))) == 1
     for g in (
-        graph_with_sum((ADDED - 1, 32), (0,)),
-        graph_with_sum((2, ADDED, 32), (0,)),
-        graph_with_sum((ADDED, 32), (0,), "max"),
+        graph_with_sum((POLICY.summed_rows - 1, 32), (0,)),
+        graph_with_sum((2, POLICY.summed_rows, 32), (0,)),
+        graph_with_sum((POLICY.summed_rows, 32), (0,), "max"),
     ):
         assert len(bodies(g)) == 2
-    alone = Graph([Aval((ADDED, 32), F)])
+    alone = Graph([Aval((POLICY.summed_rows, 32), F)])
     alone.outputs = alone.add(OPS["sum"], 0, axes=(0,), keepdims=False)
     (body,) = bodies(alone)
     assert {p.kernel.name.split("_")[0] for p in lower(body, Target.host()).parts} == {COLUMNS}
