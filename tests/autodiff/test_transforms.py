@@ -255,3 +255,16 @@ def test_gradcheck_finds_a_wrong_rule_and_asks_for_float64() -> None:
         fb.gradcheck(fb.sin, [x], order=2)
     with pytest.raises(fb.DTypeError, match="needs float64"):
         fb.gradcheck(fb.exp, [fb.ones(2)])
+
+
+def test_an_error_in_a_pullback_is_not_taken_for_independence() -> None:
+    def refused(gradient: fb.Tensor) -> None:
+        raise fb.GradientError("a hook of this test", "a gradient", "leave it")
+
+    def f(x: fb.Tensor) -> fb.Tensor:
+        y = x * x
+        fb.register_hook(y, refused)
+        return y * x
+
+    with pytest.raises(fb.GradientError, match="a hook of this test"):
+        fb.jvp(f, (f64([1.0]),), (f64([3.0]),))

@@ -152,3 +152,11 @@ def test_figures_of_explained_programs_have_units() -> None:
     ]  # fmt: skip
     assert _counted({"exp": 2, "add": 1}) == "exp × 2, add"  # type: ignore[arg-type]
     assert _counted({}) == "nothing"  # type: ignore[arg-type]
+
+
+def test_a_long_product_is_cut_into_blocks_that_hold_every_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "_longest", lambda m, n: 7)
+    rng = np.random.default_rng(0)
+    for k in (6, 7, 8, 14, 20):
+        a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((3, k), (k, 2)))
+        assert (blas.matmul(a, b) == a.astype(np.int64) @ b.astype(np.int64)).all()

@@ -114,9 +114,11 @@ def test_a_metric_was_used_once_a_batch_was_added(metric: Metric) -> None:
 LABELS, SCORES, NUMBERS = fb.asarray([1, 0]), fb.asarray([[0.1, 0.9], [0.8, 0.2]]), fb.asarray([[0.5], [1.5]])
 UPDATES: dict[str, tuple[Callable[[], Metric], tuple[Any, ...]]] = {
     "Accuracy": (Accuracy, (SCORES, LABELS)), "TopKAccuracy": (lambda: train.TopKAccuracy(1), (SCORES, LABELS)),
-    "ConfusionMatrix": (lambda: ConfusionMatrix(2), (SCORES, LABELS)), "Precision": (lambda: train.Precision(2), (SCORES, LABELS)),
+    "ConfusionMatrix": (lambda: ConfusionMatrix(2), (SCORES, LABELS)),
+    "Precision": (lambda: train.Precision(2), (SCORES, LABELS)),
     "Recall": (lambda: train.Recall(2), (SCORES, LABELS)), "F1": (lambda: train.F1(2), (SCORES, LABELS)),
-    "AUROC": (lambda: train.AUROC(2), (SCORES, LABELS)), "AveragePrecision": (lambda: train.AveragePrecision(2), (SCORES, LABELS)),
+    "AUROC": (lambda: train.AUROC(2), (SCORES, LABELS)),
+    "AveragePrecision": (lambda: train.AveragePrecision(2), (SCORES, LABELS)),
     "MeanSquaredError": (train.MeanSquaredError, (NUMBERS, NUMBERS)),
     "MeanAbsoluteError": (train.MeanAbsoluteError, (NUMBERS, NUMBERS)), "R2Score": (train.R2Score, (NUMBERS, NUMBERS)),
     "Perplexity": (train.Perplexity, (SCORES, LABELS)), "Loss": (Loss, (fb.asarray(0.5), 2)),
