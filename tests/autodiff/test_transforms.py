@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.core import trees
 
 
 def f64(values: Any, device: str = "numpy") -> fb.Tensor:
@@ -268,3 +269,10 @@ def test_an_error_in_a_pullback_is_not_taken_for_independence() -> None:
 
     with pytest.raises(fb.GradientError, match="a hook of this test"):
         fb.jvp(f, (f64([1.0]),), (f64([3.0]),))
+
+
+def test_a_leaf_of_ones_own_is_not_taken_apart() -> None:
+    tree = {"a": [1, (2, 3)], "b": (4,)}
+    leaves, spec = trees.flatten(tree, is_leaf=lambda v: isinstance(v, tuple))
+    assert leaves == [1, (2, 3), (4,)]
+    assert trees.unflatten(spec, leaves) == tree

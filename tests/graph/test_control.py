@@ -709,8 +709,8 @@ def test_operands_on_two_devices_are_refused() -> None:
 
 
 def test_the_gradient_of_a_transposed_matrix_is_summed_over_the_steps_and_turned_back() -> None:
-    x = draw(0, 5, 2, 3)
-    for weight, product in ((draw(1, 4, 3), lambda w, t: t @ w.mT), (draw(2, 3, 4), lambda w, t: t @ w)):
+    x = draw(0, 5, 2, 12)
+    for weight, product in ((draw(1, 16, 12), lambda w, t: t @ w.mT), (draw(2, 12, 16), lambda w, t: t @ w)):
         agree(
             lambda w, product=product: fb.scan(lambda c, t: (c + fb.sum(product(w, t)), product(w, t)), x[0, 0, 0], x), weight
         )

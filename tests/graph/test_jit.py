@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import gc
+import re
 import threading
 import warnings
 from collections import OrderedDict, defaultdict, namedtuple
@@ -332,6 +333,15 @@ def test_graphs_are_explained_and_the_ninth_warns() -> None:
     assert __file__ in fb.explain_recompiles(f)[-1].line
     f(fb.ones(9), True)
     assert fb.explain_recompiles(f)[-1].reason == "argument how: None → True"
+
+
+def test_another_captured_object_is_a_reason_by_its_name() -> None:
+    held = [object()]
+    f = fb.jit(lambda x: x * len(held))
+    f(ones())
+    held[0] = object()
+    f(ones())
+    assert re.match(r"held\[0\]: object .* → object ", fb.explain_recompiles(f)[-1].reason)
 
 
 def test_another_context_is_a_reason_of_its_own() -> None:
