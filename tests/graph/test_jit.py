@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import gc
+import logging
 import re
 import threading
 import warnings
@@ -335,11 +336,12 @@ def test_graphs_are_explained_and_the_ninth_warns() -> None:
     assert fb.explain_recompiles(f)[-1].reason == "argument how: None → True"
 
 
-def test_another_captured_object_is_a_reason_by_its_name() -> None:
-    held = [object()]
+@pytest.mark.parametrize("make", [object, threading.Lock, lambda: logging.Logger("of this test")])
+def test_another_captured_object_is_a_reason_by_its_name(make: Any) -> None:
+    held = [make()]
     f = fb.jit(lambda x: x * len(held))
     f(ones())
-    held[0] = object()
+    held[0] = make()
     f(ones())
     assert re.match(r"held\[0\]: object .* → object ", fb.explain_recompiles(f)[-1].reason)
 
