@@ -10,7 +10,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.backends import registry
-from firebrick.core.bind import check_devices
+from firebrick.core.operands import check_devices
 from firebrick.testing import engines
 
 
