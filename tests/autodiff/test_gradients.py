@@ -334,3 +334,12 @@ def test_the_gradient_of_a_transposed_matrix_lies_in_rows(device: str) -> None:
         found = fb.backward(fb.sum(product()))[w].numpy()
         np.testing.assert_allclose(found, expected, rtol=1e-12)
         assert found.flags.c_contiguous
+
+
+def test_gradients_are_a_collection_of_leaves() -> None:
+    x, y = (fb.asarray(v).require_grad() for v in (1.0, 2.0))
+    found = fb.backward(x * y)
+    assert set(found) == {x.leaf, y.leaf}
+    assert len(found) == 2
+    assert x in found
+    assert fb.ones(2) not in found

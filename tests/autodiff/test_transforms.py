@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.core import trees
 
 
 def f64(values: Any, device: str = "numpy") -> fb.Tensor:
@@ -255,3 +256,23 @@ def test_gradcheck_finds_a_wrong_rule_and_asks_for_float64() -> None:
         fb.gradcheck(fb.sin, [x], order=2)
     with pytest.raises(fb.DTypeError, match="needs float64"):
         fb.gradcheck(fb.exp, [fb.ones(2)])
+
+
+def test_an_error_in_a_pullback_is_not_taken_for_independence() -> None:
+    def refused(gradient: fb.Tensor) -> None:
+        raise fb.GradientError("a hook of this test", "a gradient", "leave it")
+
+    def f(x: fb.Tensor) -> fb.Tensor:
+        y = x * x
+        fb.register_hook(y, refused)
+        return y * x
+
+    with pytest.raises(fb.GradientError, match="a hook of this test"):
+        fb.jvp(f, (f64([1.0]),), (f64([3.0]),))
+
+
+def test_a_leaf_of_ones_own_is_not_taken_apart() -> None:
+    tree = {"a": [1, (2, 3)], "b": (4,)}
+    leaves, spec = trees.flatten(tree, is_leaf=lambda v: isinstance(v, tuple))
+    assert leaves == [1, (2, 3), (4,)]
+    assert trees.unflatten(spec, leaves) == tree

@@ -312,6 +312,24 @@ def test_torch_compile_takes_a_program_and_keeps_its_promises() -> None:
     assert len({y.data_ptr() for y in (*outputs, x)}) == 5
 
 
+def test_what_runs_under_torch_compile_is_what_pytorch_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = _torch()
+    import torch
+
+    from firebrick.backends.torch.inductor import Inductor
+
+    plain, asked = device.backend.compile(LONG, device), []
+
+    def compiled(function: Any, **options: Any) -> Any:
+        asked.append((function, options))
+        return made
+
+    made = object()
+    monkeypatch.setattr(torch, "compile", compiled)
+    assert Inductor(plain)._run is made
+    assert asked == [(plain._run, {"dynamic": False})]
+
+
 def test_torch_compile_that_fails_says_what_to_do() -> None:
     device = _torch()
     from torch._dynamo.exc import TorchDynamoException

@@ -104,6 +104,7 @@ def test_verify_lets_programs_be_that_cancel_in_front_of_a_power() -> None:
         ([np.inf, 2.0], [np.inf, 2.0], [np.inf, 2.0], True),
         ([-np.inf, 2.0], [np.inf, 2.0], [np.inf, 2.5], False),
         ([np.nan, 2.0], [1.0, 2.0], [1.0, 2.5], False),
+        ([np.nan, 2.0], [np.nan, 2.0], [1.0, 2.5], True),
         ([True, False], [True, True], [True, False], True),
         ([True, False], [True, True], [False, True], False),
         ([3, 4], [3, 5], [3, 5], False),

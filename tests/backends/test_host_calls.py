@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from firebrick.backends.cpu import eager
-from firebrick.backends.cpu.explained import _counted, _flops
+from firebrick.backends.cpu.explained import _counted, _flops, explained
 from firebrick.backends.numpy import blas, selection
 from firebrick.backends.numpy.calls import settle
+from firebrick.backends.registry import find_device
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import bool_, complex64, float16, float32, float64, int32
 from firebrick.core.sharing import cores_of, part_of_cores, sharing_cores
@@ -152,3 +154,33 @@ def test_figures_of_explained_programs_have_units() -> None:
     ]  # fmt: skip
     assert _counted({"exp": 2, "add": 1}) == "exp × 2, add"  # type: ignore[arg-type]
     assert _counted({}) == "nothing"  # type: ignore[arg-type]
+
+
+def test_a_long_product_is_cut_into_blocks_that_hold_every_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "_longest", lambda m, n: 7)
+    rng = np.random.default_rng(0)
+    for k in (6, 7, 8, 14, 20):
+        a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((3, k), (k, 2)))
+        assert (blas.matmul(a, b) == a.astype(np.int64) @ b.astype(np.int64)).all()
+
+
+@pytest.mark.parametrize("reasons", [12, 13, 15])
+def test_reasons_beyond_the_twelve_most_common_are_counted(reasons: int) -> None:
+    kinds: Any = SimpleNamespace(graph=SimpleNamespace(nodes=[]), of=[])
+    segments: Any = SimpleNamespace(arena=0, runs=[])
+    lines = explained(kinds, [], segments, [f"reason {i}" for i in range(reasons)] + ["reason 0"] * 2, [])
+    at = lines.index(f"operations without a kernel: {reasons + 2}")
+    assert lines[at + 1] == "  reason 0 × 3"
+    assert lines[at + 13 :] == ([f"  and {reasons - 12} more"] if reasons > 12 else [])
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "argmax", "all", "any"])
+def test_results_without_axes_are_arrays_of_numpy_and_no_scalars(name: str) -> None:
+    device = find_device("numpy")
+    op = OPS.get(name)
+    if op is None:
+        pytest.skip("a composition")
+    x = np.ones(3, bool if name in ("all", "any") else np.float32)
+    params = {"axis": 0, "keepdims": False} if name == "argmax" else {"axes": (0,), "keepdims": False}
+    found = device.backend.execute(op, (x,), params)
+    assert type(found[0] if isinstance(found, tuple) else found) is np.ndarray

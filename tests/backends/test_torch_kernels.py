@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -572,7 +573,24 @@ def test_what_a_gpu_stores_computes_and_accelerates_follows_from_its_kind_and_ca
 def test_the_state_of_cuda_is_told_apart() -> None:
     assert "built without CUDA" in (_no_cuda(fake_torch(False, None, None, [], [])) or "")
     assert "no usable GPU" in (_no_cuda(fake_torch(False, "12.8", None, CU128, [])) or "")
+    refused = fake_torch(False, "12.8", None, CU128, [])
+    refused.cuda.is_available = lambda: warnings.warn("an old driver", stacklevel=1) or False
+    assert "no usable GPU (an old driver)" in (_no_cuda(refused) or "")
     assert _no_cuda(fake_torch(True, "12.8", None, CU128, [(9, 0)])) is None
     assert "sm_120" in (_no_cuda(fake_torch(True, "12.6", None, CU126, [(12, 0)])) or "")
     assert _no_cuda(fake_torch(True, "12.6", None, CU126, [(12, 0), (9, 0)])) is None, "one GPU can be used"
     assert _no_cuda(fake_torch(True, None, "6.3", ["gfx90a"], [(9, 0)])) is None
+
+
+@pytest.mark.parametrize(("missing", "reported"), [("torch", True), ("typing_extensions", False)])
+def test_only_a_missing_torch_is_reported_as_one(missing: str, reported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(TorchBackend):
+        @property
+        def _torch(self) -> Any:  # type: ignore[override]
+            raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    if reported:
+        assert "PyTorch is not installed" in (Broken().unavailable("cpu") or "")
+    else:
+        with pytest.raises(ModuleNotFoundError, match=missing):
+            Broken().unavailable("cpu")

@@ -10,7 +10,9 @@ import pytest
 from click.testing import Result
 from deaths import dying_after
 
-from firebrick.train import load_checkpoint
+import firebrick as fb
+from firebrick.cli.placing import DISTRIBUTED, PARALLEL, SINGLE, Placing
+from firebrick.train import DataParallel, Distributed, SingleDevice, load_checkpoint
 
 Run = Callable[..., Result]
 CNN = ("train", "digits", "--model", "cnn", "--set", "width=4", "--set", "features=16", "--batch-size", 256)
@@ -75,3 +77,16 @@ def test_what_makes_no_sense_is_refused_before_anything_is_read(run: Run, option
     assert refused.exit_code != 0
     assert text in refused.output
     assert "Traceback" not in refused.output
+
+
+def test_each_name_makes_its_strategy_with_devices_and_shares() -> None:
+    one = Placing(SINGLE, "numpy", None, None).build()
+    assert (type(one), one.devices) == (SingleDevice, (fb.device("numpy"),))
+    two = Placing(PARALLEL, None, ["numpy:0", "numpy:1"], [3.0, 1.0]).build()
+    assert (type(two), two.devices, two.divide(8)) == (DataParallel, (fb.device("numpy:0"), fb.device("numpy:1")), [6, 2])
+    assert Placing(PARALLEL, None, ["numpy:0", "numpy:1"], None).build().divide(8) == [4, 4]
+    try:
+        alone = Placing(DISTRIBUTED, "numpy", None, None).build()
+        assert (type(alone), alone.devices) == (Distributed, (fb.device("numpy"),))
+    finally:
+        fb.distributed.shutdown()

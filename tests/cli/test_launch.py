@@ -55,6 +55,19 @@ def test_each_rank_gets_its_variables_and_the_arguments(run: Run, tell: Path) ->
     assert Path("2.threads").read_text().split() == [threads, threads]
 
 
+@pytest.mark.parametrize(("allowed", "threads"), [(6, "3"), (1, "1"), (None, "32")])
+def test_ranks_share_the_cores_that_this_process_may_use(
+    run: Run, tell: Path, monkeypatch: pytest.MonkeyPatch, allowed: int | None, threads: str
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    if allowed is None:  # as on macOS
+        monkeypatch.delattr(os, "sched_getaffinity")
+    else:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(allowed)))
+    assert run("launch", "-n", 2, tell).exit_code == 0
+    assert Path("1.threads").read_text().split() == [threads, threads]
+
+
 def test_threads_that_the_user_set_are_kept(run: Run, tell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIREBRICK_NUM_THREADS", "7")
     assert run("launch", "-n", 1, tell).exit_code == 0

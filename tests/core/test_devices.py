@@ -10,6 +10,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.backends import registry
+from firebrick.core.operands import check_devices
 from firebrick.testing import engines
 
 
@@ -142,3 +143,34 @@ def test_meta_tensors_have_shapes_and_no_values() -> None:
         y.numpy()
     assert "no values" in repr(y)
     assert fb.grad(lambda w: fb.sum(w @ w))(x).shape == (1000, 1000)
+
+
+def test_the_first_two_tensors_on_two_devices_are_refused_by_name() -> None:
+    a, b = fb.ones(2, device="cpu"), fb.ones(2, device="numpy")
+    for given in ({"a": a, "b": b}, {"a": [a, a, b]}, {"a": a, "n": 3, "b": (None, b)}):
+        with pytest.raises(fb.DeviceMismatchError, match="a function: all tensors must be on one device"):
+            check_devices("a function", **given)
+    check_devices("a function", a=a, c=[a, None], n=3)
+
+
+def test_what_stays_is_counted_until_the_outer_block_ends() -> None:
+    device = fb.device("cpu:3")
+    kept, before = [], fb.memory_stats(device)["persistent"]
+
+    def persistent() -> int:
+        return fb.memory_stats(device)["persistent"] - before
+
+    with fb.memory_persistent_allocations(device):
+        kept.append(fb.ones(1024, device=device))
+        with fb.memory_persistent_allocations(device):
+            kept.append(fb.ones(1024, device=device))
+        kept.append(fb.ones(1024, device=device))
+        assert persistent() == 3 * 4096
+    other = fb.ones(1024, device=device)
+    assert persistent() == 3 * 4096
+    live = fb.memory_stats(device)["live"]
+    with fb.memory_persistent_allocations(device):
+        kept.append(fb.ones(1024, device=device))
+    assert fb.memory_stats(device)["live"] - live == 4096
+    del other
+    assert persistent() == 4 * 4096

@@ -6,11 +6,12 @@ import pickle
 import re
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.core.dtypes import ALL, complex_of
+from firebrick.core.dtypes import ALL, complex_of, python_kind
 
 # the standard's tables; rows and columns in this order
 SIGNED = (
@@ -272,3 +273,11 @@ def test_a_traced_number_that_does_not_fit_is_called_by_its_name() -> None:
     ):
         with pytest.raises(fb.DTypeError, match=r"Received: float s with int64\.\nRemedy: .*fb\.float32"):
             fb.jit(f)(fb.arange(2), 1.5)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_a_scalar_of_ml_dtypes_counts_as_a_python_float(name: str) -> None:
+    scalar = getattr(ml_dtypes, name)(2.0)
+    assert python_kind(type(scalar)) is float
+    assert (fb.ones(2) * scalar).tolist() == [2.0, 2.0]
+    assert (fb.ones(2) * scalar).dtype is fb.float32

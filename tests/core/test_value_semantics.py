@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 from typing import Any
 from weakref import finalize
 
@@ -225,3 +226,18 @@ def test_a_finalizer_that_runs_when_a_failed_block_is_undone_finds_all_of_it_und
         all_or_none(block)
     gc.collect()
     assert seen == [([0.0, 0.0], [0.0, 0.0])] * 2
+
+
+OPERATORS = ("lt", "le", "gt", "ge", "eq", "ne", "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+WHOLE = ("and_", "or_", "xor", "lshift", "rshift")
+
+
+@pytest.mark.parametrize("name", [*OPERATORS, *WHOLE])
+def test_operators_keep_the_order_of_their_operands(name: str) -> None:
+    function = getattr(operator, name)
+    a, b = (np.array(v, np.int64 if name in WHOLE else np.float64) for v in ([[2, 3], [5, 4]], [[3, 3], [2, 1]]))
+    x, y = fb.asarray(a), fb.asarray(b)
+    assert function(x, y).tolist() == function(a, b).tolist()
+    if name != "matmul":
+        assert function(x, 3).tolist() == function(a, 3).tolist()
+        assert function(3, x).tolist() == function(3, a).tolist()

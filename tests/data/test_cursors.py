@@ -13,6 +13,7 @@ from typing import Any
 import loading
 import numpy as np
 import pytest
+import torch
 
 import firebrick as fb
 from firebrick.data import (
@@ -201,6 +202,7 @@ class Handle(loading.Numbers):
     [
         (lambda: Drawing(random.random), "draw random numbers from random"),
         (lambda: Drawing(np.random.random), "draw random numbers from numpy.random"),
+        (lambda: Drawing(lambda: torch.rand(()).item()), "draw random numbers from torch"),
         (lambda: Drawing(lambda: fb.random.uniform(()).item()), "draw random numbers from firebrick.random"),
         (OwnGenerator, "differ from one reading to the next"),
         (Handle, "holds a object, which is no array"),
@@ -208,14 +210,20 @@ class Handle(loading.Numbers):
     ],
 )
 def test_data_that_cannot_be_compared_say_why_and_stay_as_they_were(data: Callable[[], Any], why: str) -> None:
-    random.seed(1), np.random.seed(1), fb.random.seed(1)  # noqa: NPY002 - what users do
+    def seeded() -> None:
+        random.seed(1), np.random.seed(1), fb.random.seed(1), torch.manual_seed(1)  # noqa: NPY002 - what users do
+
+    def drawn() -> tuple[float, ...]:
+        return random.random(), np.random.random(), fb.random.uniform(()).item(), torch.rand(()).item()  # noqa: NPY002
+
+    seeded()
     made = data()
     first, second = fingerprint(made), fingerprint(made)
     assert first == second
     assert why in first["unread"]
-    drawn = random.random(), np.random.random(), fb.random.uniform(()).item()  # noqa: NPY002 - what users do
-    random.seed(1), np.random.seed(1), fb.random.seed(1)  # noqa: NPY002 - what users do
-    assert drawn == (random.random(), np.random.random(), fb.random.uniform(()).item())  # noqa: NPY002 - what users do
+    after = drawn()
+    seeded()
+    assert after == drawn()
     if isinstance(made, OwnGenerator):
         assert made.rng.random() == np.random.default_rng(5).random()
     with pytest.warns(UncheckedCursorWarning, match=why.split(",")[0]):
@@ -228,6 +236,20 @@ def test_samples_drawn_with_their_own_seed_can_be_compared() -> None:
         DataLoader(loading.Noise(), 4).load_cursor(saved(DataLoader(loading.Numbers(), 4)) | {
             "data": {**fingerprint(loading.Noise()), "digest": "0"}
         })  # fmt: skip
+
+
+def test_who_reads_is_known_within_a_reading_only_and_within_another_one_again() -> None:
+    places = np.arange(2)
+    job = Job(0, places, places, np.empty((2, 0), np.uint32), 0, 0, 0)
+    assert worker_info() is None
+    with reading(job, 1, 3) as outer:
+        with reading(job, 2, 3) as inner:
+            assert worker_info() is inner
+        assert worker_info() is outer
+        with pytest.raises(ZeroDivisionError), reading(job):
+            raise ZeroDivisionError
+        assert worker_info() is outer
+    assert worker_info() is None
 
 
 class Opening(loading.Numbers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,18 @@ def test_they_are_scaled_as_the_user_says(tmp_path: Path, name: str) -> None:
     assert image.tolist() == ([[0, 128], [230, 255]] if name == "d.tif" else [[0, 0], [1, 255]])
 
 
-def test_a_scale_that_gives_no_uint8_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scale", "got"),
+    [
+        (lambda a: a / 257, r"float64\[2, 2\]"),
+        (lambda a: a[:1].astype(np.uint8), r"uint8\[1, 2\]"),
+        (lambda a: (a // 257).astype(np.uint8).tolist(), "list"),
+    ],
+)
+def test_a_scale_that_gives_no_uint8_of_the_shape_is_refused(tmp_path: Path, scale: Callable[[Any], Any], got: str) -> None:
     folder(tmp_path, "a.png", WIDE["a.png"])
-    with pytest.raises(LoaderError, match="from to_uint8"):
-        ImageFolder(tmp_path / "pictures", to_uint8=lambda a: a / 257)[0]
+    with pytest.raises(LoaderError, match=rf"{got} from to_uint8, which gives uint8\[2, 2\]"):
+        ImageFolder(tmp_path / "pictures", to_uint8=scale)[0]
 
 
 def test_transparency_orientation_and_later_frames_are_dropped_as_the_documentation_says(tmp_path: Path) -> None:

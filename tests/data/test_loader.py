@@ -334,6 +334,15 @@ def test_what_cannot_work_is_refused_with_its_reason(call: Any, text: str) -> No
     assert caught.value.remedy
 
 
+def test_parts_of_a_part_leave_out_its_small_last_batch_too() -> None:
+    part = made(4, drop_last=True).slice(1, 12)  # 11 positions, of which 8 are in whole batches
+    assert labels(part) == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert labels(part.slice(2)) == [[3, 4, 5, 6]]
+    first, second = part.split(["cpu:0", "cpu:1"])
+    assert (labels(first), labels(second)) == ([[1, 2], [5, 6]], [[3, 4], [7, 8]])
+    assert part.cursor()["samples"] == 8
+
+
 def test_the_limits_of_settings_are_settings() -> None:
     loader = made(4, num_workers=256, prefetch=64 * 256, seed=0)
     assert (loader.num_workers, loader.prefetch, made(num_workers=3).prefetch) == (256, 16384, 6)

@@ -67,6 +67,40 @@ def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urllib.request, "urlopen", refuse)
 
 
+PUBLISHED = {  # beginning of the sha256, and size, of each file at its mirrors
+    "mnist": [("440fcabf", 9_912_422), ("3552534a", 28_881), ("8d422c7b", 1_648_877), ("f7ae60f9", 4_542)],
+    "fashion-mnist": [("3aede38d", 26_421_880), ("a04f1713", 29_515), ("346e55b9", 4_422_102), ("67da17c7", 5_148)],
+    "ett": [("f18de3ad", 2_589_657)],
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_sizes_and_checksums_are_those_of_the_published_files(name: str) -> None:
+    """Those of Fashion-MNIST were of Debian's package, so that every download was refused."""
+    assert set(PUBLISHED) == set(SOURCES)
+    assert [(f.sha256[:8], f.size) for f in SOURCES[name].files.values()] == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("where", ["data_dir", "cache"])
+def test_a_copy_that_was_compressed_again_is_read_but_not_downloaded(
+    mirror: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    content = (mirror / NAMES["test-labels"]).read_bytes()
+    again = gzip.compress(gzip.decompress(content), mtime=1)
+    assert again != content
+    known = SourceFile(
+        NAMES["test-labels"], hashlib.sha256(content).hexdigest(), len(content), hashlib.sha256(again).hexdigest()
+    )
+    monkeypatch.setitem(SOURCES, "mnist", Source({"test-labels": known}, (mirror.as_uri() + "/",)))
+    (mirror / known.name).write_bytes(again)
+    with pytest.raises(DataError, match=r"a file with the checksum|bytes instead of"):
+        resolve("mnist")
+    folder = tmp_path / "folder" if where == "data_dir" else cache
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / known.name).write_bytes(again)
+    assert resolve("mnist", folder if where == "data_dir" else None) == {"test-labels": folder / known.name}
+
+
 def test_every_source_names_its_files_by_distinct_sha256_and_size() -> None:
     checksums = []
     for name, published in SOURCES.items():

@@ -193,6 +193,18 @@ def test_an_eps_by_the_name_of_a_png_starts_no_program(tmp_path: Path, monkeypat
     assert not started
 
 
+@pytest.mark.filterwarnings("ignore:Image size")  # Pillow's, which decodes the image all the same
+def test_an_image_that_pillow_only_warns_of_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "cats").mkdir()
+    image.new("L", (10, 9)).save(tmp_path / "cats" / "a.png")
+    monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", 90)
+    assert ImageFolder(tmp_path)[0][0].shape == (9, 10, 3)
+    monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", 89)
+    with pytest.raises(LoaderError, match=r"10×9 pixels, more than PIL\.Image\.MAX_IMAGE_PIXELS \(89\)"):
+        ImageFolder(tmp_path)[0]
+
+
 @pytest.mark.parametrize("pixels", [99, 40], ids=["Pillow warns", "Pillow raises"])
 def test_an_image_of_too_many_pixels_is_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pixels: int) -> None:
     image = pytest.importorskip("PIL.Image")

@@ -16,7 +16,7 @@ import firebrick as fb
 from firebrick.distributed import Group, LocalGroup, mpi, process
 from firebrick.distributed.collectives import SMALL
 from firebrick.distributed.header import BYTES, Header
-from firebrick.distributed.wire import COLLECTIVE, DIRECT, Wire, WireError
+from firebrick.distributed.wire import COLLECTIVE, DIRECT, Alone, Wire, WireError
 from firebrick.testing import engines
 
 WEIGHTS = [0.7, 0.2, 0.1]
@@ -619,3 +619,13 @@ def test_notes_and_ranks_have_limits() -> None:
             with pytest.raises(fb.OperandError, match="a tensor or a list of tensors"):
                 group.all_reduce(empty)
         assert [x.tolist() for x in group.all_reduce((fb.ones(1), fb.zeros(2)))] == [[1.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_an_overflow_in_a_fold_is_part_of_the_result_and_no_warning(dtype: str) -> None:
+    like = fb.zeros(2, dtype=dtype, device="numpy")
+    largest = np.array([np.finfo(dtype).max, -np.inf], dtype)
+    out = np.zeros(2, dtype)
+    with np.errstate(all="raise"):
+        Alone().fold("sum", [largest, largest], out, like)
+    assert out.tolist() == [np.inf, -np.inf]

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hosts import FIRST, need_mpi, three_hosts
 from ranks import LAUNCH, Ranks, free_port, steps, sums, sums_of_devices
 
 import firebrick as fb
-from firebrick.distributed.process import Meeting
+from firebrick.distributed.process import Meeting, ProcessGroup, torch_distributed
 from firebrick.testing import engines
 
 pytestmark = pytest.mark.skipif("torch" in engines().missing, reason="torch, whose gloo carries the data")
@@ -92,6 +93,26 @@ def test_the_last_rank_is_waited_for_like_all_others() -> None:
     with pytest.raises(fb.CollectiveTimeoutError, match="rank 1: it did not start") as caught:
         Meeting("127.0.0.1", free_port(), 0, 2, 0.5)
     assert caught.value.context["missing"] == [1]
+
+
+@pytest.mark.parametrize(("rank", "size"), [(-1, 2), (2, 2), (0, 0)])
+def test_a_rank_beyond_the_size_is_refused_before_anything_is_opened(rank: int, size: int) -> None:
+    with pytest.raises(fb.ConfigError, match=f"from 0 to the number of ranks less 1\nReceived: rank {rank} of {size}"):
+        ProcessGroup(rank=rank, size=size, master="127.0.0.1:1")
+
+
+def test_a_rank_that_finds_no_store_names_rank_0_and_the_address() -> None:
+    port = free_port()
+    with pytest.raises(fb.CollectiveTimeoutError, match=rf"it keeps the store[\s\S]*127\.0\.0\.1:{port}"):
+        Meeting("127.0.0.1", port, 1, 2, 0.2)
+
+
+@pytest.mark.parametrize(("torch", "reason"), [(None, "no module torch"), ("without", "a PyTorch built without it")])
+def test_what_process_groups_need_is_named(monkeypatch: pytest.MonkeyPatch, torch: str | None, reason: str) -> None:
+    found = None if torch is None else SimpleNamespace(is_available=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch.distributed", found)
+    with pytest.raises(fb.UnsupportedError, match=f"process groups need [\\s\\S]*{reason}"):
+        torch_distributed()
 
 
 def test_a_process_group_without_its_variables_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch) -> None:

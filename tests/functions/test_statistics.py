@@ -10,6 +10,7 @@ import pytest
 from rounding import within
 
 import firebrick as fb
+from firebrick.functions.axes import widest
 
 X = np.random.default_rng(5).normal(size=(3, 4, 5))
 HOLES = np.where(np.random.default_rng(6).random(X.shape) < 0.4, np.nan, X)
@@ -290,3 +291,10 @@ def test_columns_far_from_zero_are_normalised_to_what_float32_can_tell_apart(dev
     x = fb.asarray(rows, device=device)
     for function in (fb.batch_norm, fb.jit(lambda x: fb.batch_norm(x))):
         np.testing.assert_allclose(function(x).numpy(), want, atol=2 * 1e5 * fb.float32.eps)
+
+
+def test_the_widest_dtype_is_one_that_the_device_computes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = fb.ones(2, device="numpy")
+    assert widest(x) is fb.float64
+    monkeypatch.setattr(x.device.backend, "supports_dtype", lambda device, dtype: dtype is not fb.float64)
+    assert widest(x) is fb.float32

@@ -144,3 +144,30 @@ def test_average_pooling_has_a_second_derivative() -> None:
         return fb.grad(lambda w: fb.sum(fb.avg_pool2d(w, 2, 1, padding=1) ** 3.0))(v)
 
     fb.gradcheck(lambda v: fb.sum(slope(v) * x), (x,))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "more"),
+    [
+        ("layer_norm", (2, 0), ()), ("rms_norm", (2, 0), ()), ("batch_norm", (2, 3, 0), ()), ("instance_norm", (2, 3, 0), ()),
+        ("group_norm", (2, 4, 0), (2,)),
+    ],
+)  # fmt: skip
+def test_a_mean_over_nothing_is_refused_by_every_normalisation(name: str, shape: tuple[int, ...], more: Any) -> None:
+    with pytest.raises(fb.ShapeError, match=f"{name}: (there must be values to take the mean of|.*more than one value)"):
+        getattr(fb, name)(fb.ones(shape), *more)
+
+
+def test_what_an_engine_cannot_borrow_is_copied_unless_that_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise BufferError("not this memory")
+
+    device = fb.device("numpy")
+    monkeypatch.setattr(type(device.backend), "from_dlpack", refuse)
+    source = np.array([1.0, 2.0])
+    for copy in (None, True):
+        found = fb.from_dlpack(source, device=device, copy=copy)
+        source[0] += 1.0
+        assert found.tolist() == [source[0] - 1.0, 2.0]
+    with pytest.raises(BufferError, match="not this memory"):
+        fb.from_dlpack(source, device=device, copy=False)

@@ -706,3 +706,17 @@ def test_operands_on_two_devices_are_refused() -> None:
     x, y = fb.ones(2), fb.ones((3, 2), device="cpu:1")
     with pytest.raises(fb.DeviceMismatchError):
         fb.jit(lambda x, y: fb.scan(lambda c, z: (c, z), x, y))(x, y)
+
+
+def test_the_gradient_of_a_transposed_matrix_is_summed_over_the_steps_and_turned_back() -> None:
+    x = draw(0, 5, 2, 12)
+    for weight, product in ((draw(1, 16, 12), lambda w, t: t @ w.mT), (draw(2, 12, 16), lambda w, t: t @ w)):
+        agree(
+            lambda w, product=product: fb.scan(lambda c, t: (c + fb.sum(product(w, t)), product(w, t)), x[0, 0, 0], x), weight
+        )
+
+
+def test_a_while_loop_without_a_tensor_runs_outside_of_jit_only() -> None:
+    assert fb.while_loop(lambda c: fb.asarray(False), lambda c: c, ()) == ()
+    with pytest.raises(fb.OperandError, match=r"while_loop: init holds at least one tensor\n.*\(\)"):
+        fb.jit(lambda x: fb.while_loop(lambda c: x > 0.0, lambda c: c, ()))(fb.asarray(1.0))

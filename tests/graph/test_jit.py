@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import enum
 import gc
+import logging
+import re
 import threading
 import warnings
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -331,6 +334,39 @@ def test_graphs_are_explained_and_the_ninth_warns() -> None:
     assert __file__ in fb.explain_recompiles(f)[-1].line
     f(fb.ones(9), True)
     assert fb.explain_recompiles(f)[-1].reason == "argument how: None → True"
+
+
+@pytest.mark.parametrize("make", [object, threading.Lock, lambda: logging.Logger("of this test")])
+def test_another_captured_object_is_a_reason_by_its_name(make: Any) -> None:
+    held = [make()]
+    f = fb.jit(lambda x: x * len(held))
+    f(ones())
+    held[0] = make()
+    f(ones())
+    assert re.match(r"held\[0\]: object .* → object ", fb.explain_recompiles(f)[-1].reason)
+
+
+def test_another_context_is_a_reason_of_its_own() -> None:
+    f = fb.jit(lambda x: x * 2.0)
+    f(ones())
+    with fb.no_grad():
+        f(ones())
+    f(ones().require_grad())
+    reasons = [r.reason for r in fb.explain_recompiles(f)]
+    assert reasons[1] == "the context: gradients on or off, the default device, checkpointing or the row offset"
+    assert "other tensors are tracked" in reasons[2]
+
+
+def test_two_captured_generators_beside_a_number_draw_what_they_draw_outside() -> None:
+    def make() -> tuple[Any, list[fb.random.Generator]]:
+        generators = [fb.random.Generator(1), fb.random.Generator(2)]
+        return (lambda x, n: [x * n + g.uniform((2,)) for g in generators]), generators
+
+    (eager, kept), (traced, drawn) = make(), make()
+    compiled = fb.jit(traced)
+    for n in (0.5, 2.0, 3):
+        assert [t.tolist() for t in compiled(ones(), n)] == [t.tolist() for t in eager(ones(), n)]
+    assert [g.uniform((2,)).tolist() for g in drawn] == [g.uniform((2,)).tolist() for g in kept]
 
 
 def test_at_most_64_graphs_are_kept_the_last_used_ones() -> None:

@@ -27,6 +27,7 @@ import torch
 from numpy.random import default_rng as fresh
 
 import firebrick as fb
+from firebrick.graph import outside
 
 X = [fb.ones(2)]
 FILE = pathlib.Path(__file__)
@@ -243,3 +244,14 @@ def test_a_training_step_is_not_watched_for_names_in_firebricks_own_code(monkeyp
         return value
 
     train(fb.ones((2, 2)))
+
+
+WATCHED = {**outside._CLOCKS, **{f: text for f, (text, _) in outside._DATES.items()}, **outside._ENTROPY, **outside._LOOKS}
+
+
+@pytest.mark.parametrize("function", WATCHED, ids=lambda f: f.__name__)
+def test_what_is_watched_is_reported_by_its_own_name(function: Any) -> None:
+    owner = getattr(function.__self__, "__name__", "")
+    prefix = {"posix": "os.", "builtins": ""}.get(owner, f"{owner}.")
+    assert WATCHED[function] == prefix + function.__name__
+    assert function.__name__ in outside.NAMES, "a function that calls it is watched"

@@ -145,3 +145,15 @@ def test_a_split_batch_does_not_move_initial_values() -> None:
 def test_errors_say_what_was_expected_and_received(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4)])
+def test_an_orthogonal_weight_is_the_one_factor_of_the_normal_draw_with_a_positive_diagonal(shape: tuple[int, int]) -> None:
+    """Saxe's, with Mezzadri's choice of signs: the same seed gives the same weight in every version."""
+    drawn = initial.normal((4, 3), generator=fb.random.Generator(7), dtype=fb.float64).numpy()
+    found = initial.orthogonal(shape, generator=fb.random.Generator(7), dtype=fb.float64).numpy()
+    q = found if shape == (4, 3) else found.T
+    r = q.T @ drawn
+    assert np.allclose(r, np.triu(r), atol=1e-12)
+    assert (np.diag(r) > 0).all()
+    assert np.allclose(q @ r, drawn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -194,3 +195,68 @@ def test_attention_shows_other_features_of_keys_and_values() -> None:
     assert shown(value_features=3) == "MultiheadAttention(4, 2, value_features=3"
     assert shown(key_features=5, value_features=3) == "MultiheadAttention(4, 2, key_features=5, value_features=3"
     assert repr(nn.SwiGLU(2, 3)).startswith("SwiGLU(2, 3, 2\n")
+
+
+WINDOWS = {f"{kind}{n}d": n for kind in ("MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool") for n in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_pooling_layer_takes_as_many_sizes_as_it_has_axes(name: str) -> None:
+    rank, make = WINDOWS[name], getattr(nn, name)
+    images = fb.ones((1, 2, *[4] * rank))
+    assert make(2)(images).shape == make((2,) * rank)(images).shape == (1, 2, *[2] * rank)
+    for wrong in (rank - 1, rank + 1):
+        with pytest.raises(fb.FirebrickError, match=name):
+            make((2,) * wrong)
+
+
+LABELS, LOGITS, SHARES = fb.asarray([1, 0]), fb.asarray([[0.2, -1.0], [0.4, 1.5]]), fb.asarray([[0.2, 0.8], [0.6, 0.4]])
+SIGNS, SCORES = fb.asarray([1.0, -1.0]), fb.log_softmax(fb.asarray([[[0.1, 0.5, -1.0]], [[1.0, 0.2, 0.3]], [[0.0, 2.0, 0.1]]]))
+WEIGHT, FAR = fb.asarray([0.3, 2.0]), fb.asarray([[3.0, 0.1], [0.5, -2.0]])
+# inputs, the function, and other values of each setting than the default
+LOSSES: dict[str, tuple[tuple[Any, ...], Callable[..., fb.Tensor], dict[str, Any]]] = {
+    "CrossEntropyLoss": (
+        (LOGITS, LABELS), fb.cross_entropy, {"reduction": "sum", "weight": WEIGHT, "label_smoothing": 0.3, "ignore_index": 0}
+    ),
+    "NLLLoss": ((LOGITS, LABELS), fb.nll_loss, {"reduction": "sum", "weight": WEIGHT, "ignore_index": 0}),
+    "BCEWithLogitsLoss": (
+        (LOGITS, SHARES), fb.binary_cross_entropy_with_logits, {"reduction": "sum", "weight": WEIGHT, "pos_weight": WEIGHT}
+    ),
+    "BCELoss": ((SHARES, SHARES), fb.binary_cross_entropy, {"reduction": "sum", "weight": WEIGHT}),
+    "KLDivLoss": ((LOGITS, SHARES), fb.kl_div, {"reduction": "sum", "log_target": True}),
+    "MSELoss": ((LOGITS, FAR), fb.mse_loss, {"reduction": "sum"}),
+    "L1Loss": ((LOGITS, FAR), fb.l1_loss, {"reduction": "sum"}),
+    "HuberLoss": ((LOGITS, FAR), fb.huber_loss, {"reduction": "sum", "delta": 0.4}),
+    "SmoothL1Loss": ((LOGITS, FAR), fb.smooth_l1_loss, {"reduction": "sum", "beta": 0.4}),
+    "PoissonNLLLoss": (
+        (SHARES, fb.abs(FAR)), fb.poisson_nll_loss, {"reduction": "sum", "log_input": False, "full": True, "eps": 0.5}
+    ),
+    "GaussianNLLLoss": ((LOGITS, FAR, SHARES), fb.gaussian_nll_loss, {"reduction": "sum", "full": True, "eps": 0.5}),
+    "CosineEmbeddingLoss": ((LOGITS, FAR, SIGNS), fb.cosine_embedding_loss, {"reduction": "sum", "margin": -0.9}),
+    "TripletMarginLoss": (
+        (LOGITS, LOGITS + 0.1, LOGITS + 0.3), fb.triplet_margin_loss,
+        {"reduction": "sum", "margin": 0.7, "p": 1.0, "eps": 0.5, "swap": True},
+    ),
+    "MarginRankingLoss": ((LOGITS[0], FAR[0], SIGNS), fb.margin_ranking_loss, {"reduction": "sum", "margin": 5.0}),
+    "HingeEmbeddingLoss": ((LOGITS[0], SIGNS), fb.hinge_embedding_loss, {"reduction": "sum", "margin": 0.3}),
+    "SoftMarginLoss": ((LOGITS[0], SIGNS), fb.soft_margin_loss, {"reduction": "sum"}),
+    "CTCLoss": ((SCORES, fb.asarray([[1, 1]]), [3], [2]), fb.ctc_loss, {"reduction": "sum", "blank": 2, "zero_infinity": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(n for n in nn.__all__ if n.endswith("Loss")))
+def test_a_loss_hands_each_of_its_settings_to_its_function(name: str) -> None:
+    inputs, function, settings = LOSSES[name]
+    assert set(settings) == set(inspect.signature(getattr(nn, name).__init__).parameters) - {"self"}
+    for setting, value in settings.items():
+        others = {"log_input": False} if (name, setting) == ("PoissonNLLLoss", "eps") else {}  # without effect otherwise
+        found = getattr(nn, name)(**{setting: value}, **others)(*inputs)
+        assert found.tolist() == function(*inputs, **{setting: value}, **others).tolist(), setting
+        if setting != "zero_infinity":  # of a loss that is not
+            assert found.tolist() != function(*inputs, **others).tolist(), setting
+
+
+def test_a_ctc_loss_without_a_path_is_zero_where_that_is_wanted() -> None:
+    inputs = SCORES, fb.asarray([[1, 1]]), [2], [2]
+    assert nn.CTCLoss()(*inputs).item() == math.inf
+    assert nn.CTCLoss(zero_infinity=True)(*inputs).item() == 0.0

@@ -8,6 +8,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.core.aval import Aval
+from firebrick.core.bind import bind
 from firebrick.ops import OPS
 
 NONE = ((0, 0), (0, 0))
@@ -124,3 +125,16 @@ def test_an_entry_takes_operands_that_fit_and_refuses_others(name: str, params: 
     for operands in refused:
         with pytest.raises(fb.FirebrickError):
             OPS[name].infer(*avals(operands), **params)
+
+
+@pytest.mark.parametrize(("name", "params", "shape"), [
+    ("reshape", {"shape": (2, 3)}, (5,)), ("pad", {"widths": ((-1, 0),), "value": 0}, (2,)),
+    ("permute", {"axes": (0, 0)}, (2, 3)),
+])  # fmt: skip
+def test_an_error_of_a_shape_rule_begins_with_the_name_of_the_operation_once(
+    name: str, params: dict[str, Any], shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(fb.ShapeError) as caught:
+        bind(OPS[name], (fb.ones(shape),), params)
+    assert str(caught.value).startswith(f"{name}: ")
+    assert str(caught.value).count(f"{name}: ") == 1

@@ -152,7 +152,7 @@ def cotangents(op: Any, sample: Any, needs: tuple[bool, ...]) -> tuple[Any, ...]
     outputs = op(*inputs, **sample.params)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     given, none = (True,) * len(outputs), (None,) * len(inputs)
-    rule = Vjp(inputs, outputs, tuple(t.aval for t in inputs), needs, sample.params, given, none)
+    rule = Vjp(inputs, outputs, tuple(t.aval for t in inputs), needs, sample.params, given, none, False)
     ones = tuple(map(fb.ones_like, outputs))
     return tuple(op.vjp(ones[0] if len(ones) == 1 else ones, rule))
 

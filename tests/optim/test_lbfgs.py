@@ -108,6 +108,21 @@ def test_a_step_found_by_the_line_search_fulfils_the_strong_wolfe_conditions() -
             assert count <= 41
 
 
+def test_only_the_second_step_in_a_row_near_an_end_of_the_interval_is_moved_in() -> None:
+    """As torch's search, and Matlab's before it: the minimum of the cubic is tried first, wherever in the interval it is."""
+    from firebrick.optim.line_search import Point, strong_wolfe
+
+    steps: list[float] = []
+
+    def at(step: float) -> Point:
+        steps.append(step)
+        return Point(step, 11.0 * step**2 - step, 22.0 * step - 1.0)
+
+    found, count = strong_wolfe(at, Point(0.0, 0.0, -1.0), 1.0, 25, 1e-9, 1.0)
+    assert steps == [1.0, pytest.approx(1.0 / 22.0)]
+    assert (found.step, count) == (steps[1], 2)
+
+
 def test_the_line_search_tries_torchs_steps() -> None:
     torch = pytest.importorskip("torch", reason="torch, to compare with")
     from torch.optim.lbfgs import _strong_wolfe

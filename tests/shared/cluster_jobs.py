@@ -107,6 +107,11 @@ def told(worker: Worker) -> tuple[Worker, dict[str, str]]:
     return worker, dict(os.environ)
 
 
+def has_empty_input(worker: Worker) -> bool:
+    """Whether standard input is the null device, so that a program that reads it goes on."""
+    return os.path.sameopenfile(0, os.open(os.devnull, os.O_RDONLY))
+
+
 def summed(worker: Worker) -> list[float]:
     """The sum of the ranks, by gloo."""
     out: list[float] = fb.distributed.init(timeout=SECONDS).all_reduce(fb.full(1, float(worker.rank))).tolist()

@@ -61,6 +61,10 @@ def test_workers_are_told_their_places_by_the_variables_of_torchrun(run: Run, tm
     assert list((tmp_path / "run").iterdir()) == []
 
 
+def test_a_worker_that_reads_its_standard_input_finds_nothing(run: Run) -> None:
+    assert run(cluster_jobs.has_empty_input, Nodes("a")) == [True]
+
+
 @pytest.mark.slow
 def test_workers_form_a_group(run: Run) -> None:
     pytest.importorskip("torch")

@@ -35,6 +35,25 @@ def test_it_learns_and_says_how_well(make: Make, loaders: Loaders) -> None:
     assert found.confusion.sum() == 20
 
 
+def test_only_a_shared_evaluation_is_dealt_out_and_gathered_by_the_strategy(make: Make, loaders: Loaders) -> None:
+    asked: list[str] = []
+
+    class Recorded(SingleDevice):
+        def deal(self, model: Any, loader: DataLoader) -> DataLoader:
+            asked.append("deal")
+            return super().deal(model, loader)
+
+        def gather(self, found: Any) -> Any:
+            asked.append("gather")
+            return super().gather(found)
+
+    learner = make(strategy=Recorded())
+    alone = learner.evaluate(loaders[1])
+    assert asked == []
+    assert learner.evaluate(loaders[1], shared=True).loss == alone.loss
+    assert asked == ["deal", "gather"]
+
+
 def test_batches_of_anything_but_a_loader_are_refused(make: Make, loaders: Loaders) -> None:
     batches: Any = list(loaders[0])
     for use in (

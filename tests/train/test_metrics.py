@@ -1,9 +1,14 @@
 """Every sample counts once, whatever batch it came in."""
 
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
 import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick import train
 from firebrick.train import Accuracy, ConfusionMatrix, Loss, settle
 from firebrick.train.metrics.metric import Metric
 
@@ -104,3 +109,36 @@ def test_a_metric_was_used_once_a_batch_was_added(metric: Metric) -> None:
     assert metric.used
     metric.reset()
     assert not metric.used
+
+
+LABELS, SCORES, NUMBERS = fb.asarray([1, 0]), fb.asarray([[0.1, 0.9], [0.8, 0.2]]), fb.asarray([[0.5], [1.5]])
+UPDATES: dict[str, tuple[Callable[[], Metric], tuple[Any, ...]]] = {
+    "Accuracy": (Accuracy, (SCORES, LABELS)), "TopKAccuracy": (lambda: train.TopKAccuracy(1), (SCORES, LABELS)),
+    "ConfusionMatrix": (lambda: ConfusionMatrix(2), (SCORES, LABELS)),
+    "Precision": (lambda: train.Precision(2), (SCORES, LABELS)),
+    "Recall": (lambda: train.Recall(2), (SCORES, LABELS)), "F1": (lambda: train.F1(2), (SCORES, LABELS)),
+    "AUROC": (lambda: train.AUROC(2), (SCORES, LABELS)),
+    "AveragePrecision": (lambda: train.AveragePrecision(2), (SCORES, LABELS)),
+    "MeanSquaredError": (train.MeanSquaredError, (NUMBERS, NUMBERS)),
+    "MeanAbsoluteError": (train.MeanAbsoluteError, (NUMBERS, NUMBERS)), "R2Score": (train.R2Score, (NUMBERS, NUMBERS)),
+    "Perplexity": (train.Perplexity, (SCORES, LABELS)), "Loss": (Loss, (fb.asarray(0.5), 2)),
+}  # fmt: skip
+
+
+def test_every_metric_is_in_the_table_of_updates() -> None:
+    found = {n for n in train.__all__ if isinstance(v := getattr(train, n), type) and issubclass(v, Metric) and v is not Metric}
+    assert found == set(UPDATES)
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_every_metric_refuses_each_argument_that_is_no_tensor_or_on_another_device(name: str) -> None:
+    make, given = UPDATES[name]
+    for i, argument in enumerate(signature(make().update).parameters):
+        if not isinstance(given[i], fb.Tensor):
+            continue
+        with pytest.raises(fb.OperandError, match=f"{name}: {argument} must be a Firebrick tensor"):
+            make().update(*given[:i], given[i].numpy(), *given[i + 1 :])
+        if len([x for x in given if isinstance(x, fb.Tensor)]) > 1:
+            with pytest.raises(fb.DeviceMismatchError, match=argument):
+                make().update(*given[:i], given[i].to("numpy:0"), *given[i + 1 :])
+    make().update(*given)

@@ -1,9 +1,11 @@
 """What a person sees while training: a live bar in a terminal, lines elsewhere."""
 
+import io
 import sys
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from firebrick.train import Epoch, progress
 from firebrick.train.progress import Bar, Lines, progress_for
@@ -42,6 +44,18 @@ def test_the_bar_shows_batches_loss_other_measures_and_speed(
     assert (task.completed, task.total, task.fields["epoch"]) == (0, None, "3/3")
     bar.close()
     assert ROW.line(3) in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_the_bar_shows_its_columns_in_this_order() -> None:
+    bar = Bar()
+    bar.begin(2, 3, 9, 4)
+    bar.step(5, {"loss": 0.125, "accuracy": 0.5}, 1234.4)
+    out = io.StringIO()
+    Console(file=out, width=150).print(bar._live.get_renderable())
+    bar.close()
+    shown = out.getvalue()
+    columns = ("epoch 2/3", "━", "5/9", "loss 0.1250  accuracy 0.5000", "1,234 samples/s", ":--")
+    assert sorted(columns, key=shown.index) == list(columns), shown
 
 
 def test_lines_show_whole_epochs_and_nothing_without_a_log() -> None:

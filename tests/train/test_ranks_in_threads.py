@@ -132,6 +132,13 @@ def test_three_ranks_train_as_one_device_does(ranks: Ranks, how: dict[str, Any],
             assert (got.train_accuracy, got.valid_accuracy) == (expected.train_accuracy, expected.valid_accuracy)
 
 
+def test_one_rank_or_device_alone_synchronises_nothing(ranks: Ranks) -> None:
+    alone = [*ranks(1, batch_norm="synchronised"), DataParallel(["numpy:0"], batch_norm="synchronised")]
+    two = [*ranks(2, batch_norm="synchronised"), DataParallel(["numpy:0", "numpy:1"], batch_norm="synchronised")]
+    assert [s.synchronised for s in [*alone, *two]] == [False, False, True, True, True]
+    assert not any(s.synchronised for s in ranks(2))
+
+
 def test_batch_norm_of_each_ranks_rows_is_that_of_as_many_devices(ranks: Ranks) -> None:
     learners = [learner(s, norm=True) for s in ranks(2, check_every=1)]
     assert together(*(partial(fitted, one, 13) for one in learners)) == learners

@@ -47,6 +47,15 @@ def hash_again(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda ma
     (folder / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
 
 
+def test_a_hash_file_of_more_than_1024_bytes_is_damage(folder: Path) -> None:
+    file = folder / "manifest.sha256"
+    file.write_bytes(file.read_bytes().ljust(1024))
+    load_checkpoint(folder)
+    file.write_bytes(file.read_bytes() + b" ")
+    with pytest.raises(DamagedCheckpointError, match=r"manifest\.sha256: 1025 bytes instead of 1024"):
+        load_checkpoint(folder)
+
+
 @pytest.mark.parametrize(
     "content",
     [

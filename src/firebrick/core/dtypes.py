@@ -155,7 +155,7 @@ def promote(a: DType, b: DType) -> DType | None:
     if {a.kind, b.kind} == {"int", "uint"}:
         signed, unsigned = (a, b) if a.kind == "int" else (b, a)
         size = max(signed.itemsize, 2 * unsigned.itemsize)
-        return _BY_NAME.get(f"int{8 * size}") if size <= 8 else None
+        return _BY_NAME.get(f"int{8 * size}")  # none beyond int64
     if {a.kind, b.kind} == {"float", "complex"}:
         real, cplx = (a, b) if a.kind == "float" else (b, a)
         return complex128 if real is float64 or cplx is complex128 else complex64

@@ -75,8 +75,8 @@ class Vjp:
     needs: tuple[bool, ...]
     params: dict[str, Any]
     given: tuple[bool, ...]
-    parents: tuple[Any, ...] = ()
-    rounded: bool = False
+    parents: tuple[Any, ...]
+    rounded: bool
 
 
 @dataclass(frozen=True)

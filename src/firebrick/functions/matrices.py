@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from firebrick.core.bind import bind
-from firebrick.core.dtypes import bool_, real_of
+from firebrick.core.dtypes import real_of
 from firebrick.core.errors import ConfigError, DTypeError, LinAlgError, ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.operands import check_devices, describe, not_a_tensor
@@ -449,8 +449,6 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def _rank(s: Tensor, rtol: Tensor) -> Tensor:
-    if not s.shape[-1]:
-        return sum_(astype(s, bool_), axis=-1)
     return sum_(s > expand_dims(rtol, axis=-1) * s[..., :1], axis=-1)
 
 

@@ -251,7 +251,7 @@ class _Limited:
         self._given, self._size = 0, Path(path).stat().st_size
         self.closed = False
 
-    def read(self, count: int = -1) -> Any:
+    def read(self, count: int) -> Any:
         """Up to ``count`` bytes."""
         found = self._stream.read(count)
         self._given += len(found)
