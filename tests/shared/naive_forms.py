@@ -25,7 +25,7 @@ from firebrick.scalar.storage import STORAGE
 Array = np.ndarray[Any, Any]
 
 WITHOUT = {
-    "broadcast_to", "complex", "conj", "cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum", "flip", "imag",
+    "broadcast_to", "complex", "conj", "flip", "imag",
     "permute", "real", "reshape", "slice", "split", "standardize", "standardize_gradient", "to_device",
 }  # fmt: skip
 """Views, complex parts, and ops of a kind that have no specification."""

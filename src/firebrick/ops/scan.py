@@ -72,10 +72,10 @@ def _extreme_samples(rng: np.random.Generator, name: str) -> list[Sample]:
     return out
 
 
-def _scan(vjp: Any, *, kind: str, dtypes: Any, samples: Any, infer: Any = _infer, **more: Any) -> Declare:
+def _scan(vjp: Any, *, fold: str, kind: str, dtypes: Any, samples: Any, infer: Any = _infer, **more: Any) -> Declare:
     return register(
-        operands=f"x:{kind}", infer=infer, vjp=vjp, samples=samples, cost=_cost, bound="memory", fusion="row",
-        dtypes=dtypes, **more,
+        operands=f"x:{kind}", infer=infer, vjp=vjp, samples=samples, cost=_cost, bound="memory", fusion="prefix",
+        dtypes=dtypes, facts=lambda operands, results, **_: {"fold": fold}, **more,
     )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def _sum_vjp(g: Any, r: Any) -> Any:
     return (cumulative_sum(g, axis=r.params["axis"], reverse=not r.params["reverse"]),)
 
 
-@_scan(_sum_vjp, residuals=(), kind="numeric", dtypes=NUMERIC, samples=_samples(), tolerance=8, scale="operands",
+@_scan(_sum_vjp, fold="sum", residuals=(), kind="numeric", dtypes=NUMERIC, samples=_samples(), tolerance=8, scale="operands",
        one_step=True)  # fmt: skip
 def cumulative_sum(x: Array, *, axis: int, reverse: bool) -> Array:
     """The running sum along an axis, in the operand's dtype."""
@@ -144,8 +144,8 @@ def _prod_scale(x: Array, *, axis: int, reverse: bool) -> Array:
     return np.asarray(np.abs(product) * (1 + x.shape[axis] ** 0.5))
 
 
-@_scan(_prod_vjp, residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=near_one(_samples(0.99, 1.01)), tolerance=2,
-       scale=_prod_scale)  # fmt: skip
+@_scan(_prod_vjp, fold="prod", residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=near_one(_samples(0.99, 1.01)),
+       tolerance=2, scale=_prod_scale)  # fmt: skip
 def cumulative_prod(x: Array, *, axis: int, reverse: bool) -> Array:
     """The running product along an axis, in the operand's dtype."""
     return _directed(np.cumprod, x, axis, reverse)
@@ -174,15 +174,15 @@ def _extreme_vjp(g: Any, r: Any) -> Any:
     return (scatter_add(zeros_like_aval(r.avals[0], g[0]), r.outputs[1], g[0], axis=r.params["axis"]),)
 
 
-@_scan(_extreme_vjp, residuals=("outputs",), kind="real", dtypes=REAL, samples=_extreme_samples, infer=_infer_extreme,
-       tolerance=0)  # fmt: skip
+@_scan(_extreme_vjp, fold="max", residuals=("outputs",), kind="real", dtypes=REAL, samples=_extreme_samples,
+       infer=_infer_extreme, tolerance=0)  # fmt: skip
 def cumulative_max(x: Array, *, axis: int, reverse: bool) -> tuple[Array, Array]:
     """The running maximum along an axis, NaN once there was one, and the index that it was met at first."""
     return running_extreme(x, axis, reverse, np.maximum)
 
 
-@_scan(_extreme_vjp, residuals=("outputs",), kind="real", dtypes=REAL, samples=_extreme_samples, infer=_infer_extreme,
-       tolerance=0)  # fmt: skip
+@_scan(_extreme_vjp, fold="min", residuals=("outputs",), kind="real", dtypes=REAL, samples=_extreme_samples,
+       infer=_infer_extreme, tolerance=0)  # fmt: skip
 def cumulative_min(x: Array, *, axis: int, reverse: bool) -> tuple[Array, Array]:
     """The running minimum along an axis, NaN once there was one, and the index that it was met at first."""
     return running_extreme(x, axis, reverse, np.minimum)

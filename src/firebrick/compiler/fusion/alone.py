@@ -16,6 +16,7 @@ import numpy as np
 from firebrick.compiler.fusion.affine import Affine, affine, variable
 from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.copy import Copy, Piece
+from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import Scatter
 from firebrick.compiler.spec.window import Window, Windows
 from firebrick.core.aval import Aval
@@ -24,7 +25,7 @@ from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.index_maps import unflattened
 
 Address = Callable[[View, Sequence[Affine | int]], Affine]
-Single = Copy | Window | Attention | Scatter
+Single = Copy | Window | Attention | Scatter | Prefix
 
 
 def doubt_single(body: Graph, spec: Single, address: Address) -> str:
@@ -43,7 +44,7 @@ def doubt_single(body: Graph, spec: Single, address: Address) -> str:
         return f"{n.op.name} takes no numbers"
     if spec.sources != tuple(v for v in n.inputs if v < len(body.inputs)):
         return f"{n.op.name} reads its operands in another order"
-    checks = {Window: _window, Attention: _attention, Scatter: _scatter}[type(spec)]
+    checks = {Window: _window, Attention: _attention, Scatter: _scatter, Prefix: _prefix}[type(spec)]
     wrong = [name for name, wanted in checks(body, n, operands).items() if getattr(spec, name) != wanted]
     return f"{', '.join(wrong)} of {n.op.name} is another" if wrong else ""
 
@@ -105,6 +106,18 @@ def _scatter(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     if not known[2]:
         found["update"] = None
     return found
+
+
+def _prefix(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
+    (x,), axis = operands, n.params["axis"]
+    assert n.op.facts is not None
+    facts = n.op.facts(operands, n.avals, **n.params)
+    dtype = x.dtype.name
+    wider = {"float16": "float32", "bfloat16": "float32"} | ({} if len(n.avals) == 2 else {"float32": "float64"})
+    return {
+        "outer": prod(x.shape[:axis]), "size": x.shape[axis], "inner": prod(x.shape[axis + 1 :]),
+        "reverse": n.params["reverse"], "dtype": dtype, "total": wider.get(dtype, dtype), **facts,
+    }  # fmt: skip
 
 
 # copies

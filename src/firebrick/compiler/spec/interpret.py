@@ -19,6 +19,7 @@ from firebrick.compiler.spec.copy import Copy
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Factor, Part
+from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import FOLDS, Scatter
 from firebrick.compiler.spec.window import Window
 from firebrick.core.dtypes import dtype as as_dtype
@@ -321,5 +322,5 @@ def _copy(spec: Copy, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
 
 _INTERPRETERS: Mapping[type, Callable[[Any, Sequence[Array], Sequence[Array]], None]] = {
     Map: _nest, Row: _nest, Fold: _nest, Contract: _contract, Attention: _attention, Window: _window, Scatter: _scatter,
-    Copy: _copy,
+    Copy: _copy, Prefix: Prefix.interpret,
 }  # fmt: skip

@@ -9,12 +9,13 @@ from firebrick.compiler.spec.attention import Attention, attention
 from firebrick.compiler.spec.contract import Contract, contract
 from firebrick.compiler.spec.copy import Copy, copy
 from firebrick.compiler.spec.nest import Nest, nest
+from firebrick.compiler.spec.prefix import Prefix, prefix
 from firebrick.compiler.spec.scatter import Scatter, scatter
 from firebrick.compiler.spec.window import Window, window
 from firebrick.core.aval import Aval
 from firebrick.ir import CONSTANT, Graph, Node
 
-KernelSpec = Nest | Contract | Attention | Window | Scatter | Copy
+KernelSpec = Nest | Contract | Attention | Window | Scatter | Copy | Prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ KINDS: dict[str, Kind] = {
     "window": Kind(window),
     "scatter": Kind(scatter),
     "copy": Kind(copy),
+    "prefix": Kind(prefix),
 }
 """By the name that an entry of the op table gives as its ``kind``."""
 

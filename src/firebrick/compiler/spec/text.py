@@ -15,6 +15,7 @@ from firebrick.compiler.spec.copy import Copy, Piece
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Bound, Factor, Part
+from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import Scatter
 from firebrick.compiler.spec.window import Window, Windows
 from firebrick.core.errors import OperandError
@@ -24,8 +25,8 @@ from firebrick.scalar.expr import Expr, node, walk
 _TYPES: dict[str, type] = {
     t.__name__: t
     for t in (
-        Attention, Bound, Contract, Convolution, Copy, Factor, Fault, Fold, Map, Operand, Part, Piece, Result, Row, Scatter,
-        Window, Windows,
+        Attention, Bound, Contract, Convolution, Copy, Factor, Fault, Fold, Map, Operand, Part, Piece, Prefix, Result, Row,
+        Scatter, Window, Windows,
     )
 }  # fmt: skip
 

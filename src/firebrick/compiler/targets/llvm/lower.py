@@ -24,7 +24,15 @@ from firebrick.compiler.spec.nest import Fold, Map, Row
 from firebrick.compiler.spec.scatter import FEW as FEW_UPDATES
 from firebrick.compiler.spec.scatter import Scatter
 from firebrick.compiler.spec.window import Window, windows_of
-from firebrick.compiler.targets.llvm import attention_tiles, loop_kernels, pieces, products, scatter_kernels, window_kernels
+from firebrick.compiler.targets.llvm import (
+    attention_tiles,
+    loop_kernels,
+    naive_form,
+    pieces,
+    products,
+    scatter_kernels,
+    window_kernels,
+)
 from firebrick.compiler.targets.llvm.axes import split
 from firebrick.compiler.targets.llvm.copies import SIZES
 from firebrick.compiler.targets.llvm.lowered import Lowered
@@ -49,7 +57,8 @@ EMIT: dict[type, Callable[[Any, Sequence[Aval], Sequence[Aval], Target], Lowered
     Scatter: scatter_kernels.lowered,
     Copy: pieces.lowered,
 }
-"""Kind of specification → (the specification, the group's inputs, its results, target) → its kernels."""
+"""Kind of specification → (the specification, the group's inputs, its results, target) → its kernels. Kinds without a row are
+compiled from their naive form."""
 
 
 def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
@@ -147,8 +156,13 @@ def _no_copy(n: Node, operands: Sequence[Aval]) -> str:
     return "" if out.size else "no elements"
 
 
+def _no_prefix(n: Node, operands: Sequence[Aval]) -> str:
+    return "" if operands[0].size else "no elements"
+
+
 _REFUSED: dict[str, Callable[[Node, Sequence[Aval]], str]] = {
     "contract": _no_contraction, "attention": _no_attention, "window": _no_window, "scatter": _no_scatter, "copy": _no_copy,
+    "prefix": _no_prefix,
 }  # fmt: skip
 """Kind of kernel → (node, operands) → why it has none; empty if it has."""
 
@@ -162,6 +176,6 @@ def lower(body: Graph, target: Target) -> Lowered:
     found = _lowered.get(key)
     if found is None:
         spec, avals = kinds.spec_of(body), body.avals
-        made = EMIT[type(spec)](spec, body.inputs, [avals[v] for v in body.outputs], target)
+        made = EMIT.get(type(spec), naive_form.lowered)(spec, body.inputs, [avals[v] for v in body.outputs], target)
         found = _lowered[key] = replace(made, doubt=doubt(body, spec))
     return found

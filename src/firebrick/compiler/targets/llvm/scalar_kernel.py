@@ -17,7 +17,7 @@ from firebrick.compiler.kernel.arguments import numbers
 from firebrick.compiler.kernel.ir import Assign, Check, For, Function, If, Let, Statement, Store, While, assigned
 from firebrick.compiler.kernel.verify import verify
 from firebrick.compiler.program.launch import INDEX, fault_word
-from firebrick.compiler.targets.llvm.emit import Code, Emitter, scalar_type
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, scalar_type
 from firebrick.compiler.targets.llvm.memory import Strip, item_bytes, read_at, write
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.target import Target
@@ -27,7 +27,9 @@ WORD = 8
 """Bytes of a scalar argument of a kernel for a processor, whatever its dtype."""
 
 
-def cpu_kernel(function: Function, target: Target, grid: int = 0) -> NativeKernel:
+def cpu_kernel(
+    function: Function, target: Target, grid: int = 0, constants: Mapping[str, Number] | None = None
+) -> NativeKernel:  # fmt: skip
     """A kernel for a processor, of the form that all generated kernels have (``native``).
 
     Its units are the items. ``bufs`` holds a pointer for each array, in the order of the parameters, and after them, if there
@@ -37,17 +39,19 @@ def cpu_kernel(function: Function, target: Target, grid: int = 0) -> NativeKerne
         function: Kernel.
         target: Processor.
         grid: What the kernel states as its grid; the code serves any.
+        constants: A number for each of its scalars, which are then constants of the code: there is no block of words.
 
     Raises:
         KernelCompileError: The kernel breaks a rule of kernel IR.
     """
     verify(function)
     code = Code(target)
-    count = len(function.arrays) + bool(function.scalars)
+    given = {} if constants is None else {k: x.item() for k, x in numbers(function, constants).items()}
+    count = len(function.arrays) + bool(function.scalars and not given)
     pointers = buffer_pointers(code, count)
     arrays = {a.name: Strip(a.dtype, p, 1) for a, p in zip(function.arrays, pointers, strict=False)}
-    values: dict[str, str] = {}
-    for k, s in enumerate(function.scalars):
+    values = {s.name: literal(given[s.name], s.dtype) for s in function.scalars if s.name in given}
+    for k, s in enumerate(() if given else function.scalars):
         word = code.put(f"getelementptr i8, ptr {pointers[-1]}, i64 {k * WORD}")
         values[s.name] = read_at(code, Strip(s.dtype, word, 1), "0", 1)
     loop = Loop(code, "%begin", "%end", 1)

@@ -1,0 +1,64 @@
+"""``Prefix``: an item for each line along the axis, which goes from one end to the other."""
+
+from __future__ import annotations
+
+from firebrick.compiler.kernel.ir import For, Let
+from firebrick.compiler.kernel.naive.building import INPUT, ONE, RESULT, ZERO, Buffer, Builder, Naive
+from firebrick.compiler.spec.prefix import EXTREMES, Prefix
+from firebrick.core.views import row_major
+from firebrick.scalar.expr import FLOATS, Expr, cast, eq, local, ne
+from firebrick.scalar.storage import computed
+
+
+def prefix(spec: Prefix) -> Naive:
+    """The naive form. The first element is its own result, so that the sum of -0.0 is -0.0."""
+    b = Builder("prefix", (spec.outer, spec.inner))
+    outer, inner = b.positions
+    array = b.place(row_major((spec.outer, spec.size, spec.inner)))
+    size, dtype = b.number(spec.size), computed(spec.dtype)
+    last = b.let(size - 1, "last")
+
+    def place(k: Expr) -> tuple[Expr, Expr]:
+        """The index along the axis and the address of the scan's element ``k``."""
+        along = b.let(last - k if spec.reverse else k, "along")
+        return along, b.address(array, [outer, along, inner])
+
+    def element(at: Expr) -> Expr:
+        return b.let(cast(b.read(Buffer(INPUT, spec.sources[0]), spec.dtype, at), spec.total), "x")
+
+    along, at = place(ZERO)
+    total = b.variable(element(at), "total")
+    where = b.variable(along, "where") if spec.fold in EXTREMES else None
+
+    def put(at: Expr) -> None:
+        b.store(Buffer(RESULT, 0), spec.dtype, at, cast(total.local, dtype))
+        if where is not None:
+            b.store(Buffer(RESULT, 1), "int64", at, where.local)
+
+    put(at)
+    name = b.fresh("k")
+
+    def step() -> None:
+        along, at = place(local(name, "int64"))
+        x = element(at)
+        if where is None:
+            b.assign(total, total.local + x if spec.fold == "sum" else total.local * x)
+        else:
+            _keep(b, spec, total, where, x, along)
+        put(at)
+
+    b.body.append(For(name, ONE, size, 1, b.block(step)))
+    return Naive((b.step(),))
+
+
+def _keep(b: Builder, spec: Prefix, total: Let, where: Let, x: Expr, along: Expr) -> None:
+    """Take an element that is more extreme than all before it, or the first NaN."""
+    better = x > total.local if spec.fold == "max" else x < total.local
+    if spec.total in FLOATS:
+        better = better | (ne(x, x) & eq(total.local, total.local))
+
+    def take() -> None:
+        b.assign(where, along)
+        b.assign(total, x)
+
+    b.when(better, take)

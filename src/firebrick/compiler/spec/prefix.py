@@ -1,0 +1,100 @@
+"""``Prefix``: the running sum, product, maximum or minimum along one axis, from its first element or from its last.
+
+The order of the additions and multiplications is that of the axis: each result is rounded from the one before it, kept in a
+wider dtype. Extremes also give the index at which each was met first; NaN is before every number and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from firebrick.compiler.spec.base import Cost, Size
+from firebrick.compiler.spec.nest import itemsize
+from firebrick.compiler.spec.single import single
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.ir import Graph
+from firebrick.scalar.storage import HALVES
+
+Array = np.ndarray[Any, Any]
+EXTREMES = ("max", "min")
+"""Folds that also give indices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Arrays are row-major, seen as [outer, size, inner] with the axis in the middle.
+
+    Attributes:
+        fold: ``sum``, ``prod``, ``max`` or ``min``.
+        outer: Elements before the axis.
+        size: Length of the axis.
+        inner: Elements behind it.
+        reverse: Whether the first element of the scan is the last one of the axis.
+        dtype: Of the operand and the result in memory.
+        total: Dtype in which the running value is kept; each result is rounded from it.
+        sources: The input that the operand is.
+    """
+
+    fold: str
+    outer: Size
+    size: Size
+    inner: Size
+    reverse: bool
+    dtype: str
+    total: str
+    sources: tuple[int, ...]
+
+    @property
+    def cost(self) -> Cost:
+        """Work of one run."""
+        elements = self.outer * self.size * self.inner
+        indices = 8 if self.fold in EXTREMES else 0
+        return Cost(float(elements), float(elements * (2 * itemsize(self.dtype) + indices)))
+
+    def interpret(self, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
+        """Write the results, by NumPy; arrays are flat."""
+        shape = self.outer, self.size, self.inner
+        x = inputs[self.sources[0]].astype(as_dtype(self.total).np).reshape(shape)
+        x = x[:, ::-1] if self.reverse else x
+        if self.fold in EXTREMES:
+            values, at = _extremes(x, self.fold)
+            at = self.size - 1 - at if self.reverse else at
+            found = [values, at]
+        else:
+            found = [(np.cumsum if self.fold == "sum" else np.cumprod)(x, axis=1, dtype=x.dtype)]
+        for out, y in zip(outs, found, strict=True):
+            out[:] = (y[:, ::-1] if self.reverse else y).reshape(-1).astype(out.dtype)
+
+
+def _extremes(x: Array, fold: str) -> tuple[Array, Array]:
+    """Running extremes along the middle axis, and the positions at which they were met first."""
+    values, at = x.copy(), np.zeros(x.shape, np.int64)
+    for k in range(1, x.shape[1]):
+        new, best = x[:, k], values[:, k - 1]
+        better = (new > best if fold == "max" else new < best) | ((new != new) & (best == best))
+        values[:, k] = np.where(better, new, best)
+        at[:, k] = np.where(better, k, at[:, k - 1])
+    return values, at
+
+
+def kept_in(fold: str, dtype: str) -> str:
+    """The dtype of a running value: a wider one for sums and products of floats, whose roundings add up."""
+    if dtype in HALVES:
+        return "float32"
+    return "float64" if dtype == "float32" and fold not in EXTREMES else dtype
+
+
+def prefix(body: Graph) -> Prefix:
+    """The specification of a group of one running fold."""
+    s = single(body)
+    (x,), axis, fold = s.operands, s.node.params["axis"], s.facts["fold"]
+    dtype = x.dtype.name
+    return Prefix(
+        fold, prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]), s.node.params["reverse"], dtype,
+        kept_in(fold, dtype), s.inputs,
+    )  # fmt: skip

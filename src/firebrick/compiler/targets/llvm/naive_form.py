@@ -1,0 +1,56 @@
+"""Kernels of a kind that this target has no generator for: its naive form, one item after the other.
+
+The arguments of each launch are constants of its kernel's code, as no segment has a buffer of constants. So one kernel serves
+one problem, as those of the other generators do, and LLVM sees the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from firebrick.compiler.kernel.naive import Buffer, naive
+from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY
+from firebrick.compiler.spec.base import Fault
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
+from firebrick.compiler.targets.llvm.memory import item_bytes
+from firebrick.compiler.targets.llvm.native import module_text, named
+from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.aval import Aval
+
+FLOPS_PER_US = 1000.0
+"""Operations of one thread, each of which waits for the one before it, in a microsecond."""
+
+
+def lowered(spec: Any, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
+    """The kernels of a specification's naive form.
+
+    Args:
+        spec: Specification of any kind.
+        inputs: The group's inputs.
+        outputs: Its results.
+        target: Processor.
+    """
+    form = naive(spec)
+    first = {INPUT: 0, RESULT: len(inputs), TEMPORARY: len(inputs) + len(outputs)}
+
+    def number(b: Buffer) -> int:
+        return first[b.origin] + b.number
+
+    cost_us = max(spec.cost.flops / FLOPS_PER_US, spec.cost.nbytes / BYTES_PER_US)
+    faults = _faults(spec)
+    parts = []
+    for step in form.steps:
+        scalars = dict(zip([s.name for s in step.function.scalars], step.scalars, strict=True))
+        kernel = cpu_kernel(step.function, target, step.grid, scalars)
+        kernel = named(kernel, step.function.name.rsplit("_", 1)[0])
+        parts.append(Part(kernel, tuple(map(number, step.buffers)), cost_us, faults))
+    temporary = tuple(t.elements * item_bytes(t.dtype) for t in form.temporaries)
+    text = module_text({p.kernel.name: p.kernel for p in parts}.values())
+    return Lowered(tuple(parts), temporary, text, (frozenset(),) * len(outputs))
+
+
+def _faults(spec: Any) -> tuple[Fault, ...]:
+    """The checks of a specification, by the sites of its naive form."""
+    return spec.faults if hasattr(spec, "faults") else (spec.fault,) if hasattr(spec, "fault") else ()
