@@ -20,7 +20,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")
 BLOCK = re.compile(r"```(python|pycon)\n(.*?)```", flags=re.S)
 ROW = re.compile(r"^\| `(.*)` \| `(.*)` \|$", flags=re.M)
 EXAMPLES = dict(
-    re.findall(r"## (Adding an \w+)\n.*?```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.S)
+    re.findall(r"## (Adding an? [\w ]+)\n.*?```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.S)
 )
 
 # runs the blocks of a page in one namespace, `pycon` blocks as doctests
@@ -54,6 +54,24 @@ def test_an_op_example_without_one_field_is_refused_by_its_name() -> None:
     done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "cannot be registered: tolerance is missing" in done.stderr
+
+
+def test_jit_compiles_the_naive_form_of_a_kind_that_was_added(tmp_path: Path) -> None:
+    example = EXAMPLES["Adding a kind of kernel"]
+    assert example.count("length.local + 1, 1))") == 1
+    broken = example.replace("length.local + 1, 1))", "length.local + 2, 1))")
+    (tmp_path / "broken.py").write_text(broken, "utf-8")
+    done = subprocess.run([sys.executable, "broken.py"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "AssertionError" in done.stderr
+    assert "fb.jit(streak)" in done.stderr
+
+
+def test_a_target_that_prints_another_operation_is_found() -> None:
+    example = EXAMPLES["Adding a target"]
+    broken = example.replace('"gt": ">"', '"gt": "<"')
+    done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, check=False)
+    assert broken != example
+    assert "Arrays are not equal" in done.stderr
 
 
 # coming from PyTorch

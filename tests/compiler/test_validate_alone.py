@@ -49,6 +49,8 @@ BODIES: dict[str, Graph] = {
         ("attention", (0, 1, 2, 3), {"scale": 0.5, "causal": False}),
     ),
     "index_add": body_of([X, np.zeros(N, np.int64), X], ("index_add", (0, 1, 2), {"axis": 0})),
+    "cumulative_sum": body_of([X], ("cumulative_sum", (0,), {"axis": 1, "reverse": False})),
+    "cumulative_max": body_of([X], ("cumulative_max", (0,), {"axis": 1, "reverse": False})),
 }
 
 
@@ -97,6 +99,13 @@ WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "another way to fold": ("index_add", lambda s: replace(s, fold="set")),
     "an index for each element": ("index_add", lambda s: replace(s, slices=False)),
     "updates that are a number": ("index_add", lambda s: replace(s, update=1.0)),
+    "a running sum along the other axis": ("cumulative_sum", lambda s: replace(s, outer=1, inner=N)),
+    "a running sum from the end": ("cumulative_sum", lambda s: replace(s, reverse=True)),
+    "a running product": ("cumulative_sum", lambda s: replace(s, fold="prod")),
+    "a running sum over two rows": ("cumulative_sum", lambda s: replace(s, outer=N // 2, size=2 * N)),
+    "a running sum in float32": ("cumulative_sum", lambda s: replace(s, total="float32")),
+    "a running sum of another dtype": ("cumulative_sum", lambda s: replace(s, dtype="float64")),
+    "a running minimum": ("cumulative_max", lambda s: replace(s, fold="min")),
 }  # fmt: skip
 
 

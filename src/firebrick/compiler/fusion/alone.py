@@ -44,7 +44,7 @@ def doubt_single(body: Graph, spec: Single, address: Address) -> str:
         return f"{n.op.name} takes no numbers"
     if spec.sources != tuple(v for v in n.inputs if v < len(body.inputs)):
         return f"{n.op.name} reads its operands in another order"
-    checks = {Window: _window, Attention: _attention, Scatter: _scatter, Prefix: _prefix}[type(spec)]
+    checks = CHECKS[type(spec)]
     wrong = [name for name, wanted in checks(body, n, operands).items() if getattr(spec, name) != wanted]
     return f"{', '.join(wrong)} of {n.op.name} is another" if wrong else ""
 
@@ -118,6 +118,12 @@ def _prefix(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
         "outer": prod(x.shape[:axis]), "size": x.shape[axis], "inner": prod(x.shape[axis + 1 :]),
         "reverse": n.params["reverse"], "dtype": dtype, "total": wider.get(dtype, dtype), **facts,
     }  # fmt: skip
+
+
+CHECKS: dict[type, Callable[[Graph, Node, Sequence[Aval]], dict[str, Any]]] = {
+    Window: _window, Attention: _attention, Scatter: _scatter, Prefix: _prefix,
+}  # fmt: skip
+"""Kind of specification → (group, its node, the operands) → what fields of the specification must be."""
 
 
 # copies

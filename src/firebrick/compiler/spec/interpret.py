@@ -6,7 +6,7 @@ Expressions are computed in their own dtypes; sums and products of floats in flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -60,7 +60,7 @@ def interpret(spec: KernelSpec, inputs: Sequence[Array], counts: Sequence[int], 
     flat = [np.ascontiguousarray(x).reshape(-1) for x in inputs]
     outs = [_unwritten(n, d) for n, d in zip(counts, dtypes, strict=True)]
     with np.errstate(all="ignore"):
-        _INTERPRETERS[type(spec)](spec, flat, outs)
+        INTERPRETERS[type(spec)](spec, flat, outs)
     return outs
 
 
@@ -320,7 +320,8 @@ def _copy(spec: Copy, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
         _write(out, addresses(piece.write, grid), value, shape)
 
 
-_INTERPRETERS: Mapping[type, Callable[[Any, Sequence[Array], Sequence[Array]], None]] = {
+INTERPRETERS: dict[type, Callable[[Any, Sequence[Array], Sequence[Array]], None]] = {
     Map: _nest, Row: _nest, Fold: _nest, Contract: _contract, Attention: _attention, Window: _window, Scatter: _scatter,
     Copy: _copy, Prefix: Prefix.interpret,
 }  # fmt: skip
+"""Kind of specification → writes its results: (the specification, flat inputs, flat results)."""

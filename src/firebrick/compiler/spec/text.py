@@ -22,13 +22,9 @@ from firebrick.core.errors import OperandError
 from firebrick.core.views import Digit, View
 from firebrick.scalar.expr import Expr, node, walk
 
-_TYPES: dict[str, type] = {
-    t.__name__: t
-    for t in (
-        Attention, Bound, Contract, Convolution, Copy, Factor, Fault, Fold, Map, Operand, Part, Piece, Prefix, Result, Row,
-        Scatter, Window, Windows,
-    )
-}  # fmt: skip
+SPECS: dict[str, type] = {t.__name__: t for t in (Attention, Contract, Copy, Fold, Map, Prefix, Row, Scatter, Window)}
+"""The kinds of specifications, by name."""
+_PARTS: dict[str, type] = {t.__name__: t for t in (Bound, Convolution, Factor, Fault, Operand, Part, Piece, Result, Windows)}
 
 
 def to_json(spec: KernelSpec) -> str:
@@ -82,9 +78,10 @@ def from_json(text: str) -> KernelSpec:
         raise OperandError(
             "the text is a specification written by to_json", f"{type(e).__name__}: {e}", "write it again"
         ) from e
-    if not isinstance(made, KernelSpec):
+    if type(made) not in SPECS.values():
         raise OperandError("the text is a specification written by to_json", type(made).__name__, "write it again")
-    return made
+    found_spec: KernelSpec = made
+    return found_spec
 
 
 def _decoded(x: Any, nodes: Sequence[Expr]) -> Any:
@@ -93,7 +90,7 @@ def _decoded(x: Any, nodes: Sequence[Expr]) -> Any:
     if not isinstance(x, dict):
         return x
     if "type" in x:
-        return _TYPES[x["type"]](**{k: _decoded(v, nodes) for k, v in x.items() if k != "type"})
+        return (SPECS.get(x["type"]) or _PARTS[x["type"]])(**{k: _decoded(v, nodes) for k, v in x.items() if k != "type"})
     if "view" in x:
         return View(tuple(tuple(Digit(*d) for d in axis) for axis in x["view"]), x["offset"])
     if "expression" in x:

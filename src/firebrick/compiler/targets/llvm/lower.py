@@ -47,6 +47,8 @@ FACTORS = 9
 """Up to so many factors, n, two products in float64 agree to the op table's 2 · (1 + √n) eps in any order: each rounds n - 1
 times at most, by half an eps. Of more, that of equal ones may err by more, as the errors are alike."""
 
+WIDE_INTEGERS = ("int32", "int64", "uint32", "uint64")
+
 EMIT: dict[type, Callable[[Any, Sequence[Aval], Sequence[Aval], Target], Lowered]] = {
     Map: loop_kernels.lowered,
     Row: loop_kernels.lowered,
@@ -73,7 +75,8 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     if kind == "map" and n.op.access is not None:
         return MAP
     if kind not in ("map", "row"):
-        return _REFUSED[kind](n, operands) or (CONTRACT if kind == "contract" and _grouped(n, operands) else ALONE)
+        refused = _REFUSED.get(kind, _no_elements)(n, operands)
+        return refused or (CONTRACT if kind == "contract" and _grouped(n, operands) else ALONE)
     if len(n.avals) != 1:
         return "several results"
     found = MAP if kind == "map" else _reduced(n, operands)
@@ -157,14 +160,23 @@ def _no_copy(n: Node, operands: Sequence[Aval]) -> str:
 
 
 def _no_prefix(n: Node, operands: Sequence[Aval]) -> str:
-    return "" if operands[0].size else "no elements"
+    (x,) = operands
+    # one item after the other takes as long as NumPy's loop, which does not convert integers of this size
+    if len(n.avals) == 1 and x.dtype.name in WIDE_INTEGERS:
+        return f"running sums and products of {x.dtype.name}, which the host computes as fast"
+    return _no_elements(n, operands)
+
+
+def _no_elements(n: Node, operands: Sequence[Aval]) -> str:
+    return "" if all(a.size for a in (*operands, *n.avals)) else "no elements"
 
 
 _REFUSED: dict[str, Callable[[Node, Sequence[Aval]], str]] = {
     "contract": _no_contraction, "attention": _no_attention, "window": _no_window, "scatter": _no_scatter, "copy": _no_copy,
     "prefix": _no_prefix,
 }  # fmt: skip
-"""Kind of kernel → (node, operands) → why it has none; empty if it has."""
+"""Kind of kernel → (node, operands) → why it has none; empty if it has. Kinds without a row have kernels unless an
+array is empty."""
 
 
 _lowered: WeakValueDictionary[Any, Lowered] = WeakValueDictionary()
