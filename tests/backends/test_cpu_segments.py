@@ -19,6 +19,7 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import KINDS
 from firebrick.compiler.program import python
 from firebrick.compiler.program.spans import ALIGNMENT, Span, arranged
+from firebrick.compiler.targets.llvm import lower
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.core.aval import Aval
 from firebrick.core.errors import OutOfRangeError
@@ -111,6 +112,12 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     if request.param == "looping":
         monkeypatch.setattr(native, "LONG", -1)
         monkeypatch.setattr(python, "LONG", 1)
+
+
+@pytest.fixture(autouse=True)
+def running_sums_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running sums have no kernel: they are the operation between runs that the tests here need."""
+    monkeypatch.setitem(lower._REFUSED, "prefix", lambda n, operands: "on the host in these tests")
 
 
 MATRIX = Aval((N, N), F)
