@@ -234,8 +234,9 @@ class Op:
 
     @property
     def widens(self) -> bool:
-        """Whether its gradient rule computes half precision in float32: one of elementwise steps or reductions, and several."""
-        return self.fusion in ("map", "row") and not self.one_step and self.control is None
+        """Whether its gradient rule computes half precision in float32: one of elementwise steps,
+        reductions or scans, and several."""
+        return self.fusion in ("map", "row", "prefix") and not self.one_step and self.control is None
 
     def operand_names(self, count: int) -> list[str]:
         """A user's name for each of ``count`` operands: ``x1``, ``arrays[2]``."""
