@@ -21,7 +21,7 @@ from firebrick.compiler.program.segments import HOST, Kinds, Segments, segment
 from firebrick.compiler.program.spans import rounded
 from firebrick.compiler.targets.llvm.copies import SIZES, copied
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.lowered import At, behind, within
+from firebrick.compiler.targets.llvm.lowered import At, at_offset, within
 from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -172,10 +172,10 @@ class Loop:
     def _next(self, turn: int, t: int) -> list[Launch]:
         """Step number ``t`` of the sequences, in its turn."""
         s, last = self.step, turn == self.length - 1
-        behind_carries = s.consts + s.carries
+        sequences = s.consts + s.carries
         slots: dict[int, At] = dict(enumerate(range(s.consts)))
         slots.update({s.consts + k: place for k, place in enumerate(self.carry)})
-        slots.update({i: behind(i, t * s.inputs[i].nbytes) for i in range(behind_carries, len(s.inputs))})
+        slots.update({i: at_offset(i, t * s.inputs[i].nbytes) for i in range(sequences, len(s.inputs))})
         for v in self.made:
             slots[v] = self._goal(v, turn, t)
         out: list[Launch] = []
@@ -184,19 +184,19 @@ class Loop:
             out += launches
             self._texts.update(dict.fromkeys(texts))
         for j, (base, view, aval) in enumerate(s.outputs[s.carries :], s.carries):
-            out += self._copy(slots[base], view, aval, behind(self.results[j], t * aval.nbytes))
+            out += self._copy(slots[base], view, aval, at_offset(self.results[j], t * aval.nbytes))
         following = list(self.carry)
         for k, (base, view, aval) in enumerate(s.outputs[: s.carries]):
             if k in s.over.values():
                 continue
-            moves = s.consts <= base < behind_carries and (base != s.consts + k or view != row_major(aval.shape))
+            moves = s.consts <= base < sequences and (base != s.consts + k or view != row_major(aval.shape))
             if last:
                 out += self._copy(slots[base], view, aval, self.results[k])
             elif moves or not view.in_rows:  # another carry may be written soon
                 following[k] = self._turn(-1 - k, aval, turn)
                 out += self._copy(slots[base], view, aval, following[k])
             else:
-                following[k] = behind(slots[base], view.offset * aval.dtype.itemsize)
+                following[k] = at_offset(slots[base], view.offset * aval.dtype.itemsize)
         self.carry = following
         return out
 
@@ -208,7 +208,7 @@ class Loop:
         whole = (v, row_major(s.avals[v].shape), s.avals[v])
         for j, output in enumerate(s.outputs[s.carries :], s.carries):
             if output == whole:
-                return behind(self.results[j], t * s.avals[v].nbytes)
+                return at_offset(self.results[j], t * s.avals[v].nbytes)
         if turn == self.length - 1 and whole in s.outputs[: s.carries]:
             return self.results[s.outputs.index(whole)]
         return self._turn(v, s.avals[v], turn)
@@ -219,11 +219,11 @@ class Loop:
         if key not in self.turns:
             self.turns[key] = self.size
             self.size += 2 * whole
-        return behind(self.block, self.turns[key] + turn % 2 * whole)
+        return at_offset(self.block, self.turns[key] + turn % 2 * whole)
 
     def _copy(self, source: At, view: View, aval: Aval, goal: At) -> list[Launch]:
         """The launches that copy a view of what lies somewhere, if it is not there already."""
-        source = behind(source, view.offset * aval.dtype.itemsize)
+        source = at_offset(source, view.offset * aval.dtype.itemsize)
         if not aval.size or (source == goal and view.in_rows):
             return []
         made = copied(row_major((aval.size,)) if view.in_rows else view, aval.dtype.itemsize, Target.host())

@@ -25,7 +25,7 @@ from firebrick.compiler.program.segments import Kinds, Run, Segments, segment
 from firebrick.compiler.targets.llvm.copies import copied
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lower import lower
-from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, behind
+from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, at_offset
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -236,7 +236,7 @@ def launched(
     """
 
     def place(buffer: int, offset: int = 0) -> At:
-        return behind(slots[buffer], offset) if buffer in slots else behind(arena, parts.at[buffer] + offset)
+        return at_offset(slots[buffer], offset) if buffer in slots else at_offset(arena, parts.at[buffer] + offset)
 
     launches: list[Launch] = []
     texts: list[str] = []
@@ -245,7 +245,7 @@ def launched(
             found = lowered_of(kernels[c.node])
             assert found is not None
             at = [place(r.buffer, r.offset) for r in c.operands] + [place(v) for v in c.results]
-            at += [behind(arena, offset) for offset in parts.temporary[c.node]]
+            at += [at_offset(arena, offset) for offset in parts.temporary[c.node]]
             launches += found.launches(at)
             texts += found.texts
         else:
