@@ -133,8 +133,8 @@ class CpuBackend(HostBackend):
         return facts
 
     def memory_stats(self, device: Device) -> dict[str, int]:
-        """Memory besides that of tensors, of all of the engine's devices: ``arenas``, those of programs, in use or kept; ``code``,
-        the objects of compiled kernels."""
+        """Memory besides that of tensors, of all of the engine's devices: ``arenas``, those of programs, in use or kept;
+        ``code``, the objects of compiled kernels."""
         held = ARENAS.stats()
         return {**super().memory_stats(device), "arenas": held["live"] + held["kept"], "code": loaded().nbytes}
 
