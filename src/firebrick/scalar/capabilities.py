@@ -1,7 +1,7 @@
-"""``Capabilities``: what a target's arithmetic does and what its kernels may use, as data that no target owns.
+"""``Capabilities``: the arithmetic and the limits of a target, as data that is independent of targets.
 
-``legalize`` rewrites expressions for what is missing. An engine on a driver measures the fields about arithmetic and never
-believes a claim; limits are what a device reports.
+``legalize`` rewrites expressions for missing capabilities. An engine on a driver measures the fields about arithmetic
+and does not trust reported ones; limits are those that the device reports.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a target has. The defaults are a processor's, which has everything.
+    """The capabilities of a target. The defaults are those of a processor, which has all.
 
     Attributes:
         int64: 64-bit integers.
@@ -30,13 +30,13 @@ class Capabilities:
         total_integers: Shifts by at least the width shift everything out, x / 0 = x % 0 = 0, and the smallest integer by -1
             is itself. Without, these may give any number.
         saturating_casts: Floats become integers with saturation, and NaN becomes 0. Without, it may be any number.
-        loop_iterations: So many iterations of all loops of a work item together are run; None for any number.
-        subgroup_sizes: The smallest and largest number of work items that run as one, (1, 1) without subgroups.
-        group_items: The most work items of a group.
-        shared_bytes: Memory that a group shares.
-        offset_alignment: Of the offset at which a buffer is bound, in bytes.
-        binding_bytes: The most bytes of a buffer that one binding shows; None for any number.
-        buffers: The most buffers that a kernel may bind; None for any number.
+        loop_iterations: Maximum number of iterations of all loops of a work item together; None if unlimited.
+        subgroup_sizes: Minimum and maximum subgroup size, (1, 1) without subgroups.
+        group_items: Maximum number of work items of a group.
+        shared_bytes: Bytes of a group's shared memory.
+        offset_alignment: Alignment of the offset of a buffer binding, in bytes.
+        binding_bytes: Maximum size of a buffer binding, in bytes; None if unlimited.
+        buffers: Maximum number of buffers of a kernel; None if unlimited.
     """
 
     int64: bool = True
@@ -63,7 +63,7 @@ class Capabilities:
 
 
 CPU = Capabilities()
-"""A processor, by way of LLVM."""
+"""A processor with LLVM."""
 
 CONSERVATIVE_GPU = Capabilities(
     int64=False, narrow_integers=False, float64=False, float16=False, exact_fma=False, exact_division=False, exact_sqrt=False,
@@ -71,5 +71,6 @@ CONSERVATIVE_GPU = Capabilities(
     saturating_casts=False, loop_iterations=65535, subgroup_sizes=(1, 1), group_items=256, shared_bytes=16 * 1024,
     offset_alignment=256, binding_bytes=128 * 1024 * 1024, buffers=8,
 )  # fmt: skip
-"""What any GPU with WebGPU's default limits has, whatever its driver does. Source: the WebGPU and WGSL specifications, 2025,
-and drivers that run at most 65,535 iterations or do not fuse ``fma``."""
+"""The guaranteed capabilities of a GPU with WebGPU's default limits and any driver.
+
+Source: the WebGPU and WGSL specifications, 2025, and drivers that run at most 65,535 iterations or do not fuse ``fma``."""

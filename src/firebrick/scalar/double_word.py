@@ -1,7 +1,7 @@
 """Double-word arithmetic: numbers as unevaluated sums of two floats, the second about half a unit of the first's last place.
 
 Nothing here is exact where an intermediate overflows or underflows. Sums are ``kept``: a target that reassociates them would
-find their rounding errors to be 0. Source: Dekker, "A floating-point technique for extending
+compute 0 for their rounding errors. Source: Dekker, "A floating-point technique for extending
 the available precision", Numerische Mathematik 18, 1971; Knuth, The Art of Computer Programming, volume 2, 4.2.2.
 """
 

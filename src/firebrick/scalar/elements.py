@@ -1,8 +1,7 @@
-"""What the op table's elementwise entries are as scalar expressions, with the table's edge rules.
+"""The op table's elementwise entries as scalar expressions, with the table's edge rules.
 
-Half precision comes in as float32 and is rounded where a result is stored, where something is decided by it and where it is
-cast, not between other fused operations. Complex numbers and 8-bit floats have no scalar expressions, nor
-has an op that reads other elements.
+Half precision is loaded as float32 and rounded where a result is stored, compared or cast, not between other fused operations.
+Complex numbers and 8-bit floats have no scalar expressions, nor has an op that reads other elements.
 """
 
 from __future__ import annotations
@@ -64,12 +63,12 @@ def to_dtype(x: Expr, *, dtype: Any) -> Expr:
 
 
 _SHIFTS = {"int32": (8,), "uint32": (8,), "int64": (14, 28, 40), "uint64": (14, 28, 40)}
-"""By how many bits integers that float32 does not hold are shortened: each leaves at most 24 bits of what the one before has
-none for, and at least two more than half precision keeps."""
+"""Shifts for integers that float32 cannot represent: each shortens the integers that are too large for the previous one to 24
+bits at most, and keeps at least two more bits than half precision."""
 
 
 def _to_odd(x: Expr) -> Expr:
-    """x as a float32 which, rounded to half precision, is as if x were rounded: inexact ones end in an odd bit
+    """x rounded to odd as float32, so that a second rounding to half precision gives the correctly rounded x
     (``core.rounding``)."""
     if x.dtype in _SHIFTS:
         return _shortened(x)
@@ -83,7 +82,7 @@ def _to_odd(x: Expr) -> Expr:
 
 
 def _shortened(x: Expr) -> Expr:
-    """An integer's leading bits, the last of them set if any behind it is, as a float32."""
+    """An integer's leading bits as a float32; the last one is set if any lower bit is."""
     out, reach = cast(x, "float32"), 24
     for shift in _SHIFTS[x.dtype]:
         high = (x >> shift) | cast(ne(x & ((1 << shift) - 1), 0), x.dtype)
@@ -156,7 +155,7 @@ _M0, _M1, _W0, _W1 = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
 
 
 PHILOX = _M0, _M1, _W0, _W1
-"""Multipliers, and what the key's words grow by in each of the ten rounds."""
+"""Multipliers, and increments of the key's words in each of the ten rounds."""
 
 
 def random_bits(key: Sequence[Expr], position: Expr) -> Expr:
@@ -165,7 +164,7 @@ def random_bits(key: Sequence[Expr], position: Expr) -> Expr:
 
 
 def philox_word(key: Sequence[Expr], position: Expr) -> Expr:
-    """What ``philox`` stands for: a word of a Philox4x32-10 stream.
+    """The expansion of ``philox``: a word of a Philox4x32-10 stream.
 
     Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
     """

@@ -1,4 +1,4 @@
-"""The scalar-expression IR: what a kernel computes for one element, as a typed graph shared by all code generators.
+"""The scalar-expression IR: the computation of one element, as a typed graph shared by all code generators.
 
 Nodes are hash-consed: equal expressions are one object, so common subexpressions merge by construction. All operations are
 total. Integer arithmetic wraps, x / 0 = x % 0 = 0, shifts by a negative number or at least the width shift everything out,
@@ -30,7 +30,7 @@ Number = bool | int | float
 _ANY, _ARITHMETIC = frozenset(DTYPES), frozenset((*INTEGERS, *FLOATS))
 _FLOAT, _BITWISE, _INTEGER = frozenset(FLOATS), frozenset(("bool", *INTEGERS)), frozenset(INTEGERS)
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-# op → dtypes of its operands, all of which and the result agree (comparisons give bool)
+# op → allowed dtypes; operands and result have the same dtype (comparisons give bool)
 _SAME: dict[str, frozenset[str]] = {
     "add": _ARITHMETIC, "sub": _ARITHMETIC, "mul": _ARITHMETIC, "div": _ARITHMETIC, "rem": _INTEGER, "neg": _ARITHMETIC,
     "fma": _FLOAT, "muladd": _FLOAT, "nearest": _FLOAT, "kept": _FLOAT,
@@ -62,7 +62,7 @@ class Expr:
         op: What it computes.
         dtype: Of its value.
         args: Operand nodes.
-        value: What else the op needs: the number of a ``const``, the place of a ``load``, the axis of an ``index`` (or its
+        value: The op's attribute: the number of a ``const``, the operand of a ``load``, the axis of an ``index`` (or its
             strides), the name of a ``local``, the array of an ``element``, the kind of a ``reduce``.
     """
 
@@ -174,7 +174,7 @@ def position(strides: Sequence[int]) -> Expr:
 
 
 def steps(e: Expr, rank: int) -> tuple[int, ...]:
-    """How far the value of an ``index`` node goes for one step along each axis."""
+    """The strides of an ``index`` node along each axis."""
     if isinstance(e.value, str):
         return tuple(int(s) for s in e.value.split(",") if s)
     return tuple(int(a == e.value) for a in range(rank))
@@ -232,7 +232,7 @@ def fma(a: Expr, b: Operand, c: Operand) -> Expr:
 
 
 def muladd(a: Expr, b: Operand, c: Operand) -> Expr:
-    """a · b + c, rounded once if the target has an exact ``fma``, else twice: for where the product's rounding is harmless."""
+    """a · b + c, rounded once if the target has an exact ``fma``, else twice: if the product's rounding is harmless."""
     return _apply("muladd", (a, _both(a, b)[1], _both(a, c)[1]))
 
 
@@ -251,7 +251,7 @@ def nearest_bits(a: Expr, b: Operand = 1.0) -> Expr:
 
 
 def kept(a: Expr) -> Expr:
-    """a, rounded to its dtype here: a target that reassociates sums must not look behind it."""
+    """a, rounded to its dtype here: a barrier for targets that reassociate sums."""
     return _apply("kept", (a,))
 
 
@@ -309,7 +309,7 @@ def select(condition: Expr, a: Operand, b: Operand) -> Expr:
 
 
 def rarely(condition: Expr, a: Operand, b: Operand) -> Expr:
-    """``select``, where the condition almost never holds: what only ``a`` needs is computed behind a branch."""
+    """``select`` with a condition that rarely holds: nodes that only ``a`` needs are computed in a branch."""
     return _choice("rarely", condition, a, b)
 
 
@@ -341,16 +341,16 @@ def bitcast(a: Expr, dtype: str) -> Expr:
 
 
 def gather(place: int, dtype: str, position: Expr) -> Expr:
-    """The element that lies ``position`` (int64) elements behind the one that ``load`` would read: behind the operand's first,
-    wherever the kernel stands, if its view's strides are 0."""
+    """The element at an offset of ``position`` (int64) elements from the one that ``load`` reads. With strides of 0, that is an
+    offset from the operand's first element."""
     if position.dtype != "int64":
         raise TypeError(f"a position is int64. Received: {position.dtype}")
     return node("gather", _checked(dtype), (position,), place)
 
 
 def bounded(position: Expr, size: int, check: int) -> Expr:
-    """An index (int64) into ``size`` > 0 elements, counted from the end if negative. One out of range is clamped, and is a
-    fault of the kernel's check number ``check``."""
+    """An index (int64) into ``size`` > 0 elements, counted from the end if negative. One out of range is clamped, and
+    reported as a fault of the kernel's check ``check``."""
     if position.dtype != "int64" or size <= 0 or check < 0:
         raise TypeError(f"an index is int64, into at least one element. Received: {position.dtype}, {size}, {check}")
     return node("bounded", "int64", (position,), f"{size}:{check}")
@@ -397,7 +397,7 @@ def polynomial(x: Expr, coefficients: Iterable[float]) -> Expr:
 
 
 def _simplified(op: str, dtype: str, args: tuple[Expr, ...]) -> Expr:
-    """Constants folded, and identities that hold for every value, NaN and signed zeros included."""
+    """Constant folding, and identities that hold for all values, including NaN and signed zeros."""
     if all(a.op == "const" for a in args):
         from firebrick.scalar.interpret import apply
 
@@ -414,7 +414,7 @@ def _simplified(op: str, dtype: str, args: tuple[Expr, ...]) -> Expr:
 
 
 def walk(roots: Iterable[Expr]) -> list[Expr]:
-    """All nodes below ``roots``, operands before what uses them, each once."""
+    """All nodes of ``roots`` in topological order, operands first."""
     out: list[Expr] = []
     seen: set[int] = set()
     stack = [(r, False) for r in reversed(list(roots))]
@@ -430,11 +430,11 @@ def walk(roots: Iterable[Expr]) -> list[Expr]:
 
 
 Rule = Callable[[Expr, tuple[Expr, ...]], Expr]
-"""From a node and its rewritten operands to what replaces it."""
+"""(node, rewritten operands) → its replacement."""
 
 
 def rewritten(roots: Sequence[Expr], rule: Rule) -> list[Expr]:
-    """Expressions with each node replaced by what a rule makes of it, operands first."""
+    """Expressions with each node replaced by a rule, operands first."""
     out: dict[Expr, Expr] = {}
     for e in walk(roots):
         out[e] = rule(e, tuple(out[a] for a in e.args))
@@ -442,7 +442,7 @@ def rewritten(roots: Sequence[Expr], rule: Rule) -> list[Expr]:
 
 
 def rebuilt(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """The same node of other operands."""
+    """The same node with other operands."""
     return e if args == e.args else node(e.op, e.dtype, args, e.value)
 
 

@@ -25,9 +25,9 @@ def evaluate(
 
     Args:
         roots: Expressions.
-        operands: What ``load`` reads, arrays that broadcast together, of any dtype that casts to the load's.
-        indices: What ``index`` gives for each axis, int64. What is gathered counts from an operand's first element.
-        locals: What ``local`` gives for each name, of its dtype.
+        operands: Arrays that ``load`` reads, which broadcast together, of any dtype that casts to the load's.
+        indices: Values of ``index`` for each axis, int64. Offsets of ``gather`` are from an operand's first element.
+        locals: Values of ``local`` for each name, of its dtype.
         element: The value of an ``element`` node at given indices.
     """
     values: dict[Expr, Array] = {}
@@ -117,7 +117,7 @@ _INTEGER: dict[str, Callable[..., Array]] = {
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """a + b and what its rounding lost. Source: Knuth, The Art of Computer Programming, volume 2, 4.2.2."""
+    """a + b and its rounding error. Source: Knuth, The Art of Computer Programming, volume 2, 4.2.2."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)

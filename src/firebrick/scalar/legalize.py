@@ -1,9 +1,9 @@
-"""``legalize``: expressions rewritten for a target that lacks something they use, with the same values.
+"""``legalize``: rewrites expressions for a target that lacks operations they use, with the same values.
 
-The order of the rewrites is that in which they make use of each other: first the float operations that a target rounds
-otherwise, then 64-bit integers (``wide``), then narrow ones, and last what targets leave open: NaN, shifts, casts. What
-cannot be had is refused by name: float64, and 64-bit integers that are loaded, stored or index more than 2³¹ elements. A
-``reduce`` is left to the kernel that has it, which must choose NaN and add by itself.
+Rewrites use operations that later rewrites legalize: first float operations that a target does not round correctly, then 64-bit
+integers (``wide``), then narrow ones, and last the cases that targets leave undefined: NaN, shifts, casts. Errors report what
+cannot be rewritten: float64, and 64-bit integers that are loaded, stored or index more than 2³¹ elements. A ``reduce`` is left
+to its kernel, which must handle NaN and reassociation.
 
 Source of the float rewrites: see ``double_word``.
 """
@@ -44,14 +44,14 @@ from firebrick.scalar.wide import without_int64
 
 
 def legalize(roots: Sequence[Expr], capabilities: Capabilities, extents: Sequence[int] = ()) -> list[Expr]:
-    """Expressions of the same values that use nothing a target lacks.
+    """Expressions with the same values that use only operations of a target.
 
     Results of 8- and 16-bit integers come as 32-bit ones of the same value, and such operands are loaded so, where a target
     has no ``narrow_integers``.
 
     Args:
         roots: Expressions.
-        capabilities: What the target has.
+        capabilities: The target's capabilities.
         extents: The sizes of the kernel's axes, which bound its ``index`` nodes. Without, index arithmetic needs ``int64``.
 
     Raises:
@@ -59,7 +59,7 @@ def legalize(roots: Sequence[Expr], capabilities: Capabilities, extents: Sequenc
         UnsupportedError: Elements at positions beyond 2³¹ on a target without 64-bit integers.
     """
     out = list(roots)
-    if not (capabilities.float64 and capabilities.int64):  # whose bits are an int64
+    if not (capabilities.float64 and capabilities.int64):  # its bits are an int64
         _refuse_float64(out)
     for needed, rule in (
         (not capabilities.denormals, _directly),
@@ -144,7 +144,7 @@ def _directly(e: Expr, args: tuple[Expr, ...]) -> Expr:
 
 
 def _divided(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """A quotient mended by what it leaves; both operands are brought near 1, where that neither over- nor underflows."""
+    """A quotient corrected by its remainder; both operands are scaled to near 1, where this neither over- nor underflows."""
     if e.op != "div" or e.dtype not in FLOATS:
         return rebuilt(e, args)
     a, b = args
@@ -176,7 +176,7 @@ def _near_one(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _rooted(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """A square root mended by what it leaves, of a number brought near 1."""
+    """A square root corrected by its remainder, of a number scaled to near 1."""
     if e.op != "sqrt":
         return rebuilt(e, args)
     (x,) = args
@@ -202,7 +202,7 @@ def _scaled(e: Expr, args: tuple[Expr, ...]) -> Expr:
 
 
 def _rounded(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """Rounding to a whole number by its own operation."""
+    """Rounding to a whole number by ``rint``."""
     if e.op == "nearest":
         return unary("rint", args[0] * args[1])
     return cast(unary("rint", args[0] * args[1]), e.dtype) if e.op == "nearest_bits" else rebuilt(e, args)
@@ -251,7 +251,7 @@ def _normal(e: Expr, args: tuple[Expr, ...]) -> Expr:
     return select(tiny, copysign(size, args[0]), out)
 
 
-# what targets leave open
+# undefined on some targets
 
 
 def _widened(e: Expr, args: tuple[Expr, ...]) -> Expr:
@@ -291,7 +291,7 @@ def _ordered(e: Expr, args: tuple[Expr, ...]) -> Expr:
 
 
 def _compared(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """A comparison of floats that asks first whether one is NaN."""
+    """A comparison of floats that tests for NaN first."""
     if e.op not in COMPARISONS or args[0].dtype not in FLOATS:
         return rebuilt(e, args)
     nan: Expr | None = None
@@ -307,7 +307,7 @@ def _compared(e: Expr, args: tuple[Expr, ...]) -> Expr:
 
 
 def _clamped(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """A float as an integer: what is out of range and NaN are told by the float's bits."""
+    """A float as an integer: NaN and values out of range are detected by the float's bits."""
     if e.op != "cast" or e.dtype not in INTEGERS or args[0].dtype not in FLOATS:
         return rebuilt(e, args)
     x, signed = args[0], e.dtype in SIGNED
@@ -345,5 +345,5 @@ def _guarded(e: Expr, args: tuple[Expr, ...]) -> Expr:
 
 
 def _plain(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """Sums as they are, where nothing reorders them."""
+    """Sums without barriers, on targets that do not reassociate."""
     return args[0] if e.op == "kept" else rebuilt(e, args)

@@ -29,7 +29,7 @@ from firebrick.scalar.expr import (
 from firebrick.scalar.math import FORMATS, INFINITY, NAN, number, table
 
 LIMIT = {"float32": 65536.0, "float64": 16777216.0}
-"""Up to where three floats of π/2 are enough."""
+"""Bound of operands for which three floats of π/2 are enough."""
 
 
 def sin(x: Expr) -> Expr:

@@ -45,7 +45,7 @@ def _divide_down(a: Expr, b: Expr) -> tuple[Expr, Expr]:
             return q, r
         off = ne(r, 0) & ((r ^ b) < 0)
         return select(off, q - 1, q), select(off, r + b, r)
-    # a quotient just below a whole number may round up to it, which the remainder's sign shows
+    # a quotient just below a whole number may round up to it; the remainder's sign detects this
     q = unary("floor", a / b)
     r = fma(-q, b, a)
     low = _between(r, b)

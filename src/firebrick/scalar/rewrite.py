@@ -1,4 +1,4 @@
-"""Expressions made anew: from the fields of their nodes, or with other expressions in the place of some nodes.
+"""Rebuilt expressions: from the fields of their nodes, or with some nodes replaced by other expressions.
 
 Every node is made by its own function of ``expr``, which checks the operands and simplifies. So fields from a file cannot make
 an expression that those functions would refuse, and a replaced operand is simplified with what is around it.
@@ -76,7 +76,7 @@ def made(op: str, dtype: str, args: Sequence[Expr] = (), value: Any = None) -> E
         op: Of the node.
         dtype: Of its value; that of ops whose operands determine it must be the same.
         args: Its operands.
-        value: What else it needs, as in ``Expr``.
+        value: The op's attribute, as in ``Expr``.
 
     Raises:
         TypeError: There is no such op, or it does not take these operands.
@@ -107,9 +107,9 @@ def replaced(
 
     Args:
         roots: Expressions.
-        replace: What stands in the place of a node whose operands were replaced already; None keeps it. Operands come first,
-            and each node once.
-        known: What stands in the place of some nodes, whose operands are not looked at.
+        replace: The replacement of a node whose operands are replaced already; None keeps it. It is called for operands first,
+            and once for each node.
+        known: Node → its replacement; operands of these nodes are not visited.
     """
     done: dict[Expr, Expr] = dict(known or {})
     stack = list(reversed(roots))

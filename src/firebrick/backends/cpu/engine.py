@@ -1,9 +1,9 @@
-"""``CpuBackend``: eager operations on NumPy's kernels, heavy ones on compiled ones (``eager``); graphs on kernels of their own
-where that is quicker.
+"""``CpuBackend``: eager operations on NumPy's kernels, expensive ones on compiled kernels (``eager``); graphs on compiled
+kernels where these are faster.
 
-What has kernels of its own is fused, all kernels of a graph are linked at once, and the program runs as many of them as follow
-each other in one call, with calls of NumPy between for the rest.
-Where the system lets no program run code that it made, the engine says so once and goes on with NumPy's kernels alone.
+Nodes with kernels are fused, all kernels of a graph are linked at once, and the program runs consecutive kernels in one native
+call; the other nodes are calls of NumPy. If the system does not allow generated code, the engine warns once and uses NumPy's
+kernels only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CpuBackend(HostBackend):
 
     @property
     def compiles(self) -> bool:
-        """Whether graphs get kernels of their own."""
+        """Whether graphs are compiled to native kernels."""
         if not config.cpu_compile:
             return False
         if self._usable is None:
@@ -75,7 +75,7 @@ class CpuBackend(HostBackend):
         device = device or self.first_device()
         given = tuple(donate)
         if any(not 0 <= i < len(graph.inputs) for i in given):
-            raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "give up inputs only")
+            raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "donate inputs only")
         wanted = tuple(ready)
         form = restored.form_of(graph, given, wanted)
         if form is not None:
@@ -100,7 +100,7 @@ class CpuBackend(HostBackend):
         return program
 
     def forms(self, graph: Graph, which: tuple[str, ...]) -> str:
-        from firebrick.backends.cpu.forms import forms  # what the forms are made of is needed for nothing else
+        from firebrick.backends.cpu.forms import forms  # imported here, since nothing else needs the modules of the forms
 
         return forms(graph, which)
 
@@ -133,8 +133,8 @@ class CpuBackend(HostBackend):
         return facts
 
     def memory_stats(self, device: Device) -> dict[str, int]:
-        """Beside what tensors own, of all of the engine's devices: ``arenas``, the memory of running programs for what lies
-        between their kernels, in use or kept for the next run; ``code``, the objects of compiled kernels in memory."""
+        """Memory besides that of tensors, of all of the engine's devices: ``arenas``, those of programs, in use or kept;
+        ``code``, the objects of compiled kernels."""
         held = ARENAS.stats()
         return {**super().memory_stats(device), "arenas": held["live"] + held["kept"], "code": loaded().nbytes}
 

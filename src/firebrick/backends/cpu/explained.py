@@ -1,4 +1,4 @@
-"""The text of ``explain`` on a program's native part: its runs and their kernels, the operations outside of it, and why."""
+"""The text of ``explain`` for a program's native part: its segments and their kernels, and other operations with reasons."""
 
 from __future__ import annotations
 

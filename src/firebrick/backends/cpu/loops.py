@@ -1,7 +1,7 @@
 """``Loop``: a scan whose steps are all native, as one list of launches: step after step of the same kernels on other memory.
 
-A step reads its elements from the sequences and writes its results into them, where they lie. What goes from step to step is
-written to two places by turns, or over itself, where nobody else wants it.
+A step reads its elements of the input sequences, and writes those of the output sequences, without copies. Carries are double
+buffered, or overwritten in place if no other kernel reads the old value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from firebrick.compiler.program.segments import HOST, Kinds, Segments, segment
 from firebrick.compiler.program.spans import rounded
 from firebrick.compiler.targets.llvm.copies import SIZES, copied
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.lowered import At, behind, within
+from firebrick.compiler.targets.llvm.lowered import At, at_offset, within
 from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -30,7 +30,7 @@ from firebrick.core.views import View, row_major
 from firebrick.ir import Graph, Node
 
 MOST = 1 << 15
-"""Nodes of all steps at most: longer loops are left to the host, which goes through the steps itself."""
+"""Maximum number of nodes of all steps; longer loops run on the host."""
 
 
 def loop_kernel(engine: Any, n: Node, device: Device | None, proofs: Proofs) -> Kernel | None:
@@ -62,8 +62,8 @@ class _Step:
     Attributes:
         kernels: Of the body's nodes.
         segments: Its runs.
-        consts: How many inputs are the same in all steps.
-        carries: How many inputs come from the step before; the others are elements of sequences.
+        consts: Number of inputs that are equal in all steps.
+        carries: Number of inputs from the previous step; the others are elements of sequences.
         inputs: All inputs.
         outputs: What the step gives: a value, how its memory is looked at, and shape and dtype.
         over: Carries that a step writes over, by the value that does: the same carry of the next step.
@@ -80,14 +80,14 @@ class _Step:
 
 
 def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, consts: int, carries: int) -> _Step | None:
-    """A body as a step; None if it is not all native, or not in a form that can be repeated."""
+    """A body as a step; None if some node is not native, or the step cannot be repeated."""
     graph, avals = kinds.graph, kinds.avals
     if any(kind == HOST and not n.op.view for kind, n in zip(kinds.of, graph.nodes, strict=True)):
         return None
     made = {v for run in parts.runs for v in run.results}
     known = made.union(range(len(graph.inputs)))
     if any(v not in known for run in parts.runs for v in run.arrays):
-        return None  # an array that is part of the program
+        return None  # a constant array
     outputs = []
     for v in graph.outputs:
         lies = _lies(kinds, v)
@@ -106,7 +106,7 @@ def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, const
 
 
 def _lies(kinds: Kinds, v: int) -> tuple[int, View] | None:
-    """The value in whose memory a value lies, and how; None if it needs a copy on the way."""
+    """The value whose memory a value is a view of, and the view; None if it needs a copy."""
     chain = []
     while v in kinds.node_of and kinds.graph.nodes[kinds.node_of[v]].op.view:
         n = kinds.graph.nodes[kinds.node_of[v]]
@@ -121,8 +121,7 @@ def _lies(kinds: Kinds, v: int) -> tuple[int, View] | None:
 class Loop:
     """The launches of all steps of a scan.
 
-    Its operands are the scan's, its results too; its one temporary buffer holds what lies between the kernels of a step, and
-    what goes from one step to the next.
+    It has the scan's operands and results. Its one temporary buffer holds intermediate values of a step, and carries.
 
     Attributes:
         temporary: Bytes of that buffer.
@@ -141,7 +140,7 @@ class Loop:
         self.parts = tuple(part for found in native for part in found.parts)
         self._texts: dict[str, None] = {}
         self.made = [v for run in step.segments.runs for v in run.results]
-        self.turns: dict[int, int] = {}  # where the first of two places stands, for a value or a carry
+        self.turns: dict[int, int] = {}  # value or carry → offset of the first of its two buffers
         self.size = step.segments.arena
         self._launches = self._first()
         steps = range(length - 1, -1, -1) if reverse else range(length)
@@ -159,7 +158,7 @@ class Loop:
         return [replace(x, buffers=tuple(within(at, b) for b in x.buffers)) for x in self._launches]
 
     def _first(self) -> list[Launch]:
-        """Before the first step: carries that are written over lie in the results."""
+        """Launches before the first step, which copy carries that are overwritten in place into the results."""
         s = self.step
         self.carry: list[At] = list(range(s.consts, s.consts + s.carries))
         out: list[Launch] = []
@@ -172,10 +171,10 @@ class Loop:
     def _next(self, turn: int, t: int) -> list[Launch]:
         """Step number ``t`` of the sequences, in its turn."""
         s, last = self.step, turn == self.length - 1
-        behind_carries = s.consts + s.carries
+        first_sequence = s.consts + s.carries
         slots: dict[int, At] = dict(enumerate(range(s.consts)))
         slots.update({s.consts + k: place for k, place in enumerate(self.carry)})
-        slots.update({i: behind(i, t * s.inputs[i].nbytes) for i in range(behind_carries, len(s.inputs))})
+        slots.update({i: at_offset(i, t * s.inputs[i].nbytes) for i in range(first_sequence, len(s.inputs))})
         for v in self.made:
             slots[v] = self._goal(v, turn, t)
         out: list[Launch] = []
@@ -184,46 +183,46 @@ class Loop:
             out += launches
             self._texts.update(dict.fromkeys(texts))
         for j, (base, view, aval) in enumerate(s.outputs[s.carries :], s.carries):
-            out += self._copy(slots[base], view, aval, behind(self.results[j], t * aval.nbytes))
+            out += self._copy(slots[base], view, aval, at_offset(self.results[j], t * aval.nbytes))
         following = list(self.carry)
         for k, (base, view, aval) in enumerate(s.outputs[: s.carries]):
             if k in s.over.values():
                 continue
-            moves = s.consts <= base < behind_carries and (base != s.consts + k or view != row_major(aval.shape))
+            moves = s.consts <= base < first_sequence and (base != s.consts + k or view != row_major(aval.shape))
             if last:
                 out += self._copy(slots[base], view, aval, self.results[k])
-            elif moves or not view.in_rows:  # another carry may be written soon
+            elif moves or not view.in_rows:  # its buffer may be overwritten by another carry
                 following[k] = self._turn(-1 - k, aval, turn)
                 out += self._copy(slots[base], view, aval, following[k])
             else:
-                following[k] = behind(slots[base], view.offset * aval.dtype.itemsize)
+                following[k] = at_offset(slots[base], view.offset * aval.dtype.itemsize)
         self.carry = following
         return out
 
     def _goal(self, v: int, turn: int, t: int) -> At:
-        """Where a step writes a value: over a carry, into a sequence or to where it goes at last, or to one of its places."""
+        """The memory that a step writes a value to: a carry's, a sequence's, a final result's, or one of two buffers."""
         s = self.step
         if v in s.over:
             return self.carry[s.over[v]]
         whole = (v, row_major(s.avals[v].shape), s.avals[v])
         for j, output in enumerate(s.outputs[s.carries :], s.carries):
             if output == whole:
-                return behind(self.results[j], t * s.avals[v].nbytes)
+                return at_offset(self.results[j], t * s.avals[v].nbytes)
         if turn == self.length - 1 and whole in s.outputs[: s.carries]:
             return self.results[s.outputs.index(whole)]
         return self._turn(v, s.avals[v], turn)
 
     def _turn(self, key: int, aval: Aval, turn: int) -> At:
-        """One of two places, by turns."""
+        """One of two buffers, alternating."""
         whole = rounded(aval.nbytes)
         if key not in self.turns:
             self.turns[key] = self.size
             self.size += 2 * whole
-        return behind(self.block, self.turns[key] + turn % 2 * whole)
+        return at_offset(self.block, self.turns[key] + turn % 2 * whole)
 
     def _copy(self, source: At, view: View, aval: Aval, goal: At) -> list[Launch]:
-        """The launches that copy a view of what lies somewhere, if it is not there already."""
-        source = behind(source, view.offset * aval.dtype.itemsize)
+        """The launches that copy a view, unless source and destination are the same memory."""
+        source = at_offset(source, view.offset * aval.dtype.itemsize)
         if not aval.size or (source == goal and view.in_rows):
             return []
         made = copied(row_major((aval.size,)) if view.in_rows else view, aval.dtype.itemsize, Target.host())

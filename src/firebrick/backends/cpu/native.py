@@ -1,7 +1,7 @@
 """Compiled kernels as functions of NumPy arrays: each run of a program by one native call.
 
-Operands that do not lie row by row are copied so; a destination that does not is refused, and a new array returned. Several
-threads may call one function at once: each call takes a table of addresses for itself, and each run of a program an arena.
+Operands that are not row-major are copied; a destination that is not is ignored, and a new array is returned. Several threads
+may call one function at once: each call uses its own table of addresses, and each run of a program its own arena.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from firebrick.compiler.program.segments import Kinds, Run, Segments, segment
 from firebrick.compiler.targets.llvm.copies import copied
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lower import lower
-from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, behind
+from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, at_offset
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -33,16 +33,16 @@ from firebrick.core.errors import KernelCompileError
 from firebrick.ir import Graph, interpret
 
 ARENAS = ArenaPool()
-"""Memory that programs need while they run."""
+"""Arenas of running programs."""
 ALIGNED = 1 << 16
-"""From so many bytes on, results begin at a multiple of a cache line, as kernels that write past the caches want it."""
+"""Minimum bytes of results that are aligned to a cache line, for kernels with non-temporal stores."""
 
 LONG = 256
-"""Arrays of a run above which its function has loops."""
+"""Maximum number of arrays of a segment whose function has no loops."""
 
 
 class Kernels(Protocol):
-    """What a program must know of a native node: ``Lowered``, or the steps of a ``Loop``."""
+    """The interface of a native node's kernels: ``Lowered``, or the steps of a ``Loop``."""
 
     @property
     def parts(self) -> tuple[Part, ...]: ...
@@ -58,11 +58,11 @@ class Kernels(Protocol):
 
 
 class Native:
-    """A node's kernels. Programs run them together with others; called with the operands, they run by themselves.
+    """A node's kernels. Programs run them in segments; a call with the operands runs them separately.
 
     Args:
         lowered: The kernels.
-        alone: Makes the function that runs them by themselves.
+        alone: Makes the function that runs them separately.
     """
 
     __name__ = "alone"
@@ -78,15 +78,15 @@ class Native:
 
 
 class Proofs:
-    """Which groups of a graph are proved to be what their nodes mean; see ``compiler.fusion.validate``.
+    """Validation of a graph's groups; see ``compiler.fusion.validate``.
 
     Attributes:
-        refused: A line for each group that is not.
+        refused: A line for each group that is not proved to be correct.
     """
 
     def __init__(self) -> None:
         self.refused: list[str] = []
-        self._kept: list[Lowered] = []  # so that they are not lowered again
+        self._kept: list[Lowered] = []  # kept alive, so that they are not lowered again
 
     def __call__(self, body: Graph) -> bool:
         found = lower(body, Target.host())
@@ -105,7 +105,7 @@ class Proofs:
 
 
 def _wrong(body: Graph, lowered: Lowered) -> str:
-    """How what kernels compute differs from what a body's nodes mean, on random numbers; empty if it does not."""
+    """The difference between kernels and a body's nodes on random numbers, as text; empty if there is none."""
     rng = np.random.default_rng(0)
     arrays = [rng.uniform(0.5, 1.5, a.shape).astype(a.dtype.np) for a in body.inputs]
     found = _alone(body, lowered)(*arrays)
@@ -113,7 +113,7 @@ def _wrong(body: Graph, lowered: Lowered) -> str:
     for number, (got, want) in enumerate(zip(found, wanted, strict=True)):
         wide = np.asarray(want).astype(np.float64)
         far = np.abs(got.astype(np.float64) - wide).max(initial=0.0)
-        if not far <= 1e-3 * np.abs(wide).max(initial=0.0):  # no rounding of numbers near 1 is as large
+        if not far <= 1e-3 * np.abs(wide).max(initial=0.0):  # larger than any rounding error of numbers near 1
             return f"result {number} differs by {far:.3g}"
     return ""
 
@@ -125,7 +125,7 @@ def native_kernel(body: Graph) -> Kernel:
 
 
 def kernel_of(native: Native, operands: int) -> Kernel:
-    """A node's kernels as what a program calls where it has no runs."""
+    """A node's kernels as the expression of a program without segments."""
     args, lowered = ", ".join(f"{{{i}}}" for i in range(operands)), native.lowered
     return Kernel(
         f"{{run}}({args})", {"run": native}, outs="", over=lowered.over, layout=ROWS, scratch=sum(lowered.temporary),
@@ -134,7 +134,7 @@ def kernel_of(native: Native, operands: int) -> Kernel:
 
 
 def _alone(body: Graph, lowered: Lowered) -> Callable[..., tuple[Any, ...]]:
-    """A function that runs the kernels of a body by themselves."""
+    """A function that runs the kernels of a body separately."""
     graph = Graph(list(body.inputs))
     graph.outputs = graph.add(FUSED, *range(len(graph.inputs)), body=body)
     kernels = [kernel_of(Native(lowered, lambda: _alone(body, lowered)), len(graph.inputs))]
@@ -151,7 +151,7 @@ def _alone(body: Graph, lowered: Lowered) -> Callable[..., tuple[Any, ...]]:
 
 
 def lowered_of(kernel: Kernel | None) -> Kernels | None:
-    """A node's own kernels, if it has them."""
+    """A node's native kernels; None if it has none."""
     run = None if kernel is None else kernel.names.get("run")
     return run.lowered if isinstance(run, Native) else None
 
@@ -236,7 +236,7 @@ def launched(
     """
 
     def place(buffer: int, offset: int = 0) -> At:
-        return behind(slots[buffer], offset) if buffer in slots else behind(arena, parts.at[buffer] + offset)
+        return at_offset(slots[buffer], offset) if buffer in slots else at_offset(arena, parts.at[buffer] + offset)
 
     launches: list[Launch] = []
     texts: list[str] = []
@@ -245,7 +245,7 @@ def launched(
             found = lowered_of(kernels[c.node])
             assert found is not None
             at = [place(r.buffer, r.offset) for r in c.operands] + [place(v) for v in c.results]
-            at += [behind(arena, offset) for offset in parts.temporary[c.node]]
+            at += [at_offset(arena, offset) for offset in parts.temporary[c.node]]
             launches += found.launches(at)
             texts += found.texts
         else:
@@ -291,7 +291,7 @@ def _straight(
     space: dict[str, Any] = {
         "rows": partial(np.require, requirements="CA"), "segment": segment, "tables": [], "Table": AddressTable,
     }  # fmt: skip
-    makes: list[str] = []  # lines that make results' arrays
+    makes: list[str] = []  # lines that allocate results
     slow: list[str] = [f"{x} = rows({x})" for x in xs]
     for y, (new, over) in zip(results, own, strict=True):
         space[f"new_{y}"] = new
@@ -317,7 +317,7 @@ def _straight(
     ]
     args = ", ".join([*(["space"] if arena else []), *xs, *overs])
     exec("\n".join([f"def native({args}):", *(f"    {line}" for line in lines)]), space)
-    found: Callable[..., tuple[Any, ...]] = space.pop("native")  # or it and its globals would keep each other
+    found: Callable[..., tuple[Any, ...]] = space.pop("native")  # otherwise it and its globals would form a reference cycle
     return found
 
 
@@ -353,7 +353,7 @@ def _looping(
 
 
 def _allocator(aval: Aval) -> Callable[[], np.ndarray[Any, Any]]:
-    """Makes arrays for a result."""
+    """The function that allocates arrays for a result."""
     shape, dtype, nbytes = aval.shape, aval.dtype.np, aval.nbytes
     if nbytes < ALIGNED:
         return lambda: np.empty(shape, dtype)

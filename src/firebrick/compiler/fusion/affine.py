@@ -2,7 +2,7 @@
 
 A term is a variable in [0, size), a floor quotient or a remainder by a positive constant, or a number that is known only at
 run time. Expressions are kept in a canonical form that is simplified modulo the variables' domains: quotients and remainders
-vanish where digits do not mix, and a quotient and its remainder put together are the number again. Equal expressions are equal
+cancel where digits do not mix, and a quotient and its remainder are combined to the number. Equal expressions are equal
 integers at every point of the domain; the converse need not hold.
 """
 
@@ -133,7 +133,7 @@ def _normal(constant: int, terms: dict[Term, int]) -> Affine:
 
 
 def _divided(x: Affine, divisor: int) -> tuple[Affine, Affine | None, Affine]:
-    """Quotient as two parts to be added up, the second None for 0, and remainder by a positive integer."""
+    """The quotient as two summands, the second None for 0, and the remainder, by a positive integer."""
     if divisor <= 0:
         raise ValueError(f"a divisor is positive. Received: {divisor}")
     if divisor == 1:

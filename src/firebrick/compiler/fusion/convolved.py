@@ -1,4 +1,4 @@
-"""``doubt_convolution``: whether contractions are the convolution that a node means.
+"""``doubt_convolution``: whether contractions compute the convolution of a node.
 
 The three convolutions are one relation: with p = h · stride + i · dilation - before along each axis of the image, an element of
 the result y[n, o, h] is the sum of x[n, c', p] · w[o, c, i] over c and i, c' = c + (o // out) · channels, where p lies in the
@@ -26,7 +26,7 @@ def doubt_convolution(n: Node, shapes: Sequence[tuple[int, ...]], spec: Contract
 
     Args:
         n: The convolution.
-        shapes: Of its operands.
+        shapes: Shapes of its operands.
         spec: Its specification.
         address: The address of a view's element.
     """
@@ -110,7 +110,7 @@ def _same(a: Affine | int, b: Affine | int) -> bool:
 
 
 def _taps(kernel: int, residue: int, dilation: int, stride: int) -> list[int]:
-    """The taps that meet positions whose padded coordinate has a residue modulo the stride."""
+    """The taps of the positions whose padded coordinate has a given residue modulo the stride."""
     return [i for i in range(kernel) if (residue - i * dilation) % stride == 0]
 
 
@@ -127,7 +127,7 @@ def _injective(digits: Sequence[Digit]) -> bool:
 def _bounded(
     x: Factor, length: int, wanted: Sequence[Affine], sizes: Sequence[int], column: Affine | int, k: Affine | int
 ) -> bool:
-    """Whether an element is read exactly where all coordinates lie inside; those that always do need no bound."""
+    """Whether an element is read exactly if all coordinates are inside; coordinates that always are need no bound."""
     found = [(b.size, _coordinate(b, x.view, column, k)) for b in x.bounds]
     for at, size in zip(wanted, sizes, strict=True):
         low, high = at.range

@@ -1,7 +1,7 @@
-"""``expanded``: norms over any axes, and means of whole images, as reductions and elementwise nodes, which fuse with others.
+"""``expanded``: replaces norms over any axes, and means of whole images, by reductions and elementwise nodes, which fuse.
 
-Where weight and bias have one value for each mean, they are taken together with mean and spread before the elements are looked
-at, and what a gradient needs follows from two sums.
+If weight and bias have one value for each mean, they are combined with mean and variance once for each mean, not for each
+element, and the gradients follow from two sums.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from firebrick.ops.table import OPS
 
 
 def expanded(graph: Graph) -> Graph:
-    """A graph that computes the same without the ops ``RULES``; ``graph`` itself if it has none."""
+    """An equivalent graph without the ops of ``RULES``; ``graph`` itself if it has none."""
     avals = graph.avals
     rules = [_rule(n, tuple(avals[v] for v in n.inputs)) for n in graph.nodes]
     if not any(rules):
@@ -34,7 +34,7 @@ def expanded(graph: Graph) -> Graph:
 
 
 class _Writer:
-    """The new graph, and which of its values stand for the old ones."""
+    """The new graph, and the map of old values to its values."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = Graph(list(graph.inputs), names=list(graph.names))
@@ -53,12 +53,12 @@ class _Writer:
         return self.put(n, n.op, tuple(self.number[v] for v in n.inputs), n.params, n.avals)
 
     def expand(self, n: Node, rule: Rule) -> tuple[int, ...]:
-        """What a rule makes of a node; of half precision, in float32 and rounded at the end, since kernels end in between."""
+        """The replacement of a node; for half precision in float32, rounded at the end, as intermediates may be stored."""
         operands = tuple(self._cast(n, self.number[v], float32) for v in n.inputs)
         return tuple(self._cast(n, v, a.dtype) for v, a in zip(rule(self, n, operands), n.avals, strict=True))
 
     def _cast(self, at: Node, v: int, dtype: DType) -> int:
-        """A value as half precision or, if it is half precision, as float32."""
+        """A value cast from half precision to float32, or back."""
         halves = (self.avals[v].dtype in NARROW) != (dtype in NARROW)
         return self(at, "cast", v, dtype=dtype) if halves else v
 
@@ -69,7 +69,7 @@ class _Writer:
         return self.put(at, OPS[name], inputs, params, (aval,))[0]
 
     def constant(self, at: Node, value: float, like: int) -> int:
-        """A number of the dtype of a value."""
+        """A constant of the dtype of a value."""
         dtype = self.avals[like].dtype
         return self.put(at, CONSTANT, (), {"value": np.asarray(value, dtype.np)}, (Aval((), dtype),))[0]
 
@@ -157,7 +157,7 @@ RULES: dict[str, Rule] = {
     "standardize": _standardize, "standardize_gradient": _standardize_gradient, "avg_pool": _mean_of_images,
     "avg_pool_input": _spread_over_images,
 }  # fmt: skip
-"""Name of an op → what stands for a node of it."""
+"""Name of an op → its rule."""
 
 
 def _rule(n: Node, operands: tuple[Aval, ...]) -> Rule | None:

@@ -1,4 +1,4 @@
-"""``fused``: one node for many elementwise ones, an op that only compiled graphs hold.
+"""``fused``: the node of a fusion group, an op that exists only in compiled graphs.
 
 Its body is a graph whose results all have the shape of the node's: its operands broadcast to it, through views at most. Shape
 rule and reference are those of the body, run node by node.

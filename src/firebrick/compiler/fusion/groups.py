@@ -1,11 +1,11 @@
-"""``fuse``: connected elementwise nodes, and reductions along rows, become one ``fused`` node, which an engine compiles.
+"""``fuse``: replaces connected elementwise nodes, and reductions along rows, by one ``fused`` node, which an engine compiles.
 
-Nodes of a group have one region and one shape; reductions along its last axis, which keep that axis, and what is computed from
-their results belong to the group of the whole rows, and so does a sum along the columns of what the group reads or computes.
-Another reduction along columns is a group of its own; a contraction takes in the groups of elementwise nodes that follow from
-it, behind reshapes too. Constants of one element and views that only change strides (``broadcast_to``, axes of size 1 put in
-or dropped, outer axes permuted) are taken into the groups that read them; a value that is used outside is one of the group's
-results. No group waits for what waits for it: two are joined only if no path leads from one through a third into the other.
+Nodes of a fusion group have one region and one shape. A group of rows also contains reductions along its last axis that keep
+that axis, their consumers, and sums along the columns of values that it reads or computes. Other reductions along columns have
+separate groups. A contraction's group contains the elementwise groups that consume its result, through reshapes too. Constants
+of one element and views that only change strides (``broadcast_to``, axes of size 1 inserted or dropped, outer axes permuted)
+are copied into the groups that read them. A value that is used outside is one of the group's results. Groups never depend on
+each other in a cycle: two are joined only if no path leads from one through a third into the other.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from firebrick.ir.index_check import raises
 from firebrick.ir.keys import key_of
 
 Can = Callable[[Node, tuple[Aval, ...]], str]
-"""How an engine can compute a node in a kernel, one of ``KINDS``; else why not."""
+"""The kind of kernel in which an engine can compute a node, one of ``KINDS``; else the reason why it cannot."""
 Proved = Callable[[Graph], bool]
-"""Whether the kernels that an engine has for a group are proved to compute what its nodes mean."""
+"""Whether the kernels of a group are proved to compute the same as its nodes."""
 
 MAP, ROWS, COLUMNS, CONTRACT, ALONE = KINDS = "map", "rows", "columns", "contract", "alone"
 
@@ -45,15 +45,16 @@ def fuse(
     states: Sequence[int] | None = None,
     proved: Proved = lambda body: True,
 ) -> Graph:
-    """A graph that computes the same with elementwise nodes in groups.
+    """An equivalent graph whose elementwise nodes are in fusion groups.
 
     Args:
         graph: Program; it is not changed.
-        can: Which nodes the engine has a kernel for.
-        policy: The target's.
-        reasons: Takes a line for each elementwise node that stays alone, if given.
-        states: The inputs whose memory a result may take, as their next state; all by default.
-        proved: Which groups may stay; the nodes of others are kernels one by one, or operations where that is not proved.
+        can: Decides which nodes the engine has a kernel for.
+        policy: The target's policy.
+        reasons: A line for each node that is not fused is appended, if given.
+        states: The inputs whose memory a result may use, as their next state; all by default.
+        proved: Decides which groups are valid. The nodes of others get separate kernels or, if one of these is not proved,
+            are left to the engine's operations.
 
     Returns:
         A graph of the same inputs and outputs; ``graph`` itself if nothing is fused.
@@ -65,30 +66,30 @@ def fuse(
 
 
 @dataclass(slots=True)
-class _Unit:
-    """Nodes that become one, or a node that stays what it is (``shape`` None)."""
+class _Group:
+    """A fusion group, or a single node that is not compiled (``shape`` None)."""
 
     members: list[int]
-    before: set[int] = field(default_factory=set)  # nodes of the units that it reads from
-    after: set[int] = field(default_factory=set)  # nodes of the units that read from it
-    level: int = 0  # above those of all units that it waits for
+    before: set[int] = field(default_factory=set)  # nodes of the groups that it depends on
+    after: set[int] = field(default_factory=set)  # nodes of the groups that depend on it
+    level: int = 0  # greater than the levels of all groups that it depends on
     shape: tuple[int, ...] | None = None
     region: int = 0
     kind: str = MAP
-    whole: list[tuple[int, bool]] = field(default_factory=list)  # values read anywhere; whether a row at a time would do
+    whole: list[tuple[int, bool]] = field(default_factory=list)  # values read at any position; whether reads stay within a row
     added: set[int] = field(default_factory=set)  # results that are sums along the columns
-    axes: tuple[int, ...] = ()  # along which it has reductions
+    axes: tuple[int, ...] = ()  # axes of its reductions
 
     @property
     def several(self) -> bool:
         """Whether reductions are along other axes than the last one."""
         return self.shape is not None and self.axes not in ((), (len(self.shape) - 1,))
 
-    dear: bool = False  # the engine's own operation costs much more than a kernel's call
+    expensive: bool = False  # the engine's own operation costs much more than a kernel's call
 
 
 def is_free(n: Node, operands: tuple[Aval, ...]) -> bool:
-    """Whether a node costs a kernel that reads its result nothing: a number, or a view that only changes strides."""
+    """Whether a kernel can read a node's result at no cost: a scalar constant, or a view that only changes strides."""
     if n.op is CONSTANT:
         return n.avals[0].size == 1
     if n.op.view is None or len(n.avals) != 1:
@@ -102,7 +103,7 @@ def is_free(n: Node, operands: tuple[Aval, ...]) -> bool:
 
 
 def is_part(n: Node, operands: tuple[Aval, ...], stretch: int) -> bool:
-    """Whether a node gives parts of long stretches of its operand's rows, which an elementwise kernel reads where they lie."""
+    """Whether a node selects long contiguous segments of rows, which an elementwise kernel reads without a copy."""
     if n.op.view is None or any(not a.ndim or a.shape[-1] < stretch for a in n.avals):
         return False
     x = operands[0]
@@ -113,7 +114,7 @@ def is_part(n: Node, operands: tuple[Aval, ...], stretch: int) -> bool:
 
 
 def whole(n: Node, operands: Sequence[Aval]) -> tuple[int, ...]:
-    """Numbers of the operands that are read elsewhere than at the position of the result's element, and lie row by row."""
+    """Numbers of the row-major operands that are read at other positions than that of the result's element."""
     if n.op.access is not None:
         return n.op.access.whole([a.shape for a in operands], **n.params)
     return (1,) if n.op.fusion == "scatter" else ()
@@ -129,16 +130,16 @@ def is_added(n: Node, operands: tuple[Aval, ...], rows: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What is the same for all nodes of one op with equal shapes, dtypes and parameters.
+    """Properties that all nodes of one op with equal shapes, dtypes and parameters share.
 
     Attributes:
         free: ``is_free``.
         part: ``is_part``.
-        kind: What ``Can`` says; empty where it is not asked.
-        shape: Of the kernel.
-        whole: Operands that are read anywhere; whether a row at a time would do.
+        kind: The result of ``Can``; empty for free nodes and control flow.
+        shape: Shape of the kernel.
+        whole: Operands that are read at any position; whether reads stay within a row.
         added: ``is_added``.
-        axes: Along which it reduces.
+        axes: Axes of the reduction.
     """
 
     free: bool
@@ -164,7 +165,7 @@ def _facts(n: Node, operands: tuple[Aval, ...], can: Can, policy: FusionPolicy) 
 
 
 class _Groups:
-    """Which nodes become one: units by the number of their first node, and the unit of each node."""
+    """The fusion groups: ``by_first``, by the number of their first node, and ``group_of``, the group of each node."""
 
     def __init__(
         self, graph: Graph, can: Can, policy: FusionPolicy, reasons: list[str], states: frozenset[int]
@@ -176,75 +177,76 @@ class _Groups:
         for k, n in enumerate(graph.nodes):
             for v in n.inputs:
                 self.users[v].add(k)
-        self.units: dict[int, _Unit] = {}
-        self.unit_of: list[int] = []
+        self.by_first: dict[int, _Group] = {}
+        self.group_of: list[int] = []
         self.facts: list[_Facts] = []
-        self._known: dict[Any, _Facts] = {}  # a deep model repeats a few nodes many times
-        self.heavy = -1  # the last node that is a kernel of its own
+        self._known: dict[Any, _Facts] = {}  # by op, operands and parameters: a deep model repeats a few nodes many times
+        self.last_kernel = -1  # the last node with a separate kernel
         for k, n in enumerate(graph.nodes):
-            self._place(k, n, reasons)
+            self._add(k, n, reasons)
         for v, users in self.users.items():
             if len(users) > 1 and self.avals[v].nbytes >= self.policy.shared_bytes:
-                self._join_beside(v, sorted(users))
-        for a in [a for a, unit in self.units.items() if unit.kind == CONTRACT]:
+                self._join_readers(v, sorted(users))
+        for a in [a for a, group in self.by_first.items() if group.kind == CONTRACT]:
             while any(self._taken(a, b) for b in self._following(a)):
                 pass
-        for unit in [unit for unit in self.units.values() if unit.kind == COLUMNS]:
-            self._place_columns(unit.members[0])
-        # kernels run in one call, so that where one of them pays, the others do; what stays outside interrupts it
+        for group in [group for group in self.by_first.values() if group.kind == COLUMNS]:
+            self._join_columns(group.members[0])
+        # all kernels run in one native call, which other operations interrupt: so if one kernel is worth it, all are
         if not any(
-            unit.shape is not None and _pays(unit, graph.nodes[unit.members[0]].op, self.policy) for unit in self.units.values()
+            group.shape is not None and _faster(group, graph.nodes[group.members[0]].op, self.policy)
+            for group in self.by_first.values()
         ):
-            for first, unit in list(self.units.items()):
-                if unit.shape is not None:
-                    count = len(unit.members)
-                    reasons += [f"{graph.nodes[k].op.name} {graph.nodes[k].avals[0]}: {count} so small" for k in unit.members]
+            for first, group in list(self.by_first.items()):
+                if group.shape is not None:
+                    count = len(group.members)
+                    reasons += [f"{graph.nodes[k].op.name} {graph.nodes[k].avals[0]}: {count} so small" for k in group.members]
                     self._split(first)
-        self.any = any(u.shape is not None for u in self.units.values())
+        self.any = any(u.shape is not None for u in self.by_first.values())
 
-    def _place(self, k: int, n: Node, reasons: list[str]) -> None:
-        """Put a node into a unit of its own, then join the groups that it continues."""
-        self.unit_of.append(k)
+    def _add(self, k: int, n: Node, reasons: list[str]) -> None:
+        """Make a group of a node, then join it with the groups that it reads from."""
+        self.group_of.append(k)
         self.facts.append(self._facts_of(n))
-        unit = self.units[k] = self._alone(k, reasons)
-        for u in {self.unit_of[self.made_by[v]] for v in n.inputs if v in self.made_by}:
-            unit.before.add(u)
-            self.units[u].after.add(k)
-            unit.level = max(unit.level, self.units[u].level + 1)
-        if unit.shape is None:
+        group = self.by_first[k] = self._single(k, reasons)
+        for u in {self.group_of[self.made_by[v]] for v in n.inputs if v in self.made_by}:
+            group.before.add(u)
+            self.by_first[u].after.add(k)
+            group.level = max(group.level, self.by_first[u].level + 1)
+        if group.shape is None:
             return
-        if unit.kind in (CONTRACT, ALONE):
-            self.heavy = k
-        for v in () if unit.kind == MAP and self._waits(n) else n.inputs:
+        if group.kind in (CONTRACT, ALONE):
+            self.last_kernel = k
+        for v in () if group.kind == MAP and self._deferred(n) else n.inputs:
             if v in self.made_by:
-                self._join(self.unit_of[self.made_by[v]], self.unit_of[k])
-        if unit.added:  # beside what reads the same rows
+                self._join(self.group_of[self.made_by[v]], self.group_of[k])
+        if group.added:  # in the kernel that reads the same rows
             for j in sorted(self.users[n.inputs[0]]):
-                if j < k and self.unit_of[k] == k:
-                    self._join(self.unit_of[j], k)
+                if j < k and self.group_of[k] == k:
+                    self._join(self.group_of[j], k)
 
-    def _alone(self, k: int, reasons: list[str]) -> _Unit:
-        """A unit of one node."""
-        n, unit, facts = self.graph.nodes[k], _Unit([k]), self.facts[k]
+    def _single(self, k: int, reasons: list[str]) -> _Group:
+        """A group of one node."""
+        n, group, facts = self.graph.nodes[k], _Group([k]), self.facts[k]
         if n.op.control is not None or facts.free:
-            return unit
+            return group
         if facts.kind not in KINDS:
             if not n.op.view:
                 reasons.append(f"{n.op.name} {n.avals[0]}: {facts.kind}")
-            return unit
+            return group
         if all(self.is_number(v) for v in n.inputs):
-            return unit  # to be computed once, when the graph is made
-        unit.shape, unit.region, unit.kind, unit.axes = facts.shape, n.region, facts.kind, facts.axes
-        unit.whole = [(n.inputs[i], rows) for i, rows in facts.whole]
-        unit.dear = n.op.access is not None or n.op.fusion == "scatter"
-        unit.added = set(n.results) if facts.added else set()
-        return unit
+            return group  # a constant, computed once when the graph is compiled
+        group.shape, group.region, group.kind, group.axes = facts.shape, n.region, facts.kind, facts.axes
+        group.whole = [(n.inputs[i], rows) for i, rows in facts.whole]
+        group.expensive = n.op.access is not None or n.op.fusion == "scatter"
+        group.added = set(n.results) if facts.added else set()
+        return group
 
     def _facts_of(self, n: Node) -> _Facts:
         operands = tuple([self.avals[v] for v in n.inputs])
         if n.op.control is not None:
             return _facts(n, operands, self.can, self.policy)
-        params = None if n.op is CONSTANT or not n.params else key_of(n.params)  # of a number only the shape matters
+        params = None if n.op is CONSTANT or not n.params else key_of(n.params)  # a constant's value is not a property
         key = n.op, operands, n.avals, params
         found = self._known.get(key)
         if found is None:
@@ -252,24 +254,25 @@ class _Groups:
         return found
 
     def separate(self, a: int) -> None:
-        """Make the nodes of a unit units of their own; one node alone is left to the engine's own operation."""
-        members = self.units.pop(a).members
+        """Replace a group by groups of single nodes; a group of one node is left to the engine's own operation."""
+        members = self.by_first.pop(a).members
         for k in members:
-            self.units[k] = self._alone(k, []) if len(members) > 1 else _Unit([k])
-            self.unit_of[k] = k
+            self.by_first[k] = self._single(k, []) if len(members) > 1 else _Group([k])
+            self.group_of[k] = k
 
-    def _waits(self, n: Node) -> bool:
-        """Whether a node is left to what uses it: its operands are old, and its result would take as much memory meanwhile."""
+    def _deferred(self, n: Node) -> bool:
+        """Whether a node is left to its consumers, not joined with its producers: its operands are older than the last separate
+        kernel, and keeping its result until then would take as much memory as keeping them."""
         size = n.avals[0].size
         large = size >= self.policy.one and all(n.avals[0].nbytes >= self.avals[v].nbytes for v in n.inputs)
-        return large and all(self.made_by.get(v, -1) < self.heavy for v in n.inputs)
+        return large and all(self.made_by.get(v, -1) < self.last_kernel for v in n.inputs)
 
-    def _place_columns(self, k: int) -> None:
-        """Join a reduction along columns to the elementwise nodes in front of it, and to others of the same values."""
+    def _join_columns(self, k: int) -> None:
+        """Join a reduction along columns with its elementwise producers, and with others that reduce the same value."""
         v = self.graph.nodes[k].inputs[0]
         for j in sorted(self.users[v] | ({self.made_by[v]} if v in self.made_by else set())):
-            a, b = self.unit_of[j], self.unit_of[k]
-            first, second = self.units[a], self.units[b]
+            a, b = self.group_of[j], self.group_of[k]
+            first, second = self.by_first[a], self.by_first[b]
             if a == b or not _fit_columns(first, second):
                 continue
             inside = {*first.members, *second.members}
@@ -278,13 +281,13 @@ class _Groups:
                 self._join(a, b, _fit_columns)
 
     def is_number(self, v: int) -> bool:
-        """Whether a value is a number of the program, in any shape."""
+        """Whether a value is a scalar constant, in any shape."""
         k = self.made_by.get(v)
         return k is not None and self.facts[k].free and all(self.is_number(i) for i in self.graph.nodes[k].inputs)
 
-    def _join(self, a: int, b: int, fit: Callable[[_Unit, _Unit], bool] | None = None) -> None:
-        """Make one group of two, if they may be one; the second one waits for the first."""
-        first, second = self.units[a], self.units[b]
+    def _join(self, a: int, b: int, fit: Callable[[_Group, _Group], bool] | None = None) -> None:
+        """Join two groups, if that is allowed; the second one depends on the first."""
+        first, second = self.by_first[a], self.by_first[b]
         if a == b or first.region != second.region or not (fit or _fit)(first, second):
             return
         if len(first.members) + len(second.members) > self.policy.most_nodes or self._apart(first, b) or self._apart(second, a):
@@ -294,95 +297,95 @@ class _Groups:
         if any(not second.added.isdisjoint(self.graph.nodes[k].inputs) for k in first.members) or any(
             not first.added.isdisjoint(self.graph.nodes[k].inputs) for k in second.members
         ):
-            return  # a sum is there when all rows are done
+            return  # a sum over rows is complete only at the kernel's end
         if self._through({a, b}):
-            return  # something waits for the first, and the second for it
+            return  # a third group depends on the first, and the second on it
         first.members += second.members
         first.whole += second.whole
-        first.dear |= second.dear
+        first.expensive |= second.expensive
         first.added |= second.added
         if second.kind in (ROWS, COLUMNS) and first.kind != ROWS:
             first.kind, first.shape, first.axes = second.kind, second.shape, second.axes
         self._merge(a, [b])
 
     def _merge(self, a: int, others: Sequence[int]) -> None:
-        """Other units' nodes belong to a unit from now on; what waits for one of them waits for it."""
-        unit = self.units[a]
+        """Move the nodes of other groups into a group, and raise the levels of the groups that depend on it."""
+        group = self.by_first[a]
         for b in others:
-            other = self.units.pop(b)
+            other = self.by_first.pop(b)
             for k in other.members:
-                self.unit_of[k] = a
-            unit.before |= other.before
-            unit.after |= other.after
-            unit.level = max(unit.level, other.level)
-        raised = [(unit.level, a)]
+                self.group_of[k] = a
+            group.before |= other.before
+            group.after |= other.after
+            group.level = max(group.level, other.level)
+        raised = [(group.level, a)]
         while raised:
             level, u = heapq.heappop(raised)
-            for w in self._units_of(self.units[u].after) - {u}:
-                if self.units[w].level <= level:
-                    self.units[w].level = level + 1
+            for w in self._groups_of(self.by_first[u].after) - {u}:
+                if self.by_first[w].level <= level:
+                    self.by_first[w].level = level + 1
                     heapq.heappush(raised, (level + 1, w))
 
-    def _units_of(self, nodes: set[int]) -> set[int]:
-        return {self.unit_of[k] for k in nodes}
+    def _groups_of(self, nodes: set[int]) -> set[int]:
+        return {self.group_of[k] for k in nodes}
 
     def _waits_for(self, a: int, b: int) -> bool:
-        """Whether a unit reads, itself or through others, what another one gives."""
-        if self.units[a].level <= self.units[b].level:
+        """Whether a group depends on another one, directly or through others."""
+        if self.by_first[a].level <= self.by_first[b].level:
             return False
-        return b in self._units_of(self.units[a].before) or self._through({a, b})
+        return b in self._groups_of(self.by_first[a].before) or self._through({a, b})
 
     def _through(self, group: set[int]) -> bool:
-        """Whether a path leads from one of these units through a third one to one of them.
+        """Whether a path leads from one of these groups through a third one to one of them.
 
-        Levels grow along each path. The search goes on from both ends in turn, so it is over as soon as one of them leads no
-        further.
+        Levels increase along each path, which bounds the search. It alternates between both ends, so it ends as soon as one of
+        them has no further groups.
         """
-        levels = [self.units[u].level for u in group]
+        levels = [self.by_first[u].level for u in group]
         low, high = min(levels), max(levels)
-        behind = {w for u in group for w in self._units_of(self.units[u].after) if self.units[w].level < high} - group
-        ahead = {w for u in group for w in self._units_of(self.units[u].before) if self.units[w].level > low} - group
+        behind = {w for u in group for w in self._groups_of(self.by_first[u].after) if self.by_first[w].level < high} - group
+        ahead = {w for u in group for w in self._groups_of(self.by_first[u].before) if self.by_first[w].level > low} - group
         up, down = list(behind), list(ahead)
         if not behind.isdisjoint(ahead):
             return True
         while up and down:
-            for w in self._units_of(self.units[down.pop()].before):
+            for w in self._groups_of(self.by_first[down.pop()].before):
                 if w in group or w in behind:
                     return True
-                if w not in ahead and self.units[w].level > low:
+                if w not in ahead and self.by_first[w].level > low:
                     ahead.add(w)
                     down.append(w)
-            for w in self._units_of(self.units[up.pop()].after):
+            for w in self._groups_of(self.by_first[up.pop()].after):
                 if w in group or w in ahead:
                     return True
-                if w not in behind and self.units[w].level < high:
+                if w not in behind and self.by_first[w].level < high:
                     behind.add(w)
                     up.append(w)
         return False
 
-    def _aligned(self, maker: _Unit, reader: _Unit) -> bool:
-        """Whether what one unit's reductions give is broadcast, in the other unit, along the axes that were reduced.
+    def _aligned(self, maker: _Group, reader: _Group) -> bool:
+        """Whether the reader broadcasts results of the maker's reductions along the reduced axes.
 
-        Broadcasting aligns the last axes. A result that has lost its axes is a value of each row only where the axes that it
-        kept are the ones that it is aligned with: shapes alone do not tell rows from columns where sizes are equal.
+        Broadcasting aligns the last axes. A reduction without ``keepdims`` is one value for each row only if the axes that it
+        keeps are aligned with themselves: if sizes are equal, shapes do not distinguish rows from columns.
         """
         nodes = self.graph.nodes
         made = {nodes[k].first: nodes[k] for k in maker.members if nodes[k].op.fusion == "row"}
         return all(self._in_place(made[v]) for k in reader.members for v in nodes[k].inputs if v in made)
 
     def _in_place(self, n: Node) -> bool:
-        """Whether the axes that a reduction keeps are where broadcasting to its operand's shape puts them."""
+        """Whether broadcasting to its operand's shape aligns the axes that a reduction keeps with themselves."""
         whole, left = self.avals[n.inputs[0]].shape, n.avals[0].shape
         axes, lead = reduced_axes(n, len(whole)), len(whole) - len(left)
         kept = [a for a in range(len(whole)) if a not in axes]
         return not lead or all(d == 1 or kept[i] == lead + i for i, d in enumerate(left))
 
-    def _join_beside(self, v: int, users: list[int]) -> None:
-        """Make one group of those that read a large value, as far as they may be one: it is read once."""
+    def _join_readers(self, v: int, users: list[int]) -> None:
+        """Join the groups that read a large value, where allowed, so that it is read once."""
         shape = self.avals[v].shape
         for j, k in pairwise(users):
-            a, b = sorted((self.unit_of[j], self.unit_of[k]))
-            first, second = self.units[a], self.units[b]
+            a, b = sorted((self.group_of[j], self.group_of[k]))
+            first, second = self.by_first[a], self.by_first[b]
             if first.shape != shape or second.shape != shape or any(v == i for u in (first, second) for i, _ in u.whole):
                 continue
             apart = not (self._waits_for(a, b) or self._waits_for(b, a))
@@ -390,29 +393,31 @@ class _Groups:
                 self._join(a, b)
 
     def _following(self, a: int) -> Iterator[list[int]]:
-        """The units that a contraction's might take in next: an elementwise one, or one and the reshape in front of it."""
-        for k in self.units[a].members:
+        """Candidates to join with a contraction's group: an elementwise consumer, or a reshape and its elementwise consumer."""
+        for k in self.by_first[a].members:
             for v in self.graph.nodes[k].results:
                 for user in sorted(self.users[v]):
-                    b, n = self.unit_of[user], self.graph.nodes[user]
-                    if b != a and self.units[b].kind == MAP and self.units[b].shape is not None:
+                    b, n = self.group_of[user], self.graph.nodes[user]
+                    if b != a and self.by_first[b].kind == MAP and self.by_first[b].shape is not None:
                         yield [b]
                     elif b != a and keeps_order(n, self.avals[n.inputs[0]].shape):
-                        behind = sorted({self.unit_of[w] for w in self.users[n.first]} - {a, b})
-                        yield from ([b, c] for c in behind if self.units[c].kind == MAP and self.units[c].shape is not None)
+                        behind = sorted({self.group_of[w] for w in self.users[n.first]} - {a, b})
+                        yield from (
+                            [b, c] for c in behind if self.by_first[c].kind == MAP and self.by_first[c].shape is not None
+                        )
 
-    def _taken(self, a: int, units: list[int]) -> bool:
-        """Make a contraction's unit and these one, if they may be."""
-        first, last = self.units[a], self.units[units[-1]]
-        others = [self.units[u] for u in units]
+    def _taken(self, a: int, firsts: list[int]) -> bool:
+        """Join a contraction's group with these, if that is allowed."""
+        first, last = self.by_first[a], self.by_first[firsts[-1]]
+        others = [self.by_first[u] for u in firsts]
         assert first.shape is not None
-        members = [k for unit in (first, *others) for k in unit.members]
+        members = [k for group in (first, *others) for k in group.members]
         shapes = {self.graph.nodes[k].avals[0].shape for k in members}
         if (
             len({self.graph.nodes[k].region for k in members}) > 1
             or len(members) > self.policy.most_nodes
             or last.whole
-            or last.dear
+            or last.expensive
         ):
             return False
         if any(prod(s) != prod(first.shape) for s in shapes) or cuts(*shapes) is None:
@@ -421,42 +426,42 @@ class _Groups:
             return False
         if len(shapes) > 1 and self.graph.nodes[first.members[0]].op.facts is not None:
             return False
-        if self._through({a, *units}):
-            return False  # something waits for one of them, and another one for it
+        if self._through({a, *firsts}):
+            return False  # a third group would depend on the joined one, and it on the third
         first.members = members
-        self._merge(a, units)
+        self._merge(a, firsts)
         return True
 
-    def _updates(self, unit: _Unit) -> bool:
-        """Whether a unit makes the next state of an input that it reads: that may have to wait for all else."""
-        nodes = [self.graph.nodes[k] for k in unit.members]
+    def _updates(self, group: _Group) -> bool:
+        """Whether a group computes the next state of an input that it reads; it overwrites the input, so it must run late."""
+        nodes = [self.graph.nodes[k] for k in group.members]
         made = {self.avals[v] for n in nodes for v in n.results if v in self.outputs}
         return any(v in self.states and self.avals[v] in made for n in nodes for v in n.inputs)
 
-    def _summed(self, unit: _Unit) -> bool:
-        """Whether all that a unit makes goes into reductions, which had better make it than read it."""
-        made = {v for k in unit.members for v in self.graph.nodes[k].results}
-        users = {self.unit_of[u] for v in made for u in self.users[v]} - {self.unit_of[unit.members[0]]}
-        return not made & self.outputs and all(self.units[u].kind in (ROWS, COLUMNS) for u in users)
+    def _summed(self, group: _Group) -> bool:
+        """Whether only reductions consume a group's results; it is then better joined with these."""
+        made = {v for k in group.members for v in self.graph.nodes[k].results}
+        users = {self.group_of[u] for v in made for u in self.users[v]} - {self.group_of[group.members[0]]}
+        return not made & self.outputs and all(self.by_first[u].kind in (ROWS, COLUMNS) for u in users)
 
-    def _apart(self, unit: _Unit, other: int) -> bool:
-        """Whether a unit reads a value anywhere that another one makes."""
-        maker = self.units[other]
+    def _apart(self, group: _Group, other: int) -> bool:
+        """Whether a group reads, at any position, a value that another one computes."""
+        maker = self.by_first[other]
         return any(
-            self.unit_of[self.made_by[v]] == other and not (rows and maker.kind == ROWS and maker.shape == self.avals[v].shape)
-            for v, rows in unit.whole
+            self.group_of[self.made_by[v]] == other and not (rows and maker.kind == ROWS and maker.shape == self.avals[v].shape)
+            for v, rows in group.whole
             if v in self.made_by
         )
 
     def _split(self, a: int) -> None:
-        """Make its nodes units of their own again."""
-        for k in self.units.pop(a).members:
-            self.units[k] = _Unit([k])
-            self.unit_of[k] = k
+        """Replace a group by single nodes that are not compiled."""
+        for k in self.by_first.pop(a).members:
+            self.by_first[k] = _Group([k])
+            self.group_of[k] = k
 
 
-def _fit(a: _Unit, b: _Unit) -> bool:
-    """Whether the nodes of two units can be computed together: element by element, or row by row."""
+def _fit(a: _Group, b: _Group) -> bool:
+    """Whether the nodes of two groups can be computed in one kernel, elementwise or row by row."""
     if b.added and b.kind == COLUMNS and a.kind == ROWS:
         return a.shape == b.shape and not a.several
     if a.shape is None or b.shape is None or not {a.kind, b.kind} <= {MAP, ROWS}:
@@ -464,34 +469,34 @@ def _fit(a: _Unit, b: _Unit) -> bool:
     if a.kind == b.kind:
         return a.shape == b.shape and a.axes == b.axes
     rows, other = (a, b) if a.kind == ROWS else (b, a)
-    if rows.several and (rows.dear or other.dear):
+    if rows.several and (rows.expensive or other.expensive):
         return False
     assert rows.shape is not None
     return other.shape in (rows.shape, tuple(1 if i in rows.axes else d for i, d in enumerate(rows.shape)))
 
 
-def _fit_columns(a: _Unit, b: _Unit) -> bool:
-    """Whether a reduction along columns, ``b``, can be computed together with elementwise nodes or with others like it."""
-    if a.shape is None or b.kind != COLUMNS or a.shape != b.shape or a.dear or b.dear:
+def _fit_columns(a: _Group, b: _Group) -> bool:
+    """Whether a reduction along columns, ``b``, can be computed in one kernel with elementwise nodes or with others like it."""
+    if a.shape is None or b.kind != COLUMNS or a.shape != b.shape or a.expensive or b.expensive:
         return False
     return a.kind == MAP or (a.kind == COLUMNS and a.axes == b.axes)
 
 
-def _pays(unit: _Unit, op: Op, policy: FusionPolicy) -> bool:
-    """Whether a kernel is quicker than the engine's own operations one by one; ``op`` is that of its first node."""
-    assert unit.shape is not None
-    if unit.kind == CONTRACT or unit.dear or (unit.kind == ALONE and op.fusion != "move"):
+def _faster(group: _Group, op: Op, policy: FusionPolicy) -> bool:
+    """Whether a kernel is faster than the engine's separate operations; ``op`` is that of its first node."""
+    assert group.shape is not None
+    if group.kind == CONTRACT or group.expensive or (group.kind == ALONE and op.fusion != "move"):
         return True
-    if unit.kind not in (MAP, ALONE):
-        return prod(unit.shape) >= policy.reduced
-    size = prod(unit.shape)
-    return size >= policy.smallest(len(unit.members))
+    if group.kind not in (MAP, ALONE):
+        return prod(group.shape) >= policy.reduced
+    size = prod(group.shape)
+    return size >= policy.smallest(len(group.members))
 
 
 def _rewritten(graph: Graph, groups: _Groups, proved: Proved) -> Graph:
     """The graph with a ``fused`` node for each group."""
     made = Graph(list(graph.inputs), names=list(graph.names))
-    number = {v: v for v in range(len(graph.inputs))}  # of a value in the new graph
+    number = {v: v for v in range(len(graph.inputs))}  # value → its number in the new graph
     count = len(graph.inputs)
     parts, kept = _parts(graph, groups)
     while refused := [u for u in kept if (body := parts[u].body) is not None and not proved(body)]:
@@ -505,7 +510,7 @@ def _rewritten(graph: Graph, groups: _Groups, proved: Proved) -> Graph:
             n = graph.nodes[u]
             node = Node(n.op, inputs, n.params, count, n.avals, n.label, n.line, n.region)
         else:
-            last = graph.nodes[max(groups.units[u].members)]
+            last = graph.nodes[max(groups.by_first[u].members)]
             avals = tuple(groups.avals[v] for v in part.results)
             node = Node(FUSED, inputs, {"body": part.body}, count, avals, last.label, last.line, last.region)
         made.nodes.append(node)
@@ -518,7 +523,7 @@ def _rewritten(graph: Graph, groups: _Groups, proved: Proved) -> Graph:
 
 @dataclass(slots=True)
 class _Part:
-    """What becomes of a unit: the old values that it reads and gives, and its body if it is a group."""
+    """A group in the new graph: the old values that it reads and computes, and its body if it is compiled."""
 
     inputs: list[int]
     results: list[int]
@@ -526,8 +531,8 @@ class _Part:
 
 
 def _parts(graph: Graph, groups: _Groups) -> tuple[dict[int, _Part], list[int]]:
-    """What becomes of each unit, and those of them that results need, in order."""
-    parts = {u: _part(graph, groups, u) for u in groups.units}
+    """The part of each group, and the groups that the graph's results depend on, in order."""
+    parts = {u: _part(graph, groups, u) for u in groups.by_first}
     wanted, kept = set(graph.outputs).union(*(n.results for n in graph.nodes if raises(n))), []
     for u in reversed(_order(groups, parts)):
         if wanted.intersection(parts[u].results):
@@ -537,11 +542,11 @@ def _parts(graph: Graph, groups: _Groups) -> tuple[dict[int, _Part], list[int]]:
 
 
 def _part(graph: Graph, groups: _Groups, u: int) -> _Part:
-    unit = groups.units[u]
-    if unit.shape is None:
+    group = groups.by_first[u]
+    if group.shape is None:
         n = graph.nodes[u]
         return _Part(list(n.inputs), list(n.results))
-    return _Body(graph, groups, sorted(unit.members)).part
+    return _Body(graph, groups, sorted(group.members)).part
 
 
 class _Body:
@@ -550,23 +555,23 @@ class _Body:
     def __init__(self, graph: Graph, groups: _Groups, members: list[int]) -> None:
         self.graph, self.groups = graph, groups
         inside = {v for k in members for v in graph.nodes[k].results}
-        self.taken: list[Node] = []  # views and numbers that are taken in, operands first
+        self.taken: list[Node] = []  # views and constants that are copied into the body, operands first
         self.seen: set[int] = set()
-        kind = groups.units[groups.unit_of[members[0]]].kind
-        self.alone = kind == ALONE  # what reads arrays as they are
+        kind = groups.by_first[groups.group_of[members[0]]].kind
+        self.alone = kind == ALONE  # its kernels read arrays, not views
         self.mapped = kind == MAP
-        self.product = False  # whether operands of a product are taken, which are packed anyway
+        self.product = False  # while operands of a product are added: views of them are free, as they are packed anyway
         self.numbered = kind == ALONE and graph.nodes[members[0]].op.fusion in ("scatter", "move")
         self.inputs: list[int] = []
-        for k in members:  # what is read anywhere is read as it lies
+        for k in members:  # operands that are read at any position are inputs, not views
             n = graph.nodes[k]
             for i in whole(n, [groups.avals[v] for v in n.inputs]):
                 if n.inputs[i] not in inside and n.inputs[i] not in self.seen:
                     self.seen.add(n.inputs[i])
                     self.inputs.append(n.inputs[i])
-        first = groups.units[groups.unit_of[members[0]]].members[0]
+        first = groups.by_first[groups.group_of[members[0]]].members[0]
         if kind == CONTRACT:
-            self.product = graph.nodes[first].op.facts is None  # of matrices, whose views are axes of the problem
+            self.product = graph.nodes[first].op.facts is None  # matrix products: views become axes of the problem
             self.alone = not self.product
             self._take_all(first, inside)
             self.product = self.alone = False
@@ -580,19 +585,19 @@ class _Body:
             number.update(zip(n.results, range(first, first + len(n.avals)), strict=True))
         own = set(members)
         results = sorted(inside)
-        if kind != ALONE:  # whose kernels write all of their results
+        if kind != ALONE:  # kernels of single nodes write all of their results
             results = [v for v in results if v in groups.outputs or not groups.users[v] <= own]
         body.outputs = tuple(number[v] for v in results)
         self.part = _Part(self.inputs, results, body)
 
     def _take_all(self, k: int, inside: set[int]) -> None:
-        """Make known what a node reads from outside."""
+        """Add the values that a node reads from outside."""
         for v in self.graph.nodes[k].inputs:
             if v not in inside:
                 self._take(v)
 
     def _take(self, v: int) -> None:
-        """Make a value from outside known: a view or a number as it is, anything else as an operand."""
+        """Add a value from outside: a free view or constant becomes part of the body, any other value an input."""
         if v in self.seen:
             return
         k = self.groups.made_by.get(v)
@@ -607,7 +612,7 @@ class _Body:
         self.taken.append(n)
 
     def _taken_in(self, k: int, v: int) -> bool:
-        """Whether node ``k``, which makes the value ``v``, becomes part of the body."""
+        """Whether node ``k``, the producer of value ``v``, is copied into the body."""
         if self._grouped(k):
             return False
         if self.product:
@@ -618,8 +623,8 @@ class _Body:
         return self.groups.facts[k].free or (self.mapped and self.groups.facts[k].part)
 
     def _grouped(self, k: int) -> bool:
-        """Whether a node is a member of a group, such as a reshape behind a product."""
-        return self.groups.units[self.groups.unit_of[k]].shape is not None
+        """Whether a node is in a compiled group, such as a reshape of a product."""
+        return self.groups.by_first[self.groups.group_of[k]].shape is not None
 
     def _rearranges(self, k: int) -> bool:
         """Whether a node's result is a view of all elements of its operand."""
@@ -631,7 +636,7 @@ class _Body:
         return found is not None and found.covers(operand.size)
 
     def _viewed(self, v: int) -> View | None:
-        """How a value lies in the array that it is a view of; None where a view of that needs a copy."""
+        """A value as a view of the array that it shares memory with; None if that needs a copy."""
         k = self.groups.made_by.get(v)
         if k is None or not self._rearranges(k) or self._grouped(k):
             return row_major(self.groups.avals[v].shape)
@@ -641,14 +646,14 @@ class _Body:
 
 
 def _order(groups: _Groups, parts: dict[int, _Part]) -> list[int]:
-    """The units in an order in which each comes after what it reads: as early as its last node was."""
-    unit_of = {v: u for u, part in parts.items() for v in part.results}
-    waits = {u: {unit_of[v] for v in part.inputs if v in unit_of} for u, part in parts.items()}
+    """The groups in topological order; among ready ones, by the number of their last node."""
+    group_of = {v: u for u, part in parts.items() for v in part.results}
+    waits = {u: {group_of[v] for v in part.inputs if v in group_of} for u, part in parts.items()}
     users: dict[int, list[int]] = {u: [] for u in parts}
     for u, needed in waits.items():
         for w in needed:
             users[w].append(u)
-    ready = [(max(groups.units[u].members), u) for u, needed in waits.items() if not needed]
+    ready = [(max(groups.by_first[u].members), u) for u, needed in waits.items() if not needed]
     heapq.heapify(ready)
     out = []
     while ready:
@@ -657,5 +662,5 @@ def _order(groups: _Groups, parts: dict[int, _Part]) -> list[int]:
         for w in users[u]:
             waits[w].discard(u)
             if not waits[w]:
-                heapq.heappush(ready, (max(groups.units[w].members), w))
+                heapq.heappush(ready, (max(groups.by_first[w].members), w))
     return out

@@ -1,4 +1,4 @@
-"""``FusionPolicy``: from which sizes on a target gains by fusion. What may be fused at all does not depend on it."""
+"""``FusionPolicy``: minimum sizes for which fusion is worth it on a target. It does not decide whether fusion is valid."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class FusionPolicy:
     """Thresholds of one target.
 
     Attributes:
-        most_nodes: Nodes of a group at most: a kernel's code grows with them, and its values take registers.
-        one: Elements from which on a single node has a kernel; below, a kernel's call costs more than it saves.
-        two: The same for two nodes.
-        more: The same for three or more.
-        reduced: The same for groups with reductions.
-        shared_bytes: Bytes from which on the two groups that read a value are joined, if neither waits for the other.
-        stretch: Contiguous elements from which on a kernel reads parts of rows as fast as a copy of them.
-        summed_rows: Rows from which on a sum along the columns is computed together with the rows' own work.
+        most_nodes: Maximum number of nodes of a group: its code grows with them, and its values occupy registers.
+        one: Minimum elements of a kernel of a single node; below, its call costs more than it saves.
+        two: Minimum elements of a kernel of two nodes.
+        more: Minimum elements of a kernel of three or more nodes.
+        reduced: Minimum elements of a kernel with reductions.
+        shared_bytes: Minimum bytes of a value for which two groups that read it are joined, if neither depends on the other.
+        stretch: Minimum length of contiguous segments that a kernel reads from rows without a copy of them.
+        summed_rows: Minimum rows of a sum along the columns that is computed in the kernel of the rows.
     """
 
     most_nodes: int
@@ -33,7 +33,7 @@ class FusionPolicy:
     summed_rows: int
 
     def smallest(self, nodes: int) -> int:
-        """Elements from which on a group of so many nodes has a kernel."""
+        """Minimum elements of a kernel with this number of nodes."""
         return (self.one, self.two, self.more)[min(nodes, 3) - 1]
 
 
@@ -41,13 +41,13 @@ _changed: dict[str, int] = {}
 
 
 def in_force(policy: FusionPolicy) -> FusionPolicy:
-    """A policy with the numbers that ``thresholds`` replaces."""
+    """The policy with the fields that ``thresholds`` replaces."""
     return replace(policy, **_changed) if _changed else policy
 
 
 @contextmanager
 def thresholds(**numbers: int) -> Iterator[None]:
-    """Within, every policy of the process has these numbers: for tests and experiments.
+    """Context in which every policy of the process has these thresholds, for tests and experiments.
 
     Args:
         numbers: Fields of ``FusionPolicy``.

@@ -1,1 +1,1 @@
-"""What runs when and where: the order of nodes, memory, segments and launches."""
+"""Compiled programs: the order of nodes, the memory plan, segments and launches."""

@@ -1,7 +1,7 @@
-"""``Kernel``: what one node of a graph is on an engine, as a Python expression over its operands.
+"""``Kernel``: a node of a graph on an engine, as a Python expression over its operands.
 
-An engine chooses a node's kernel once, when a graph is compiled: op, shapes, dtypes and parameters are known then, so that
-what is left for each call is one expression, best of all a call of the engine's library.
+An engine chooses a node's kernel once, when a graph is compiled and op, shapes, dtypes and parameters are known. A call then
+evaluates one expression, in most cases a call of the engine's library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Kernel:
     Attributes:
         expr: Python text. ``{0}``, ``{1}``, … are the operands, other names in braces are those of ``names``. Its value is
             the node's result, or a tuple of its results.
-        names: What the other names stand for. Numbers, None and tuples of them are written into the program as they are.
+        names: Objects of the other names. Numbers, None and tuples of them are written into the program as they are.
         into: The same expression with its result in ``{out}``, an array of the result's shape and dtype whose old values
             are lost; None where the kernel has no such form.
         first: Like ``into``, for the case that ``{out}`` is the first operand; ``into`` by default.
@@ -30,7 +30,7 @@ class Kernel:
         over: For each result of ``outs``, the operands that ``{out…}`` may be.
         layout: The order of the result's elements in memory: ``"rows"``, row-major; ``"kept"``, so if the operands' are;
             ``"any"``.
-        scratch: Bytes that it takes beside its operands and results while it runs, as far as they are known.
+        scratch: Bytes that it allocates in addition to operands and results while it runs, if known.
         faults: Whether it raises for some values of its operands: then it runs before anything donated is overwritten.
     """
 

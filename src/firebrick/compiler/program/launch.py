@@ -1,4 +1,4 @@
-"""``Launch``: one kernel of a segment, with its buffers, its grid and the places that its faults come from."""
+"""``Launch``: one kernel of a segment, with its buffers, its grid and the sources of its faults."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ INDEX = 1
 """The status word's code for an index outside its axis."""
 CODE_BITS = 8
 """Of the status word, for the code; the number of the operation follows."""
-ALIGNED = 1024  # chunks of at least so many units, elements that lie one by one, end where a cache line does
+ALIGNED = 1024  # chunks of at least this number of units, if units are contiguous elements, end at a cache line
 
-# A kernel takes all threads if it would run for at least this long on one, in chunks of about that; by estimate, from shapes.
+# Minimum estimated time on one thread of a kernel that runs on several, and of its chunks. The estimate depends on shapes.
 PARALLEL_US, CHUNK_US, CHUNKS = 30.0, 15.0, 256
 
 
@@ -32,13 +32,13 @@ class Launch:
 
     Attributes:
         kernel: Name of its function.
-        buffers: For each of its operands and results, a position in the segment's array of buffers, or such a position and a
-            distance in bytes from there.
+        buffers: For each of its operands and results, a position in the segment's array of buffers, or such a position and
+            a byte offset.
         grid: Length of its grid; 0 for nothing to do.
         chunk: How much of the grid a thread takes at a time; 0 for all of it at once, on the calling thread.
         scratch: Bytes of working space that each thread needs.
         cost_us: Estimate of its time on one thread in microseconds; None if not known.
-        faults: The checks of indices that its status word names, by number.
+        faults: The index checks that its status word reports, by number.
     """
 
     kernel: str

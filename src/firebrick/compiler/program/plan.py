@@ -1,11 +1,11 @@
-"""The memory plan of a graph: in which order its nodes run, which results are written over dead values, what is copied.
+"""The memory plan of a graph: the order of its nodes, the results that are written over dead values, and the copies.
 
-Every value lies in a buffer: an input's, a constant's, or one that a kernel makes. An op with ``view`` returns memory of its
-first operand, so its results count as living in that operand's buffer, whether or not the engine had to copy. A buffer is
-dead after the last use of any value in it; outputs never die.
+Every value is in a buffer: that of an input, of a constant, or one that a kernel allocates. An op with ``view`` returns memory
+of its first operand, so its results are counted in that operand's buffer, whether or not the engine had to copy. A buffer is
+dead after the last use of any value in it; outputs are never dead.
 
-Nodes that overwrite donated inputs come as late as possible: they, what follows from them, and the elementwise work that only
-they need are moved behind everything else, so that a failure before them leaves all inputs as they were.
+Nodes that overwrite donated inputs run as late as possible: they, their consumers, and elementwise producers that only they
+need are moved behind all other nodes, so that a failure before them leaves all inputs unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from firebrick.ir.nested import nodes_in
 
 _FOREVER = 1 << 60
 _DEPTH = 12
-"""How many elementwise ops an updated state may be away from the state itself."""
+"""Maximum number of elementwise ops between a state and its updated value."""
 
 
 @dataclass
@@ -34,19 +34,19 @@ class Plan:
     """Order and memory of a program, with figures in bytes.
 
     Attributes:
-        order: Places of the graph's nodes in the order in which they run.
-        into: For a node's place: the value whose memory its result is written to.
-        outs: For a result of a kernel with several: the value whose memory it is written to.
-        dies: For a node's place: values whose last use it is.
-        begin: How many nodes of ``order`` run before the first one that overwrites a donated input.
+        order: Indices of the graph's nodes in the order in which they run.
+        into: Index of a node → the value whose memory its result is written to.
+        outs: A result of a kernel with several → the value whose memory it is written to.
+        dies: Index of a node → values whose last use it is.
+        begin: Number of nodes of ``order`` that run before the first one that overwrites a donated input.
         writes: The inputs that are overwritten.
-        copied: Positions of outputs that are copied, since they would share memory with something.
+        copied: Positions of outputs that are copied, since they would share memory with an input, a constant or another output.
         ready: Positions of outputs that are computed before the first donated input is overwritten.
-        peak: The most memory that intermediate values and outputs take at once, besides inputs and constants.
-        unplanned: The same if every result had memory of its own.
+        peak: Peak memory of intermediate values and outputs, without inputs and constants.
+        unplanned: The same if every result had separate memory.
         reused: Bytes of results written over dead values, donated inputs included.
         donated: Bytes of results written over donated inputs.
-        constants: Bytes of arrays that are part of the program.
+        constants: Bytes of constant arrays.
     """
 
     order: list[int]
@@ -78,7 +78,7 @@ class Plan:
 
 
 def size_text(n: float) -> str:
-    """Bytes to be read by people."""
+    """A number of bytes as text."""
     for unit in ("B", "KiB", "MiB"):
         if n < 1024:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
@@ -87,7 +87,7 @@ def size_text(n: float) -> str:
 
 
 class _Values:
-    """What is known of a graph's values: who uses them, which buffer they lie in, how, and who may write it."""
+    """The values of a graph: their consumers, their buffer and layout in it, and whether it may be overwritten."""
 
     def __init__(self, graph: Graph, kernels: Sequence[Kernel | None], given: frozenset[int]) -> None:
         self.graph = graph
@@ -95,11 +95,11 @@ class _Values:
         count = len(graph.inputs)
         self.node_of: dict[int, int] = {}
         self.users: list[list[int]] = [[] for _ in self.avals]
-        self.buffer = list(range(len(self.avals)))  # named after the value that made the memory
+        self.buffer = list(range(len(self.avals)))  # the number of the value that owns the memory
         self.rows = [True] * len(self.avals)
         # whether a value is all there is in its buffer, element after element, so that a result of its shape fits in
         self.whole = [v in given for v in range(count)] + [False] * (len(self.avals) - count)
-        self.strides: dict[int, tuple[int, ...]] = {}  # of values whose strides, in elements, are certain
+        self.strides: dict[int, tuple[int, ...]] = {}  # strides in elements, of values for which they are known
         self.constants: set[int] = set()
         self.scratch = [0 if kernel is None else kernel.scratch for kernel in kernels]
         for k, (n, kernel) in enumerate(zip(graph.nodes, kernels, strict=True)):
@@ -154,36 +154,35 @@ def plan_memory(
         graph: The program.
         kernels: The kernel of each node; None for constants.
         donate: Numbers of inputs that may be overwritten.
-        ready: Positions of outputs that must be there before the first donated input is overwritten.
-        arrange: Puts places of nodes into another order that respects what they need of each other: first those that come
-            before the nodes that overwrite donated inputs, then these.
+        ready: Positions of outputs that must be computed before the first donated input is overwritten.
+        arrange: Reorders indices of nodes topologically. It is called for the nodes before those that overwrite donated
+            inputs, then for these.
     """
     ready = tuple(ready)
     plans = []
-    early = _behind(graph, {graph.outputs[position] for position in ready} | _checked(graph, kernels))
+    early = _producers(graph, {graph.outputs[position] for position in ready} | _checked(graph, kernels))
     for given in dict.fromkeys((frozenset(donate), frozenset())):
         values = _Values(graph, kernels, given)
         tail = _tail(values, kernels, early) if given else frozenset()
         order = arrange([k for k in range(len(graph.nodes)) if k not in tail]) + arrange(sorted(tail))
         found, reuses = _assigned(values, kernels, order, tail, True)
         plans.append(found)
-        if reuses:  # or it is the same plan
+        if reuses:  # otherwise both plans are the same
             plans.append(_assigned(values, kernels, order, tail, False)[0])
     for p in plans:
         p.ready = ready
-    # memory that waits for a result of its size, and nodes that wait for the end, are worth it where they do not add to the
-    # most that is ever needed
+    # keeping dead memory for later results, and running updates last, are used only if they do not raise the peak
     best = min(plans, key=lambda p: p.peak)
     straight = range(len(graph.nodes))
     best.unplanned = _peak(values, _Lives(values, straight), straight, best.copied)
     return best
 
 
-# what runs last
+# nodes that run last
 
 
-def _behind(graph: Graph, wanted: set[int]) -> frozenset[int]:
-    """The nodes that values come from."""
+def _producers(graph: Graph, wanted: set[int]) -> frozenset[int]:
+    """The nodes that values depend on."""
     found = set()
     for k in range(len(graph.nodes) - 1, -1, -1):
         n = graph.nodes[k]
@@ -194,7 +193,7 @@ def _behind(graph: Graph, wanted: set[int]) -> frozenset[int]:
 
 
 def _checked(graph: Graph, kernels: Sequence[Kernel | None]) -> set[int]:
-    """Results of nodes that raise for some values of their operands: by then nothing donated may be overwritten."""
+    """Results of nodes that raise for some values of their operands; these must run before a donated input is overwritten."""
     return {
         v
         for n, kernel in zip(graph.nodes, kernels, strict=True)
@@ -210,8 +209,8 @@ def _indexes(op: Op) -> bool:
 
 
 def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[int]) -> frozenset[int]:
-    """The nodes that make new values of donated inputs, all that follows from them, and the elementwise work for them; none
-    of ``early``."""
+    """The nodes that compute new values of donated inputs, their consumers, and elementwise nodes that only they need; none of
+    ``early``."""
     nodes = values.graph.nodes
     free = set(values.given)
     tail: set[int] = set()
@@ -234,7 +233,7 @@ def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[in
 
 
 def _state_of(values: _Values, v: int, free: set[int]) -> int | None:
-    """The donated input that ``v`` is the next state of: the nearest of its shape and dtype behind elementwise ops."""
+    """The donated input whose next state is ``v``: the nearest one of its shape and dtype through elementwise ops."""
     queue = deque([(v, 0)])
     seen = {v}
     while queue:
@@ -252,7 +251,7 @@ def _state_of(values: _Values, v: int, free: set[int]) -> int | None:
 
 
 def _only_for(tail: set[int], values: _Values, n: Node) -> bool:
-    """Whether a node works only for the tail, elementwise, and waiting for it keeps no more memory alive than its results."""
+    """Whether an elementwise node has consumers in the tail only, and running it later does not keep more memory alive."""
     if not (n.op.fusion == "map" or n.op.view) or values.outputs.intersection(n.results):
         return False
     users = {k for v in n.results for k in values.users[v]}
@@ -265,11 +264,11 @@ def _only_for(tail: set[int], values: _Values, n: Node) -> bool:
     return waiting <= sum(values.bytes(v) for v in n.results)
 
 
-# where results go
+# memory of results
 
 
 class _Lives:
-    """Until which place of the order each buffer is needed, while results move into buffers of others."""
+    """The last use of each buffer, as a position in the order, while results are assigned to buffers of other values."""
 
     def __init__(self, values: _Values, order: Sequence[int]) -> None:
         place = {k: p for p, k in enumerate(order)}
@@ -283,16 +282,16 @@ class _Lives:
             self.last[values.buffer[v]] = _FOREVER
 
     def buffer(self, v: int) -> int:
-        """The buffer that a value lies in."""
+        """The buffer of a value."""
         b = first = self.buffers[v]
         while b in self.moved:
             b = self.moved[b]
         if b != first:
-            self.moved[first] = b  # the way is shorter from now on
+            self.moved[first] = b  # path compression
         return b
 
     def move(self, v: int, into: int) -> None:
-        """The value ``v``, and all that views it, lie in the buffer ``into`` from now on."""
+        """Assign the value ``v``, and all views of it, to the buffer ``into``."""
         self.last[into] = self.last[v]
         self.moved[v] = into
 
@@ -300,18 +299,18 @@ class _Lives:
 def _assigned(
     values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool
 ) -> tuple[Plan, bool]:  # fmt: skip
-    """The plan of an order; whether a result goes where a value has died before, not with the node that makes the result.
+    """The plan of an order; and whether some result uses memory of a value that was dead before the result's node.
 
     Args:
-        values: Of the graph.
-        kernels: Of its nodes.
-        order: Of its nodes.
+        values: The graph's values.
+        kernels: The kernels of its nodes.
+        order: The order of its nodes.
         tail: The nodes that run last.
-        pool: Whether memory of dead values waits for results of its size.
+        pool: Whether memory of dead values is kept for later results of its size.
     """
     plan, reuses = Plan(order, begin=len(order)), False
     lives = _Lives(values, order)
-    waiting: dict[Aval, dict[int, int]] = defaultdict(dict)  # a value in each buffer that is free, or an input's
+    waiting: dict[Aval, dict[int, int]] = defaultdict(dict)  # values whose buffers are free, or donated inputs
     for i in sorted(values.given, reverse=True):
         waiting[values.avals[i]][i] = i
     writes: set[int] = set()
@@ -336,7 +335,7 @@ def _assigned(
                     plan.begin = min(plan.begin, p)
                     plan.donated += values.bytes(v)
         if pool:
-            for v in dict.fromkeys((*n.results, *n.inputs)):  # a result first: it may have taken an operand's place
+            for v in dict.fromkeys((*n.results, *n.inputs)):  # results first: one may be in an operand's buffer
                 b = lives.buffer(v)
                 if values.whole[v] and lives.last[b] <= p and not values.is_input(b):
                     waiting[values.avals[v]].setdefault(b, v)
@@ -348,7 +347,7 @@ def _assigned(
         if v not in values.constants and v not in values.outputs
     }
     for k, u in (*plan.into.items(), *((values.node_of[v], u) for v, u in plan.outs.items())):
-        if u in last:  # memory that waits dies where it is used again
+        if u in last:  # kept memory is released at its next use
             last[u] = max(last[u], place[k])
     for v, p in last.items():
         plan.dies.setdefault(p, []).append(v)
@@ -361,13 +360,13 @@ def _assigned(
 def _room(
     values: _Values, lives: _Lives, n: Node, v: int, kernel: Kernel, p: int, late: bool, waiting: dict[int, int]
 ) -> int | None:  # fmt: skip
-    """The value in whose memory the result ``v`` of node ``n`` at place ``p`` goes, if there is one."""
+    """The value whose memory the result ``v`` of node ``n`` at position ``p`` is written to; None for new memory."""
     aval = values.avals[v]
-    # places of the operands that may be overwritten while the others are read
+    # positions of operands that may be overwritten while the others are read
     if kernel.outs is not None:
         places = kernel.over[v - n.first]
         over = [n.inputs[j] for j in sorted(places)]
-        count = len(values.graph.inputs)  # state stays where it is, so inputs come first
+        count = len(values.graph.inputs)  # donated inputs first, so that state is updated in place
         over = [i for i in over if i < count] + [i for i in over if i >= count]
     else:
         places = frozenset(range(len(n.inputs)) if kernel.elementwise else ())
@@ -406,13 +405,13 @@ def _copied(values: _Values, lives: _Lives) -> frozenset[int]:
 
 
 def _reshapes(values: _Values, n: Node) -> bool:
-    """Whether a node gives the elements of its operand in the same order, in another shape."""
+    """Whether a node's result has the elements of its operand in the same order, in another shape."""
     source = values.avals[n.inputs[0]].shape
     return n.op.view is not None and n.avals[0].shape != source and keeps_order(n, source)
 
 
 def _one_to_one(values: _Values, v: int) -> bool:
-    """Whether a value has each element of its buffer once."""
+    """Whether a value contains each element of its buffer exactly once."""
     while v in values.node_of and values.graph.nodes[values.node_of[v]].op.view:
         n = values.graph.nodes[values.node_of[v]]
         if values.avals[v].size != values.avals[n.inputs[0]].size:
@@ -422,7 +421,7 @@ def _one_to_one(values: _Values, v: int) -> bool:
 
 
 def _peak(values: _Values, lives: _Lives, order: Sequence[int], copied: frozenset[int]) -> int:
-    """The most memory that intermediate values and outputs take at once, by walking through the order."""
+    """The peak memory of intermediate values and outputs, by simulation of the order."""
     nodes = values.graph.nodes
     place = {k: p for p, k in enumerate(order)}
     ends: dict[int, int] = {}

@@ -1,7 +1,7 @@
-"""Straight-line programs: a graph as one Python function, a line a node, without any check between the lines.
+"""Straight-line programs: a graph as one Python function, with a line for each node and no checks between the lines.
 
-Kernels were chosen when the graph was compiled; the memory plan says which results are written over dead values. The source
-is kept for ``explain()``, and an exception tells which node it came from.
+Kernels were chosen when the graph was compiled; the memory plan decides which results are written over dead values. The source
+is kept for ``explain()``, and exceptions report the node that raised them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from firebrick.ir import CONSTANT, Graph, Node
 
 Begin = Callable[..., None]
 _numbers = itertools.count()
-_UNTOLD = frozenset({"run", "kernel"})  # names of wrappers, which do not say what they wrap
+_UNTOLD = frozenset({"run", "kernel"})  # names of wrappers, which do not describe the wrapped function
 _TAKEN = frozenset({"args", "arena", "begin", "program", "space"})
 LONG = 256
-"""Values in one list above which they have no names: to compile Python text for so many takes longer than to plan them."""
+"""Maximum number of values of a list that are named: compiling Python text for more takes longer than planning them."""
 
 
 class Engine(Protocol):
-    """What the compiler asks of an engine."""
+    """The interface of an engine that the compiler uses."""
 
     def kernel(
         self,
@@ -53,7 +53,7 @@ class Engine(Protocol):
         """A context manager, as an expression, in which all kernels run."""
 
     def told(self, error: Exception) -> Exception:
-        """A library's error as the contract's."""
+        """Translate a library's error to an error of the contract."""
 
     def from_host(self, array: np.ndarray[Any, Any], device: Any) -> Any:
         """A native copy of a host array."""
@@ -87,11 +87,11 @@ class Executable:
         self._names = names
         self._copy: Callable[[Any], Any] = names["copy"]
         self._file = f"<firebrick program {next(_numbers)}>"
-        self.notes: list[str] = []  # what else there is to say: more lines of ``explain``
+        self.notes: list[str] = []  # further lines of ``explain``
         self._lines: dict[int, Node] = {}
         self._texts: dict[int, str] = {}
         exec(compile(source, self._file, "exec"), names)
-        # taken out of its own globals: so nothing refers to itself, and an executable that is dropped frees its code at once
+        # removed from its own globals, so that there is no reference cycle and a dropped executable frees its code at once
         self._run: Callable[[Sequence[Any], Begin | None], tuple[Any, ...]] = names.pop("program")
 
     def __call__(self, natives: Sequence[Any], begin: Begin | None = None) -> tuple[Any, ...]:
@@ -118,12 +118,12 @@ class Executable:
                 if error is not e:
                     raise error from e
             finally:
-                del error  # or its traceback and this frame would keep each other, and the frame the program
+                del error  # its traceback and this frame would form a reference cycle that keeps the program
             raise
 
     @property
     def whole(self) -> Executable:
-        """The program with its graph and steps: itself, unless it was read from a place that has only what runs."""
+        """The program with its graph and steps; a program from the cache on disk has only the code."""
         return self
 
     @cached_property
@@ -159,7 +159,7 @@ class Executable:
         return tuple(self._copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs))
 
     def explain(self, source: bool = False) -> str:
-        """What runs: ops and how often, memory reused and the peak, donated inputs; the program itself with ``source``."""
+        """A description: ops and their numbers, reused and peak memory, donated inputs; with ``source``, the program too."""
         counts = Counter(n.op.name for n in self.graph.nodes)
         ops = ", ".join(f"{name} × {n}" if n > 1 else name for name, n in counts.most_common())
         lines = [f"{len(self.graph.nodes)} nodes: {ops or 'none'}", str(self.plan)]
@@ -172,7 +172,7 @@ class Executable:
 
 
 def _locate(error: Exception, raised: Exception, file: str, lines: dict[int, Node]) -> None:
-    """Note on ``error`` which node raised it, by the line of the program in the traceback of ``raised``."""
+    """Add a note to ``error`` with the node that raised it, found by the program's line in the traceback of ``raised``."""
     at = raised.__traceback__
     while at is not None:
         if at.tb_frame.f_code.co_filename == file:
@@ -199,7 +199,7 @@ def build(
     """
     given = tuple(donate)
     if any(not 0 <= i < len(graph.inputs) for i in given):
-        raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "give up inputs only")
+        raise ShapeError(f"donated inputs are numbers below {len(graph.inputs)}", str(given), "donate inputs only")
     kernels = choose(engine, graph, device)
     return write(engine, graph, kernels, plan_memory(graph, kernels, given, ready), device)
 
@@ -270,11 +270,11 @@ class _Writer:
     native: Runs
     space: dict[str, Any] = field(default_factory=lambda: {"copy": None})
     known: dict[int, str] = field(default_factory=dict)
-    further: dict[str, Iterator[str]] = field(default_factory=dict)  # names that were not tried yet, by their stem
+    further: dict[str, Iterator[str]] = field(default_factory=dict)  # stem of a name → numbers not used yet
 
     def __post_init__(self) -> None:
         self.avals = self.graph.avals
-        self.items: dict[int, tuple[str, int]] = {}  # values that are items of a sequence: its name, and their place in it
+        self.items: dict[int, tuple[str, int]] = {}  # values that are items of a sequence → its name, and their index
         self.inside = self.native.skipped.union(*(run.nodes for run, _ in self.native.made))
         self.ends = {run.nodes[-1]: (run, function) for run, function in self.native.made}
 
@@ -317,7 +317,7 @@ class _Writer:
 
     @cached_property
     def named(self) -> set[int]:
-        """The values that need a name, since a line assigns to it or deletes it, and what lines of single nodes read."""
+        """The values that need a name: those that a line assigns, deletes, or reads for a single node."""
         nodes, plan = self.graph.nodes, self.plan
         single = [k for k, kernel in enumerate(self.kernels) if kernel is not None and k not in self.inside]
         found = {v for dies in plan.dies.values() for v in dies}.union(*(nodes[k].inputs for k in single))
@@ -342,7 +342,7 @@ class _Writer:
         if len(values) <= LONG or self.items.keys().isdisjoint(values):
             return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
         sources: dict[str, int] = {}
-        single: list[str] = []  # those that are no items
+        single: list[str] = []  # values that are not items
         where: list[tuple[int, int]] = []
         for i, v in enumerate(values):
             if v in self.items and i not in copied:
@@ -407,7 +407,7 @@ class _Writer:
                 target += ","
             form = kernel.outs if kernel.outs is not None and outs.count("None") < len(outs) else kernel.expr
             text = f"{target} = {self.text(form, n, kernel, operands, outs=outs)}"
-        # the name of what was written over is the result's now, and inputs are the caller's
+        # the name of an overwritten value is the result's now; inputs are deleted by the caller
         dead = [names[v] for v in dies if v != into and names[v] not in self.inputs]
         return [text, f"del {', '.join(dead)}"] if dead else [text]
 
@@ -430,7 +430,7 @@ class _Writer:
             further = self.further.setdefault(stem, (f"{stem}_{i}" for i in itertools.count(1)))
             choices = itertools.chain([stem], further)
             found = next(c for c in choices if c not in self.space and c not in _TAKEN and not iskeyword(c))
-            self.space[found] = value  # also keeps the object, and with it its id
+            self.space[found] = value  # keeps the object alive, so that its id is unique
             self.known[id(value)] = found
         return found
 
@@ -446,7 +446,7 @@ def _packed(n: Node, avals: Sequence[Aval]) -> bool:
 
 
 def _literal(value: Any) -> str | None:
-    """Python text for plain values, which is quicker than a name and can be read; None for others."""
+    """Python text of plain values, which is faster than a name and readable; None for others."""
     if value is None or type(value) in (bool, int) or (type(value) is float and isfinite(value)):
         return repr(value)
     if type(value) is tuple and all(_literal(v) for v in value):

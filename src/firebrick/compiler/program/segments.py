@@ -1,9 +1,8 @@
-"""Runs: the nodes of a program that an engine computes in native code, one after another, in one call.
+"""Segments: consecutive nodes of a program that an engine computes in one native call.
 
-What a run leaves to nodes outside, or to the caller, are arrays; every other value lies in one arena, where those that are not
-needed at the same time share memory. A view costs nothing: kernels read the memory that it shows, at a distance; one that does
-not lie row by row is copied when the first kernel asks for it. No run goes beyond the point from which on a program overwrites
-donated inputs.
+Results that other nodes or the caller use are arrays; all other values are in one arena, where values that are not live at the
+same time share memory. A view costs nothing: kernels read the viewed memory at a byte offset; a view that is not row-major is
+copied before its first use. No segment crosses the point where a program begins to overwrite donated inputs.
 """
 
 from __future__ import annotations
@@ -24,24 +23,25 @@ from firebrick.ir import CONSTANT, Graph, Node
 
 NATIVE, VIEW, HOST, NUMBER = "native", "view", "host", "number"
 _LARGE = 1 << 20
-"""Results of so many bytes, made outside of runs, are made when they are needed; smaller ones where that makes runs longer."""
+"""Minimum bytes of results of other nodes that are computed as late as possible; smaller ones are computed early if that makes
+segments longer."""
 
 
 class Memory(Protocol):
-    """What the compiler must know of a native node's kernels."""
+    """The memory of a native node's kernels."""
 
     @property
     def temporary(self) -> tuple[int, ...]:
-        """Bytes of each buffer that they need while they run."""
+        """Bytes of each temporary buffer."""
 
     @property
     def over(self) -> tuple[frozenset[int], ...]:
-        """For each result, the operands whose memory it may take."""
+        """For each result, the operands whose memory it may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A row-major operand: ``offset`` bytes behind the beginning of a buffer."""
+    """A row-major operand, at a byte offset in a buffer."""
 
     buffer: int
     offset: int = 0
@@ -52,10 +52,10 @@ class Call:
     """A native node, or a copy of a view to row-major memory.
 
     Attributes:
-        node: Its place in the graph; -1 for a copy.
-        operands: Where they lie; of a copy, the buffer of the view.
+        node: Its index in the graph; -1 for a copy.
+        operands: Their buffers and offsets; of a copy, the buffer of the view.
         results: Buffers: values by their numbers, copies by numbers beyond those.
-        view: Of a copy: how what it reads lies, and its shape and dtype.
+        view: Of a copy: the view that it reads, and its shape and dtype.
     """
 
     node: int
@@ -66,14 +66,14 @@ class Call:
 
 @dataclass(slots=True)
 class Run:
-    """What one native call computes.
+    """The nodes of one native call.
 
     Attributes:
-        nodes: Places of the nodes, in order.
-        calls: What they are in kernels.
+        nodes: Indices of the nodes, in order.
+        calls: Their kernels, and copies of views.
         arrays: The values that it reads as arrays, as keys in order.
         results: The values that it returns as arrays.
-        into: For some of them: the array whose memory they take, if it lies row by row; one from outside, or another result.
+        into: Some results → the array whose memory they use, if it is row-major: one from outside, or another result.
     """
 
     nodes: list[int] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def outside(self) -> list[int]:
-        """The arrays from outside whose memory results take."""
+        """The arrays from outside whose memory results use."""
         made = set(self.results)
         return list(dict.fromkeys(u for u in self.into.values() if u not in made))
 
@@ -94,12 +94,12 @@ class Segments:
     """A program's runs.
 
     Attributes:
-        plan: The plan of what is left: its arrays, and where they go.
+        plan: The plan of the arrays and of the other nodes.
         runs: In the order in which they run.
-        skipped: Places of nodes that no run and no program needs: views that kernels look through.
+        skipped: Indices of nodes that are not executed: views that kernels read through.
         arena: Bytes of the arena.
-        at: Where in the arena each buffer lies that is no array.
-        temporary: By a node's place: where its temporary buffers lie.
+        at: Buffer that is no array → its offset in the arena.
+        temporary: Index of a node → offsets of its temporary buffers.
     """
 
     plan: Plan
@@ -111,7 +111,7 @@ class Segments:
 
 
 class Kinds:
-    """Which nodes of a graph run natively, which are views that only those look through, and which are left.
+    """The nodes of a graph by kind: native ones, views that only native ones read through, and others.
 
     Args:
         graph: The program.
@@ -139,13 +139,13 @@ class Kinds:
         return VIEW if n.op.view else HOST
 
     def base(self, v: int) -> int:
-        """The value in whose memory a value lies, as far as views go."""
+        """The value whose memory a value is a view of, through any number of views."""
         while v in self.node_of and self.graph.nodes[self.node_of[v]].op.view:
             v = self.graph.nodes[self.node_of[v]].inputs[0]
         return v
 
     def arrange(self, nodes: Sequence[int]) -> list[int]:
-        """The same nodes in an order in which as few runs as possible follow each other, each as long as possible."""
+        """The same nodes in a topological order with few, long segments."""
         both = [_Order(self, nodes, first).made for first in (NATIVE, HOST)]
         return min(both, key=self._breaks)
 
@@ -155,7 +155,7 @@ class Kinds:
 
 
 class _Order:
-    """Native nodes while there are any that wait for nothing, then others, until some native one can go on."""
+    """A greedy order: ready native nodes while there are any, then other ready nodes until a native one is ready."""
 
     def __init__(self, kinds: Kinds, nodes: Sequence[int], first: str) -> None:
         self.kinds, self.graph = kinds, kinds.graph
@@ -184,7 +184,7 @@ class _Order:
                 self._put(heapq.heappop(self.large))
 
     def _needed(self, k: int) -> set[int]:
-        """The nodes that a node waits for: kernels look through views."""
+        """The nodes that a node depends on, through views."""
         n = self.graph.nodes[k]
         values = map(self.kinds.base, n.inputs) if self.kinds.of[k] == NATIVE else n.inputs
         return {self.kinds.node_of[v] for v in values if v in self.kinds.node_of}
@@ -201,7 +201,7 @@ class _Order:
             heapq.heappush(self.large if large else self.others, k)
 
     def _drain(self, heap: list[int]) -> None:
-        """Take all nodes of a heap; those that are computed again to save memory wait for all that stands before them."""
+        """Take all ready nodes of a heap; nodes that are recomputed to save memory wait for all nodes before them."""
         held = []
         while heap:
             k = heapq.heappop(heap)
@@ -220,7 +220,7 @@ class _Order:
             self._put(first)
 
     def _moves(self) -> bool:
-        """Whether some node can run that waits for nothing before it."""
+        """Whether there is a ready node that need not wait for nodes before it."""
         return any(not self.graph.nodes[k].region for h in (self.native, self.others, self.large) for k in h)
 
     def _first(self) -> int:
@@ -273,7 +273,7 @@ class _Builder:
                 self._native(k, current)
 
     def _arrays(self) -> tuple[dict[int, int], dict[int, int]]:
-        """For each array: the one whose memory it takes, and the one that was there first."""
+        """For each array: the one whose memory it uses, and the first one in that memory."""
         into: dict[int, int] = {}
         home = {v: v for v in range(len(self.graph.inputs))}
         for k in self.plan.order:
@@ -317,7 +317,7 @@ class _Builder:
         return Ref(buffer, view.offset * self.avals[v].dtype.itemsize)
 
     def _seen(self, v: int, run: Run) -> tuple[int, View]:
-        """The buffer that a value lies in, and how."""
+        """The buffer of a value, and its view of it."""
         found = self.seen.get(v)
         if found is None:
             found = self.seen[v] = self._looked(v, run)
@@ -383,7 +383,7 @@ class _Builder:
     def _over(
         self, c: Call, slot: int, t: int, last: dict[int, int], taken: set[int], spans: dict[int, Span], group: dict[int, int]
     ) -> int | None:  # fmt: skip
-        """The buffer in the arena whose memory a result may take."""
+        """The buffer in the arena whose memory a result may use."""
         memory = self.kinds.memory[c.node] if c.node >= 0 else None
         for i in sorted(memory.over[slot]) if memory is not None else ():
             b = c.operands[i].buffer
@@ -394,17 +394,17 @@ class _Builder:
                 return b
         return None
 
-    # what is left
+    # the other nodes
 
     def _bytes(self, buffer: int) -> int:
         return self.sizes[buffer] if buffer in self.sizes else self.avals[buffer].nbytes
 
     def _planned(self, arena: int, own: int) -> Plan:
-        """The plan of the arrays: where they go, when the program lets go of them, and how much memory there is at once.
+        """The plan of the arrays: their memory, the nodes after which they are released, and the peak.
 
         Args:
             arena: Bytes of the arena.
-            own: The same if all that lies there had a place of its own.
+            own: The same if all values there had separate memory.
         """
         ends: dict[int, int] = {}
         place: dict[int, int] = {}
@@ -440,7 +440,7 @@ class _Builder:
         return action.results if isinstance(action, Run) else self.graph.nodes[action].results
 
     def _peak(self, ends: dict[int, int], place: dict[int, int], outputs: set[int]) -> int:
-        """The most that arrays take at once, beside inputs and constants."""
+        """The peak memory of arrays, without inputs and constants."""
         until: dict[int, int] = {}
         owner: dict[int, int] = {}
         for v in place:

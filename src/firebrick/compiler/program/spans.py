@@ -1,4 +1,4 @@
-"""Where values lie in an arena: no two that are needed at the same time share a byte."""
+"""Offsets of values in an arena: values that are live at the same time do not overlap."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Span:
 
 
 def rounded(nbytes: int) -> int:
-    """The bytes of an arena that a value takes: some even if it is empty, for what has an address lies in an arena."""
+    """The bytes of an arena that a value occupies: more than 0 even for an empty one, so that its address is in the arena."""
     return max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
 
 
 def arranged(spans: Sequence[Span]) -> int:
-    """Give each span its place, a multiple of 64 bytes; returns the bytes of the arena.
+    """Assign each span an offset, a multiple of 64 bytes; returns the bytes of the arena.
 
     The largest go first, each into the smallest gap, between those that are needed at the same time, in which it fits.
     """
-    placed = np.empty((4, len(spans)), np.int64)  # first, last, place and end of those that have a place, in its order
+    placed = np.empty((4, len(spans)), np.int64)  # (first, last, offset, end) of assigned spans, sorted by offset
     whole = 0
     for count, span in enumerate(sorted(spans, key=lambda s: (-s.nbytes, s.first))):
         size = rounded(span.nbytes)

@@ -1,8 +1,8 @@
-"""Algebra that keeps every bit: neutral and absorbing operands, equal operands, inverses, choices already made.
+"""Bit-exact algebraic simplification: neutral and absorbing operands, equal operands, inverses, constant conditions.
 
-What differs for -0.0, for an infinity or a NaN, or on an engine that rounds differently, is not here: x + 0.0 turns -0.0 into
-0.0, x · 0.0 is not always 0.0, pow(x, 2.0) need not be x · x, a sum over one element may start from 0.0. A value replaces a
-result only in the result's shape and dtype.
+Rules that change -0.0, an infinity or a NaN, or depend on an engine's rounding, are excluded: x + 0.0 turns -0.0 into 0.0,
+x · 0.0 is not always 0.0, pow(x, 2.0) need not be x · x, a sum over one element may start from 0.0. A value replaces a result
+only if it has the result's shape and dtype.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _where(r: Rewriter, node: Node, inputs: Inputs) -> int | None:
 
 
 def _inverse(r: Rewriter, node: Node, inputs: Inputs) -> int | None:
-    """Twice the same is nothing: -(-x), the conjugate of the conjugate, not not x. Engines differ in -0 of complex numbers."""
+    """Involutions: -(-x), the conjugate of the conjugate, not not x. Not -(-x) of complex x: engines differ in -0."""
     if node.op.name == "negative" and node.avals[0].dtype.kind == "complex":
         return None
     before = inner(r, node, inputs[0], node.op.name)
@@ -105,7 +105,7 @@ def _abs(r: Rewriter, node: Node, inputs: Inputs) -> int | None:
 
 
 def _round(r: Rewriter, node: Node, inputs: Inputs) -> int | None:
-    """Rounding of what is whole already."""
+    """Rounding of integers and of rounded values."""
     if r.avals[inputs[0]].dtype.is_integer:
         return inputs[0]
     return None if inner(r, node, inputs[0], *_ROUNDINGS) is None else inputs[0]

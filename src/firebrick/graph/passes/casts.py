@@ -1,4 +1,4 @@
-"""Casts that change nothing, and casts of casts where the first one loses nothing."""
+"""Removes identity casts, and merges casts of casts if the first one is exact."""
 
 from __future__ import annotations
 

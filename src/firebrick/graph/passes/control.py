@@ -1,4 +1,4 @@
-"""Control flow computes what is used: results of loops and branches that nobody looks at go, and what only they need."""
+"""Dead code of control flow: unused results of loops and branches are removed, with the nodes that only they need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firebrick.ir.index_check import checked, raises
 
 
 def prune_control(graph: Graph) -> Graph:
-    """The graph with branches and loops that return, carry and are given only what is used."""
+    """The graph whose branches and loops have used operands, carries and results only."""
     nodes = [n for n in graph.nodes if n.op.name in _RULES and n.op.control is not None]
     if not nodes:
         return graph
@@ -33,7 +33,7 @@ def prune_control(graph: Graph) -> Graph:
     return r.finish()
 
 
-Found = tuple[Sequence[int], Sequence[int], dict[str, Any]]  # operands, results and parameters of what stays
+Found = tuple[Sequence[int], Sequence[int], dict[str, Any]]  # operands, results and parameters of the remaining node
 
 
 def _live(graph: Graph, outputs: Iterable[int]) -> set[int]:
@@ -48,13 +48,13 @@ def _live(graph: Graph, outputs: Iterable[int]) -> set[int]:
 
 
 def _reduced(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
-    """The graph of these inputs and outputs, by place."""
+    """The graph with these inputs and outputs, by position."""
     whole = Graph(graph.inputs, graph.nodes, tuple(graph.outputs[k] for k in outputs), graph.names)
     return without_inputs(eliminate_dead_code(whole), list(inputs))
 
 
 def _loop(body: Graph, consts: int, carries: int, first: int, outputs: set[int]) -> tuple[set[int], list[int]]:
-    """What a loop needs for these outputs of its body: inputs, and parts of the carry, which are outputs from ``first`` on."""
+    """The inputs and carries that a loop needs for these outputs of its body; outputs from ``first`` on are carries."""
     while True:
         inputs = _live(body, (body.outputs[k] for k in outputs))
         carry = {k for k in range(carries) if first + k in outputs or consts + k in inputs}
@@ -69,7 +69,7 @@ def _scan(node: Node, wanted: Sequence[bool]) -> Found | None:
     body, consts, carries = p["body"], p["consts"], p["carries"]
     results = [k for k, w in enumerate(wanted) if w]
     inputs, carry = _loop(body, consts, carries, 0, set(results))
-    stay = sorted(inputs) or [0]  # an operation has an operand
+    stay = sorted(inputs) or [0]  # an operation needs at least one operand
     results = sorted({*results, *carry})
     if len(stay) == len(body.inputs) and len(results) == len(wanted):
         return None
@@ -77,7 +77,7 @@ def _scan(node: Node, wanted: Sequence[bool]) -> Found | None:
         **p, "body": _reduced(body, stay, results), "consts": sum(i < consts for i in stay),
         "carries": sum(consts <= i < consts + carries for i in stay), "kept": 0,
     }  # fmt: skip
-    if params["carries"] != len(carry):  # the one operand is a part of the carry that nothing needs
+    if params["carries"] != len(carry):  # the one operand is an unused carry
         return None
     return stay, results, params
 

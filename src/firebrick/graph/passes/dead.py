@@ -1,7 +1,7 @@
 """Dead code: a node stays if an output depends on one of its results. Inputs go only where they are named.
 
-An indexing node that goes leaves its check behind, unless another node makes the same one: an index out of range raises,
-whether or not somebody uses what was found there. So does one without elements, for which a kernel looks at nothing.
+An indexing node that is removed leaves its check, unless another node has the same one: an index out of range raises, whether
+or not the result is used. So does an indexing node without elements, whose kernel reads no index.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def eliminate_dead_code(graph: Graph, checks: bool = True) -> Graph:
 
     Args:
         graph: Program; it is not changed.
-        checks: Whether what goes leaves its checks of indices behind.
+        checks: Whether removed nodes leave their index checks.
     """
     avals = graph.avals
     used = bytearray(len(avals))
@@ -29,7 +29,7 @@ def eliminate_dead_code(graph: Graph, checks: bool = True) -> Graph:
         for i in node.inputs if alive else [i for i, _ in checked(node, avals)] if checks else ():
             used[i] = 1
     live.reverse()
-    looking = [checked(n, avals) for n in graph.nodes]  # most look at nothing
+    looking = [checked(n, avals) for n in graph.nodes]  # most nodes have no checks
     made = {
         c
         for n, alive, found in zip(graph.nodes, live, looking, strict=True)

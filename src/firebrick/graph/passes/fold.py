@@ -1,6 +1,6 @@
-"""Constant folding: what depends on nothing but constants is computed once, where every engine would compute the same bits.
+"""Constant folding: nodes that depend on constants only are computed once, if every engine would compute the same bits.
 
-That is so for what moves, selects and compares, for integers, and for the inexact arithmetic that IEEE 754 rounds correctly:
+These are movement, selection, comparison, integer arithmetic, and the operations that IEEE 754 rounds correctly:
 sums, differences, products, quotients and square roots of real numbers, and casts. Functions such as exp and sin, and sums over
 axes, differ between engines in the last digit: they stay. So does a result with a NaN, whose payload and sign differ.
 """
@@ -44,7 +44,7 @@ def _host() -> Any:
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """The graph with constants in place of what depends on constants only.
+    """The graph with nodes that depend on constants only replaced by constants.
 
     A result of up to 65,536 elements is folded, or one that is no larger than the constants it is made of. A broadcast of a
     constant stays, and what is computed from it is folded all the same.
@@ -70,7 +70,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _compute(r: Rewriter, node: Node, inputs: tuple[int, ...], known: dict[int, Any]) -> tuple[Any, ...] | None:
-    """The results of a node, or None if it must stay."""
+    """The results of a node; None if it is not folded."""
     name = node.op.name
     kinds = {r.avals[i].dtype.kind for i in inputs}
     if name in _EXACT_OF_INTEGERS and not kinds <= {"int", "uint", "bool"}:

@@ -1,4 +1,4 @@
-"""Movement of elements: what moves nothing is dropped, and two moves of one kind become one."""
+"""Movement of elements: identities are removed, and two consecutive movements of one kind become one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _permute(r: Rewriter, node: Node, inputs: Inputs) -> int | None:
     if axes == tuple(range(len(axes))):
         return x
     long = [a for a in axes if shape[a] != 1]
-    if long == sorted(long):  # only axes of size 1 change places
+    if long == sorted(long):  # only axes of size 1 are permuted
         return r.emit(_RESHAPE, (x,), {"shape": node.avals[0].shape}, node)
     return None if before is None else r.emit(_PERMUTE, (x,), {"axes": axes}, node)
 

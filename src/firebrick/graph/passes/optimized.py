@@ -1,4 +1,4 @@
-"""``optimized``: what ``optimize`` makes of a graph, from the cache on disk where an earlier process has done it."""
+"""``optimized``: the result of ``optimize``, from the cache on disk if an earlier process has stored it."""
 
 from __future__ import annotations
 

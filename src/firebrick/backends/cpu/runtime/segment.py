@@ -1,8 +1,8 @@
 """Segments: kernels that run one after another in one native call, each on the calling thread or on all threads of the pool.
 
-A segment is a list of launches for one native loop (``runner``). Python has a turn between two of its kernels when it takes
-long, so that Ctrl-C and other threads are heard; a fault that a kernel writes to the status
-word ends the segment with an error.
+A segment is a list of launches for one native loop (``runner``). A long segment returns to Python between two kernels at
+intervals, so that Ctrl-C is handled and other threads run. A fault that a kernel writes to the status word ends the segment
+with an error.
 """
 
 from __future__ import annotations

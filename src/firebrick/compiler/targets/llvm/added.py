@@ -1,6 +1,6 @@
-"""Rows, and sums over them column by column, in one pass: a norm's gradient and those of its weight and bias.
+"""Row kernels that also sum over rows, column by column, in the same pass: a norm's gradient with those of its weight and bias.
 
-The row kernel adds up what it has at hand, in blocks of rows; column kernels put the blocks' partial sums together in order.
+The row kernel gives a partial sum for each block of rows. Column kernels add up these partial sums in the order of the blocks.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ class Added:
     """Kernels of rows and of sums over them.
 
     Attributes:
-        rows: Its buffers are the operands, the results, and a matrix of partial sums for each sum.
-        columns: What puts these together: its buffers are those matrices, partial results of its own, and the sums.
+        rows: Row kernel. Its buffers are the operands, the results, and a matrix of partial sums for each sum.
+        columns: Column kernels that add up the partial sums. Their buffers are those matrices, their own partial results, and
+            the sums.
         partial: Bytes of each matrix of partial sums.
         further: Bytes of each partial result of ``columns``.
     """
@@ -46,8 +47,8 @@ def added_kernels(
         shape: Of the work; the last axis is a row.
         operands: As for ``row_kernel``.
         results: As for ``row_kernel``.
-        sums: What is added up over the rows, and the dtype in which each sum is stored.
-        target: What to generate for.
+        sums: Expressions that are summed over the rows, and the dtype in which each sum is stored.
+        target: Processor to generate for.
     """
     rows = row_kernel(NAME, shape, operands, results, target, [e for e, _ in sums])
     blocks, length = blocks_of(shape), shape[-1]

@@ -1,10 +1,10 @@
-"""Attention and its gradient in tiles: no kernel holds more of the scores than a block of rows by a block of keys.
+"""Tiled attention and its gradient: a kernel holds the scores of one block of rows by one block of keys at a time.
 
-Keys (and for the gradient values) are packed into transposed panels first, so that a block of scores is a small product of
-matrices; weights follow row by row, and products with the values as they lie in memory. The forward kernel keeps each row's
-largest score and Σ exp so far, and rescales what it has when a larger score comes. The gradient kernel finds these again, and
-the mean of what the weights get, before it computes the weights; what keys and values get is added up over blocks of rows, in
-a fixed order.
+Keys (for the gradient, values too) are packed into transposed panels first, so that a block of scores is a small matrix
+product. Weights are computed row by row; the products with the values read them from memory, not from panels. The forward
+kernel keeps each row's largest score and Σ exp so far, and rescales its partial results when a larger score appears. The
+gradient kernel computes both again, and the weighted mean of the weights' cotangents, before it computes the weights. The
+gradients of keys and values are summed over blocks of rows in a fixed order.
 
 Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; Dao et al., "FlashAttention",
 arXiv:2205.14135.
@@ -42,7 +42,8 @@ ROWS = 64
 VECTORS = 8
 """Vectors of a row of a block of keys, at most."""
 CHUNKS = 8
-"""So many pieces of work the gradient has at least, where it has the rows: each adds up what the keys get for itself."""
+"""Minimum number of work units of the gradient, if there are enough blocks of rows. Each has its own sums of the gradients of
+keys and values."""
 
 
 def lowered(s: Attention, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
@@ -52,7 +53,7 @@ def lowered(s: Attention, inputs: Sequence[Aval], outputs: Sequence[Aval], targe
 
 
 class _Kernels:
-    """What both kernels are made of."""
+    """Code that the forward kernel and the gradient kernel share."""
 
     def __init__(self, s: Attention, target: Target, name: str) -> None:
         self.s, self.target, self.name = s, target, name
@@ -62,6 +63,7 @@ class _Kernels:
         self.v = vector(self.vl, self.type)
         self.batch = prod(s.lead)
         self.many = target.registers > 16
+        # rows of a tile of two vectors: with 32 registers, 28 accumulators; with 16, 12; the others hold B and a splat of A
         most = 14 if self.many else 6
         tiles = -(-min(s.n, ROWS) // most)
         self.tile = -(-min(s.n, ROWS) // tiles)
@@ -88,7 +90,7 @@ class _Kernels:
         return e
 
     def finish(self, e: Emitter, ending: str, buffers: Sequence[int], grid: int, cost_us: float) -> None:
-        """Take the text of a kernel."""
+        """End a kernel: append its text and its launch."""
         e.do("ret void")
         name = f"{self.name}.{ending}" if ending else self.name
         self.functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
@@ -100,7 +102,7 @@ class _Kernels:
         return Lowered(tuple(self.parts), tuple(self.temporary), text, (frozenset(),) * results)
 
     def take(self, e: Emitter, elements: int) -> str:
-        """Memory of the worker."""
+        """Allocate elements of the worker's scratch memory, at a multiple of a cache line."""
         at = self.used
         self.used += -(-elements * self.size // 64) * 64
         return e.at("%scratch", at, "i8")
@@ -126,7 +128,7 @@ class _Kernels:
         self.finish(e, ending, (source, to), grid, 2.0 * self.temporary[-1] / BYTES_PER_US)
 
     def panel(self, e: Emitter, panels: str, batch: Value, block: Value, features: int) -> str:
-        """Where the panel of a block of keys lies."""
+        """The address of the panel of a block of keys."""
         each = self.panels(features).elements(features, self.vl)
         return e.at(panels, e.mul(e.add(e.mul(batch, self.key_blocks), block), each), self.type)
 
@@ -136,13 +138,13 @@ class _Kernels:
         self, e: Emitter, rows: int, tile: int, columns: int, a: tuple[str, Strides], b: tuple[str, int, bool], kc: Value,
         c: tuple[str, int], first: str = "",
     ) -> None:  # fmt: skip
-        """C = A B, or C += A B but where ``first`` holds.
+        """C = A B where ``first`` holds or is empty, else C += A B.
 
         Args:
-            e: Where instructions go.
-            rows: Of C.
-            tile: Rows that are computed at once.
-            columns: Of C.
+            e: Emitter of the kernel.
+            rows: Rows of C.
+            tile: Rows of one call of the micro-kernel.
+            columns: Columns of C.
             a: Pointer and strides of A, by row and by term.
             b: Pointer of B, elements between its rows, and whether these may be read to the end of their last vector.
             kc: Terms of each sum.
@@ -199,13 +201,13 @@ class _Kernels:
         return Scalars(e, lanes, lambda _: x).value(math.exp(load(0, self.s.dtype)))
 
     def over(self, e: Emitter, count: Value, body: Callable[[Value, int, str | None], None]) -> None:
-        """``body(first, lanes, mask)`` for all of ``count`` adjoining elements, in vectors."""
+        """Loop over ``count`` contiguous elements in vectors: ``body(first, lanes, mask)``."""
         with e.loop(0, count, self.vl) as i:
             known = isinstance(count, int) and count % self.vl == 0
             body(i.index, self.vl, None if known else e.lanes_below(e.sub(count, i.index), self.vl))
 
     def scaled(self, e: Emitter, source: str, to: str, count: Value, factor: float) -> None:
-        """Copy adjoining elements, times a number."""
+        """Copy contiguous elements, multiplied by a constant."""
 
         def body(at: Value, lanes: int, mask: str | None) -> None:
             x = e.load(e.at(source, at, self.type), lanes, self.s.dtype, mask)
@@ -216,12 +218,12 @@ class _Kernels:
         self.over(e, count, body)
 
     def mask_at(self, e: Emitter, pointer: str, batch: Value, row: Value, key: Value) -> str:
-        """The address of the mask of a query and a key."""
+        """The address of the mask's element for a query and a key."""
         places = [*e.split(batch, self.s.lead), row, key]
         return e.at(pointer, e.dot(places, self.mask_strides), "i8")
 
     def seen(self, e: Emitter, pointer: str, batch: Value, row: Value, key: Value) -> list[str]:
-        """For each vector of a block of keys from ``key`` on: which of them the query ``row`` sees."""
+        """The attention mask of the query ``row`` for each vector of the block of keys that starts at ``key``."""
         lanes, b = self.vl, vector(self.vl, "i1")
         adjoin = self.mask_strides[-1] == 1
         strip = Strip("bool", self.mask_at(e, pointer, batch, row, key), 1)
@@ -245,31 +247,31 @@ class _Kernels:
         return e.let(f"select {vector(self.vl, 'i1')} {seen}, {self.v} {x}, {self.v} {self.number(other, self.vl)}")
 
     def begin(self, e: Emitter, rows: Value, tops: str, *sums: str) -> None:
-        """No score seen yet."""
+        """Initial values of a block of rows, before the first block of keys."""
         with e.loop(0, rows) as i:
             self.put_scalar(e, self.number(float("-inf")), tops, i.index)
             for to in sums:
                 self.put_scalar(e, self.number(0.0), to, i.index)
 
     def scores(self, e: Emitter, a: str, panel: str, features: int, to: str) -> None:
-        """The products of a block's rows with a block of keys, or values."""
+        """The products of a block of rows with a packed block of keys or values."""
         b = panel, self.keys, True
         self.product(e, self.rows, self.tile, self.keys, (a, Strides(features, 1)), b, features, (to, self.keys))
 
     def masked(self, e: Emitter, mask: str, batch: Value, row: Value, key: Value, at: str) -> tuple[list[str], list[str]]:
-        """A row's scores, -inf where it sees nothing; and where it sees something."""
+        """A row's scores, -inf where they are masked; and the mask."""
         seen = self.seen(e, mask, batch, row, key)
         return [self.hide(e, m, x, float("-inf")) for m, x in zip(seen, self.vectors_of(e, at), strict=True)], seen
 
     def base(self, e: Emitter, top: str) -> str:
-        """What is taken from a row's scores: the largest, or 0 where that is -inf."""
+        """The number subtracted from a row's scores: the largest score, or 0 if that is -inf, since -inf - (-inf) is NaN."""
         none = e.let(f"fcmp oeq {self.type} {top}, {self.number(float('-inf'))}")
         return e.let(f"select i1 {none}, {self.type} {self.number(0.0)}, {self.type} {top}")
 
     def relative(
         self, e: Emitter, scores: Sequence[str], i: Value, first: str, tops: str, totals: str, rescale: Callable[[str], None]
     ) -> list[str]:
-        """exp of scores less the row's largest so far. Where that has grown, what was summed up is rescaled."""
+        """exp(score - the row's largest score so far). If that maximum has grown, the row's sums so far are rescaled."""
         dtype, lanes = self.s.dtype, self.vl
         best = reduction.across(e, "max", dtype, reduction.tree(e, "max", dtype, scores, lanes), lanes)
         old = self.scalar(e, tops, i)
@@ -278,6 +280,7 @@ class _Kernels:
         wide = e.splat(base, lanes, self.type)
         found = [self.exp(e, e.let(f"fsub {self.v} {x}, {wide}"), lanes) for x in scores]
         if self.key_blocks > 1:
+            # not at the first block: its sums are still 0, and the result's rows are not initialised
             later = e.let(f"xor i1 {first}, true")
             changed = e.let(f"fcmp une {self.type} {top}, {old}")
             with e.when(e.let(f"and i1 {later}, {changed}")):
@@ -290,7 +293,7 @@ class _Kernels:
         return found
 
     def share(self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, tops: str, totals: str) -> str:
-        """1 / Σ exp of a row: 0 for one that sees no key, NaN for one whose scores are all -inf, which has no mean."""
+        """1 / Σ exp of a row: 0 if all keys are masked, NaN if only their scores are -inf, as softmax is."""
         t = self.type
         nothing = e.let(f"fcmp oeq {t} {self.scalar(e, tops, i)}, {self.number(float('-inf'))}")
         with e.when(nothing):
@@ -301,7 +304,7 @@ class _Kernels:
         return e.let(f"fdiv {t} {self.number(1.0)}, {self.scalar(e, totals, i)}")
 
     def scale_row(self, e: Emitter, at: str, factor: str, count: int, to: str = "") -> None:
-        """Multiply adjoining elements: in place, where there is room to the end of the last vector, or to another place."""
+        """Multiply contiguous elements: in place, if memory is padded to whole vectors, or into the buffer ``to``."""
         each = e.splat(factor, self.vl, self.type)
         for j in range(0, count, self.vl):
             x = e.load(e.at(at, j, self.type), self.vl, self.s.dtype)
@@ -309,7 +312,7 @@ class _Kernels:
             e.store(e.let(f"fmul {self.v} {x}, {each}"), e.at(to or at, j, self.type), self.vl, self.s.dtype, mask)
 
     def sees_any(self, e: Emitter, pointer: str, batch: Value, row: Value) -> str:
-        """Whether a query sees a key at all (i1); a walk along the mask."""
+        """Whether any key of a query is unmasked (i1), by a loop over the mask."""
         count = e.min(self.s.m, e.add(row, 1)) if self.s.causal else self.s.m
         with e.loop(0, count, 1, [("i1", "false")]) as key:
             byte = e.let(f"load i8, ptr {self.mask_at(e, pointer, batch, row, key.index)}, align 1")
@@ -317,12 +320,12 @@ class _Kernels:
         return key.values[0]
 
     def rows_of(self, e: Emitter, block: Value) -> tuple[Value, Value]:
-        """The first row of a block, and how many there are."""
+        """The first row of a block, and its number of rows."""
         first = e.mul(block, self.rows)
         return first, e.min(self.rows, e.sub(self.s.n, first)) if self.s.n % self.rows else self.rows
 
     def keys_of(self, e: Emitter, block: Value) -> tuple[Value, Value]:
-        """The first key of a block, and how many there are."""
+        """The first key of a block, and its number of keys."""
         first = e.mul(block, self.keys)
         return first, e.min(self.keys, e.sub(self.s.m, first)) if self.s.m % self.keys else self.keys
 
@@ -373,7 +376,7 @@ class _Gradient(_Kernels):
     def lowered(self) -> Lowered:
         s = self.s
         most = max(1, min(self.row_blocks, CHUNKS // self.batch))
-        blocks = -(-self.row_blocks // most)  # of rows, of one piece of work
+        blocks = -(-self.row_blocks // most)  # blocks of rows of one work unit
         chunks = -(-self.row_blocks // blocks)
         # operands 0 … 4, results 5, 6, 7, panels 8 and 9, then the gradients of each chunk
         self.packing("keys", s.d, 2, 8)
@@ -404,13 +407,13 @@ class _Gradient(_Kernels):
                     self.scores(e, q, self.panel(e, keys, batch, at, s.d), s.d, p)
                     self.scores(e, h, self.panel(e, values, batch, at, s.e), s.e, u)
 
-                with e.loop(0, self.key_blocks) as at:  # what a row's weights and cotangents are relative to
+                with e.loop(0, self.key_blocks) as at:  # each row's maximum, Σ exp and mean, before any weight can be computed
                     both(at.index)
                     place, _ = self.keys_of(e, at.index)
                     with e.loop(0, rows) as i:
                         self.survey(e, mask, batch, e.add(row, i.index), i.index, at.index, place, p, u, tops, totals, means)
                 with e.loop(0, self.key_blocks) as at:
-                    if self.key_blocks > 1:
+                    if self.key_blocks > 1:  # a single block's scores are still in scratch; others are computed again
                         both(at.index)
                     place, count = self.keys_of(e, at.index)
                     with e.loop(0, rows) as i:
@@ -439,7 +442,7 @@ class _Gradient(_Kernels):
         self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, block: Value, key: Value, p: str, u: str, tops: str,
         totals: str, means: str,
     ) -> None:  # fmt: skip
-        """Take a block of keys into a row's largest score, Σ exp and Σ exp · w. With one block, exp is kept."""
+        """Update a row's largest score, Σ exp and Σ exp · w with a block of keys. With a single block, exp and w are stored."""
         dtype, lanes = self.s.dtype, self.vl
         to_p, to_u = (e.at(x, e.mul(i, self.keys), self.type) for x in (p, u))
         x, seen = self.masked(e, mask, batch, row, key, to_p)
@@ -460,7 +463,7 @@ class _Gradient(_Kernels):
         self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, key: Value, p: str, u: str, tops: str, totals: str,
         means: str,
     ) -> None:  # fmt: skip
-        """Weights of a row and a block of keys, and cotangents of their scores."""
+        """Store the weights of a row and a block of keys, and the cotangents of their scores."""
         lanes, t = self.vl, self.type
         to_p, to_u = (e.at(x, e.mul(i, self.keys), t) for x in (p, u))
         share = self.share(e, mask, batch, row, i, tops, totals)
@@ -484,7 +487,7 @@ class _Gradient(_Kernels):
         self, e: Emitter, block: Value, columns: int, a: tuple[str, Strides], b: tuple[str, int, bool], rows: Value,
         c: tuple[str, int], first: str,
     ) -> None:  # fmt: skip
-        """A product whose rows are the keys of a block: as many as there are."""
+        """A product whose rows are the keys of a block; the last block may be shorter."""
         tile = min(self.keys, (8 if columns > self.vl else 16) if self.many else 4)
         last = self.last_keys
         if last == self.keys:
@@ -499,7 +502,7 @@ class _Gradient(_Kernels):
                 self.product(e, self.keys, tile, columns, a, b, rows, c, first)
 
     def sum(self, ending: str, chunks: int, count: int, source: int, to: int) -> None:
-        """The kernel that adds up what the chunks found, first to last."""
+        """The kernel that adds up the gradients of the chunks, first to last."""
         e = self.emitter()
         pointer, result = e.operand(0), e.operand(1)
         step = 64 * self.vl

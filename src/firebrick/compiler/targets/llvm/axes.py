@@ -1,7 +1,8 @@
-"""Reductions along any axes, with elementwise work around them: which kernels, in which order, by where elements lie.
+"""Reductions along any axes, fused with elementwise work: the choice of kernels and their order, by the memory layout.
 
-If the innermost axis is reduced, a row kernel where the reduced axes are one stretch of memory, else a fold kernel. With few
-positions of the kept axes and much to reduce, parts of each are reduced first. If the innermost axis is kept, column kernels.
+If the innermost axis is reduced, a row kernel is used where the reduced axes are contiguous with each other, else a fold
+kernel. If the kept axes have few positions and the reduced ones many, parts of each reduction are reduced first, so that there
+is work for several threads. If the innermost axis is kept, column kernels are used.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import load, node, walk
 
 FEW, LARGE = 16, 1 << 15
-"""With fewer positions of at least so many elements each, parts of them are reduced first."""
+"""Reductions of fewer than ``FEW`` positions with at least ``LARGE`` elements each are computed in parts."""
 PARTS = 32
-"""Parts of a position at most."""
+"""Maximum number of parts of one position's reduction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class Stages:
 
 
 def kept_last(shape: Sequence[int], axes: Sequence[int]) -> bool:
-    """Whether the innermost axis is kept, among those that have a size."""
+    """Whether the innermost axis is kept; axes of size 1 do not count."""
     return next((a not in axes for a in range(len(shape) - 1, -1, -1) if shape[a] != 1), False)
 
 
 def split(shape: Sequence[int], axes: Sequence[int]) -> bool:
-    """Whether parts of what is reduced are, before the whole."""
+    """Whether a reduction is computed in parts, whose partial results a second kernel reduces."""
     size = prod(shape[a] for a in axes)
     return kept_last(shape, axes) or (prod(shape) < FEW * size and size >= LARGE)
 
@@ -97,9 +98,9 @@ def reduction_stages(
         )
     if split(shape, axes):
         each = [i for i, (_, v) in enumerate(results) if any(v.strides[a] for a in folded)]
-        if each:  # what has a value for each element is for a kernel of its own, behind
+        if each:  # parts are reduced without their elements' results: a map kernel computes these afterwards
             once = [i for i in range(len(results)) if i not in each]
-            if not once:  # what the reductions would give is not wanted
+            if not once:  # no result is a reduction
                 mapped = named(map_kernel(NAME, shape, operands, results, target), kind)
                 return Stages(((mapped, own),), ())
             sums = reduction_stages(shape, axes, operands, [results[i] for i in once], target, kind)
@@ -111,7 +112,7 @@ def reduction_stages(
     reads, goals = [placed(v, order) for v in operands], [(e, placed(v, order)) for e, v in results]
     first_fold = len(kept)
     nest = merge(sizes(folded), [v.strides[first_fold:] for v in (*reads, *(v for _, v in goals))], range(len(folded)))
-    if len(nest.shape) == 1:  # one stretch: a row
+    if len(nest.shape) == 1:  # the reduced elements are evenly spaced: a row
 
         def flat(v: View) -> View:
             return View(v.dtype, (*v.strides[:first_fold], v.strides[-1] if folded else 0))
@@ -133,7 +134,7 @@ def _with_row(v: View) -> View:
 def _long(
     shape: list[int], reads: list[View], goals: list[Result], own: tuple[int, ...], target: Target, kind: str
 ) -> Stages:  # fmt: skip
-    """Few long rows, whose elements have no results of their own."""
+    """Reductions of few long rows, without results for each element."""
     made = long_row_kernels(NAME, shape, reads, goals, target)
     if len(made.kernels) == 1:
         return Stages(((named(made.kernels[0], kind), own),), ())
@@ -149,8 +150,9 @@ def _long(
 def _in_parts(
     kept: list[int], folded: list[int], reads: list[View], goals: list[Result], own: tuple[int, ...], target: Target, kind: str
 ) -> Stages:
-    """The first reduced axis cut into parts, whose partial results a second kernel puts together."""
+    """A fold kernel over parts of the first reduced axis, and a row kernel that reduces their partial results."""
     n, at = len(reads), len(kept)
+    # a divisor of the axis, so that all parts have one shape and one kernel serves them
     parts = max(p for p in range(1, PARTS + 1) if folded[0] % p == 0)
     each = folded[0] // parts
 

@@ -1,4 +1,4 @@
-"""Copies of short stretches: where only a few bytes follow each other in both views, each stretch is one load and one store."""
+"""Copies of short contiguous blocks: if only a few bytes are contiguous in both views, each block is one load and one store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from firebrick.compiler.targets.llvm.native import UNIT, Loop, NativeKernel, buf
 from firebrick.compiler.targets.llvm.target import Target
 
 MOST = 64
-"""Bytes of a stretch at most."""
+"""Maximum bytes of a block."""
 
 
 def in_blocks(shape: tuple[int, ...], source: View, goal: View) -> bool:
-    """Whether a copy is one of short stretches."""
+    """Whether a copy moves contiguous blocks of more than one element and at most ``MOST`` bytes."""
     nest = _nest(shape, source, goal)
     size = nest.shape[-1] * source.itemsize
     return len(nest.shape) > 1 and nest.strides[0][-1] == nest.strides[1][-1] == 1 and source.itemsize < size <= MOST
@@ -36,6 +36,7 @@ def block_kernel(name: str, shape: tuple[int, ...], source: View, goal: View, ta
         target: What to generate for.
     """
     nest = _nest(shape, source, goal)
+    # the innermost axis is the block; the loop runs over the next one, and the grid over strips of it and the outer axes
     count, size = nest.shape[-2:]
     outer = Nest(nest.shape[:-1], tuple(s[:-1] for s in nest.strides))
     strip = max(1, UNIT // size)

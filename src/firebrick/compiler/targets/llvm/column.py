@@ -1,9 +1,9 @@
 """Column kernels: reductions along axes in front of the innermost one, such as gradients of biases and weights.
 
-The reduced axes are the rows of a matrix, or of one for each position of further axes. The grid cuts a matrix into blocks of
-rows and of columns, by its shape alone. A block is read in the order of its memory, some rows at a time, onto one row of
-accumulators in scratch memory, which go into totals now and then. With several blocks of rows each gives a row of partial
-results, which a second kernel puts together in order. Results with a value for each element are written in passing.
+The reduced axes are the rows of a matrix; further kept axes give several matrices. The grid divides a matrix into blocks of
+rows and of columns, by its shape alone. A block is read in memory order, a few rows at a time, and reduced into one row of
+accumulators in scratch memory; long sums are flushed into totals at intervals. With several blocks of rows, each gives a row of
+partial results, which a second kernel reduces in order. Results with a value for each element are written in the same pass.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from firebrick.scalar.expr import FLOATS, Expr, load, node, walk
 from firebrick.scalar.storage import computed
 
 COLUMNS = 1024
-"""Columns of a block: their accumulators stay in the first cache."""
+"""Columns of a block. Their accumulators fit in a first-level cache."""
 ROWS = 64
-"""Rows of a block at least."""
+"""Minimum number of rows of a block."""
 BLOCKS = 16
-"""Blocks of rows at most."""
+"""Maximum number of blocks of rows."""
 TOGETHER = 4
-"""Rows that are added up before they go onto the accumulators, at most."""
+"""Maximum number of rows that are reduced in registers before the accumulators are updated."""
 SHORT = 128
-"""So many rows of a block are added up before they go into its total, whose rounding errors are kept."""
+"""Rows that are summed before they are added to a block's total, whose rounding errors are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Columns:
         kernels: In the order in which they run. Where there are two, the first one's results are the partial ones, and the
             second one's buffers are the operands, the partial ones, and the results.
         partials: Views of the partial results, matrices of ``blocks`` rows of ``columns`` elements.
-        blocks: How many rows they have.
+        blocks: Number of rows of each.
     """
 
     kernels: tuple[NativeKernel, ...]
@@ -110,7 +110,7 @@ def nested_column_kernels(
         return Columns((_kernel(name, outer, rows, columns, operands, results, 1, target),), (), 1)
     steps = [prod(outer[i + 1 :]) * blocks * columns for i in range(len(outer))]
     partials = tuple(View(e.dtype, (*steps, columns, 1)) for e in reduces)
-    goals = [(e, View(e.dtype, (*steps, *[0] * len(rows), 1))) for e in reduces]  # in the block's row
+    goals = [(e, View(e.dtype, (*steps, *[0] * len(rows), 1))) for e in reduces]  # offset by the block's row when written
     first = _kernel(name, outer, rows, columns, operands, [*goals, *each], blocks, target, len(goals))
     known = {e: node("reduce", e.dtype, (load(len(operands) + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
     second = [(replaced(e, known), _without_rows(view, len(outer))) for e, view in once]
@@ -142,7 +142,7 @@ def _kernel(
     name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[View], results: Sequence[Result],
     blocks: int, target: Target, by_block: int = 0,
 ) -> NativeKernel:  # fmt: skip
-    """``by_block``: so many of the results, the first ones, have a row for each block."""
+    """One kernel; the first ``by_block`` results have a row for each block."""
     code = Code(target)
     work = _Columns(code, outer, rows, columns, list(operands), list(results), blocks, by_block)
     across = -(-columns // COLUMNS)
@@ -187,6 +187,7 @@ class _Columns:
         while self.lanes > 1 and self.lanes // 2 >= columns:
             self.lanes //= 2
         self.bases = self.pointers = buffer_pointers(code, len(self.views))
+        # fewer rows at once for longer expressions, whose intermediate values would spill
         work = sum(reduction.weight(e.args[0]) for e in self.reduces)
         self.together = TOGETHER if work <= 16 else 2 if work <= 40 else 1
         width = -(-min(columns, COLUMNS) // self.lanes) * self.lanes
@@ -196,7 +197,7 @@ class _Columns:
             pointer = code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch}")
             self.rooms.append(Strip(e.dtype, pointer, 1))
             self.scratch += -(-width * item_bytes(e.dtype) // 64) * 64
-        # sums of many rows have a total and its rounding errors beside the accumulator
+        # long sums have a compensated total besides the accumulator: the sum and its rounding errors
         self.totals: dict[Expr, tuple[Strip, Strip]] = {}
         for e in self.reduces if -(-self.rows // blocks) > SHORT else ():
             if e.value == "sum" and e.dtype in FLOATS:
@@ -207,7 +208,7 @@ class _Columns:
                 self.totals[e] = (pair[0], pair[1])
 
     def unit(self, place: str, block: str, start: str) -> None:
-        """One block: at ``place`` of the outer axes, rows of block number ``block``, columns from ``start`` on."""
+        """One block: position ``place`` of the outer axes, rows of block ``block``, columns starting at ``start``."""
         code, lanes = self.code, self.lanes
         self.bases = [
             pointer if offset == "0" else code.put(f"getelementptr {stored_type(v.dtype, code)}, ptr {pointer}, i64 {offset}")
@@ -217,7 +218,7 @@ class _Columns:
         size = code.put(f"sub i64 {stop}, {start}")
         clear = Loop(code, "0", size, lanes)
         for e, room in zip(self.reduces, self.rooms, strict=True):
-            for strip in (room, *self.totals.get(e, ())):
+            for strip in (room, *self.totals.get(e, ())):  # identities, also for a matrix without rows
                 write(code, strip, clear.index, reduction.identity(str(e.value), e.dtype, lanes), lanes)
         clear.close()
         # block b has rows [b · rows / blocks, (b + 1) · rows / blocks)
@@ -235,7 +236,7 @@ class _Columns:
         self._finish(block, start, size)
 
     def _stretch(self, first: str, last: str, start: str, size: str) -> None:
-        """Rows [first, last) onto the accumulators."""
+        """Reduce rows [first, last) into the accumulators."""
         code = self.code
         count = code.put(f"sub i64 {last}, {first}")
         whole = last
@@ -248,7 +249,7 @@ class _Columns:
             loop.close()
 
     def _flush(self, size: str) -> None:
-        """The accumulators into the totals."""
+        """Add the accumulators to the totals, and clear them."""
         code, lanes = self.code, self.lanes
         loop = Loop(code, "0", size, lanes)
         for e, (total, lost) in self.totals.items():
@@ -260,7 +261,7 @@ class _Columns:
         loop.close()
 
     def _strips(self, places: Sequence[int], row: str, start: str) -> dict[int, Strip]:
-        """Buffers at a row, or where ``row`` is empty at the first, from column ``start`` on."""
+        """Strips of the buffers at a row (the first one if ``row`` is empty), starting at column ``start``."""
         code = self.code
         offsets = row_offsets(code, self.nest, row) if row else ["0"] * len(self.views)
         out = {}
@@ -279,7 +280,7 @@ class _Columns:
         return a if factor == 1 else self.code.put(f"mul i64 {a}, {factor}")
 
     def _columns(self, size: str, body: Callable[[str, str], None]) -> None:
-        """``body(at, mask)`` for whole vectors of columns and the rest."""
+        """Loop over whole vectors of columns, then the masked remainder: ``body(at, mask)``."""
         code, lanes = self.code, self.lanes
         end = code.put(f"sub i64 {size}, {code.put(f'urem i64 {size}, {lanes}')}")
         loop = Loop(code, "0", end, lanes)
@@ -296,7 +297,7 @@ class _Columns:
         code.label(after)
 
     def _rows(self, rows: list[str], start: str, size: str) -> None:
-        """Rows onto the accumulators, by pairs among themselves first."""
+        """Reduce some rows in registers, as a tree, then into the accumulators."""
         code, lanes = self.code, self.lanes
         each = [e for e, _ in self.each]
         inner = walk([*(a for r in self.reduces for a in r.args), *each])
@@ -359,7 +360,7 @@ class _Columns:
 
 
 def _outside(roots: list[Expr]) -> list[int]:
-    """Operands that are read without going through a reduction."""
+    """Operands that are read outside of reductions."""
     stack, seen = list(roots), set()
     while stack:
         e = stack.pop()

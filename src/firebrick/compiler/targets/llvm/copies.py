@@ -1,4 +1,4 @@
-"""Moving elements: copies between views, and views filled with a number, of any dtype; elements are integers of their size."""
+"""Copies between views, and fills of views with a constant, for any dtype: elements are moved as integers of their size."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from firebrick.scalar.expr import const, load
 
 Axes = tuple[int, ...]
 SIZES = (1, 2, 4, 8)
-"""Bytes of the elements that are moved."""
+"""Supported element sizes in bytes."""
 
 
 def copied(view: ArrayView, itemsize: int, target: Target) -> Lowered:
     """The kernel that makes a row-major copy of a view.
 
     Args:
-        view: With one stride for each axis; its memory is given from its element at position 0 of every axis on.
+        view: View with one stride for each axis. The buffer's pointer is that of its element at index 0 of every axis.
         itemsize: Bytes of an element, one of ``SIZES``.
         target: What it runs on.
     """
@@ -43,7 +43,7 @@ def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Tar
         to: Of what is written.
         itemsize: Bytes of an element.
         target: What it runs on.
-        same: Whether both may be the same memory; then there is nothing to do.
+        same: Whether both may be the same memory. The kernel then tests for it, and returns at once.
     """
     dtype = f"uint{8 * itemsize}"
     source, goal = View(dtype, strides), View(dtype, to)
@@ -57,18 +57,18 @@ def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Tar
 
 
 def fill_kernel(shape: Axes, bits: int, to: Axes, itemsize: int, target: Target) -> NativeKernel:
-    """The kernel that writes the element with these bits to all positions of a view."""
+    """The kernel that fills a view with the element that has these bits."""
     dtype = f"uint{8 * itemsize}"
     return named(map_kernel(NAME, shape, [], [(const(bits, dtype), View(dtype, to))], target), "fill")
 
 
 def moving_us(shape: Axes, itemsize: int) -> float:
-    """Estimate of the time in which one thread copies so much."""
+    """Estimate of the time of a copy on one thread."""
     return 2 * prod(shape) * itemsize / BYTES_PER_US
 
 
 def _unless_same(kernel: NativeKernel) -> NativeKernel:
-    """A kernel of one operand and one result that does nothing where they are the same memory."""
+    """The kernel with a test in front: it returns at once if its operand and its result are the same memory."""
     guard = """start:
   %from = load ptr, ptr %bufs, align 8
   %toat = getelementptr ptr, ptr %bufs, i64 1

@@ -31,18 +31,18 @@ class Code:
         self._count = 0
 
     def fresh(self, stem: str = "v") -> str:
-        """A name not used yet, without its sigil."""
+        """An unused name, without its sigil."""
         self._count += 1
         return f"{stem}{self._count}"
 
     def put(self, instruction: str) -> str:
-        """Write an instruction with a result, and name that."""
+        """Append an instruction that has a result; returns the result's name."""
         name = f"%{self.fresh()}"
         self.lines.append(f"  {name} = {instruction}")
         return name
 
     def do(self, instruction: str) -> None:
-        """Write an instruction without a result."""
+        """Append an instruction without a result."""
         self.lines.append(f"  {instruction}")
 
     def label(self, name: str) -> None:
@@ -72,7 +72,7 @@ def vector_type(element: str, lanes: int) -> str:
 
 
 def suffix(element: str, lanes: int) -> str:
-    """How intrinsics name a type: ``v16f32``."""
+    """The suffix of a type in names of intrinsics: ``v16f32``."""
     short = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(element, element)
     return short if lanes == 1 else f"v{lanes}{short}"
 
@@ -98,13 +98,13 @@ def splat(code: Code, element: str, value: str, lanes: int) -> str:
 
 
 def fenced(code: Code, value: str, element: str, lanes: int) -> str:
-    """A float that LLVM does not look behind, for it takes a choice by a comparison for a minimum or maximum.
+    """A float behind a fence, so that LLVM does not rewrite a select by a comparison as a minimum or maximum.
 
     LLVM 22 writes ``select(h > 0, 0, fpext h)`` with ``h >= 0``, which makes 0 of -0, and gives ``m`` for
     ``select(m > 0, m, 0)`` where m is ``select(0 > x, 0, x)``, which is NaN for NaN.
     """
     vector = vector_type(element, lanes)
-    if code.target.arch == "amdgcn":  # LLVM 22 ends with "illegal VGPR to SGPR copy" where the value is one of all threads
+    if code.target.arch == "amdgcn":  # LLVM 22 fails with "illegal VGPR to SGPR copy" on a uniform value
         return code.put(f'call {vector} asm "", "=v,0"({vector} {value})')
     return code.call(vector, f"llvm.arithmetic.fence.{suffix(element, lanes)}", (vector, value))
 
@@ -113,11 +113,11 @@ class Emitter:
     """Writes the code of expressions for one position of a kernel; each node once.
 
     Args:
-        code: Where to.
-        lanes: Elements at a time; 1 for scalars.
+        code: Function to append to.
+        lanes: Elements of a vector; 1 for scalars.
         leaf: The value of a ``load``, ``index``, ``local`` or ``reduce`` node, a vector of ``lanes`` of its dtype.
         element: The value of a ``gather`` or ``element`` node at given positions.
-        mask: Lanes that count, where not all do.
+        mask: Active lanes; empty for all. Only active lanes report faults.
     """
 
     def __init__(
@@ -131,13 +131,14 @@ class Emitter:
         return vector_type(scalar_type(dtype), self.lanes)
 
     def value(self, root: Expr) -> str:
-        """The name of an expression's value, written if it is not yet."""
-        stack = [root]
+        """The name of an expression's value; its code is appended at first use."""
+        stack = [root]  # not recursion: expressions may be deeper than Python's stack
         while stack:
             e = stack[-1]
             if e in self.values:
                 stack.pop()
                 continue
+            # the slow operand of `rarely` is written by `_rarely`, inside of its branch
             needed = e.args[:1] + e.args[2:] if e.op == "rarely" else e.args
             todo = [a for a in needed if a not in self.values] if e.op != "reduce" else []
             if todo:
@@ -202,7 +203,7 @@ class Emitter:
             return self._plain("fneg", dtype, v)
         if op in _INTRINSIC:
             return self._intrinsic(_INTRINSIC[op], dtype, v)
-        if op == "kept":  # LLVM reassociates no sum without being asked to
+        if op == "kept":  # without fast-math flags LLVM does not reassociate sums
             return v[0]
         if op in ("fma", "muladd"):
             return self._fused(dtype, v)
@@ -212,17 +213,17 @@ class Emitter:
             raise TypeError(f"no code for {op} of {dtype}")
         t = self.type(dtype)
         known = e.args[1].op == "const" and e.args[1].value == e.args[1].value
-        if known:  # the constant where it is strictly better, so that NaN stays
+        if known:  # the constant only if the comparison holds, so a NaN operand is returned
             c = code.put(f"fcmp {'ogt' if op == 'max' else 'olt'} {t} {v[1]}, {v[0]}")
             return self._select(c, dtype, v[1], v[0])
         name = f"llvm.{op}imum.{suffix(scalar_type(dtype), self.lanes)}"
         code.declared.add(f"declare {t} @{name}({t}, {t})")
-        return code.put(f"call nsz {t} @{name}({t} {v[0]}, {t} {v[1]})")  # either zero will do
+        return code.put(f"call nsz {t} @{name}({t} {v[0]}, {t} {v[1]})")  # nsz: the IR leaves the sign of a zero result open
 
     def _fused(self, dtype: str, v: list[str]) -> str:
         if self.code.target.fma or dtype == "float64":
             return self._intrinsic("fma", dtype, v)
-        # without the instruction: the product is exact in float64; the sum rounds there and once more, 2^-29 of a place off
+        # no fma instruction: the product is exact in float64; the sum rounds twice, which is 2^-29 of a unit off at most
         narrow, wide = self.type("float32"), self.type("float64")
         a, b, c = (self.code.put(f"fpext {narrow} {x} to {wide}") for x in v)
         total = self.code.put(f"fadd {wide} {self.code.put(f'fmul {wide} {a}, {b}')}, {c}")
@@ -233,7 +234,7 @@ class Emitter:
         if self.code.target.has("avx512f") and (width == 512 or (width in (128, 256) and self.code.target.has("avx512vl"))):
             t, short = self.type(dtype), "ps" if dtype == "float32" else "pd"
             mask = ("i16" if self.lanes == 16 else "i8", "-1")
-            more = [("i32", "4")] if width == 512 else []  # rounding as the processor is set
+            more = [("i32", "4")] if width == 512 else []  # 4: the current rounding mode
             return self.code.call(
                 t, f"llvm.x86.avx512.mask.scalef.{short}.{width}", (t, v[0]), (t, v[1]), (t, "zeroinitializer"), mask, *more
             )
@@ -268,7 +269,7 @@ class Emitter:
         inside = self.code.put(f"icmp ult {self.type(dtype)} {v[1]}, {self._number(bits, dtype)}")
         if name == "ashr":
             return self._plain(name, dtype, [v[0], self._select(inside, dtype, v[1], self._number(bits - 1, dtype))])
-        # the amount is made legal first: a shift too far would be poison
+        # the amount is made legal first: LLVM's result of a shift by the width or more is poison
         safe = self._select(inside, dtype, v[1], self._number(0, dtype))
         return self._select(inside, dtype, self._plain(name, dtype, [v[0], safe]), self._number(0, dtype))
 
@@ -281,7 +282,7 @@ class Emitter:
         t, zero = self.type(dtype), self._number(0, dtype)
         bad = code.put(f"icmp eq {t} {v[1]}, {zero}")
         by_zero = bad
-        if signed:  # the smallest integer by -1 would trap
+        if signed:  # the smallest integer divided by -1 traps on x86
             minus = code.put(f"icmp eq {t} {v[1]}, {self._number(-1, dtype)}")
             bad = code.put(f"or {self.type('bool')} {bad}, {minus}")
         out = self._plain(name, dtype, [v[0], self._select(bad, dtype, self._number(1, dtype), v[1])])
@@ -321,7 +322,7 @@ class Emitter:
         return self.code.put(f"{name} {old} {v} to {new}")
 
     def _bounded(self, e: Expr, position: str) -> str:
-        """The position from the front, clamped; the status word is set behind a branch."""
+        """The index counted from the front, clamped. If it is out of range in an active lane, the status word is set."""
         code, t = self.code, self.type("int64")
         size, check = str(e.value).split(":")
         status = fault_word(INDEX, int(check))
@@ -338,6 +339,7 @@ class Emitter:
         report, after = code.fresh("report"), code.fresh("after")
         code.do(f"br i1 {found}, label %{report}, label %{after}")
         code.label(report)
+        # compare with 0, so that the first fault stays
         code.put(f"cmpxchg ptr %status, i64 0, i64 {status} seq_cst seq_cst")
         code.do(f"br label %{after}")
         code.label(after)
@@ -345,7 +347,7 @@ class Emitter:
         return self._intrinsic("smin", "int64", [low, top])
 
     def _rarely(self, e: Expr) -> str:
-        """The fast value, mended behind a branch that is taken if the condition holds in any lane."""
+        """The fast value; a branch, taken if the condition holds in any lane, replaces the lanes where it holds."""
         code, condition = self.code, self.values[e.args[0]]
         fast, t = self.values[e.args[2]], self.type(e.dtype)
         found = condition
@@ -355,7 +357,7 @@ class Emitter:
         slow, after, before = code.fresh("slow"), code.fresh("after"), code.block
         code.do(f"br i1 {expected}, label %{slow}, label %{after}")
         code.label(slow)
-        outside = dict(self.values)
+        outside = dict(self.values)  # values defined in the branch do not dominate the code after it
         mended = self._select(condition, e.dtype, self.value(e.args[1]), fast)
         self.values = outside
         end = code.block
@@ -365,9 +367,9 @@ class Emitter:
 
 
 def _two_steps(a: Expr, n: Expr) -> Expr:
-    """a · 2^n as two products by powers of two: the first is exact unless |n| is so large that the second decides."""
+    """a · 2^n as two products with powers of two; the first is exact, or |n| so large that the second decides."""
     integer, places, bias = ("int32", 23, 127) if a.dtype == "float32" else ("int64", 52, 1023)
-    # adding 1.5 · 2^places puts the whole number n into the lowest bits
+    # adding 1.5 · 2^places moves the whole number n into the lowest bits of the significand
     magic = 1.5 * 2.0**places
     whole = bitcast(n + magic, integer) - bitcast(const(magic, a.dtype), integer)
     half = whole >> 1

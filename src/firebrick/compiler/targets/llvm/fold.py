@@ -1,12 +1,12 @@
-"""Fold kernels: reductions along several axes, the innermost among them, with elementwise work before, between and after.
+"""Fold kernels: reductions along several axes, including the innermost, fused with elementwise work before, between and after.
 
-Such are the sums of batch norm over batch and image, where the elements of a channel lie in stretches of memory. The kernel
-goes through the positions of the kept axes; a position is what a row is to ``row``: reductions that need no other one make the
-first pass over its elements, those that need these the second, and so on, and a last pass writes results with a value for each
-element.
+An example is batch norm's sums over batch and image, where the elements of a channel are several contiguous segments. The
+kernel loops over the positions of the kept axes and treats each as ``row`` treats a row: reductions without reductions among
+their operands are computed in the first pass over its elements, those that depend on these in the second, and so on. A last
+pass writes results with a value for each element.
 
-A sum runs in each stretch over a fixed number of accumulators; stretches are added up with their rounding errors beside, in
-order. Its bits depend on the shape and the target only.
+A sum uses a fixed number of accumulators in each segment; the sums of segments are added in order, with compensation for
+rounding errors. The bits of the result depend on the shape and the target only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from firebrick.scalar.expr import FLOATS, Expr, walk
 from firebrick.scalar.storage import computed
 
 BLOCK = 32
-"""So many vectors are added one by one to an accumulator before it goes into the total."""
+"""Vectors that are added one by one to an accumulator before it is added to the total."""
 
 
 def fold_kernel(
@@ -38,7 +38,7 @@ def fold_kernel(
         kept: The axes whose positions are units of work.
         folded: The axes that are reduced, none of them empty.
         operands: What ``load(k)`` reads, with strides for ``kept``, then ``folded``.
-        results: Expressions and where they go. One with the same value at all folded places has strides of 0 there, and is
+        results: Expressions and where they go. One with a single value for each position has strides of 0 there, and is
             written once.
         target: What to generate for.
     """
@@ -68,7 +68,7 @@ class _Folds:
         self.outer = Nest((*outer.shape, 1), tuple((*s, 0) for s in outer.strides))
         self.inner = merge(shape[kept:], [v.strides[kept:] for v in self.views], range(len(shape) - kept))
         self.length = self.inner.shape[-1]
-        self.same = [not any(s) for s in self.inner.strides]  # buffers with one element for each position
+        self.same = [not any(s) for s in self.inner.strides]  # buffers with one element for each kept position
         self.lanes = lanes_for(code.target, nodes, [computed(v.dtype) for v in self.views])
         while self.lanes > 1 and self.lanes // 2 >= self.length:
             self.lanes //= 2
@@ -110,7 +110,7 @@ class _Folds:
         return read(self.code, Strip(self.views[k].dtype, self.bases[k], 0), "0", 1)
 
     def _stretches(self, carried: Sequence[tuple[str, str]], body: Callable[[list[str]], Sequence[str]]) -> list[str]:
-        """``body`` with the carried values, for each stretch of the innermost axis, whose strips are made known."""
+        """Loop over the segments of the innermost axis, with carried values; ``self.strips`` are those of the segment."""
         code, count = self.code, prod(self.inner.shape[:-1])
         if count == 1:
             self._strips(["0"] * len(self.views))
@@ -134,7 +134,7 @@ class _Folds:
                 read_uniform(code, strip, self.lanes)
 
     def _values(self, roots: Sequence[Expr], at: str, mask: str) -> list[str]:
-        """Expressions at ``lanes`` places of a stretch."""
+        """The values of expressions for ``lanes`` elements of a segment."""
 
         def leaf(e: Expr) -> str:
             return self.splats[e] if e.op == "reduce" else read(self.code, self.strips[int(e.value or 0)], at, self.lanes, mask)
@@ -142,7 +142,7 @@ class _Folds:
         return Emitter(self.code, self.lanes, leaf).all(roots)
 
     def _pass(self, reduces: list[Expr]) -> None:
-        """One pass over a position's elements, after which ``reduces`` are known."""
+        """One pass over a position's elements, which computes ``reduces``."""
         code, lanes = self.code, self.lanes
         types = [vector_type(scalar_type(e.dtype), lanes) for e in reduces]
         zeros = [reduction.identity(str(e.value), e.dtype, lanes) for e in reduces]
@@ -162,6 +162,7 @@ class _Folds:
 
         def stretch(totals: list[str]) -> Sequence[str]:
             work = sum(reduction.weight(e.args[0]) for e in reduces)
+            # several accumulators hide the latency of an addition; fewer where registers are needed for the expressions
             chains = 4 if work <= 8 and len(reduces) <= 2 else 2 if work <= 24 and len(reduces) <= 4 else 1
             step = chains * lanes
             whole = self.length - self.length % step
@@ -187,7 +188,7 @@ class _Folds:
     def _chains(
         self, reduces: list[Expr], start: str, stop: str, chains: int, types: list[str], zeros: list[str]
     ) -> list[str]:  # fmt: skip
-        """[start, stop) of a stretch on ``chains`` accumulators for each reduction, put together."""
+        """Reduce [start, stop) of a segment with ``chains`` accumulators for each reduction, then these as a tree."""
         code, lanes = self.code, self.lanes
         carried = [(t, z) for t, z in zip(types, zeros, strict=True) for _ in range(chains)]
         loop = Loop(code, start, stop, chains * lanes, carried)
@@ -208,7 +209,7 @@ class _Folds:
         ]
 
     def _masked(self, reduces: list[Expr], at: int) -> list[str]:
-        """What stands from place ``at`` of a stretch on, and identities behind its end."""
+        """The values of a segment from element ``at`` on, and identities in lanes beyond its end."""
         code, lanes, left = self.code, self.lanes, self.length - at
         mask = tail_mask(code, str(left), lanes) if left < lanes else ""
         values = self._values([e.args[0] for e in reduces], str(at), mask)

@@ -1,6 +1,6 @@
-"""Gathered reads of a row: what is the same all along it (an index, where its elements begin) is found once, in front.
+"""Gathered reads of a row, with loop-invariant indices and addresses hoisted out of the loop over its elements.
 
-An index that is looked at for each row instead of each element costs nothing, and elements that lie side by side behind it are
+An index that is constant along a row is read and checked once for each row, and the contiguous elements that it selects are
 read as whole vectors.
 """
 
@@ -17,9 +17,9 @@ def uniform(nodes: Iterable[Expr], inner: Sequence[int], indices: Mapping[Expr, 
     """Nodes with one value along the innermost axis.
 
     Args:
-        nodes: Operands before what uses them.
+        nodes: Nodes in topological order, operands first.
         inner: The operands' strides along that axis.
-        indices: The same of the ``index`` nodes.
+        indices: Strides of the ``index`` nodes along that axis.
     """
     out: set[Expr] = set()
     for e in nodes:
@@ -40,16 +40,16 @@ class Gathered:
     """The gathered reads of one row.
 
     Args:
-        code: Where to.
-        nodes: Of the kernel's expressions, operands before what uses them.
-        same: Those with one value along the row.
+        code: Function to append to.
+        nodes: Nodes of the kernel's expressions, operands first.
+        same: Loop-invariant nodes, with one value along the row.
         strips: The operands' elements.
-        lanes: Elements at a time.
-        leaf: The value of a ``load`` or ``index`` that is the same along the row, as a scalar.
+        lanes: Elements of a vector.
+        leaf: The scalar value of a loop-invariant ``load`` or ``index``.
 
     Attributes:
-        emitter: Of what is the same along the row, as scalars.
-        splats: What was found in front of the row, in all lanes.
+        emitter: Scalar emitter of the loop-invariant values.
+        splats: Hoisted values, broadcast to all lanes.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Gathered:
         self.splats: dict[Expr, str] = {}
         self._moved: dict[Expr, Strip] = {}
         self.emitter = Emitter(code, 1, leaf, lambda e, at: read_at(code, strips[int(e.value or 0)], at, 1))
-        later: set[Expr] = set()  # what waits for a reduction
+        later: set[Expr] = set()  # nodes that depend on a reduction, which is not computed yet
         for e in nodes:
             if e.op == "reduce" or any(a in later for a in e.args):
                 later.add(e)

@@ -1,8 +1,8 @@
-"""From LLVM IR, as text, to functions in memory: verify, optimise, make an object, link it.
+"""Compile LLVM IR text to functions in memory: verify, optimise, generate an object, link it.
 
-Promise: the same text for the same target gives the same object; a function's code stays in memory as long as its ``Module``
-or a callable of it lives (``loaded``). LLVM is used by one thread at a time (its library is not thread safe), and is imported
-when the first function is compiled, not with Firebrick.
+Equal texts for equal targets give equal objects. A function's code stays in memory as long as its ``Module`` or a callable of
+it is alive (``loaded``). LLVM's library is not thread safe, so one thread uses it at a time; it is imported when the first
+function is compiled, not with Firebrick.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DECLARED = re.compile(r"^declare\s+[^@]*@(?!llvm\.)([\w.$-]+)\(", re.MULTILINE)
 _DEFINED = re.compile(r'^define\s+(?P<how>[^@]*)@(?:"(?P<quoted>[^"]+)"|(?P<plain>[\w.$-]+))\(', re.MULTILINE)
 AS_WRITTEN = "; as written\n"
-"""First line of a text that is left as it is before code is generated: where passes gain nothing, they are half of the time."""
+"""First line of a text that is compiled without passes over the IR, where these take half of the time and gain nothing."""
 _HIDDEN = {"internal", "private", "linkonce", "linkonce_odr", "available_externally"}
 
 
@@ -43,10 +43,10 @@ class Options:
     (``llvm.loop.unroll.enable``, ``llvm.loop.vectorize.enable``) still asks for them loop by loop.
 
     Attributes:
-        speed: LLVM's level for its code generator, 0 to 3.
-        passes: LLVM's level for what it does before, 0 to 3. Level 2 takes half as long again as 1, and gains nothing here.
-        vectorize: Whether LLVM looks for vectors in scalar code.
-        unroll: Whether LLVM unrolls loops by its own judgement.
+        speed: Optimisation level of LLVM's code generator, 0 to 3.
+        passes: Level of LLVM's passes over the IR, 0 to 3. Level 2 takes 1.5 times as long as 1, for no faster code here.
+        vectorize: Whether LLVM vectorises scalar code.
+        unroll: Whether LLVM unrolls loops by its own cost model.
     """
 
     speed: int = 2
@@ -96,8 +96,8 @@ def compile_many(
 ) -> Module:
     """Like ``compile_ir``, for several texts, each with an object of its own in the cache, linked into one module.
 
-    To link takes about a millisecond however small the object, so a plan links all its kernels at once. Texts may call each
-    other's functions, must not define the same one, and are taken once where they are equal.
+    Linking takes about a millisecond for any size of object, so a plan links all its kernels at once. Texts may call each
+    other's functions and must not define the same one; equal texts are compiled once.
 
     Args:
         texts: The modules of LLVM IR.
@@ -169,7 +169,7 @@ def find_many(keys: Sequence[bytes], names: Sequence[str]) -> Module | None:
 
 
 def _object(key: bytes, text: str, target: Target, options: Options) -> bytes:
-    """The object of a text, from the cache or made now."""
+    """The object of a text, from the cache or compiled now."""
     image = cache.store.load(key)
     if image is None:
         image = emit_object(text, target, options)
@@ -210,13 +210,13 @@ def emit_object(text: str, target: Target, options: Options | None = None) -> by
 
 
 def emit_assembly(text: str, target: Target, options: Options | None = None) -> str:
-    """The assembly of a module of LLVM IR, for any target: to look at."""
+    """The assembly of a module of LLVM IR, for any target, for inspection."""
     with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
         return str(made.machine.emit_assembly(made.module))
 
 
 def emit_ir(text: str, target: Target, options: Options | None = None) -> str:
-    """A module of LLVM IR after optimisation: to look at."""
+    """A module of LLVM IR after optimisation, for inspection."""
     with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
         return str(made.module)
 
@@ -234,7 +234,7 @@ def llvm_version() -> str:
 
 
 def _missing(texts: Sequence[str], given: Mapping[str, int]) -> list[str]:
-    """The functions that texts declare, and that are neither theirs, nor given, nor in the process."""
+    """Functions that are declared, and neither defined in a text, nor imported, nor in the process."""
     known = {*given, *(n for text in texts for n in defined(text))}
     missing = [n for text in texts for n in dict.fromkeys(_DECLARED.findall(text)) if n not in known]
     if os.name == "posix":
@@ -244,7 +244,7 @@ def _missing(texts: Sequence[str], given: Mapping[str, int]) -> list[str]:
 
 
 class _Optimised:
-    """A module of LLVM IR, parsed in a context of its own, verified and optimised; all of it is freed with the block."""
+    """A module of LLVM IR, parsed in a context of its own, verified and optimised; freed at the end of the ``with`` block."""
 
     module: llvm.ModuleRef
     machine: llvm.TargetMachine
@@ -296,9 +296,8 @@ def _dispose(passes: llvm.ModulePassManager) -> None:
 
 @lru_cache(maxsize=1)
 def _without_hash_recognition() -> None:
-    """Switch off LLVM 22's search for loops that compute a CRC: its walk through a recurrence visits what is used several times
-    again for each use, so it does not end for a long chain of such steps. Of another LLVM it is not known whether it has the
-    option, and one that has not ends the process."""
+    """Switch off LLVM 22's recognition of CRC loops. It visits a shared node of a recurrence once for each use, which is
+    exponential in a chain of such nodes. Other versions may lack the option, and LLVM ends the process on an unknown one."""
     import llvmlite.binding as llvm
 
     if llvm.llvm_version_info[0] == 22:
@@ -316,14 +315,14 @@ def _machine(target: Target, options: Options) -> llvm.TargetMachine:
     else:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
-    # Constants lie beside the code ("small"); calls out of it go through a table ("pic"), whatever the distance.
+    # "small": constants are near the code. "pic": external functions are called through a table, so they may be far away.
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=options.speed, reloc="pic", codemodel="small", jit=True
     )
 
 
 def _linker() -> Any:
-    """One of LLVM's linkers, if this system lets a program run code it made."""
+    """One of LLVM's linkers, if this system allows generated code."""
     global _allowed
     import llvmlite.binding as llvm
 
@@ -341,9 +340,9 @@ def _linker() -> Any:
 
 
 def _forbidden() -> str:
-    """Why the system does not let memory that was written be executed; empty if it does.
+    """Why the system does not allow written memory to be executed; empty if it does.
 
-    Asked of the system itself, since LLVM would end the process.
+    The test uses ``mprotect`` directly, since LLVM would end the process on failure.
     """
     import llvmlite.binding as llvm
 
@@ -356,7 +355,7 @@ def _forbidden() -> str:
     with mmap.mmap(-1, mmap.PAGESIZE) as page:
         first = ctypes.c_char.from_buffer(page)
         address = ctypes.c_void_p(ctypes.addressof(first))
-        del first  # or the page could not be closed
+        del first  # a buffer exported to ctypes would keep the page from being closed
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.mprotect(address, ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ | mmap.PROT_EXEC):
             return f"the system refuses to make memory executable: {os.strerror(ctypes.get_errno())}"

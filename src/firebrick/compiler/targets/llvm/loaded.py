@@ -1,17 +1,18 @@
-"""Code in memory: objects are linked into modules, counted, and freed with the last that uses them.
+"""Code in memory: objects are linked into modules, counted, and freed with the last reference.
 
-A ``Module`` owns its code. Whoever may call it keeps the module: a segment, which the frame that runs it keeps as well, a
-callable of it, another module that calls it. So no code is freed while a thread runs it. Threads of the pool are in a kernel
-only while its caller waits for them; the pool's own functions, which they never leave, are pinned.
+A ``Module`` owns its code. Everything that may call the code keeps a reference to the module: a segment, and the frame that
+runs the segment; a callable; another module that calls it. So no code is freed while a thread runs it. Threads of the pool
+are in a kernel only while its caller waits for them; the pool's own functions, which they never leave, are pinned.
 
-A module may be dropped in any thread and at any moment, by the garbage collector too, also while LLVM is in use. Its end
-therefore waits for nothing: the code is put on a list, which is emptied at once if LLVM is free, and otherwise by the thread
-that uses it, when that is done. Where a module is garbage together with an object whose ``__del__`` calls it, the collector
-runs finalizers in any order; so a module has none. Its code ends with an object that the collector does not know, an array,
-which lives until all finalizers have run. Nothing is freed once the process ends: threads may be in the code until then.
+A module may be dropped in any thread at any time, by the garbage collector too, also while LLVM is in use. Dropping a module
+therefore takes no lock: the code is appended to a list, which is emptied at once if LLVM is not in use, and otherwise by the
+thread that uses it, at the end of that use. If a module is garbage together with an object whose ``__del__`` calls it, the
+collector runs finalizers in any order; so a module has none. Its code is freed with an object that the collector does not
+track, an array, which is alive until all finalizers have run. Nothing is freed at the end of the process, since threads may
+still be in the code.
 
-LLVM's linker keeps some 9 KiB of each library that it ever linked, also after the library's code is gone. A linker therefore
-makes ``LINKS`` modules, and is freed with the last of them.
+LLVM's linker keeps about 9 KiB for each library that it has linked, also after the library's code is freed. A linker
+therefore makes ``LINKS`` modules, and is freed with the last of them.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from weakref import ref
 import numpy as np
 
 LINKS = 8
-"""Modules of one linker. A linker takes 0.5 ms and 120 KiB; a module that lives keeps what is left of the others' libraries."""
+"""Modules of one linker. A linker takes 0.5 ms and 120 KiB; a live module keeps the remains of the other modules' libraries."""
 
-# Held for each use of LLVM, whose library is not thread safe, and while the process forks: a child never finds it taken by a
-# thread that it does not have.
+# Held during each use of LLVM, whose library is not thread safe, and while the process forks: otherwise a child might inherit
+# it locked by a thread that does not exist there.
 _LOCK = RLock()
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """How much code is in memory.
+    """The amount of code in memory.
 
     Attributes:
-        modules: Modules whose code is not freed.
+        modules: Number of modules whose code is not freed.
         nbytes: Bytes of the objects that they were linked from.
-        linkers: LLVM's linkers that are not freed.
+        linkers: Number of LLVM's linkers that are not freed.
     """
 
     modules: int
@@ -59,7 +60,7 @@ class _Linker:
     def __init__(self, jit: Any) -> None:
         self.jit = jit
         self.made = 0
-        # LLVM's object is freed by `retire` alone, not by an interpreter that ends while threads are in its code
+        # freed by `retire` only: not at interpreter shutdown, when threads may be in its code
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(jit))
 
     def retire(self) -> None:
@@ -70,7 +71,7 @@ class _Linker:
 
 @dataclass(slots=True, eq=False)
 class _Code:
-    """The code of one module: LLVM's handle of the library, what it is counted as, and the callback of its owner's end."""
+    """The code of one module: LLVM's handle of the library, its size for statistics, and the weak reference to its owner."""
 
     tracker: Any
     nbytes: int
@@ -78,7 +79,7 @@ class _Code:
     gone: ref[Any]
 
 
-# What owns all code. LLVM's handles are kept here and not in modules, since they free the code too where they are garbage.
+# The owner of all code. LLVM's handles are kept here and not in modules, since a handle frees the code when it is collected.
 _codes: dict[int, _Code] = {}
 _dropped: deque[int] = deque()  # numbers of modules that are gone
 _pinned: list[Module] = []
@@ -89,7 +90,7 @@ _ending = False
 
 @contextmanager
 def llvm_in_use() -> Iterator[None]:
-    """The one use of LLVM at a time. Code that was dropped meanwhile is freed at its end."""
+    """Lock LLVM for one use. Code that was dropped meanwhile is freed at the end."""
     try:
         with _LOCK:
             yield
@@ -98,19 +99,19 @@ def llvm_in_use() -> Iterator[None]:
 
 
 def _drop(number: int, _: object) -> None:
-    """The module of a code is gone."""
+    """Callback of a module's end."""
     _dropped.append(number)
     _free()
 
 
 def _free() -> None:
-    """Free the code of modules that are gone, unless another thread uses LLVM: that one does it, at the end of its use."""
-    # asked again after each release: a module may have been dropped between the last look at the list and the release
+    """Free the code of dropped modules, unless another thread uses LLVM: that thread does it at the end of its use."""
+    # tested again after each release: a module may have been dropped between the last test and the release
     while _dropped and not _ending and _LOCK.acquire(blocking=False):
         try:
             while _dropped:
                 number = _dropped.popleft()
-                with suppress(RuntimeError):  # LLVM's: it cannot unload the library, which stays in memory, and counted
+                with suppress(RuntimeError):  # LLVM cannot unload the library: it stays in memory and is counted
                     _codes[number].tracker.close()
                     del _codes[number]
         finally:
@@ -121,7 +122,7 @@ class Module:
     """Compiled functions in memory.
 
     Attributes:
-        addresses: Where each function is, by name.
+        addresses: Address of each function, by name.
     """
 
     __slots__ = ("__weakref__", "_keep", "_owner", "addresses")
@@ -144,7 +145,7 @@ class Module:
             operands: ``ctypes`` types of its arguments.
         """
         made = ctypes.CFUNCTYPE(result, *operands)(self.addresses[name])
-        made.module = self  # type: ignore[attr-defined]  # the code lives as long as what calls it
+        made.module = self  # type: ignore[attr-defined]  # the callable keeps the code alive
         return made
 
     def pin(self) -> Module:
@@ -185,7 +186,7 @@ def link(
         for name, address in imports.items():
             library.import_symbol(name, address)
         _count += 1
-        _linker.made += 1  # also of one that fails, which leaves a part of it
+        _linker.made += 1  # also if linking fails, which leaves a partial library
         tracker = library.link(_linker.jit, f"firebrick.{_count}")
         owner = np.empty(0)  # the garbage collector does not look at arrays
         _codes[_count] = _Code(tracker, sum(map(len, images)), _linker, ref(owner, partial(_drop, _count)))
@@ -193,7 +194,7 @@ def link(
 
 
 def loaded() -> Loaded:
-    """How much code is in memory now; pinned code counts. Code that two programs share is counted once."""
+    """The amount of code in memory, pinned code included. Code that two programs share is counted once."""
     codes = list(_codes.values())
     linkers = {id(c.linker) for c in codes} | ({id(_linker)} if _linker is not None else set())
     return Loaded(len(codes), sum(c.nbytes for c in codes), len(linkers))

@@ -1,7 +1,7 @@
-"""Reductions of few long rows: each row is cut into parts by its length alone, whose partial results a second kernel combines.
+"""Reductions of few long rows: rows are divided into parts, by their length alone; a second kernel reduces the partial results.
 
-The parts of a row are units of the grid, so that one long row occupies many threads; the order in which partial results come
-together is theirs along the row, whoever computed them.
+Each part is a work unit of the grid, so that one long row occupies many threads. Partial results are combined in their order
+along the row, whichever thread computed them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import Expr, load, node, walk
 
 PART = 16384
-"""Elements of a part at least."""
+"""Minimum number of elements of a part."""
 PARTS = 256
-"""Parts of a row at most."""
+"""Maximum number of parts of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class LongRows:
         kernels: In the order in which they run. Where there are two, the first one's results are the partial ones, and the
             second one's buffers are the operands, the partial ones, and the results.
         partials: Views of the partial results, contiguous arrays of the outer shape and ``parts``.
-        parts: How many there are of each row.
+        parts: Number of parts of each row.
     """
 
     kernels: tuple[NativeKernel, ...]
@@ -78,7 +78,7 @@ def _parts(
     results: Sequence[tuple[Expr, View]],
     target: Target,
 ) -> NativeKernel:
-    """One unit for each part of each row; the last part is the longest."""
+    """The kernel of partial results, with a work unit for each part of each row. The last part takes the remainder."""
     chunk = length // parts
     code = Code(target)
     views = [View(v.dtype, (*v.strides[:-1], v.strides[-1] * chunk, v.strides[-1])) for v in operands]
@@ -88,6 +88,7 @@ def _parts(
     part = code.put(f"urem i64 {unit.index}, {parts}")
     last = code.put(f"icmp eq i64 {part}, {parts - 1}")
     longest, usual, after = code.fresh("last"), code.fresh("part"), code.fresh("after")
+    # two copies of the row's code: a length known at compile time lets it be unrolled into whole vectors and one tail
     code.do(f"br i1 {last}, label %{longest}, label %{usual}")
     for label, size in ((longest, length - chunk * (parts - 1)), (usual, chunk)):
         code.label(label)

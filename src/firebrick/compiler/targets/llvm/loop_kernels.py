@@ -1,4 +1,4 @@
-"""Kernels of ``Map``, ``Row`` and ``Fold``: which generator, by the axes that are reduced and where elements lie."""
+"""Kernels of ``Map``, ``Row`` and ``Fold``: the choice of the generator, by the reduced axes and the memory layout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.targets.llvm.added import added_kernels
 from firebrick.compiler.targets.llvm.axes import reduction_stages, split
-from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, At, Lowered, Part, behind
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, At, Lowered, Part, at_offset
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import View
 from firebrick.compiler.targets.llvm.native import NAME, module_text, named
@@ -21,11 +21,11 @@ from firebrick.scalar.expr import walk
 
 MAP, ROWS, COLUMNS = "map", "rows", "columns"
 FEW, LONG = 4, 1 << 15
-"""Fewer rows of at least that length are reduced in parts."""
+"""Fewer than ``FEW`` rows of at least ``LONG`` elements are reduced in parts."""
 
 
 def in_rows(domain: Sequence[int], reduced: Sequence[int]) -> bool:
-    """Whether a reduction is computed by kernels that go through whole rows, and not in parts."""
+    """Whether a reduction is computed by kernels that process whole rows, not parts of rows."""
     last = len(domain) - 1
     if tuple(reduced) == (last,) and (prod(domain[:-1]) >= FEW or domain[last] < LONG):
         return True
@@ -52,7 +52,7 @@ class _Nest:
         self.operands = [View(x.dtype, _strides(x.view)) for x in spec.operands]
         self.results: list[Result] = [(r.expression, View(r.dtype, _strides(r.view))) for r in spec.results]
         self.buffers: list[At] = [
-            behind(x.source, x.view.offset * a.dtype.itemsize) for x, a in zip(spec.operands, given, strict=True)
+            at_offset(x.source, x.view.offset * a.dtype.itemsize) for x, a in zip(spec.operands, given, strict=True)
         ]  # fmt: skip
         exprs = [r.expression for r in spec.results]
         steps = sum(e.op not in ("load", "const") for e in walk(exprs)) * prod(self.shape)

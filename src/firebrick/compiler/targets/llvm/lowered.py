@@ -1,4 +1,4 @@
-"""``Lowered``: what a group of nodes, or a node of its own, is in kernels."""
+"""``Lowered``: the kernels of a fusion group or a single node."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from firebrick.compiler.targets.llvm.contract import Contraction
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
 from firebrick.compiler.targets.llvm.native import NativeKernel
 
-# Rates of one thread for the estimate of a kernel's time, which decides on how many threads it runs: bytes from memory and
-# elements of one operation, and a contraction's multiplications and additions, per microsecond.
+# Rates of one thread, per microsecond: bytes of memory traffic, elements of one scalar operation, and a contraction's flops. A
+# kernel's estimated time decides whether it runs on several threads, so it must not depend on the machine.
 BYTES_PER_US, STEPS_PER_US, FLOPS_PER_US = 1.0e4, 2.0e4, 5.0e4
 
 At = int | tuple[int, int]
-"""A buffer's number, or a number and a distance in bytes."""
+"""A buffer's number, or a number and a byte offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Part:
 
     Attributes:
         kernel: Its code.
-        buffers: The body's inputs, then its results, then temporary ones, by number.
+        buffers: Numbers of its buffers: the body's inputs come first, then its results, then temporary buffers.
         cost_us: Estimate of its time on one thread, in microseconds.
-        faults: The checks of indices that its status word names, by number.
+        faults: The index checks that its status word reports, by number.
     """
 
     kernel: NativeKernel
@@ -44,8 +44,8 @@ class Lowered:
         parts: In the order in which they run.
         temporary: Bytes of each temporary buffer.
         text: The module of the kernels.
-        over: For each result, the inputs whose memory it may take: every element is read where the result's is written, and
-            nowhere else.
+        over: For each result, the inputs whose memory it may use: each of their elements is read only where the result's
+            element of the same position is written.
         doubt: Why they are not proved to compute what the body's nodes mean (``validate``); empty if they are, and of kinds
             that are not validated.
     """
@@ -70,7 +70,7 @@ class Lowered:
         """The launches of the kernels.
 
         Args:
-            at: Where the addresses of the body's inputs, its results and its temporary buffers stand in the segment's array.
+            at: Positions in the segment's address array: of the body's inputs, its results and its temporary buffers.
         """
         return [
             Launch(
@@ -81,9 +81,9 @@ class Lowered:
         ]  # fmt: skip
 
     def of(self, inputs: Sequence[int], count: int) -> Lowered:
-        """The same kernels for a body with ``count`` inputs, of which ``inputs`` are those that the kernels know as 0, 1, …
+        """The same kernels for a body with ``count`` inputs, whose input ``inputs[k]`` is input k of the kernels.
 
-        One input may stand for several of them; a result may then take its memory only if it may take that of each.
+        One input of the body may be several of the kernels'; a result may use its memory only if it may use that of each.
         """
         own, more = len(inputs), count - len(inputs)
 
@@ -98,28 +98,28 @@ class Lowered:
 
 
 def within(at: Sequence[At], buffer: At) -> At:
-    """Where a buffer, or what lies at a distance from its beginning, stands in a segment's array."""
-    return behind(at[buffer[0]], buffer[1]) if isinstance(buffer, tuple) else at[buffer]
+    """The position in a segment's address array, with byte offset, of a buffer."""
+    return at_offset(at[buffer[0]], buffer[1]) if isinstance(buffer, tuple) else at[buffer]
 
 
-def behind(place: At, distance: int) -> At:
-    """What lies so many bytes behind."""
-    if not distance:
-        return place
-    return (place[0], place[1] + distance) if isinstance(place, tuple) else (place, distance)
+def at_offset(buffer: At, nbytes: int) -> At:
+    """The memory at a byte offset from a buffer's beginning."""
+    if not nbytes:
+        return buffer
+    return (buffer[0], buffer[1] + nbytes) if isinstance(buffer, tuple) else (buffer, nbytes)
 
 
 def contracted(
     made: Sequence[tuple[Contraction, Sequence[int]]], count: int, results: int = 1, more_us: float = 0.0, light: bool = True
 ) -> Lowered:
-    """Contractions that give the same results together.
+    """Contractions that together compute the same results, such as the classes of an input gradient.
 
     Args:
-        made: Each, and which of ``count`` operands are its A, its B, and those of its epilogue.
-        count: How many operands there are.
-        results: How many results.
-        more_us: Estimate of the time that their epilogues take, on one thread.
-        light: Whether epilogues are so short that passes over the code gain nothing.
+        made: Each contraction, with the numbers of its operands: A, B, and those of its epilogue.
+        count: Number of operands.
+        results: Number of results.
+        more_us: Estimate of the time of their epilogues, on one thread.
+        light: Whether epilogues are so short that passes over the IR gain nothing.
     """
     parts: list[Part] = []
     sizes: list[int] = []

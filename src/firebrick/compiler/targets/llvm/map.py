@@ -1,8 +1,8 @@
 """Map kernels: several results, each an expression of operands' elements at the same position, in one loop nest.
 
-Axes are brought into the order of the first result's memory and merged where every operand allows it. The innermost axis is
-cut into vectors, its rest is masked. The grid counts elements where all axes are one, so that one code serves any number of
-them; else stretches of a long innermost axis or groups of short rows.
+Axes are sorted by the first result's strides and merged where every operand allows it. The innermost axis is divided into
+vectors; the remainder is masked. If all axes merge into one, work units are elements, so that one kernel serves any number of
+elements; else they are segments of a long innermost axis or groups of short rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from firebrick.scalar.expr import Expr, steps, walk
 from firebrick.scalar.storage import computed
 
 GROUPS = 16
-"""Few short rows are cut into so many groups, that threads may share them."""
+"""Maximum number of groups of short rows if there are few, so that several threads have work."""
 
 
 def map_kernel(
@@ -48,10 +48,10 @@ def map_kernel(
         name: Of its function.
         shape: Of the results.
         operands: What ``load(k)`` and ``gather(k, …)`` read, with a stride for each axis of ``shape``.
-        results: Expressions and where they go; the dtypes agree but for half precision, which takes float32.
+        results: Expressions and where they go; the dtypes agree, except that half precision is computed in float32.
         target: What to generate for.
-        stream: Whether to write past the caches; by default, if a result is too large for them. Results that lie over an
-            operand's memory are written as usual if this is False.
+        stream: Whether to use non-temporal stores; by default, if a result is too large for the caches. False where a result
+            uses an operand's memory, which is in the caches already.
     """
     for e, view in results:
         if e.dtype != computed(view.dtype):
@@ -63,6 +63,7 @@ def map_kernel(
     # an index is a view of positions: it steps by 1 along its axis
     strides = [v.strides for v in views] + [steps(e, rank) for e in axes]
     lead = results[0][1].strides
+    # broadcast axes of the result (stride 0) go outermost, so that the innermost axis is one that stores are contiguous along
     order = sorted(range(rank), key=lambda a: (-abs(lead[a]) if lead[a] else -(1 << 62), a))
     nest = merge(shape, strides, order)
     lanes = lanes_for(target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in views])
@@ -73,7 +74,7 @@ def map_kernel(
     writer = _Writer(code, nest, list(operands), list(results), axes, lanes, stream and target.arch == "x86_64")
     inner, outer = nest.shape[-1], prod(nest.shape[:-1])
     if len(nest.shape) == 1:
-        if writer.streams.nodes:  # as many elements at a time as there is room for their random words
+        if writer.streams.nodes:  # pieces whose random words fit in scratch memory
             piece = Loop(code, "%begin", "%end", UNIT)
             end = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {piece.index}, {UNIT}")), ("i64", "%end"))
             writer.row("0", piece.index, end)
@@ -107,7 +108,7 @@ def map_kernel(
 
 
 class _Writer:
-    """Writes the code of one row: a stretch of the innermost axis at one position of the others."""
+    """Writes the code of one row: a segment of the innermost axis at one position of the others."""
 
     def __init__(
         self, code: Code, nest: Nest, operands: list[View], results: list[tuple[Expr, View]], axes: list[Expr], lanes: int,
@@ -130,7 +131,7 @@ class _Writer:
                 self.stream = max(sizes)
 
     def end(self) -> None:
-        if self.stream:  # other threads see what went past the caches
+        if self.stream:  # makes non-temporal stores visible to other threads
             self.code.call("void", "llvm.x86.sse.sfence")
 
     def row(self, row: str, start: str, stop: str) -> None:
@@ -175,7 +176,7 @@ class _Writer:
         loop.close()
 
     def _scalar(self, e: Expr) -> str:
-        """A load or an index that is the same all along the row."""
+        """A loop-invariant load or index."""
         if e.op != "load":
             return self.bases[self.axes.index(e)]
         strip = self.strips[int(e.value or 0)]

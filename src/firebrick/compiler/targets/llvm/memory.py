@@ -1,4 +1,4 @@
-"""Reading and writing vectors of elements: contiguous, broadcast, reversed and strided, masked or not, of any storage dtype."""
+"""Loads and stores of vectors of elements: contiguous, broadcast, reversed and strided, masked or not, of any storage dtype."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from firebrick.scalar.storage import HALVES, computed, decode, encode
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a kernel sees one operand or result: its storage ``dtype``, and its ``strides`` in elements, one for each axis of the
-    kernel's shape. A buffer's pointer is that of the element at position 0 of every axis; strides may be 0 or negative."""
+    """The layout of an operand or result: its storage ``dtype``, and its ``strides`` in elements, one for each axis of the
+    kernel's shape. A buffer's pointer is that of the element at index 0 of every axis; strides may be 0 or negative."""
 
     dtype: str
     strides: tuple[int, ...]
@@ -28,7 +28,7 @@ def item_bytes(dtype: str) -> int:
 
 
 def stored_type(dtype: str, code: Code) -> str:
-    """LLVM's type of an element in memory: bools are bytes, half precision is bits where the target has no instruction."""
+    """LLVM's type of an element in memory: bools are bytes; float16 is i16 if the target cannot convert it."""
     if dtype == "bool":
         return "i8"
     if dtype == "float16" and _converts(code):
@@ -42,7 +42,7 @@ def _converts(code: Code) -> bool:
 
 @dataclass(slots=True)
 class Strip:
-    """Elements of one operand along the innermost axis: where element 0 lies, and how far apart they are."""
+    """Elements of one operand along the innermost axis: pointer to element 0, and stride in elements."""
 
     dtype: str
     pointer: str
@@ -58,7 +58,7 @@ def address(code: Code, strip: Strip, at: str) -> str:
 
 
 def read_uniform(code: Code, strip: Strip, lanes: int) -> None:
-    """Read a broadcast operand's one element into all lanes, in front of the loop."""
+    """Load a broadcast operand's element into all lanes, hoisted out of the loop."""
     element = stored_type(strip.dtype, code)
     one = code.put(f"load {element}, ptr {strip.pointer}, align {item_bytes(strip.dtype)}")
     strip.uniform = splat(code, scalar_type(computed(strip.dtype)), _decoded(code, strip.dtype, one, 1), lanes)
@@ -95,7 +95,7 @@ def read(code: Code, strip: Strip, at: str, lanes: int, mask: str = "") -> str:
 
 
 def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = "") -> str:
-    """The elements at ``lanes`` positions (i64), counted from the strip's pointer whatever its stride."""
+    """The elements at ``lanes`` offsets in elements (i64) from the strip's pointer; the strip's stride is not applied."""
     element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
     if lanes == 1:
         where = code.put(f"getelementptr {element}, ptr {strip.pointer}, i64 {positions}")
@@ -110,8 +110,8 @@ def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = ""
 
 
 def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str = "", stream: int = 0) -> None:
-    """Write ``lanes`` values from position ``at`` on; only where ``mask`` is true. ``stream``: past the caches, if the address
-    is a multiple of so many bytes."""
+    """Store ``lanes`` values from position ``at`` on, where ``mask`` is true. ``stream`` is 0, or the alignment in bytes of a
+    non-temporal store."""
     raw = _encoded(code, strip.dtype, value, lanes)
     element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
     vector = vector_type(element, lanes)
@@ -134,10 +134,10 @@ def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str =
 
 
 def opaque(code: Code, mask: str, where: str, lanes: int) -> str:
-    """A mask whose lanes LLVM cannot know when it compiles.
+    """A mask that is not constant to LLVM.
 
-    Of one lane, LLVM 22 makes a plain store; if what it stores was made narrower before, that store is as wide as it was then,
-    and reaches beyond the element.
+    LLVM 22 turns a masked store with one constant lane into a plain store. If the stored value was truncated before, that
+    store has the width before the truncation, and writes beyond the element.
     """
     there = splat(code, "i1", code.put(f"icmp ne ptr {where}, null"), lanes)
     return code.put(f"and <{lanes} x i1> {mask}, {there}")
@@ -154,9 +154,10 @@ def positions(code: Code, at: str, stride: int, lanes: int) -> str:
 
 
 def tail_mask(code: Code, left: str, lanes: int) -> str:
-    """Lanes below ``left`` (i64), in a kernel."""
+    """The mask of lanes below ``left`` (i64)."""
     if left.isdigit() and code.target.has("avx512f"):
-        # of a mask that it knows, LLVM 22 makes shuffles, some of which (vexpandpd) are very slow; 0 ≤ begin is not known to it
+        # LLVM 22 turns constant masks into shuffles, some of which (vexpandpd) are very slow. This adds 0, as begin ≥ 0, which
+        # LLVM does not know
         left = code.put(f"add i64 {left}, {code.put('lshr i64 %begin, 63')}")
     steps = ", ".join(f"i32 {i}" for i in range(lanes))
     count = splat(code, "i32", code.put(f"trunc i64 {left} to i32"), lanes)

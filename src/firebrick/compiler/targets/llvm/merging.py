@@ -1,4 +1,4 @@
-"""Loop nests: axes of size 1 dropped, the others merged where every view allows it, and where a row of each view begins."""
+"""Loop nests: axes of size 1 are dropped, the others merged where every view allows it; and offsets of rows in each view."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Nest:
 
 
 def merge(shape: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence[int]) -> Nest:
-    """Axes of size 1 dropped, the rest put into ``order`` and merged where every view steps through both as through one."""
+    """Drop axes of size 1, put the rest into ``order``, and merge neighbours where every view allows it."""
     axes = [a for a in order if shape[a] != 1] or [order[-1]] if order else []
     sizes: list[int] = []
     steps: list[list[int]] = []
@@ -37,24 +37,24 @@ def merge(shape: Sequence[int], strides: Sequence[Sequence[int]], order: Sequenc
 
 
 def row_offsets(code: Code, nest: Nest, row: str) -> list[str]:
-    """For each view, the offset in elements of element 0 of row number ``row`` (i64), rows being counted over all axes but the
+    """For each view, the offset in elements of the first element of row ``row`` (i64). Rows are numbered over all axes but the
     innermost."""
     outer = nest.shape[:-1]
-    places: list[str] = []
+    indices: list[str] = []  # of the outer axes
     rest = row
     for size in reversed(outer[1:]):
-        places.insert(0, code.put(f"urem i64 {rest}, {size}"))
+        indices.insert(0, code.put(f"urem i64 {rest}, {size}"))
         rest = code.put(f"udiv i64 {rest}, {size}")
-    places = [rest, *places] if outer else []
-    known: dict[tuple[int, ...], str] = {}
+    indices = [rest, *indices] if outer else []
+    known: dict[tuple[int, ...], str] = {}  # views of equal strides share the arithmetic
     out = []
     for strides in nest.strides:
         key = strides[:-1]
         if key not in known:
             total = "0"
-            for place, stride in zip(places, key, strict=True):
+            for index, stride in zip(indices, key, strict=True):
                 if stride:
-                    term = place if stride == 1 else code.put(f"mul i64 {place}, {stride}")
+                    term = index if stride == 1 else code.put(f"mul i64 {index}, {stride}")
                     total = term if total == "0" else code.put(f"add i64 {total}, {term}")
             known[key] = total
         out.append(known[key])

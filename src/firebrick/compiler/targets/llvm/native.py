@@ -1,8 +1,8 @@
-"""``NativeKernel``: what a generator hands on, and the frame that all generated kernels share.
+"""``NativeKernel``: a generated kernel, and the code that all generators share.
 
 A kernel is ``void name(ptr bufs, i64 begin, i64 end, ptr scratch, ptr status)``. ``bufs`` holds the operands' pointers, then
-the results'; [begin, end) are units of its grid, which depends on shapes only. Kernels write each element of a result from
-one unit.
+the results'; [begin, end) are work units of its grid, which depends on shapes only. Each element of a result is written by
+one work unit.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import BITS, FLOATS, Expr
 
 NAME = "firebrick_kernel"
-"""A kernel's name until its text is there; ``named`` gives it its own."""
+"""Placeholder for a kernel's name until its text is complete; ``named`` replaces it."""
 UNIT = 8192
-"""About how many elements one unit of a grid covers."""
+"""Approximate number of elements of one work unit."""
 STREAM = 16 << 20
-"""Bytes of a result from which on it is written past the caches, where it lies at a multiple of a vector."""
+"""Minimum size in bytes of a result that is written with non-temporal stores, if it is aligned to a vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class NativeKernel:
     Attributes:
         name: Of its function.
         text: The function in LLVM IR.
-        declarations: Lines that the module needs beside it.
-        buffers: How many pointers it reads from ``bufs``.
-        grid: How many units of work it has; 0 if there is nothing to do.
+        declarations: Declarations that its module needs.
+        buffers: Number of pointers that it reads from ``bufs``.
+        grid: Number of work units; 0 if there is nothing to do.
         scratch: Bytes of private memory that a call needs, aligned to 64.
     """
 
@@ -53,7 +53,7 @@ def module_text(kernels: Iterable[NativeKernel]) -> str:
 
 def finish(name: str, code: Code, buffers: int, grid: int, scratch: int = 0) -> NativeKernel:
     """The kernel made of a function's lines."""
-    # several modules of one program may hold the same kernel
+    # weak_odr: several modules of one program may contain the same kernel
     head = f"define weak_odr void @{name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status) {{\nentry:"
     text = "\n".join([head, *code.lines, "  ret void", "}"])
     return NativeKernel(name, text, frozenset(code.declared), buffers, grid, scratch)
@@ -70,7 +70,7 @@ def buffer_pointers(code: Code, count: int) -> list[str]:
 
 def aligned(code: Code, addresses: Sequence[str], to: int, body: Callable[[bool], None]) -> None:
     """``body(True)`` if all addresses are multiples of ``to``, a power of two, else ``body(False)``."""
-    bits = ""
+    bits = ""  # the addresses' bits combined by `or`: their low bits are 0 if those of all addresses are
     for address in addresses:
         at = code.put(f"ptrtoint ptr {address} to i64")
         bits = code.put(f"or i64 {bits}, {at}") if bits else at
@@ -88,7 +88,7 @@ class Loop:
     """A counted loop ``for i = start; i < stop; i += step``, with values carried around it.
 
     Args:
-        code: Where to.
+        code: Function to append to.
         start: First value (i64).
         stop: Bound (i64).
         step: A number.
@@ -96,8 +96,8 @@ class Loop:
 
     Attributes:
         index: The counter.
-        values: The carried values at the top of the body. Give ``close`` those for the next round; afterwards they are those
-            after the last round.
+        values: The carried values at the top of the body, and after the loop those of its last iteration. ``close`` takes
+            their values for the next iteration.
     """
 
     def __init__(self, code: Code, start: str, stop: str, step: int, carried: Sequence[tuple[str, str]] = ()) -> None:
@@ -110,7 +110,7 @@ class Loop:
         self.values = [f"%{code.fresh('c')}" for _ in carried]
         self._phis = [("i64", self.index, start, before)]
         self._phis += [(t, v, s, before) for v, (t, s) in zip(self.values, self.carried, strict=True)]
-        self._place = len(code.lines)
+        self._place = len(code.lines)  # phis need values of the loop's end, so `close` inserts them here
         more = code.put(f"icmp slt i64 {self.index}, {stop}")
         code.do(f"br i1 {more}, label %{self._body}, label %{self._after}")
         code.label(self._body)
@@ -130,7 +130,7 @@ class Loop:
 
 
 def lanes_for(target: Target, nodes: Iterable[Expr], dtypes: Iterable[str]) -> int:
-    """Elements at a time: a register of the widest float that is computed with, else of the widest integer."""
+    """Elements of a vector: a register of the widest float in use, else of the widest integer."""
     found = {e.dtype for e in nodes} | set(dtypes)
     floats = [BITS[d] for d in found if d in FLOATS]
     widest = max(floats) if floats else max((BITS[d] for d in found), default=32)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from firebrick.compiler.spec.copy import Copy, in_place
 from firebrick.compiler.targets.llvm.copies import copy_kernel, fill_kernel, moving_us
-from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, behind
+from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, at_offset
 from firebrick.compiler.targets.llvm.native import NativeKernel, module_text
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -21,12 +21,12 @@ def lowered(spec: Copy, inputs: Sequence[Aval], outputs: Sequence[Aval], target:
         shape, read, write = piece.write.shape, piece.read.strides, piece.write.strides
         assert read is not None
         assert write is not None
-        buffers: tuple[At, ...] = (behind(len(inputs), piece.write.offset * size),)
+        buffers: tuple[At, ...] = (at_offset(len(inputs), piece.write.offset * size),)
         if piece.source is None:
             kernel = fill_kernel(shape, piece.bits, write, size, target)
         else:
             kernel = copy_kernel(shape, read, write, size, target, piece.source in over)
-            buffers = (behind(piece.source, piece.read.offset * size), *buffers)
+            buffers = (at_offset(piece.source, piece.read.offset * size), *buffers)
         kernels.setdefault(kernel.name, kernel)
         parts.append(Part(kernel, buffers, moving_us(shape, size)))
     return Lowered(tuple(parts), (), module_text(kernels.values()), (over,))

@@ -1,4 +1,4 @@
-"""Kernels of ``Contract``: products of matrices, convolutions and their gradients, with what is computed of their elements."""
+"""Kernels of ``Contract``: products of matrices, convolutions and their gradients, with their epilogues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from firebrick.core.aval import Aval
 from firebrick.scalar.expr import walk
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
-"""Of the arrays that there are kernels for."""
+"""Dtypes of the arrays that have kernels."""
 
 
 def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
@@ -40,7 +40,7 @@ def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], tar
         tuple((r.expression, placed(r.dtype, r.view)) for r in spec.results),
     )
     if g is not None:
-        # a plain product in its own dtype has kernels of its own, which are given no epilogue
+        # without an epilogue, special algorithms (depthwise) may be chosen
         plain = epilogue.plain and epilogue.results[0][1].dtype == g.dtype
         made = _named(forward(g, target, NAME, None if plain else epilogue), "conv")
     else:
@@ -56,7 +56,7 @@ def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], tar
 
 
 def _over(spec: Contract, made: Contraction, inputs: Sequence[Aval], result: Aval) -> frozenset[int]:
-    """The inputs that are read only where an element of a result is written."""
+    """The inputs whose elements are read only where the result's element of the same position is written."""
     first = spec.parts[0]
     if not made.in_place:
         return frozenset()

@@ -1,6 +1,6 @@
-"""Random words for a stretch of consecutive positions, in whole blocks of the generator: four words for the work of one.
+"""Random words for consecutive positions: whole blocks of the generator are computed once, each of which gives four words.
 
-The words of a stretch are put into scratch memory in front of the loop that uses them.
+The words are written to scratch memory before the loop that uses them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from firebrick.scalar.expr import Expr
 
 ROUNDS = 10
 LEAST = 8
-"""Rows of fewer elements find each word by itself."""
+"""Minimum number of elements of a row; shorter rows compute each word separately."""
 
 
 def consecutive(nodes: Sequence[Expr], same: Collection[Expr], indices: Mapping[Expr, int]) -> list[Expr]:
-    """The ``philox`` nodes of one stream whose positions follow each other along the innermost axis.
+    """The ``philox`` nodes with a loop-invariant key whose positions are consecutive along the innermost axis.
 
     Args:
-        nodes: Of a kernel.
-        same: Those with one value along that axis.
-        indices: How far each ``index`` node goes for one step along it.
+        nodes: Nodes of a kernel.
+        same: Loop-invariant nodes, with one value along that axis.
+        indices: Stride of each ``index`` node along that axis.
     """
 
     def terms(e: Expr) -> list[Expr]:
@@ -40,16 +40,16 @@ def consecutive(nodes: Sequence[Expr], same: Collection[Expr], indices: Mapping[
 
 
 class Streams:
-    """The words of the streams of one kernel, a stretch at a time.
+    """Random words in scratch memory, for the streams of one kernel.
 
     Args:
-        code: Where to.
+        code: Function to append to.
         nodes: ``philox`` nodes with consecutive positions.
-        count: The longest stretch.
-        scratch: Where in the scratch memory there is room.
+        count: Maximum number of positions at a time.
+        scratch: Byte offset of their buffers in scratch memory.
 
     Attributes:
-        bytes: How much room they take.
+        bytes: Bytes of their buffers.
     """
 
     def __init__(self, code: Code, nodes: Sequence[Expr], count: int, scratch: int) -> None:
@@ -59,12 +59,12 @@ class Streams:
         self._words: dict[Expr, Strip] = {}
 
     def fill(self, emitter: Emitter, start: str, count: str) -> None:
-        """Find the words of positions ``start`` to ``start`` + ``count`` (i64) of the innermost axis.
+        """Compute the words of positions ``start`` to ``start`` + ``count`` (i64) of the innermost axis.
 
         Args:
-            emitter: Of scalars at position 0.
-            start: The first.
-            count: How many.
+            emitter: Scalar emitter at position 0.
+            start: First position.
+            count: Number of positions.
         """
         code = self.code
         for i, e in enumerate(self.nodes):
@@ -72,7 +72,7 @@ class Streams:
             first = at if start == "0" else code.put(f"add i64 {at}, {start}")
             room = code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch + i * self.room}")
             words = fill(code, key, first, count, room)
-            if start != "0":
+            if start != "0":  # readers index by position, so the pointer is moved back by the first one
                 words = code.put(f"getelementptr i32, ptr {words}, i64 {code.put(f'sub i64 0, {start}')}")
             self._words[e] = Strip("uint32", words, 1)
 
@@ -88,17 +88,18 @@ def room_bytes(code: Code, count: int) -> int:
 
 
 def fill(code: Code, key: Sequence[str], first: str, count: str, room: str) -> str:
-    """Write the words of ``count`` positions from ``first`` on (i64) into a room, and say where the first one is.
+    """Write the words of ``count`` positions from ``first`` on (i64) into a buffer; returns the pointer to the first word.
 
     Args:
-        code: Where to.
+        code: Function to append to.
         key: The stream's four words, i32.
         first: The first position.
-        count: How many there are, i64.
-        room: Memory of ``room_bytes``.
+        count: Number of positions, i64.
+        room: Buffer of ``room_bytes``.
     """
     lanes = code.target.lanes(64)
     wide = vector_type("i64", lanes)
+    # a block is four words: the first block may begin before the first position, the last one end after the last
     block = code.put(f"lshr i64 {first}, 2")
     skipped = code.put(f"and i64 {first}, 3")
     end = code.put(f"add i64 {code.put(f'add i64 {count}, {skipped}')}, 3")
@@ -109,12 +110,13 @@ def fill(code: Code, key: Sequence[str], first: str, count: str, room: str) -> s
     for k, grows in zip(key[:2], PHILOX[2:], strict=True):
         steps = [code.put(f"add i32 {k}, {grows * i % (1 << 32)}") if i else k for i in range(ROUNDS)]
         keys.append([splat(code, "i64", code.put(f"zext i32 {s} to i64"), lanes) for s in steps])
+    # one block a lane, in i64 lanes, as a round needs both halves of 32-bit products
     loop = Loop(code, "0", blocks, lanes)
     at = splat(code, "i64", code.put(f"add i64 {block}, {loop.index}"), lanes)
     if lanes > 1:
         at = code.put(f"add {wide} {at}, <{', '.join(f'i64 {i}' for i in range(lanes))}>")
     low, thirty = (_all(n, lanes) for n in (0xFFFFFFFF, 32))
-    # the low half of each lane is a word; what is above it counts for nothing
+    # only the low 32 bits of each lane are a word: the high bits are masked where they would matter
     c = [at, code.put(f"lshr {wide} {at}, {thirty}"), *streams]
     for i in range(ROUNDS):
         p = []

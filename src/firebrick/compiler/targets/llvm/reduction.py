@@ -1,4 +1,4 @@
-"""Reductions on vectors: identities, steps, and the fixed order in which lanes and accumulators are put together."""
+"""Reductions on vectors: identities, steps, and the fixed order in which lanes and accumulators are combined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STEP = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def identity(kind: str, dtype: str, lanes: int) -> str:
-    """The constant that changes nothing."""
+    """The identity element of a reduction."""
     if kind in ("sum", "prod"):
         value: float | int = int(kind == "prod")
         return literal(float(value) if dtype in FLOATS else value, dtype, lanes)
@@ -24,15 +24,15 @@ def identity(kind: str, dtype: str, lanes: int) -> str:
 
 
 def step(code: Code, kind: str, dtype: str, a: str, b: str, lanes: int) -> str:
-    """a, the result so far, and b put together."""
+    """Combine ``a``, the result so far, with ``b``."""
     e = binary(_STEP[kind], load(0, dtype), load(1, dtype))
-    # of an extremum, the first operand is looked at for NaN, which must not lengthen the chain of results
+    # the first operand of min and max is also tested for NaN: with b there, the test is not on the dependency chain of results
     names = (b, a) if kind in ("max", "min") else (a, b)
     return Emitter(code, lanes, lambda x: names[int(x.value or 0)]).value(e)
 
 
 def add_exactly(code: Code, dtype: str, total: str, lost: str, part: str, lanes: int) -> tuple[str, str]:
-    """total + part, and ``lost`` plus what that sum's rounding lost.
+    """total + part, and ``lost`` plus the rounding error of that sum.
 
     Source: Knuth, The Art of Computer Programming, volume 2, 4.2.2; Neumaier, "Rundungsfehleranalyse einiger Verfahren zur
     Summation endlicher Summen", Zeitschrift für Angewandte Mathematik und Mechanik 54, 1974.
@@ -46,14 +46,14 @@ def add_exactly(code: Code, dtype: str, total: str, lost: str, part: str, lanes:
 
 
 def settle(code: Code, dtype: str, total: str, lost: str, lanes: int) -> str:
-    """total + lost; infinities and NaN of the total as they are."""
+    """total + lost. An infinite or NaN total is kept: its rounding error is NaN, and is ignored."""
     names = (total, lost)
     t, c = load(0, dtype), load(1, dtype)
     return Emitter(code, lanes, lambda x: names[int(x.value or 0)]).value(t + select(eq(c, c), c, 0.0))
 
 
 def tree(code: Code, kind: str, dtype: str, values: Sequence[str], lanes: int) -> str:
-    """Several accumulators put together by pairs."""
+    """Combine several accumulators pairwise."""
     rest = list(values)
     while len(rest) > 1:
         pairs = [step(code, kind, dtype, a, b, lanes) for a, b in zip(rest[::2], rest[1::2], strict=False)]
@@ -62,7 +62,7 @@ def tree(code: Code, kind: str, dtype: str, values: Sequence[str], lanes: int) -
 
 
 def across(code: Code, kind: str, dtype: str, value: str, lanes: int) -> str:
-    """All lanes put together by halves: lane i with lane i + lanes/2, and so on."""
+    """Combine all lanes by halves: lane i with lane i + lanes/2, and so on."""
     element = scalar_type(dtype)
     while lanes > 1:
         half = lanes // 2
@@ -85,14 +85,14 @@ def masked(code: Code, kind: str, dtype: str, value: str, mask: str, lanes: int)
 
 
 def weight(e: Expr, had: Callable[[Expr], bool] = lambda e: False) -> int:
-    """About how many instructions an expression takes, besides what it loads and what is ``had`` already."""
-    heavy = {"div": 5, "sqrt": 5, "min": 2, "max": 2, "load": 0, "const": 0, "index": 0}
+    """Approximate number of instructions of an expression, without loads and nodes that are available (``had``)."""
+    instructions = {"div": 5, "sqrt": 5, "min": 2, "max": 2, "load": 0, "const": 0, "index": 0}
     total, stack, seen = 0, [e], {e}
     while stack:
         at = stack.pop()
         if had(at):
             continue
-        total += heavy.get(at.op, 1)
+        total += instructions.get(at.op, 1)
         new = set(at.args) - seen
         seen |= new
         stack.extend(new)

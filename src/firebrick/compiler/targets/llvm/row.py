@@ -1,10 +1,11 @@
 """Row kernels: reductions along the innermost axis, fused with elementwise work before, between and after them.
 
-Results are expressions in which ``reduce`` nodes stand for a value of the whole row; they may be nested, as in softmax.
-Reductions that need no other one make the first pass over a row, those that need these the second, and so on; a last pass
-writes results with a value for each element. What a later pass needs again and is not cheap is kept in scratch memory.
+Results are expressions in which ``reduce`` nodes are values of the whole row; they may be nested, as in softmax. Reductions
+without reductions among their operands are computed in the first pass over a row, those that depend on these in the second, and
+so on; a last pass writes results with a value for each element. Expensive values that a later pass uses again are kept in
+scratch memory.
 
-A sum runs over fixed blocks, in each over a fixed number of accumulators and lanes that are put together by halves: its bits
+A sum is computed in fixed blocks, each with a fixed number of accumulators and lanes that are combined by halves. Its bits
 depend on the row's length and the target, never on threads.
 """
 
@@ -37,18 +38,18 @@ from firebrick.scalar.expr import FLOATS, Expr, steps, walk
 from firebrick.scalar.storage import computed
 
 BLOCK = 32
-"""So many vectors are added one by one to an accumulator before it goes into the total, whose rounding errors are kept."""
+"""Vectors that are added one by one to an accumulator before it is added to the total, whose rounding errors are kept."""
 KEPT_BYTES = 1 << 18
-"""Scratch memory for values of one row that later passes need again."""
+"""Maximum bytes of scratch memory for values of one row that later passes use again."""
 BLOCKS = 32
-"""About how many blocks of rows a kernel has that also adds up columns."""
+"""Approximate number of blocks of rows of a kernel with ``sums``."""
 SHORT = 128
-"""Rows of such a block at most, as they are added up one by one."""
+"""Maximum number of rows of such a block, since rows are summed one by one, without compensation."""
 WORTH = 6
-"""From so many instructions on, a value is kept rather than computed again."""
+"""Minimum number of instructions of a value that is kept in scratch memory; cheaper ones are computed again."""
 AHEAD = 1 << 9, 1 << 20
-"""Bytes of a row, and of an operand, from which on the second pass over a row fetches the next row's. The last of several
-passes writes, often past the caches, which fetching would hold up."""
+"""Minimum bytes of a row, and of an operand, for which the second pass over a row prefetches the next row. A third or later
+pass does not: it writes, often with non-temporal stores, which prefetches would delay."""
 
 Result = tuple[Expr, View]
 
@@ -67,12 +68,11 @@ def row_kernel(
         name: Of its function.
         shape: Of the work; reductions run along the last axis, which is not empty.
         operands: What ``load(k)`` reads, with a stride for each axis; 0 along the last for one value a row.
-        results: Expressions and where they go. One with the same value along the row may have last stride 0; it is written
-            once.
+        results: Expressions and their views. A result with one value a row may have last stride 0; it is written once.
         target: What to generate for.
-        sums: Expressions that are also added up over the rows, column by column: the gradients of a norm's weight and bias.
-            Each block of rows gives a row of partial sums; these matrices ``[blocks_of(shape), length]`` of the expressions'
-            dtypes are the last buffers, for ``column_kernels`` to put together.
+        sums: Expressions that are also summed over the rows, column by column: the gradients of a norm's weight and bias.
+            Each block of rows gives a row of partial sums. These matrices ``[blocks_of(shape), length]`` of the expressions'
+            dtypes are the last buffers; ``column_kernels`` reduce them.
     """
     code = Code(target)
     rows = Rows(code, list(shape), list(operands), list(results), list(sums))
@@ -94,18 +94,18 @@ def row_kernel(
 
 
 def blocks_of(shape: Sequence[int]) -> int:
-    """How many blocks of rows a row kernel with ``sums`` has: rows of its partial results."""
+    """Number of blocks of rows of a row kernel with ``sums``, which is the number of rows of its partial sums."""
     return -(-prod(shape[:-1]) // _group(shape, True))
 
 
 def _group(shape: Sequence[int], sums: bool) -> int:
-    """Rows of one unit of the grid."""
+    """Rows of one work unit."""
     count = prod(shape[:-1])
     return max(8, min(SHORT, -(-count // BLOCKS))) if sums else max(1, UNIT // max(1, shape[-1]))
 
 
 def levels(roots: Sequence[Expr]) -> dict[Expr, int]:
-    """How many reductions stand behind each other below each node, itself included."""
+    """The number of nested reductions of each node, itself included: the number of the pass that computes it."""
     out: dict[Expr, int] = {}
     for e in walk(roots):
         out[e] = max((out[a] for a in e.args), default=0) + (e.op == "reduce")
@@ -127,7 +127,7 @@ class Rows:
         rank = len(shape)
         strides = [v.strides for v in self.views] + [steps(e, rank) for e in self.axes]
         outer = merge(shape[:-1], [s[:-1] for s in strides], range(rank - 1))
-        # rows are counted over the merged outer axes; a last axis of its own keeps ``row_offsets`` away from the innermost
+        # rows are numbered over the outer axes; ``row_offsets`` ignores the innermost axis, here one of size 1
         self.nest = Nest((*outer.shape, 1), tuple((*s, 0) for s in outer.strides))
         self.inner = [s[-1] for s in strides]
         self.lanes = lanes_for(code.target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in self.views])
@@ -155,7 +155,7 @@ class Rows:
             self.stream = max(self.lanes * v.itemsize for v in large)
 
     def _ahead(self, shape: list[int]) -> list[tuple[int, int]]:
-        """Operands whose next row is fetched while the second pass computes, and how many elements it is away."""
+        """Operands whose next row is prefetched in the second pass, and its offset in elements."""
         if len(self.nest.shape) != 2 or not self.passes:
             return []
         used = sorted({int(e.value or 0) for e in self.nodes if e.op == "load"})
@@ -168,7 +168,7 @@ class Rows:
         return found
 
     def _fetch(self, number: int, at: str) -> None:
-        """In the second pass: the elements of the next row from position ``at`` on."""
+        """In the second pass, prefetch elements of the next row from position ``at`` on."""
         code = self.code
         for k, step in self.ahead if number == 1 else ():
             strip = self.strips[k]
@@ -182,11 +182,11 @@ class Rows:
         return view.strides[-1] == 0 and e in self.uniform
 
     def _had(self, e: Expr) -> bool:
-        """Whether a node's elements need not be computed."""
+        """Whether a node's elements are available without computation."""
         return e in self.uniform or e in self.kept
 
     def _keep(self) -> None:
-        """Choose what stays in scratch memory: ``kept`` (node → byte offset), and in which pass it is written."""
+        """Choose the values in scratch memory: ``kept`` (node → byte offset), and ``written`` (node → number of its pass)."""
         self.kept: dict[Expr, int] = {}
         self.written: dict[Expr, int] = {}
         self.scratch = 0
@@ -202,6 +202,7 @@ class Rows:
                 size = -(-self.length * item_bytes(e.dtype) // 64) * 64
                 if e in self.kept:
                     continue
+                # bools are not kept: they are lane masks, which would be converted to bytes and back
                 worth = e in seen and e.dtype != "bool" and self.scratch + size <= KEPT_BYTES
                 if worth and reduction.weight(e, self._had) >= WORTH:
                     self.kept[e], self.written[e] = self.scratch, seen[e]
@@ -236,7 +237,7 @@ class Rows:
         self.streams.fill(self.gathered.emitter, "0", str(self.length))
         for number, reduces in enumerate(self.passes):
             self._pass(number, reduces)
-        # all is read before anything is written: in a row of one element, a result may lie over an operand
+        # all loads come before the stores: in a row of one element, a result may use an operand's memory
         once = self._scalar().all(e for e, _ in self.once)
         for (_, i), value in zip(self.once, once, strict=True):
             write(code, self.strips[len(self.operands) + i], "0", value, 1)
@@ -251,7 +252,7 @@ class Rows:
         return emitter
 
     def _scalar_leaf(self, e: Expr) -> str:
-        """A leaf that is the same all along the row."""
+        """A loop-invariant leaf."""
         if e.op == "reduce":
             return self.scalars[e]
         if e.op == "index":
@@ -260,7 +261,7 @@ class Rows:
         return read(self.code, Strip(strip.dtype, strip.pointer, 0), "0", 1)
 
     def _emitter(self, number: int, at: str, mask: str) -> Emitter:
-        """For the elements from position ``at`` on, in pass ``number``."""
+        """The emitter for elements from position ``at`` on, in pass ``number``."""
         code, lanes = self.code, self.lanes
 
         def leaf(e: Expr) -> str:
@@ -311,9 +312,10 @@ class Rows:
         ]  # fmt: skip
 
     def _pass(self, number: int, reduces: list[Expr]) -> None:
-        """One pass over the row, after which ``reduces`` are known."""
+        """One pass over the row, which computes ``reduces``."""
         code, lanes, n = self.code, self.lanes, self.length
         work = sum(reduction.weight(e.args[0], self._had) for e in reduces)
+        # several accumulators hide the latency of an addition; fewer where registers are needed for the expressions
         chains = 4 if work <= 8 and len(reduces) <= 2 else 2 if work <= 24 and len(reduces) <= 4 else 1
         stride = chains * lanes
         block = BLOCK * stride
@@ -345,7 +347,7 @@ class Rows:
     def _blocks(
         self, number: int, reduces: list[Expr], whole: int, chains: int, types: list[str], zeros: list[str]
     ) -> list[str]:  # fmt: skip
-        """[0, whole) in blocks; rounding errors of sums of blocks are added up beside them."""
+        """Reduce [0, whole) in blocks; the rounding errors of sums of blocks are summed separately."""
         code, lanes = self.code, self.lanes
         block = BLOCK * chains * lanes
         exact = [k for k, e in enumerate(reduces) if e.value == "sum" and e.dtype in FLOATS]
@@ -367,7 +369,7 @@ class Rows:
     def _chains(
         self, number: int, reduces: list[Expr], start: str, stop: str, chains: int, types: list[str], zeros: list[str]
     ) -> list[str]:  # fmt: skip
-        """[start, stop) on ``chains`` accumulators for each reduction, put together."""
+        """Reduce [start, stop) with ``chains`` accumulators for each reduction, then these as a tree."""
         code, lanes = self.code, self.lanes
         carried = [(t, z) for t, z in zip(types, zeros, strict=True) for _ in range(chains)]
         loop = Loop(code, start, stop, chains * lanes, carried)
@@ -387,13 +389,13 @@ class Rows:
 
     def end(self) -> None:
         """After the last row."""
-        if self.stream:  # other threads see what went past the caches
+        if self.stream:  # makes non-temporal stores visible to other threads
             self.code.call("void", "llvm.x86.sse.sfence")
 
     # sums over rows
 
     def clear(self) -> None:
-        """Sums of no rows."""
+        """Set the sums over rows to 0."""
 
         def body(at: str, mask: str) -> None:
             for total in self.totals:
@@ -409,7 +411,7 @@ class Rows:
             write(code, total, at, reduction.step(code, "sum", e.dtype, old, emitter.value(e), lanes), lanes, mask)
 
     def write_sums(self, block: str) -> None:
-        """The sums of block number ``block`` into its row of the partial results."""
+        """Write the sums to row ``block`` of the partial sums."""
         code = self.code
         out = []
         for total, pointer in zip(self.totals, self.pointers[len(self.views) :], strict=True):
@@ -439,7 +441,7 @@ class Rows:
         def body(at: str, mask: str = "", stream: bool = False) -> None:
             emitter = self._emitter(number, at, mask)
             self._fetch(number, at)
-            values = emitter.all([*(e for e, _ in self.each), *self.sums])  # all is read before anything is written
+            values = emitter.all([*(e for e, _ in self.each), *self.sums])  # all loads come before the stores
             for (_, i), value in zip(self.each, values, strict=False):
                 strip = self.strips[len(self.operands) + i]
                 write(code, strip, at, value, lanes, mask, lanes * item_bytes(strip.dtype) if stream else 0)

@@ -1,8 +1,8 @@
-"""Kernel IR as LLVM IR, one item at a time: for any processor, and for GPUs, where each thread is one item.
+"""Kernel IR as scalar LLVM IR: on processors a loop over work items, on GPUs one thread for each work item.
 
-There are no vectors here, so one lane has one type. Names become SSA values directly: a name that a branch or a loop assigns
-to gets a phi where its values meet. Arrays are plain pointers; a GPU kernel's parameters are pointers to global memory, which
-LLVM finds again behind the casts. Nothing calls a function outside of the text.
+Names become SSA values directly: a name that a branch or a loop assigns to gets a phi where control flow joins. Arrays are
+generic pointers; a GPU kernel's parameters are pointers to global memory, which LLVM infers through the casts. No external
+function is called.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ WORD = 8
 def cpu_kernel(
     function: Function, target: Target, grid: int = 0, constants: Mapping[str, Number] | None = None
 ) -> NativeKernel:  # fmt: skip
-    """A kernel for a processor, of the form that all generated kernels have (``native``).
+    """A kernel for a processor, with the signature of all generated kernels (``native``).
 
-    Its units are the items. ``bufs`` holds a pointer for each array, in the order of the parameters, and after them, if there
+    Its work units are the work items. ``bufs`` holds a pointer for each array, in the order of the parameters, then, if there
     are scalars, one to a block of words: the k-th scalar begins at byte 8 · k, in its own dtype (``argument_words``).
 
     Args:
         function: Kernel.
         target: Processor.
-        grid: What the kernel states as its grid; the code serves any.
+        grid: Grid of the returned kernel; the code does not depend on it.
         constants: A number for each of its scalars, which are then constants of the code: there is no block of words.
 
     Raises:
@@ -78,13 +78,13 @@ def argument_words(function: Function, scalars: Mapping[str, Number]) -> np.ndar
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """How LLVM writes a kernel for a kind of GPU.
+    """LLVM IR that differs between kinds of GPUs.
 
     Attributes:
         convention: Calling convention of a kernel.
-        group: Number of this thread's group.
-        lane: Number of this thread in its group.
-        width: Writes how many threads a group has, as i32.
+        group: Intrinsic for the number of this thread's group.
+        lane: Intrinsic for the number of this thread in its group.
+        width: Appends code for the number of threads of a group, i32.
     """
 
     convention: str
@@ -94,7 +94,7 @@ class _Gpu:
 
 
 def _amdgcn_width(code: Code) -> str:
-    """From the packet that launched the kernel: the size of a group is its 16 bits at byte 4."""
+    """The group size: 16 bits at byte 4 of the dispatch packet."""
     packet = code.call("ptr addrspace(4)", "llvm.amdgcn.dispatch.ptr")
     at = code.put(f"getelementptr i8, ptr addrspace(4) {packet}, i64 4")
     return code.put(f"zext i16 {code.put(f'load i16, ptr addrspace(4) {at}, align 4')} to i32")
@@ -159,7 +159,7 @@ class _Printer:
     """Writes the statements of one item.
 
     Args:
-        code: Where to.
+        code: Function to append to.
         arrays: The memory of each array.
         values: The SSA value of each visible name.
     """
@@ -173,7 +173,7 @@ class _Printer:
         self._types: dict[str, str] = {}
 
     def block(self, body: tuple[Statement, ...]) -> None:
-        """Write a block; afterwards the names that were visible before are, with the values they have then."""
+        """Write a block. Afterwards the names that were visible before it are visible, with their values at its end."""
         before = self.values
         self.values = dict(before)
         for s in body:
@@ -199,12 +199,13 @@ class _Printer:
         write(self.code, self.arrays[s.array], index, value, 1)
 
     def _check(self, s: Check) -> None:
-        """The status word takes the first fault, as in other kernels; which of several comes first is left to chance."""
+        """Set the status word if it is 0. Which of several faults is stored is not determined."""
         code = self.code
         holds = self._evaluated(s.condition)[0]
         report, after = code.fresh("report"), code.fresh("after")
         code.do(f"br i1 {holds}, label %{after}, label %{report}")
         code.label(report)
+        # on GPUs the host reads the status word after the kernel, so no memory order is needed
         order = "monotonic monotonic" if code.target.arch in _GPUS else "seq_cst seq_cst"
         code.put(f"cmpxchg ptr %status, i64 0, i64 {fault_word(INDEX, s.site)} {order}")
         code.do(f"br label %{after}")
@@ -242,7 +243,7 @@ class _Printer:
         del self.values[s.name]
 
     def _rounds(self, head: _Head, more: str, body: tuple[Statement, ...], step: int = 0) -> None:
-        """The branch at a loop's head, its block and the way back."""
+        """The branch of a loop's header, the loop's body, and the back edge."""
         code = self.code
         inside, after = code.fresh("body"), code.fresh("done")
         code.do(f"br i1 {more}, label %{inside}, label %{after}")
@@ -250,9 +251,9 @@ class _Printer:
         at_head = self.values
         self.block(body)
         following = ""
-        if step == 1:  # below stop, so one more does not wrap
+        if step == 1:  # the counter is below stop, so adding 1 does not overflow
             following = code.put(f"add nsw i64 {head.counter}, 1")
-        elif step:  # the largest number is not below any stop
+        elif step:  # saturates instead of overflowing: the largest integer is not below any stop
             following = code.call("i64", "llvm.sadd.sat.i64", ("i64", head.counter), ("i64", str(step)))
         head.close(self.values, following)
         code.label(after)
@@ -260,9 +261,9 @@ class _Printer:
 
 
 class _Head:
-    """The first block of a loop: phis for the counter and for each visible name that the loop assigns to.
+    """The header of a loop, with phis for the counter and for each visible name that the loop assigns to.
 
-    What they get from the loop's end is known only there, so ``close`` writes them into their place.
+    The phis' values of the back edge are known only at the loop's end, so ``close`` inserts the phis into the header.
     """
 
     def __init__(self, printer: _Printer, s: While | For, counter: tuple[str, str] | None = None) -> None:
@@ -280,7 +281,7 @@ class _Head:
         printer.values = printer.values | {name: value for _, value, _, name in self._phis if name}
 
     def close(self, values: Mapping[str, str], following: str) -> None:
-        """The way back to the head, with the names' values and the counter's next one."""
+        """Write the back edge, with the names' values and the counter's next value."""
         code = self.code
         lines = [
             f"  {value} = phi {kind} [ {first}, %{self._before} ], [ {values[name] if name else following}, %{code.block} ]"

@@ -1,9 +1,9 @@
-"""Scatter kernels: updates put into, or added to, the elements of an array that indices name.
+"""Scatter kernels: updates are assigned to, or added to, indexed elements of an array.
 
-The array is in the result's memory already, seen as [outer, size, inner] with the indexed axis in the middle. Each unit of the
-grid owns a part of it: one of the outer places, a range along the axis, and a range of the inner elements. It takes all updates
-that fall into it, in their order. So equal indices accumulate in the order of the updates, the last of several values stays,
-and no two threads write the same element.
+The array has been copied to the result's memory, and is viewed as [outer, size, inner], where size is that of the indexed axis.
+Each work unit owns one outer position, a range of the indexed axis, and a range of inner elements. It applies all updates of
+these elements, in order. So updates of equal indices are applied in order, the last assigned value is kept, and no two threads
+write the same element.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from firebrick.scalar.expr import BITS, bounded, cast, load, whole_number
 from firebrick.scalar.storage import computed
 
 UNITS = 16
-"""About so many units has the grid of a large scatter."""
+"""Approximate number of work units of a large scatter."""
 LARGE = 1 << 14
-"""Updates from which on a scatter has several units."""
+"""Minimum number of updates of a scatter with several work units."""
 RANGES = 4
-"""Ranges along the axis at most: each of them looks at all indices."""
+"""Maximum number of ranges of the indexed axis, since each work unit reads all indices."""
 STRETCH = 32
-"""Inner elements of a unit at least."""
+"""Minimum number of inner elements of a work unit."""
 UPDATES_PER_US = 500.0
-"""Updates of single elements that one thread takes in a microsecond."""
+"""Updates of single elements by one thread in a microsecond."""
 
 
 def lowered(spec: Scatter, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
@@ -42,7 +42,7 @@ def lowered(spec: Scatter, inputs: Sequence[Aval], outputs: Sequence[Aval], targ
     own = spec.start is None
     given = len(spec.sources)
     wide = spec.total != spec.dtype
-    to = given + 1 if wide else given  # a wide result is rounded in the end
+    to = given + 1 if wide else given  # accumulated in a wider dtype in a temporary buffer, and rounded once at the end
     size, itemsize = (out.size,), item_bytes(spec.total)
     if not own:
         start = np.asarray(spec.start).astype(spec.total if wide else out.dtype.np).reshape(1)
@@ -68,19 +68,19 @@ def lowered(spec: Scatter, inputs: Sequence[Aval], outputs: Sequence[Aval], targ
 
 
 def _converted(size: tuple[int], source: str, to: str, target: Target) -> NativeKernel:
-    """Elements in another dtype."""
+    """The kernel that casts all elements to another dtype."""
     e = cast(load(0, computed(source)), computed(to))
     return named(map_kernel(NAME, size, [View(source, (1,))], [(e, View(to, (1,)))], target), "map")
 
 
 def scatter_kernel(name: str, what: Scatter, target: Target) -> NativeKernel:
-    """Generate the kernel of the updates; its buffers are the indices, the updates if they are no number, and the result. Its
-    faults are of operation 0."""
+    """Generate the kernel of the updates. Its buffers are the indices, the updates unless they are a constant, and the result.
+    Its faults are those of check 0."""
     return _Writer(name, what, target).kernel()
 
 
 def vectors(code: Code, start: str, stop: str, lanes: int, body: Callable[[str, str], None]) -> None:
-    """``body`` at each vector of [start, stop), with a mask for what is left."""
+    """Loop over the vectors of [start, stop), then the masked remainder: ``body(at, mask)``."""
     if lanes == 1:
         loop = Loop(code, start, stop, 1)
         body(loop.index, "")
@@ -101,13 +101,13 @@ def vectors(code: Code, start: str, stop: str, lanes: int, body: Callable[[str, 
 
 
 def split(what: Scatter) -> tuple[int, int]:
-    """How many ranges along the axis, and how many inner elements, the units of a grid have; by the shape alone."""
+    """The number of ranges of the indexed axis, and the inner elements of a work unit, by the shape alone."""
     work = what.outer * what.inner * what.count
     wanted = -(-UNITS // max(1, what.outer)) if work >= LARGE else 1
     stretch = max(STRETCH, -(-what.inner // wanted))
     stretch = min(what.inner, -(-stretch // STRETCH) * STRETCH)
     across = -(-what.inner // max(1, stretch))
-    # looking at all indices pays where there is more to do for each
+    # only for slices: for single elements, reading all indices in each work unit costs as much as the updates
     ranges = min(RANGES, -(-wanted // max(1, across)), what.size) if what.slices else 1
     return ranges, stretch
 
@@ -116,7 +116,7 @@ class _Writer:
     def __init__(self, name: str, what: Scatter, target: Target) -> None:
         self.name, self.what, self.code = name, what, Code(target)
         self.ranges, self.stretch = split(what)
-        self.length = -(-what.size // self.ranges)  # of a range
+        self.length = -(-what.size // self.ranges)  # indices of a range
         widest = max(BITS[computed(what.dtype)], BITS[computed(what.total)], 8)
         self.lanes = min(64, target.lanes(widest))
         while self.lanes > 1 and self.lanes > self.stretch:
@@ -155,11 +155,11 @@ class _Writer:
         return a if by == 1 or a == "0" else self.code.put(f"mul i64 {a}, {by}")
 
     def _strip(self, pointer: str, dtype: str, at: str) -> Strip:
-        """Elements of a buffer from element ``at`` on."""
+        """The strip of a buffer that starts at element ``at``."""
         return Strip(dtype, self.code.put(f"getelementptr {stored_type(dtype, self.code)}, ptr {pointer}, i64 {at}"), 1)
 
     def _widened(self, value: str, lanes: int) -> str:
-        """An update, in the dtype that the result is computed in."""
+        """An update, cast to the dtype of the accumulation."""
         e = cast(load(0, computed(self.what.dtype)), computed(self.what.total))
         return Emitter(self.code, lanes, lambda _: value).value(e)
 
@@ -182,18 +182,19 @@ class _Writer:
         loop.close()
 
     def _row(self, at: str) -> str:
-        """The index number ``at``, from the front."""
+        """Index number ``at``, checked and counted from the front."""
         what, code = self.what, self.code
         value = read(code, Strip(what.index, self.indices, 1), at, 1)
         e = bounded(whole_number(load(0, computed(what.index))), what.size, 0)
         return Emitter(code, 1, lambda _: value).value(e)
 
     def _owned(self, row: str, body: Callable[[], None]) -> None:
-        """``body``, if a row is in the unit's range."""
+        """Write ``body`` under the condition that a row is in the work unit's range."""
         code = self.code
         if self.ranges == 1:
             body()
             return
+        # one unsigned comparison tests both bounds
         off = code.put(f"sub i64 {row}, {self.low}")
         mine = code.put(f"icmp ult i64 {off}, {code.put(f'sub i64 {self.high}, {self.low}')}")
         yes, after = code.fresh("mine"), code.fresh("after")
@@ -204,7 +205,7 @@ class _Writer:
         code.label(after)
 
     def _target(self, row: str) -> str:
-        """Where a row of the result begins."""
+        """The offset of a row of the result."""
         return self._times(self._sum(self._times(self.place, self.what.size), row), self.what.inner)
 
     def _slice(self, row: str, source: str) -> None:
@@ -214,7 +215,7 @@ class _Writer:
         vectors(self.code, self.first, self.last, self.lanes, lambda at, mask: self._fold(to, update, at, self.lanes, mask))
 
     def _one(self, source: str, along: str) -> None:
-        """The update number ``source``, for inner element ``along``."""
+        """Update number ``source``, of inner element ``along``."""
         what = self.what
         row = self._row(source)
 

@@ -1,7 +1,7 @@
-"""``Target``: what machine code is generated for: triple, processor, features and the width of its vectors.
+"""``Target``: a processor to generate code for: triple, name, features and vector width.
 
-A generator asks the target for numbers of lanes and registers and for features, never the machine it runs on, so that code for
-any target can be generated on any machine. Widths below the host's run on the host too, with the wider features taken away.
+Generators query the target for lanes, registers and features, never the machine they run on, so that code for any target can
+be generated on any machine. Narrower vectors than the host's are targets too, without the features of the wider ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from firebrick.core.config import config
 from firebrick.core.errors import ConfigError, UnsupportedError
 
-# What each narrower width means on x86-64: the processor level whose widest registers have it.
+# For each narrower width on x86-64: the microarchitecture level whose widest registers have it.
 _X86_LEVELS = {256: "x86-64-v3", 128: "x86-64-v2"}
 _X86_FEATURES = {
     512: frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "avx", "fma", "f16c", "sse4.1", "sse4.2"}),
@@ -54,11 +54,11 @@ class Target:
 
     @staticmethod
     def named(arch: str, width_bits: int = 0) -> Target:
-        """A typical processor of an architecture, whatever machine this is: to look at what would be generated for it.
+        """A typical processor of an architecture, to generate code for it on any machine.
 
         Args:
             arch: ``x86_64`` or ``aarch64``.
-            width_bits: Of its vectors; the widest by default.
+            width_bits: Bits of its vectors; the widest by default.
 
         Raises:
             ConfigError: The architecture is not one of these, or has no vectors so wide.
@@ -82,16 +82,16 @@ class Target:
 
     @property
     def fma(self) -> bool:
-        """Whether ``a * b + c`` with one rounding is an instruction, not a slow call."""
+        """Whether the processor has an instruction for ``a * b + c`` with one rounding; elsewhere it is a slow library call."""
         return self.has("fma") if self.arch == "x86_64" else self.arch in ("aarch64", "nvptx64", "amdgcn")
 
     @property
     def registers(self) -> int:
-        """How many vector registers there are."""
+        """Number of vector registers."""
         return 32 if self.arch == "aarch64" or self.width_bits == 512 else 16
 
     def lanes(self, bits: int) -> int:
-        """How many elements of ``bits`` bits a vector register holds (at least 1)."""
+        """Elements of ``bits`` bits in a vector register; at least 1."""
         return max(1, self.width_bits // max(8, bits))
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ def _host(width_bits: int) -> Target:
     triple, cpu = llvm.get_process_triple(), llvm.get_host_cpu_name()
     try:
         features = dict(llvm.get_host_cpu_features())
-    except RuntimeError:  # LLVM cannot ask this system
+    except RuntimeError:  # LLVM cannot query this system
         features = {}
     target = Target(triple, cpu, "", 128)
     widest = 128
@@ -125,7 +125,7 @@ def _host(width_bits: int) -> Target:
             f"cpu_vector_bits={width}",
             "take a smaller width, or 0",
         )
-    if width < widest:  # a narrower processor, so that no wider register is used behind the generators' back
+    if width < widest:  # also name a narrower processor, or LLVM would use wider registers by itself
         level = {f for f in _X86_FEATURES[width] if features.get(f)}
         return Target(triple, _X86_LEVELS[width], _flat(frozenset(level)), width)
     flat = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))

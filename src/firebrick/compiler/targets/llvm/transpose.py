@@ -1,8 +1,8 @@
-"""Transposing copies: squares of elements, read along the one axis and written along the other, turned in registers.
+"""Transposing copies by square tiles: read along one axis, transposed in registers, written along the other axis.
 
-Where the innermost axis of what is written is far apart in what is read, an element at a time costs a cache line each; a square
-of ``L`` times ``L`` reads and writes whole lines. At the edges squares overlap: some elements are written twice, with the same
-value. Squares go along the axis that is written, a few next to each other at a time.
+If the destination's innermost axis has a large stride in the source, copying element by element uses one element of each cache
+line; a tile of ``L`` × ``L`` elements reads and writes whole vectors. At the edges tiles overlap: some elements are written
+twice, with the same value. The loops run along the axis that is written, over a few adjacent rows of tiles at a time.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from firebrick.compiler.targets.llvm.native import UNIT, Loop, NativeKernel, buf
 from firebrick.compiler.targets.llvm.target import Target
 
 _LEAST = 4
-"""Elements along a side of the smallest square."""
+"""Minimum side of a tile, in elements."""
 _DEEP = 4
-"""Squares next to each other that are taken before the next place of a strip: they read the same pages of memory."""
+"""Adjacent tiles that are copied before the next position of a strip, as they read the same memory pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Squares:
-    """Axes of a transposing copy: ``down`` is read contiguously, the last one is written so.
+    """Axes of a transposing copy: axis ``down`` is contiguous in the source, the last one in the destination.
 
     Attributes:
-        nest: All axes, merged; strides of what is read, then of what is written.
-        down: Number of the axis that is read contiguously.
-        side: Elements along a side of a square.
+        nest: All axes, merged, with the strides of the source, then of the destination.
+        down: Number of the axis that is contiguous in the source.
+        side: Side of a tile, in elements.
     """
 
     nest: Nest
@@ -38,7 +38,7 @@ class _Squares:
 
 
 def transposes(shape: tuple[int, ...], source: View, goal: View, target: Target) -> bool:
-    """Whether a copy is one that squares are for."""
+    """Whether a copy is done by tiles."""
     return _squares(shape, source, goal, target) is not None
 
 
@@ -93,6 +93,7 @@ def transposing_kernel(name: str, shape: tuple[int, ...], source: View, goal: Vi
     sources, goals = (_moved(code, element, p, offset, 1) for p, offset in zip(pointers, offsets, strict=True))
     stop = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {start}, {strip}")), ("i64", str(wide)))
     loop = Loop(code, start, stop, side)
+    # the last tile begins a side before the end, so it overlaps the one before and needs no masks
     here = code.call("i64", "llvm.smin.i64", ("i64", loop.index), ("i64", str(wide - side)))
     down_loop = Loop(code, first, end, side)
     row = code.call("i64", "llvm.smin.i64", ("i64", down_loop.index), ("i64", str(high - side)))
@@ -105,7 +106,7 @@ def transposing_kernel(name: str, shape: tuple[int, ...], source: View, goal: Vi
 
 
 def _moved(code: Code, element: str, pointer: str, places: str, step: int) -> str:
-    """The pointer to what lies ``places`` (i64) times ``step`` elements behind a pointer."""
+    """A pointer plus ``places`` (i64) times ``step`` elements."""
     by = places if step == 1 else code.put(f"mul i64 {places}, {step}")
     return code.put(f"getelementptr {element}, ptr {pointer}, i64 {by}")
 
@@ -113,7 +114,7 @@ def _moved(code: Code, element: str, pointer: str, places: str, step: int) -> st
 def _square(
     code: Code, element: str, source: str, step: int, goal: str, down: int, at: str, side: int, align: int
 ) -> None:  # fmt: skip
-    """One square: row ``k`` is read at position ``at + k`` of the last axis, and becomes column ``k`` of what is written."""
+    """One tile: row ``k`` is read at index ``at + k`` of the last axis, and becomes column ``k`` of the destination."""
     vector = f"<{side} x {element}>"
     first = _moved(code, element, source, at, step)
     rows = []
@@ -121,7 +122,7 @@ def _square(
         where = code.put(f"getelementptr {element}, ptr {first}, i64 {k * step}")
         rows.append(code.put(f"load {vector}, ptr {where}, align {align}"))
     far = 1
-    while far < side:  # squares of ``far`` change places with their mirror images
+    while far < side:  # exchange blocks of side ``far`` with their mirror images across the diagonal
         low = [k if not k & far else side + k - far for k in range(side)]
         high = [k + far if not k & far else side + k for k in range(side)]
         for k in range(side):

@@ -1,9 +1,10 @@
 """Window kernels: the largest value or the sum of each window of images, and their gradients, without a scatter.
 
-Vectors run along the last axis of the result. A window's elements of one row lie ``stride`` apart: a row is read whole, and
-the element that each window wants is shuffled out. The gradient turns this round: each element of the image takes, from the
-windows that it lies in, what belongs to it; elements of equal place modulo the stride form a vector. All elements of a window
-are written out, so windows are small. What lies outside of an image is never read: such lanes are masked.
+Vectors run along the last axis of the result. Elements of the same offset in adjacent windows are ``stride`` apart: contiguous
+vectors are loaded, and the elements are selected by shuffles. The gradient gathers instead of scattering: each element of the
+image sums the cotangents of the windows that contain it, or chose it; elements of equal index modulo the stride form a vector.
+Loops over the elements of a window are unrolled, so windows must be small. Nothing outside of an image is read: such lanes are
+masked.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from firebrick.scalar.expr import BITS, SIGNED
 from firebrick.scalar.storage import computed
 
 MOST = 64
-"""Elements of a window, and places of a stride, at most."""
+"""Maximum number of elements of a window, and maximum product of the strides, as both are unrolled."""
 WOVEN = (1, 2, 4)
-"""Strides whose elements are shuffled out of whole vectors; others are gathered."""
+"""Strides whose elements are selected from contiguous vectors by shuffles; others use gathers."""
 
 
 def lowered(spec: Window, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
@@ -47,25 +48,26 @@ def lowered(spec: Window, inputs: Sequence[Aval], outputs: Sequence[Aval], targe
 
 
 def window_kernel(name: str, w: Windows, dtype: str, largest: bool, target: Target) -> NativeKernel:
-    """The largest value of each window and its place (int64), or the mean: buffers are the images, then the results.
+    """The maximum of each window and its index in the image (int64), or the mean. Buffers are the images, then the results.
 
-    Of equal values the first counts, and the first NaN before all. Padding is never the largest; to a mean it adds zeros.
+    Of equal values the first is chosen, and the first NaN before any number. Padding is -inf for a maximum and 0 for a mean.
     """
     code = Code(target)
     return _Forward(code, w, dtype, largest).kernel(name)
 
 
 def gradient_kernel(name: str, w: Windows, dtype: str, at: str, target: Target) -> NativeKernel:
-    """What windows send back: buffers are their cotangents, their places of dtype ``at`` if that is given, and the images.
+    """The gradient. Buffers are the cotangents, the maxima's indices if their dtype ``at`` is given, the image's gradient.
 
-    With places each cotangent goes to its place if that lies in its window; without, a share of it to every element.
+    With indices, each cotangent is added to the element at its index, if that is in its window; without, an equal part of it is
+    added to every element of the window.
     """
     code = Code(target)
     return _Backward(code, w, dtype, at).kernel(name)
 
 
 def lanes_of(target: Target, dtype: str, size: int) -> int:
-    """Lanes for rows of ``size`` elements: at least two, since single elements are read without masks."""
+    """Lanes for rows of ``size`` elements: at least two, since loads of single elements have no masks."""
     lanes = target.lanes(BITS[computed(dtype)])
     while lanes > 2 and lanes // 2 >= size:
         lanes //= 2
@@ -73,7 +75,7 @@ def lanes_of(target: Target, dtype: str, size: int) -> int:
 
 
 class _Windows(ABC):
-    """What both directions share: the grid, and the loops over planes, rows and vectors of ``rows`` × ``size`` elements."""
+    """Code of both directions: the grid, and the loops over planes, rows and vectors of ``rows`` × ``size`` elements."""
 
     def __init__(self, code: Code, w: Windows, dtype: str, rows: Sequence[int], size: int, buffers: int) -> None:
         self.code, self.w, self.dtype = code, w, dtype
@@ -86,7 +88,7 @@ class _Windows(ABC):
         code, w = self.code, self.w
         rows = prod(self.outer)
         unit = Loop(code, "%begin", "%end", 1)
-        if prod(w.image) > UNIT and rows > 1:  # parts of one image
+        if prod(w.image) > UNIT and rows > 1:  # work units of one image
             each = max(1, UNIT * rows // prod(w.image))
             parts = -(-rows // each)
             grid = w.planes * parts
@@ -124,15 +126,15 @@ class _Windows(ABC):
 
     @abstractmethod
     def start(self, plane: str) -> None:
-        """Begin a plane."""
+        """Write the code at the start of a plane."""
 
     @abstractmethod
     def row(self, z: str, y: str) -> None:
-        """Begin a row."""
+        """Write the code at the start of a row."""
 
     @abstractmethod
     def body(self, at: str) -> None:
-        """``lanes`` elements from position ``at`` on: a name below the last whole vector's end, or a number."""
+        """``lanes`` elements from position ``at`` on: an SSA name for whole vectors, a number for the remainder."""
 
     # scalars and masks
 
@@ -155,15 +157,15 @@ class _Windows(ABC):
         return self.code.put(f"getelementptr {stored_type(dtype, self.code)}, ptr {pointer}, i64 {offset}")
 
     def plane_of(self, k: int, dtype: str, plane: str, shape: Triple) -> str:
-        """Where buffer ``k`` has a plane of this shape."""
+        """The pointer to a plane of this shape in buffer ``k``."""
         return self.shifted(self.pointers[k], dtype, self.times(plane, prod(shape)))
 
     def in_range(self, at: str, step: int, start: int, limit: int, lanes: int, end: int, flag: str = "") -> str:
-        """Lanes i with 0 ≤ at · step + start + i < limit, none if ``flag`` is false; empty: all. ``end``: the last ``at``."""
+        """The mask of lanes i with 0 ≤ at · step + start + i < limit if ``flag`` holds; empty: all. ``end``: last ``at``."""
         return self._mask(at, step, [start + i for i in range(lanes)], limit, end, flag)
 
     def each_in_range(self, at: str, step: int, start: int, limit: int, end: int, flag: str = "") -> str:
-        """Lanes i with 0 ≤ (at + i) · step + start < limit, and as above."""
+        """The mask of lanes i with 0 ≤ (at + i) · step + start < limit; the rest as for ``in_range``."""
         return self._mask(at, step, [i * step + start for i in range(self.lanes)], limit, end, flag)
 
     def _mask(self, at: str, step: int, places: list[int], limit: int, end: int, flag: str) -> str:
@@ -184,7 +186,7 @@ class _Windows(ABC):
         return code.put(f"icmp ult {vector} {place}, {bound}")
 
     def all_of(self, flags: Sequence[str]) -> str:
-        """Scalar conditions, some of them empty."""
+        """The conjunction of scalar conditions; empty ones are true."""
         flags = [f for f in flags if f]
         while len(flags) > 1:
             flags = [self.code.put(f"and i1 {flags[0]}, {flags[1]}"), *flags[2:]]
@@ -225,7 +227,7 @@ class _Forward(_Windows):
         )
         self.rows: dict[tuple[int, int], tuple[str, str]] = {}
         fronts = [self.times(z, w.stride[0]), self.times(y, w.stride[1])]
-        self.first = "0"  # how far the first row inside of the image lies behind a window's corner
+        self.first = "0"  # offset from a window's corner to its first row inside of the image
         for axis in range(2) if self.largest else ():
             for k in range(w.kernel[axis]):
                 offset = w.offset((k, k, k), axis)
@@ -265,7 +267,7 @@ class _Forward(_Windows):
             write(code, Strip("int64", self.goals[1], 1), where, place, lanes, mask)
 
     def _element(self, e: Triple, at: str) -> str:
-        """Element ``e`` of the windows from ``at`` on; 0, or -inf for the largest, where it lies outside of the image."""
+        """Element ``e`` of the windows from ``at`` on. Outside of the image it is 0, or -inf for a maximum."""
         w, code, lanes = self.w, self.code, self.lanes
         pointer, flag = self.rows[e[:2]]
         offset, step, width = w.offset(e, 2), w.stride[2], w.image[2]
@@ -299,18 +301,18 @@ class _Forward(_Windows):
         return self.code.put(f"select <{lanes} x i1> {mask}, {t} {value}, {t} {lowest}")
 
     def _largest(self, values: Iterator[tuple[Triple, str]], at: str) -> tuple[str, str]:
-        """The largest of them and its place in the image."""
+        """The maximum and its index in the image."""
         w, code, lanes, t = self.w, self.code, self.lanes, self.vector
         ints, bits = f"<{lanes} x i32>", f"<{lanes} x i1>"
         best = which = ""
-        if not self.whole:  # nothing is below all else, so that the place is that of the first element inside
+        if not self.whole:  # -inf with the index of the first element inside: that index is the result if all elements are -inf
             best, which = literal(float("-inf"), computed(self.dtype), lanes), self._first(at)
         for e, value in values:
             step = (e[0] * w.dilation[0] * w.image[1] + e[1] * w.dilation[1]) * w.image[2] + e[2] * w.dilation[2]
             if not best:
                 best, which = value, f"splat (i32 {step})"
                 continue
-            # larger, or the first NaN: an equal element that comes later never wins
+            # ugt: greater or NaN; ord: no NaN was found before. So ties keep the first element
             wins = code.put(f"fcmp ugt {t} {value}, {best}")
             wins = code.put(f"and {bits} {wins}, {code.put(f'fcmp ord {t} {best}, {best}')}")
             best = code.put(f"select {bits} {wins}, {t} {value}, {t} {best}")
@@ -321,7 +323,7 @@ class _Forward(_Windows):
         return best, code.put(f"sext {ints} {place} to <{lanes} x i64>")
 
     def _first(self, at: str) -> str:
-        """How far the first element inside of the image lies behind a window's corner."""
+        """The offset from a window's corner to its first element inside of the image."""
         w, code, ints = self.w, self.code, f"<{self.lanes} x i32>"
         row = code.put(f"trunc i64 {self.first} to i32") if self.first.startswith("%") else self.first
         found = splat(code, "i32", row, self.lanes)
@@ -342,7 +344,7 @@ class _Backward(_Windows):
         groups = tuple(-(-n // s) for n, s in zip(w.image, w.stride, strict=True))
         super().__init__(code, w, dtype, groups[:2], groups[2], 3 if at else 2)
         self.at = at
-        # for each axis and place modulo the stride: the elements of the windows there, and how far off the window is
+        # axis → index modulo the stride → (element of the window, offset of the window) of each window that contains it
         self.meets: list[list[list[tuple[int, int]]]] = [
             [
                 [(k, (a - o) // s) for k in range(w.kernel[axis]) if (a - (o := w.offset((k, k, k), axis))) % s == 0]
@@ -361,7 +363,7 @@ class _Backward(_Windows):
     def row(self, z: str, y: str) -> None:
         code, w = self.code, self.w
         self.z, self.y = z, y
-        # by how far off the windows are: where their row is, and whether it is one
+        # offset of a window in rows → the offset of its row of cotangents, and the condition that the row exists
         self.rows: dict[tuple[int, int], tuple[str, str]] = {}
         for dz, dy in {(dz, dy) for a in self.meets[0] for _, dz in a for b in self.meets[1] for _, dy in b}:
             flags, places = [], []
@@ -387,7 +389,7 @@ class _Backward(_Windows):
             self._put(values, self.shifted(self.goal, self.dtype, start), self.all_of(flags), at)
 
     def _gathered(self, a: int, b: int, c: int, start: str, at: str) -> str:
-        """What the elements of an image at (a, b, c) modulo the stride take."""
+        """The gradient of the image's elements with indices (a, b, c) modulo the stride."""
         w, code, t, lanes = self.w, self.code, self.vector, self.lanes
         total = ""
         here = ""
@@ -402,7 +404,7 @@ class _Backward(_Windows):
         return total or "zeroinitializer"
 
     def _window(self, off: Triple, at: str) -> tuple[str, str]:
-        """Cotangents, or shares of them, and places of the windows ``off`` from ``at``."""
+        """Cotangents (for a mean, divided by the window's size) and indices of the windows at offset ``off`` from ``at``."""
         if off not in self.read_:
             w, code, lanes = self.w, self.code, self.lanes
             row, flag = self.rows[off[:2]]
@@ -431,7 +433,7 @@ class _Backward(_Windows):
         write(code, Strip(self.dtype, pointer, 1), self.times(at, step), self._woven(values), step * lanes, mask)
 
     def _woven(self, values: list[str]) -> str:
-        """The vectors' elements by turns: those of the first half's with those of the second half's."""
+        """Interleave vectors, pairwise: the first half with the second half, until one vector is left."""
         lanes = self.lanes
         while len(values) > 1:
             half = len(values) // 2

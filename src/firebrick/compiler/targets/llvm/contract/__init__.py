@@ -1,6 +1,6 @@
 """Contractions as LLVM IR: products of matrices and convolutions, packed and blocked for the processor they run on.
 
-A ``Problem`` says what is summed and where it lies, ``choose`` how it is computed, ``contraction`` writes the kernels.
+A ``Problem`` describes the sums and the memory layout, ``choose`` selects a ``Variant``, ``contraction`` generates the kernels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The three convolutions of the op table as kernels: for each, the way that suits its geometry.
+"""The three convolutions of the op table as kernels, with the algorithm chosen by the geometry.
 
-Most are products of matrices over patches; depthwise ones, and input gradients of images much larger than the result, have
-kernels of their own (see ``window``). With the setting ``winograd``, those of 3 × 3 taps are products over transforms: see
-there why they are not by default.
+Most are matrix products over patches. Depthwise convolutions, and input gradients of images much larger than the result, have
+special kernels (see ``direct``). With the setting ``winograd``, convolutions of 3 × 3 taps are products of transforms; see
+``winograd`` for the reason why this is not the default.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From a problem and a variant to kernels: the loops over a work unit around packing and micro-kernels.
+"""Kernels of a problem and a variant: the loops of a work unit around packing and micro-kernels.
 
-A contraction is one kernel, or up to three that run one after another: packing of A or B, the product, and the sum of the
-parts of a split k. Each has a grid of units that depends on shapes alone, and each element of C is made by one unit, in one
-order of sums, whatever thread runs it.
+A contraction is one kernel, or several that run one after another: packing of A or B, the product, and the sum over the parts
+of a split k. Their grids depend on shapes alone, and each element of C is computed by one work unit, in a fixed order of sums,
+whichever thread runs it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Kernel:
 
     Attributes:
         name: Of the function.
-        grid: How many units there are.
+        grid: Number of work units.
         scratch: Bytes of memory that a worker needs, aligned to 64.
-        flops: Of the whole grid.
+        flops: Flops of the whole grid.
     """
 
     name: str
@@ -45,17 +45,17 @@ class Contraction:
     """A contraction as code.
 
     ``bufs`` holds, in this order, A, B, the operands of the epilogue, its results, and memory of ``workspace`` bytes, aligned
-    to 64, whose contents matter between its kernels only.
+    to 64, which passes values from one kernel to the next.
 
     Attributes:
         kernels: To be run one after another.
-        functions: Text of the functions, by name. Those whose names begin with ``micro.`` are named after their content:
-            contractions that have one in common share it in a module.
-        declarations: Lines that a module needs once, whatever it holds.
+        functions: Text of the functions, by name. Names that begin with ``micro.`` contain a hash of the text, so that equal
+            micro-kernels of several contractions are one function in a module.
+        declarations: Declarations that a module needs.
         workspace: Bytes.
-        variant: How it was made.
-        in_place: Whether an operand of the epilogue that lies exactly as a result does may be that result's own memory:
-            elements are read there for the last time before they are written.
+        variant: Variant that the kernels implement.
+        in_place: Whether an operand of the epilogue with the same layout as a result may be in that result's memory: each
+            element is read for the last time before it is written.
     """
 
     kernels: tuple[Kernel, ...]
@@ -95,7 +95,7 @@ def contraction(
 
 
 def _upright(p: Problem, c: Result) -> bool:
-    """Whether elements of a result adjoin along columns, not along rows."""
+    """Whether a result is contiguous along columns, not along rows. Then the transposed product is computed."""
     return p.m > 1 and p.n > 1 and c.rows[-1].stride == 1 and c.lanes[-1].stride != 1
 
 
@@ -103,14 +103,15 @@ Fold = Callable[[Emitter, Sequence[str], Sequence[Value], str], None]
 
 
 def folded(p: Problem, target: Target, name: str, variant: Variant, fold: Fold) -> Contraction:
-    """Kernels that hold all of C for one index of the batch in scratch, rows ``variant.nc`` apart, and hand it to ``fold``.
+    """Kernels that compute all of C for one index of the batch in scratch memory, and pass it to ``fold``.
 
     Args:
-        p: What is computed; where C lies is of no matter.
+        p: Problem; the layout of C is ignored.
         target: What it is computed on.
         name: Of the functions.
-        variant: With all rows and columns in one unit, staged, without splits.
-        fold: ``(emitter, pointers, batch, scratch)``: writes what becomes of a block; pointers are A's, B's and the result's.
+        variant: Variant with all rows and columns in one work unit, staged, without splits. Rows of C in scratch memory are
+            ``variant.nc`` elements apart.
+        fold: ``(emitter, pointers, batch, scratch)``: generates the code that uses C; pointers are A's, B's and the result's.
     """
     return _Writer(p, target, name, stored(p.c), variant, fold=fold).made()
 
@@ -119,8 +120,8 @@ def _aligned(n: int) -> int:
     return -(-n // 64) * 64
 
 
-# Where tiles of C go: to C; to C, until k is done and the epilogue reads them there; through the epilogue in registers; to
-# scratch of one tile, or of a unit's block, for the epilogue to read; to the parts of a split k.
+# Destinations of tiles of C: C; C until the sums are complete, when the epilogue reads and overwrites it; the epilogue, in
+# registers; scratch memory of one tile, or of a work unit's block, which the epilogue reads; a partial sum of a split k.
 _C, _UNTIL, _REGISTERS, _TILE, _BLOCK, _PART = "c", "until", "registers", "tile", "block", "part"
 
 
@@ -129,7 +130,7 @@ class _Writer:
         self, p: Problem, target: Target, name: str, epilogue: Epilogue, v: Variant, sides: tuple[int, int] = (0, 1),
         fold: Fold | None = None,
     ) -> None:  # fmt: skip
-        self.slots = dict(zip("ab", sides, strict=True))  # of A and B in bufs
+        self.slots = dict(zip("ab", sides, strict=True))  # positions of A and B in bufs
         self.p, self.target, self.name, self.epilogue, self.v, self.fold = p, target, name, epilogue, v, fold
         self.declared: set[str] = set()
         self.functions: dict[str, str] = {}
@@ -151,7 +152,7 @@ class _Writer:
         self.where = self.destination()
 
     def destination(self) -> str:
-        """Where tiles of C go."""
+        """The destination of tiles of C."""
         p, v, epilogue, once = self.p, self.v, self.epilogue, self.k_blocks == 1
         if self.splits > 1:
             return _PART
@@ -166,7 +167,7 @@ class _Writer:
         return _TILE if once and self.fold is None else _BLOCK
 
     def block(self, how: str, x: Operand) -> int:
-        """Steps of k that are packed at once: a block of the product's, or what a first-level cache holds."""
+        """Steps of k that are packed at once: the product's block, or as many as a first-level cache holds."""
         step = period(x) if period(x) > 1 else self.vl
         return self.v.kc if how == UNIT else -(-128 // step) * step
 
@@ -195,14 +196,14 @@ class _Writer:
         self.functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
         self.kernels.append(Kernel(name, grid, scratch, flops))
 
-    # ---- packing as a kernel of its own
+    # ---- packing as a separate kernel
     def packed_batch(self, side: str) -> list[int]:
-        """Sizes of the batch that a packed operand depends on; 1 for the axes it is broadcast along."""
+        """Sizes of the batch axes of a packed operand; 1 for axes along which it is broadcast."""
         strides = self.sides[side].operand.batch
         return [n if s else 1 for n, s in zip(self.p.batch, strides, strict=True)]
 
     def packing(self, side: str) -> int:
-        """The kernel that packs all of an operand; its offset in the workspace."""
+        """Write the kernel that packs a whole operand; returns its offset in the workspace."""
         x, at = self.sides[side], self.workspace
         sizes = self.packed_batch(side)
         panels = -(-x.lanes // x.width)
@@ -215,7 +216,7 @@ class _Writer:
             *batch, panel = e.split(unit.index, [*sizes, panels])
             to = e.at(e.at(space, at, "i8"), e.mul(unit.index, each), self.type)
             lane = e.mul(panel, x.width)
-            with e.loop(0, x.k, x.block) as k:  # in blocks that a first-level cache holds
+            with e.loop(0, x.k, x.block) as k:  # blocks that fit in a first-level cache
                 length = e.min(x.block, e.sub(x.k, k.index))
                 pack_panel(e, x, source, batch, lane, k.index, length, e.at(to, e.mul(k.index, x.width), self.type))
         self.kernel(e, f"pack_{side}", prod(sizes) * panels, 0)
@@ -243,6 +244,7 @@ class _Writer:
             m1, n1 = e.min(e.add(m0, v.mc), p.m), e.min(e.add(n0, v.nc), p.n)
             k_first = e.mul(part, self.k_part)
             k_end = e.min(e.add(k_first, self.k_part), p.k) if self.splits > 1 else p.k
+            # without terms (k = 0) one round runs all the same, which stores zeros through the epilogue
             with e.loop(k_first, k_end if p.k else 1, max(1, v.kc)) as kb:
                 k0: Value = kb.index if p.k else 0
                 kc = e.min(v.kc, e.sub(k_end, k0)) if blocked or self.splits > 1 else p.k
@@ -280,19 +282,19 @@ class _Writer:
 
     @property
     def stage_row(self) -> int:
-        """Elements between rows of C where the epilogue reads it."""
+        """Stride in elements of the rows of C that the epilogue reads."""
         return {_TILE: self.v.nr, _UNTIL: self.p.c.rows[0].stride}.get(self.where, self.v.nc)
 
     @property
     def results(self) -> list[Result]:
-        """Where results lie."""
+        """The layouts of the results."""
         return [r for _, r in self.epilogue.results]
 
     def source(
         self, e: Emitter, side: str, pointer: str, space: str, phases: dict[str, int], batch: Sequence[Value], lane: Value,
         k0: Value, scratch: str, step: int,
     ) -> str:  # fmt: skip
-        """Where the micro-kernel reads a panel."""
+        """The pointer that the micro-kernel reads a panel from."""
         x, how = self.sides[side], getattr(self.v, side)
         if not self.p.k:
             return pointer
@@ -315,7 +317,7 @@ class _Writer:
         self, e: Emitter, views: Sequence[str], space: str, partial: int, stage: str, batch: Sequence[Value], part: Value,
         row: Value, column: Value, m0: Value, n0: Value,
     ) -> tuple[str, list[str]]:  # fmt: skip
-        """Where the micro-kernel puts its tile, and the views of an epilogue that it applies itself."""
+        """The pointer that the micro-kernel writes its tile to, and the pointers of an epilogue in registers."""
         p = self.p
         if self.where == _PART:
             index = e.dot([part, *batch, row, column], row_major((self.splits, *p.batch, p.m, p.n)))
@@ -332,7 +334,7 @@ class _Writer:
         return out[len(self.epilogue.operands) + self.results.index(p.c)], []
 
     def rows(self, e: Emitter, batch: Sequence[Value], row: Value) -> list[Value]:
-        """Where a row begins in each view of the epilogue."""
+        """The offset of a row in each view of the epilogue."""
         found = []
         for x in self.epilogue.views:
             rows = e.split(row, [a.size for a in x.rows]) if any(a.stride for a in x.rows) else [0] * len(x.rows)
@@ -340,7 +342,7 @@ class _Writer:
         return found
 
     def columns(self, e: Emitter, column: Value, rows: Sequence[Value]) -> list[Value]:
-        """Where an element of a row lies in each view of the epilogue."""
+        """The offset of an element of a row in each view of the epilogue."""
         found: list[Value] = []
         split: dict[tuple[int, ...], list[Value]] = {}
         for x, row in zip(self.epilogue.views, rows, strict=True):
@@ -351,12 +353,12 @@ class _Writer:
         return found
 
     def dot_products(self) -> None:
-        """The kernel for few rows, whose sums run along k."""
+        """Write the kernel for few rows, with vectors along k."""
         p, v = self.p, self.v
         e = self.emitter()
         e.start("%entry")
         sources, views = self.pointers(e)
-        n = COLUMNS  # lanes of a row that lie on one axis of each view
+        n = COLUMNS  # lanes of a row that are on one axis in every view, so that one stride addresses them
         for view in self.epilogue.views:
             n = power_of_two(view.lanes[-1].size, n) if len(view.lanes) > 1 else n
         with e.loop("%begin", "%end") as unit:
@@ -374,7 +376,7 @@ class _Writer:
                                 one = e.let(f"extractelement <1 x {self.type}> {part}, i64 0")
                                 self.finish(e, views, rows, first, one, 1, None)
                             continue
-                        # lanes that begin beyond the last column are none at all: those of a multiple of n are
+                        # vectors that begin beyond the last column are skipped, so the first lane of a mask is always set
                         mask = e.lanes_below(e.sub(p.n, first), n) if p.n % n else None
                         if mask is None and p.n % COLUMNS == 0:
                             self.finish(e, views, rows, first, part, n, None)
@@ -385,7 +387,7 @@ class _Writer:
 
     # ---- micro-kernels
     def call(self, e: Emitter, row: Value, column: Value, args: list[Value]) -> None:
-        """Call the micro-kernel of the tile at a place: the whole one, or one of those at the edges."""
+        """Call the micro-kernel of a tile: that of whole tiles, or one for an edge."""
         p, v = self.p, self.v
         row_tail, column_tail = p.m % v.mr, p.n % v.nr
         text = ", ".join(f"{t} {x}" for t, x in zip(["ptr", "ptr", "i64", "ptr", "i1"] + ["ptr"] * 99, args, strict=False))
@@ -409,7 +411,7 @@ class _Writer:
                     e.do(f"call void @{name}({text})")
 
     def micro(self, rows: int, columns: int) -> str:
-        """The name of a micro-kernel, written when it is first asked for."""
+        """The name of a micro-kernel, which is generated at first use."""
         p, v = self.p, self.v
         if (rows, columns) in self.micros:
             return self.micros[rows, columns]
@@ -434,7 +436,7 @@ class _Writer:
     def write_out(
         self, e: Emitter, views: Sequence[str], batch: Sequence[Value], stage: str, m0: Value, m1: Value, n0: Value, n1: Value
     ) -> None:  # fmt: skip
-        """Apply the epilogue to rows and columns of C that lie at ``stage``, ``stage_row`` elements between rows."""
+        """Apply the epilogue to rows and columns of C in memory at ``stage``, with a row stride of ``stage_row`` elements."""
         with e.loop(m0, m1) as row:
             start = e.mul(e.sub(row.index, m0), self.stage_row)
 
@@ -454,7 +456,7 @@ class _Writer:
         rows = self.rows(e, batch, row)
         with e.loop(n0, n1, n) as column:
             left = e.sub(n1, column.index)
-            if inner < p.n and inner % n:  # a vector ends where an axis does
+            if inner < p.n and inner % n:  # vectors do not cross the end of an axis
                 left = e.min(left, e.sub(inner, e.mod(column.index, inner)))
                 column.step = e.min(left, n)
             mask = tail_mask(e, str(left), n) if p.n % n or inner % n else None
@@ -468,9 +470,9 @@ class _Writer:
         places = list(zip(views, self.columns(e, column, rows), steps, strict=True))
         put(e, values(e, self.epilogue, x, places, n, mask), n, mask)
 
-    # ---- the sum of the parts
+    # ---- the sum over parts of k
     def combination(self, partial: int) -> None:
-        """The kernel that adds up the parts of k, first to last, and writes C."""
+        """Write the kernel that sums the partial products, first to last, and writes C."""
         p, n = self.p, self.vl
         e = self.emitter()
         e.start("%entry")

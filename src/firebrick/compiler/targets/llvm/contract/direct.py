@@ -1,10 +1,9 @@
-"""Sums over the taps of a window, vector by vector along a row of an image: what convolution is when nothing is to multiply
-matrices for.
+"""Convolutions as direct sums over the taps of a window, vector by vector along a row of an image.
 
-Two kernels rest on it. Depthwise convolution and its input gradient have one channel a group, so a product of matrices would
-have one row. And the input gradient of a valid convolution (no padding, few places) multiplies less when the products of all
-taps are formed at the places of the result only, in scratch, one image at a time, and each element of the image then gathers
-those that fall on it, than when zeros beyond the border take part.
+Two kernels use this. Depthwise convolution and its input gradient have one channel a group, so a matrix product would have one
+row. And the input gradient of a valid convolution (no padding, small result) needs fewer multiplications if the products of all
+taps are computed for the result's positions only, in scratch memory, one image at a time, and each element of the image then
+sums the products that belong to it: a convolution of the cotangent would multiply zeros beyond its border.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from firebrick.core.views import Digit
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """For each axis of an image: the coordinate read for a place is ``start + step·place + hop·tap``, in [0, size).
+    """For each axis of an image: an output position reads the coordinate ``start + step·position + hop·tap``, in [0, size).
 
     Attributes:
-        places: Places of each axis of what is written.
-        taps: Taps of each axis.
-        sizes: Places of each axis of what is read.
-        strides: Elements between them.
-        start: The coordinate for place 0 and tap 0.
-        step: What a place adds.
-        hop: What a tap adds.
+        places: Shape of the output.
+        taps: Number of taps of each axis.
+        sizes: Shape of the input.
+        strides: Strides of the input, in elements.
+        start: Coordinate of position 0 and tap 0.
+        step: Coordinates between adjacent positions.
+        hop: Coordinates between adjacent taps.
     """
 
     places: tuple[int, ...]
@@ -51,16 +50,16 @@ def gathered(
     e: Emitter, w: Window, at: Sequence[Value], n: int, dtype: str, source: Callable[[int], tuple[str, Value]],
     factor: Callable[[int], str] | None,
 ) -> str:  # fmt: skip
-    """The sum, over all taps in row-major order, of ``n`` elements of a row, times the tap's factor.
+    """The sum over all taps, in row-major order, of the input for ``n`` adjacent output positions, times the tap's factor.
 
     Args:
         e: Where instructions go.
         w: The window.
-        at: The place of the first lane.
+        at: Output position of the first lane.
         n: Lanes.
-        dtype: Of what is read.
-        source: For a tap's number, what it reads: pointer and offset in elements.
-        factor: For a tap's number, a vector that it is multiplied by; None for 1.
+        dtype: Dtype of the input.
+        source: Number of a tap → pointer and offset in elements of the input.
+        factor: Number of a tap → vector that the input is multiplied by; None for 1.
     """
     type_ = compute_type(dtype)
     v = vector(n, type_)
@@ -73,6 +72,7 @@ def gathered(
         for p, size in zip(place[:-1], w.sizes[:-1], strict=True):
             one = e.compare("ult", p, size)
             ok = one if ok is None else e.let(f"and i1 {ok}, {one}")
+        # a coordinate far outside masks all lanes: cheaper than a second mask
         last = place[-1] if ok is None else e.let(f"select i1 {ok}, i64 {place[-1]}, i64 {-(1 << 30)}")
         mask = e.inside(last, w.step[-1], w.sizes[-1], n)
         if beyond is not None:
@@ -87,7 +87,7 @@ def gathered(
 
 
 def suits_depthwise(g: Convolution) -> bool:
-    """Whether each group has one channel and one output, in few taps, read at strides that vectors can."""
+    """Whether each group has one channel and one output, few taps, and a stride that vector loads support."""
     one = g.weight[1] == 1 and g.weight[0] == g.groups
     return one and 1 <= prod(g.weight[2:]) <= 64 and g.stride[-1] <= 4 and prod(g.result) > 0
 
@@ -99,8 +99,8 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
 
     Args:
         g: The convolution; see ``suits_depthwise``.
-        target: What it is computed on.
-        name: Of the function.
+        target: Processor to generate for.
+        name: Name of the function.
         adjoint: Whether the gradient of the image is wanted.
     """
     (xs, ws, ys), y = g.strides, g.result
@@ -142,7 +142,7 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
 
 
 def suits_folding(g: Convolution, target: Target) -> bool:
-    """Whether the image is so much larger than the result that an input gradient is better folded than convolved."""
+    """Whether an input gradient is faster as ``folding``, because the image is much larger than the result."""
     size = bytes_of(compute_type(g.dtype))
     y, dense = g.result[2:], set(g.stride) == {1}
     grows = prod(g.image[2:]) >= 1.25 * prod(y) > 0
@@ -153,10 +153,10 @@ def suits_folding(g: Convolution, target: Target) -> bool:
 
 
 def folding(g: Convolution, target: Target, name: str) -> Contraction:
-    """Kernels of ``conv_input``: products of all taps in scratch, image by image, then gathered.
+    """Kernels of ``conv_input``: products of all taps in scratch memory, image by image, then sums of them.
 
-    Places of the image whose taps are the same, as many classes as the stride makes, are gathered together; where the last axis
-    has two of them, they are put in order before they are stored.
+    Positions of the image that are equal modulo the stride have the same taps, and are computed together. With stride 2 along
+    the last axis, the vectors of both residues are interleaved before they are stored.
 
     ``bufs`` holds the weight, the cotangent and the image's gradient, in this order, and the workspace.
 

@@ -1,7 +1,7 @@
-"""Products of few rows with columns that lie along k, such as one sample times a layer's weight: no packing, no reuse.
+"""Products of few rows, with both operands contiguous along k, such as one sample times a layer's weight: no packing, no reuse.
 
-Each element of C is the sum of its vector of partial sums along k, added up in a fixed order; eight columns at a time, so that
-the processor has enough sums to work on at once, and B is read once, in the order in which it lies.
+Each element of C has a vector of partial sums along k, which is reduced in a fixed order. Eight columns are computed at a time,
+so that there are enough independent sums to hide the latency of a multiply-add; B is read once, in memory order.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, vect
 COLUMNS = 8
 MOST_ROWS = 4
 LONGEST = 512
-"""Additions one after another; the rounding errors of more would add up, so a longer sum is one of blocks."""
+"""Maximum number of consecutive additions to one accumulator; longer sums are blocked, for smaller errors."""
 
 
 def suits_dot(p: Problem) -> bool:
-    """Whether the rows are few, and both operands lie along k in plain floats."""
+    """Whether there are few rows, and both operands are float32 or float64 and contiguous along k."""
     plain = all(x.dtype in ("float32", "float64") and len(x.k) == len(x.lanes) == 1 and not x.bounds for x in (p.a, p.b))
     return plain and 0 < p.m <= MOST_ROWS and p.k > 0 and p.a.k[0].stride == p.b.k[0].stride == 1
 
@@ -30,7 +30,7 @@ def swapped(p: Problem) -> Problem:
 
 
 def dots(e: Emitter, p: Problem, a: str, b: str, batch: Sequence[Value], column: Value, vl: int, type_: str) -> list[str]:
-    """For each row, a vector of ``COLUMNS`` elements of C from a column on; columns beyond the last repeat it.
+    """For each row, a vector of ``COLUMNS`` elements of C from a column on; lanes beyond the last column repeat it.
 
     Args:
         e: Where instructions go.
@@ -47,6 +47,7 @@ def dots(e: Emitter, p: Problem, a: str, b: str, batch: Sequence[Value], column:
     a_base = e.dot(batch, p.a.batch, p.a.offset)
     b_base = e.dot(batch, p.b.batch, p.b.offset)
     a_at = [e.at(a, e.add(a_base, i * p.a.lanes[0].stride), type_) for i in range(p.m)]
+    # columns beyond the end are clamped, so that no load needs a mask; the caller does not store them
     columns = [e.min(e.add(column, j), p.n - 1) if p.n % COLUMNS else e.add(column, j) for j in range(COLUMNS)]
     b_at = [e.at(b, e.dot([c], [p.b.lanes[0].stride], b_base), type_) for c in columns]
 
@@ -80,7 +81,7 @@ def dots(e: Emitter, p: Problem, a: str, b: str, batch: Sequence[Value], column:
 
 
 def _sums(e: Emitter, values: list[str], n: int, type_: str) -> str:
-    """The sum of the lanes of each vector, as lanes of one: halves are added until one lane is left."""
+    """A vector with the sum of the lanes of each vector: halves are added until one lane is left."""
     out = "poison"
     for j, x in enumerate(values):
         width = n

@@ -1,7 +1,8 @@
-"""``Epilogue``: what is stored of each element of a product, without another walk through memory.
+"""``Epilogue``: elementwise work fused into a product, before its elements are stored.
 
-Scalar expressions of the element and of operands at its place (a bias, a residual, a mask), which lie in memory as C does, with
-stride 0 where they are broadcast. Each expression is a result with a place of its own; the plain product is one of them.
+An epilogue consists of scalar expressions of the product's element and of operands at the same position (a bias, a residual, a
+mask), which have views over the axes of C, with stride 0 where they are broadcast. Each expression is a result with its own
+view; the plain product is one of them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from firebrick.scalar.expr import Expr, load, walk
 from firebrick.scalar.storage import computed
 
 LIGHT = 8
-"""Operations of an epilogue that is applied to the registers of a tile, of which each is a copy of its code."""
-_STEADY = frozenset({"index", "gather", "reduce", "bounded"})
+"""Maximum number of operations of an epilogue in registers, whose code is repeated for each register of a tile."""
+_UNSUPPORTED = frozenset({"index", "gather", "reduce", "bounded"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,8 @@ class Epilogue:
     """Expressions of the element of a product, ``load(0)``, and of operands, ``load(1)``, ``load(2)``, …
 
     Attributes:
-        operands: Where they lie and how they are stored: any dtype of ``storage``.
-        results: Expressions, and where their values go.
+        operands: Layouts of the operands, of any dtype of ``storage``.
+        results: Expressions, and the layouts of their results.
     """
 
     operands: tuple[Result, ...]
@@ -40,22 +41,22 @@ class Epilogue:
 
     @property
     def plain(self) -> bool:
-        """Whether it stores the product and nothing else."""
+        """Whether the product is the only result."""
         return [e for e, _ in self.results] == [product(self.results[0][1].dtype)]
 
     @property
     def light(self) -> bool:
-        """Whether its code is so short that it is written once for each vector of a tile."""
+        """Whether its code is short enough to be repeated for each vector of a tile."""
         nodes = walk(e for e, _ in self.results)
         return sum(e.op not in ("load", "const") for e in nodes) <= LIGHT and all(e.op != "rarely" for e in nodes)
 
     def simplified(self) -> Epilogue:
-        """The same with axes merged where memory allows it."""
+        """The same epilogue with axes merged where strides allow it."""
         results = tuple((e, simplified_result(r)) for e, r in self.results)
         return Epilogue(tuple(simplified_result(x) for x in self.operands), results)
 
     def swapped(self) -> Epilogue:
-        """That of the transposed product."""
+        """The epilogue of the transposed product."""
         return Epilogue(tuple(map(_swapped, self.operands)), tuple((e, _swapped(r)) for e, r in self.results))
 
 
@@ -70,9 +71,9 @@ def stored(c: Result) -> Epilogue:
 
 
 def fits(results: Sequence[Expr]) -> str:
-    """Why expressions are not those of an epilogue; empty if they are."""
-    strange = sorted({e.op for e in walk(results) if e.op in _STEADY})
-    return f"{strange[0]} after a product" if strange else ""
+    """Why an epilogue cannot have these expressions; empty if it can."""
+    unsupported = sorted({e.op for e in walk(results) if e.op in _UNSUPPORTED})
+    return f"{unsupported[0]} after a product" if unsupported else ""
 
 
 def _swapped(x: Result) -> Result:
@@ -83,7 +84,7 @@ def values(
     e: Emitter, epilogue: Epilogue, x: str, places: Sequence[tuple[str, Value, int]], n: int, mask: str | None,
     known: dict[tuple[int, Value, str | None], str] | None = None,
 ) -> list[tuple[Strip, str]]:  # fmt: skip
-    """The results for ``n`` lanes of a row, and where each goes; ``write`` stores them.
+    """The results for ``n`` lanes of a row, and the strip of each, for ``put``.
 
     Args:
         e: Where instructions go.
@@ -91,8 +92,8 @@ def values(
         x: Elements of the product in the type of the arithmetic: a vector, or a scalar for one lane.
         places: For each view its pointer, an offset in elements from there, and the elements between lanes.
         n: Lanes.
-        mask: Those that exist, the first of them for certain; None for all.
-        known: What was read of the operands, by number, offset and mask, in code that is always run before.
+        mask: Lanes that exist, the first of which always does; None for all.
+        known: Loaded operands by number, offset and mask, from code that dominates this; new ones are added.
     """
     strips, known = [], {} if known is None else known
     for (pointer, offset, step), view in zip(places, epilogue.views, strict=True):
@@ -115,6 +116,6 @@ def values(
 
 
 def put(e: Emitter, made: Sequence[tuple[Strip, str]], n: int, mask: str | None) -> None:
-    """Store what ``values`` computed."""
+    """Store the results of ``values``."""
     for strip, value in made:
         write(e, strip, "0", value, n, mask or "")

@@ -31,13 +31,13 @@ class Tile:
         vl: Lanes of a vector.
         type: ``float`` or ``double``.
         a: How A is read.
-        b: How B is read; its lanes adjoin.
+        b: How B is read; its lanes are contiguous.
         b_padded: Whether B may be read to the end of the last vector.
         c_row: Elements between rows of C.
         c_dtype: Of C in memory.
         masked: Whether columns beyond the tile must not be written.
         blocks: How many blocks k has: with one, C is never read.
-        multiple: What the steps of every block are a multiple of.
+        multiple: A divisor of the number of steps of every block.
     """
 
     rows: int
@@ -69,6 +69,7 @@ def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None) -> str:
             argument each. None for a plain product, which goes to ``c``.
     """
     e.start("%entry")
+    # small tiles are unrolled more, as the loop's own instructions are a larger part of them
     v, size, unroll = vector(t.vl, t.type), bytes_of(t.type), 4 if t.rows * t.vectors < 16 else 2
     cells = [(i, j) for i in range(t.rows) for j in range(t.vectors)]
     last = e.lanes_below(t.columns - (t.vectors - 1) * t.vl, t.vl)
@@ -87,7 +88,7 @@ def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None) -> str:
             out += [e.fma(wide, bs[j], acc[i * t.vectors + j], t.vl, t.type) for j in range(t.vectors)]
         return out
 
-    if t.blocks > 1:  # C is in the second-level cache at best; it is needed when the sums are done
+    if t.blocks > 1:  # C is in the second-level cache at best, and is needed after the sums, so it is prefetched here
         for i in range(t.rows):
             for j in range(0, t.vectors * t.vl * size, 64):
                 at = e.at(e.at("%c", i * t.c_row, memory(t.c_dtype)), j, "i8")
@@ -121,7 +122,7 @@ def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None) -> str:
         for (i, j), x in zip(cells, acc, strict=True):
             places = [(f"%x{n}", i * row + j * t.vl * lane, lane) for n, (row, lane) in enumerate(steps)]
             done.append((values(e, epilogue, x, places, t.vl, c_masks[j], known), c_masks[j]))
-        for made, mask in done:  # all is read by now: a result may lie where an operand does
+        for made, mask in done:  # all loads come before the stores: a result may use an operand's memory
             put(e, made, t.vl, mask)
     e.do("ret void")
     args = "".join(f", ptr %x{n}" for n in range(len(epilogue.views) if epilogue else 0))
@@ -132,7 +133,7 @@ def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None) -> str:
 def _added(
     e: Emitter, cells: list[tuple[int, int]], acc: list[str], v: str, read: Callable[[int, int], str]
 ) -> list[str]:  # fmt: skip
-    """The tile added to what C holds, but at the first block, where C holds nothing yet."""
+    """The tile plus C; at the first block, when C is not initialised, the tile alone."""
     more, out = e.name("more"), e.name("out")
     before = e.block
     e.do(f"br i1 %first, label {out}, label {more}")

@@ -1,9 +1,9 @@
-"""Packing: one panel of an operand, copied to adjoining memory in the order in which a micro-kernel reads it.
+"""Packing: copies one panel of an operand to contiguous memory, in the order in which a micro-kernel reads it.
 
-A panel is ``width`` lanes (rows of A or columns of B) by a range of k, stored [k][width] in the type of the arithmetic. Where
-lanes adjoin in memory they are copied in pieces, one k after another; where elements along k adjoin, blocks of both are
+A panel is ``width`` lanes (rows of A or columns of B) by a range of k, stored [k][width] in the type of the arithmetic. Lanes
+that are contiguous in memory are copied as vectors, one k after another; if elements along k are contiguous, blocks of both are
 transposed in registers. Images are read through their bounds, so that patches of a convolution exist in panels only. Lanes
-beyond the operand repeat the last one or are 0; what is computed of them is never stored.
+beyond the operand repeat the last one or are 0; results computed from them are never stored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Panels:
     """How an operand is packed.
 
     Attributes:
-        operand: What is packed.
+        operand: Operand that is packed.
         lanes: Lanes of the whole operand.
         k: Length of the sums.
         width: Lanes of a panel.
@@ -47,7 +47,7 @@ class Panels:
 
     @property
     def by_taps(self) -> bool:
-        """Whether each block is whole periods of taps."""
+        """Whether each block consists of whole periods of taps."""
         taps = period(self.operand)
         return taps > 1 and (self.block % taps == 0 or self.block >= self.k)
 
@@ -56,7 +56,7 @@ class Panels:
         return -(-k // vl) * vl
 
     def elements(self, k: int, vl: int) -> int:
-        """Elements of memory that a panel of ``k`` steps takes, with room for what its last vector writes beyond it."""
+        """Elements of memory of a panel of ``k`` steps, padded for the last vector's store beyond its end."""
         return self.rows(k, vl) * self.width + vl
 
 
@@ -91,7 +91,7 @@ def pack_panel(e: Emitter, p: Panels, source: str, batch: Sequence[Value], lane:
 
 
 def _lane_piece(p: Panels, vl: int) -> int:
-    """Lanes that are read at once where k is walked one by one."""
+    """Lanes of one load if the loop runs over k one by one."""
     x = p.operand
     if x.lanes[-1].stride not in _STEPS:
         return 1
@@ -101,26 +101,26 @@ def _lane_piece(p: Panels, vl: int) -> int:
 
 
 def _lane_reach(p: Panels, vl: int, masks: bool) -> int:
-    """Lanes that a read finds on average: with masks, all that are left of a row."""
+    """Average number of lanes of one load: with masks, all that are left of a row."""
     piece = _lane_piece(p, vl)
     return max(piece, min(vl, p.operand.lanes[-1].size)) if masks and _cut(p, vl) else piece
 
 
 def _cut(p: Panels, vl: int) -> bool:
-    """Whether rows of lanes are better cut where they end, under masks, than into pieces of one size."""
+    """Whether loads end at the ends of rows of lanes, with masks, instead of having one size."""
     last = p.operand.lanes[-1]
     return last.stride in _STEPS and _lane_piece(p, vl) < min(vl, last.size)
 
 
 def _odd_runs(p: Panels, vl: int) -> int:
-    """Elements along k of a run that is no power of two, such as the taps of a kernel, where blocks are whole runs; or 0."""
+    """Length of contiguous segments of k that is no power of two (taps of a kernel), if blocks are whole segments; else 0."""
     last = p.operand.k[-1]
     whole = p.block % max(1, last.size) == 0 or p.block >= p.k
     return min(vl, last.size) if len(p.operand.k) > 1 and last.stride == 1 and whole and last.size <= 2 * vl else 0
 
 
 def _k_piece(p: Panels, vl: int) -> int:
-    """Elements along k that are read at once and transposed."""
+    """Elements along k of one load, before they are transposed."""
     x = p.operand
     if x.k[-1].stride not in _STEPS:
         return 1
@@ -130,7 +130,7 @@ def _k_piece(p: Panels, vl: int) -> int:
 def _by_lanes(
     e: Emitter, p: Panels, source: str, base: Value, lane: Value, k0: Value, kc: Value, to: str, vl: int
 ) -> None:  # fmt: skip
-    """Pack pieces of lanes that adjoin in memory, one k after another."""
+    """Pack contiguous lanes, one k after another."""
     x, type_ = p.operand, compute_type(p.operand.dtype)
     piece = _lane_piece(p, vl)
     if len(x.lanes) == 1 and not x.bounds and piece > 1:
@@ -151,7 +151,7 @@ def _by_lanes(
             kept = None
             if cut:
                 left = e.sub(p.width, at)
-                if len(x.lanes) > 1:  # one axis has no rows, and nothing is left of it in the lanes beyond its end
+                if len(x.lanes) > 1:  # not for a single axis: beyond its end the loop would not advance
                     left = e.min(left, e.sub(x.lanes[-1].size, index[-1]))
                 piece_loop.step = e.min(left, n)
                 kept = e.lanes_below(piece_loop.step, n)
@@ -168,7 +168,7 @@ def _by_lanes(
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Adjoining lanes of a panel: how many, where they lie in the operand and in its image, which exist, and where they go.
+    """Contiguous lanes of a panel: their number, offset in the operand, coordinates in its image, masks and destination.
 
     ``beyond`` is the mask of lanes to read, ``kept`` that of lanes to write; None for all.
     """
@@ -182,7 +182,7 @@ class _Piece:
 
 
 def _by_runs(e: Emitter, p: Panels, source: str, piece: _Piece, k0: Value, kc: Value) -> None:
-    """Pack lanes for any range of k: a run is what is left of the inner axis of k, and has the other bounds in common."""
+    """Pack lanes for any range of k, by segments of the inner axis of k, in which the bounds of the other axes are constant."""
     x, n, type_, end, inner = p.operand, piece.n, compute_type(p.operand.dtype), e.add(k0, kc), p.operand.k[-1]
     step, bounds = x.lanes[-1].stride, list(zip(x.bounds, piece.coordinates, strict=True))
     with e.loop(k0, end) as run:
@@ -213,7 +213,7 @@ def _by_runs(e: Emitter, p: Panels, source: str, piece: _Piece, k0: Value, kc: V
 
 
 def _by_taps(e: Emitter, p: Panels, source: str, piece: _Piece, k0: Value, kc: Value) -> None:
-    """Pack lanes for whole periods of taps: each tap has its own mask, and the outer axis of k is the loop."""
+    """Pack lanes for whole periods of taps: each tap's mask is loop-invariant, and the loop runs over the outer axis of k."""
     x, n, type_ = p.operand, piece.n, compute_type(p.operand.dtype)
     taps = taps_of(x)
     places = list(product(*(range(a.size) for a in taps)))
@@ -238,7 +238,7 @@ def _by_taps(e: Emitter, p: Panels, source: str, piece: _Piece, k0: Value, kc: V
 
 
 def _either(e: Emitter, masks: list[str | None], n: int, copy: Callable[[list[str | None]], None]) -> None:
-    """Copy under masks; where masks are slow, without them if all lanes of all of them are there."""
+    """Copy with masks; on targets with slow masks, without them if all lanes of all masks are set."""
     every: str | None = None
     for m in masks:
         every = every if m is None else _both(e, every, m, n)
@@ -254,9 +254,9 @@ def _either(e: Emitter, masks: list[str | None], n: int, copy: Callable[[list[st
 
 
 def _by_k(e: Emitter, p: Panels, source: str, base: Value, lane: Value, k0: Value, kc: Value, to: str, vl: int) -> None:
-    """Pack blocks of lanes by elements along k: read along k, transposed in registers."""
+    """Pack blocks of lanes by elements along k: loaded along k, transposed in registers."""
     if p.width % vl:
-        # What the last vector of a row writes too much, the next row covers: all lanes of a row are written together.
+        # The last vector of a row writes into the next row, which is written later: so all lanes of a row are written together.
         _blocks(e, p, source, base, lane, k0, kc, to, vl, [(c, min(vl, p.width - c)) for c in range(0, p.width, vl)])
         return
     type_ = compute_type(p.operand.dtype)
@@ -319,7 +319,7 @@ def _blocks(
 
 
 def _within(e: Emitter, p: Panels, places: list[Value], n: int, mask: str | None) -> str | None:
-    """Mask of ``n`` elements along k: inside all bounds. Those that k does not move are one test for all of them."""
+    """Mask of ``n`` elements along k that are inside all bounds. Bounds that k does not affect are one scalar test."""
     bounds = p.operand.bounds
     ok: str | None = None
     for b, place in zip(bounds, places, strict=True):
@@ -328,7 +328,7 @@ def _within(e: Emitter, p: Panels, places: list[Value], n: int, mask: str | None
             ok = one if ok is None else e.let(f"and i1 {ok}, {one}")
     moved = [(b, place) for b, place in zip(bounds, places, strict=True) if b.k[-1]]
     for b, place in moved:
-        if ok is not None:  # as a coordinate outside: cheaper than a mask of its own
+        if ok is not None:  # a coordinate far outside masks all lanes: cheaper than a second mask
             place, ok = e.let(f"select i1 {ok}, i64 {place}, i64 {-(1 << 30)}"), None
         mask = _both(e, mask, e.inside(place, b.k[-1], b.size, n), n)
     return mask if ok is None else _both(e, mask, e.splat(ok, n, "i1"), n)
@@ -339,6 +339,7 @@ def strided(e: Emitter, at: str, n: int, step: int, dtype: str, mask: str | None
     if n == 1 or step == 1:
         return e.load(at, n, dtype, mask)
     type_ = compute_type(dtype)
+    # one contiguous masked load and a shuffle, which is faster than a gather
     wide = (n - 1) * step + 1
     size = 1 << (wide - 1).bit_length()
     if mask is None:
@@ -352,7 +353,7 @@ def strided(e: Emitter, at: str, n: int, step: int, dtype: str, mask: str | None
 
 
 def transposed(e: Emitter, rows: list[str], r: int, vl: int, type_: str) -> list[tuple[str, int]]:
-    """Rows of ``r`` lanes as ``r`` (vector, lanes), one for each lane; rows beyond the last are left to chance."""
+    """Transpose rows of ``r`` lanes into ``r`` pairs (vector, lanes), one for each lane; padding rows are poison."""
     full = 1 << (len(rows) - 1).bit_length()
     items: list[list[tuple[str, int]]] = [[(v, r)] for v in rows] + [[("poison", r)]] * (full - len(rows))
     while len(items) > 1:

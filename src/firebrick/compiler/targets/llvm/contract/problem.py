@@ -1,8 +1,8 @@
-"""``Problem``: a contraction C[b, m, n] = Σ_k A[b, m, k] · B[b, k, n], with the memory that its operands lie in.
+"""``Problem``: a contraction C[b, m, n] = Σ_k A[b, m, k] · B[b, k, n], with the memory layout of its operands.
 
-Each of m, n and k is one flat index that stands for several axes of an operand, the last fastest; each operand splits it in
-its own way, so that a patch of an image needs no copy: its address is a sum of strides times indices, and it is 0 where a
-coordinate of the image (a ``Bound``) is outside. Products of matrices and the three forms of convolution are such problems.
+Each of m, n and k is a flat index over several axes of an operand, the last fastest. Each operand splits it into its own axes,
+so that a patch of an image needs no copy: its address is a sum of strides times indices, and it is 0 where a coordinate of the
+image (a ``Bound``) is outside. Products of matrices and the three forms of convolution are such problems.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Operand:
         k: The axes that are summed over.
         batch: Stride of each axis of the batch; 0 where it is broadcast.
         bounds: Coordinates outside which elements are 0.
-        offset: Of the element at index 0 of all axes.
+        offset: Offset of the element at index 0 of all axes.
     """
 
     dtype: str
@@ -39,7 +39,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """C in memory, and each operand of an epilogue, which is read where C is written.
+    """The layout of C, or of an operand of an epilogue, which is read at the same positions.
 
     Attributes:
         dtype: As in ``Operand``.
@@ -85,17 +85,17 @@ class Problem:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no element of C."""
+        """Whether C has no elements."""
         return not (prod(self.batch) and self.m and self.n)
 
 
 def period(x: Operand) -> int:
-    """Steps of k after which the taps of a patch begin anew; 1 for an operand without."""
+    """Number of taps of a patch, after which k moves to the next channel; 1 for an operand without taps."""
     return prod(a.size for a in taps_of(x))
 
 
 def taps_of(x: Operand) -> tuple[Digit, ...]:
-    """The inner axes of k, if they are few taps of a kernel, which a packing routine writes out one by one."""
+    """The inner axes of k, if they are few taps of a kernel, over which packing loops are unrolled."""
     taps = x.k[1:]
     if not x.bounds and len(x.k) == 1:
         return ()
@@ -105,7 +105,7 @@ def taps_of(x: Operand) -> tuple[Digit, ...]:
 
 
 def merged(axes: Sequence[Digit], *others: Sequence[int]) -> tuple[tuple[Digit, ...], list[tuple[int, ...]]]:
-    """The fewest axes that walk memory, and each coordinate of ``others``, in the same order; axes of size 1 go."""
+    """Merge axes whose strides, and coefficients of ``others``, are those of one axis, and drop axes of size 1."""
     kept: list[tuple[Digit, list[int]]] = []
     for i, axis in enumerate(axes):
         if axis.size == 1:
@@ -124,7 +124,7 @@ def merged(axes: Sequence[Digit], *others: Sequence[int]) -> tuple[tuple[Digit, 
 
 
 def simplified(p: Problem) -> Problem:
-    """The same problem with axes merged where memory allows it, and bounds that always hold taken away."""
+    """The same problem with axes merged where strides allow it, and without bounds that always hold."""
     return replace(p, a=_operand(p.a), b=_operand(p.b), c=simplified_result(p.c))
 
 
@@ -197,7 +197,7 @@ def _factor(x: Factor) -> Operand:
 
 
 def placed(dtype: str, view: View) -> Result:
-    """Where an array lies, by its view over [*batch, m, n]."""
+    """The layout of an array, by its view over [*batch, m, n]."""
     *batch, rows, lanes = view.axes
     return Result(dtype, rows, lanes, _strides(batch), view.offset)
 
@@ -219,7 +219,7 @@ def conv_weight(g: Convolution) -> Problem:
 
 
 def conv_input(g: Convolution) -> list[Problem]:
-    """The problems of ``conv_input``: one for each class of places of the image that the stride makes.
+    """The problems of ``conv_input``: one for each residue class of image positions modulo the stride.
 
     Operands: A the weight, B the cotangent [batch, out, *places], C the image's gradient.
     """

@@ -1,9 +1,9 @@
-"""Weight gradients of convolutions with few outputs, without patches: each tap is a sum over places, read where images lie.
+"""Weight gradients of convolutions with few outputs, without patches: each tap is a sum over positions of unpacked images.
 
-With few outputs, packing the patches of the images takes longer than their products. Here the images are the side that is read
-one element at a time, at any offset and stride, so they need no packing but their padding; the cotangent, which is smaller by
-the number of taps, is transposed so that vectors run along the outputs. The result, [channels][taps][outputs], is a partial
-sum of each group of images, and a second kernel adds these up in order and transposes them.
+With few outputs, packing the patches of the images takes longer than their products. Here the images are the operand that is
+read one element at a time, at any offset and stride, so they are copied only for padding. The cotangent, which is smaller than
+the patches by the number of taps, is transposed so that vectors run along the outputs. The result, [channels][taps][outputs],
+is a partial sum for each group of images; a second kernel adds these in order and transposes them.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, byte
 from firebrick.compiler.targets.llvm.target import Target
 
 MOST_OUTPUTS = 128
-_PARTS = 8  # groups of images, of which each has a sum of its own
+_PARTS = 8  # approximate number of groups of images, each of which has a partial sum
 
 
 @dataclass(frozen=True, slots=True)
 class TapSums:
-    """How a weight gradient is cut.
+    """Block sizes of a weight gradient.
 
     Attributes:
         vl: Lanes of a vector.
-        vectors: Vectors of a tile: outputs that are summed for at once.
-        tiles: (channels, first tap, taps) of each kind of tile that the taps of a channel, or of a few, are cut into.
+        vectors: Vectors of outputs of a tile.
+        tiles: (channels, first tap, taps) of each tile of the taps of one channel, or of a few channels.
         parts: Groups of images.
         images: Images of a group.
         channels: Channels of a unit.
-        rows: Rows of places that are transposed at once.
-        samples: Images that are, where an image has few places.
-        padded: Rows and columns of an image with the padding that taps meet; None where they meet none.
+        rows: Rows of positions that are transposed at once.
+        samples: Images that are transposed at once, if an image has few positions.
+        padded: Rows and columns of an image with the padding that taps read; None if they read none.
     """
 
     vl: int
@@ -53,7 +53,7 @@ class TapSums:
 
 
 def tap_sums(g: Convolution, target: Target) -> TapSums | None:
-    """The cut for a weight gradient that is better computed so; None for another. A choice from shapes alone.
+    """The block sizes, if this algorithm is expected to be faster; else None. The choice depends on shapes alone.
 
     Args:
         g: The convolution.
@@ -84,7 +84,7 @@ def tap_sums(g: Convolution, target: Target) -> TapSums | None:
     blocks = max(-(-g.image[1] // most_channels), -(-_PARTS // parts))
     together = tiles[0][0]
     channels = min(g.image[1], -(-g.image[1] // (blocks * together)) * together)
-    depth = max(1, (32 << 10) // (vectors * vl * size))  # places of a panel in two thirds of a first-level cache
+    depth = max(1, (32 << 10) // (vectors * vl * size))  # positions of a panel that fills two thirds of a first-level cache
     rows = min(y[2], max(1, depth // y[3]))
     samples = max(1, min(images, depth // prod(y[2:]))) if rows == y[2] else 1
     if padded is not None:
@@ -116,7 +116,7 @@ class _Writer:
         self.kernels: list[Kernel] = []
         self.type = compute_type(g.dtype)
         self.size = bytes_of(self.type)
-        self.width = t.vectors * t.vl  # of a panel of the cotangent
+        self.width = t.vectors * t.vl  # lanes of a panel of the cotangent
         self.taps, (_, self.outputs, *self.places) = prod(g.weight[2:]), g.result
         self.panels = -(-self.outputs // self.width)
         self.part = g.image[1] * self.taps * self.panels * self.width  # elements of a partial sum
@@ -149,14 +149,14 @@ class _Writer:
 
     # ---- partial sums
     def sums(self) -> None:
-        """For a group of images and some channels: the cotangent transposed, the images padded, and the sums of all taps."""
+        """The kernel of partial sums. A work unit transposes the cotangent, pads images, and sums all taps of some channels."""
         g, t = self.g, self.t
         (wide, places), blocks = self.places[::-1], -(-g.image[1] // t.channels)
         e = self.emitter()
         cotangent, image = e.operand(0), e.operand(1)
         space = e.operand(3)
         depth = t.samples * t.rows * wide
-        panel = depth * self.width + t.vl * self.width  # the last block of the transposed writes beyond the end
+        panel = depth * self.width + t.vl * self.width  # padded: the last transposed block writes beyond the end
         image_bytes = _aligned((t.samples * t.channels * prod(t.padded) + t.vl) * self.size) if t.padded else 0
         copy, turned = "%scratch", e.at("%scratch", image_bytes, "i8")
         with e.loop("%begin", "%end") as unit:
@@ -183,7 +183,7 @@ class _Writer:
         self.kernel(e, "", t.parts * blocks, scratch, 2.0 * prod(g.result) * prod(g.weight[1:]))
 
     def pad(self, e: Emitter, image: str, n: Value, count: Value, c0: Value, c1: Value, to: str) -> None:
-        """Copy the rows of images that taps meet, with zeros where they meet padding."""
+        """Copy the rows of images that taps read, with zeros for padding."""
         assert self.t.padded is not None
         (high, wide), vl, xs = self.t.padded, self.t.vl, self.g.strides[0]
         (top, _), (left, _) = self.g.padding
@@ -193,7 +193,7 @@ class _Writer:
             with e.loop(0, high) as row:
                 y = e.sub(row.index, top)
                 exists = e.compare("ult", y, self.g.image[2])
-                for x in range(0, wide, vl):  # what is written beyond a row is the begin of the next, which comes later
+                for x in range(0, wide, vl):  # vectors that cross the end of a row are overwritten by the next row
                     place = e.let(f"select i1 {exists}, i64 {x - left}, i64 {-(1 << 30)}")
                     mask = e.inside(place, 1, self.g.image[3], vl)
                     at = e.add(source, e.add(e.mul(y, xs[2]), x - left))
@@ -204,7 +204,7 @@ class _Writer:
     def turn(
         self, e: Emitter, cotangent: str, n: Value, count: Value, row: Value, rows: Value, to: str, panel: int
     ) -> None:  # fmt: skip
-        """Transpose the cotangent's rows of places to [panel][place][output]."""
+        """Transpose the cotangent's rows of positions to [panel][position][output]."""
         vl, wide, ys = self.t.vl, self.places[1], self.g.strides[2]
         length = e.mul(rows, wide)
         with e.loop(0, count) as sample, e.loop(0, self.panels * self.width, vl) as first:
@@ -250,10 +250,10 @@ class _Writer:
                     call(one.index, 1)
 
     def micro(self, channels: int, first: int, taps: int) -> str:
-        """The sums of some taps of some channels over rows of places, in registers; ``new`` is where no sums are there yet.
+        """The sums of some taps of some channels over rows of positions, in registers; ``new``: C is not initialised.
 
         ``void micro(ptr a, ptr b, i64 samples, i64 rows, i64 columns, ptr c, i1 new)``. Steps along a row are not unrolled:
-        taps side by side read the same elements at steps side by side, and more of them than registers hold would be kept.
+        adjacent taps read the same elements in adjacent steps, and LLVM would keep more of them than there are registers.
         """
         t, g, type_, v = self.t, self.g, self.type, vector(self.t.vl, self.type)
         wide, (sy, sx) = self.places[1], g.stride
@@ -296,13 +296,13 @@ class _Writer:
         return name
 
     def tap(self, number: int) -> int:
-        """Where a tap meets the image, from the first one on."""
+        """The offset in the image of a tap from the first tap."""
         y, x = divmod(number, self.g.weight[3])
         return y * self.g.dilation[0] * self.image_strides[2] + x * self.g.dilation[1]
 
-    # ---- their sum
+    # ---- the sum of the partial sums
     def combination(self) -> None:
-        """Add up the partial sums, first to last, and write [output][channel][tap]; a unit is a vector of channels' taps."""
+        """Add the partial sums, first to last, and write [output][channel][tap]. A work unit is a vector of channels' taps."""
         t, g, vl, v = self.t, self.g, self.t.vl, vector(self.t.vl, self.type)
         count, row = g.image[1] * self.taps, self.panels * self.width
         e = self.emitter()

@@ -2,12 +2,12 @@
 
 Winograd's F(2×2, 3×3): patches of 4 × 4 places and the weight are transformed (``Bᵀ d B``, ``G g Gᵀ``), products of matrices
 over the channels are formed for each of the 16 places of the transforms, and ``Aᵀ m A`` of them is four places of the result.
-What a place of the result sums up comes from its own window only, so nothing beyond a window reaches it; the error is that of
-a sum of the same length over a window, relative to the largest elements of it. Where elements of a window differ by orders of
-magnitude that is more than the op table allows, which is relative to Σ|x||w| of each place: 178 units of precision were seen
-for normal values times e to the power of three normal ones, the table has 16. So it is a choice, the setting ``winograd``.
-What overflows, or is infinite or NaN, shows as a place of the result that is not finite: then the whole result is computed
-again as a product over patches, so that special values come out as in the sum itself.
+Each position of the result depends on its own patch only. The error is that of a sum of the same length over the patch,
+relative to the patch's largest elements. If elements of a patch differ by orders of magnitude, that exceeds the op table's
+tolerance, which is relative to Σ|x||w| of each position: 178 eps were measured for normal values times e to the power of three
+normal ones, and the table allows 16. Therefore it is optional, by the setting ``winograd``. Overflow, infinities and NaN make
+some position of the result non-finite. The whole result is then computed again as a product over patches, so that special
+values are those of the sum itself.
 
 Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015; the halves of G are taken in Aᵀ here, which
 loses nothing of a denormal weight.
@@ -30,14 +30,14 @@ from firebrick.compiler.targets.llvm.contract.problem import Problem, conv, conv
 from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, constant, vector
 from firebrick.compiler.targets.llvm.target import Target
 
-PLACES = 16  # of a transform
-_WEIGHT, _IMAGE = 0, 1  # in bufs
-AGAIN_FLOPS = 1e7  # that a second computation is taken for: it hardly ever runs, but then on all threads
+PLACES = 16  # elements of a transform
+_WEIGHT, _IMAGE = 0, 1  # positions in bufs
+AGAIN_FLOPS = 1e7  # stated flops of the second computation: it rarely runs, but if it does, on all threads
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a convolution is cut into patches and blocks; an input gradient is the convolution of the cotangent.
+    """Patches and block sizes of a convolution; an input gradient is the convolution of the cotangent.
 
     Attributes:
         vl: Lanes of a vector.
@@ -54,7 +54,7 @@ class Tiling:
         rows: Rows of the micro-kernel's tile.
         depth: Channels in a block of the sums.
         block: Outputs whose transforms are in memory at a time, a multiple of ``rows``.
-        apart: Whether patches are transformed by a kernel before, for units of some outputs each, and not by each unit.
+        apart: Whether a separate kernel transforms the patches, for work units of some outputs each, or each work unit does.
     """
 
     vl: int
@@ -98,12 +98,12 @@ class Tiling:
 
     @property
     def cycles(self) -> float:
-        """An estimate: of the products, a step of a tile at a time, and of the transforms, some fifty for each vector."""
+        """Estimated cycles: of the products by steps of tiles, and of the transforms at about 50 for each vector."""
         vectors, groups = self.lanes // self.vl, -(-self.patches[1] // self.vl) * self.strips / self.group
         step = max(self.rows * vectors / 2, (self.rows + vectors) / 2, 4.0) * 1.1 + 0.25
         tile = self.channels * step + self.depth_blocks * (self.rows * vectors + 20.0)
         products = PLACES * self.blocks * -(-self.outputs // self.rows) * tile
-        weights = self.channels * self.outputs * (8.0 + self.blocks / 2)  # their transform, and reading it for each block
+        weights = self.channels * self.outputs * (8.0 + self.blocks / 2)  # the transform, and a read of it for each block
         return products + (self.channels + self.outputs) * groups * 50.0 + weights
 
     @property
@@ -113,17 +113,17 @@ class Tiling:
 
     @property
     def weight_place(self) -> int:
-        """Elements from one place of the weight's transform to the next; a line more, as equal places would fall on one set."""
+        """Stride of the elements of the weight's transform. It is padded by a vector against conflict misses in a cache set."""
         return self.outputs * self.depth + self.vl
 
     @property
     def patch_place(self) -> int:
-        """Elements from one place of the patches' transforms to the next."""
+        """Stride of the elements of the patches' transforms, padded likewise."""
         return self.channels * self.lanes + self.vl
 
     @property
     def product_place(self) -> int:
-        """Elements from one place of the products to the next."""
+        """Stride of the elements of the products, padded likewise."""
         return self.block * self.lanes + self.vl
 
     @property
@@ -133,13 +133,13 @@ class Tiling:
 
 
 def tiling(g: Convolution, target: Target, adjoint: bool, worth: float = 0.8) -> Tiling | None:
-    """The blocks for a convolution that is better computed so; None for another. A choice from shapes alone.
+    """The tiling, if this algorithm is expected to be faster; else None. The choice depends on shapes alone.
 
     Args:
         g: The convolution.
         target: What it is computed on.
         adjoint: Whether the input gradient is wanted.
-        worth: The part of the plain sum's time that it may take at most.
+        worth: Maximum estimated time relative to that of the plain sum.
     """
     masks = target.arch == "x86_64" and target.width_bits >= 256
     if g.dtype != "float32" or not masks or g.groups != 1 or g.weight[2:] != (3, 3) or prod(g.result) == 0:
@@ -157,7 +157,7 @@ def tiling(g: Convolution, target: Target, adjoint: bool, worth: float = 0.8) ->
         lanes = -(-across * wide // vl) * vl
         vectors = lanes // vl
         most = min(28, target.registers - 2 - vectors) // vectors
-        if most * vectors < 8:  # fewer sums at once than the latency of one takes to hide
+        if most * vectors < 8:  # too few independent sums to hide the latency of a multiply-add
             continue
         rows = -(-outputs // -(-outputs // most))
         depth = -(-channels // -(-channels * lanes * 4 // (36 << 10)))
@@ -206,9 +206,9 @@ class _Writer:
         adjoining = all(r.lanes[-1].stride == 1 for _, r in self.epilogue.results)
         contiguous = adjoining and t.places == (2 * t.patches[0], 2 * t.patches[1])
         sizes = [2 * t.group * t.places[1], *(x.lanes[-1].size for x in self.epilogue.views if len(x.lanes) > 1)]
-        self.run = power_of_two(gcd(*sizes), t.vl) if contiguous else 0  # places that lie on one axis of all results
-        # the workspace: the transforms of the weight and the patches, in whose place the second computation has what it needs,
-        # and the flag that it is needed
+        self.run = power_of_two(gcd(*sizes), t.vl) if contiguous else 0  # contiguous positions on one axis of all results
+        # the workspace: the transforms of the weight and the patches, whose memory the second computation reuses, and the flag
+        # that requests it
         self.weights = 0
         self.patches = _aligned(4 * PLACES * t.weight_place * t.depth_blocks)
         transforms = self.patches + (4 * t.blocks * t.patch_elements if t.apart else 0)
@@ -273,7 +273,7 @@ class _Writer:
         """Four adjoining elements of each row as four vectors along the rows: 4 × 4 of them in each quarter of a register."""
         loaded = [e.load(e.at(row, start, "float"), 4, "float32") for row in rows]
         quads = []
-        for i in range(4):  # rows i, i + 4, … side by side, so that no lane leaves its quarter after this
+        for i in range(4):  # rows i, i + 4, … in one register, so that later shuffles stay within 128-bit lanes
             side, n = loaded[i::4], 4
             while len(side) > 1:
                 side = [e.shuffle(a, b, range(2 * n), n, "float") for a, b in zip(side[::2], side[1::2], strict=True)]
@@ -312,7 +312,7 @@ class _Writer:
     def transform(self, e: Emitter, source: str, block: Value, c0: Value, c1: Value, to: str) -> None:
         """Bᵀ d B of the patches of a block, for channels [c0, c1), as [place][channel][patch]."""
         t, wide = self.t, self.t.patches[1]
-        if t.across * wide < t.lanes:  # lanes that are no patches: any number would do, but for the time that denormals take
+        if t.across * wide < t.lanes:  # padding lanes are set to 0, since arithmetic on random denormals is slow
             with e.loop(0, PLACES) as place, e.loop(c0, c1) as channel:
                 at = e.at(to, e.dot([place.index, channel.index], [t.patch_place, t.lanes]), "float")
                 for lane in range(t.across * wide, t.lanes):
@@ -324,7 +324,7 @@ class _Writer:
             self.wide(e, source, first, c0, c1, to)
 
     def narrow(self, e: Emitter, source: str, first: Value, c0: Value, c1: Value, to: str) -> None:
-        """Patches of whole rows of an image: a row is read once, and what a patch takes of it is picked from registers."""
+        """Patches of whole rows of an image: a row is loaded once, and patches are selected from registers by shuffles."""
         t, strides = self.t, self.strides
         (high, across), width = t.patches, t.image[1]
         m = 1 << (width - 1).bit_length()
@@ -332,10 +332,10 @@ class _Writer:
         wide, inside = t.group * m, e.lanes_below(width, m)
         kept = e.lanes_below(t.group * across, n)
         with e.loop(0, e.min(t.across, e.sub(t.strips, first)), t.group) as strip:
-            rows: list[dict[Value, tuple[Value, str | None]]] = []  # of each strip: offset and mask of what exists
+            rows: list[dict[Value, tuple[Value, str | None]]] = []  # for each strip: row of the image → offset and mask
             for s in range(t.group):
                 sample, row = e.split(e.add(e.add(first, strip.index), s), [t.samples, high])
-                if t.group % high == 0:  # the first row of a group is the first of an image
+                if t.group % high == 0:  # a group begins at the first row of an image
                     row = s % high
                 y0 = e.sub(e.mul(row, 2), t.padding[0])
                 found: dict[Value, tuple[Value, str | None]] = {}
@@ -382,7 +382,7 @@ class _Writer:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Of what is read."""
+        """The strides of the image, or of the cotangent."""
         return self.g.strides[2] if self.t.adjoint else self.g.strides[0]
 
     def wide(self, e: Emitter, source: str, first: Value, c0: Value, c1: Value, to: str) -> None:
@@ -478,10 +478,10 @@ class _Writer:
     def results(
         self, e: Emitter, pointers: Sequence[str], block: Value, o0: Value, o1: Value, products: str, bad: str
     ) -> str:  # fmt: skip
-        """Aᵀ m A of the products, stored; NaN in a lane of what is returned if a place was not finite, or one of ``bad`` is."""
+        """Store Aᵀ m A of the products. Returns ``bad`` with NaN in lanes where some position was not finite."""
         t, n = self.t, self.lanes
         v, group, wide = vector(n, "float"), (t.group if self.run else 1), t.patches[1]
-        along = wide if group == 1 else group * wide  # patches that lie side by side
+        along = wide if group == 1 else group * wide  # adjacent patches
         first = e.mul(block, t.across)
         count = e.min(t.across, e.sub(t.strips, first))
         zero, half = constant(["0.0"] * n, "float"), constant(["0.5"] * n, "float")
@@ -500,7 +500,7 @@ class _Writer:
                     lines = [halves([m[4 * i + j] for i in range(4)]) for j in range(4)]
                     pairs = [halves([line[i] for line in lines]) for i in range(2)]
                     seen = column.values[0]
-                    for x in (*pairs[0], *pairs[1]):
+                    for x in (*pairs[0], *pairs[1]):  # x · 0 is 0 for finite x, else NaN
                         seen = e.fma(x, zero, seen, n, "float")
                     if self.run and along <= n:
                         self.runs(e, pointers, output.index, e.add(first, strip.index), pairs)
@@ -513,12 +513,12 @@ class _Writer:
 
     @property
     def lanes(self) -> int:
-        """Patches that become places at once."""
+        """Patches whose results are computed at once."""
         t = self.t
         return min(t.vl, 1 << ((t.group if self.run else 1) * t.patches[1] - 1).bit_length())
 
     def runs(self, e: Emitter, pointers: Sequence[str], output: Value, strip: Value, pairs: list[list[str]]) -> None:
-        """Store a group of whole rows of patches, which is one run of memory, or one an image."""
+        """Store a group of whole rows of patches, which is contiguous in each image."""
         t, n, width = self.t, self.lanes, self.t.places[1]
         low, high = (e.shuffle(even, odd, range(2 * n), n, "float") for even, odd in pairs)
         for start in range(0, 2 * t.group * width, self.run):
@@ -532,7 +532,7 @@ class _Writer:
     def lines(
         self, e: Emitter, pointers: Sequence[str], output: Value, strip: Value, column: Value, pairs: list[list[str]]
     ) -> None:  # fmt: skip
-        """Store pieces of the two rows that a row of patches makes."""
+        """Store segments of the two rows of the result that a row of patches gives."""
         t = self.t
         sample, row = e.split(strip, [t.samples, t.patches[0]])
         for i, pair in enumerate(pairs):
@@ -544,7 +544,7 @@ class _Writer:
                 self.stored(e, pointers, output, place, pair)
 
     def stored(self, e: Emitter, pointers: Sequence[str], output: Value, at: list[Value], pair: list[str]) -> None:
-        """The even and the odd places of a row, put in order, through the epilogue and to memory."""
+        """Interleave the even and odd positions of a row, apply the epilogue and store them."""
         t, n = self.t, self.lanes
         width = t.places[1]
         each = min(t.vl, 2 * n)
@@ -574,9 +574,9 @@ class _Writer:
         with e.when(there):
             put(e, values(e, self.epilogue, x, places, n, mask), n, mask)
 
-    # ---- what is not finite
+    # ---- non-finite results
     def repair(self) -> None:
-        """The whole result once more as a product over patches, by kernels that do nothing unless a unit has set its flag."""
+        """Write kernels that compute the whole result again as a product over patches, if a work unit has set the flag."""
         for name, text in self.again.functions.items():
             self.functions[name] = text.replace("define void", "define internal void", 1)
         self.declared |= self.again.declarations

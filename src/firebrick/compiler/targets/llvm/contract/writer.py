@@ -1,4 +1,4 @@
-"""``Emitter``: LLVM IR as text, for the generators of this package.
+"""``Emitter``: writes LLVM IR as text, for the generators of this package.
 
 A value is an int, known while the text is written, or the name of an SSA value; arithmetic on ints happens at once, so that
 strides, block sizes and offsets, all known from the shapes, become constants of the code. Index arithmetic is in i64 and is
@@ -21,7 +21,7 @@ from firebrick.scalar.storage import decode, encode
 
 Value = int | str
 
-# For each dtype: LLVM's type in memory, the type it is computed in, and bytes in memory.
+# dtype → LLVM's type in memory, LLVM's type in arithmetic, bytes in memory.
 STORAGE = {
     "float32": ("float", "float", 4),
     "float64": ("double", "double", 8),
@@ -36,7 +36,7 @@ def compute_type(dtype: str) -> str:
 
 
 def memory(dtype: str) -> str:
-    """LLVM's type whose size an element of a dtype has in memory."""
+    """An LLVM type with the size of an element of a dtype in memory, for addresses."""
     return {"float32": "float", "float64": "double"}.get(dtype, "i16")
 
 
@@ -80,7 +80,7 @@ class Emitter(Code):
 
     # ---- text
     def name(self, hint: str = "v") -> str:
-        """A name that is not in use."""
+        """An unused name."""
         return f"%{self.fresh(hint)}"
 
     let = Code.put
@@ -98,8 +98,8 @@ class Emitter(Code):
     def loop(self, begin: Value, end: Value, step: Value = 1, carried: Sequence[tuple[str, str]] = ()) -> Iterator[Loop]:
         """Instructions for each index from ``begin`` below ``end``; ``carried`` holds (type, first value).
 
-        After the block, ``values`` are those that the last round passed on. The test is at the end of a round, as code is
-        generated without passes that would move it there: where it stands first, registers of a tile are spilled.
+        After the block, ``values`` are those of the last iteration. The test is at the end of an iteration, since this code is
+        compiled without the pass that would rotate the loop: with the test in front, registers of a tile are spilled.
         """
         body, out = self.name("body"), self.name("out")
         before = self.block
@@ -207,7 +207,7 @@ class Emitter(Code):
         return self.let(f"load ptr, ptr {self.at('%bufs', slot, 'ptr')}, align 8")
 
     def lanes_below(self, count: Value, n: int) -> str | None:
-        """Mask of ``n`` lanes: those below ``count``; None for a constant that takes all in."""
+        """Mask of the lanes below ``count`` of ``n``; None if a constant includes all."""
         if isinstance(count, int):
             if count >= n:
                 return None
@@ -216,14 +216,14 @@ class Emitter(Code):
         return self.let(f"icmp slt {vector(n, 'i64')} {constant([str(i) for i in range(n)], 'i64')}, {each}")
 
     def load(self, base: str, n: int, dtype: str, mask: str | None = None) -> str:
-        """``n`` lanes of adjoining elements, in the type they are computed in; lanes outside a mask are 0 and not read."""
+        """``n`` contiguous elements, converted to the type of the arithmetic; lanes outside a mask are 0 and not read."""
         stored, computed, size = STORAGE[dtype]
         if dtype == "float16" and not self.converts:
             return self._inline(decode(word(0, "uint16"), dtype), self.load_bits(base, n, mask), n, "i16", "float")
         v = vector(n, stored)
         if mask is None:
             x = self.let(f"load {v}, ptr {base}, align {size}")
-        elif stored == "half":  # a mask of 16-bit lanes is the same thing for both formats
+        elif stored == "half":  # loaded as i16 and bitcast: masks of 16-bit lanes serve both formats
             bits = self._masked_load(base, n, "i16", mask)
             x = self.let(f"bitcast {vector(n, 'i16')} {bits} to {v}")
         else:
@@ -240,7 +240,7 @@ class Emitter(Code):
         return self.target.has("f16c") or self.target.has("avx512f") or self.target.arch == "aarch64"
 
     def load_bits(self, base: str, n: int, mask: str | None) -> str:
-        """``n`` adjoining 16-bit words; those outside a mask are 0 and not read."""
+        """``n`` contiguous 16-bit words; lanes outside a mask are 0 and not read."""
         if mask is None:
             return self.let(f"load {vector(n, 'i16')}, ptr {base}, align 2")
         return self._masked_load(base, n, "i16", mask)
@@ -261,7 +261,7 @@ class Emitter(Code):
         )  # fmt: skip
 
     def store(self, x: str, base: str, n: int, dtype: str, mask: str | None = None) -> None:
-        """Write ``n`` computed lanes to adjoining elements; lanes outside a mask leave memory as it is."""
+        """Convert ``n`` lanes and store them to contiguous elements; memory of lanes outside a mask is unchanged."""
         stored, _, size = STORAGE[dtype]
         x = self.narrowed(x, n, dtype)
         stored = "i16" if dtype == "float16" and not self.converts else stored
@@ -293,7 +293,7 @@ class Emitter(Code):
                     self.store(one, here, 1, dtype)
 
     def narrowed(self, x: str, n: int, dtype: str) -> str:
-        """Computed lanes as they are stored: rounded to nearest, ties to even."""
+        """Lanes converted to their type in memory: rounded to nearest, ties to even."""
         stored, computed, _ = STORAGE[dtype]
         if stored == computed:
             return x
@@ -308,6 +308,7 @@ class Emitter(Code):
         odd = self.let(f"and {w} {shifted}, {one}")
         half = self.let(f"add {w} {bits}, {constant(['32767'] * n, 'i32')}")
         up = self.let(f"add {w} {half}, {odd}")
+        # rounding could turn a NaN's bits into infinity, so NaN is truncated with its quiet bit set
         quiet = self.let(f"or {w} {bits}, {constant(['4194304'] * n, 'i32')}")
         nan = self.let(f"fcmp uno {vector(n, computed)} {x}, {x}")
         best = self.let(f"select {vector(n, 'i1')} {nan}, {w} {quiet}, {w} {up}")
@@ -349,7 +350,7 @@ class Emitter(Code):
 
     @property
     def masks(self) -> bool:
-        """Whether masked reads and writes are instructions, not one branch a lane."""
+        """Whether masked loads and stores are instructions, not a branch for each lane."""
         return self.target.arch == "x86_64" and self.target.width_bits >= 256
 
 
