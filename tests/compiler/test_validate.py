@@ -234,6 +234,13 @@ WRONG_CONVOLUTIONS: dict[str, Callable[[Contract], Contract]] = {
     "operands exchanged": lambda d: _factor(_factor(d, 0, "left", source=0), 0, "right", source=1),
     "fewer terms": lambda d: replace(d, parts=(replace(d.parts[0], k=d.parts[0].k - 1), *d.parts[1:])),
     "a part twice": lambda d: replace(d, parts=(*d.parts, d.parts[0])),
+    "another dtype": lambda d: _factor(d, 0, "left", dtype="float64"),
+    "arithmetic of another dtype": lambda d: replace(d, dtype="float64"),
+    "something else of the elements": lambda d: replace(d, results=_other(d.results, 0, expression=-load(0, "float32"))),
+    "no geometry": lambda d: replace(d, convolution=None),
+    "the geometry of another stride": lambda d: replace(d, convolution=replace(d.convolution, stride=(1, 1))),
+    "the geometry of another padding": lambda d: replace(d, convolution=replace(d.convolution, padding=((1, 1), (1, 1)))),
+    "the geometry of another dtype": lambda d: replace(d, convolution=replace(d.convolution, dtype="float64")),
 }  # fmt: skip
 
 

@@ -15,14 +15,16 @@ import numpy as np
 
 from firebrick.compiler.fusion.affine import Affine, affine, variable
 from firebrick.compiler.spec.attention import Attention
+from firebrick.compiler.spec.base import Fault
 from firebrick.compiler.spec.copy import Copy, Piece
 from firebrick.compiler.spec.prefix import Prefix
-from firebrick.compiler.spec.scatter import Scatter
+from firebrick.compiler.spec.scatter import FEW, Scatter
 from firebrick.compiler.spec.window import Window, Windows
 from firebrick.core.aval import Aval
 from firebrick.core.views import View
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.index_maps import unflattened
+from firebrick.scalar.storage import computed
 
 Address = Callable[[View, Sequence[Affine | int]], Affine]
 Single = Copy | Window | Attention | Scatter | Prefix
@@ -45,8 +47,13 @@ def doubt_single(body: Graph, spec: Single, address: Address) -> str:
     if spec.sources != tuple(v for v in n.inputs if v < len(body.inputs)):
         return f"{n.op.name} reads its operands in another order"
     checks = CHECKS[type(spec)]
-    wrong = [name for name, wanted in checks(body, n, operands).items() if getattr(spec, name) != wanted]
+    wrong = [name for name, wanted in checks(body, n, operands).items() if not _equal(getattr(spec, name), wanted)]
     return f"{', '.join(wrong)} of {n.op.name} is another" if wrong else ""
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two values are the same; NaN is itself, and zeros have signs."""
+    return a.hex() == b.hex() if isinstance(a, float) and isinstance(b, float) else bool(a == b)
 
 
 def _number(body: Graph, v: int) -> Any:
@@ -99,12 +106,14 @@ def _scatter(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "outer": prod(shape[:axis]), "size": shape[axis], "inner": prod(shape[axis + 1 :]),
         "count": at.size if facts["slices"] else at.shape[axis], "dtype": "uint16" if moved else x.dtype.name,
-        "index": at.dtype.name, **facts,
+        "index": at.dtype.name, "fault": Fault(n.op.known_as or n.op.name, shape[axis], n.line or ""), **facts,
     }  # fmt: skip
-    if not known[0]:
-        found["start"] = None
-    if not known[2]:
-        found["update"] = None
+    dtype, adds = found["dtype"], facts["fold"] in ("add", "mul")
+    wide = {"float16": "float32", "bfloat16": "float32", "float32": "float64" if found["count"] > FEW else "float32"}
+    found["total"] = wide.get(dtype, dtype) if adds else dtype
+    exact = np.float64 if x.dtype.is_floating else x.dtype.np
+    found["start"] = _number(body, n.inputs[0]).astype(x.dtype.np).astype(exact).item() if known[0] else None
+    found["update"] = _number(body, n.inputs[2]).astype(computed(found["total"])).item() if known[2] else None
     return found
 
 

@@ -524,12 +524,22 @@ def _made(body: Graph, v: int) -> str:
 
 def _product(body: Graph, d: Contract, nodes: _Nodes, names: _Names) -> str:
     n = contraction_of(body)
+    for part in d.parts:
+        for factor in (part.left, part.right):
+            given = body.inputs[factor.source].dtype.name
+            if not factor.dtype == d.dtype == given:
+                return f"input {factor.source} is {given}, and is read as {factor.dtype} for {d.dtype}"
+    # targets may compute a convolution from its geometry in place of its parts, which are what is proved
+    g = d.convolution
+    if (g is not None) != (n.op.facts is not None) or (g is not None and (g.dtype, g.parts(*n.inputs)) != (d.dtype, d.parts)):
+        return f"the geometry of {n.op.name} is not that of its parts"
     if n.op.facts is not None:
         found = doubt_convolution(n, [nodes.avals[v].shape for v in n.inputs], d, _at)
         if found or any((part.right.source, part.left.source) != n.inputs for part in d.parts):
             return found or f"{n.op.name} reads its operands in another order"
     if len(d.parts) > 1:
-        return ""
+        plain = [(r.expression, r.dtype) for r in d.results] == [(load(0, computed(d.dtype)), n.avals[0].dtype.name)]
+        return "" if plain and not d.operands else f"the result of several parts is {n.op.name} itself"
     (part,) = d.parts
     batch: Index = tuple(variable(("batch", i), size) for i, size in enumerate(part.batch))
     row, column, k = variable("row", part.m), variable("column", part.n), variable("k", part.k)
