@@ -18,8 +18,8 @@ from forced import kernels_of_any_size
 import firebrick as fb
 from firebrick.backends.cpu import engine as engine_module
 from firebrick.backends.cpu.engine import CompiledWarning, CpuBackend
+from firebrick.compiler.fusion.facts import KINDS
 from firebrick.compiler.fusion.fused import FUSED
-from firebrick.compiler.fusion.groups import KINDS
 from firebrick.compiler.targets.llvm import lower as lower_module
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.core.aval import Aval

@@ -15,8 +15,8 @@ from rounding import exact, exact_graph
 import firebrick as fb
 from firebrick.backends.cpu import native
 from firebrick.backends.cpu.engine import CpuBackend
+from firebrick.compiler.fusion.facts import KINDS
 from firebrick.compiler.fusion.fused import FUSED
-from firebrick.compiler.fusion.groups import KINDS
 from firebrick.compiler.program import python
 from firebrick.compiler.program.spans import ALIGNMENT, Span, arranged
 from firebrick.compiler.targets.llvm import lower

@@ -10,8 +10,9 @@ import pytest
 from native_kernels import run_kernel, view, widths
 
 import firebrick as fb
+from firebrick.compiler.fusion.facts import COLUMNS
 from firebrick.compiler.fusion.fused import FUSED
-from firebrick.compiler.fusion.groups import COLUMNS, fuse
+from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.targets.llvm.added import added_kernels
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
 from firebrick.compiler.targets.llvm.memory import View

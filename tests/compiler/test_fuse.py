@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.compiler.fusion.facts import Can
 from firebrick.compiler.fusion.fused import FUSED
-from firebrick.compiler.fusion.groups import Can, fuse
+from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.core.aval import Aval

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from lowered_bodies import body_of
 
-from firebrick.compiler.fusion.groups import KINDS
+from firebrick.compiler.fusion.facts import KINDS
 from firebrick.compiler.fusion.validate import doubt
 from firebrick.compiler.spec.copy import Copy, Piece
 from firebrick.compiler.spec.kinds import spec_of

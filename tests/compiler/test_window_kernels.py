@@ -13,7 +13,7 @@ import firebrick as fb
 from firebrick.backends.cpu.runtime.addresses import AddressTable
 from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.backends.cpu.runtime.segment import Segment
-from firebrick.compiler.fusion.groups import ALONE
+from firebrick.compiler.fusion.facts import ALONE
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.spec.window import windows_of
 from firebrick.compiler.targets.llvm.host import compile_ir

@@ -9,7 +9,7 @@ import pytest
 from lowered_bodies import body_of
 from random_groups import drawn, groups_of
 
-from firebrick.compiler.fusion.groups import KINDS
+from firebrick.compiler.fusion.facts import KINDS
 from firebrick.compiler.spec.base import key, problem, structure, with_binding
 from firebrick.compiler.spec.interpret import interpret
 from firebrick.compiler.spec.kinds import spec_of

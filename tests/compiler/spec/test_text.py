@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from lowered_bodies import body_of
 
-from firebrick.compiler.fusion.groups import KINDS
+from firebrick.compiler.fusion.facts import KINDS
 from firebrick.compiler.spec.kinds import KernelSpec, spec_of
 from firebrick.compiler.spec.text import from_json, printed, to_json
 from firebrick.compiler.targets.llvm import lower

@@ -9,7 +9,7 @@ from firebrick.backends.cpu.runtime.addresses import AddressTable
 from firebrick.backends.cpu.runtime.arena import aligned
 from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.backends.cpu.runtime.segment import Segment
-from firebrick.compiler.fusion.groups import ALONE
+from firebrick.compiler.fusion.facts import ALONE
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
 from firebrick.compiler.targets.llvm.target import Target

@@ -9,7 +9,7 @@ import pytest
 from lowered_bodies import Body, body_of, kernels_of
 from naive_forms import WITH_KERNELS, groups
 
-from firebrick.compiler.fusion.groups import ALONE
+from firebrick.compiler.fusion.facts import ALONE
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.targets.llvm import lower
 from firebrick.compiler.targets.llvm.naive_form import lowered

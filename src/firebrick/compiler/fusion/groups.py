@@ -18,23 +18,19 @@ from math import prod
 from typing import Any
 
 from firebrick.compiler.fusion.expand import expanded
+from firebrick.compiler.fusion.facts import ALONE, COLUMNS, CONTRACT, KINDS, MAP, ROWS, Can, Facts, facts_of, whole
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.policy import FusionPolicy, in_force
-from firebrick.compiler.layout.views import keeps_order, strided_view, viewed
-from firebrick.compiler.spec.elements import is_sum, reduced_axes
-from firebrick.core.aval import Aval
+from firebrick.compiler.layout.views import keeps_order, viewed
+from firebrick.compiler.spec.elements import reduced_axes
 from firebrick.core.op import Op
 from firebrick.core.views import View, cuts, row_major
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ir.index_check import raises
 from firebrick.ir.keys import key_of
 
-Can = Callable[[Node, tuple[Aval, ...]], str]
-"""The kind of kernel in which an engine can compute a node, one of ``KINDS``; else the reason why it cannot."""
 Proved = Callable[[Graph], bool]
 """Whether the kernels of a group are proved to compute the same as its nodes."""
-
-MAP, ROWS, COLUMNS, CONTRACT, ALONE = KINDS = "map", "rows", "columns", "contract", "alone"
 
 
 def fuse(
@@ -88,82 +84,6 @@ class _Group:
     expensive: bool = False  # the engine's own operation costs much more than a kernel's call
 
 
-def is_free(n: Node, operands: tuple[Aval, ...]) -> bool:
-    """Whether a kernel can read a node's result at no cost: a scalar constant, or a view that only changes strides."""
-    if n.op is CONSTANT:
-        return n.avals[0].size == 1
-    if n.op.view is None or len(n.avals) != 1:
-        return False
-    x = row_major(operands[0].shape)
-    found = strided_view(n, 0, x)
-    if found is None or not found.covers(operands[0].size):
-        return False
-    axes = [digit for (digit,) in found.axes if digit.size != 1]
-    return all(digit.stride == 0 or (digit,) in x.axes for digit in axes) and (not axes or axes[-1].stride in (0, 1))
-
-
-def is_part(n: Node, operands: tuple[Aval, ...], stretch: int) -> bool:
-    """Whether a node selects long contiguous segments of rows, which an elementwise kernel reads without a copy."""
-    if n.op.view is None or any(not a.ndim or a.shape[-1] < stretch for a in n.avals):
-        return False
-    x = operands[0]
-    parts = [strided_view(n, slot, row_major(x.shape)) for slot in range(len(n.avals))]
-    if any(p is None or p.axes[-1][0].stride != 1 for p in parts):
-        return False
-    return not all(p is not None and (p.in_rows or p.covers(x.size)) for p in parts)
-
-
-def whole(n: Node, operands: Sequence[Aval]) -> tuple[int, ...]:
-    """Numbers of the row-major operands that are read at other positions than that of the result's element."""
-    if n.op.access is not None:
-        return n.op.access.whole([a.shape for a in operands], **n.params)
-    return (1,) if n.op.fusion == "scatter" else ()
-
-
-def is_added(n: Node, operands: tuple[Aval, ...], rows: int) -> bool:
-    """Whether a node is a sum of floats along the columns of a matrix of many rows."""
-    if not operands[0].dtype.is_floating or not is_sum(n, operands):
-        return False
-    shape = operands[0].shape
-    return n.params["axes"] == tuple(range(len(shape) - 1)) and prod(shape[:-1]) >= rows and shape[-1] > 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """Properties that all nodes of one op with equal shapes, dtypes and parameters share.
-
-    Attributes:
-        free: ``is_free``.
-        part: ``is_part``.
-        kind: The result of ``Can``; empty for free nodes and control flow.
-        shape: Shape of the kernel.
-        whole: Operands that are read at any position; whether reads stay within a row.
-        added: ``is_added``.
-        axes: Axes of the reduction.
-    """
-
-    free: bool
-    part: bool
-    kind: str = ""
-    shape: tuple[int, ...] = ()
-    whole: tuple[tuple[int, bool], ...] = ()
-    added: bool = False
-    axes: tuple[int, ...] = ()
-
-
-def _facts(n: Node, operands: tuple[Aval, ...], can: Can, policy: FusionPolicy) -> _Facts:
-    free, part = is_free(n, operands), is_part(n, operands, policy.stretch)
-    kind = "" if free or n.op.control is not None else can(n, operands)
-    if kind not in KINDS:
-        return _Facts(free, part, kind)
-    reduces = kind in (ROWS, COLUMNS)
-    rows = n.op.access is not None and n.op.access.of_rows([a.shape for a in operands], **n.params)
-    everywhere = tuple((i, rows) for i in whole(n, operands))
-    axes = reduced_axes(n, operands[0].ndim) if reduces else ()
-    shape, added = (operands if reduces else n.avals)[0].shape, is_added(n, operands, policy.summed_rows)
-    return _Facts(free, part, kind, shape, everywhere, added, axes)
-
-
 class _Groups:
     """The fusion groups: ``by_first``, by the number of their first node, and ``group_of``, the group of each node."""
 
@@ -179,8 +99,8 @@ class _Groups:
                 self.users[v].add(k)
         self.by_first: dict[int, _Group] = {}
         self.group_of: list[int] = []
-        self.facts: list[_Facts] = []
-        self._known: dict[Any, _Facts] = {}  # by op, operands and parameters: a deep model repeats a few nodes many times
+        self.facts: list[Facts] = []
+        self._known: dict[Any, Facts] = {}  # by op, operands and parameters: a deep model repeats a few nodes many times
         self.last_kernel = -1  # the last node with a separate kernel
         for k, n in enumerate(graph.nodes):
             self._add(k, n, reasons)
@@ -242,15 +162,15 @@ class _Groups:
         group.added = set(n.results) if facts.added else set()
         return group
 
-    def _facts_of(self, n: Node) -> _Facts:
+    def _facts_of(self, n: Node) -> Facts:
         operands = tuple([self.avals[v] for v in n.inputs])
         if n.op.control is not None:
-            return _facts(n, operands, self.can, self.policy)
+            return facts_of(n, operands, self.can, self.policy)
         params = None if n.op is CONSTANT or not n.params else key_of(n.params)  # a constant's value is not a property
         key = n.op, operands, n.avals, params
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = _facts(n, operands, self.can, self.policy)
+            found = self._known[key] = facts_of(n, operands, self.can, self.policy)
         return found
 
     def separate(self, a: int) -> None:

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
 
-from firebrick.compiler.fusion.groups import ALONE, COLUMNS, CONTRACT, MAP, ROWS
+from firebrick.compiler.fusion.facts import ALONE, COLUMNS, CONTRACT, MAP, ROWS
 from firebrick.compiler.fusion.validate import doubt
 from firebrick.compiler.spec import kinds
 from firebrick.compiler.spec.attention import Attention
@@ -64,7 +64,7 @@ compiled from their naive form."""
 
 
 def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
-    """How a node can be computed in kernels, one of ``groups.KINDS``; else why it cannot."""
+    """How a node can be computed in kernels, one of ``facts.KINDS``; else why it cannot."""
     strange = [a.dtype.name for a in (*operands, *n.avals) if a.dtype.name not in STORAGE]
     if strange:
         return f"no kernels of {strange[0]}"
