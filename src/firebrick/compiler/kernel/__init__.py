@@ -4,12 +4,17 @@ from firebrick.compiler.kernel.interpret import Fault, interpret
 from firebrick.compiler.kernel.ir import (
     ArrayParameter,
     Assign,
+    Atomic,
+    Barrier,
     Check,
+    CompareExchange,
     For,
     Function,
     If,
     Let,
     ScalarParameter,
+    SharedArray,
+    Shuffle,
     Statement,
     Store,
     While,
@@ -18,6 +23,6 @@ from firebrick.compiler.kernel.serialize import from_json, to_json
 from firebrick.compiler.kernel.verify import verify
 
 __all__ = [
-    "ArrayParameter", "Assign", "Check", "Fault", "For", "Function", "If", "Let", "ScalarParameter", "Statement", "Store",
-    "While", "from_json", "interpret", "to_json", "verify",
+    "ArrayParameter", "Assign", "Atomic", "Barrier", "Check", "CompareExchange", "Fault", "For", "Function", "If", "Let",
+    "ScalarParameter", "SharedArray", "Shuffle", "Statement", "Store", "While", "from_json", "interpret", "to_json", "verify",
 ]  # fmt: skip
