@@ -133,6 +133,18 @@ def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str =
         code.call("void", name, (vector, raw), (f"<{lanes} x ptr> align {align}", to), (f"<{lanes} x i1>", on))
 
 
+def write_at(code: Code, strip: Strip, positions: str, value: str, lanes: int, mask: str = "") -> None:
+    """Store ``lanes`` values at offsets in elements (i64) from the strip's pointer, where ``mask`` is true."""
+    raw = _encoded(code, strip.dtype, value, lanes)
+    element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
+    places = code.put(f"getelementptr {element}, ptr {strip.pointer}, <{lanes} x i64> {positions}")
+    name = f"llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0"
+    on = mask or "splat (i1 true)"
+    code.call(
+        "void", name, (vector_type(element, lanes), raw), (f"<{lanes} x ptr> align {align}", places), (f"<{lanes} x i1>", on)
+    )
+
+
 def opaque(code: Code, mask: str, where: str, lanes: int) -> str:
     """A mask that is not constant to LLVM.
 

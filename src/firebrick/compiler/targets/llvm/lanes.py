@@ -1,0 +1,180 @@
+"""``lanes_kernel``: kernel IR for processors, with work items as the lanes of vectors.
+
+A kernel has the signature of all generated kernels (``native``). ``bufs`` holds a pointer for each array, in the order of the
+parameters, then one to a block of words of 8 bytes: the scalars as in ``argument_words``, then the sizes of the grid (int64),
+the last one along the item's axis. So one kernel serves all sizes. A work unit is a vector of items that are neighbours along
+the last axis of the grid; the last one of a row may be shorter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from firebrick.compiler.kernel.ir import ArrayParameter, Function, Store, expressions, statements
+from firebrick.compiler.kernel.uniform import varying
+from firebrick.compiler.kernel.verify import verify
+from firebrick.compiler.targets.llvm.emit import Code
+from firebrick.compiler.targets.llvm.lane_forms import Form
+from firebrick.compiler.targets.llvm.masked import Limit, Masked
+from firebrick.compiler.targets.llvm.memory import Strip, read_at, tail_mask
+from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
+from firebrick.compiler.targets.llvm.scalar_kernel import WORD
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import BITS, FLOATS, Expr, walk
+from firebrick.scalar.storage import computed
+
+MOST = 64
+"""Most lanes of a vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanesKernel:
+    """A kernel for work items as lanes.
+
+    Attributes:
+        kernel: The code; its grid is 0, as sizes are arguments.
+        lanes: Number of items that a work unit has along the last axis of the grid.
+        group: Items of a group, which is a work unit then; 0 for kernels without groups.
+    """
+
+    kernel: NativeKernel
+    lanes: int
+    group: int = 0
+
+    def units(self, grid: Sequence[int]) -> int:
+        """The number of work units.
+
+        Args:
+            grid: Sizes of the grid; the last one is that of the item's axis.
+        """
+        outer = math.prod(grid[:-1])
+        return outer * (grid[-1] // self.group if self.group else -(-grid[-1] // self.lanes))
+
+
+def lanes_kernel(function: Function, target: Target, width: int = 0, limit: Limit | None = None) -> LanesKernel:
+    """The kernel of a function for a processor.
+
+    Args:
+        function: Kernel.
+        target: Processor.
+        width: Number of lanes, a power of two; by default as many as a register has of the widest dtype that matters.
+        limit: Of the rounds of each ``While``.
+
+    Raises:
+        KernelCompileError: The kernel breaks a rule of kernel IR.
+    """
+    verify(function)
+    lanes = width or lanes_of(function, target)
+    code = Code(target)
+    pointers = buffer_pointers(code, len(function.arrays) + 1)
+    arrays = {a.name: Strip(a.dtype, p, 1) for a, p in zip(function.arrays, pointers, strict=False)}
+    words = _Words(code, pointers[-1])
+    values = {s.name: Form(words.read(s.dtype)) for s in function.scalars}
+    sizes = [words.read("int64") for _ in (*function.outer, function.item)]
+    masked = Masked(code, function, lanes, varying(function), arrays, values, limit or Limit())
+    _items(masked, sizes)
+    return LanesKernel(finish(function.name, code, len(pointers), 0), lanes)
+
+
+def lanes_of(function: Function, target: Target) -> int:
+    """The lanes of a kernel's vectors: a register of the widest float that varies, else of the widest integer.
+
+    int64 counts only if there is nothing else, as it is the dtype of indices, most of which are a scalar and a step.
+    """
+    names = varying(function)
+    found = {e.dtype for e in _varying_nodes(function, names)}
+    found |= {computed(_array(function, s.array).dtype) for s in statements(function.body) if isinstance(s, Store)}
+    floats = [BITS[d] for d in found if d in FLOATS]
+    whole = [BITS[d] for d in found if d not in (*FLOATS, "bool", "int64")]
+    widest = max(floats or whole or [64 if "int64" in found else 32])
+    return min(MOST, target.lanes(max(16, widest)))
+
+
+def _varying_nodes(function: Function, names: frozenset[str]) -> set[Expr]:
+    """The nodes of a kernel's expressions that differ between lanes."""
+    found: set[Expr] = set()
+    for e in walk([e for s in statements(function.body) for e in expressions(s)]):
+        stored = e.op == "element" and _array(function, str(e.value)).access != "read"
+        if stored or (e.op == "local" and e.value in names) or any(a in found for a in e.args):
+            found.add(e)
+    return found
+
+
+def _array(function: Function, name: str) -> ArrayParameter:
+    return next(a for a in function.arrays if a.name == name)
+
+
+class _Words:
+    """The block of words, read in order."""
+
+    def __init__(self, code: Code, pointer: str) -> None:
+        self._code, self._pointer, self._next = code, pointer, 0
+
+    def read(self, dtype: str) -> str:
+        word = self._code.put(f"getelementptr i8, ptr {self._pointer}, i64 {self._next * WORD}")
+        self._next += 1
+        return read_at(self._code, Strip(dtype, word, 1), "0", 1)
+
+
+def _items(masked: Masked, sizes: Sequence[str]) -> None:
+    """The loops over units: rows, the full vectors of a row, and its last one under a mask.
+
+    One division for each row that a call touches gives the indices.
+    """
+    code, function, lanes = masked.code, masked.function, masked.lanes.lanes
+    size = sizes[-1]
+    full = code.put(f"sdiv i64 {size}, {lanes}")
+    rest = code.put(f"srem i64 {size}, {lanes}")
+    per_row = code.put(f"add i64 {full}, {code.put(f'zext i1 {_positive(code, rest)} to i64')}")
+    before, row, done = code.block, code.fresh("row"), code.fresh("done")
+    unit, following = f"%{code.fresh('u')}", f"%{code.fresh('u')}"
+    start = code.put("icmp slt i64 %begin, %end")
+    code.do(f"br i1 {start}, label %{row}, label %{done}")
+    code.label(row)
+    place = len(code.lines)
+    number = code.put(f"sdiv i64 {unit}, {per_row}")
+    column = code.put(f"sub i64 {unit}, {code.put(f'mul i64 {number}, {per_row}')}")
+    left = code.put(f"add i64 {column}, {code.put(f'sub i64 %end, {unit}')}")
+    stop = code.call("i64", "llvm.smin.i64", ("i64", per_row), ("i64", left))
+    code.do(f"{following} = add i64 {unit}, {code.put(f'sub i64 {stop}, {column}')}")
+    masked.values |= _indices(code, function.outer, sizes, number)
+    last = code.call("i64", "llvm.smin.i64", ("i64", full), ("i64", stop))
+    outer = masked.values
+
+    def vector(at: str, mask: str) -> None:
+        item = code.put(f"mul i64 {at}, {lanes}") if lanes > 1 else at
+        masked.values = outer | {function.item: Form(item, 1 if lanes > 1 else 0)}
+        masked.block(function.body, frozenset(), mask)
+
+    loop = Loop(code, column, last, 1)
+    vector(loop.index, "")
+    loop.close()
+    if lanes > 1:
+        tail, ended = code.fresh("tail"), code.fresh("ended")
+        code.do(f"br i1 {code.put(f'icmp sgt i64 {stop}, {full}')}, label %{tail}, label %{ended}")
+        code.label(tail)
+        vector(full, tail_mask(code, rest, lanes))
+        code.do(f"br label %{ended}")
+        code.label(ended)
+    end = code.block
+    code.do(f"br i1 {code.put(f'icmp slt i64 {following}, %end')}, label %{row}, label %{done}")
+    code.lines.insert(place, f"  {unit} = phi i64 [ %begin, %{before} ], [ {following}, %{end} ]")
+    code.label(done)
+
+
+def _positive(code: Code, value: str) -> str:
+    return code.put(f"icmp sgt i64 {value}, 0")
+
+
+def _indices(code: Code, outer: Sequence[str], sizes: Sequence[str], number: str) -> dict[str, Form]:
+    """The indices along the outer axes of a row, by its number."""
+    found: dict[str, Form] = {}
+    for k in range(len(outer) - 1, 0, -1):
+        rows = code.put(f"sdiv i64 {number}, {sizes[k]}")
+        found[outer[k]] = Form(code.put(f"sub i64 {number}, {code.put(f'mul i64 {rows}, {sizes[k]}')}"))
+        number = rows
+    if outer:
+        found[outer[0]] = Form(number)
+    return found
