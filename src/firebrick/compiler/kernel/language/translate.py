@@ -1,0 +1,651 @@
+"""``translate``: the kernel IR of a Python function.
+
+The function is walked several times: where a variable begins as a Python number, its dtype is that of what is assigned to it
+later, which the next walk knows.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from firebrick.compiler.kernel.ir import (
+    ArrayParameter,
+    Assign,
+    Check,
+    For,
+    Function,
+    If,
+    Let,
+    ScalarParameter,
+    SharedArray,
+    While,
+)
+from firebrick.compiler.kernel.language import intrinsics
+from firebrick.compiler.kernel.language.annotations import ArrayType, ConstantType, NumberType, Signature, Size, size_name
+from firebrick.compiler.kernel.language.calls import Calls
+from firebrick.compiler.kernel.language.expressions import BINARY, Frame, Site, Variable
+from firebrick.compiler.kernel.language.homes import assigned_names, homes
+from firebrick.compiler.kernel.language.source import Source, structured
+from firebrick.compiler.kernel.language.values import (
+    WEAK_DTYPES,
+    ArrayValue,
+    Held,
+    Misfit,
+    Open,
+    Registers,
+    Value,
+    Weak,
+    apply,
+    as_dtype,
+    shown,
+)
+from firebrick.compiler.kernel.verify import verify
+from firebrick.core.dtypes import DType, dtype, float32
+from firebrick.core.errors import KernelCompileError
+from firebrick.ops.table import OPS
+from firebrick.scalar.expr import Expr, const, element, local, select
+from firebrick.scalar.storage import computed
+
+_MOST_WALKS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What is known of a kernel when it is translated.
+
+    Attributes:
+        dtypes: Of its arrays and numbers.
+        constants: Values of its compile-time constants.
+        group: Number of items of a group; 0 for none.
+        unchecked: Whether indices are not checked.
+        deterministic: Whether results must not depend on the order of the items.
+    """
+
+    dtypes: tuple[tuple[str, DType], ...]
+    constants: tuple[tuple[str, Any], ...] = ()
+    group: int = 0
+    unchecked: bool = False
+    deterministic: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A kernel.
+
+    Attributes:
+        function: Kernel IR. Its arrays are those of the signature, then the numbers, each an array of one element; its
+            scalars are sizes and integers that sizes depend on.
+        sites: Its checks, by number.
+        captures: Numbers from outside of the function that are constants of it.
+    """
+
+    function: Function
+    sites: tuple[Site, ...]
+    captures: tuple[tuple[str, Any], ...]
+
+
+def translate(source: Source, signature: Signature, instance: Instance) -> Translated:
+    """The kernel IR of a function.
+
+    Args:
+        source: The function.
+        signature: Its parameters.
+        instance: Their dtypes, and what else is known.
+
+    Raises:
+        KernelCompileError: The function is not in the kernel language; the error tells the line, and what to do.
+    """
+    decided: dict[Any, DType] = {}
+    for _ in range(_MOST_WALKS):
+        walk = _Translator(source, signature, instance, decided)
+        made = walk.kernel()
+        if not walk.changed:
+            verify(made.function)
+            return made
+    raise KernelCompileError(
+        f"kernel {source.name}: variables have dtypes", "none that fits all assignments", "cast what is assigned"
+    )
+
+
+class _Translator(Calls):
+    def __init__(self, source: Source, signature: Signature, instance: Instance, decided: dict[Any, DType]) -> None:
+        super().__init__(instance.unchecked)
+        self.signature, self.instance = signature, instance
+        self.decided, self.changed = decided, False
+        self.kinds: dict[Any, type] = {}
+        self.frame = Frame(source, (), {})
+        self.captures: dict[str, Any] = {}
+        self.reads: set[str] = set()
+        self.initial = {n for n, a in signature.results.items() if a.role == "InOut" or a.initial is not None}
+        self.registers: dict[str, Frame] = {}
+        self.shared: list[SharedArray] = []
+        self.stored: set[str] = set()
+        self._before: dict[tuple[int, int], list[str]] = {}
+
+    # the kernel
+
+    def kernel(self) -> Translated:
+        frame, instance = self.frame, self.instance
+        dtypes, constants = dict(instance.dtypes), dict(instance.constants)
+        sizes = self._sizes()
+        arrays: list[ArrayParameter] = []
+        for name, p in self.signature.parameters.items():
+            self._names.add(name)
+            if isinstance(p, ArrayType):
+                shape = tuple(sizes[size_name(name, a, s)] for a, s in enumerate(p.sizes))
+                frame.names[name] = ArrayValue(name, dtypes[name], shape, p.role)
+            elif isinstance(p, ConstantType):
+                v = constants[name]
+                frame.names[name] = Held(v) if isinstance(v, DType) else Weak(v)
+            elif name in self.signature.static:
+                frame.names[name] = local(name, "int64")
+                self.facts.fixed.add(name)
+            else:
+                frame.names[name] = element(name, computed(dtypes[name].name), const(0, "int64"))
+        axes = [self.fresh(n) for n in self._axes()]
+        for name, size in zip(axes, self.signature.grid or (Size("1", ()),), strict=True):
+            self._index(name, sizes.get(size.text) if size.simple else None)
+        outer, item = tuple(axes[:-1]), axes[-1]
+        self.indices_of_grid = axes
+        if instance.group:
+            outer, item = tuple(axes), self.fresh("lane")
+            self._index(item, const(instance.group, "int64"))
+        self.item = item
+        body = structured(frame.source, frame.source.tree.body, False)
+        self.enter(frame, body)
+        written = self.block(lambda: self._top(body))
+        for key, kind in self.kinds.items():  # variables that only Python numbers are assigned to
+            if key not in self.decided:
+                self.decided[key] = WEAK_DTYPES[kind]
+                self.changed = True
+        for name, p in self.signature.parameters.items():
+            if isinstance(p, ArrayType):
+                access = "read" if p.role == "In" else "read_write" if name in self.reads else "write"
+                arrays.append(ArrayParameter(name, dtypes[name].name, access))
+            elif isinstance(p, NumberType) and name not in self.signature.static:
+                arrays.append(ArrayParameter(name, dtypes[name].name, "read", 1))
+        missing = [n for n in self.signature.results if n not in self.stored]
+        if missing and not self.changed:
+            self.refuse(
+                frame.source.tree, f"the result {missing[0]} is written", "no assignment to its elements",
+                f"store them, or remove {missing[0]}",
+            )  # fmt: skip
+        scalars = tuple(ScalarParameter(str(e.value)) for e in dict.fromkeys(sizes.values()) if e.op == "local")
+        scalars += tuple(ScalarParameter(n) for n in self.signature.static if n not in {s.name for s in scalars})
+        function = Function(
+            frame.source.name if frame.source.name.isascii() else "kernel", tuple(arrays), scalars, item, written, outer,
+            instance.group, tuple(self.shared),
+        )  # fmt: skip
+        return Translated(function, tuple(self.sites), tuple(self.captures.items()))
+
+    def _top(self, body: list[ast.stmt]) -> None:
+        self.top = self.out
+        self.statements(body)
+
+    def _axes(self) -> list[str]:
+        count = max(1, len(self.signature.grid))
+        stem = "group" if self.instance.group else "index"
+        return [stem] if count == 1 else [f"{stem}{a}" for a in range(count)]
+
+    def _sizes(self) -> dict[str, Expr]:
+        """The expression of each size, by its text."""
+        out: dict[str, Expr] = {}
+        constants = dict(self.instance.constants)
+        for name, p in self.signature.arrays.items():
+            for a, s in enumerate(p.sizes):
+                text = size_name(name, a, s)
+                if text.isdecimal() or text in constants:
+                    out[text] = const(int(constants.get(text, text)), "int64")
+                elif text.isidentifier():
+                    out[text] = local(text, "int64")
+                else:  # a size of a result: an argument too, since results are made of it
+                    out[text] = local(f"{name}_size{a}", "int64")
+        for s in self.signature.grid:
+            if s.text.isdecimal() or s.text in constants:
+                out[s.text] = const(int(constants.get(s.text, s.text)), "int64")
+        for e in out.values():
+            if e.op == "local":
+                name = str(e.value)
+                self._names.add(name)
+                self.facts.small.add(name)
+                self.facts.fixed.add(name)
+                self.facts.know(e)
+        return out
+
+    def _index(self, name: str, size: Expr | None) -> None:
+        """Note what is known of an index of the grid."""
+        self._names.add(name)
+        self.facts.small.add(name)
+        self.facts.fixed.add(name)
+        e = local(name, "int64")
+        self.facts.know(e)
+        if size is not None:
+            self.facts.know(size, e, -1)
+
+    # blocks and variables
+
+    def enter(self, frame: Frame, body: list[ast.stmt]) -> None:
+        """Find the homes of a function's variables."""
+        frame.homes = homes(body)
+        for name, home in frame.homes.items():
+            if name in frame.names:
+                self.refuse(
+                    frame.source.tree, f"the parameter {name} keeps its value", f"an assignment to {name}", "use another name"
+                )
+            if home.before:
+                self._before.setdefault((home.block, home.statement), []).append(name)
+
+    def statements(self, body: Sequence[ast.stmt]) -> None:
+        """Translate a block."""
+        for k, s in enumerate(body):
+            outer, self.line = self.line, self.frame.source.line(s)
+            for name in self._before.get((id(body), k), ()):
+                if name in self.frame.homes and self.frame.homes[name].block == id(body):
+                    self._declare(name)
+            rule = self._statements.get(type(s))
+            if rule is None:
+                expected, remedy = REFUSED.get(type(s), ("this is part of the kernel language", "see docs/kernels.md"))
+                self.refuse(s, expected, type(s).__name__, remedy)
+            try:
+                rule(self, s)
+            except Misfit as e:
+                self.refuse(s, *e.texts)
+            self.line = outer
+
+    def _key(self, name: str) -> Any:
+        return self.frame.path, name
+
+    def _declare(self, name: str) -> None:
+        """Define a variable before a branch or loop that assigns to it."""
+        key = self._key(name)
+        parts = self.decided_parts(name)
+        if parts is not None:
+            self.frame.names[name] = parts
+            return
+        to = self.decided.get(key)
+        self.frame.names[name] = self._variable(
+            name, const(0, (to or float32).name), to, None if to else self.kinds.get(key, float)
+        )
+
+    def decided_parts(self, name: str) -> tuple[Any, ...] | None:
+        """The variables of a tuple that is assigned in a branch or loop."""
+        count = self.decided.get((*self._key(name), "parts"))
+        if count is None:
+            return None
+        made = []
+        for i in range(int(count)):  # type: ignore[call-overload]
+            part = f"{name}.{i}"
+            self._declare(part)
+            made.append(self.frame.names.pop(part))
+        return tuple(made)
+
+    def _variable(self, name: str, value: Expr, to: DType | None, kind: type | None) -> Variable:
+        local_name = self.fresh(name)
+        self.emit(Let(local_name, value, line=self.line))
+        return Variable(local_name, dtype(value.dtype), None if to else kind)
+
+    def assign(self, node: ast.AST, name: str, value: Value) -> None:
+        """Give a variable a value."""
+        frame = self.frame
+        home = frame.homes.get(name)
+        if home is None:
+            self.refuse(node, f"{name} is a variable", "the counter of a loop, which keeps its value", "use another name")
+        if isinstance(value, Held | ArrayValue | Registers) and not home.once:
+            self.refuse(
+                node, "a variable that is assigned several times is a number", shown(value), "use another name for each"
+            )
+        if home.once:
+            frame.names[name] = self.settled(value, name)
+        else:
+            frame.names[name] = self._assigned(node, name, frame.names.get(name), value)
+        frame.assigned.add(name)
+
+    def _assigned(self, node: ast.AST, name: str, found: Any, value: Value) -> Any:
+        if isinstance(value, tuple):
+            key = (*self._key(name), "parts")
+            if found is not None and not (isinstance(found, tuple) and len(found) == len(value)):
+                if self.decided.get(key) is None:
+                    self.decided[key] = len(value)  # type: ignore[assignment]
+                    self.changed = True
+                    return value
+                self.refuse(node, f"{name} is always a tuple of equally many numbers", shown(value), "use another name")
+            old = found or (None,) * len(value)
+            return tuple(self._assigned(node, f"{name}.{i}", o, v) for i, (o, v) in enumerate(zip(old, value, strict=True)))
+        if isinstance(found, tuple):
+            self.refuse(node, f"{name} is a tuple of {len(found)}", shown(value), "use another name")
+        key = self._key(name)
+        if not isinstance(value, Expr | Weak | Open):
+            self.refuse(node, f"{name} is a number", shown(value), "use another name")
+        to = self._decide(key, value)
+        if found is None:
+            first = self.fitting(node, value, to or self._default(value), name) if to else as_dtype(value, self._default(value))
+            return self._variable(name, first, to, self.kinds.get(key))
+        held = self.fitting(node, value, to, name) if to else as_dtype(value, found.dtype)
+        if held.dtype != found.dtype.name:  # decided during this walk: the next one knows it from the beginning
+            held = as_dtype(value, found.dtype)
+            self.changed = True
+        self.emit(Assign(found.name, held, line=self.line))
+        self.facts.forget((found.name,))
+        return found
+
+    @staticmethod
+    def _default(value: Value) -> DType:
+        if isinstance(value, Weak):
+            return WEAK_DTYPES[type(value.value)]
+        assert isinstance(value, Open)
+        return dtype(value.expr.dtype)
+
+    def _decide(self, key: Any, value: Value) -> DType | None:
+        """The dtype of a variable; None as long as only Python numbers were assigned to it."""
+        found = self.decided.get(key)
+        if isinstance(value, Expr):
+            if found is None:
+                found = self.decided[key] = dtype(value.dtype)
+                self.changed = True
+            return found
+        kind = type(value.value) if isinstance(value, Weak) else value.kind  # type: ignore[union-attr]
+        known = self.kinds.get(key, kind)
+        self.kinds[key] = max(known, kind, key=(bool, int, float).index)
+        return found
+
+    # statements
+
+    def _assign(self, s: ast.Assign) -> None:
+        value = self.value(s.value)
+        if len(s.targets) > 1:
+            value = self.settled(value)
+        for target in s.targets:
+            self._to(target, value)
+
+    def _annotated(self, s: ast.AnnAssign) -> None:
+        self.refuse(s, "variables have no annotations", ast.unparse(s.annotation), "cast the value: x = fb.float32(0)")
+
+    def _to(self, target: ast.expr, value: Value) -> None:
+        if isinstance(target, ast.Name):
+            self.assign(target, target.id, value)
+        elif isinstance(target, ast.Tuple | ast.List):
+            if not isinstance(value, tuple) or len(value) != len(target.elts):
+                self.refuse(target, f"{len(target.elts)} values", shown(value), "assign a tuple of as many")
+            for part, v in zip(target.elts, self.settled(value), strict=True):  # type: ignore[arg-type]
+                self._to(part, v)
+        elif isinstance(target, ast.Subscript):
+            self._store(target, value)
+        else:
+            self.refuse(target, "a variable or an element of an array", ast.unparse(target), "assign to one of these")
+
+    def _store(self, target: ast.Subscript, value: Value) -> None:
+        of = self.value(target.value)
+        if isinstance(of, Registers):
+            variable = self.register(target, of)
+            assert isinstance(variable, Variable)
+            self.emit(Assign(variable.name, self.fitting(target, value, variable.dtype, "a register"), line=self.line))
+            self.facts.forget((variable.name,))
+            return
+        if not isinstance(of, ArrayValue):
+            self.refuse(target, "elements of arrays are assigned to", shown(of), "index an array")
+        self.stored.add(of.name)
+        self.store(target, of, self.indices(target, of), value)
+
+    def _augmented(self, s: ast.AugAssign) -> None:
+        name = BINARY.get(type(s.op))
+        if name is None:
+            self.refuse(s, "kernels have no products of matrices", "@=", "write loops over the elements")
+        old, by = self.values([_loaded(s.target), s.value])
+        self._to(s.target, apply(OPS[name], (old, by)))
+
+    def _if(self, s: ast.If) -> None:
+        test = self.condition(s.test)
+        if isinstance(test, bool):
+            self.statements(s.body if test else s.orelse)
+            return
+        test = self.let(test, "test") if _long(test) else test
+        before = set(self.frame.assigned)
+        with self.facts.scope():
+            self.facts.holds(test)
+            then = self.block(lambda: self.statements(s.body))
+        after_then, self.frame.assigned = self.frame.assigned, set(before)
+        with self.facts.scope():
+            self.facts.holds(test, False)
+            other = self.block(lambda: self.statements(s.orelse))
+        self.frame.assigned &= after_then
+        if then or other:
+            self.emit(If(test, then, other, line=self.line))
+
+    def _running(self, s: ast.stmt) -> Expr | None:
+        """That no statement has ended the loop; None if none can."""
+        out: Expr | None = None
+        for flag in getattr(s, "stopped", ()):
+            found = self.frame.names[flag]
+            assert isinstance(found, Variable)
+            self.frame.assigned.add(flag)
+            go = apply(OPS["logical_not"], (local(found.name, "bool"),))
+            assert isinstance(go, Expr)
+            out = go if out is None else out & go
+        return out
+
+    def _changing(self, body: Sequence[ast.stmt]) -> set[str]:
+        """The kernel's names of the variables that a loop's body assigns to."""
+        found: set[str] = set()
+
+        def note(v: Any) -> None:
+            if isinstance(v, Variable):
+                found.add(v.name)
+            elif isinstance(v, tuple):
+                for part in v:
+                    note(part)
+
+        for name in assigned_names(body):
+            note(self.frame.names.get(name))
+        for frame in {id(f): f for f in self.registers.values()}.values():
+            for name, v in frame.names.items():
+                if "." in name:
+                    note(v)
+        return found
+
+    def _while(self, s: ast.While) -> None:
+        running = self._running(s)
+        before = set(self.frame.assigned)
+        with self.facts.scope(self._changing(s.body)):
+            tests: list[Expr | bool] = []
+            first = self.block(lambda: tests.append(self.condition(s.test)))
+            test = tests[0]
+            if test is False:
+                return
+            if not first:
+                full = running if test is True else test if running is None else running & test  # type: ignore[operator]
+                if not isinstance(test, bool):
+                    self.facts.holds(test)
+                inner = self.block(lambda: self.statements(s.body))
+                self.emit(While(const(True, "bool") if full is None else full, inner, line=self.line))  # type: ignore[arg-type]
+            else:
+                self._while_of_statements(s, running)
+        self.frame.assigned = before
+
+    def _while_of_statements(self, s: ast.While, running: Expr | None) -> None:
+        """A loop whose condition reads elements: it is evaluated in the loop, as a variable."""
+        name = self.fresh("again")
+        go = local(name, "bool")
+        self.emit(Let(name, const(True, "bool") if running is None else running, line=self.line))
+
+        def write() -> None:
+            self.emit(Assign(name, self._as_bool(self.condition(s.test)), line=self.line))
+            with self.facts.scope():
+                inner = self.block(lambda: self.statements(s.body))
+                more = () if running is None else (Assign(name, running, line=self.line),)
+                self.emit(If(go, (*inner, *more), line=self.line))
+
+        self.emit(While(go, self.block(write), line=self.line))
+
+    @staticmethod
+    def _as_bool(e: Expr | bool) -> Expr:
+        return const(e, "bool") if isinstance(e, bool) else e
+
+    def _for(self, s: ast.For) -> None:
+        over = s.iter
+        target = s.target
+        if isinstance(over, ast.Call):
+            held = self.value(over.func)
+            callee = held.value if isinstance(held, Held) else None
+            if callee in (range, intrinsics.unrolled) and not over.keywords and 1 <= len(over.args) <= 3:
+                if not isinstance(target, ast.Name):
+                    self.refuse(target, "the counter of a loop is one name", ast.unparse(target), "write one name")
+                if target.id in self.frame.homes:
+                    self.refuse(
+                        s, f"the counter {target.id} is no other variable", f"an assignment to {target.id}", "use another name"
+                    )
+                return self._range(s, target.id, over, callee is intrinsics.unrolled)
+        found = self.value(over) if not isinstance(over, ast.Call) else None
+        if isinstance(found, tuple):
+            return self._each(s, found)
+        self.refuse(s, "a loop counts: for i in range(…), or is over a tuple", ast.unparse(over), "write range(x.shape[0])")
+
+    def _each(self, s: ast.For, found: tuple[Any, ...]) -> None:
+        """A loop over a tuple, written out."""
+        if getattr(s, "stopped", ()):
+            self.refuse(s, "a loop that is written out goes to its end", "break or return in it", "use an if")
+        names = [x.id for x in ast.walk(s.target) if isinstance(x, ast.Name)]
+        for v in self.settled(found):  # type: ignore[union-attr]
+            self._bind_counter(s.target, v)
+            self.statements(s.body)
+        for name in names:
+            self.frame.names.pop(name, None)
+
+    def _bind_counter(self, target: ast.expr, v: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.frame.names[target.id] = v
+        elif isinstance(target, ast.Tuple) and isinstance(v, tuple) and len(v) == len(target.elts):
+            for part, w in zip(target.elts, v, strict=True):
+                self._bind_counter(part, w)
+        else:
+            self.refuse(target, "a name for each element", shown(v), "write as many names")
+
+    def _range(self, s: ast.For, counter: str, call: ast.Call, unrolled: bool) -> None:
+        outside = self.frame.names.get(counter)
+        if unrolled:
+            if getattr(s, "stopped", ()):
+                self.refuse(s, "a loop that is written out goes to its end", "break or return in it", "use an if, or range(…)")
+            bounds = [self.constant(a, "a bound of an unrolled loop") for a in call.args]
+            if len(bounds) == 3 and bounds[2] == 0:
+                self.refuse(s, "the step of a loop is not 0", "0", "write another step")
+            for k in range(*bounds):
+                self.frame.names[counter] = Weak(k)
+                self.statements(s.body)
+        else:
+            step = self.constant(call.args[2], "the step of a loop") if len(call.args) == 3 else 1
+            if step == 0:
+                self.refuse(s, "the step of a loop is not 0", "0", "write another step")
+            found = [
+                self.as_integer(a, v, "a bound of a loop")
+                for a, v in zip(call.args[:2], self.values(call.args[:2]), strict=True)
+            ]
+            start, stop = (const(0, "int64"), found[0]) if len(found) == 1 else found
+            self._counted(s, counter, self.let(start, "start"), self.let(stop, "stop"), step)
+        if outside is None:
+            self.frame.names.pop(counter, None)
+        else:
+            self.frame.names[counter] = outside
+
+    def _counted(self, s: ast.For, counter: str, start: Expr, stop: Expr, step: int) -> None:
+        running = self._running(s)
+        before = set(self.frame.assigned)
+        name = self.fresh(counter)
+        at = local(name, "int64")
+        changing = self._changing(s.body)
+        with self.facts.scope(changing if running is None else {*changing, name}):
+            small = self.facts._form(start) is not None
+            if running is None and step > 0:
+                self.facts.fixed.add(name)
+                if small:
+                    self.facts.small.add(name)
+                self.facts.know(at, start)
+                self.facts.know(stop, at, -1)
+                self.frame.names[counter] = at
+                inner = self.block(lambda: self.statements(s.body))
+                self.emit(For(name, start, stop, step, inner, line=self.line))
+            else:
+                self._stepped(s, counter, name, start, stop, step, running)
+        self.frame.assigned = before
+
+    def _stepped(self, s: ast.For, counter: str, name: str, start: Expr, stop: Expr, step: int, running: Expr | None) -> None:
+        """A loop that counts down, or that a statement may end: its counter is a variable."""
+        at = local(name, "int64")
+        self.emit(Let(name, start, line=self.line))
+        more = at < stop if step > 0 else at > stop
+        here = self.fresh(counter)
+        self.frame.names[counter] = local(here, "int64")
+
+        def write() -> None:
+            self.emit(Let(here, at, line=self.line))
+            self.facts.fixed.add(here)
+            if self.facts._form(start) is not None:
+                self.facts.small.add(here)
+            first, last = (start, stop) if step > 0 else (stop, start)
+            value = local(here, "int64")
+            self.facts.know(value, first, 0 if step > 0 else -1)
+            self.facts.know(last, value, -1 if step > 0 else 0)
+            self.statements(s.body)
+            # the counter saturates instead of wrapping around
+            limit = (1 << 63) - 1 if step > 0 else -(1 << 63)
+            end = at > limit - step if step > 0 else at < limit - step
+            self.emit(Assign(name, select(end, const(limit, "int64"), at + step), line=self.line))
+
+        body = self.block(write)
+        self.emit(While(more if running is None else more & running, body, line=self.line))
+
+    def _expression(self, s: ast.Expr) -> None:
+        if not isinstance(s.value, ast.Call):
+            if isinstance(s.value, ast.Constant) and (isinstance(s.value.value, str) or s.value.value is Ellipsis):
+                return
+            self.refuse(s, "a statement does something", "an expression whose value is not used", "assign it, or remove it")
+        self._call(s.value, used=False)
+
+    def _assert(self, s: ast.Assert) -> None:
+        if s.msg is not None and not (isinstance(s.msg, ast.Constant) and isinstance(s.msg.value, str)):
+            self.refuse(s, "the message of an assertion is text", ast.unparse(s.msg), "write a text")
+        test = self.condition(s.test)
+        message = s.msg.value if isinstance(s.msg, ast.Constant) else ast.unparse(s.test)
+        if test is False:
+            self.refuse(s, "an assertion may hold", "False", "correct the condition")
+        if isinstance(test, Expr):
+            self.emit(Check(test, self.site("", 0, str(message)), const(0, "int64"), line=self.line))
+
+    def _pass(self, s: ast.stmt) -> None:
+        return None
+
+    _statements: dict[type, Callable[[Any, Any], None]] = {
+        ast.Assign: _assign, ast.AnnAssign: _annotated, ast.AugAssign: _augmented, ast.If: _if, ast.While: _while,
+        ast.For: _for, ast.Expr: _expression, ast.Assert: _assert, ast.Pass: _pass, ast.Return: Calls.returned,
+    }  # fmt: skip
+
+
+def _loaded(target: ast.expr) -> ast.expr:
+    """A target of an assignment as an expression that reads it."""
+    if isinstance(target, ast.Name):
+        return ast.copy_location(ast.Name(target.id, ast.Load()), target)
+    if isinstance(target, ast.Subscript):
+        return ast.copy_location(ast.Subscript(target.value, target.slice, ast.Load()), target)
+    return target
+
+
+def _long(e: Expr) -> bool:
+    return e.op not in ("local", "const")
+
+
+REFUSED: dict[type, tuple[str, str]] = {
+    ast.FunctionDef: ("functions are defined outside of kernels", "decorate it with @fb.kernel.function there"),
+    ast.ClassDef: ("kernels have no classes", "use variables"),
+    ast.Delete: ("variables are not deleted", "remove it"),
+    ast.With: ("kernels have no with", "remove it"),
+    ast.Raise: ("kernels do not raise", "write assert condition, 'message'"),
+    ast.Try: ("kernels have no exceptions", "test the condition with if"),
+    ast.Import: ("imports are outside of kernels", "move it to the top of the file"),
+    ast.ImportFrom: ("imports are outside of kernels", "move it to the top of the file"),
+    ast.Global: ("a kernel does not assign to names outside of it", "pass arrays"),
+    ast.Nonlocal: ("a kernel does not assign to names outside of it", "pass arrays"),
+    ast.Match: ("kernels have no match", "write if and elif"),
+    ast.AsyncFor: ("kernels are not asynchronous", "write for"),
+}  # fmt: skip
+"""Statements that the language does not have: what is expected, and what to do."""
