@@ -69,6 +69,7 @@ BODIES: dict[str, Graph] = {
     "cumulative_max": body_of([X], ("cumulative_max", (0,), {"axis": 1, "reverse": False})),
     "sort": body_of([X], ("sort", (0,), {"axis": 1, "descending": False})),
     "top_k": body_of([X], ("top_k", (0,), {"axis": 1, "k": 2, "largest": True})),
+    "searchsorted": body_of([X[0], X], ("searchsorted", (0, 1), {"right": False})),
 }
 
 
@@ -138,6 +139,12 @@ WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "one element more": ("top_k", lambda s: replace(s, kept=3)),
     "all elements": ("top_k", lambda s: replace(s, kept=N)),
     "the k largest along the other axis": ("top_k", lambda s: replace(s, outer=1, inner=N)),
+    "a search for the array in the elements": ("searchsorted", lambda s: replace(s, sources=(1, 0))),
+    "a search behind equals": ("searchsorted", lambda s: replace(s, right=True)),
+    "a search in more": ("searchsorted", lambda s: replace(s, size=N + 1)),
+    "a search for fewer": ("searchsorted", lambda s: replace(s, count=N)),
+    "a search of another dtype": ("searchsorted", lambda s: replace(s, dtype="int32")),
+    "found indices of another dtype": ("searchsorted", lambda s: replace(s, index="int32")),
 }  # fmt: skip
 
 

@@ -143,7 +143,7 @@ def _searchsorted_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 @register(
     operands="x1:real=T x2:real=T", infer=_infer_searchsorted, residuals=(),
     vjp=Nondifferentiable("the result is an index"), samples=_searchsorted_samples, cost=_searchsorted_cost,
-    bound="memory", fusion="opaque", tolerance=0, dtypes=REAL,
+    bound="memory", fusion="search", tolerance=0, dtypes=REAL, facts=lambda operands, results, *, right: {"right": right},
 )  # fmt: skip
 def searchsorted(x1: Array, x2: Array, *, right: bool) -> Array:
     """Where each element of x2 would go into x1, which is in ascending order: before its equals, or (right) behind them."""

@@ -161,6 +161,7 @@ def test_the_work_of_a_sort_is_that_of_its_comparisons() -> None:
     cost = Sort(2, 8, 4, 3, False, "float32", "int64", (0,)).cost
     assert cost.flops == 64 * 3
     assert cost.nbytes == 64 * 4 + 24 * (4 + 8)
+    assert Sort(2, 1, 4, 1, False, "float32", "int64", (0,)).cost.flops == 8
 
 
 @pytest.mark.parametrize("name", ["sort", "top_k"])
