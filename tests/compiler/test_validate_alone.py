@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from lowered_bodies import body_of
+from naive_forms import WITH_KERNELS, groups
 
 from firebrick.compiler.fusion.facts import KINDS
 from firebrick.compiler.fusion.validate import doubt
 from firebrick.compiler.spec.copy import Copy, Piece
+from firebrick.compiler.spec.kinds import KINDS as KINDS_OF_SPECS
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.targets.llvm import lower
 from firebrick.core.views import View, row_major, strided
@@ -34,6 +36,12 @@ def test_every_sample_of_every_op_that_has_kernels_is_proved(family: str) -> Non
                 body = body_of(arrays, (op.name, tuple(range(len(arrays))), sample.params))
                 if lower.kind_of(body.nodes[0], tuple(body.inputs)) in KINDS:
                     assert doubt(body, spec_of(body)) == "", f"{op.name} {dtype} {sample.name}"
+
+
+@pytest.mark.parametrize("name", [n for n in WITH_KERNELS if not KINDS_OF_SPECS[OPS[n].kind].grouped])
+def test_what_the_processor_leaves_to_the_host_is_proved_too(name: str) -> None:
+    for g in groups(name):
+        assert doubt(g.body, g.spec) == "", f"{name} {g.title}"
 
 
 BODIES: dict[str, Graph] = {
@@ -59,6 +67,9 @@ BODIES: dict[str, Graph] = {
     "index_add": body_of([X, np.zeros(N, np.int64), X], ("index_add", (0, 1, 2), {"axis": 0})),
     "cumulative_sum": body_of([X], ("cumulative_sum", (0,), {"axis": 1, "reverse": False})),
     "cumulative_max": body_of([X], ("cumulative_max", (0,), {"axis": 1, "reverse": False})),
+    "sort": body_of([X], ("sort", (0,), {"axis": 1, "descending": False})),
+    "top_k": body_of([X], ("top_k", (0,), {"axis": 1, "k": 2, "largest": True})),
+    "searchsorted": body_of([X[0], X], ("searchsorted", (0, 1), {"right": False})),
 }
 
 
@@ -118,6 +129,22 @@ WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a running sum in float32": ("cumulative_sum", lambda s: replace(s, total="float32")),
     "a running sum of another dtype": ("cumulative_sum", lambda s: replace(s, dtype="float64")),
     "a running minimum": ("cumulative_max", lambda s: replace(s, fold="min")),
+    "a sort along the other axis": ("sort", lambda s: replace(s, outer=1, inner=N)),
+    "a sort over two rows": ("sort", lambda s: replace(s, outer=N // 2, size=2 * N, kept=2 * N)),
+    "a sort of the first half": ("sort", lambda s: replace(s, kept=N // 2)),
+    "a descending sort": ("sort", lambda s: replace(s, descending=True)),
+    "a sort of another dtype": ("sort", lambda s: replace(s, dtype="int32")),
+    "indices of another dtype": ("sort", lambda s: replace(s, index="int32")),
+    "the k smallest": ("top_k", lambda s: replace(s, descending=False)),
+    "one element more": ("top_k", lambda s: replace(s, kept=3)),
+    "all elements": ("top_k", lambda s: replace(s, kept=N)),
+    "the k largest along the other axis": ("top_k", lambda s: replace(s, outer=1, inner=N)),
+    "a search for the array in the elements": ("searchsorted", lambda s: replace(s, sources=(1, 0))),
+    "a search behind equals": ("searchsorted", lambda s: replace(s, right=True)),
+    "a search in more": ("searchsorted", lambda s: replace(s, size=N + 1)),
+    "a search for fewer": ("searchsorted", lambda s: replace(s, count=N)),
+    "a search of another dtype": ("searchsorted", lambda s: replace(s, dtype="int32")),
+    "found indices of another dtype": ("searchsorted", lambda s: replace(s, index="int32")),
 }  # fmt: skip
 
 

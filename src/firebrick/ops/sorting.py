@@ -50,7 +50,8 @@ def _sort_vjp(g: Any, r: Any) -> Any:
 @register(
     operands="x:real", infer=_infer, residuals=("outputs",),
     vjp=_sort_vjp,
-    samples=_samples, cost=_cost, bound="memory", fusion="opaque", tolerance=0, dtypes=REAL,
+    samples=_samples, cost=_cost, bound="memory", fusion="sort", tolerance=0, dtypes=REAL,
+    facts=lambda operands, results, *, descending, **_: {"descending": descending},
 )  # fmt: skip
 def sort(x: Array, *, axis: int, descending: bool) -> tuple[Array, Array]:
     """Sorted values and the indices they came from; equal elements keep their order."""
@@ -96,7 +97,8 @@ def _top_k_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 
 @register(
     operands="x:real", infer=_infer_top_k, residuals=("outputs",), vjp=_sort_vjp, samples=_top_k_samples,
-    cost=_top_k_cost, bound="memory", fusion="opaque", tolerance=0, dtypes=REAL,
+    cost=_top_k_cost, bound="memory", fusion="sort", tolerance=0, dtypes=REAL,
+    facts=lambda operands, results, *, largest, **_: {"descending": largest},
 )  # fmt: skip
 def top_k(x: Array, *, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
     """The k largest (or smallest) values along an axis, the most extreme first, and the indices they came from."""
@@ -141,7 +143,7 @@ def _searchsorted_samples(rng: np.random.Generator, name: str) -> list[Sample]:
 @register(
     operands="x1:real=T x2:real=T", infer=_infer_searchsorted, residuals=(),
     vjp=Nondifferentiable("the result is an index"), samples=_searchsorted_samples, cost=_searchsorted_cost,
-    bound="memory", fusion="opaque", tolerance=0, dtypes=REAL,
+    bound="memory", fusion="search", tolerance=0, dtypes=REAL, facts=lambda operands, results, *, right: {"right": right},
 )  # fmt: skip
 def searchsorted(x1: Array, x2: Array, *, right: bool) -> Array:
     """Where each element of x2 would go into x1, which is in ascending order: before its equals, or (right) behind them."""

@@ -33,14 +33,14 @@ _OPTIONAL = (
 )  # fmt: skip
 _CHOICES = {
     "bound": ("compute", "memory"),
-    "fusion": ("map", "row", "contract", "window", "scatter", "prefix", "move", "opaque"),
+    "fusion": ("map", "row", "contract", "window", "scatter", "prefix", "sort", "search", "move", "opaque"),
     "scale": ("result", "operands", "magnitude"),
 }
 
 
 _KINDS = {
     "map": "map", "row": "row", "contract": "contract", "window": "window", "scatter": "scatter", "prefix": "prefix",
-    "move": "copy",
+    "sort": "sort", "search": "search", "move": "copy",
 }  # fmt: skip
 """The kind of kernel that an op of a fusion class has by default."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lowered_bodies import body_of
+from naive_forms import groups
 from random_groups import drawn, groups_of
 
 from firebrick.compiler.fusion.facts import KINDS
@@ -49,6 +50,14 @@ def test_every_op_that_has_kernels_is_what_its_specification_says(family: str) -
                 assert found.ok, f"{op.name} {dtype}, {sample.name}: {found}"
                 tried += 1
         assert tried or not (op.kind and (op.facts or op.scalar or op.access))
+
+
+@pytest.mark.parametrize("name", ["sort", "top_k", "cumulative_sum", "cumulative_prod"])
+def test_what_the_processor_leaves_to_the_host_is_what_its_specification_says(name: str) -> None:
+    for g in groups(name):
+        got = tuple(results_of(g.body, list(g.arrays)))
+        found = check_results(OPS[name], g.arrays, g.sample.params, got, run_reference(OPS[name], g.arrays, g.sample.params))
+        assert found.ok, f"{name} {g.title}: {found}"
 
 
 @pytest.mark.parametrize("seeds", [range(i, i + 10) for i in range(0, 40, 10)], ids=str)

@@ -37,7 +37,7 @@ def test_every_kind_is_the_same_after_json_and_has_a_text() -> None:
         assert from_json(to_json(spec)) == spec
         assert printed(spec).startswith(type(spec).__name__)
         kinds.add(type(spec).__name__)
-    assert kinds == {"Map", "Row", "Fold", "Contract", "Attention", "Window", "Scatter", "Copy", "Prefix"}
+    assert kinds == {"Map", "Row", "Fold", "Contract", "Attention", "Window", "Scatter", "Copy", "Prefix", "Search", "Sort"}
 
 
 def test_numbers_that_json_has_no_text_for_stay_what_they_are() -> None:

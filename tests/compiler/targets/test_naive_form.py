@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -13,6 +14,7 @@ from firebrick.compiler.fusion.facts import ALONE
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.targets.llvm import lower
 from firebrick.compiler.targets.llvm.naive_form import lowered
+from firebrick.compiler.targets.llvm.policy import RANKED
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import OutOfRangeError
 from firebrick.ops import OPS
@@ -99,6 +101,26 @@ def test_running_sums_of_wide_integers_stay_on_the_host(name: str, compiled: boo
     body = body_of((np.zeros((3, 4), dtype),), (f"cumulative_{name}", (0,), {"axis": 1, "reverse": False}))
     found = lower.kind_of(body.nodes[0], tuple(body.inputs))
     assert found == (ALONE if compiled else f"running sums and products of {dtype}, which the host computes as fast")
+
+
+@pytest.mark.parametrize(("name", "params"), [("sort", {"descending": False}), ("top_k", {"k": 3, "largest": True})])
+def test_long_lines_are_sorted_on_the_host(name: str, params: dict[str, Any]) -> None:
+    for shape, axis in (((3, RANKED), 1), ((RANKED + 1, RANKED), 1), ((3, RANKED + 1), 1), ((RANKED + 1, 3), 0)):
+        body = body_of((np.zeros(shape, np.float32),), (name, (0,), {"axis": axis, **params}))
+        found = lower.kind_of(body.nodes[0], tuple(body.inputs))
+        host = f"sorts of {RANKED + 1} elements, which the host computes faster"
+        assert found == (ALONE if shape[axis] == RANKED else host)
+
+
+def test_a_sort_in_a_kernel_is_that_of_the_reference_bit_by_bit() -> None:
+    x = np.random.default_rng(2).normal(size=(3, RANKED, 5)).astype(np.float32).round(1)
+    x[0, ::3], x[1, ::4], x[2, ::5] = np.nan, -0.0, 0.0
+    for axis in range(3):
+        for descending in (False, True):
+            params = {"axis": axis, "descending": descending}
+            got = Body(body_of((x,), ("sort", (0,), params)))(x)
+            for a, b in zip(got, OPS["sort"].reference(x, **params), strict=True):
+                assert a.tobytes() == b.tobytes()
 
 
 def test_an_array_without_elements_has_no_kernel() -> None:

@@ -51,7 +51,7 @@ def explained(
 
 
 def _computes(n: Node) -> bool:
-    return n.op.fusion in ("map", "row", "contract", "scatter", "window", "prefix")
+    return n.op.fusion in ("map", "row", "contract", "scatter", "window", "prefix", "sort", "search")
 
 
 def _run(number: int, run: Run, kinds: Kinds, kernels: Sequence[Kernel | None]) -> list[str]:

@@ -19,6 +19,8 @@ from firebrick.compiler.spec.base import Fault
 from firebrick.compiler.spec.copy import Copy, Piece
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import FEW, Scatter
+from firebrick.compiler.spec.search import Search
+from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.spec.window import Window, Windows
 from firebrick.core.aval import Aval
 from firebrick.core.views import View
@@ -27,7 +29,7 @@ from firebrick.ops.index_maps import unflattened
 from firebrick.scalar.storage import computed
 
 Address = Callable[[View, Sequence[Affine | int]], Affine]
-Single = Copy | Window | Attention | Scatter | Prefix
+Single = Copy | Window | Attention | Scatter | Prefix | Sort | Search
 
 
 def doubt_single(body: Graph, spec: Single, address: Address) -> str:
@@ -129,8 +131,26 @@ def _prefix(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _sort(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
+    (x,), (values, at), axis = operands, n.avals, n.params["axis"]
+    assert n.op.facts is not None
+    return {
+        "outer": prod(x.shape[:axis]), "size": x.shape[axis], "inner": prod(x.shape[axis + 1 :]), "kept": values.shape[axis],
+        "dtype": x.dtype.name, "index": at.dtype.name, **n.op.facts(operands, n.avals, **n.params),
+    }  # fmt: skip
+
+
+def _search(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
+    (array, wanted), (found,) = operands, n.avals
+    assert n.op.facts is not None
+    return {
+        "size": array.size, "count": wanted.size, "dtype": array.dtype.name, "index": found.dtype.name,
+        **n.op.facts(operands, n.avals, **n.params),
+    }  # fmt: skip
+
+
 CHECKS: dict[type, Callable[[Graph, Node, Sequence[Aval]], dict[str, Any]]] = {
-    Window: _window, Attention: _attention, Scatter: _scatter, Prefix: _prefix,
+    Window: _window, Attention: _attention, Scatter: _scatter, Prefix: _prefix, Sort: _sort, Search: _search,
 }  # fmt: skip
 """Kind of specification → (group, its node, the operands) → what fields of the specification must be."""
 

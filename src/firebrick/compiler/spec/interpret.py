@@ -21,6 +21,8 @@ from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Factor, Part
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import FOLDS, Scatter
+from firebrick.compiler.spec.search import Search
+from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.spec.window import Window
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import OutOfRangeError
@@ -322,6 +324,6 @@ def _copy(spec: Copy, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
 
 INTERPRETERS: dict[type, Callable[[Any, Sequence[Array], Sequence[Array]], None]] = {
     Map: _nest, Row: _nest, Fold: _nest, Contract: _contract, Attention: _attention, Window: _window, Scatter: _scatter,
-    Copy: _copy, Prefix: Prefix.interpret,
+    Copy: _copy, Prefix: Prefix.interpret, Sort: Sort.interpret, Search: Search.interpret,
 }  # fmt: skip
 """Kind of specification → writes its results: (the specification, flat inputs, flat results)."""

@@ -11,11 +11,13 @@ from firebrick.compiler.spec.copy import Copy, copy
 from firebrick.compiler.spec.nest import Nest, nest
 from firebrick.compiler.spec.prefix import Prefix, prefix
 from firebrick.compiler.spec.scatter import Scatter, scatter
+from firebrick.compiler.spec.search import Search, search
+from firebrick.compiler.spec.sort import Sort, sort
 from firebrick.compiler.spec.window import Window, window
 from firebrick.core.aval import Aval
 from firebrick.ir import CONSTANT, Graph, Node
 
-KernelSpec = Nest | Contract | Attention | Window | Scatter | Copy | Prefix
+KernelSpec = Nest | Contract | Attention | Window | Scatter | Copy | Prefix | Sort | Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ KINDS: dict[str, Kind] = {
     "scatter": Kind(scatter),
     "copy": Kind(copy),
     "prefix": Kind(prefix),
+    "sort": Kind(sort),
+    "search": Kind(search),
 }
 """By the name that an entry of the op table gives as its ``kind``."""
 

@@ -17,12 +17,16 @@ from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Bound, Factor, Part
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import Scatter
+from firebrick.compiler.spec.search import Search
+from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.spec.window import Window, Windows
 from firebrick.core.errors import OperandError
 from firebrick.core.views import Digit, View
 from firebrick.scalar.expr import Expr, node, walk
 
-SPECS: dict[str, type] = {t.__name__: t for t in (Attention, Contract, Copy, Fold, Map, Prefix, Row, Scatter, Window)}
+SPECS: dict[str, type] = {
+    t.__name__: t for t in (Attention, Contract, Copy, Fold, Map, Prefix, Row, Scatter, Search, Sort, Window)
+}
 """The kinds of specifications, by name."""
 _PARTS: dict[str, type] = {t.__name__: t for t in (Bound, Convolution, Factor, Fault, Operand, Part, Piece, Result, Windows)}
 

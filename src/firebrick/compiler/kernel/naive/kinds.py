@@ -17,6 +17,8 @@ from firebrick.compiler.kernel.naive.copies import copy
 from firebrick.compiler.kernel.naive.nests import nest
 from firebrick.compiler.kernel.naive.prefixes import prefix
 from firebrick.compiler.kernel.naive.scatters import scatter
+from firebrick.compiler.kernel.naive.searches import search
+from firebrick.compiler.kernel.naive.sorts import sort
 from firebrick.compiler.kernel.naive.windows import window
 from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.contract import Contract
@@ -24,11 +26,13 @@ from firebrick.compiler.spec.copy import Copy
 from firebrick.compiler.spec.nest import Fold, Map, Row
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import Scatter
+from firebrick.compiler.spec.search import Search
+from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.spec.window import Window
 
 NAIVE: dict[type, Callable[[Any], Naive]] = {
     Map: nest, Row: nest, Fold: nest, Contract: contract, Attention: attention, Window: window, Scatter: scatter, Copy: copy,
-    Prefix: prefix,
+    Prefix: prefix, Sort: sort, Search: search,
 }  # fmt: skip
 """Kind of specification → its naive form."""
 

@@ -36,6 +36,7 @@ from firebrick.compiler.targets.llvm import (
 from firebrick.compiler.targets.llvm.axes import split
 from firebrick.compiler.targets.llvm.copies import SIZES
 from firebrick.compiler.targets.llvm.lowered import Lowered
+from firebrick.compiler.targets.llvm.policy import RANKED
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, Node
@@ -167,13 +168,18 @@ def _no_prefix(n: Node, operands: Sequence[Aval]) -> str:
     return _no_elements(n, operands)
 
 
+def _no_sort(n: Node, operands: Sequence[Aval]) -> str:
+    size = operands[0].shape[n.params["axis"]]
+    return f"sorts of {size} elements, which the host computes faster" if size > RANKED else _no_elements(n, operands)
+
+
 def _no_elements(n: Node, operands: Sequence[Aval]) -> str:
     return "" if all(a.size for a in (*operands, *n.avals)) else "no elements"
 
 
 _REFUSED: dict[str, Callable[[Node, Sequence[Aval]], str]] = {
     "contract": _no_contraction, "attention": _no_attention, "window": _no_window, "scatter": _no_scatter, "copy": _no_copy,
-    "prefix": _no_prefix,
+    "prefix": _no_prefix, "sort": _no_sort,
 }  # fmt: skip
 """Kind of kernel → (node, operands) → why it has none; empty if it has. Kinds without a row have kernels unless an
 array is empty."""
