@@ -109,6 +109,14 @@ class CpuBackend(HostBackend):
             return None
         return self._eager.run(op, inputs, params)
 
+    def run_kernel(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if not self.compiles:
+            return super().run_kernel(op, inputs, params)
+        from firebrick.backends.cpu import custom  # imported here, since few programs have kernels of their own
+
+        results = custom.run(op.program, inputs, dict(params["statics"]))
+        return results if len(results) > 1 else results[0]
+
     def kernel(
         self,
         op: Op,

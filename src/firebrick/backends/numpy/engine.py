@@ -15,7 +15,7 @@ import numpy as np
 from firebrick.backends.contract import ARITHMETIC, STORAGE, Backend
 from firebrick.backends.numpy.calls import settle, widened
 from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
-from firebrick.compiler import Kernel
+from firebrick.compiler import Kernel, call
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -118,6 +118,8 @@ class HostBackend(Backend):
             return found
         if op is FUSED:
             return interpret(params["body"], inputs, self._inside)
+        if op.program is not None:
+            return self.run_kernel(op, inputs, params)
         kernel = _KERNELS.get(op.name) or _quiet(op.reference)
         first = inputs[-1].dtype
         if first in _STORED and op.name not in _MOVES:
@@ -130,6 +132,10 @@ class HostBackend(Backend):
     def run_expensive(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The result of an engine's own kernel, as ``execute`` returns it; None to run NumPy's."""
         return None
+
+    def run_kernel(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The result of an op that is written in the kernel language: by the interpreter of kernel IR."""
+        return op.reference(*inputs, **params)
 
     def _inside(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return params["value"] if op is CONSTANT else self.execute(op, inputs, params)
@@ -146,6 +152,8 @@ class HostBackend(Backend):
         if type(self).execute is not HostBackend.execute:  # an engine with an execute of its own
             return super().kernel(op, operands, params, results, device, known)
         stored = operands[-1].dtype.np
+        if op.program is not None:
+            return call(lambda *natives: self.run_kernel(op, natives, params), len(operands), {})
         if stored not in _STORED or op.name in _MOVES:
             return settle(op, operands, params, results, known)
         wide = dtype(_STORED[stored])

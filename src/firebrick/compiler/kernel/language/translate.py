@@ -147,7 +147,7 @@ class _Translator(Calls):
                 frame.names[name] = element(name, computed(dtypes[name].name), const(0, "int64"))
         axes = [self.fresh(n) for n in self._axes()]
         for name, size in zip(axes, self.signature.grid or (Size("1", ()),), strict=True):
-            self._index(name, sizes.get(size.text) if size.simple else None)
+            self._index(name, sizes.get(size.text))
         outer, item = tuple(axes[:-1]), axes[-1]
         self.indices_of_grid = axes
         if instance.group:
@@ -157,10 +157,11 @@ class _Translator(Calls):
         body = structured(frame.source, frame.source.tree.body, False)
         self.enter(frame, body)
         written = self.block(lambda: self._top(body))
-        for key, kind in self.kinds.items():  # variables that only Python numbers are assigned to
-            if key not in self.decided:
-                self.decided[key] = WEAK_DTYPES[kind]
-                self.changed = True
+        if not self.changed:  # else other dtypes that this walk decided may decide more
+            for key, kind in self.kinds.items():  # variables that only Python numbers are assigned to
+                if key not in self.decided:
+                    self.decided[key] = WEAK_DTYPES[kind]
+                    self.changed = True
         for name, p in self.signature.parameters.items():
             if isinstance(p, ArrayType):
                 access = "read" if p.role == "In" else "read_write" if name in self.reads else "write"

@@ -1,0 +1,95 @@
+"""Kernels of the kernel language on the processor: one object for all sizes, whose work units threads take in chunks."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from firebrick.backends.cpu.runtime.addresses import AddressTable
+from firebrick.backends.cpu.runtime.pool import shared_pool
+from firebrick.compiler.kernel.ir import For, While, expressions, statements
+from firebrick.compiler.kernel.language.kernel_program import KernelProgram
+from firebrick.compiler.targets.llvm.host import Module, compile_many
+from firebrick.compiler.targets.llvm.lanes import LanesKernel, lanes_kernel
+from firebrick.compiler.targets.llvm.native import module_text, named
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import walk
+
+Array = np.ndarray[Any, Any]
+
+NODES_PER_US, ROUNDS = 2000.0, 32
+"""For the estimate of a kernel's time: scalar operations of one thread in a microsecond, and rounds of a loop."""
+
+
+class _Code:
+    """A kernel's code.
+
+    Attributes:
+        kernel: What was printed.
+        module: It compiled.
+        address: Of the function.
+        us: Estimate of the time of one work item, in microseconds.
+    """
+
+    def __init__(self, program: KernelProgram, target: Target) -> None:
+        function = program.translated.function
+        made = lanes_kernel(function, target)
+        self.kernel: LanesKernel = made
+        kernel = named(made.kernel, f"kernel_{function.name}")
+        self.module: Module = compile_many([module_text([kernel])])
+        self.address = self.module.addresses[kernel.name]
+        self.scratch = kernel.scratch
+        nodes = len(walk([e for s in statements(function.body) for e in expressions(s)]))
+        loops = any(isinstance(s, For | While) for s in statements(function.body))
+        self.us = nodes * (ROUNDS if loops else 1) / NODES_PER_US
+
+
+_made: WeakKeyDictionary[KernelProgram, dict[int, _Code]] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def code_of(program: KernelProgram) -> _Code:
+    """The code of a kernel, compiled at its first call."""
+    target = Target.host()
+    with _lock:
+        kept = _made.setdefault(program, {})
+        found = kept.get(target.width_bits)
+    if found is None:
+        found = _Code(program, target)
+        with _lock:
+            kept[target.width_bits] = found
+    return found
+
+
+def run(program: KernelProgram, inputs: tuple[Array, ...], statics: dict[str, int]) -> tuple[Array, ...]:
+    """The results of a kernel.
+
+    Args:
+        program: Kernel.
+        inputs: Its operands.
+        statics: Integers that sizes depend on.
+
+    Raises:
+        OutOfRangeError: A check of the kernel fails.
+    """
+    code = code_of(program)
+    sizes = program.sizes([x.shape for x in inputs], statics)
+    operands = [np.require(x, requirements=("C", "A")) for x in inputs]
+    results = program.prepared(operands, sizes, lambda a: np.empty(a.shape, a.dtype.np))
+    words = np.array([*(sizes.scalars[s.name] for s in program.translated.function.scalars), *sizes.grid], np.int64)
+    units = code.kernel.units(sizes.grid)
+    if units:
+        buffers = [*program.buffers(operands, results), words]
+        table = AddressTable(len(buffers))
+        if not table.put(0, buffers):
+            raise AssertionError("arrays of a kernel are row-major")
+        pool = shared_pool()
+        total = float(np.prod(sizes.grid, dtype=np.float64)) * code.us
+        chunk = units if total < 50.0 else max(1, units // (16 * max(1, pool.threads)))
+        status = pool.parallel_for(code.address, table.address, units, chunk, code.scratch)
+        if status:
+            raise program.error(status >> 8, None, sizes.scalars)
+    return tuple(results)

@@ -1,0 +1,178 @@
+"""``KernelProgram``: a translated kernel with what a call of it needs: sizes, results, the interpreter, and errors of its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firebrick.compiler.kernel.interpret import interpret
+from firebrick.compiler.kernel.language.annotations import NumberType, Signature, size_name
+from firebrick.compiler.kernel.language.translate import Instance, Translated
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import DType
+from firebrick.core.errors import FirebrickError, OutOfRangeError, ShapeError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSizes:
+    """The sizes of one call.
+
+    Attributes:
+        scalars: A number for each scalar of the kernel's function.
+        grid: Sizes of the grid; that of a group last, if there are groups.
+        results: Shape and dtype of each result.
+    """
+
+    scalars: dict[str, int]
+    grid: tuple[int, ...]
+    results: tuple[Aval, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class KernelProgram:
+    """A kernel for certain dtypes, for all sizes.
+
+    Attributes:
+        name: For messages.
+        signature: Its parameters.
+        instance: Their dtypes.
+        translated: Its kernel IR.
+    """
+
+    name: str
+    signature: Signature
+    instance: Instance
+    translated: Translated
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Parameters that a call has an array for, numbers among them, in order."""
+        static = self.signature.static
+        return tuple(
+            n for n, p in self.signature.given.items()
+            if n not in static and (isinstance(p, NumberType) or n in self.signature.arrays)
+        )  # fmt: skip
+
+    def dtype(self, name: str) -> DType:
+        """The dtype of an array or number."""
+        return dict(self.instance.dtypes)[name]
+
+    def sizes(self, shapes: Sequence[tuple[int, ...]], statics: Mapping[str, int]) -> LaunchSizes:
+        """The sizes of a call.
+
+        Args:
+            shapes: Of the operands.
+            statics: Integers that sizes depend on.
+
+        Raises:
+            ShapeError: Shapes do not fit the annotations, or each other.
+        """
+        known: dict[str, int] = {n: v for n, v in dict(self.instance.constants).items() if type(v) is int} | dict(statics)
+        where = {n: f"{n}={v}" for n, v in known.items()}
+        for name, shape in zip(self.operands, shapes, strict=True):
+            array = self.signature.arrays.get(name)
+            wanted = array.sizes if array is not None else ()
+            if len(shape) != len(wanted):
+                raise ShapeError(
+                    f"{self.name}: {name} has {len(wanted)} axes", f"{name}: {self.dtype(name).name}{list(shape)}",
+                    "reshape it", op=self.name,
+                )  # fmt: skip
+            for axis, (n, s) in enumerate(zip(shape, wanted, strict=True)):
+                text = size_name(name, axis, s)
+                if text.isdecimal():
+                    known.setdefault(text, int(text))
+                    where.setdefault(text, f"the annotation of {name}")
+                if known.setdefault(text, n) != n:
+                    raise ShapeError(
+                        f"{self.name}: axis {axis} of {name} has size {known[text]}, as {where[text]}",
+                        f"{name}: {self.dtype(name).name}{list(shape)}",
+                        f"pass arrays whose sizes {text} are equal" if text.isidentifier() else f"pass an array of {text} there",
+                        op=self.name,
+                    )  # fmt: skip
+                where.setdefault(text, f"axis {axis} of {name}")
+        results: list[Aval] = []
+        for name, array in self.signature.results.items():
+            shape = []
+            for axis, s in enumerate(array.sizes):
+                n = known[size_name(name, axis, s)] if s is None or s.simple and s.text in known else s.value(known)
+                if n < 0:
+                    raise ShapeError(
+                        f"{self.name}: axis {axis} of the result {name} has size {s.text if s else ''}",
+                        f"{n}", "pass larger arrays", op=self.name,
+                    )  # fmt: skip
+                if s is not None and not s.simple:
+                    known[f"{name}_size{axis}"] = n
+                shape.append(n)
+            results.append(Aval(tuple(shape), self.dtype(name)))
+        # a size of a result may be an expression, which the grid repeats
+        grid = [int(known[s.text]) if s.text in known else s.value(known) for s in self.signature.grid] or [1]
+        if any(n < 0 for n in grid):
+            raise ShapeError(f"{self.name}: sizes of the grid are not negative", str(grid), "pass larger arrays", op=self.name)
+        if self.instance.group:
+            grid.append(self.instance.group)
+        function = self.translated.function
+        return LaunchSizes({s.name: known[s.name] for s in function.scalars}, tuple(grid), tuple(results))
+
+    def buffers(self, operands: Sequence[Array], results: Sequence[Array]) -> list[Array]:
+        """The arrays of the kernel's function in order, flat; an ``InOut`` argument has been copied to its result."""
+        given = dict(zip(self.operands, operands, strict=True)) | dict(zip(self.signature.results, results, strict=True))
+        return [given[a.name].reshape(-1) for a in self.translated.function.arrays]
+
+    def prepared(self, operands: Sequence[Array], sizes: LaunchSizes, new: Callable[[Aval], Array]) -> list[Array]:
+        """New arrays for the results, with the values that they have before the launch."""
+        given = dict(zip(self.operands, operands, strict=True))
+        made = []
+        for (name, array), aval in zip(self.signature.results.items(), sizes.results, strict=True):
+            out = new(aval)
+            if array.role == "InOut":
+                out[...] = given[name]
+            elif array.initial is not None:
+                out.fill(array.initial)
+            made.append(out)
+        return made
+
+    def interpreted(self, operands: Sequence[Array], statics: Mapping[str, int], checked: bool = False) -> tuple[Array, ...]:
+        """The results by the interpreter of kernel IR.
+
+        Args:
+            operands: Arrays.
+            statics: Integers that sizes depend on.
+            checked: Whether races, and reads of what was not written, are looked for.
+
+        Raises:
+            OutOfRangeError: A check fails.
+        """
+        sizes = self.sizes([x.shape for x in operands], statics)
+        flat = [np.ascontiguousarray(x) for x in operands]
+        results = self.prepared(flat, sizes, lambda a: np.zeros(a.shape, a.dtype.np))
+        function = self.translated.function
+        arrays = dict(zip([a.name for a in function.arrays], self.buffers(flat, results), strict=True))
+        fault = interpret(function, arrays, sizes.scalars, sizes.grid, checked=checked)
+        if fault is not None:
+            raise self.error(fault.site, fault.payload, sizes.scalars)
+        return tuple(results)
+
+    def error(self, site: int, payload: int | None, scalars: Mapping[str, int]) -> FirebrickError:
+        """The error of a check that failed.
+
+        Args:
+            site: Number of the check.
+            payload: The index that is out of range, if it is known.
+            scalars: Of the launch.
+        """
+        at = self.translated.sites[site]
+        if not at.array:
+            from firebrick.core.errors import ExecutionError
+
+            return ExecutionError(f"{self.name}: {at.size}", f"an item for which it is false, at {at.line}", "correct the arguments")
+        size = scalars.get(at.size, at.size)
+        shown = "one outside" if payload is None else str(payload)
+        return OutOfRangeError(
+            f"{self.name}: an index of axis {at.axis} of {at.array} is at least 0 and below {size}", f"{shown}, at {at.line}",
+            "correct the index, or test it with if", op=self.name, line=at.line,
+        )  # fmt: skip
