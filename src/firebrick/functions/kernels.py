@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
 
+from firebrick.autodiff.transforms import vjp
 from firebrick.compiler.kernel.language import intrinsics
 from firebrick.compiler.kernel.language.annotations import (
     ArrayType,
@@ -23,6 +25,7 @@ from firebrick.compiler.kernel.language.annotations import (
     signature_of,
 )
 from firebrick.compiler.kernel.language.calls import HelperFunction
+from firebrick.compiler.kernel.language.composed import composed, obstacle, pure_expression
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
 from firebrick.compiler.kernel.language.source import Source
 from firebrick.compiler.kernel.language.translate import Instance, translate
@@ -32,9 +35,11 @@ from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, bool_, scalar_fits
 from firebrick.core.errors import DTypeError, KernelCompileError, OperandError
 from firebrick.core.hooks import hooks
-from firebrick.core.op import Cost, Nondifferentiable, Op, Operand
+from firebrick.core.op import Cost, Nondifferentiable, Op, Operand, Vjp
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor
+from firebrick.ops.index_maps import elementwise
+from firebrick.ops.table import OPS
 
 _INSTANCES = 64
 """Maximum number of compiled instances (dtypes, constants) of a kernel that are kept."""
@@ -252,11 +257,43 @@ def operation(program: KernelProgram) -> Op:
         return Cost(moved, moved)
 
     operands = tuple(Operand(n, "any") for n in program.operands) or (Operand("device", "any"),)
+    reason = obstacle(program)
+    scalar = None if reason else pure_expression(program)
+    fields: dict[str, Any] = {"fusion": "opaque"}
+    if scalar is not None:  # computed with its neighbours in one kernel
+        fields = {"fusion": "map", "kind": "map", "scalar": scalar, "index_map": elementwise, "broadcasts": True}
     return Op(
-        name=program.name, doc=(function.name), operands=operands, infer=infer, reference=reference,
-        vjp=Nondifferentiable("a kernel without a gradient rule"), residuals=(), samples=lambda rng, dtype: [], cost=cost,
-        bound="memory", fusion="opaque", tolerance=0.0, dtypes=(), program=program,
+        name=program.name, doc=function.name, operands=operands, infer=infer, reference=reference,
+        vjp=Nondifferentiable(reason) if reason else partial(_derived, program), residuals=("inputs",),
+        samples=lambda rng, dtype: [], cost=cost, bound="memory", tolerance=0.0, program=program, **fields,
     )  # fmt: skip
+
+
+def _derived(program: KernelProgram, cotangents: Any, r: Vjp) -> Any:
+    """The gradient of a kernel without loops, by that of the operations that it is composed of."""
+    single = not isinstance(cotangents, tuple)
+    given = (cotangents,) if single else cotangents
+    statics = dict(r.params["statics"])
+    places = [k for k, (t, needed) in enumerate(zip(r.inputs, r.needs, strict=True)) if needed and t.dtype.is_floating]
+
+    def total(*tracked: Tensor) -> Tensor:
+        operands = list(r.inputs)
+        for k, t in zip(places, tracked, strict=True):
+            operands[k] = t
+        results = composed(program, tuple(operands), statics)
+        out: Any = None
+        for y, g in zip(results, given, strict=True):
+            if y.dtype.is_floating and g is not None:
+                part = OPS["sum"](OPS["multiply"](y, g), axes=tuple(range(len(y.shape))), keepdims=False)
+                part = part if out is None or part.dtype is out.dtype else OPS["cast"](part, dtype=out.dtype)
+                out = part if out is None else OPS["add"](out, part)
+        return out  # type: ignore[no-any-return]
+
+    if not places:
+        return (None,) * len(r.inputs)
+    value, pull = vjp(total, *(r.inputs[k] for k in places))
+    found = dict(zip(places, pull(constant(1, value.dtype, value.device)), strict=True))
+    return tuple(found.get(k) for k in range(len(r.inputs)))
 
 
 class _KernelLanguage:

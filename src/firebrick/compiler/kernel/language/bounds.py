@@ -48,12 +48,14 @@ class Facts:
         small: Names of integers that are small for certain.
         fixed: Names that are never assigned again.
         defined: The values of some of these.
+        checked: (index, size) → the local that tells whether 0 ≤ index < size.
     """
 
     def __init__(self) -> None:
         self.small: set[str] = set()
         self.fixed: set[str] = set()
         self.defined: dict[str, Expr] = {}
+        self.checked: dict[tuple[Expr, Expr], Expr] = {}
         self._known: list[Form] = []
         self._changed: list[set[str]] = []
 
@@ -140,12 +142,12 @@ class Facts:
             forgotten: Names that get other values in the block; for a loop, which may execute it again.
         """
         self.forget(forgotten)
-        kept, defined, small = list(self._known), dict(self.defined), set(self.small)
+        kept, defined, small, checked = list(self._known), dict(self.defined), set(self.small), dict(self.checked)
         changed: set[str] = set()
         self._changed.append(changed)
         yield
         self._changed.pop()
-        self._known, self.defined, self.small = kept, defined, small
+        self._known, self.defined, self.small, self.checked = kept, defined, small, checked
         self.forget(changed)
 
     def forget(self, names: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from firebrick.compiler.kernel.language.built_in import BUILT_IN
 from firebrick.compiler.kernel.language.expressions import Expressions, Frame
 from firebrick.compiler.kernel.language.source import Source, structured
-from firebrick.compiler.kernel.language.values import ArrayValue, Held, Open, Value, Weak, apply, as_dtype, shown
+from firebrick.compiler.kernel.language.values import ArrayValue, Held, Open, Value, Weak, as_dtype, shown
 from firebrick.core.dtypes import DType, dtype, float32, int64
 from firebrick.ops.table import OPS
 from firebrick.scalar import elements
@@ -139,11 +139,11 @@ class Calls(Expressions):
         if name in ("minimum", "maximum") and f in (min, max) and len(operands) > 2:
             out = operands[0]
             for v in operands[1:]:
-                out = apply(op, (out, v))
+                out = self.apply(name, out, v)
             return out
         if len(operands) != len(op.operands):
             self.refuse(node, f"{name} has {len(op.operands)} operands", str(len(operands)), "correct the call")
-        return apply(op, operands)
+        return self.apply(name, *operands)
 
     def _cast(self, node: ast.AST, v: Value, to: DType) -> Value:
         if to.name not in STORAGE:

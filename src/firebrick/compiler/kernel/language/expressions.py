@@ -21,6 +21,7 @@ from firebrick.compiler.kernel.language.values import (
     Held,
     Misfit,
     Open,
+    Origins,
     Registers,
     Value,
     Weak,
@@ -110,6 +111,7 @@ class Expressions:
         facts: What is known here.
         frame: The function that is being translated.
         sites: The checks of the kernel so far.
+        origins: The operations that expressions are results of.
         line: Of the statement that is being translated.
     """
 
@@ -119,8 +121,13 @@ class Expressions:
         self.facts = Facts()
         self.frame: Frame
         self.sites: list[Site] = []
+        self.origins: Origins = {}
         self.line = ""
         self._names: set[str] = set()
+
+    def apply(self, name: str, *operands: Value) -> Value:
+        """The result of an operation of the op table, whose origin is noted."""
+        return apply(OPS[name], operands, self.origins)
 
     # names and statements
 
@@ -303,7 +310,7 @@ class Expressions:
             if node.attr == "size":
                 out: Value = Weak(1)
                 for e in of.sizes:
-                    out = apply(OPS["multiply"], (out, self._size(e)))
+                    out = self.apply("multiply", out, self._size(e))
                 return out
             self.refuse(node, "an array has shape, size and ndim", f".{node.attr}", "index the array for its elements")
         if not isinstance(of, Held):
@@ -326,18 +333,26 @@ class Expressions:
         if name is None:
             self.refuse(node, "kernels have no products of matrices", "@", "write loops over the elements")
         a, b = self.values([node.left, node.right])
-        return apply(OPS[name], (a, b))
+        return self.power(a, b) if name == "pow" else self.apply(name, a, b)
+
+    def power(self, a: Value, b: Value) -> Value:
+        """a ** b; squares and cubes are products."""
+        if isinstance(b, Weak) and b.value in (2, 3) and not isinstance(a, Weak):
+            a = self.settled(a)
+            square = self.apply("multiply", a, a)
+            return square if b.value == 2 else self.apply("multiply", square, a)
+        return self.apply("pow", a, b)
 
     def _unary(self, node: ast.UnaryOp) -> Value:
         found = self.value(node.operand)
         if isinstance(node.op, ast.UAdd):
-            return apply(OPS["add"], (found, Weak(0)))
+            return self.apply("add", found, Weak(0))
         if isinstance(node.op, ast.Not):
             truth = self.condition(node.operand) if not isinstance(found, Expr | Weak | Open) else found
             if isinstance(truth, Expr) and truth.dtype != "bool":
                 self.refuse(node, "a condition is bool", shown(truth), "compare: x == 0")
-            return apply(OPS["logical_not"], (truth,))  # type: ignore[arg-type]
-        return apply(OPS[UNARY[type(node.op)]], (found,))
+            return self.apply("logical_not", truth)  # type: ignore[arg-type]
+        return self.apply(UNARY[type(node.op)], found)
 
     def _compare(self, node: ast.Compare) -> Value:
         for op in node.ops:
@@ -346,8 +361,8 @@ class Expressions:
         operands = self.values([node.left, *node.comparators])
         out: Value | None = None
         for op, a, b in zip(node.ops, operands, operands[1:], strict=False):
-            found = apply(OPS[COMPARED[type(op)]], (a, b))
-            out = found if out is None else apply(OPS["logical_and"], (out, found))
+            found = self.apply(COMPARED[type(op)], a, b)
+            out = found if out is None else self.apply("logical_and", out, found)
         assert out is not None
         return out
 
@@ -373,7 +388,7 @@ class Expressions:
                     return Weak(found)
                 found = const(found, "bool")
             if not inner and not _reads(found):
-                both = apply(OPS["logical_and" if is_and else "logical_or"], (left, found))
+                both = self.apply("logical_and" if is_and else "logical_or", left, found)
                 assert isinstance(both, Expr)
                 out = both
                 continue
@@ -396,7 +411,7 @@ class Expressions:
                 self.facts.holds(test, truth)
                 blocks.append(self.block(lambda p=part: found.append(self.number(p))))  # type: ignore[misc]
         a, b = found
-        both = apply(OPS["where"], (test, a, b))
+        both = self.apply("where", test, a, b)
         if not any(blocks) and not any(
             _reads(v.expr if isinstance(v, Open) else v) for v in found if isinstance(v, Expr | Open)
         ):
@@ -498,8 +513,6 @@ class Expressions:
             settled.append(e)
         for e, n in zip(settled, of.sizes, strict=True):
             at = e if at is None else at * n + e
-        if inside is not None:
-            inside = self.let(inside, "inside")
         return const(0, "int64") if at is None else at, inside
 
     def site(self, array: str, axis: int, size: str) -> int:
@@ -526,7 +539,7 @@ class Expressions:
             fits = {bool: ("bool",), int: ("int", "uint", "float"), float: ("float",)}[kind]
             if to.kind in fits:
                 if isinstance(value, Weak) and kind is int and to.kind in ("int", "uint"):
-                    apply(OPS["add"], (value, const(0, to.name)))  # raises if the number does not fit
+                    self.apply("add", value, const(0, to.name))  # raises if the number does not fit
                 return as_dtype(value, to)
         self.refuse(node, f"{what} is {to.name}", shown(value), f"cast it: fb.{to.name}(…)")
 

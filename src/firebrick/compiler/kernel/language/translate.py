@@ -7,7 +7,7 @@ later, which the next walk knows.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,17 +35,16 @@ from firebrick.compiler.kernel.language.values import (
     Held,
     Misfit,
     Open,
+    Origins,
     Registers,
     Value,
     Weak,
-    apply,
     as_dtype,
     shown,
 )
 from firebrick.compiler.kernel.verify import verify
 from firebrick.core.dtypes import DType, dtype, float32
 from firebrick.core.errors import KernelCompileError
-from firebrick.ops.table import OPS
 from firebrick.scalar.expr import Expr, const, element, local, select
 from firebrick.scalar.storage import computed
 
@@ -80,11 +79,15 @@ class Translated:
             scalars are sizes and integers that sizes depend on.
         sites: Its checks, by number.
         captures: Numbers from outside of the function that are constants of it.
+        origins: The operations that expressions are results of.
+        shapes: Sizes of each array.
     """
 
     function: Function
     sites: tuple[Site, ...]
     captures: tuple[tuple[str, Any], ...]
+    origins: Origins
+    shapes: dict[str, tuple[Expr, ...]]
 
 
 def translate(source: Source, signature: Signature, instance: Instance) -> Translated:
@@ -143,8 +146,6 @@ class _Translator(Calls):
             elif name in self.signature.static:
                 frame.names[name] = local(name, "int64")
                 self.facts.fixed.add(name)
-            else:
-                frame.names[name] = element(name, computed(dtypes[name].name), const(0, "int64"))
         axes = [self.fresh(n) for n in self._axes()]
         for name, size in zip(axes, self.signature.grid or (Size("1", ()),), strict=True):
             self._index(name, sizes.get(size.text))
@@ -156,7 +157,7 @@ class _Translator(Calls):
         self.item = item
         body = structured(frame.source, frame.source.tree.body, False)
         self.enter(frame, body)
-        written = self.block(lambda: self._top(body))
+        written = self.block(lambda: self._top(body, dtypes))
         if not self.changed:  # else other dtypes that this walk decided may decide more
             for key, kind in self.kinds.items():  # variables that only Python numbers are assigned to
                 if key not in self.decided:
@@ -180,10 +181,16 @@ class _Translator(Calls):
             frame.source.name if frame.source.name.isascii() else "kernel", tuple(arrays), scalars, item, written, outer,
             instance.group, tuple(self.shared),
         )  # fmt: skip
-        return Translated(function, tuple(self.sites), tuple(self.captures.items()))
+        shapes = {n: v.sizes for n, v in frame.names.items() if isinstance(v, ArrayValue) and v.role != "shared"}
+        return Translated(function, tuple(self.sites), tuple(self.captures.items()), self.origins, shapes)
 
-    def _top(self, body: list[ast.stmt]) -> None:
+    def _top(self, body: list[ast.stmt], dtypes: dict[str, DType]) -> None:
+        """The statements of the kernel; in front of them, its numbers are read."""
         self.top = self.out
+        for name, p in self.signature.parameters.items():
+            if isinstance(p, NumberType) and name not in self.signature.static:
+                read = element(name, computed(dtypes[name].name), const(0, "int64"))
+                self.frame.names[name] = self.let(read, f"{name}_value")
         self.statements(body)
 
     def _axes(self) -> list[str]:
@@ -214,6 +221,14 @@ class _Translator(Calls):
                 self.facts.small.add(name)
                 self.facts.fixed.add(name)
                 self.facts.know(e)
+        for name, p in self.signature.results.items():
+            for a, s in enumerate(p.sizes):
+                if s is not None and not s.simple:  # what it is made of
+                    made = _linear(ast.parse(s.text, mode="eval").body, out)
+                    if made is not None:
+                        size = out[s.text]
+                        self.facts.know(size, made)
+                        self.facts.know(made, size)
         return out
 
     def _index(self, name: str, size: Expr | None) -> None:
@@ -395,7 +410,7 @@ class _Translator(Calls):
         if name is None:
             self.refuse(s, "kernels have no products of matrices", "@=", "write loops over the elements")
         old, by = self.values([_loaded(s.target), s.value])
-        self._to(s.target, apply(OPS[name], (old, by)))
+        self._to(s.target, self.power(old, by) if name == "pow" else self.apply(name, old, by))
 
     def _if(self, s: ast.If) -> None:
         test = self.condition(s.test)
@@ -422,7 +437,7 @@ class _Translator(Calls):
             found = self.frame.names[flag]
             assert isinstance(found, Variable)
             self.frame.assigned.add(flag)
-            go = apply(OPS["logical_not"], (local(found.name, "bool"),))
+            go = self.apply("logical_not", local(found.name, "bool"))
             assert isinstance(go, Expr)
             out = go if out is None else out & go
         return out
@@ -620,6 +635,19 @@ class _Translator(Calls):
         ast.Assign: _assign, ast.AnnAssign: _annotated, ast.AugAssign: _augmented, ast.If: _if, ast.While: _while,
         ast.For: _for, ast.Expr: _expression, ast.Assert: _assert, ast.Pass: _pass, ast.Return: Calls.returned,
     }  # fmt: skip
+
+
+def _linear(e: ast.expr, sizes: Mapping[str, Expr]) -> Expr | None:
+    """A size that is a sum of names and numbers, as an expression; None for others."""
+    if isinstance(e, ast.Constant):
+        return const(int(e.value), "int64")  # type: ignore[arg-type]
+    if isinstance(e, ast.Name):
+        return sizes.get(e.id)
+    if isinstance(e, ast.BinOp) and isinstance(e.op, ast.Add | ast.Sub):
+        a, b = _linear(e.left, sizes), _linear(e.right, sizes)
+        if a is not None and b is not None:
+            return a + b if isinstance(e.op, ast.Add) else a - b
+    return None
 
 
 def _loaded(target: ast.expr) -> ast.expr:

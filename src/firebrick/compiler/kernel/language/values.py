@@ -149,8 +149,18 @@ def _cast(e: Expr, to: DType) -> Expr:
     return e if e.dtype == to.name else OPS["cast"].scalar(e, dtype=to)  # type: ignore[misc, no-any-return]
 
 
-def apply(op: Op, operands: Sequence[Value], **params: Any) -> Value:
+Origins = dict[Expr, tuple[str, tuple[Expr, ...]]]
+"""Of expressions of a kernel, the operation that each is a result of, and its operands."""
+
+
+def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **params: Any) -> Value:
     """The result of an elementwise operation.
+
+    Args:
+        op: Operation.
+        operands: Numbers.
+        origins: Where the result's origin is noted.
+        **params: The operation's.
 
     Raises:
         Misfit: It does not take these operands.
@@ -184,6 +194,8 @@ def apply(op: Op, operands: Sequence[Value], **params: Any) -> Value:
         exprs.append(number(v.value, to) if isinstance(v, Weak) else as_dtype(v, to))
     assert op.scalar is not None
     made: Expr = op.scalar(*exprs, **params)
+    if origins is not None and made.args and made not in exprs:  # not one of the operands, as of x + 0
+        origins.setdefault(made, (op.name, tuple(exprs)))
     if is_open and not any(isinstance(v, Expr) for v in operands) and made.dtype != "bool":
         return Open(made, {"bool": bool, "int": int, "uint": int, "float": float}[dtype(made.dtype).kind])
     return made
