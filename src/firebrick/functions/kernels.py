@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any, overload
 
 import numpy as np
@@ -271,28 +271,27 @@ def operation(program: KernelProgram) -> Op:
 
 def _derived(program: KernelProgram, cotangents: Any, r: Vjp) -> Any:
     """The gradient of a kernel without loops, by that of the operations that it is composed of."""
-    single = not isinstance(cotangents, tuple)
-    given = (cotangents,) if single else cotangents
+    given = cotangents if isinstance(cotangents, tuple) else (cotangents,)
     statics = dict(r.params["statics"])
     places = [k for k, (t, needed) in enumerate(zip(r.inputs, r.needs, strict=True)) if needed and t.dtype.is_floating]
+    slots = [k for k, g in enumerate(given) if g is not None and g.dtype.is_floating]
+    if not places or not slots:
+        return (None,) * len(r.inputs)
 
-    def total(*tracked: Tensor) -> Tensor:
+    def total(*leaves: Tensor) -> Tensor:
         operands = list(r.inputs)
-        for k, t in zip(places, tracked, strict=True):
+        for k, t in zip(places, leaves, strict=False):
             operands[k] = t
         results = composed(program, tuple(operands), statics)
-        out: Any = None
-        for y, g in zip(results, given, strict=True):
-            if y.dtype.is_floating and g is not None:
-                part = OPS["sum"](OPS["multiply"](y, g), axes=tuple(range(len(y.shape))), keepdims=False)
-                part = part if out is None or part.dtype is out.dtype else OPS["cast"](part, dtype=out.dtype)
-                out = part if out is None else OPS["add"](out, part)
-        return out  # type: ignore[no-any-return]
+        parts = []
+        for k, g in zip(slots, leaves[len(places) :], strict=True):
+            part = OPS["sum"](OPS["multiply"](results[k], g), axes=tuple(range(len(g.shape))), keepdims=False)
+            parts.append(part if not parts or part.dtype is parts[0].dtype else OPS["cast"](part, dtype=parts[0].dtype))
+        return reduce(OPS["add"], parts)
 
-    if not places:
-        return (None,) * len(r.inputs)
-    value, pull = vjp(total, *(r.inputs[k] for k in places))
-    found = dict(zip(places, pull(constant(1, value.dtype, value.device)), strict=True))
+    # the cotangents are leaves too: what they were made by is no part of this gradient
+    value, pull = vjp(total, *(r.inputs[k] for k in places), *(given[k] for k in slots))
+    found = dict(zip(places, pull(constant(1, value.dtype, value.device)), strict=False))
     return tuple(found.get(k) for k in range(len(r.inputs)))
 
 
