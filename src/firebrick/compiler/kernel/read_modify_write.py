@@ -35,7 +35,7 @@ def fetch(op: str, memory: Array, at: Array, values: Array) -> Array:
     combine = _COMBINE[op]
 
     def run(old: Any, v: Array) -> tuple[Array, Any]:
-        after = combine.accumulate(np.concatenate([[old], v]).astype(v.dtype, copy=False))
+        after = combine.accumulate(np.concatenate([[old], v]), dtype=v.dtype)
         return after[:-1], after[-1]
 
     return _by_element(memory, at, run, combine, values)

@@ -71,7 +71,7 @@ class UncheckedArrays:
         """
         array = self._arrays[name]
         if not array.size:
-            return change(np.zeros(1, array.dtype), np.zeros(at.shape, np.int64))
+            return change(np.zeros(1, array.dtype), np.zeros(scope.size, np.int64))
         at = np.clip(scope.spread(self._places(name, at, scope)), 0, array.size - 1)
         return change(array, at if order is None else at[order])
 
