@@ -24,12 +24,12 @@ from firebrick.compiler.kernel import (
     Store,
     While,
 )
-from firebrick.compiler.targets.llvm.lanes import lanes_of
+from firebrick.compiler.targets.llvm.lane_width import lanes_of
 from firebrick.compiler.targets.llvm.masked import Limit
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.scalar.expr import binary, const, fma, local, philox, select
+from firebrick.scalar.expr import binary, cast, const, fma, local, philox, select
 
-WIDTHS = [(0, 0), (128, 0), (0, 1), (0, 2), (128, 8)]
+WIDTHS = [(0, 16), (128, 4), (0, 1), (256, 8), (0, 0), (0, 2)]
 """Bits of a vector, and lanes; 0 for the printer's choice."""
 BLOCK = 20
 
@@ -108,7 +108,7 @@ def test_lanes_that_are_not_active_read_and_write_nothing() -> None:
     x, y = ArrayParameter("x", "float32"), ArrayParameter("y", "float32", "read_write")
     far = select(N.value > ITEM, ITEM * 3, const(1 << 40, "int64"))
     f = Function("some", (x, y), (N,), "i", (If(N.value > ITEM, (Store("y", far, x[far] + 1.0),)),))
-    for width in (0, 1, 8):
+    for width in (16, 1, 8):
         data = np.zeros(90, np.float32)
         Compiled(f, 0, width)({"x": np.arange(90, dtype=np.float32), "y": data}, {"n": 29}, (100,))
         want = np.zeros(90, np.float32)
@@ -191,4 +191,21 @@ def test_lanes_follow_the_widest_float_and_not_the_indices() -> None:
     assert lanes_of(WRITTEN["saxpy"]().function, target) == 16
     assert lanes_of(WRITTEN["exponentials"]().function, target) == 8
     assert lanes_of(WRITTEN["gcd"]().function, target) == 8
-    assert lanes_of(collatz().function, target) == 16
+
+
+def test_short_loops_without_memory_accesses_have_two_registers_of_lanes() -> None:
+    assert lanes_of(collatz().function, Target.named("x86_64", 512)) == 32
+    assert lanes_of(collatz().function, Target.named("x86_64", 128)) == 8
+
+
+def test_a_kernel_that_does_little_but_read_elements_anywhere_is_scalar_code() -> None:
+    x, at, y = ArrayParameter("x", "float32"), ArrayParameter("at", "int32"), ArrayParameter("y", "float32", "write")
+    k, total = local("k", "int64"), Let("total", const(0.0, "float32"))
+    start, stop = (cast(at[ITEM + n], "int64") for n in (0, 1))
+    add = For("k", start, stop, 1, (Assign("total", total.local + x[k] * x[cast(at[k], "int64")]),))
+    sparse = Function("sparse", (x, at, y), (), "i", (total, add, Store("y", ITEM, total.local)))
+    assert lanes_of(sparse, Target.named("x86_64", 512)) == 1
+    j = local("j", "int64")
+    dense = For("j", whole(0), N.value, 1, (Assign("total", total.local + x[j * N.value + ITEM]),))
+    f = Function("dense", (x, at, y), (N,), "i", (total, dense, Store("y", ITEM, total.local)))
+    assert lanes_of(f, Target.named("x86_64", 512)) == 16
