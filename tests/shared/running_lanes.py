@@ -62,7 +62,7 @@ def agree(
 ) -> dict[str, Array]:
     """The arrays after a launch by the interpreter, which has the bits of the compiled kernel but for payloads of NaN."""
     one, other = ({name: x.copy() for name, x in arrays.items()} for _ in range(2))
-    fault = interpret(compiled.function, one, scalars, grid[0] if len(grid) == 1 else tuple(grid))
+    fault = interpret(compiled.function, one, scalars, tuple(grid))
     site = compiled(other, scalars, grid, (compiled.lanes.units(grid) // 3,))
     text = f"{compiled.lanes.lanes} lanes, grid {tuple(grid)}\n{compiled.function}"
     assert (site is None) == (fault is None), f"fault {fault} and compiled {site}, {text}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, scalar_type, splat, vector_type
 from firebrick.compiler.targets.llvm.lane_memory import read_lanes
+from firebrick.compiler.targets.llvm.lane_random import with_blocks
 from firebrick.compiler.targets.llvm.memory import Strip, read_at
 from firebrick.scalar.expr import BITS, INTEGERS, Expr, const, walk
 
@@ -52,12 +53,16 @@ class Lanes:
         arrays: The memory of each array.
         values: The form of each visible name.
         constant: The arrays that the kernel only reads.
+
+    Attributes:
+        powers: For integer locals that are never assigned to, n where 2^n divides the value, as far as known.
     """
 
     def __init__(
         self, code: Code, lanes: int, arrays: Mapping[str, Strip], values: dict[str, Form], constant: frozenset[str]
     ) -> None:
         self.code, self.lanes, self.arrays, self.values, self.constant = code, lanes, arrays, values, constant
+        self.powers: dict[str, int] = {}
 
     def type(self, dtype: str) -> str:
         """LLVM's type of a vector of a dtype."""
@@ -91,6 +96,10 @@ class Lanes:
         spread = splat(code, element, form.base, self.lanes)
         return code.put(f"add {kind} {out}, {spread}") if out else spread
 
+    def form(self, value: str) -> Form:
+        """The form of a vector, or of the scalar that it is for one lane."""
+        return Form(vector=value) if self.lanes > 1 else Form(value)
+
     def steps(self, step: int | str, dtype: str = "int64") -> str:
         """0, step, 2 · step, … as a vector."""
         element = scalar_type(dtype)
@@ -102,7 +111,7 @@ class Lanes:
 
     def evaluated(self, roots: Sequence[Expr], mask: str) -> list[Form]:
         """The values of expressions. At least one lane of the mask is active: scalar reads are for all of them."""
-        return _Evaluation(self, mask).forms(roots)
+        return _Evaluation(self, mask).forms(with_blocks(roots, self.powers))
 
 
 class _Evaluation:

@@ -12,21 +12,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from firebrick.compiler.kernel.ir import ArrayParameter, Function, Store, expressions, statements
+from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.uniform import varying
 from firebrick.compiler.kernel.verify import verify
 from firebrick.compiler.targets.llvm.emit import Code
+from firebrick.compiler.targets.llvm.group_lanes import Group
 from firebrick.compiler.targets.llvm.lane_forms import Form
+from firebrick.compiler.targets.llvm.lane_width import lanes_of
 from firebrick.compiler.targets.llvm.masked import Limit, Masked
 from firebrick.compiler.targets.llvm.memory import Strip, read_at, tail_mask
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.scalar_kernel import WORD
+from firebrick.compiler.targets.llvm.scratch import Scratch
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.scalar.expr import BITS, FLOATS, Expr, walk
-from firebrick.scalar.storage import computed
-
-MOST = 64
-"""Most lanes of a vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,37 +71,15 @@ def lanes_kernel(function: Function, target: Target, width: int = 0, limit: Limi
     words = _Words(code, pointers[-1])
     values = {s.name: Form(words.read(s.dtype)) for s in function.scalars}
     sizes = [words.read("int64") for _ in (*function.outer, function.item)]
-    masked = Masked(code, function, lanes, varying(function), arrays, values, limit or Limit())
-    _items(masked, sizes)
-    return LanesKernel(finish(function.name, code, len(pointers), 0), lanes)
-
-
-def lanes_of(function: Function, target: Target) -> int:
-    """The lanes of a kernel's vectors: a register of the widest float that varies, else of the widest integer.
-
-    int64 counts only if there is nothing else, as it is the dtype of indices, most of which are a scalar and a step.
-    """
+    scratch = Scratch(code)
+    arrays |= {a.name: scratch.array(a.dtype, a.extent) for a in function.shared}
     names = varying(function)
-    found = {e.dtype for e in _varying_nodes(function, names)}
-    found |= {computed(_array(function, s.array).dtype) for s in statements(function.body) if isinstance(s, Store)}
-    floats = [BITS[d] for d in found if d in FLOATS]
-    whole = [BITS[d] for d in found if d not in (*FLOATS, "bool", "int64")]
-    widest = max(floats or whole or [64 if "int64" in found else 32])
-    return min(MOST, target.lanes(max(16, widest)))
-
-
-def _varying_nodes(function: Function, names: frozenset[str]) -> set[Expr]:
-    """The nodes of a kernel's expressions that differ between lanes."""
-    found: set[Expr] = set()
-    for e in walk([e for s in statements(function.body) for e in expressions(s)]):
-        stored = e.op == "element" and _array(function, str(e.value)).access != "read"
-        if stored or (e.op == "local" and e.value in names) or any(a in found for a in e.args):
-            found.add(e)
-    return found
-
-
-def _array(function: Function, name: str) -> ArrayParameter:
-    return next(a for a in function.arrays if a.name == name)
+    masked = Masked(code, function, lanes, names, arrays, values, scratch, limit or Limit())
+    if function.group:
+        _groups(masked, Group(masked, names), sizes)
+    else:
+        _items(masked, sizes)
+    return LanesKernel(finish(function.name, code, len(pointers), 0, scratch.bytes), lanes, function.group)
 
 
 class _Words:
@@ -162,6 +138,14 @@ def _items(masked: Masked, sizes: Sequence[str]) -> None:
     code.do(f"br i1 {code.put(f'icmp slt i64 {following}, %end')}, label %{row}, label %{done}")
     code.lines.insert(place, f"  {unit} = phi i64 [ %begin, %{before} ], [ {following}, %{end} ]")
     code.label(done)
+
+
+def _groups(masked: Masked, group: Group, sizes: Sequence[str]) -> None:
+    """The loop over groups."""
+    loop = Loop(masked.code, "%begin", "%end", 1)
+    masked.values |= _indices(masked.code, masked.function.outer, sizes, loop.index)
+    group.unit()
+    loop.close()
 
 
 def _positive(code: Code, value: str) -> str:

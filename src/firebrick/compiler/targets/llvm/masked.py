@@ -15,11 +15,15 @@ from typing import Any
 
 from firebrick.compiler.kernel.ir import (
     Assign,
+    Atomic,
+    Barrier,
     Check,
+    CompareExchange,
     For,
     Function,
     If,
     Let,
+    Shuffle,
     Statement,
     Store,
     While,
@@ -29,10 +33,13 @@ from firebrick.compiler.kernel.ir import (
 from firebrick.compiler.kernel.live import Names, live_after, live_at_head
 from firebrick.compiler.kernel.uniform import varies
 from firebrick.compiler.program.launch import INDEX, fault_word
-from firebrick.compiler.targets.llvm.emit import Code, scalar_type, splat
+from firebrick.compiler.targets.llvm.emit import Code, literal, scalar_type, splat
+from firebrick.compiler.targets.llvm.lane_atomics import compare_exchange, each_lane, update
 from firebrick.compiler.targets.llvm.lane_forms import Form, Lanes
-from firebrick.compiler.targets.llvm.lane_memory import write_lanes
+from firebrick.compiler.targets.llvm.lane_memory import read_lanes, write_lanes
+from firebrick.compiler.targets.llvm.lane_random import power
 from firebrick.compiler.targets.llvm.memory import Strip
+from firebrick.compiler.targets.llvm.scratch import Scratch
 from firebrick.scalar.expr import walk
 
 CHEAP = 12
@@ -63,22 +70,32 @@ class Masked:
         names: Those that differ between lanes, of ``varying``.
         arrays: The memory of each array.
         values: The forms of the names visible at first.
+        scratch: Private memory.
         limit: Of loops.
+
+    Attributes:
+        mask: Active lanes here; empty for all.
+        inner: Writes the blocks of a statement: ``block``, but for uniform control flow around barriers.
+        dtypes: Of each name.
     """
 
     def __init__(
         self, code: Code, function: Function, lanes: int, names: Names, arrays: Mapping[str, Strip],
-        values: dict[str, Form], limit: Limit,
+        values: dict[str, Form], scratch: Scratch, limit: Limit,
     ) -> None:  # fmt: skip
         self.code, self.function, self.limit = code, function, limit
         self.names = names if lanes > 1 else frozenset()
         constant = frozenset(a.name for a in function.arrays if a.access == "read")
         self.lanes = Lanes(code, lanes, arrays, values, constant)
-        self.mask = ""
+        self._assigned = assigned(function.body)
+        self._shared = {a.name for a in function.shared}
+        self.scratch, self.mask = scratch, ""
+        self.inner: Callable[[tuple[Statement, ...], Names, str], None] = self.block
         self.dtypes: dict[str, str] = {}
         self._write: dict[type, Callable[[Any, Names], None]] = {
             Let: self._set, Assign: self._set, Store: self._store, Check: self._check, If: self._if, While: self._while,
-            For: self._for,
+            For: self._for, Atomic: self._atomic, CompareExchange: self._compare_exchange, Barrier: self._barrier,
+            Shuffle: self._shuffle,
         }  # fmt: skip
 
     @property
@@ -101,9 +118,13 @@ class Masked:
         before, outer = self.values, self.mask
         self.values, self.mask = dict(before), mask
         for s, live in zip(body, live_after(body, after), strict=True):
-            self._write[type(s)](s, live)
+            self.write(s, live)
         self.values = {name: self.values[name] for name in before}
         self.mask = outer
+
+    def write(self, s: Statement, live: Names) -> None:
+        """Write a statement; ``live`` are the names that may be read after it."""
+        self._write[type(s)](s, live)
 
     def varies(self, *s: Any) -> bool:
         """Whether one of some expressions differs between lanes."""
@@ -134,6 +155,8 @@ class Masked:
 
     def _set(self, s: Let | Assign, live: Names) -> None:
         self.dtypes[s.name] = s.value.dtype
+        if isinstance(s, Let) and s.name not in self._assigned:
+            self.lanes.powers[s.name] = power(s.value, self.lanes.powers)
         self.values[s.name] = self.lanes.evaluated([s.value], self.mask)[0]
 
     def _store(self, s: Store, live: Names) -> None:
@@ -161,6 +184,43 @@ class Masked:
     def _not(self, mask: str) -> str:
         return self.code.put(f"xor {self.lanes.type('bool')} {mask}, {self.lanes.full('')}")
 
+    # operations of several items
+
+    def _atomic(self, s: Atomic, live: Names) -> None:
+        index, value = self.lanes.evaluated([s.index, s.value], self.mask)
+        array, shared = self.lanes.arrays[s.array], s.array in self._shared
+        operands = [(index, "int64"), (value, s.value.dtype)]
+
+        def one(v: list[str]) -> str:
+            return update(self.code, s.op, array, v[0], v[1], shared)
+
+        self._define(s.name, each_lane(self.lanes, self.scratch, operands, array.dtype, self.mask, one), array.dtype)
+
+    def _compare_exchange(self, s: CompareExchange, live: Names) -> None:
+        roots = [s.index, s.expected, s.value]
+        array, shared = self.lanes.arrays[s.array], s.array in self._shared
+        operands = [(form, e.dtype) for form, e in zip(self.lanes.evaluated(roots, self.mask), roots, strict=True)]
+
+        def one(v: list[str]) -> str:
+            return compare_exchange(self.code, array, v[0], v[1], v[2], shared)
+
+        self._define(s.name, each_lane(self.lanes, self.scratch, operands, array.dtype, self.mask, one), array.dtype)
+
+    def _define(self, name: str, value: Form, dtype: str) -> None:
+        if name:
+            self.dtypes[name], self.values[name] = dtype, value
+
+    def _barrier(self, s: Barrier, live: Names) -> None:
+        """All items of the group are lanes of this vector."""
+
+    def _shuffle(self, s: Shuffle, live: Names) -> None:
+        """Items of one vector exchange values."""
+        lanes, dtype = self.lanes, s.value.dtype
+        room, first = self.scratch.array(dtype, lanes.lanes), Form("0", 1 if lanes.lanes > 1 else 0)
+        value = lanes.evaluated([s.value], self.mask)[0]
+        write_lanes(lanes, room, first, lanes.vector(value, dtype), self.mask)
+        self._define(s.name, taken(self, s, room, first), dtype)
+
     # branches
 
     def _if(self, s: If, live: Names) -> None:
@@ -178,7 +238,7 @@ class Masked:
         for label, body in ((then, s.then), (otherwise, s.otherwise)):
             code.label(label)
             self.values = before
-            self.block(body, live, self.mask)
+            self.inner(body, live, self.mask)
             held = [self.held(name, self.values[name]) for name in changed]
             ends.append((code.block, held))
             code.do(f"br label %{after}")
@@ -211,7 +271,7 @@ class Masked:
             inside, after = code.fresh("lanes"), code.fresh("after")
             code.do(f"br i1 {self.lanes.any(mask)}, label %{inside}, label %{after}")
             code.label(inside)
-        self.block(body, live, mask)
+        self.inner(body, live, mask)
         for name in changed:
             value = self.held(name, self.values[name])
             # what the lanes outside of the mask get does not matter, so the condition alone chooses
@@ -316,12 +376,34 @@ class Masked:
 
     def _round(self, head: _Head, body: tuple[Statement, ...], mask: str) -> None:
         """The block of a loop, under a mask of its own or, if that is empty, under that of the loop."""
-        self.block(body, head.live, mask or self.mask)
+        self.inner(body, head.live, mask or self.mask)
         for name in head.names:
             value = self.held(name, self.values[name])
             if mask and name in head.kept:
                 value = self.select(name, mask, value, head.held[name])
             self.values[name] = self.form(name, value)
+
+
+def taken(masked: Masked, s: Shuffle, room: Strip, item: Form) -> Form:
+    """The value that another item left in an array.
+
+    Args:
+        masked: Of the items that read.
+        s: Shuffle.
+        room: The array.
+        item: Places of the reading items in the array.
+    """
+    lanes, code = masked.lanes, masked.code
+    source = lanes.evaluated([s.source], masked.mask)[0]
+    kind = lanes.type("int64")
+
+    def each(number: int) -> str:
+        return literal(number, "int64", lanes.lanes)
+
+    first = code.put(f"and {kind} {lanes.vector(item, 'int64')}, {each(-s.width)}")
+    within = code.put(f"and {kind} {lanes.vector(source, 'int64')}, {each(s.width - 1)}")
+    at = lanes.form(code.put(f"or {kind} {first}, {within}"))
+    return lanes.form(read_lanes(lanes, room, at, masked.mask))
 
 
 class _Head:

@@ -1,0 +1,177 @@
+"""``lanes_of``: how many lanes the vectors of a kernel have, by an estimate of its time in lanes and one item after the other.
+
+Elements at any places are read one lane after the other by today's processors, so a kernel that does little but read such
+elements, as a sparse product does, is faster as scalar code, where each item also ends its loops on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from firebrick.compiler.kernel.ir import (
+    ArrayParameter,
+    Atomic,
+    For,
+    Function,
+    If,
+    Let,
+    SharedArray,
+    Statement,
+    Store,
+    While,
+    assigned,
+    blocks,
+    expressions,
+    statements,
+)
+from firebrick.compiler.kernel.uniform import varies, varying
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.scalar.expr import BITS, FLOATS, Expr, walk
+from firebrick.scalar.storage import computed
+
+MOST = 64
+"""Most lanes of a vector."""
+ROUNDS = 8
+"""Iterations that a loop is taken to have."""
+SHORT = 24
+"""Most nodes of an inner loop without memory accesses that is executed for two registers of lanes at a time: then it waits
+for results rather than for units of the processor."""
+_SLOW = {"div": 8.0, "rem": 16.0, "sqrt": 8.0, "philox": 40.0}
+# estimated cycles, from measurements on Zen 4: of an element of a gather, of one read by scalar code, of an operation on a
+# vector, of one on a scalar
+_GATHERED, _READ, _VECTOR, _SCALAR = 1.2, 0.5, 0.7, 0.35
+_APART = 1.5
+"""Ratio of the longest of the lanes' loops to their average."""
+
+
+@dataclass(slots=True)
+class _Time:
+    """Estimated cycles for all items of one vector."""
+
+    lanes: float = 0.0
+    scalar: float = 0.0
+
+    def add(self, lanes: float, scalar: float) -> None:
+        self.lanes += lanes
+        self.scalar += scalar
+
+
+def lanes_of(function: Function, target: Target) -> int:
+    """The lanes of a kernel's vectors; 1 for scalar code.
+
+    Usually a register of the widest float that varies, else of the widest integer. int64 counts only if there is nothing else,
+    as it is the dtype of indices, most of which are a scalar and a step.
+
+    Args:
+        function: Kernel.
+        target: Processor.
+    """
+    names = varying(function)
+    found = {e.dtype for e in _varying_nodes(function, function.body, names)}
+    found |= {computed(_array(function, s.array).dtype) for s in statements(function.body) if isinstance(s, Store | Atomic)}
+    floats = [BITS[d] for d in found if d in FLOATS]
+    whole = [BITS[d] for d in found if d not in (*FLOATS, "bool", "int64")]
+    widest = max(floats or whole or [64 if "int64" in found else 32])
+    lanes = min(MOST, target.lanes(max(16, widest)))
+    time = _Time()
+    _block(function, function.body, names, _steps(function, names), lanes, 1.0, False, time)
+    if time.scalar < time.lanes:
+        return 1
+    return min(MOST, 2 * lanes) if lanes > 1 and _waits(function, names) else lanes
+
+
+def _block(
+    function: Function, body: tuple[Statement, ...], names: frozenset[str], steps: Mapping[str, int | None], lanes: int,
+    times: float, apart: bool, time: _Time,
+) -> None:  # fmt: skip
+    """Add the time of a block that is executed so many times; ``apart``: for as long as one of the lanes needs it."""
+    for s in body:
+        more = times * (_APART if apart else 1.0)
+        nodes = walk(expressions(s))
+        changing = _varying(function, nodes, names)
+        for e in nodes:
+            if e.op in ("local", "const") or e not in changing:
+                continue
+            if e.op == "element":
+                near = _step(e.args[0], steps) in (0, 1)
+                time.add(more if near else more * lanes * _GATHERED, times * lanes * _READ)
+            elif e.dtype != "int64" or _step(e, steps) is None:
+                cost = _SLOW.get(e.op, 1.0)
+                time.add(more * cost * _VECTOR * max(1, BITS[e.dtype] // 32), times * lanes * cost * _SCALAR)
+        if isinstance(s, Store):
+            near = _step(s.index, steps) == 1
+            time.add(more if near else more * lanes * _GATHERED, times * lanes * _READ)
+        loop = isinstance(s, For | While)
+        parts = isinstance(s, For | While) and any(varies(e, names, function) for e in expressions(s))
+        for block in blocks(s):
+            _block(function, block, names, steps, lanes, times * ROUNDS if loop else times, apart or parts, time)
+
+
+def _waits(function: Function, names: frozenset[str]) -> bool:
+    """Whether all inner loops are short and access no memory."""
+    inner = [
+        s for s in statements(function.body)
+        if isinstance(s, For | While) and not any(isinstance(t, For | While) for t in statements(s.body))
+    ]  # fmt: skip
+    for s in inner:
+        nodes = walk([e for t in statements((s,)) for e in expressions(t)])
+        if len(nodes) > SHORT or any(e.op in ("element", *_SLOW) for e in nodes):
+            return False
+        if not all(isinstance(t, Let | If | For | While) or hasattr(t, "value") for t in statements(s.body)):
+            return False
+    return bool(inner) and not any(isinstance(t, Store | Atomic) for s in inner for t in statements(s.body))
+
+
+def _steps(function: Function, names: frozenset[str]) -> dict[str, int | None]:
+    """The difference between neighbouring lanes of each varying name; None if it is not a known constant."""
+    changed = assigned(function.body)
+    steps: dict[str, int | None] = dict.fromkeys(names)
+    steps[function.item] = 1
+    for s in statements(function.body):
+        if isinstance(s, Let) and s.name in names and s.name not in changed:
+            steps[s.name] = _step(s.value, steps)
+        if isinstance(s, For) and s.name in names:
+            steps[s.name] = _step(s.start, steps)
+    return steps
+
+
+def _step(e: Expr, steps: Mapping[str, int | None]) -> int | None:
+    """The difference between neighbouring lanes of an integer; None if it is not a known constant."""
+    found: dict[Expr, int | None] = {}
+    for x in walk([e]):
+        parts = [found[a] for a in x.args]
+        if x.op == "local":
+            found[x] = steps.get(str(x.value), 0)
+        elif all(p == 0 for p in parts):
+            found[x] = 0
+        elif any(p is None for p in parts):
+            found[x] = None
+        elif x.op in ("add", "sub"):
+            a, b = parts
+            found[x] = (a or 0) + (b or 0) * (1 if x.op == "add" else -1)
+        elif x.op == "mul" and x.args[1].op == "const":
+            found[x] = (parts[0] or 0) * int(x.args[1].value or 0)
+        else:
+            found[x] = None
+    return found[e]
+
+
+def _varying_nodes(function: Function, body: tuple[Statement, ...], names: frozenset[str]) -> set[Expr]:
+    """The nodes of a block's expressions that differ between lanes."""
+    return _varying(function, walk([e for s in statements(body) for e in expressions(s)]), names)
+
+
+def _varying(function: Function, nodes: list[Expr], names: frozenset[str]) -> set[Expr]:
+    constant = {a.name for a in function.arrays if a.access == "read"}
+    found: set[Expr] = set()
+    for e in nodes:
+        stored = e.op == "element" and e.value not in constant
+        if stored or (e.op == "local" and e.value in names) or any(a in found for a in e.args):
+            found.add(e)
+    return found
+
+
+def _array(function: Function, name: str) -> ArrayParameter | SharedArray:
+    arrays: tuple[ArrayParameter | SharedArray, ...] = (*function.arrays, *function.shared)
+    return next(a for a in arrays if a.name == name)
