@@ -186,7 +186,7 @@ class Op:
             operands that hold indices, and the sizes of the axes that they index.
         control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
             them, and the kernel takes and returns native arrays like ``Backend.execute``.
-        program: For ops that are written in the kernel language: the ``KernelProgram`` that computes it, ``reference`` being its
+        program: For ops that are written in the kernel language: the ``KernelProgram`` that computes it; ``reference`` is its
             interpreter.
     """
 

@@ -48,15 +48,17 @@ _INSTANCES = 64
 class Kernel:
     """A function in the kernel language. Call it with its arguments: it returns the tensors of its results.
 
-    ``@fb.kernel`` makes it. Arrays are tensors on one device, of the annotated dtypes; numbers are Python numbers or 0-d tensors.
-    The results of several ``Out`` and ``InOut`` parameters are a tuple in the order of the parameters.
+    ``@fb.kernel`` makes it. Arrays are tensors on one device, of the annotated dtypes; numbers are Python numbers or 0-d
+    tensors. The results of several ``Out`` and ``InOut`` parameters are a tuple in the order of the parameters.
 
     Attributes:
         name: Of the function.
         signature: Its parameters.
     """
 
-    def __init__(self, function: Callable[..., Any], grid: str | None, group: int | str, unchecked: bool, deterministic: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], grid: str | None, group: int | str, unchecked: bool, deterministic: bool
+    ) -> None:
         functools.update_wrapper(self, function)
         self._source = Source(function)
         self.name = self._source.name
@@ -108,12 +110,16 @@ class Kernel:
         given = self.signature.given
         names = list(given)
         if len(args) > len(names):
-            raise OperandError(f"{self.name} has {len(names)} arguments: {', '.join(names) or 'none'}", f"{len(args)}", "pass these")
+            raise OperandError(
+                f"{self.name} has {len(names)} arguments: {', '.join(names) or 'none'}", f"{len(args)}", "pass these"
+            )
         values = dict(zip(names, args, strict=False))
         for name, v in named.items():
             if name not in given or name in values:
                 why = "twice" if name in values else "no argument"
-                raise OperandError(f"{self.name} has the arguments {', '.join(names) or 'none'}", f"{name}, {why}", "correct the call")
+                raise OperandError(
+                    f"{self.name} has the arguments {', '.join(names) or 'none'}", f"{name}, {why}", "correct the call"
+                )
             values[name] = v
         for name in names:
             if name not in values:
@@ -141,9 +147,10 @@ class Kernel:
         for name, p in signature.arrays.items():
             if isinstance(p.dtype, str):
                 if name in dtypes and dtypes[name] is not dtypes[p.dtype]:
+                    want = dtypes[p.dtype].name
                     raise DTypeError(
-                        f"{self.name}: {name} has the dtype of {p.dtype}, {dtypes[p.dtype].name}", f"{name}: {dtypes[name].name}",
-                        f"cast it: fb.astype({name}, fb.{dtypes[p.dtype].name})",
+                        f"{self.name}: {name} has the dtype of {p.dtype}, {want}", f"{name}: {dtypes[name].name}",
+                        f"cast it: fb.astype({name}, fb.{want})",
                     )  # fmt: skip
                 dtypes[name] = dtypes[p.dtype]
             elif isinstance(p.dtype, DType):
@@ -158,8 +165,8 @@ class Kernel:
                 operands.append(values[name])
         group = constants[self._group] if isinstance(self._group, str) else self._group
         instance = Instance(
-            tuple((n, dtypes[n]) for n in signature.parameters if n in dtypes), tuple(constants.items()), group, self._unchecked,
-            self._deterministic,
+            tuple((n, dtypes[n]) for n in signature.parameters if n in dtypes), tuple(constants.items()), group,
+            self._unchecked, self._deterministic,
         )  # fmt: skip
         op = self._op(instance)
         if not operands:  # an operand says where an operation runs
@@ -212,7 +219,8 @@ class Kernel:
                 )  # fmt: skip
             return v
         if isinstance(v, Weak):
-            return as_tensor(v, to, device)
+            made: Tensor = as_tensor(v, to, device)
+            return made
         if not isinstance(v, bool | int | float) or not scalar_fits(v, to):
             raise OperandError(f"{self.name}: {name} is a number of {to.name}", f"{name}: {v!r}"[:100], "pass a Python number")
         return constant(v, to, device)
@@ -283,11 +291,12 @@ def _derived(program: KernelProgram, cotangents: Any, r: Vjp) -> Any:
         for k, t in zip(places, leaves, strict=False):
             operands[k] = t
         results = composed(program, tuple(operands), statics)
-        parts = []
+        parts: list[Tensor] = []
         for k, g in zip(slots, leaves[len(places) :], strict=True):
             part = OPS["sum"](OPS["multiply"](results[k], g), axes=tuple(range(len(g.shape))), keepdims=False)
             parts.append(part if not parts or part.dtype is parts[0].dtype else OPS["cast"](part, dtype=parts[0].dtype))
-        return reduce(OPS["add"], parts)
+        out: Tensor = reduce(OPS["add"], parts)
+        return out
 
     # the cotangents are leaves too: what they were made by is no part of this gradient
     value, pull = vjp(total, *(r.inputs[k] for k in places), *(given[k] for k in slots))
@@ -338,13 +347,18 @@ class _KernelLanguage:
         Example:
             >>> import firebrick as fb
             >>> @fb.kernel
-            ... def axpy(a: float, x: fb.kernel.In[fb.float32, "n"], y: fb.kernel.In[fb.float32, "n"],
-            ...          out: fb.kernel.Out[fb.float32, "n"]):
+            ... def axpy(
+            ...     a: float,
+            ...     x: fb.kernel.In[fb.float32, "n"],
+            ...     y: fb.kernel.In[fb.float32, "n"],
+            ...     out: fb.kernel.Out[fb.float32, "n"],
+            ... ):
             ...     i = fb.kernel.index()
             ...     out[i] = a * x[i] + y[i]
             >>> axpy(2.0, fb.ones(3), fb.ones(3)).tolist()
             [3.0, 3.0, 3.0]
         """
+
         def make(f: Callable[..., Any]) -> Kernel:
             return Kernel(f, grid, group, unchecked, deterministic)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import keyword
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
@@ -125,10 +124,10 @@ def _array(role: str, item: Any) -> ArrayType:
         sizes = (None,) * shape
     elif isinstance(shape, str):
         try:
-            sizes = sizes_of(shape)
+            sizes = named = sizes_of(shape)
         except ValueError:
             refuse("sizes are names, or integer expressions of names, separated by commas", shape)
-        if role != "Out" and any(s is not None and not s.simple for s in sizes):
+        if role != "Out" and not all(s.simple for s in named):
             refuse("the sizes of an argument are names or integers", shape)
     else:
         refuse("sizes are text" + ("" if role == "Out" else ", or the number of axes"), shape)
@@ -332,8 +331,8 @@ def signature_of(function: Callable[..., Any], grid: str | None) -> Signature:
 
 
 _TYPES = (
-    'annotate it with fb.kernel.In[fb.float32, "n"], Out[…] or InOut[…] for an array, float, int, bool or a dtype for a number, '
-    "or fb.kernel.Constant[int] for a compile-time constant"
+    'annotate it with fb.kernel.In[fb.float32, "n"], Out[…] or InOut[…] for an array, float, int, bool or a dtype for a '
+    "number, or fb.kernel.Constant[int] for a compile-time constant"
 )
 
 
@@ -365,7 +364,7 @@ def _annotations(function: Any, refuse: Callable[[str, str, str], NoReturn]) -> 
                 found = eval(found, names)
             except FirebrickError:
                 raise
-            except Exception as e:
+            except Exception as e:  # noqa: BLE001 - any error of the user's expression
                 refuse("annotations can be evaluated", f"{name}: {found} ({type(e).__name__}: {e})", "import the names in it")
         out[name] = found
     return out
@@ -377,8 +376,3 @@ def floating_of(dtypes: Mapping[str, DType]) -> DType:
         if found.kind == "float":
             return found if found.itemsize > 2 else float32
     return float32
-
-
-def is_name(text: str) -> bool:
-    """Whether a text is a name that a parameter may have."""
-    return text.isidentifier() and not keyword.iskeyword(text)

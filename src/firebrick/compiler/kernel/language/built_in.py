@@ -25,7 +25,7 @@ from firebrick.compiler.kernel.language.values import (
 from firebrick.core.dtypes import DType, dtype
 from firebrick.ops.table import OPS
 from firebrick.scalar import elements
-from firebrick.scalar.expr import Expr, const, local
+from firebrick.scalar.expr import Expr, const, element, local
 from firebrick.scalar.expr import fma as fused
 from firebrick.scalar.storage import STORAGE
 
@@ -57,12 +57,12 @@ def _lane(t: Any, node: ast.Call, given: Arguments, used: bool) -> Value:
 
 
 def _of_grid(t: Any, node: ast.Call, given: Arguments) -> Value:
-    found = tuple(local(name, "int64") for name in t.indices_of_grid)
+    found: tuple[Expr, ...] = tuple(local(name, "int64") for name in t.indices_of_grid)
     if "axis" in given:
         axis = t.constant(given["axis"], "the axis")
         if not 0 <= axis < len(found):
             t.refuse(node, f"the grid has {len(found)} axes", str(axis), f"pass an axis from 0 to {len(found) - 1}")
-        return found[axis]
+        return found[int(axis)]
     return found if len(found) > 1 else found[0]
 
 
@@ -235,7 +235,7 @@ def _key(t: Any, node: ast.Call, given: Arguments) -> tuple[list[Expr], Expr]:
             node, "the key of random numbers is four uint32 words", shown(of),
             "annotate it as fb.kernel.In[fb.uint32, \"4\"], and pass generator.key()",
         )  # fmt: skip
-    return [t.element(of, const(k, "int64")) for k in range(4)], position
+    return [element(of.name, "uint32", const(k, "int64")) for k in range(4)], position
 
 
 def _random_bits(t: Any, node: ast.Call, given: Arguments, used: bool) -> Value:

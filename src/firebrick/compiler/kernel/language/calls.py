@@ -1,4 +1,4 @@
-"""Calls in kernels: operations of the op table, casts, built-in functions, and helper functions, which become part of the kernel."""
+"""Calls in kernels: operations of the op table, casts, built-in functions, and helper functions, which are inlined."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Calls(Expressions):
         name = _operation_name(f)
         if name is None:
             self.refuse(
-                node, "kernels call elementwise functions of firebrick and math, and functions decorated with @fb.kernel.function",
+                node, "kernels call elementwise functions of firebrick and math, and those that @fb.kernel.function decorates",
                 f"{getattr(f, '__name__', f)!s}", "write it as a function with @fb.kernel.function",
             )  # fmt: skip
         if name == "len":

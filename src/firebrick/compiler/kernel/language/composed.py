@@ -394,6 +394,7 @@ class _Elementwise:
         (found,) = rewritten([root], rule)
         return found
 
+
 def _nodes(e: Expr) -> list[Expr]:
     found = walk([e])
     if any(x.op == "local" for x in found):

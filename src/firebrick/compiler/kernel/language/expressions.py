@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, ClassVar, NoReturn
 
 from firebrick.compiler.kernel.ir import Assign, Check, If, Let, Statement, Store
 from firebrick.compiler.kernel.language.bounds import Facts
@@ -31,7 +32,7 @@ from firebrick.compiler.kernel.language.values import (
 )
 from firebrick.core.dtypes import DType, dtype, int64
 from firebrick.ops.table import OPS
-from firebrick.scalar.expr import Expr, const, local, walk, whole_number
+from firebrick.scalar.expr import Expr, const, element, local, walk, whole_number
 from firebrick.scalar.storage import computed
 
 BINARY: dict[type, str] = {
@@ -112,6 +113,10 @@ class Expressions:
         frame: The function that is being translated.
         sites: The checks of the kernel so far.
         origins: The operations that expressions are results of.
+        captures: Numbers from outside of the kernel that it uses.
+        initial: The arrays whose elements have values before they are stored.
+        reads: The arrays that are read.
+        registers: The function in which each array of registers was made.
         line: Of the statement that is being translated.
     """
 
@@ -122,6 +127,10 @@ class Expressions:
         self.frame: Frame
         self.sites: list[Site] = []
         self.origins: Origins = {}
+        self.captures: dict[str, Any] = {}
+        self.initial: set[str] = set()
+        self.reads: set[str] = set()
+        self.registers: dict[str, Frame] = {}
         self.line = ""
         self._names: set[str] = set()
 
@@ -223,6 +232,11 @@ class Expressions:
             self.refuse(node, "a condition is bool", shown(found), "compare: x != 0")
         return found
 
+    def inner_condition(self, node: ast.expr) -> tuple[tuple[Statement, ...], Expr | bool]:
+        """A condition, and the statements that it needs, as a block of their own."""
+        found: list[Expr | bool] = []
+        return self.block(lambda: found.append(self.condition(node))), found[0]
+
     def integer(self, node: ast.expr, what: str) -> Expr:
         """An integer, as int64."""
         found = self.number(node, what)
@@ -297,8 +311,6 @@ class Expressions:
         if isinstance(held, tuple):
             return tuple(self.captured(node, f"{name}[{i}]", v) for i, v in enumerate(held))
         return Held(held)
-
-    captures: dict[str, Any]
 
     def _attribute(self, node: ast.Attribute) -> Value:
         of = self.value(node.value)
@@ -376,11 +388,9 @@ class Expressions:
                 out = self.condition(part)
                 continue
             left = out
-            right: list[Expr | bool] = []
             with self.facts.scope():
                 self.facts.holds(left, is_and)
-                inner = self.block(lambda p=part: right.append(self.condition(p)))  # type: ignore[misc]
-            found = right[0]
+                inner, found = self.inner_condition(part)
             if isinstance(found, bool):
                 if found is is_and:
                     continue
@@ -409,7 +419,7 @@ class Expressions:
         for truth, part in ((True, node.body), (False, node.orelse)):
             with self.facts.scope():
                 self.facts.holds(test, truth)
-                blocks.append(self.block(lambda p=part: found.append(self.number(p))))  # type: ignore[misc]
+                blocks.append(self.block(partial(self._number_to, part, found)))
         a, b = found
         both = self.apply("where", test, a, b)
         if not any(blocks) and not any(
@@ -430,13 +440,16 @@ class Expressions:
         chosen = local(name, out.dtype)
         return Open(chosen, both.kind) if isinstance(both, Open) else chosen
 
+    def _number_to(self, node: ast.expr, found: list[Value]) -> None:
+        found.append(self.number(node))
+
     def _subscript(self, node: ast.Subscript) -> Value:
         of = self.value(node.value)
         if isinstance(of, tuple):
-            at = self.constant(node.slice, "the index of a tuple")
-            if not -len(of) <= at < len(of):
-                self.refuse(node, f"a tuple of {len(of)} has this element", str(at), "correct the index")
-            return of[at]  # type: ignore[no-any-return]
+            number = self.constant(node.slice, "the index of a tuple")
+            if not -len(of) <= number < len(of):
+                self.refuse(node, f"a tuple of {len(of)} has this element", str(number), "correct the index")
+            return of[number]  # type: ignore[no-any-return]
         if isinstance(of, Registers):
             return self.read(self.register(node, of))
         if not isinstance(of, ArrayValue):
@@ -449,23 +462,13 @@ class Expressions:
         indices = self.indices(node, of)
         at, inside = self.place(node, of, indices)
         self.reads.add(of.name)
-        read = self.element(of, at)
+        read: Expr = element(of.name, computed(of.dtype.name), at)
         if inside is None:
             return read
         name = self.fresh(f"{of.name}_at")
         self.emit(Let(name, const(0, read.dtype), line=self.line))
         self.emit(If(inside, (Assign(name, read, line=self.line),), line=self.line))
         return local(name, read.dtype)
-
-    initial: set[str]
-    reads: set[str]
-
-    @staticmethod
-    def element(of: ArrayValue, at: Expr) -> Expr:
-        """The expression that reads an element."""
-        from firebrick.scalar.expr import element
-
-        return element(of.name, computed(of.dtype.name), at)
 
     def indices(self, node: ast.Subscript, of: ArrayValue) -> list[Expr]:
         """The indices of an element, one for each axis."""
@@ -475,16 +478,16 @@ class Expressions:
                 self.refuse(
                     node, "an array is indexed by an integer for each axis", ast.unparse(p), "write a loop over the elements"
                 )
-        found: list[Value] = []
+        found: list[tuple[ast.expr, Value]] = []
         for part, v in zip(parts, self.values(parts), strict=True):
-            found += [(part, w) for w in v] if isinstance(v, tuple) else [(part, v)]  # type: ignore[misc, list-item]
+            found += [(part, w) for w in v] if isinstance(v, tuple) else [(part, v)]
         if len(found) != len(of.sizes):
             self.refuse(
                 node, f"{of.name} has {len(of.sizes)} axes", f"{len(found)} indices", "pass an integer for each axis"
             )  # fmt: skip
         out = []
-        for part, v in found:  # type: ignore[misc, str-unpack]
-            e = self.as_integer(part, v, "an index")  # type: ignore[arg-type, has-type]
+        for part, v in found:
+            e = self.as_integer(part, v, "an index")
             if e.op == "const" and int(e.value or 0) < 0:
                 self.refuse(
                     node, "an index is at least 0: negative ones do not count from the end", str(e.value),
@@ -555,12 +558,10 @@ class Expressions:
         """The function whose registers these are."""
         return self.registers[of.name]
 
-    registers: dict[str, Frame]
-
     def _call(self, node: ast.Call) -> Value:
         raise NotImplementedError
 
-    _rules: dict[type, Callable[[Any, Any], Value]] = {
+    _rules: ClassVar[dict[type, Callable[[Any, Any], Value]]] = {
         ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Tuple: _tuple, ast.List: _tuple,
         ast.BinOp: _binary, ast.UnaryOp: _unary, ast.Compare: _compare, ast.BoolOp: _bool, ast.IfExp: _conditional,
         ast.Subscript: _subscript, ast.Call: lambda self, node: self._call(node),

@@ -1,4 +1,4 @@
-"""``KernelProgram``: a translated kernel with what a call of it needs: sizes, results, the interpreter, and errors of its checks."""
+"""``KernelProgram``: a translated kernel with what a call needs: sizes, results, the interpreter, errors of its checks."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ class KernelProgram:
                     raise ShapeError(
                         f"{self.name}: axis {axis} of {name} has size {known[text]}, as {where[text]}",
                         f"{name}: {self.dtype(name).name}{list(shape)}",
-                        f"pass arrays whose sizes {text} are equal" if text.isidentifier() else f"pass an array of {text} there",
+                        f"pass arrays whose sizes {text} are equal" if text.isidentifier() else f"pass one of size {text}",
                         op=self.name,
                     )  # fmt: skip
                 where.setdefault(text, f"axis {axis} of {name}")
         results: list[Aval] = []
         for name, array in self.signature.results.items():
-            shape = []
+            lengths: list[int] = []
             for axis, s in enumerate(array.sizes):
-                n = known[size_name(name, axis, s)] if s is None or s.simple and s.text in known else s.value(known)
+                n = known[size_name(name, axis, s)] if s is None or (s.simple and s.text in known) else s.value(known)
                 if n < 0:
                     raise ShapeError(
                         f"{self.name}: axis {axis} of the result {name} has size {s.text if s else ''}",
@@ -107,8 +107,8 @@ class KernelProgram:
                     )  # fmt: skip
                 if s is not None and not s.simple:
                     known[f"{name}_size{axis}"] = n
-                shape.append(n)
-            results.append(Aval(tuple(shape), self.dtype(name)))
+                lengths.append(n)
+            results.append(Aval(tuple(lengths), self.dtype(name)))
         # a size of a result may be an expression, which the grid repeats
         grid = [int(known[s.text]) if s.text in known else s.value(known) for s in self.signature.grid] or [1]
         if any(n < 0 for n in grid):
@@ -169,7 +169,9 @@ class KernelProgram:
         if not at.array:
             from firebrick.core.errors import ExecutionError
 
-            return ExecutionError(f"{self.name}: {at.size}", f"an item for which it is false, at {at.line}", "correct the arguments")
+            return ExecutionError(
+                f"{self.name}: {at.size}", f"an item for which it is false, at {at.line}", "correct the arguments"
+            )
         size = scalars.get(at.size, at.size)
         shown = "one outside" if payload is None else str(payload)
         return OutOfRangeError(

@@ -76,17 +76,16 @@ class Source:
     def free(self, name: str) -> tuple[bool, Any]:
         """Whether a name that the function does not define stands for an object, and that object."""
         f = self.function
-        cells: dict[str, CellType] = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))  # type: ignore[attr-defined]
+        cells: dict[str, CellType] = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
         if name in cells:
             try:
                 return True, cells[name].cell_contents
             except ValueError:  # assigned later, or deleted
                 return False, None
-        for names in (f.__globals__, vars(builtins)):  # type: ignore[attr-defined]
+        for names in (f.__globals__, vars(builtins)):
             if name in names:
                 return True, names[name]
         return False, None
-
 
     def captured_again(self, name: str) -> Any:
         """The value now of what ``free`` gave: of ``a``, ``module.a`` or ``a[0]``."""
@@ -109,8 +108,8 @@ _JUMPS = (ast.Return, ast.Break, ast.Continue)
 def structured(source: Source, body: Sequence[ast.stmt], result: bool) -> list[ast.stmt]:
     """The statements of a function without statements that leave a block early.
 
-    Each loop gets an attribute ``stopped``, the names of bools of which none may be true when an iteration begins: ``break`` and
-    ``return`` set them. Their names begin with ``%``.
+    Each loop gets an attribute ``stopped``: the names of bools, which begin with ``%``. ``break`` and ``return`` set them, and
+    an iteration begins only if none of them is true.
 
     Args:
         source: Of the statements.
@@ -303,7 +302,4 @@ def _may_leave(s: ast.stmt) -> bool:
 
 def _always(body: Sequence[ast.stmt]) -> bool:
     """Whether a block is left on all of its paths by a jump."""
-    for s in body:
-        if isinstance(s, _JUMPS) or (isinstance(s, ast.If) and _always(s.body) and _always(s.orelse)):
-            return True
-    return False
+    return any(isinstance(s, _JUMPS) or (isinstance(s, ast.If) and _always(s.body) and _always(s.orelse)) for s in body)

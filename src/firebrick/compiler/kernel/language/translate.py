@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from firebrick.compiler.kernel.ir import (
     ArrayParameter,
@@ -120,10 +120,7 @@ class _Translator(Calls):
         self.decided, self.changed = decided, False
         self.kinds: dict[Any, type] = {}
         self.frame = Frame(source, (), {})
-        self.captures: dict[str, Any] = {}
-        self.reads: set[str] = set()
         self.initial = {n for n, a in signature.results.items() if a.role == "InOut" or a.initial is not None}
-        self.registers: dict[str, Frame] = {}
         self.shared: list[SharedArray] = []
         self.stored: set[str] = set()
         self._before: dict[tuple[int, int], list[str]] = {}
@@ -221,8 +218,8 @@ class _Translator(Calls):
                 self.facts.small.add(name)
                 self.facts.fixed.add(name)
                 self.facts.know(e)
-        for name, p in self.signature.results.items():
-            for a, s in enumerate(p.sizes):
+        for p in self.signature.results.values():
+            for s in p.sizes:
                 if s is not None and not s.simple:  # what it is made of
                     made = _linear(ast.parse(s.text, mode="eval").body, out)
                     if made is not None:
@@ -337,9 +334,9 @@ class _Translator(Calls):
             self.refuse(node, f"{name} is a number", shown(value), "use another name")
         to = self._decide(key, value)
         if found is None:
-            first = self.fitting(node, value, to or self._default(value), name) if to else as_dtype(value, self._default(value))
+            first = as_dtype(value, self._default(value)) if to is None else self.fitting(node, value, to, name)
             return self._variable(name, first, to, self.kinds.get(key))
-        held = self.fitting(node, value, to, name) if to else as_dtype(value, found.dtype)
+        held = as_dtype(value, found.dtype) if to is None else self.fitting(node, value, to, name)
         if held.dtype != found.dtype.name:  # decided during this walk: the next one knows it from the beginning
             held = as_dtype(value, found.dtype)
             self.changed = True
@@ -471,11 +468,11 @@ class _Translator(Calls):
             if test is False:
                 return
             if not first:
-                full = running if test is True else test if running is None else running & test  # type: ignore[operator]
-                if not isinstance(test, bool):
-                    self.facts.holds(test)
+                test = self._as_bool(test)
+                self.facts.holds(test)
                 inner = self.block(lambda: self.statements(s.body))
-                self.emit(While(const(True, "bool") if full is None else full, inner, line=self.line))  # type: ignore[arg-type]
+                full = test if running is None else running if test.op == "const" else running & test
+                self.emit(While(full, inner, line=self.line))
             else:
                 self._while_of_statements(s, running)
         self.frame.assigned = before
@@ -631,7 +628,7 @@ class _Translator(Calls):
     def _pass(self, s: ast.stmt) -> None:
         return None
 
-    _statements: dict[type, Callable[[Any, Any], None]] = {
+    _statements: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         ast.Assign: _assign, ast.AnnAssign: _annotated, ast.AugAssign: _augmented, ast.If: _if, ast.While: _while,
         ast.For: _for, ast.Expr: _expression, ast.Assert: _assert, ast.Pass: _pass, ast.Return: Calls.returned,
     }  # fmt: skip

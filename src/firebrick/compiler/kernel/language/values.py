@@ -146,7 +146,7 @@ def as_dtype(v: Value, to: DType) -> Expr:
 
 
 def _cast(e: Expr, to: DType) -> Expr:
-    return e if e.dtype == to.name else OPS["cast"].scalar(e, dtype=to)  # type: ignore[misc, no-any-return]
+    return e if e.dtype == to.name else OPS["cast"].scalar(e, dtype=to)  # type: ignore[misc]
 
 
 Origins = dict[Expr, tuple[str, tuple[Expr, ...]]]
@@ -179,8 +179,8 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
     for i, v in enumerate(operands):
         group = op.operand(i).group or f"{i}"
         if group not in common:  # python's numbers only
-            kinds = [type(w.value) if isinstance(w, Weak) else w.kind for j, w in enumerate(operands)
-                     if not isinstance(w, Expr) and (op.operand(j).group or f"{j}") == group]  # type: ignore[union-attr]  # fmt: skip
+            members = [w for j, w in enumerate(operands) if (op.operand(j).group or f"{j}") == group]
+            kinds = [type(w.value) if isinstance(w, Weak) else w.kind for w in members if isinstance(w, Weak | Open)]
             kind = float if float in kinds or op.operand(i).kind in ("floating", "inexact") else int if int in kinds else bool
             common[group] = WEAK_DTYPES[kind]
             is_open = is_open or isinstance(v, Open)
@@ -188,9 +188,8 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
     for i, v in enumerate(operands):
         to, kind_name = common[op.operand(i).group or f"{i}"], op.operand(i).kind
         if to.kind not in KINDS[kind_name]:
-            raise Misfit(
-                f"{op.name} takes {KIND_TEXT[kind_name]} number", f"{op.operands[i].name}: {shown(v)}", _remedy(op, to, kind_name)
-            )  # fmt: skip
+            received = f"{op.operands[i].name}: {shown(v)}"
+            raise Misfit(f"{op.name} takes {KIND_TEXT[kind_name]} number", received, _remedy(op, to, kind_name))
         exprs.append(number(v.value, to) if isinstance(v, Weak) else as_dtype(v, to))
     assert op.scalar is not None
     made: Expr = op.scalar(*exprs, **params)
