@@ -56,6 +56,8 @@ class Kernel:
         signature: Its parameters.
     """
 
+    __jit_through__ = "_watched"
+
     def __init__(
         self, function: Callable[..., Any], grid: str | None, group: int | str, unchecked: bool, deterministic: bool
     ) -> None:
@@ -64,6 +66,7 @@ class Kernel:
         self.name = self._source.name
         self.signature: Signature = signature_of(function, grid)
         self._group, self._unchecked, self._deterministic = group, unchecked, deterministic
+        self._watched = function, grid, group, unchecked, deterministic  # what a compiled program depends on
         self._ops: dict[Any, tuple[Op, tuple[tuple[str, Any], ...]]] = {}
         self._lock = threading.Lock()
         if isinstance(group, str) and self.signature.parameters.get(group) != ConstantType(int):

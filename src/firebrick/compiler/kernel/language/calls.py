@@ -27,6 +27,8 @@ class HelperFunction:
         function: Python function, whose parameters take any values of a kernel, arrays among them.
     """
 
+    __jit_through__ = "function"
+
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.source = Source(function)
