@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, overload
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -32,17 +33,18 @@ from firebrick.compiler.kernel.language.translate import Instance, translate
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.constants import constant
-from firebrick.core.dtypes import DType, bool_, scalar_fits
+from firebrick.core.dtypes import DType, bool_, dtype, scalar_fits
 from firebrick.core.errors import DTypeError, KernelCompileError, OperandError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Nondifferentiable, Op, Operand, Vjp
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor
-from firebrick.ops.index_maps import elementwise
+from firebrick.ops import index_maps
 from firebrick.ops.table import OPS
+from firebrick.scalar.expr import Expr
 
-_INSTANCES = 64
-"""Maximum number of compiled instances (dtypes, constants) of a kernel that are kept."""
+_KEPT = 64
+"""Maximum number of translations of a kernel for different numbers from outside of it."""
 
 
 class Kernel:
@@ -67,7 +69,8 @@ class Kernel:
         self.signature: Signature = signature_of(function, grid)
         self._group, self._unchecked, self._deterministic = group, unchecked, deterministic
         self._watched = function, grid, group, unchecked, deterministic  # what a compiled program depends on
-        self._ops: dict[Any, tuple[Op, tuple[tuple[str, Any], ...]]] = {}
+        self._programs: dict[Instance, list[KernelProgram]] = {}
+        self._ops: dict[str, Op] = {}
         self._lock = threading.Lock()
         if isinstance(group, str) and self.signature.parameters.get(group) != ConstantType(int):
             raise KernelCompileError(
@@ -101,13 +104,12 @@ class Kernel:
             OutOfRangeError: An index is outside of its array.
             KernelCompileError: The function is not in the kernel language.
         """
-        values = self._bound(args, named)
-        op, operands, statics = self._operation(values, device)
-        return bind(op, operands, {"statics": statics})
+        op, operands, params = self._operation(self._bound(args, named), device)
+        return bind(op, operands, params)
 
-    def op_for(self, *args: Any, device: Any = None, **named: Any) -> Op:
-        """The operation that a call with these arguments runs, for tests of it."""
-        return self._operation(self._bound(args, named), device)[0]
+    def operation(self, *args: Any, device: Any = None, **named: Any) -> tuple[Op, tuple[Tensor, ...], dict[str, Any]]:
+        """The operation that a call with these arguments is, its operands and its parameters."""
+        return self._operation(self._bound(args, named), device)
 
     def _bound(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         given = self.signature.given
@@ -131,11 +133,10 @@ class Kernel:
                 values[name] = self.signature.defaults[name]
         return {n: values[n] for n in names}
 
-    def _operation(self, values: dict[str, Any], device: Any) -> tuple[Op, tuple[Any, ...], tuple[tuple[str, int], ...]]:
-        """The op of a call, its operands, and the integers that sizes depend on."""
+    def _operation(self, values: dict[str, Any], device: Any) -> tuple[Op, tuple[Tensor, ...], dict[str, Any]]:
         signature = self.signature
-        tensors = {n: v for n, v in values.items() if isinstance(v, Tensor)}
-        where = next(iter(tensors.values())).device if tensors else hooks.find_device(device)
+        tensors = [v for v in values.values() if isinstance(v, Tensor)]
+        where = tensors[0].device if tensors else hooks.find_device(device)
         dtypes: dict[str, DType] = {}
         constants: dict[str, Any] = {}
         statics: dict[str, int] = {}
@@ -147,34 +148,70 @@ class Kernel:
                 constants[name] = self._constant(name, p, v)
             elif name in signature.static:
                 statics[name] = self._static(name, v)
+        dtypes = self._dtypes(dtypes)
+        operands = tuple(
+            self._number(n, dtypes[n], values[n], where) if isinstance(signature.given[n], NumberType) else values[n]
+            for n in self.operands
+        )  # fmt: skip
+        params = {"statics": tuple(statics.items()), "constants": tuple(constants.items()), "captures": None}
+        program = self.program([dtypes[n] for n in self.operands], params)
+        params["captures"] = program.translated.captures
+        # an operand says where an operation runs
+        return self._op(program), operands or (constant(False, bool_, where),), params
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The parameters that are operands of the operation: arrays, and numbers that no size depends on."""
+        static = self.signature.static
+        return tuple(n for n, p in self.signature.given.items() if not isinstance(p, ConstantType) and n not in static)
+
+    def _dtypes(self, dtypes: dict[str, DType]) -> dict[str, DType]:
+        """The dtypes of all arrays and numbers, from those of the arguments."""
+        signature = self.signature
+        dtypes = dict(dtypes)
         for name, p in signature.arrays.items():
             if isinstance(p.dtype, str):
-                if name in dtypes and dtypes[name] is not dtypes[p.dtype]:
-                    want = dtypes[p.dtype].name
+                want = dtypes[p.dtype]
+                if dtypes.setdefault(name, want) is not want:
                     raise DTypeError(
-                        f"{self.name}: {name} has the dtype of {p.dtype}, {want}", f"{name}: {dtypes[name].name}",
-                        f"cast it: fb.astype({name}, fb.{want})",
+                        f"{self.name}: {name} has the dtype of {p.dtype}, {want.name}", f"{name}: {dtypes[name].name}",
+                        f"cast it: fb.astype({name}, fb.{want.name})",
                     )  # fmt: skip
-                dtypes[name] = dtypes[p.dtype]
             elif isinstance(p.dtype, DType):
                 dtypes[name] = p.dtype
         floating = floating_of({n: dtypes[n] for n in signature.arrays})
-        operands: list[Any] = []
-        for name, p in signature.given.items():
-            if isinstance(p, NumberType) and name not in statics:
-                dtypes[name] = p.dtype or floating
-                operands.append(self._number(name, dtypes[name], values[name], where))
-            elif isinstance(p, ArrayType):
-                operands.append(values[name])
-        group = constants[self._group] if isinstance(self._group, str) else self._group
+        for name, n in signature.given.items():
+            if isinstance(n, NumberType) and name not in signature.static:
+                dtypes[name] = n.dtype or floating
+        return dtypes
+
+    def program(self, dtypes: Sequence[DType], params: Mapping[str, Any]) -> KernelProgram:
+        """The kernel for operands of certain dtypes.
+
+        Args:
+            dtypes: Of the operands. Where an annotation has another dtype, that counts.
+            params: ``constants``, and ``captures``: the numbers from outside of the function that it uses; None for those now.
+        """
+        known = self._dtypes(dict(zip(self.operands, dtypes, strict=False)))
+        constants = params["constants"]
+        group = dict(constants)[self._group] if isinstance(self._group, str) else self._group
         instance = Instance(
-            tuple((n, dtypes[n]) for n in signature.parameters if n in dtypes), tuple(constants.items()), group,
-            self._unchecked, self._deterministic,
+            tuple((n, known[n]) for n in self.signature.parameters if n in known), constants, group, self._unchecked,
+            self._deterministic,
         )  # fmt: skip
-        op = self._op(instance)
-        if not operands:  # an operand says where an operation runs
-            operands.append(constant(False, bool_, where))
-        return op, tuple(operands), tuple(statics.items())
+        captures = params["captures"]
+        with self._lock:
+            made = self._programs.setdefault(instance, [])
+            for found in reversed(made):
+                if (
+                    captures is None and self._captures_hold(found.translated.captures)
+                ) or found.translated.captures == captures:
+                    return found
+            translated = translate(self._source, self.signature, instance, dict(captures or ()))
+            made.append(KernelProgram(self.name, self.signature, instance, translated))
+            if len(made) > _KEPT:
+                del made[0]
+            return made[-1]
 
     def _array_dtype(self, name: str, p: ArrayType, v: Any) -> DType:
         if not isinstance(v, Tensor):
@@ -228,19 +265,14 @@ class Kernel:
             raise OperandError(f"{self.name}: {name} is a number of {to.name}", f"{name}: {v!r}"[:100], "pass a Python number")
         return constant(v, to, device)
 
-    def _op(self, instance: Instance) -> Op:
-        """The op of an instance; translated again if a number outside of the function that it uses has changed."""
-        found = self._ops.get(instance)
-        if found is not None and self._captures_hold(found[1]):
-            return found[0]
-        translated = translate(self._source, self.signature, instance)
-        program = KernelProgram(self.name, self.signature, instance, translated)
-        op = operation(program)
+    def _op(self, program: KernelProgram) -> Op:
+        """The operation: one whose elements are expressions, or a general one."""
+        kind = "map" if elementwise_of(program) is not None else "opaque"
         with self._lock:
-            if len(self._ops) >= _INSTANCES:
-                self._ops.pop(next(iter(self._ops)))
-            self._ops[instance] = op, translated.captures
-        return op
+            found = self._ops.get(kind)
+            if found is None:
+                found = self._ops[kind] = operation(self, program, kind == "map")
+        return found
 
     def _captures_hold(self, captures: tuple[tuple[str, Any], ...]) -> bool:
         return all(_same(self._source.captured_again(name), value) for name, value in captures)
@@ -250,38 +282,63 @@ def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and (a == b or (a != a and b != b))
 
 
-def operation(program: KernelProgram) -> Op:
-    """The op that a kernel is."""
-    function = program.translated.function
+def elementwise_of(program: KernelProgram) -> Callable[..., Expr] | None:
+    """The expression of an element of the result, if it depends on the elements at its place alone; computed once."""
+    if program not in _EXPRESSIONS:
+        _EXPRESSIONS[program] = pure_expression(program)
+    return _EXPRESSIONS[program]
 
-    def infer(*avals: Aval, statics: Any) -> Any:
-        shapes = [a.shape for a in avals[: len(program.operands)]]
-        found = program.sizes(shapes, dict(statics)).results
+
+_EXPRESSIONS: WeakKeyDictionary[KernelProgram, Callable[..., Expr] | None] = WeakKeyDictionary()
+
+
+def operation(kernel: Kernel, first: KernelProgram, elementwise: bool) -> Op:
+    """The operation that a kernel is, for all dtypes.
+
+    Args:
+        kernel: Kernel.
+        first: One instance of it, whose structure the others share.
+        elementwise: Whether each element of its result is an expression of the operands' elements at the same place.
+    """
+    count = len(kernel.operands)
+
+    def infer(*avals: Aval, **params: Any) -> Any:
+        program = kernel.program([a.dtype for a in avals[:count]], params)
+        found = program.sizes([a.shape for a in avals[:count]], dict(params["statics"])).results
         return found if len(found) > 1 else found[0]
 
-    def reference(*arrays: Any, statics: Any) -> Any:
-        found = program.interpreted(arrays[: len(program.operands)], dict(statics))
+    def reference(*arrays: Any, **params: Any) -> Any:
+        program = kernel.program([dtype(a.dtype) for a in arrays[:count]], params)
+        given = [a.astype(program.dtype(n).np, copy=False) for n, a in zip(kernel.operands, arrays, strict=False)]
+        found = program.interpreted(given, dict(params["statics"]))
         return found if len(found) > 1 else found[0]
 
     def cost(inputs: Any, outputs: Any, params: Any) -> Cost:
         moved = float(sum(a.nbytes for a in (*inputs, *outputs)))
         return Cost(moved, moved)
 
-    operands = tuple(Operand(n, "any") for n in program.operands) or (Operand("device", "any"),)
-    reason = obstacle(program)
-    scalar = None if reason else pure_expression(program)
+    def scalar(*elements: Expr, **params: Any) -> Expr:
+        program = kernel.program([dtype(e.dtype) for e in elements], params)
+        rule = elementwise_of(program)
+        assert rule is not None, "instances of a kernel share its structure"
+        return rule(*elements)
+
+    reason = obstacle(first)
     fields: dict[str, Any] = {"fusion": "opaque"}
-    if scalar is not None:  # computed with its neighbours in one kernel
-        fields = {"fusion": "map", "kind": "map", "scalar": scalar, "index_map": elementwise, "broadcasts": True}
+    if elementwise:  # computed with its neighbours in one kernel
+        fields = {"fusion": "map", "kind": "map", "scalar": scalar, "index_map": index_maps.elementwise, "broadcasts": True}
     return Op(
-        name=program.name, doc=function.name, operands=operands, infer=infer, reference=reference,
-        vjp=Nondifferentiable(reason) if reason else partial(_derived, program), residuals=("inputs",),
-        samples=lambda rng, dtype: [], cost=cost, bound="memory", tolerance=0.0, program=program, **fields,
+        # engines know ops by name: none has this one
+        name=f"kernel_{kernel.name}", doc=(kernel.__doc__ or kernel.name).strip().split("\n")[0],
+        operands=tuple(Operand(n, "any") for n in kernel.operands) or (Operand("device", "any"),), infer=infer,
+        reference=reference, vjp=Nondifferentiable(reason) if reason else partial(_derived, kernel), residuals=("inputs",),
+        samples=lambda rng, dtype: [], cost=cost, bound="memory", tolerance=0.0, program=kernel, **fields,
     )  # fmt: skip
 
 
-def _derived(program: KernelProgram, cotangents: Any, r: Vjp) -> Any:
+def _derived(kernel: Kernel, cotangents: Any, r: Vjp) -> Any:
     """The gradient of a kernel without loops, by that of the operations that it is composed of."""
+    program = kernel.program([t.dtype for t in r.inputs], r.params)
     given = cotangents if isinstance(cotangents, tuple) else (cotangents,)
     statics = dict(r.params["statics"])
     places = [k for k, (t, needed) in enumerate(zip(r.inputs, r.needs, strict=True)) if needed and t.dtype.is_floating]

@@ -32,6 +32,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
+from firebrick.core.dtypes import dtype
 from firebrick.core.errors import KernelCompileError, ShapeError, UnsupportedError
 from firebrick.core.op import Op
 from firebrick.ir import Graph
@@ -114,7 +115,8 @@ class CpuBackend(HostBackend):
             return super().run_kernel(op, inputs, params)
         from firebrick.backends.cpu import custom  # imported here, since few programs have kernels of their own
 
-        results = custom.run(op.program, inputs, dict(params["statics"]))
+        program = op.program.program([dtype(x.dtype) for x in inputs], params)
+        results = custom.run(program, inputs[: len(program.operands)], dict(params["statics"]))
         return results if len(results) > 1 else results[0]
 
     def kernel(

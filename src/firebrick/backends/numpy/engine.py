@@ -114,12 +114,12 @@ class HostBackend(Backend):
         return True
 
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
+        if op.program is not None:
+            return self.run_kernel(op, inputs, params)
         if op.name in self.expensive and (found := self.run_expensive(op, inputs, params)) is not None:
             return found
         if op is FUSED:
             return interpret(params["body"], inputs, self._inside)
-        if op.program is not None:
-            return self.run_kernel(op, inputs, params)
         kernel = _KERNELS.get(op.name) or _quiet(op.reference)
         first = inputs[-1].dtype
         if first in _STORED and op.name not in _MOVES:

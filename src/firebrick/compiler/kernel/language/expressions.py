@@ -7,7 +7,7 @@ Kernel IR evaluates all expressions of a statement, and may read every element i
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NoReturn
@@ -114,6 +114,7 @@ class Expressions:
         sites: The checks of the kernel so far.
         origins: The operations that expressions are results of.
         captures: Numbers from outside of the kernel that it uses.
+        known: Values of some of them.
         initial: The arrays whose elements have values before they are stored.
         reads: The arrays that are read.
         registers: The function in which each array of registers was made.
@@ -128,6 +129,7 @@ class Expressions:
         self.sites: list[Site] = []
         self.origins: Origins = {}
         self.captures: dict[str, Any] = {}
+        self.known: Mapping[str, Any] = {}
         self.initial: set[str] = set()
         self.reads: set[str] = set()
         self.registers: dict[str, Frame] = {}
@@ -306,7 +308,7 @@ class Expressions:
         if isinstance(held, np.generic):
             held = held.item()
         if isinstance(held, bool | int | float):
-            self.captures[name] = held
+            held = self.captures[name] = self.known.get(name, held)
             return Weak(held)
         if isinstance(held, tuple):
             return tuple(self.captured(node, f"{name}[{i}]", v) for i, v in enumerate(held))

@@ -90,20 +90,23 @@ class Translated:
     shapes: dict[str, tuple[Expr, ...]]
 
 
-def translate(source: Source, signature: Signature, instance: Instance) -> Translated:
+def translate(
+    source: Source, signature: Signature, instance: Instance, captures: Mapping[str, Any] | None = None
+) -> Translated:  # fmt: skip
     """The kernel IR of a function.
 
     Args:
         source: The function.
         signature: Its parameters.
         instance: Their dtypes, and what else is known.
+        captures: Values of numbers from outside of the function; those that they have now, by default.
 
     Raises:
         KernelCompileError: The function is not in the kernel language; the error tells the line, and what to do.
     """
     decided: dict[Any, DType] = {}
     for _ in range(_MOST_WALKS):
-        walk = _Translator(source, signature, instance, decided)
+        walk = _Translator(source, signature, instance, decided, captures or {})
         made = walk.kernel()
         if not walk.changed:
             verify(made.function)
@@ -114,9 +117,11 @@ def translate(source: Source, signature: Signature, instance: Instance) -> Trans
 
 
 class _Translator(Calls):
-    def __init__(self, source: Source, signature: Signature, instance: Instance, decided: dict[Any, DType]) -> None:
+    def __init__(
+        self, source: Source, signature: Signature, instance: Instance, decided: dict[Any, DType], captures: Mapping[str, Any]
+    ) -> None:  # fmt: skip
         super().__init__(instance.unchecked)
-        self.signature, self.instance = signature, instance
+        self.signature, self.instance, self.known = signature, instance, captures
         self.decided, self.changed = decided, False
         self.kinds: dict[Any, type] = {}
         self.frame = Frame(source, (), {})
