@@ -104,14 +104,15 @@ class Kernel:
             OutOfRangeError: An index is outside of its array.
             KernelCompileError: The function is not in the kernel language.
         """
-        op, operands, params = self._operation(self._bound(args, named), device)
+        op, operands, params = self._operation(self.bound(args, named), device)
         return bind(op, operands, params)
 
     def operation(self, *args: Any, device: Any = None, **named: Any) -> tuple[Op, tuple[Tensor, ...], dict[str, Any]]:
         """The operation that a call with these arguments is, its operands and its parameters."""
-        return self._operation(self._bound(args, named), device)
+        return self._operation(self.bound(args, named), device)
 
-    def _bound(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    def bound(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by the names of the parameters."""
         given = self.signature.given
         names = list(given)
         if len(args) > len(names):
@@ -264,6 +265,20 @@ class Kernel:
         if not isinstance(v, bool | int | float) or not scalar_fits(v, to):
             raise OperandError(f"{self.name}: {name} is a number of {to.name}", f"{name}: {v!r}"[:100], "pass a Python number")
         return constant(v, to, device)
+
+    def checked(self, arrays: Sequence[Any], params: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """The results by the interpreter, which reports races, and reads of what was not stored.
+
+        Args:
+            arrays: Operands.
+            params: As of ``program``, and ``statics``.
+
+        Returns:
+            The results, which every engine must give; None if they depend on the order of the items.
+        """
+        program = self.program([dtype(a.dtype) for a in arrays], params)
+        found = program.interpreted(arrays[: len(self.operands)], dict(params["statics"]), checked=True)
+        return found if self._deterministic else None
 
     def _op(self, program: KernelProgram) -> Op:
         """The operation: one whose elements are expressions, or a general one."""

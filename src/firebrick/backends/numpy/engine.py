@@ -22,6 +22,7 @@ from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import _BY_NP, DType, bfloat16, dtype, float16, float32
 from firebrick.core.op import Op
+from firebrick.core.sources import defines
 from firebrick.ir import CONSTANT, interpret
 from firebrick.ops import OPS
 
@@ -38,7 +39,10 @@ def _quiet(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return np.errstate(all="ignore")(kernel)
 
 
-_KERNELS = {op.name: _quiet(KERNELS.get(op.name, op.reference)) for op in OPS.values()}
+# those of ops that others declare are not kept: another declaration may replace them
+_KERNELS = {
+    op.name: _quiet(KERNELS.get(op.name, op.reference)) for op in OPS.values() if defines(str(op.reference.__module__))
+}  # fmt: skip
 
 
 _UFUNCS = {name: _quiet(kernel) for name, kernel in KERNELS.items() if isinstance(kernel, np.ufunc)}
