@@ -15,7 +15,7 @@ import numpy as np
 from firebrick.compiler.kernel.ir import Atomic, CompareExchange, Function, Statement, statements
 from firebrick.compiler.kernel.item_errors import ItemErrors
 from firebrick.compiler.kernel.scopes import ID, ROW, Scope
-from firebrick.compiler.kernel.unchecked_arrays import Change, Value
+from firebrick.compiler.kernel.unchecked_arrays import Change, Value, raw
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import ExecutionError, OutOfRangeError
 from firebrick.scalar.expr import Expr, load
@@ -58,7 +58,7 @@ class CheckedArrays:
 
     def __init__(self, function: Function, arrays: Mapping[str, Array], items: int, errors: ItemErrors) -> None:
         self._function, self._errors = function, errors
-        self._arrays = {name: _raw(x) for name, x in arrays.items()}
+        self._arrays = {name: raw(x) for name, x in arrays.items()}
         self._dtypes = {a.name: a.dtype for a in function.arrays} | {a.name: a.dtype for a in function.shared}
         self._shared = {a.name: a for a in function.shared}
         self._atomics = {s.array for s in statements(function.body) if isinstance(s, Atomic | CompareExchange)}
@@ -82,7 +82,7 @@ class CheckedArrays:
     def begin(self, rows: int) -> None:
         """Make the shared arrays of some groups."""
         for a in self._shared.values():
-            self._arrays[a.name] = _raw(np.zeros(rows * a.extent, dtype(a.dtype).np))
+            self._arrays[a.name] = raw(np.zeros(rows * a.extent, dtype(a.dtype).np))
             self._stored[a.name] = np.zeros(rows * a.extent, np.bool_)
             self._watch(a.name, True)
 
@@ -182,7 +182,3 @@ class CheckedArrays:
                 f"it {verb} {name}[{index[first]}], which {other} too", "let one item do both, or use another array"
                 + (", or put a Barrier between the two" if self._function.group else ""),
             )  # fmt: skip
-
-
-def _raw(x: Array) -> Array:
-    return x.view(np.uint16) if x.dtype.name in HALVES else x

@@ -22,7 +22,7 @@ from firebrick.compiler.kernel.checked_arrays import CheckedArrays
 from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.item_errors import ItemErrors
 from firebrick.compiler.kernel.lockstep import Lockstep
-from firebrick.compiler.kernel.scopes import ID, ROW, Linear, Scope
+from firebrick.compiler.kernel.scopes import ID, ROW, Scope
 from firebrick.compiler.kernel.unchecked_arrays import UncheckedArrays
 from firebrick.compiler.kernel.verify import verify
 from firebrick.scalar.expr import Number
@@ -30,7 +30,7 @@ from firebrick.scalar.expr import Number
 Array = np.ndarray[Any, Any]
 LIMIT = 1_000_000
 """How often the interpreter executes the block of one ``While`` before it takes the loop for an endless one."""
-_ITEMS = 1 << 15
+_ITEMS = 1 << 16
 """How many items run together without checks: their values stay in the cache."""
 
 
@@ -124,10 +124,10 @@ def _boxes(function: Function, grid: tuple[int, ...], most: int) -> Iterator[Sco
             shape = (*(1 for _ in lead), min(step, grid[axis] - begin), *grid[axis + 1 :])
             wave = Scope(shape)
             for a, name in enumerate(names):
-                wave.define_linear(name, Linear(corner[a], tuple(int(a == b and n > 1) for b, n in enumerate(shape))))
+                wave.define_linear(name, (corner[a], *(int(a == b and n > 1) for b, n in enumerate(shape))))
             number = sum(c * s for c, s in zip(corner, strides, strict=True))
-            wave.define_linear(ID, Linear(number, tuple(strides)))
-            wave.define_linear(ROW, Linear(0, tuple([prod(shape[a + 1 : -1]) for a in range(last)] + [0])))
+            wave.define_linear(ID, (number, *strides))
+            wave.define_linear(ROW, (0, *(prod(shape[a + 1 : -1]) for a in range(last)), 0))
             yield wave
 
 
