@@ -1,7 +1,8 @@
 """Execution of a kernel's statements, each for all items that reach it at once: ``Lockstep``.
 
 That is one of the orders that a target may choose. Where control flow differs, the items that take a branch or go on in a loop
-execute it together, the others nothing. A barrier needs no waiting, since all items of a group are at it.
+execute it together, the others nothing. A barrier needs no waiting, since all items of a group are at it. An item that waits in
+a loop for a store of another item waits for ever, as it may on any target.
 """
 
 from __future__ import annotations
