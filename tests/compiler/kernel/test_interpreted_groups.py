@@ -220,7 +220,7 @@ def test_a_bound_that_is_off_by_one_is_reported_with_line_item_and_index(body: t
 )
 def test_a_shared_element_that_was_not_stored_is_not_read(body: tuple[Statement, ...], received: str) -> None:
     error = fails(grouped(*body), ExecutionError)
-    assert error.expected == "kernel k: an element of a shared array is stored before it is read"
+    assert error.expected == "kernel k: an element that has no value is stored before it is read"
     assert error.received.startswith(received)
     for seed in range(5):
         fails(grouped(*body), ExecutionError, seed)
@@ -232,6 +232,28 @@ def test_an_element_that_is_stored_by_an_exchange_may_be_read() -> None:
         y = np.zeros(24, np.int64)
         interpret(grouped(*body), {"x": y.copy(), "y": y}, {}, (3, 8), checked=checked)
         assert np.array_equal(y, np.arange(24).reshape(3, 8)[:, ::-1].ravel())
+
+
+def test_an_element_of_an_array_without_values_is_not_read_before_it_is_stored() -> None:
+    body = (If(ITEM < 3, (Store("y", ITEM, ITEM),)), Let("t", Y[ITEM], line=LINE))
+    f = Function("k", (Y,), (), "i", body)
+    interpret(f, {"y": np.zeros(4, np.int64)}, {}, 4)
+    interpret(f, {"y": np.zeros(4, np.int64)}, {}, 3, unset={"y"})
+    for seed in (None, 0, 1):
+        with pytest.raises(ExecutionError, match="an element that has no value is stored before it is read") as caught:
+            interpret(f, {"y": np.zeros(4, np.int64)}, {}, 4, unset={"y"}, seed=seed)
+        assert caught.value.received == "item 3, in `let t: int64 = y[i]` at model.py:7: y[3], which no item has stored"
+
+
+def test_a_race_is_found_when_an_array_is_passed_twice() -> None:
+    f = Function("k", (X, Y), (), "i", (Store("y", ITEM, X[3 - ITEM]),))
+    memory = np.arange(4)
+    interpret(f, {"x": memory.copy(), "y": memory}, {}, 4)
+    for seed in (None, 0, 1):
+        with pytest.raises(ExecutionError, match="an element that an item stores is accessed by that item alone"):
+            interpret(f, {"x": memory, "y": memory}, {}, 4, seed=seed)
+    own = Function("k", (X, Y), (), "i", (Store("y", ITEM, X[ITEM] * 2),))
+    interpret(own, {"x": memory, "y": memory}, {}, 4)
 
 
 def test_barriers_and_shuffles_that_not_all_items_execute_are_refused_before_they_run() -> None:

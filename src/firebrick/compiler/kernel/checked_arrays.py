@@ -7,15 +7,15 @@ accessed it last, in each of three ways, so that each access is compared with al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.kernel.ir import Atomic, CompareExchange, Function, Statement, statements
+from firebrick.compiler.kernel.ir import ArrayParameter, Atomic, CompareExchange, Function, Statement, statements
 from firebrick.compiler.kernel.item_errors import ItemErrors
 from firebrick.compiler.kernel.scopes import ID, ROW, Scope
-from firebrick.compiler.kernel.unchecked_arrays import Change, Value
+from firebrick.compiler.kernel.unchecked_arrays import Change, Value, raw
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import ExecutionError, OutOfRangeError
 from firebrick.scalar.expr import Expr, load
@@ -31,8 +31,9 @@ _APART = _ALONE + ", or by others of its group with a barrier between"
 class _Last:
     """Who accessed each element of an array last, in one way: item, group, and the group's number of barriers then."""
 
-    def __init__(self, size: int) -> None:
-        self.item, self.group = np.full(size, _NOBODY), np.full(size, _NOBODY)
+    def __init__(self, size: int, items: int) -> None:
+        kind = np.int32 if items < 1 << 31 else np.int64
+        self.item, self.group = np.full(size, _NOBODY, kind), np.full(size, _NOBODY, kind)
         self.barriers = np.zeros(size, np.int64)
 
     def others(self, at: Array, item: Array, group: Array, barriers: Array) -> Array:
@@ -56,9 +57,11 @@ class _Last:
 class CheckedArrays:
     """The arrays of a launch and the shared ones of its groups."""
 
-    def __init__(self, function: Function, arrays: Mapping[str, Array], items: int, errors: ItemErrors) -> None:
-        self._function, self._errors = function, errors
-        self._arrays = {name: _raw(x) for name, x in arrays.items()}
+    def __init__(
+        self, function: Function, arrays: Mapping[str, Array], items: int, errors: ItemErrors, unset: Collection[str]
+    ) -> None:
+        self._function, self._errors, self._items = function, errors, items
+        self._arrays = {name: raw(x) for name, x in arrays.items()}
         self._dtypes = {a.name: a.dtype for a in function.arrays} | {a.name: a.dtype for a in function.shared}
         self._shared = {a.name: a for a in function.shared}
         self._atomics = {s.array for s in statements(function.body) if isinstance(s, Atomic | CompareExchange)}
@@ -66,25 +69,30 @@ class CheckedArrays:
         self._stores: dict[str, _Last] = {}
         self._loads: dict[str, _Last] = {}
         self._updates: dict[str, _Last] = {}
-        self._stored: dict[str, Array] = {}
+        self._stored = {name: np.zeros(arrays[name].size, np.bool_) for name in unset}
+        memory: dict[tuple[int, int, int], list[ArrayParameter]] = {}
         for p in function.arrays:
-            if p.access != "read":
-                self._watch(p.name, p.access != "write")
+            x = arrays[p.name]
+            memory.setdefault((x.__array_interface__["data"][0], x.size, x.itemsize), []).append(p)
+        for names in memory.values():  # of one array that is several parameters
+            access = {p.access for p in names}
+            if access != {"read"}:
+                self._watch([p.name for p in names], access != {"write"})
 
-    def _watch(self, name: str, read: bool) -> None:
-        size = self._arrays[name].size
-        self._stores[name] = _Last(size)
+    def _watch(self, names: list[str], read: bool) -> None:
+        size = self._arrays[names[0]].size
+        self._stores |= dict.fromkeys(names, _Last(size, self._items))
         if read:
-            self._loads[name] = _Last(size)
-        if name in self._atomics:
-            self._updates[name] = _Last(size)
+            self._loads |= dict.fromkeys(names, _Last(size, self._items))
+        if self._atomics.intersection(names):
+            self._updates |= dict.fromkeys(names, _Last(size, self._items))
 
     def begin(self, rows: int) -> None:
         """Make the shared arrays of some groups."""
         for a in self._shared.values():
-            self._arrays[a.name] = _raw(np.zeros(rows * a.extent, dtype(a.dtype).np))
+            self._arrays[a.name] = raw(np.zeros(rows * a.extent, dtype(a.dtype).np))
             self._stored[a.name] = np.zeros(rows * a.extent, np.bool_)
-            self._watch(a.name, True)
+            self._watch([a.name], True)
 
     def load(self, s: Statement, name: str, index: Expr, scope: Scope, value: Value) -> Array:
         """The elements that the items of a scope read."""
@@ -155,8 +163,9 @@ class CheckedArrays:
             if bad.any():
                 first = int(np.argmax(bad))
                 self._errors.fail(
-                    ExecutionError, s, item[first], "an element of a shared array is stored before it is read",
-                    f"{name}[{index[first]}], which no item of the group has stored", "store it, and put a Barrier between",
+                    ExecutionError, s, item[first], "an element that has no value is stored before it is read",
+                    f"{name}[{index[first]}], which no item {'of the group ' * (name in self._shared)}has stored",
+                    "store it" + ", and put a Barrier between the two" * (name in self._shared),
                 )  # fmt: skip
 
     def _alone(
@@ -182,7 +191,3 @@ class CheckedArrays:
                 f"it {verb} {name}[{index[first]}], which {other} too", "let one item do both, or use another array"
                 + (", or put a Barrier between the two" if self._function.group else ""),
             )  # fmt: skip
-
-
-def _raw(x: Array) -> Array:
-    return x.view(np.uint16) if x.dtype.name in HALVES else x

@@ -8,7 +8,7 @@ code for a kernel. It shares nothing with the targets but the scalar expressions
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -22,7 +22,7 @@ from firebrick.compiler.kernel.checked_arrays import CheckedArrays
 from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.item_errors import ItemErrors
 from firebrick.compiler.kernel.lockstep import Lockstep
-from firebrick.compiler.kernel.scopes import ID, ROW, Linear, Scope
+from firebrick.compiler.kernel.scopes import ID, ROW, Scope
 from firebrick.compiler.kernel.unchecked_arrays import UncheckedArrays
 from firebrick.compiler.kernel.verify import verify
 from firebrick.scalar.expr import Number
@@ -30,7 +30,7 @@ from firebrick.scalar.expr import Number
 Array = np.ndarray[Any, Any]
 LIMIT = 1_000_000
 """How often the interpreter executes the block of one ``While`` before it takes the loop for an endless one."""
-_ITEMS = 1 << 15
+_ITEMS = 1 << 16
 """How many items run together without checks: their values stay in the cache."""
 
 
@@ -49,7 +49,7 @@ class Fault:
 
 def interpret(
     function: Function, arrays: Mapping[str, Array], scalars: Mapping[str, Number], grid: int | tuple[int, ...],
-    limit: int = LIMIT, checked: bool = True, seed: int | None = None,
+    limit: int = LIMIT, checked: bool = True, seed: int | None = None, unset: Collection[str] = (),
 ) -> Fault | None:  # fmt: skip
     """Run all items of a kernel.
 
@@ -59,8 +59,9 @@ def interpret(
         scalars: A number for each of its scalars.
         grid: Number of items along each axis of the grid: the outer ones, then the item's; an int for one axis.
         limit: How often the block of a ``While`` is executed at most.
-        checked: Whether bounds, races and reads of shared elements that were not stored are looked for. Otherwise an index out
+        checked: Whether bounds, races and reads of elements that have no value are looked for. Otherwise an index out
             of range accesses the nearest element, and the result of a race is one of those that are possible.
+        unset: Names of arrays whose elements, like those of shared arrays, have no value before they are stored: for checks.
         seed: Of the order of the groups (of the items, without groups) and of atomic operations; None for that of the indices.
 
     Returns:
@@ -70,8 +71,8 @@ def interpret(
         KernelCompileError: The kernel breaks a rule of kernel IR.
         LaunchError: The arguments are not those of the kernel.
         OutOfRangeError: An item accesses an element that an array does not have.
-        ExecutionError: An item accesses an element that another item stores, or reads a shared element that none has stored, or
-            a loop passes the limit.
+        ExecutionError: An item accesses an element that another item stores, or reads an element that has no value, or a loop
+            passes the limit.
 
     Example:
         >>> import numpy as np
@@ -89,7 +90,7 @@ def interpret(
     given = numbers(function, scalars)
     errors = ItemErrors(function, shape)
     rng = None if seed is None else np.random.default_rng(seed)
-    memory = CheckedArrays(function, arrays, prod(shape), errors) if checked else UncheckedArrays(function, arrays)
+    memory = CheckedArrays(function, arrays, prod(shape), errors, unset) if checked else UncheckedArrays(function, arrays)
     run = Lockstep(memory, errors, limit, rng)
     waves = _boxes(function, shape, prod(shape) if checked else _ITEMS) if rng is None else _drawn(function, shape, rng)
     with np.errstate(all="ignore"):
@@ -124,10 +125,10 @@ def _boxes(function: Function, grid: tuple[int, ...], most: int) -> Iterator[Sco
             shape = (*(1 for _ in lead), min(step, grid[axis] - begin), *grid[axis + 1 :])
             wave = Scope(shape)
             for a, name in enumerate(names):
-                wave.define_linear(name, Linear(corner[a], tuple(int(a == b and n > 1) for b, n in enumerate(shape))))
+                wave.define_linear(name, (corner[a], *(int(a == b and n > 1) for b, n in enumerate(shape))))
             number = sum(c * s for c, s in zip(corner, strides, strict=True))
-            wave.define_linear(ID, Linear(number, tuple(strides)))
-            wave.define_linear(ROW, Linear(0, tuple([prod(shape[a + 1 : -1]) for a in range(last)] + [0])))
+            wave.define_linear(ID, (number, *strides))
+            wave.define_linear(ROW, (0, *(prod(shape[a + 1 : -1]) for a in range(last)), 0))
             yield wave
 
 

@@ -1,11 +1,13 @@
 """Execution of a kernel's statements, each for all items that reach it at once: ``Lockstep``.
 
 That is one of the orders that a target may choose. Where control flow differs, the items that take a branch or go on in a loop
-execute it together, the others nothing. A barrier needs no waiting, since all items of a group are at it.
+execute it together, the others nothing. A barrier needs no waiting, since all items of a group are at it. An item that waits in
+a loop for a store of another item waits for ever, as it may on any target.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -25,10 +27,12 @@ from firebrick.compiler.kernel.ir import (
     Statement,
     Store,
     While,
+    expressions,
 )
 from firebrick.compiler.kernel.item_errors import ItemErrors
+from firebrick.compiler.kernel.linear_forms import LINEAR
 from firebrick.compiler.kernel.read_modify_write import compare_exchange, fetch, update
-from firebrick.compiler.kernel.scopes import ID, LINEAR, Scope
+from firebrick.compiler.kernel.scopes import ID, Scope
 from firebrick.compiler.kernel.unchecked_arrays import UncheckedArrays
 from firebrick.core.errors import ExecutionError
 from firebrick.scalar.expr import Expr, walk
@@ -52,6 +56,7 @@ class Lockstep:
         self.faults: list[tuple[int, int]] = []
         self._arrays, self._errors, self._limit, self._rng = arrays, errors, limit, rng
         self._orders: dict[Expr, list[Expr]] = {}
+        self._counts: dict[int, Counter[Expr]] = {}  # by statement
 
     def block(self, body: tuple[Statement, ...], scope: Scope) -> None:
         """Execute statements for the items of a scope."""
@@ -90,23 +95,41 @@ class Lockstep:
     # expressions
 
     def _evaluation(self, s: Statement, scope: Scope) -> Callable[[Expr], Array]:
-        """What gives the values of a statement's expressions; what they share is computed once."""
+        """What gives the values of a statement's expressions, each once; what they share is computed once.
+
+        A value is forgotten when nothing needs it any more: fresh memory is what array operations spend most time on.
+        """
         memo: dict[Expr, Array] = {}
+        uses, done = dict(self._uses(s)), set()
 
         def value(root: Expr) -> Array:
             for e in self._order(root):
-                if e not in memo:
-                    if e.op == "const":
-                        memo[e] = np.asarray(e.value, e.dtype)
-                    elif e.op == "local":
-                        memo[e] = scope.read(str(e.value))
-                    elif e.op == "element":
-                        memo[e] = self._arrays.load(s, str(e.value), e.args[0], scope, value)
-                    else:
-                        memo[e] = apply(e.op, e.dtype, [memo[a] for a in e.args], e.value)
+                if e in done:
+                    continue
+                done.add(e)
+                if e.op == "const":
+                    memo[e] = np.asarray(e.value, e.dtype)
+                elif e.op == "local":
+                    memo[e] = scope.read(str(e.value))
+                elif e.op == "element":
+                    memo[e] = self._arrays.load(s, str(e.value), e.args[0], scope, value)
+                else:
+                    memo[e] = apply(e.op, e.dtype, [memo[a] for a in e.args], e.value)
+                    for a in e.args:
+                        uses[a] -= 1
+                        if not uses[a]:
+                            del memo[a]
             return memo[root]
 
         return value
+
+    def _uses(self, s: Statement) -> Counter[Expr]:
+        """How often the nodes of a statement are used."""
+        found = self._counts.get(id(s))
+        if found is None:
+            roots = expressions(s)
+            found = self._counts[id(s)] = Counter([*roots, *(a for e in walk(roots) for a in e.args)])
+        return found
 
     def _order(self, root: Expr) -> list[Expr]:
         """An expression's nodes, operands first, without those that only indices of elements need."""
@@ -136,7 +159,7 @@ class Lockstep:
         if s.value.dtype == "int64" and s.value.op in LINEAR:
             order = walk([s.value])
             form = scope.linear(order) if all(e.op in LINEAR for e in order) else None
-            if form is not None and any(form.steps):
+            if form is not None and any(form[1:]):
                 scope.define_linear(s.name, form)
                 return
         scope.define(s.name, self._own(s, s.value, scope))
@@ -186,7 +209,7 @@ class Lockstep:
         while (more := counter < stop).any():
             if not more.all():
                 active = _narrowed(active, scope, more)
-                counter, stop = counter[more], stop[more]
+                counter, stop = (v[more].reshape(active.shape) for v in (counter, stop))
             active.define(s.name, counter)
             self.block(s.body, active)
             ends = counter > largest - s.step  # it would wrap around, which is beyond every stop

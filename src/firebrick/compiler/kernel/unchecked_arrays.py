@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.kernel.ir import Function, Statement
-from firebrick.compiler.kernel.scopes import LINEAR, ROW, Linear, Scope
+from firebrick.compiler.kernel.linear_forms import LINEAR, Form, added, extremes, sliced
+from firebrick.compiler.kernel.scopes import ROW, Scope
 from firebrick.core.dtypes import dtype
 from firebrick.scalar.expr import Expr, walk
 from firebrick.scalar.storage import HALVES
@@ -25,33 +26,37 @@ class UncheckedArrays:
 
     def __init__(self, function: Function, arrays: Mapping[str, Array]) -> None:
         self._shared = {a.name: a for a in function.shared}
-        self._arrays = dict(arrays)
+        self._arrays = {name: raw(x) for name, x in arrays.items()}
+        dtypes = {a.name: a.dtype for a in function.arrays} | {a.name: a.dtype for a in function.shared}
+        self._halves = {name: dtype(d).np for name, d in dtypes.items() if d in HALVES}
         self._orders: dict[Expr, list[Expr] | None] = {}
 
     def begin(self, rows: int) -> None:
         """Make the shared arrays of some groups."""
         for a in self._shared.values():
-            self._arrays[a.name] = np.zeros(rows * a.extent, dtype(a.dtype).np)
+            self._arrays[a.name] = raw(np.zeros(rows * a.extent, dtype(a.dtype).np))
 
     def load(self, s: Statement, name: str, index: Expr, scope: Scope, value: Value) -> Array:
         """The elements that the items of a scope read; a view of the array if it can be."""
         array, form = self._arrays[name], self._form(name, index, scope)
         if form is not None:
-            out = _slice(array, form, scope.shape)
+            out = sliced(array, form, scope.shape)
         elif not array.size:
             out = np.zeros(scope.shape, array.dtype)
         else:
             out = array.take(self._places(name, value(index), scope), mode="clip")
-        return out.astype(np.float32) if array.dtype.name in HALVES else np.asarray(out)
+        half = self._halves.get(name)
+        return np.asarray(out if half is None else out.view(half).astype(np.float32))
 
     def store(self, s: Statement, name: str, index: Expr, values: Array, scope: Scope, value: Value) -> None:
         """Write the items' elements."""
-        array, form = self._arrays[name], self._form(name, index, scope)
-        if form is not None and all(step or n == 1 for step, n in zip(form.steps, scope.shape, strict=True)):
-            _slice(array, form, scope.shape)[...] = values
+        array, form, half = self._arrays[name], self._form(name, index, scope), self._halves.get(name)
+        values = values if half is None else values.astype(half).view(np.uint16)
+        if form is not None and all(step or n == 1 for step, n in zip(form[1:], scope.shape, strict=True)):
+            sliced(array, form, scope.shape)[...] = values
         elif array.size:
             at = np.broadcast_to(self._places(name, value(index), scope), scope.shape)
-            array.put(at, np.broadcast_to(values.astype(array.dtype, copy=False), scope.shape), mode="clip")
+            array.put(at, np.broadcast_to(values, scope.shape), mode="clip")
 
     def update(
         self, s: Statement, name: str, at: Array, scope: Scope, order: Array | None, change: Change
@@ -83,7 +88,7 @@ class UncheckedArrays:
         a = self._shared.get(name)
         return at if a is None else np.clip(at, 0, a.extent - 1) + scope.read(ROW) * a.extent
 
-    def _form(self, name: str, index: Expr, scope: Scope) -> Linear | None:
+    def _form(self, name: str, index: Expr, scope: Scope) -> Form | None:
         """The positions in memory, if they are linear and in range."""
         if index not in self._orders:
             order = walk([index])
@@ -92,17 +97,15 @@ class UncheckedArrays:
         form = None if order_or_none is None else scope.linear(order_or_none)
         if form is None:
             return None
-        low, high = form.bounds(scope.shape)
+        low, high = extremes(form, scope.shape)
         a = self._shared.get(name)
         if low < 0 or high >= (self._arrays[name].size if a is None else a.extent):
             return None
         if a is None:
             return form
-        return form.plus(scope.forms[ROW], a.extent) if ROW in scope.forms else None
+        return added(form, scope.forms[ROW], a.extent) if ROW in scope.forms else None
 
 
-def _slice(array: Array, form: Linear, shape: tuple[int, ...]) -> Array:
-    """The elements at linear positions, with size 1 along axes where they are the same."""
-    sizes = [n if step else 1 for step, n in zip(form.steps, shape, strict=True)]
-    strides = [step * array.itemsize for step in form.steps]
-    return np.lib.stride_tricks.as_strided(array[form.base :], sizes, strides)
+def raw(x: Array) -> Array:
+    """Memory of half precision as its bits."""
+    return x.view(np.uint16) if x.dtype.name in HALVES else x
