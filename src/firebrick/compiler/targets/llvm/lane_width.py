@@ -94,13 +94,13 @@ def _block(
             if e.op in ("local", "const") or e not in changing:
                 continue
             if e.op == "element":
-                near = _step(e.args[0], steps) in (0, 1)
+                near = _step(e.args[0], steps) in (-1, 0, 1)
                 time.add(more if near else more * lanes * _GATHERED, times * lanes * _READ)
             elif e.dtype != "int64" or _step(e, steps) is None:
                 cost = _SLOW.get(e.op, 1.0)
                 time.add(more * cost * _VECTOR * max(1, BITS[e.dtype] // 32), times * lanes * cost * _SCALAR)
         if isinstance(s, Store):
-            near = _step(s.index, steps) == 1
+            near = _step(s.index, steps) in (-1, 1)
             time.add(more if near else more * lanes * _GATHERED, times * lanes * _READ)
         loop = isinstance(s, For | While)
         parts = isinstance(s, For | While) and any(varies(e, names, function) for e in expressions(s))

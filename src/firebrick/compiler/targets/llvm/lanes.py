@@ -121,7 +121,7 @@ def _items(masked: Masked, sizes: Sequence[str]) -> None:
 
     def vector(at: str, mask: str) -> None:
         item = code.put(f"mul i64 {at}, {lanes}") if lanes > 1 else at
-        masked.values = outer | {function.item: Form(item, 1 if lanes > 1 else 0)}
+        masked.values = outer | {function.item: Form(item, 1 if lanes > 1 else 0, near=0 if lanes > 1 else None)}
         masked.block(function.body, frozenset(), mask)
 
     loop = Loop(code, column, last, 1)
