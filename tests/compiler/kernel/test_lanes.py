@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from assembling import PROCESSORS, object_for
 from drawn_groups import draw_group
 from drawn_kernels import OWN, draw
 from running_lanes import Compiled, agree
@@ -25,7 +26,9 @@ from firebrick.compiler.kernel import (
     While,
 )
 from firebrick.compiler.targets.llvm.lane_width import lanes_of
+from firebrick.compiler.targets.llvm.lanes import lanes_kernel
 from firebrick.compiler.targets.llvm.masked import Limit
+from firebrick.compiler.targets.llvm.native import module_text, named
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import binary, cast, const, eq, fma, local, philox, select
 
@@ -211,6 +214,15 @@ def test_words_of_one_block_of_random_numbers_are_those_of_the_stream() -> None:
     stores = tuple(Store("y", ITEM * len(positions) + k, philox(key, p)) for k, p in enumerate(positions))
     f = Function("words", (y,), (), "i", (start, *stores))
     agree(Compiled(f), {"y": np.zeros(30 * len(positions), np.uint32)}, {}, (30,))
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_kernels_in_lanes_become_objects_for_other_processors(name: str) -> None:
+    functions = [make().function for make in WRITTEN.values()] + [draw_group(seed).function for seed in range(12)]
+    target = PROCESSORS[name]
+    made = [named(lanes_kernel(f, target, target.lanes(32)).kernel, f.name) for f in functions]
+    image = object_for(name, module_text(made))
+    assert all(k.name.encode() in image for k in made)
 
 
 def test_lanes_follow_the_widest_float_and_not_the_indices() -> None:
