@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from assembling import PROCESSORS, object_for
 from drawn_groups import draw_group
 from drawn_kernels import OWN, draw
 from running_lanes import Compiled, agree
-from written_kernels import ITEM, WRITTEN, N, collatz, whole
+from written_kernels import DTYPES, ITEM, WRITTEN, N, collatz, whole
 
 from firebrick.compiler.kernel import (
     ArrayParameter,
@@ -25,9 +26,11 @@ from firebrick.compiler.kernel import (
     While,
 )
 from firebrick.compiler.targets.llvm.lane_width import lanes_of
+from firebrick.compiler.targets.llvm.lanes import lanes_kernel
 from firebrick.compiler.targets.llvm.masked import Limit
+from firebrick.compiler.targets.llvm.native import module_text, named
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.scalar.expr import binary, cast, const, fma, local, philox, select
+from firebrick.scalar.expr import binary, cast, const, eq, fma, local, philox, select
 
 WIDTHS = [(0, 16), (128, 4), (0, 1), (256, 8), (0, 0), (0, 2)]
 """Bits of a vector, and lanes; 0 for the printer's choice."""
@@ -103,6 +106,19 @@ def test_a_lane_keeps_the_values_of_the_round_in_which_it_left_a_loop() -> None:
     np.testing.assert_array_equal(found, given * 2)
 
 
+def test_comparisons_of_an_index_with_any_number_are_those_of_integers() -> None:
+    """They are of the lane's number in the vector, so a difference beyond the range of int64 must not wrap around."""
+    y, n = ArrayParameter("y", "int32", "write"), N.value
+    found = const(0, "int32")
+    for k, op in enumerate(("lt", "le", "gt", "ge", "eq", "ne")):
+        for m, (a, b) in enumerate(((ITEM, n), (n, ITEM + 3), (ITEM - 20, n))):
+            found = found | select(binary(op, a, b), const(1 << (3 * k + m), "int32"), const(0, "int32"))
+    compiled = Compiled(Function("compared", (y,), (N,), "i", (Store("y", ITEM, found),)), 0, 16)
+    least, most = -(1 << 63), (1 << 63) - 1
+    for number in (least, least + 1, least + 15, -(1 << 31), -21, -1, 0, 3, 15, 16, 17, 30, 1 << 31, 1 << 32, most - 16, most):
+        agree(compiled, {"y": np.zeros(40, np.int32)}, {"n": number}, (40,))
+
+
 def test_lanes_that_are_not_active_read_and_write_nothing() -> None:
     """Their indices are out of range by far, and the elements around the array keep their values."""
     x, y = ArrayParameter("x", "float32"), ArrayParameter("y", "float32", "read_write")
@@ -114,6 +130,20 @@ def test_lanes_that_are_not_active_read_and_write_nothing() -> None:
         want = np.zeros(90, np.float32)
         want[:87:3] = np.arange(90)[:87:3] + 1
         np.testing.assert_array_equal(data, want)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "uint8", "float32", "int64"])
+@pytest.mark.parametrize("side", [1, -1])
+def test_consecutive_elements_are_read_and_written_in_either_direction(dtype: str, side: int) -> None:
+    """At the borders of a grid and with a mask, every second lane."""
+    x, y = ArrayParameter("x", dtype), ArrayParameter("y", dtype, "read_write")
+    at = ITEM if side > 0 else N.value - 1 - ITEM
+    even = If(eq(ITEM & 1, 0), (Store("y", N.value - 1 - at, x[at]),))
+    f = Function("turn", (x, y), (N,), "i", (even, If(ITEM >= 7, (Store("y", N.value - 1 - at, x[at]),))))
+    for vector, width in ((0, 16), (128, 8)):
+        raw = np.random.default_rng(4).integers(0, 256, 53 * DTYPES[dtype].itemsize).astype(np.uint8)
+        given = raw < 128 if dtype == "bool" else raw.view(DTYPES[dtype])
+        agree(Compiled(f, vector, width), {"x": given, "y": np.zeros(53, DTYPES[dtype])}, {"n": 53}, (53,))
 
 
 @pytest.mark.parametrize("width", [0, 1])
@@ -184,6 +214,15 @@ def test_words_of_one_block_of_random_numbers_are_those_of_the_stream() -> None:
     stores = tuple(Store("y", ITEM * len(positions) + k, philox(key, p)) for k, p in enumerate(positions))
     f = Function("words", (y,), (), "i", (start, *stores))
     agree(Compiled(f), {"y": np.zeros(30 * len(positions), np.uint32)}, {}, (30,))
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_kernels_in_lanes_become_objects_for_other_processors(name: str) -> None:
+    functions = [make().function for make in WRITTEN.values()] + [draw_group(seed).function for seed in range(12)]
+    target = PROCESSORS[name]
+    made = [named(lanes_kernel(f, target, target.lanes(32)).kernel, f.name) for f in functions]
+    image = object_for(name, module_text(made))
+    assert all(k.name.encode() in image for k in made)
 
 
 def test_lanes_follow_the_widest_float_and_not_the_indices() -> None:

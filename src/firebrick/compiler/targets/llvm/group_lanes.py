@@ -74,7 +74,7 @@ class Group:
         """All items of the group."""
         masked, function = self.masked, self.function
         if function.group <= self.lanes:
-            masked.values[function.item] = Form("0", 1 if self.lanes > 1 else 0)
+            masked.values[function.item] = self._index("0")
             full = function.group == self.lanes
             masked.block(function.body, frozenset(), "" if full else tail_mask(self.code, str(function.group), self.lanes))
             return
@@ -107,6 +107,10 @@ class Group:
         masked.values = {name: masked.values[name] for name in before}
         self._slots, self._again = slots, again
 
+    def _index(self, first: str) -> Form:
+        """The index of the items of a vector, from that of its first one."""
+        return Form(first, 1, near=0) if self.lanes > 1 else Form(first)
+
     def _cut(self, s: Statement) -> bool:
         """Whether a statement ends the loop over items: it has a barrier, or a shuffle between vectors."""
         return any(isinstance(t, Barrier) or (isinstance(t, Shuffle) and t.width > self.lanes) for t in statements((s,)))
@@ -126,7 +130,7 @@ class Group:
         carried = [(scalar_type(dtypes[n]), self._first(n, dtypes[n])) for n in uniform]
         outside = masked.values
         loop = Loop(code, "0", str(function.group), self.lanes, carried)
-        item = Form(loop.index, 1 if self.lanes > 1 else 0)
+        item = self._index(loop.index)
         masked.values = {**outside, function.item: item}
         mask = ""
         if function.group % self.lanes:

@@ -8,7 +8,7 @@ elements are known as such. All arithmetic of forms is integer arithmetic that w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, scalar_type, splat, vector_type
 from firebrick.compiler.targets.llvm.lane_memory import read_lanes
@@ -17,6 +17,9 @@ from firebrick.compiler.targets.llvm.memory import Strip, read_at
 from firebrick.scalar.expr import BITS, INTEGERS, Expr, const, walk
 
 _SUMS = ("add", "sub", "neg")
+_NEAR = 1 << 60
+"""Grids are smaller than this, as are constants that keep an index ``near``."""
+_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +30,13 @@ class Form:
         base: SSA value or literal of one element; empty for 0 beside a vector.
         step: Between neighbouring lanes: a number, or the SSA value of one.
         vector: SSA value of a vector; empty for 0.
+        near: The constant that the item's index and the value differ by, if so, and it is small: then no lane wraps around.
     """
 
     base: str = ""
     step: int | str = 0
     vector: str = ""
+    near: int | None = None
 
     @property
     def uniform(self) -> bool:
@@ -153,16 +158,35 @@ class _Evaluation:
             strip, at = self.lanes.arrays[str(e.value)], self._form(e.args[0])
             self.known[e] = Form(vector=read_lanes(self.lanes, strip, at, self.mask))
         else:
-            found = self._sum(e)
+            found = self._compared(e) if e.op in _FLIPPED else self._sum(e)
             if found is not None:
                 self.known[e] = found
+                if found.plain:
+                    self.wide.values[e] = found.vector
                 return
             for a in e.args:
                 if a.op != "const" and (a in self.known or a not in self.varies) and a not in self.wide.values:
                     self.wide.values[a] = self.lanes.vector(self._form(a), a.dtype)
             return
-        if self.known[e].plain:
+        if e in self.known and self.known[e].plain:
             self.wide.values[e] = self.known[e].vector
+
+    def _compared(self, e: Expr) -> Form | None:
+        """A comparison of an index near the item's with a uniform number: of the lane's number, in 32 bits."""
+        a, b = e.args
+        op = e.op
+        if a not in self.varies:
+            a, b, op = b, a, _FLIPPED[op]
+        form = self.known.get(a)
+        if form is None or form.near is None or b in self.varies:
+            return None
+        code, lanes = self.code, self.lanes
+        apart = code.call("i64", "llvm.ssub.sat.i64", ("i64", self._form(b).base), ("i64", form.base))
+        low = code.call("i64", "llvm.smax.i64", ("i64", apart), ("i64", "-1"))
+        place = code.call("i64", "llvm.smin.i64", ("i64", low), ("i64", str(lanes.lanes)))
+        spread = splat(code, "i32", code.put(f"trunc i64 {place} to i32"), lanes.lanes)
+        sign = "" if op in ("eq", "ne") else "s"
+        return Form(vector=code.put(f"icmp {sign}{op} {lanes.type('int32')} {lanes.steps(1, 'int32')}, {spread}"))
 
     def _sum(self, e: Expr) -> Form | None:
         """The form of an integer node whose operands are forms with more than a vector, or may become one."""
@@ -172,7 +196,7 @@ class _Evaluation:
         if all(p is None or p.plain for p in parts) or (e.dtype != "int64" and any(p is None or p.vector for p in parts)):
             return None
         if e.op in _SUMS:
-            return self._added(e.dtype, e.op, [self._form(a) for a in e.args])
+            return replace(self._added(e.dtype, e.op, [self._form(a) for a in e.args]), near=self._near(e))
         first = parts[0]
         if e.op == "mul":
             one, by = (0, 1) if e.args[1] not in self.varies else (1, 0)
@@ -187,6 +211,16 @@ class _Evaluation:
         if e.op == "cast" and BITS[e.dtype] <= BITS[e.args[0].dtype] and not first.vector:
             return self._narrowed(first, e.args[0].dtype, e.dtype)
         return None
+
+    def _near(self, e: Expr) -> int | None:
+        """``Form.near`` of a sum."""
+        if len(e.args) < 2 or e.args[1].op != "const" or e.args[0] not in self.known:
+            return None
+        before, number = self.known[e.args[0]].near, int(e.args[1].value or 0)
+        if before is None:
+            return None
+        after = before + (number if e.op == "add" else -number)
+        return after if abs(after) < _NEAR else None
 
     def _added(self, dtype: str, op: str, forms: list[Form]) -> Form:
         if op == "neg":

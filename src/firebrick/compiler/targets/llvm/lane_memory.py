@@ -28,6 +28,10 @@ def read_lanes(lanes: Lanes, strip: Strip, at: Form, mask: str) -> str:
         return splat(code, scalar_type(computed(strip.dtype)), one, count)
     if at.step == 1 and not at.vector:
         return read(code, strip, at.base, count, mask)
+    if at.step == -1 and not at.vector:
+        first = code.put(f"sub i64 {at.base}, {count - 1}")
+        found = read(code, strip, first, count, _turned(lanes, mask, "bool"))
+        return _turned(lanes, found, computed(strip.dtype))
     near, offsets = _offsets(lanes, strip, at)
     return read_at(code, near, offsets, count, mask)
 
@@ -39,9 +43,21 @@ def write_lanes(lanes: Lanes, strip: Strip, at: Form, value: str, mask: str) -> 
         write(code, strip, at.base or at.vector, value, 1)
     elif at.step == 1 and not at.vector:
         write(code, strip, at.base, value, count, mask)
+    elif at.step == -1 and not at.vector:
+        first = code.put(f"sub i64 {at.base}, {count - 1}")
+        write(code, strip, first, _turned(lanes, value, computed(strip.dtype)), count, _turned(lanes, mask, "bool"))
     else:
         near, offsets = _offsets(lanes, strip, at)
         write_at(code, near, offsets, value, count, mask)
+
+
+def _turned(lanes: Lanes, vector: str, dtype: str) -> str:
+    """A vector, or the mask of all lanes, with its lanes in reverse order."""
+    if not vector:
+        return ""
+    kind, count = lanes.type(dtype), lanes.lanes
+    order = ", ".join(f"i32 {i}" for i in range(count - 1, -1, -1))
+    return lanes.code.put(f"shufflevector {kind} {vector}, {kind} poison, <{count} x i32> <{order}>")
 
 
 def _offsets(lanes: Lanes, strip: Strip, at: Form) -> tuple[Strip, str]:

@@ -1,4 +1,5 @@
-"""``lanes_of``: how many lanes the vectors of a kernel have, by an estimate of its time in lanes and one item after the other.
+"""``lanes_of``: how many lanes the vectors of a kernel have, by an estimate of its time in lanes and one item after the other,
+``cycles_of``.
 
 Elements at any places are read one lane after the other by today's processors, so a kernel that does little but read such
 elements, as a sparse product does, is faster as scalar code, where each item also ends its loops on its own.
@@ -32,7 +33,7 @@ from firebrick.scalar.storage import computed
 
 MOST = 64
 """Most lanes of a vector."""
-ROUNDS = 8
+ROUNDS = 32
 """Iterations that a loop is taken to have."""
 SHORT = 24
 """Most nodes of an inner loop without memory accesses that is executed for two registers of lanes at a time: then it waits
@@ -74,11 +75,16 @@ def lanes_of(function: Function, target: Target) -> int:
     whole = [BITS[d] for d in found if d not in (*FLOATS, "bool", "int64")]
     widest = max(floats or whole or [64 if "int64" in found else 32])
     lanes = min(MOST, target.lanes(max(16, widest)))
-    time = _Time()
-    _block(function, function.body, names, _steps(function, names), lanes, 1.0, False, time)
-    if time.scalar < time.lanes:
+    if cycles_of(function, 1) * lanes < cycles_of(function, lanes):
         return 1
     return min(MOST, 2 * lanes) if lanes > 1 and _waits(function, names) else lanes
+
+
+def cycles_of(function: Function, lanes: int) -> float:
+    """An estimate of the processor cycles that so many items take: as lanes of a vector, or one as scalar code."""
+    names, time = varying(function), _Time()
+    _block(function, function.body, names, _steps(function, names), lanes, 1.0, False, time)
+    return max(1.0, time.lanes if lanes > 1 else time.scalar)
 
 
 def _block(
@@ -94,13 +100,13 @@ def _block(
             if e.op in ("local", "const") or e not in changing:
                 continue
             if e.op == "element":
-                near = _step(e.args[0], steps) in (0, 1)
+                near = _step(e.args[0], steps) in (-1, 0, 1)
                 time.add(more if near else more * lanes * _GATHERED, times * lanes * _READ)
             elif e.dtype != "int64" or _step(e, steps) is None:
                 cost = _SLOW.get(e.op, 1.0)
                 time.add(more * cost * _VECTOR * max(1, BITS[e.dtype] // 32), times * lanes * cost * _SCALAR)
         if isinstance(s, Store):
-            near = _step(s.index, steps) == 1
+            near = _step(s.index, steps) in (-1, 1)
             time.add(more if near else more * lanes * _GATHERED, times * lanes * _READ)
         loop = isinstance(s, For | While)
         parts = isinstance(s, For | While) and any(varies(e, names, function) for e in expressions(s))

@@ -18,13 +18,16 @@ from firebrick.compiler.kernel.verify import verify
 from firebrick.compiler.targets.llvm.emit import Code
 from firebrick.compiler.targets.llvm.group_lanes import Group
 from firebrick.compiler.targets.llvm.lane_forms import Form
-from firebrick.compiler.targets.llvm.lane_width import lanes_of
+from firebrick.compiler.targets.llvm.lane_width import cycles_of, lanes_of
 from firebrick.compiler.targets.llvm.masked import Limit, Masked
 from firebrick.compiler.targets.llvm.memory import Strip, read_at, tail_mask
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.scalar_kernel import WORD
 from firebrick.compiler.targets.llvm.scratch import Scratch
 from firebrick.compiler.targets.llvm.target import Target
+
+CYCLES_PER_US = 3000.0
+"""Of a processor, for estimates, which must not depend on the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,13 @@ class LanesKernel:
     Attributes:
         kernel: The code; its grid is 0, as sizes are arguments.
         lanes: Number of items that a work unit has along the last axis of the grid.
+        cycles: Estimate of the processor cycles of a work unit.
         group: Items of a group, which is a work unit then; 0 for kernels without groups.
     """
 
     kernel: NativeKernel
     lanes: int
+    cycles: float
     group: int = 0
 
     def units(self, grid: Sequence[int]) -> int:
@@ -47,8 +52,11 @@ class LanesKernel:
         Args:
             grid: Sizes of the grid; the last one is that of the item's axis.
         """
-        outer = math.prod(grid[:-1])
-        return outer * (grid[-1] // self.group if self.group else -(-grid[-1] // self.lanes))
+        return math.prod(grid[:-1]) * (grid[-1] // self.group if self.group else -(-grid[-1] // self.lanes))
+
+    def cost_us(self, grid: Sequence[int]) -> float:
+        """An estimate of the time of a launch on one thread, in microseconds."""
+        return self.units(grid) * self.cycles / CYCLES_PER_US
 
 
 def lanes_kernel(function: Function, target: Target, width: int = 0, limit: Limit | None = None) -> LanesKernel:
@@ -79,7 +87,9 @@ def lanes_kernel(function: Function, target: Target, width: int = 0, limit: Limi
         _groups(masked, Group(masked, names), sizes)
     else:
         _items(masked, sizes)
-    return LanesKernel(finish(function.name, code, len(pointers), 0, scratch.bytes), lanes, function.group)
+    kernel = finish(function.name, code, len(pointers), 0, scratch.bytes)
+    cycles = cycles_of(function, lanes) * max(1, -(-function.group // lanes))
+    return LanesKernel(kernel, lanes, cycles, function.group)
 
 
 class _Words:
@@ -121,7 +131,7 @@ def _items(masked: Masked, sizes: Sequence[str]) -> None:
 
     def vector(at: str, mask: str) -> None:
         item = code.put(f"mul i64 {at}, {lanes}") if lanes > 1 else at
-        masked.values = outer | {function.item: Form(item, 1 if lanes > 1 else 0)}
+        masked.values = outer | {function.item: Form(item, 1 if lanes > 1 else 0, near=0 if lanes > 1 else None)}
         masked.block(function.body, frozenset(), mask)
 
     loop = Loop(code, column, last, 1)

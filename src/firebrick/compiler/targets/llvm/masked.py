@@ -28,7 +28,9 @@ from firebrick.compiler.kernel.ir import (
     Store,
     While,
     assigned,
+    blocks,
     expressions,
+    statements,
 )
 from firebrick.compiler.kernel.live import Names, live_after, live_at_head
 from firebrick.compiler.kernel.uniform import varies
@@ -44,6 +46,8 @@ from firebrick.scalar.expr import walk
 
 CHEAP = 12
 """Most nodes of a branch that is executed without asking whether a lane is there."""
+TWICE = 120
+"""Most nodes of a branch of which there is code with and without a mask."""
 _EXPENSIVE = {"element", "div", "rem", "sqrt", "philox", "rarely"}
 
 
@@ -164,21 +168,33 @@ class Masked:
         write_lanes(self.lanes, self.lanes.arrays[s.array], index, self.lanes.vector(value, s.value.dtype), self.mask)
 
     def _check(self, s: Check, live: Names) -> None:
-        """Set the status word if it is 0. Which of several faults is stored is not determined."""
-        code = self.code
-        holds = self.lanes.evaluated([s.condition], self.mask)[0]
+        code, lanes = self.code, self.lanes
+        holds = lanes.evaluated([s.condition], self.mask)[0]
+        mask = self.mask
         if holds.uniform:
             fails = code.put(f"xor i1 {holds.base}, true")
         else:
-            fails = self.lanes.any(self.lanes.both(self.mask, self._not(holds.vector)))
+            mask = lanes.both(mask, self._not(holds.vector))
+            fails = lanes.any(mask)
         report, after = code.fresh("report"), code.fresh("after")
         code.do(f"br i1 {fails}, label %{report}, label %{after}")
         code.label(report)
-        self._report(s.site)
+        self._report(s.site, self._least(lanes.evaluated([s.payload], mask)[0], mask))
         code.do(f"br label %{after}")
         code.label(after)
 
-    def _report(self, site: int) -> None:
+    def _least(self, form: Form, mask: str) -> str:
+        """The smallest number of the active lanes (i64)."""
+        if form.uniform:
+            return form.base
+        kind, most = self.lanes.type("int64"), literal((1 << 63) - 1, "int64", self.lanes.lanes)
+        chosen = self.lanes.vector(form, "int64")
+        if mask:
+            chosen = self.code.put(f"select {self.lanes.type('bool')} {mask}, {kind} {chosen}, {kind} {most}")
+        return self.code.call("i64", f"llvm.vector.reduce.smin.v{self.lanes.lanes}i64", (kind, chosen))
+
+    def _report(self, site: int, payload: str) -> None:
+        """Set the status word if it is 0. Which of several faults is stored is not determined."""
         self.code.put(f"cmpxchg ptr %status, i64 0, i64 {fault_word(INDEX, site)} seq_cst seq_cst")
 
     def _not(self, mask: str) -> str:
@@ -227,8 +243,40 @@ class Masked:
         condition = self.lanes.evaluated([s.condition], self.mask)[0]
         if condition.uniform:
             self._uniform_if(s, live, condition.base)
-        else:
+        elif self.mask or not _twice(s):
             self._varying_if(s, live, condition.vector)
+        else:
+            self._whole_if(s, live, condition.vector)
+
+    def _whole_if(self, s: If, live: Names, condition: str) -> None:
+        """An If at which all lanes are active: one side without a mask if they agree, else both sides.
+
+        Masked stores are slow, and where lanes part rarely, as at the border of a grid, there are no others.
+        """
+        code, before, changed = self.code, self.values, self.changed(s, live)
+        kind = self.lanes.type("bool")
+        ends: list[tuple[str, list[str]]] = []
+        after = code.fresh("after")
+
+        def side(write: Callable[[], None]) -> None:
+            self.values = before
+            write()
+            ends.append((code.block, [self.held(name, self.values[name]) for name in changed]))
+            code.do(f"br label %{after}")
+
+        for body, lanes in ((s.then, condition), (s.otherwise, self._not(condition))):
+            whole, parted = code.fresh("whole"), code.fresh("parted")
+            agree = code.call("i1", f"llvm.vector.reduce.and.v{self.lanes.lanes}i1", (kind, lanes))
+            code.do(f"br i1 {agree}, label %{whole}, label %{parted}")
+            code.label(whole)
+            side(lambda body=body: self.inner(body, live, ""))  # type: ignore[misc]
+            code.label(parted)
+        side(lambda: self._varying_if(s, live, condition))
+        code.label(after)
+        self.values = dict(before)
+        for k, name in enumerate(changed):
+            met = ", ".join(f"[ {held[k]}, %{end} ]" for end, held in ends)
+            self.values[name] = self.form(name, code.put(f"phi {self.kind(name)} {met}"))
 
     def _uniform_if(self, s: If, live: Names, condition: str) -> None:
         code, before, changed = self.code, self.values, self.changed(s, live)
@@ -318,7 +366,7 @@ class Masked:
         again, endless = code.fresh("again"), code.fresh("endless")
         code.do(f"br i1 {more}, label %{again}, label %{head.after}")
         code.label(endless)
-        self._report(self.limit.site)
+        self._report(self.limit.site, str(self.limit.rounds))
         code.do(f"br label %{head.after}")
         code.label(again)
         inside = code.fresh("body")
@@ -458,6 +506,14 @@ class _Head:
         code.lines[self._place : self._place] = lines
         code.label(self.after)
         self._masked.values = self._values
+
+
+def _twice(s: If) -> bool:
+    """Whether an If is worth code for lanes that agree: it accesses memory, and is short."""
+    inside = [t for block in (s.then, s.otherwise) for t in statements(block)]
+    nodes = walk([e for t in inside for e in expressions(t)])
+    stores = any(isinstance(t, Store) for t in inside)
+    return (stores or any(e.op == "element" for e in nodes)) and len(nodes) <= TWICE and not any(map(blocks, inside))
 
 
 def _cheap(body: tuple[Statement, ...]) -> bool:
