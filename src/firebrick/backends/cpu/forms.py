@@ -15,8 +15,8 @@ from firebrick.compiler.kernel.naive import naive
 from firebrick.compiler.spec.base import key
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.spec.text import printed
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.ir import Graph
 

@@ -19,10 +19,10 @@ from firebrick.compiler.layout.views import strided_view
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.segments import HOST, Kinds, Segments, segment
 from firebrick.compiler.program.spans import rounded
-from firebrick.compiler.targets.llvm.copies import SIZES, copied
+from firebrick.compiler.targets.llvm.copy_kernels import SIZES, copied
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.compiler.targets.llvm.lowered import At, at_offset, within
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device

@@ -22,7 +22,7 @@ from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.plan import Plan, plan_memory
 from firebrick.compiler.program.python import Runs
 from firebrick.compiler.program.segments import Kinds, Run, Segments, segment
-from firebrick.compiler.targets.llvm.copies import copied
+from firebrick.compiler.targets.llvm.copy_kernels import copied
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lower import lower
 from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, at_offset

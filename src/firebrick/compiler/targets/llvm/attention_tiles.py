@@ -21,12 +21,11 @@ import numpy as np
 from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.targets.llvm import reduction
 from firebrick.compiler.targets.llvm.contract.blocked import SIGNATURE
+from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value, bytes_of, vector
 from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
 from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel
-from firebrick.compiler.targets.llvm.contract.problem import Operand
-from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, bytes_of, vector
-from firebrick.compiler.targets.llvm.emit import Emitter as Scalars
-from firebrick.compiler.targets.llvm.emit import literal
+from firebrick.compiler.targets.llvm.contract.problem import FactorLayout
+from firebrick.compiler.targets.llvm.emit import Emitter, literal
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, FLOPS_PER_US, Lowered, Part
 from firebrick.compiler.targets.llvm.memory import Strip, read
 from firebrick.compiler.targets.llvm.native import NativeKernel
@@ -49,10 +48,10 @@ keys and values."""
 def lowered(s: Attention, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
     """The kernels of a specification; arguments as for ``loop_kernels.lowered``."""
     name = f"attention{'_gradient' if s.gradient else ''}_{blake2b(f'{s} {target}'.encode(), digest_size=12).hexdigest()}"
-    return (_Gradient if s.gradient else _Forward)(s, target, name).lowered().of(s.sources, len(inputs))
+    return (_AttentionGradient if s.gradient else _AttentionForward)(s, target, name).lowered().of(s.sources, len(inputs))
 
 
-class _Kernels:
+class _AttentionGenerator:
     """Code that the forward kernel and the gradient kernel share."""
 
     def __init__(self, s: Attention, target: Target, name: str) -> None:
@@ -84,12 +83,12 @@ class _Kernels:
 
     # ---- kernels
 
-    def emitter(self) -> Emitter:
-        e = Emitter(self.target, self.declared)
+    def emitter(self) -> IRBuilder:
+        e = IRBuilder(self.target, self.declared)
         e.start("%entry")
         return e
 
-    def finish(self, e: Emitter, ending: str, buffers: Sequence[int], grid: int, cost_us: float) -> None:
+    def finish(self, e: IRBuilder, ending: str, buffers: Sequence[int], grid: int, cost_us: float) -> None:
         """End a kernel: append its text and its launch."""
         e.do("ret void")
         name = f"{self.name}.{ending}" if ending else self.name
@@ -101,7 +100,7 @@ class _Kernels:
         text = "\n".join([*sorted(self.declared), *self.functions.values(), ""])
         return Lowered(tuple(self.parts), tuple(self.temporary), text, (frozenset(),) * results)
 
-    def take(self, e: Emitter, elements: int) -> str:
+    def take(self, e: IRBuilder, elements: int) -> str:
         """Allocate elements of the worker's scratch memory, at a multiple of a cache line."""
         at = self.used
         self.used += -(-elements * self.size // 64) * 64
@@ -109,7 +108,7 @@ class _Kernels:
 
     def panels(self, features: int) -> Panels:
         """Blocks of keys, a row for each feature, of [batch, m, features]."""
-        o = Operand(self.s.dtype, (Digit(self.s.m, features),), (Digit(features, 1),), (self.s.m * features,))
+        o = FactorLayout(self.s.dtype, (Digit(self.s.m, features),), (Digit(features, 1),), (self.s.m * features,))
         return Panels(o, self.s.m, features, self.keys, features)
 
     def packing(self, ending: str, features: int, source: int, to: int) -> None:
@@ -127,7 +126,7 @@ class _Kernels:
         self.temporary.append(grid * each * self.size)
         self.finish(e, ending, (source, to), grid, 2.0 * self.temporary[-1] / BYTES_PER_US)
 
-    def panel(self, e: Emitter, panels: str, batch: Value, block: Value, features: int) -> str:
+    def panel(self, e: IRBuilder, panels: str, batch: Value, block: Value, features: int) -> str:
         """The address of the panel of a block of keys."""
         each = self.panels(features).elements(features, self.vl)
         return e.at(panels, e.mul(e.add(e.mul(batch, self.key_blocks), block), each), self.type)
@@ -135,7 +134,7 @@ class _Kernels:
     # ---- products
 
     def product(
-        self, e: Emitter, rows: int, tile: int, columns: int, a: tuple[str, Strides], b: tuple[str, int, bool], kc: Value,
+        self, e: IRBuilder, rows: int, tile: int, columns: int, a: tuple[str, Strides], b: tuple[str, int, bool], kc: Value,
         c: tuple[str, int], first: str = "",
     ) -> None:  # fmt: skip
         """C = A B where ``first`` holds or is empty, else C += A B.
@@ -174,39 +173,39 @@ class _Kernels:
                 call(rest, whole * tile)
 
     def micro(self, t: Tile) -> str:
-        text = micro_kernel(Emitter(self.target, self.declared), t, None)
+        text = micro_kernel(IRBuilder(self.target, self.declared), t, None)
         name = f"micro.{blake2b(text.encode(), digest_size=10).hexdigest()}"
         self.functions[name] = f"define internal void @{name}{text}"
         return name
 
     # ---- rows
 
-    def vectors_of(self, e: Emitter, pointer: str) -> list[str]:
+    def vectors_of(self, e: IRBuilder, pointer: str) -> list[str]:
         return [e.load(e.at(pointer, j * self.vl, self.type), self.vl, self.s.dtype) for j in range(self.vectors)]
 
-    def store_all(self, e: Emitter, pointer: str, values: Sequence[str]) -> None:
+    def store_all(self, e: IRBuilder, pointer: str, values: Sequence[str]) -> None:
         for j, x in enumerate(values):
             e.store(x, e.at(pointer, j * self.vl, self.type), self.vl, self.s.dtype)
 
-    def scalar(self, e: Emitter, pointer: str, at: Value) -> str:
+    def scalar(self, e: IRBuilder, pointer: str, at: Value) -> str:
         return e.let(f"load {self.type}, ptr {e.at(pointer, at, self.type)}, align {self.size}")
 
-    def put_scalar(self, e: Emitter, x: str, pointer: str, at: Value) -> None:
+    def put_scalar(self, e: IRBuilder, x: str, pointer: str, at: Value) -> None:
         e.do(f"store {self.type} {x}, ptr {e.at(pointer, at, self.type)}, align {self.size}")
 
     def number(self, x: float, lanes: int = 1) -> str:
         return literal(float(np.dtype(self.s.dtype).type(x)), self.s.dtype, lanes)
 
-    def exp(self, e: Emitter, x: str, lanes: int) -> str:
-        return Scalars(e, lanes, lambda _: x).value(math.exp(load(0, self.s.dtype)))
+    def exp(self, e: IRBuilder, x: str, lanes: int) -> str:
+        return Emitter(e, lanes, lambda _: x).value(math.exp(load(0, self.s.dtype)))
 
-    def over(self, e: Emitter, count: Value, body: Callable[[Value, int, str | None], None]) -> None:
+    def over(self, e: IRBuilder, count: Value, body: Callable[[Value, int, str | None], None]) -> None:
         """Loop over ``count`` contiguous elements in vectors: ``body(first, lanes, mask)``."""
         with e.loop(0, count, self.vl) as i:
             known = isinstance(count, int) and count % self.vl == 0
             body(i.index, self.vl, None if known else e.lanes_below(e.sub(count, i.index), self.vl))
 
-    def scaled(self, e: Emitter, source: str, to: str, count: Value, factor: float) -> None:
+    def scaled(self, e: IRBuilder, source: str, to: str, count: Value, factor: float) -> None:
         """Copy contiguous elements, multiplied by a constant."""
 
         def body(at: Value, lanes: int, mask: str | None) -> None:
@@ -217,12 +216,12 @@ class _Kernels:
 
         self.over(e, count, body)
 
-    def mask_at(self, e: Emitter, pointer: str, batch: Value, row: Value, key: Value) -> str:
+    def mask_at(self, e: IRBuilder, pointer: str, batch: Value, row: Value, key: Value) -> str:
         """The address of the mask's element for a query and a key."""
         places = [*e.split(batch, self.s.lead), row, key]
         return e.at(pointer, e.dot(places, self.mask_strides), "i8")
 
-    def seen(self, e: Emitter, pointer: str, batch: Value, row: Value, key: Value) -> list[str]:
+    def seen(self, e: IRBuilder, pointer: str, batch: Value, row: Value, key: Value) -> list[str]:
         """The attention mask of the query ``row`` for each vector of the block of keys that starts at ``key``."""
         lanes, b = self.vl, vector(self.vl, "i1")
         adjoin = self.mask_strides[-1] == 1
@@ -243,33 +242,40 @@ class _Kernels:
             out.append(here)
         return out
 
-    def hide(self, e: Emitter, seen: str, x: str, other: float) -> str:
+    def hide(self, e: IRBuilder, seen: str, x: str, other: float) -> str:
         return e.let(f"select {vector(self.vl, 'i1')} {seen}, {self.v} {x}, {self.v} {self.number(other, self.vl)}")
 
-    def begin(self, e: Emitter, rows: Value, tops: str, *sums: str) -> None:
+    def begin(self, e: IRBuilder, rows: Value, tops: str, *sums: str) -> None:
         """Initial values of a block of rows, before the first block of keys."""
         with e.loop(0, rows) as i:
             self.put_scalar(e, self.number(float("-inf")), tops, i.index)
             for to in sums:
                 self.put_scalar(e, self.number(0.0), to, i.index)
 
-    def scores(self, e: Emitter, a: str, panel: str, features: int, to: str) -> None:
+    def scores(self, e: IRBuilder, a: str, panel: str, features: int, to: str) -> None:
         """The products of a block of rows with a packed block of keys or values."""
         b = panel, self.keys, True
         self.product(e, self.rows, self.tile, self.keys, (a, Strides(features, 1)), b, features, (to, self.keys))
 
-    def masked(self, e: Emitter, mask: str, batch: Value, row: Value, key: Value, at: str) -> tuple[list[str], list[str]]:
+    def masked(self, e: IRBuilder, mask: str, batch: Value, row: Value, key: Value, at: str) -> tuple[list[str], list[str]]:
         """A row's scores, -inf where they are masked; and the mask."""
         seen = self.seen(e, mask, batch, row, key)
         return [self.hide(e, m, x, float("-inf")) for m, x in zip(seen, self.vectors_of(e, at), strict=True)], seen
 
-    def base(self, e: Emitter, top: str) -> str:
+    def base(self, e: IRBuilder, top: str) -> str:
         """The number subtracted from a row's scores: the largest score, or 0 if that is -inf, since -inf - (-inf) is NaN."""
         none = e.let(f"fcmp oeq {self.type} {top}, {self.number(float('-inf'))}")
         return e.let(f"select i1 {none}, {self.type} {self.number(0.0)}, {self.type} {top}")
 
     def relative(
-        self, e: Emitter, scores: Sequence[str], i: Value, first: str, tops: str, totals: str, rescale: Callable[[str], None]
+        self,
+        e: IRBuilder,
+        scores: Sequence[str],
+        i: Value,
+        first: str,
+        tops: str,
+        totals: str,
+        rescale: Callable[[str], None],
     ) -> list[str]:
         """exp(score - the row's largest score so far). If that maximum has grown, the row's sums so far are rescaled."""
         dtype, lanes = self.s.dtype, self.vl
@@ -292,7 +298,7 @@ class _Kernels:
         self.put_scalar(e, top, tops, i)
         return found
 
-    def share(self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, tops: str, totals: str) -> str:
+    def share(self, e: IRBuilder, mask: str, batch: Value, row: Value, i: Value, tops: str, totals: str) -> str:
         """1 / Σ exp of a row: 0 if all keys are masked, NaN if only their scores are -inf, as softmax is."""
         t = self.type
         nothing = e.let(f"fcmp oeq {t} {self.scalar(e, tops, i)}, {self.number(float('-inf'))}")
@@ -303,7 +309,7 @@ class _Kernels:
             )
         return e.let(f"fdiv {t} {self.number(1.0)}, {self.scalar(e, totals, i)}")
 
-    def scale_row(self, e: Emitter, at: str, factor: str, count: int, to: str = "") -> None:
+    def scale_row(self, e: IRBuilder, at: str, factor: str, count: int, to: str = "") -> None:
         """Multiply contiguous elements: in place, if memory is padded to whole vectors, or into the buffer ``to``."""
         each = e.splat(factor, self.vl, self.type)
         for j in range(0, count, self.vl):
@@ -311,7 +317,7 @@ class _Kernels:
             mask = e.lanes_below(count - j, self.vl) if to else None
             e.store(e.let(f"fmul {self.v} {x}, {each}"), e.at(to or at, j, self.type), self.vl, self.s.dtype, mask)
 
-    def sees_any(self, e: Emitter, pointer: str, batch: Value, row: Value) -> str:
+    def sees_any(self, e: IRBuilder, pointer: str, batch: Value, row: Value) -> str:
         """Whether any key of a query is unmasked (i1), by a loop over the mask."""
         count = e.min(self.s.m, e.add(row, 1)) if self.s.causal else self.s.m
         with e.loop(0, count, 1, [("i1", "false")]) as key:
@@ -319,18 +325,18 @@ class _Kernels:
             key.next = [e.let(f"or i1 {key.values[0]}, {e.let(f'icmp ne i8 {byte}, 0')}")]
         return key.values[0]
 
-    def rows_of(self, e: Emitter, block: Value) -> tuple[Value, Value]:
+    def rows_of(self, e: IRBuilder, block: Value) -> tuple[Value, Value]:
         """The first row of a block, and its number of rows."""
         first = e.mul(block, self.rows)
         return first, e.min(self.rows, e.sub(self.s.n, first)) if self.s.n % self.rows else self.rows
 
-    def keys_of(self, e: Emitter, block: Value) -> tuple[Value, Value]:
+    def keys_of(self, e: IRBuilder, block: Value) -> tuple[Value, Value]:
         """The first key of a block, and its number of keys."""
         first = e.mul(block, self.keys)
         return first, e.min(self.keys, e.sub(self.s.m, first)) if self.s.m % self.keys else self.keys
 
 
-class _Forward(_Kernels):
+class _AttentionForward(_AttentionGenerator):
     def lowered(self) -> Lowered:
         s = self.s
         self.packing("keys", s.d, 1, 5)
@@ -372,7 +378,7 @@ class _Forward(_Kernels):
         return self.done(1)
 
 
-class _Gradient(_Kernels):
+class _AttentionGradient(_AttentionGenerator):
     def lowered(self) -> Lowered:
         s = self.s
         most = max(1, min(self.row_blocks, CHUNKS // self.batch))
@@ -439,7 +445,7 @@ class _Gradient(_Kernels):
         return self.done(3)
 
     def survey(
-        self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, block: Value, key: Value, p: str, u: str, tops: str,
+        self, e: IRBuilder, mask: str, batch: Value, row: Value, i: Value, block: Value, key: Value, p: str, u: str, tops: str,
         totals: str, means: str,
     ) -> None:  # fmt: skip
         """Update a row's largest score, Σ exp and Σ exp · w with a block of keys. With a single block, exp and w are stored."""
@@ -460,7 +466,7 @@ class _Gradient(_Kernels):
             self.store_all(e, to_u, w)
 
     def weigh(
-        self, e: Emitter, mask: str, batch: Value, row: Value, i: Value, key: Value, p: str, u: str, tops: str, totals: str,
+        self, e: IRBuilder, mask: str, batch: Value, row: Value, i: Value, key: Value, p: str, u: str, tops: str, totals: str,
         means: str,
     ) -> None:  # fmt: skip
         """Store the weights of a row and a block of keys, and the cotangents of their scores."""
@@ -484,7 +490,7 @@ class _Gradient(_Kernels):
         self.store_all(e, to_u, cotangents)
 
     def along_keys(
-        self, e: Emitter, block: Value, columns: int, a: tuple[str, Strides], b: tuple[str, int, bool], rows: Value,
+        self, e: IRBuilder, block: Value, columns: int, a: tuple[str, Strides], b: tuple[str, int, bool], rows: Value,
         c: tuple[str, int], first: str,
     ) -> None:  # fmt: skip
         """A product whose rows are the keys of a block; the last block may be shorter."""

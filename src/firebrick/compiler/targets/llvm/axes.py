@@ -15,10 +15,10 @@ from firebrick.compiler.targets.llvm.column import nested_column_kernels, replac
 from firebrick.compiler.targets.llvm.fold import fold_kernel
 from firebrick.compiler.targets.llvm.long_row import long_row_kernels
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.merging import merge
 from firebrick.compiler.targets.llvm.native import NAME, NativeKernel, named
-from firebrick.compiler.targets.llvm.row import Result, levels, row_kernel
+from firebrick.compiler.targets.llvm.row import Output, levels, row_kernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import load, node, walk
 
@@ -53,7 +53,12 @@ def split(shape: Sequence[int], axes: Sequence[int]) -> bool:
 
 
 def reduction_stages(
-    shape: Sequence[int], axes: Sequence[int], operands: Sequence[View], results: Sequence[Result], target: Target, kind: str
+    shape: Sequence[int],
+    axes: Sequence[int],
+    operands: Sequence[BufferView],
+    results: Sequence[Output],
+    target: Target,
+    kind: str,
 ) -> Stages:
     """Generate the kernels of a group with reductions along ``axes`` of ``shape``, which is not empty.
 
@@ -69,8 +74,8 @@ def reduction_stages(
     kept = [a for a in range(len(shape)) if a not in axes and shape[a] != 1]
     folded = [a for a in axes if shape[a] != 1]
 
-    def placed(v: View, order: Sequence[int]) -> View:
-        return View(v.dtype, tuple(v.strides[a] for a in order))
+    def placed(v: BufferView, order: Sequence[int]) -> BufferView:
+        return BufferView(v.dtype, tuple(v.strides[a] for a in order))
 
     def sizes(order: Sequence[int]) -> list[int]:
         return [shape[a] for a in order]
@@ -114,8 +119,8 @@ def reduction_stages(
     nest = merge(sizes(folded), [v.strides[first_fold:] for v in (*reads, *(v for _, v in goals))], range(len(folded)))
     if len(nest.shape) == 1:  # the reduced elements are evenly spaced: a row
 
-        def flat(v: View) -> View:
-            return View(v.dtype, (*v.strides[:first_fold], v.strides[-1] if folded else 0))
+        def flat(v: BufferView) -> BufferView:
+            return BufferView(v.dtype, (*v.strides[:first_fold], v.strides[-1] if folded else 0))
 
         reads, goals = [flat(v) for v in reads], [(e, flat(v)) for e, v in goals]
         rows_shape = [*sizes(kept), prod(sizes(folded))]
@@ -127,12 +132,12 @@ def reduction_stages(
     return Stages(((named(fold_kernel(NAME, sizes(kept), sizes(folded), reads, goals, target), kind), own),), ())
 
 
-def _with_row(v: View) -> View:
-    return View(v.dtype, (*v.strides[:-1], 0, v.strides[-1]))
+def _with_row(v: BufferView) -> BufferView:
+    return BufferView(v.dtype, (*v.strides[:-1], 0, v.strides[-1]))
 
 
 def _long(
-    shape: list[int], reads: list[View], goals: list[Result], own: tuple[int, ...], target: Target, kind: str
+    shape: list[int], reads: list[BufferView], goals: list[Output], own: tuple[int, ...], target: Target, kind: str
 ) -> Stages:  # fmt: skip
     """Reductions of few long rows, without results for each element."""
     made = long_row_kernels(NAME, shape, reads, goals, target)
@@ -148,7 +153,13 @@ def _long(
 
 
 def _in_parts(
-    kept: list[int], folded: list[int], reads: list[View], goals: list[Result], own: tuple[int, ...], target: Target, kind: str
+    kept: list[int],
+    folded: list[int],
+    reads: list[BufferView],
+    goals: list[Output],
+    own: tuple[int, ...],
+    target: Target,
+    kind: str,
 ) -> Stages:
     """A fold kernel over parts of the first reduced axis, and a row kernel that reduces their partial results."""
     n, at = len(reads), len(kept)
@@ -156,19 +167,19 @@ def _in_parts(
     parts = max(p for p in range(1, PARTS + 1) if folded[0] % p == 0)
     each = folded[0] // parts
 
-    def cut(v: View) -> View:
-        return View(v.dtype, (*v.strides[:at], v.strides[at] * each, *v.strides[at:]))
+    def cut(v: BufferView) -> BufferView:
+        return BufferView(v.dtype, (*v.strides[:at], v.strides[at] * each, *v.strides[at:]))
 
     reduces = [e for e in walk(e for e, _ in goals) if e.op == "reduce"]
     steps = [prod(kept[i + 1 :]) * parts for i in range(at)]
-    partials = [View(e.dtype, (*steps, 1, *[0] * len(folded))) for e in reduces]
+    partials = [BufferView(e.dtype, (*steps, 1, *[0] * len(folded))) for e in reduces]
     first = fold_kernel(
         NAME, [*kept, parts], [each, *folded[1:]], [cut(v) for v in reads], list(zip(reduces, partials, strict=True)), target
     )  # fmt: skip
     known = {e: node("reduce", e.dtype, (load(n + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
-    still = [View(v.dtype, (*v.strides[:at], 0)) for v in reads]
-    rest = [View(e.dtype, (*steps, 1)) for e in reduces]
-    after = [(replaced(e, known), View(v.dtype, (*v.strides[:at], 0))) for e, v in goals]
+    still = [BufferView(v.dtype, (*v.strides[:at], 0)) for v in reads]
+    rest = [BufferView(e.dtype, (*steps, 1)) for e in reduces]
+    after = [(replaced(e, known), BufferView(v.dtype, (*v.strides[:at], 0))) for e, v in goals]
     put = row_kernel(f"{NAME}_put", [*kept, parts], [*still, *rest], after, target)
     temps = tuple(len(own) + i for i in range(len(reduces)))
     return Stages(

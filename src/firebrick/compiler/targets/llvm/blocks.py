@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from firebrick.compiler.targets.llvm.emit import Code
-from firebrick.compiler.targets.llvm.memory import View
-from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.memory import BufferView
+from firebrick.compiler.targets.llvm.merging import LoopNest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import UNIT, Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.target import Target
 
@@ -14,18 +14,18 @@ MOST = 64
 """Maximum bytes of a block."""
 
 
-def in_blocks(shape: tuple[int, ...], source: View, goal: View) -> bool:
+def in_blocks(shape: tuple[int, ...], source: BufferView, goal: BufferView) -> bool:
     """Whether a copy moves contiguous blocks of more than one element and at most ``MOST`` bytes."""
     nest = _nest(shape, source, goal)
     size = nest.shape[-1] * source.itemsize
     return len(nest.shape) > 1 and nest.strides[0][-1] == nest.strides[1][-1] == 1 and source.itemsize < size <= MOST
 
 
-def _nest(shape: tuple[int, ...], source: View, goal: View) -> Nest:
+def _nest(shape: tuple[int, ...], source: BufferView, goal: BufferView) -> LoopNest:
     return merge(shape, [source.strides, goal.strides], sorted(range(len(shape)), key=lambda a: (-abs(goal.strides[a]), a)))
 
 
-def block_kernel(name: str, shape: tuple[int, ...], source: View, goal: View, target: Target) -> NativeKernel:
+def block_kernel(name: str, shape: tuple[int, ...], source: BufferView, goal: BufferView, target: Target) -> NativeKernel:
     """Generate a copy of ``source`` to ``goal``, for which ``in_blocks`` holds.
 
     Args:
@@ -38,7 +38,7 @@ def block_kernel(name: str, shape: tuple[int, ...], source: View, goal: View, ta
     nest = _nest(shape, source, goal)
     # the innermost axis is the block; the loop runs over the next one, and the grid over strips of it and the outer axes
     count, size = nest.shape[-2:]
-    outer = Nest(nest.shape[:-1], tuple(s[:-1] for s in nest.strides))
+    outer = LoopNest(nest.shape[:-1], tuple(s[:-1] for s in nest.strides))
     strip = max(1, UNIT // size)
     strips = -(-count // strip)
     code = Code(target)

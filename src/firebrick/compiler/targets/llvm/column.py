@@ -16,8 +16,8 @@ from math import prod
 from firebrick.compiler.targets.llvm import reduction
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, splat
 from firebrick.compiler.targets.llvm.memory import (
+    BufferView,
     Strip,
-    View,
     item_bytes,
     positions,
     read,
@@ -26,9 +26,9 @@ from firebrick.compiler.targets.llvm.memory import (
     tail_mask,
     write,
 )
-from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.merging import LoopNest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish, lanes_for
-from firebrick.compiler.targets.llvm.row import Result
+from firebrick.compiler.targets.llvm.row import Output
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import FLOATS, Expr, load, node, walk
 from firebrick.scalar.storage import computed
@@ -46,7 +46,7 @@ SHORT = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnReduction:
     """A reduction along columns as one kernel or two.
 
     Attributes:
@@ -57,13 +57,13 @@ class Columns:
     """
 
     kernels: tuple[NativeKernel, ...]
-    partials: tuple[View, ...]
+    partials: tuple[BufferView, ...]
     blocks: int
 
 
 def column_kernels(
-    name: str, rows: int, columns: int, operands: Sequence[View], results: Sequence[Result], target: Target
-) -> Columns:
+    name: str, rows: int, columns: int, operands: Sequence[BufferView], results: Sequence[Output], target: Target
+) -> ColumnReduction:
     """Generate the kernels of a reduction along the rows of a matrix.
 
     Args:
@@ -82,9 +82,9 @@ def column_kernels(
 
 
 def nested_column_kernels(
-    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[View], results: Sequence[Result],
-    target: Target,
-) -> Columns:  # fmt: skip
+    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[BufferView],
+    results: Sequence[Output], target: Target,
+) -> ColumnReduction:  # fmt: skip
     """Generate the kernels of a reduction along several axes, for each position of others.
 
     Args:
@@ -107,25 +107,25 @@ def nested_column_kernels(
     count = prod(outer)
     blocks = max(1, min(-(-BLOCKS // max(1, count)), prod(rows) // ROWS))
     if blocks == 1:
-        return Columns((_kernel(name, outer, rows, columns, operands, results, 1, target),), (), 1)
+        return ColumnReduction((_kernel(name, outer, rows, columns, operands, results, 1, target),), (), 1)
     steps = [prod(outer[i + 1 :]) * blocks * columns for i in range(len(outer))]
-    partials = tuple(View(e.dtype, (*steps, columns, 1)) for e in reduces)
-    goals = [(e, View(e.dtype, (*steps, *[0] * len(rows), 1))) for e in reduces]  # offset by the block's row when written
+    partials = tuple(BufferView(e.dtype, (*steps, columns, 1)) for e in reduces)
+    goals = [(e, BufferView(e.dtype, (*steps, *[0] * len(rows), 1))) for e in reduces]  # offset by the block's row when written
     first = _kernel(name, outer, rows, columns, operands, [*goals, *each], blocks, target, len(goals))
     known = {e: node("reduce", e.dtype, (load(len(operands) + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
     second = [(replaced(e, known), _without_rows(view, len(outer))) for e, view in once]
     still = [_without_rows(v, len(outer)) for v in operands]
     put = _kernel(f"{name}_put", outer, (blocks,), columns, [*still, *partials], second, 1, target)
-    return Columns((first, put), partials, blocks)
+    return ColumnReduction((first, put), partials, blocks)
 
 
-def _varies(view: View, outer: int, rows: Sequence[int]) -> bool:
+def _varies(view: BufferView, outer: int, rows: Sequence[int]) -> bool:
     return any(s and d > 1 for s, d in zip(view.strides[outer:-1], rows, strict=True))
 
 
-def _without_rows(view: View, outer: int) -> View:
+def _without_rows(view: BufferView, outer: int) -> BufferView:
     """The first row of a matrix, for all rows."""
-    return View(view.dtype, (*view.strides[:outer], 0, view.strides[-1]))
+    return BufferView(view.dtype, (*view.strides[:outer], 0, view.strides[-1]))
 
 
 def replaced(root: Expr, known: dict[Expr, Expr]) -> Expr:
@@ -139,12 +139,12 @@ def replaced(root: Expr, known: dict[Expr, Expr]) -> Expr:
 
 
 def _kernel(
-    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[View], results: Sequence[Result],
-    blocks: int, target: Target, by_block: int = 0,
+    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[BufferView],
+    results: Sequence[Output], blocks: int, target: Target, by_block: int = 0,
 ) -> NativeKernel:  # fmt: skip
     """One kernel; the first ``by_block`` results have a row for each block."""
     code = Code(target)
-    work = _Columns(code, outer, rows, columns, list(operands), list(results), blocks, by_block)
+    work = _ColumnGenerator(code, outer, rows, columns, list(operands), list(results), blocks, by_block)
     across = -(-columns // COLUMNS)
     unit = Loop(code, "%begin", "%end", 1)
     block = code.put(f"udiv i64 {unit.index}, {across}") if across > 1 else unit.index
@@ -159,17 +159,17 @@ def _kernel(
     return finish(name, code, len(operands) + len(results), prod(outer) * blocks * across if columns else 0, work.scratch)
 
 
-class _Columns:
+class _ColumnGenerator:
     def __init__(
-        self, code: Code, outer: Sequence[int], rows: Sequence[int], columns: int, operands: list[View], results: list[Result],
-        blocks: int, by_block: int,
+        self, code: Code, outer: Sequence[int], rows: Sequence[int], columns: int, operands: list[BufferView],
+        results: list[Output], blocks: int, by_block: int,
     ) -> None:  # fmt: skip
         self.code, self.rows, self.columns, self.blocks, self.by_block = code, prod(rows), columns, blocks, by_block
         self.operands, self.results = operands, results
         self.views = [*operands, *(v for _, v in results)]
         first = len(outer)
         self.outer, self.nest = (
-            Nest((*found.shape, 1), tuple((*s, 0) for s in found.strides))
+            LoopNest((*found.shape, 1), tuple((*s, 0) for s in found.strides))
             for found in (
                 merge(outer, [v.strides[:first] for v in self.views], range(first)),
                 merge(rows, [v.strides[first:-1] for v in self.views], range(len(rows))),

@@ -16,10 +16,10 @@ from math import prod
 
 from firebrick.compiler.targets.llvm import reduction
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, scalar_type, splat, vector_type
-from firebrick.compiler.targets.llvm.memory import Strip, View, read, read_uniform, stored_type, tail_mask, write
-from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.memory import BufferView, Strip, read, read_uniform, stored_type, tail_mask, write
+from firebrick.compiler.targets.llvm.merging import LoopNest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import UNIT, Loop, NativeKernel, buffer_pointers, finish, lanes_for
-from firebrick.compiler.targets.llvm.row import Result, levels
+from firebrick.compiler.targets.llvm.row import Output, levels
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import FLOATS, Expr, walk
 from firebrick.scalar.storage import computed
@@ -29,7 +29,12 @@ BLOCK = 32
 
 
 def fold_kernel(
-    name: str, kept: Sequence[int], folded: Sequence[int], operands: Sequence[View], results: Sequence[Result], target: Target
+    name: str,
+    kept: Sequence[int],
+    folded: Sequence[int],
+    operands: Sequence[BufferView],
+    results: Sequence[Output],
+    target: Target,
 ) -> NativeKernel:
     """Generate a fold kernel.
 
@@ -43,7 +48,7 @@ def fold_kernel(
         target: What to generate for.
     """
     code = Code(target)
-    folds = _Folds(code, len(kept), (*kept, *folded), list(operands), list(results))
+    folds = _FoldGenerator(code, len(kept), (*kept, *folded), list(operands), list(results))
     count, size = prod(kept), prod(folded)
     group = max(1, UNIT // size)
     unit = Loop(code, "%begin", "%end", 1)
@@ -56,8 +61,8 @@ def fold_kernel(
     return finish(name, code, len(folds.views), -(-count // group))
 
 
-class _Folds:
-    def __init__(self, code: Code, kept: int, shape: Sequence[int], operands: list[View], results: list[Result]) -> None:
+class _FoldGenerator:
+    def __init__(self, code: Code, kept: int, shape: Sequence[int], operands: list[BufferView], results: list[Output]) -> None:
         self.code, self.operands, self.results = code, operands, results
         roots = [e for e, _ in results]
         nodes = walk(roots)
@@ -65,7 +70,7 @@ class _Folds:
             raise TypeError("a fold reads elements at their own positions only")
         self.views = [*operands, *(v for _, v in results)]
         outer = merge(shape[:kept], [v.strides[:kept] for v in self.views], range(kept))
-        self.outer = Nest((*outer.shape, 1), tuple((*s, 0) for s in outer.strides))
+        self.outer = LoopNest((*outer.shape, 1), tuple((*s, 0) for s in outer.strides))
         self.inner = merge(shape[kept:], [v.strides[kept:] for v in self.views], range(len(shape) - kept))
         self.length = self.inner.shape[-1]
         self.same = [not any(s) for s in self.inner.strides]  # buffers with one element for each kept position

@@ -70,7 +70,7 @@ class _Linker:
 
 
 @dataclass(slots=True, eq=False)
-class _Code:
+class _LoadedCode:
     """The code of one module: LLVM's handle of the library, its size for statistics, and the weak reference to its owner."""
 
     tracker: Any
@@ -80,7 +80,7 @@ class _Code:
 
 
 # The owner of all code. LLVM's handles are kept here and not in modules, since a handle frees the code when it is collected.
-_codes: dict[int, _Code] = {}
+_codes: dict[int, _LoadedCode] = {}
 _dropped: deque[int] = deque()  # numbers of modules that are gone
 _pinned: list[Module] = []
 _linker: _Linker | None = None
@@ -189,7 +189,7 @@ def link(
         _linker.made += 1  # also if linking fails, which leaves a partial library
         tracker = library.link(_linker.jit, f"firebrick.{_count}")
         owner = np.empty(0)  # the garbage collector does not look at arrays
-        _codes[_count] = _Code(tracker, sum(map(len, images)), _linker, ref(owner, partial(_drop, _count)))
+        _codes[_count] = _LoadedCode(tracker, sum(map(len, images)), _linker, ref(owner, partial(_drop, _count)))
         return Module(owner, {name: tracker[name] for name in exports}, tuple(keep))
 
 

@@ -12,9 +12,9 @@ from math import prod
 
 from firebrick.compiler.targets.llvm.column import replaced
 from firebrick.compiler.targets.llvm.emit import Code
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, finish
-from firebrick.compiler.targets.llvm.row import Result, Rows, levels, row_kernel
+from firebrick.compiler.targets.llvm.row import Output, RowGenerator, levels, row_kernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import Expr, load, node, walk
 
@@ -25,7 +25,7 @@ PARTS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class LongRows:
+class LongRowReduction:
     """A reduction as one kernel or two.
 
     Attributes:
@@ -36,13 +36,13 @@ class LongRows:
     """
 
     kernels: tuple[NativeKernel, ...]
-    partials: tuple[View, ...]
+    partials: tuple[BufferView, ...]
     parts: int
 
 
 def long_row_kernels(
-    name: str, shape: Sequence[int], operands: Sequence[View], results: Sequence[Result], target: Target
-) -> LongRows:
+    name: str, shape: Sequence[int], operands: Sequence[BufferView], results: Sequence[Output], target: Target
+) -> LongRowReduction:
     """Generate the kernels of a reduction along the last axis.
 
     Args:
@@ -57,16 +57,16 @@ def long_row_kernels(
     outer, length = list(shape[:-1]), shape[-1]
     parts = max(1, min(PARTS, length // PART))
     if parts == 1:
-        return LongRows((row_kernel(name, shape, operands, results, target),), (), 1)
+        return LongRowReduction((row_kernel(name, shape, operands, results, target),), (), 1)
     if max(levels(roots).values()) > 1:
         raise TypeError("reductions of parts of rows are not nested: give the inner ones as operands")
     steps = [prod(outer[i + 1 :]) * parts for i in range(len(outer))]
-    partials = tuple(View(e.dtype, (*steps, 1)) for e in reduces)
+    partials = tuple(BufferView(e.dtype, (*steps, 1)) for e in reduces)
     first = _parts(name, outer, length, parts, operands, list(zip(reduces, partials, strict=True)), target)
     known = {e: node("reduce", e.dtype, (load(len(operands) + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
     second = [(replaced(e, known), view) for e, view in results]
     put = row_kernel(f"{name}_put", (*outer, parts), [*operands, *partials], second, target)
-    return LongRows((first, put), partials, parts)
+    return LongRowReduction((first, put), partials, parts)
 
 
 def _parts(
@@ -74,16 +74,16 @@ def _parts(
     outer: list[int],
     length: int,
     parts: int,
-    operands: Sequence[View],
-    results: Sequence[tuple[Expr, View]],
+    operands: Sequence[BufferView],
+    results: Sequence[tuple[Expr, BufferView]],
     target: Target,
 ) -> NativeKernel:
     """The kernel of partial results, with a work unit for each part of each row. The last part takes the remainder."""
     chunk = length // parts
     code = Code(target)
-    views = [View(v.dtype, (*v.strides[:-1], v.strides[-1] * chunk, v.strides[-1])) for v in operands]
-    goals = [(e, View(v.dtype, (*v.strides, 0))) for e, v in results]
-    rows = Rows(code, [*outer, parts, chunk], views, goals, [])
+    views = [BufferView(v.dtype, (*v.strides[:-1], v.strides[-1] * chunk, v.strides[-1])) for v in operands]
+    goals = [(e, BufferView(v.dtype, (*v.strides, 0))) for e, v in results]
+    rows = RowGenerator(code, [*outer, parts, chunk], views, goals, [])
     unit = Loop(code, "%begin", "%end", 1)
     part = code.put(f"urem i64 {unit.index}, {parts}")
     last = code.put(f"icmp eq i64 {part}, {parts - 1}")

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from math import prod
 
 from firebrick.compiler.spec.nest import Nest
-from firebrick.compiler.targets.llvm.added import added_kernels
 from firebrick.compiler.targets.llvm.axes import reduction_stages, split
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, At, Lowered, Part, at_offset
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import NAME, module_text, named
-from firebrick.compiler.targets.llvm.row import Result, row_kernel
+from firebrick.compiler.targets.llvm.row import Output, row_kernel
+from firebrick.compiler.targets.llvm.row_sums import row_sum_kernels
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
-from firebrick.core.views import View as ArrayView
-from firebrick.core.views import row_major
+from firebrick.core.views import View, row_major
 from firebrick.scalar.expr import walk
 
 MAP, ROWS, COLUMNS = "map", "rows", "columns"
@@ -41,16 +40,16 @@ def lowered(spec: Nest, inputs: Sequence[Aval], outputs: Sequence[Aval], target:
         outputs: Its results, row-major.
         target: What to generate for.
     """
-    return _Nest(spec, inputs, outputs, target).lowered()
+    return _NestGenerator(spec, inputs, outputs, target).lowered()
 
 
-class _Nest:
+class _NestGenerator:
     def __init__(self, spec: Nest, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> None:
         self.spec, self.inputs, self.outputs, self.target = spec, inputs, outputs, target
         self.shape = spec.domain
         given = [inputs[x.source] for x in spec.operands]
-        self.operands = [View(x.dtype, _strides(x.view)) for x in spec.operands]
-        self.results: list[Result] = [(r.expression, View(r.dtype, _strides(r.view))) for r in spec.results]
+        self.operands = [BufferView(x.dtype, _strides(x.view)) for x in spec.operands]
+        self.results: list[Output] = [(r.expression, BufferView(r.dtype, _strides(r.view))) for r in spec.results]
         self.buffers: list[At] = [
             at_offset(x.source, x.view.offset * a.dtype.itemsize) for x, a in zip(spec.operands, given, strict=True)
         ]  # fmt: skip
@@ -93,7 +92,7 @@ class _Nest:
         of_rows = [k for k, r in enumerate(results) if not r.summed]
         of_columns = [k for k, r in enumerate(results) if r.summed]
         sums = [(results[k].expression, results[k].dtype) for k in of_columns]
-        made = added_kernels(self.shape, self.operands, [self.results[k] for k in of_rows], sums, self.target)
+        made = row_sum_kernels(self.shape, self.operands, [self.results[k] for k in of_rows], sums, self.target)
         partial = [own + count + i for i in range(len(sums))]
         further = [own + count + len(sums) + i for i in range(len(made.further))]
         to = [own + k for k in of_columns]
@@ -119,7 +118,7 @@ class _Nest:
         return Lowered(tuple(parts), made.temporary, module_text([p.kernel for p in parts]), self._over())
 
 
-def _strides(view: ArrayView) -> tuple[int, ...]:
+def _strides(view: View) -> tuple[int, ...]:
     strides = view.strides
     assert strides is not None  # a nest's operands have one stride for each axis
     return strides

@@ -13,8 +13,8 @@ from math import prod
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, splat, vector_type
 from firebrick.compiler.targets.llvm.gathered import Gathered, uniform
 from firebrick.compiler.targets.llvm.memory import (
+    BufferView,
     Strip,
-    View,
     address,
     positions,
     read,
@@ -23,7 +23,7 @@ from firebrick.compiler.targets.llvm.memory import (
     tail_mask,
     write,
 )
-from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.merging import LoopNest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
 from firebrick.compiler.targets.llvm.randoms import Streams, consecutive
 from firebrick.compiler.targets.llvm.target import Target
@@ -37,8 +37,8 @@ GROUPS = 16
 def map_kernel(
     name: str,
     shape: Sequence[int],
-    operands: Sequence[View],
-    results: Sequence[tuple[Expr, View]],
+    operands: Sequence[BufferView],
+    results: Sequence[tuple[Expr, BufferView]],
     target: Target,
     stream: bool | None = None,
 ) -> NativeKernel:
@@ -71,7 +71,7 @@ def map_kernel(
     if stream is None:
         stream = max(v.itemsize for _, v in results) * count >= STREAM
     code = Code(target)
-    writer = _Writer(code, nest, list(operands), list(results), axes, lanes, stream and target.arch == "x86_64")
+    writer = _MapGenerator(code, nest, list(operands), list(results), axes, lanes, stream and target.arch == "x86_64")
     inner, outer = nest.shape[-1], prod(nest.shape[:-1])
     if len(nest.shape) == 1:
         if writer.streams.nodes:  # pieces whose random words fit in scratch memory
@@ -107,12 +107,12 @@ def map_kernel(
     return finish(name, code, len(views), grid, writer.streams.bytes)
 
 
-class _Writer:
+class _MapGenerator:
     """Writes the code of one row: a segment of the innermost axis at one position of the others."""
 
     def __init__(
-        self, code: Code, nest: Nest, operands: list[View], results: list[tuple[Expr, View]], axes: list[Expr], lanes: int,
-        stream: bool,
+        self, code: Code, nest: LoopNest, operands: list[BufferView], results: list[tuple[Expr, BufferView]], axes: list[Expr],
+        lanes: int, stream: bool,
     ) -> None:  # fmt: skip
         self.code, self.nest, self.lanes, self.results, self.axes = code, nest, lanes, results, axes
         self.views = [*operands, *(v for _, v in results)]

@@ -10,7 +10,7 @@ from firebrick.scalar.storage import HALVES, computed, decode, encode
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class BufferView:
     """The layout of an operand or result: its storage ``dtype``, and its ``strides`` in elements, one for each axis of the
     kernel's shape. A buffer's pointer is that of the element at index 0 of every axis; strides may be 0 or negative."""
 

@@ -15,7 +15,7 @@ from firebrick.compiler.targets.llvm.contract import (
     contraction,
     forward,
     input_gradient,
-    placed,
+    matrix_layout,
     problem_of,
     weight_gradient,
 )
@@ -36,8 +36,8 @@ def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], tar
     if g is not None and g.direction != FORWARD:
         return contracted([(c, factors) for c in _gradient(g, target)], len(inputs))
     epilogue = Epilogue(
-        tuple(placed(x.dtype, x.view) for x in spec.operands),
-        tuple((r.expression, placed(r.dtype, r.view)) for r in spec.results),
+        tuple(matrix_layout(x.dtype, x.view) for x in spec.operands),
+        tuple((r.expression, matrix_layout(r.dtype, r.view)) for r in spec.results),
     )
     if g is not None:
         # without an epilogue, special algorithms (depthwise) may be chosen

@@ -18,8 +18,8 @@ from firebrick.compiler.targets.llvm import reduction
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, scalar_type, splat, vector_type
 from firebrick.compiler.targets.llvm.gathered import Gathered, uniform
 from firebrick.compiler.targets.llvm.memory import (
+    BufferView,
     Strip,
-    View,
     address,
     item_bytes,
     positions,
@@ -30,7 +30,7 @@ from firebrick.compiler.targets.llvm.memory import (
     tail_mask,
     write,
 )
-from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.merging import LoopNest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
 from firebrick.compiler.targets.llvm.randoms import Streams, consecutive
 from firebrick.compiler.targets.llvm.target import Target
@@ -51,14 +51,14 @@ AHEAD = 1 << 9, 1 << 20
 """Minimum bytes of a row, and of an operand, for which the second pass over a row prefetches the next row. A third or later
 pass does not: it writes, often with non-temporal stores, which prefetches would delay."""
 
-Result = tuple[Expr, View]
+Output = tuple[Expr, BufferView]
 
 
 def row_kernel(
     name: str,
     shape: Sequence[int],
-    operands: Sequence[View],
-    results: Sequence[Result],
+    operands: Sequence[BufferView],
+    results: Sequence[Output],
     target: Target,
     sums: Sequence[Expr] = (),
 ) -> NativeKernel:
@@ -75,7 +75,7 @@ def row_kernel(
             dtypes are the last buffers; ``column_kernels`` reduce them.
     """
     code = Code(target)
-    rows = Rows(code, list(shape), list(operands), list(results), list(sums))
+    rows = RowGenerator(code, list(shape), list(operands), list(results), list(sums))
     length, count = shape[-1], prod(shape[:-1])
     group = _group(shape, bool(sums))
     unit = Loop(code, "%begin", "%end", 1)
@@ -112,11 +112,11 @@ def levels(roots: Sequence[Expr]) -> dict[Expr, int]:
     return out
 
 
-class Rows:
+class RowGenerator:
     """Writes the code of one row; see ``row_kernel``."""
 
     def __init__(
-        self, code: Code, shape: list[int], operands: list[View], results: list[Result], sums: list[Expr]
+        self, code: Code, shape: list[int], operands: list[BufferView], results: list[Output], sums: list[Expr]
     ) -> None:  # fmt: skip
         self.code, self.length, self.operands, self.results, self.sums = code, shape[-1], operands, results, sums
         roots = [*(e for e, _ in results), *sums]
@@ -128,7 +128,7 @@ class Rows:
         strides = [v.strides for v in self.views] + [steps(e, rank) for e in self.axes]
         outer = merge(shape[:-1], [s[:-1] for s in strides], range(rank - 1))
         # rows are numbered over the outer axes; ``row_offsets`` ignores the innermost axis, here one of size 1
-        self.nest = Nest((*outer.shape, 1), tuple((*s, 0) for s in outer.strides))
+        self.nest = LoopNest((*outer.shape, 1), tuple((*s, 0) for s in outer.strides))
         self.inner = [s[-1] for s in strides]
         self.lanes = lanes_for(code.target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in self.views])
         while self.lanes > 1 and self.lanes // 2 >= self.length:
@@ -176,7 +176,7 @@ class Rows:
             where = address(code, Strip(strip.dtype, following, 1), at)
             code.call("void", "llvm.prefetch.p0", ("ptr", where), ("i32", "0"), ("i32", "3"), ("i32", "1"))
 
-    def _once(self, e: Expr, view: View) -> bool:
+    def _once(self, e: Expr, view: BufferView) -> bool:
         if view.strides[-1] == 0 and e not in self.uniform and self.length > 1:
             raise TypeError(f"a result with values along the row has a last stride. Received: {view} for {e}")
         return view.strides[-1] == 0 and e in self.uniform

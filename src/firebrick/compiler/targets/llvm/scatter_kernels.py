@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from firebrick.compiler.spec.scatter import FOLDS, Scatter
-from firebrick.compiler.targets.llvm.copies import copy_kernel, fill_kernel, moving_us
+from firebrick.compiler.targets.llvm.copy_kernels import copy_kernel, fill_kernel, moving_us
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import Strip, View, item_bytes, read, stored_type, tail_mask, write
+from firebrick.compiler.targets.llvm.memory import BufferView, Strip, item_bytes, read, stored_type, tail_mask, write
 from firebrick.compiler.targets.llvm.native import NAME, Loop, NativeKernel, buffer_pointers, finish, module_text, named
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -70,13 +70,13 @@ def lowered(spec: Scatter, inputs: Sequence[Aval], outputs: Sequence[Aval], targ
 def _converted(size: tuple[int], source: str, to: str, target: Target) -> NativeKernel:
     """The kernel that casts all elements to another dtype."""
     e = cast(load(0, computed(source)), computed(to))
-    return named(map_kernel(NAME, size, [View(source, (1,))], [(e, View(to, (1,)))], target), "map")
+    return named(map_kernel(NAME, size, [BufferView(source, (1,))], [(e, BufferView(to, (1,)))], target), "map")
 
 
 def scatter_kernel(name: str, what: Scatter, target: Target) -> NativeKernel:
     """Generate the kernel of the updates. Its buffers are the indices, the updates unless they are a constant, and the result.
     Its faults are those of check 0."""
-    return _Writer(name, what, target).kernel()
+    return _ScatterGenerator(name, what, target).kernel()
 
 
 def vectors(code: Code, start: str, stop: str, lanes: int, body: Callable[[str, str], None]) -> None:
@@ -112,7 +112,7 @@ def split(what: Scatter) -> tuple[int, int]:
     return ranges, stretch
 
 
-class _Writer:
+class _ScatterGenerator:
     def __init__(self, name: str, what: Scatter, target: Target) -> None:
         self.name, self.what, self.code = name, what, Code(target)
         self.ranges, self.stretch = split(what)

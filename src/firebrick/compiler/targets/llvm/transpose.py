@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from firebrick.compiler.targets.llvm.emit import Code
-from firebrick.compiler.targets.llvm.memory import View
-from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.memory import BufferView
+from firebrick.compiler.targets.llvm.merging import LoopNest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import UNIT, Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.target import Target
 
@@ -23,7 +23,7 @@ _DEEP = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Squares:
+class _TransposeTiling:
     """Axes of a transposing copy: axis ``down`` is contiguous in the source, the last one in the destination.
 
     Attributes:
@@ -32,17 +32,17 @@ class _Squares:
         side: Side of a tile, in elements.
     """
 
-    nest: Nest
+    nest: LoopNest
     down: int
     side: int
 
 
-def transposes(shape: tuple[int, ...], source: View, goal: View, target: Target) -> bool:
+def transposes(shape: tuple[int, ...], source: BufferView, goal: BufferView, target: Target) -> bool:
     """Whether a copy is done by tiles."""
     return _squares(shape, source, goal, target) is not None
 
 
-def _squares(shape: tuple[int, ...], source: View, goal: View, target: Target) -> _Squares | None:
+def _squares(shape: tuple[int, ...], source: BufferView, goal: BufferView, target: Target) -> _TransposeTiling | None:
     order = sorted(range(len(shape)), key=lambda a: (-abs(goal.strides[a]), a))
     nest = merge(shape, [source.strides, goal.strides], order)
     read, written = nest.strides
@@ -54,10 +54,10 @@ def _squares(shape: tuple[int, ...], source: View, goal: View, target: Target) -
     side = min(16, target.lanes(8 * source.itemsize))
     while side > min(nest.shape[down], nest.shape[-1]):
         side //= 2
-    return _Squares(nest, down, side) if side >= _LEAST else None
+    return _TransposeTiling(nest, down, side) if side >= _LEAST else None
 
 
-def transposing_kernel(name: str, shape: tuple[int, ...], source: View, goal: View, target: Target) -> NativeKernel:
+def transposing_kernel(name: str, shape: tuple[int, ...], source: BufferView, goal: BufferView, target: Target) -> NativeKernel:
     """Generate a copy of ``source`` to ``goal``, for which ``transposes`` holds.
 
     Args:
@@ -73,7 +73,7 @@ def transposing_kernel(name: str, shape: tuple[int, ...], source: View, goal: Vi
     read, written = nest.strides
     wide, high = nest.shape[-1], nest.shape[down]
     others = [a for a in range(len(nest.shape) - 1) if a != down]
-    outer = Nest((*(nest.shape[a] for a in others), 1), tuple((*(s[a] for a in others), 0) for s in (read, written)))
+    outer = LoopNest((*(nest.shape[a] for a in others), 1), tuple((*(s[a] for a in others), 0) for s in (read, written)))
     strip = max(side, UNIT // side // side * side)
     strips, rows = -(-wide // strip), -(-high // (side * _DEEP))
     grid = prod(nest.shape[a] for a in others) * strips * rows

@@ -53,7 +53,7 @@ def window_kernel(name: str, w: Windows, dtype: str, largest: bool, target: Targ
     Of equal values the first is chosen, and the first NaN before any number. Padding is -inf for a maximum and 0 for a mean.
     """
     code = Code(target)
-    return _Forward(code, w, dtype, largest).kernel(name)
+    return _WindowForward(code, w, dtype, largest).kernel(name)
 
 
 def gradient_kernel(name: str, w: Windows, dtype: str, at: str, target: Target) -> NativeKernel:
@@ -63,7 +63,7 @@ def gradient_kernel(name: str, w: Windows, dtype: str, at: str, target: Target) 
     added to every element of the window.
     """
     code = Code(target)
-    return _Backward(code, w, dtype, at).kernel(name)
+    return _WindowGradient(code, w, dtype, at).kernel(name)
 
 
 def lanes_of(target: Target, dtype: str, size: int) -> int:
@@ -74,7 +74,7 @@ def lanes_of(target: Target, dtype: str, size: int) -> int:
     return max(2, lanes)
 
 
-class _Windows(ABC):
+class _WindowGenerator(ABC):
     """Code of both directions: the grid, and the loops over planes, rows and vectors of ``rows`` × ``size`` elements."""
 
     def __init__(self, code: Code, w: Windows, dtype: str, rows: Sequence[int], size: int, buffers: int) -> None:
@@ -204,7 +204,7 @@ class _Windows(ABC):
         return self.code.put(f"add <{self.lanes} x {element}> {front}, <{steps}>")
 
 
-class _Forward(_Windows):
+class _WindowForward(_WindowGenerator):
     def __init__(self, code: Code, w: Windows, dtype: str, largest: bool) -> None:
         super().__init__(code, w, dtype, w.places[:2], w.places[2], 3 if largest else 2)
         self.largest = largest
@@ -339,7 +339,7 @@ class _Forward(_Windows):
         return found
 
 
-class _Backward(_Windows):
+class _WindowGradient(_WindowGenerator):
     def __init__(self, code: Code, w: Windows, dtype: str, at: str) -> None:
         groups = tuple(-(-n // s) for n, s in zip(w.image, w.stride, strict=True))
         super().__init__(code, w, dtype, groups[:2], groups[2], 3 if at else 2)

@@ -7,12 +7,12 @@ from math import prod
 from firebrick.compiler.targets.llvm.blocks import block_kernel, in_blocks
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import NAME, NativeKernel, module_text, named
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.targets.llvm.transpose import transposes, transposing_kernel
 from firebrick.core.indexing import strides_of
-from firebrick.core.views import View as ArrayView
+from firebrick.core.views import View
 from firebrick.scalar.expr import const, load
 
 Axes = tuple[int, ...]
@@ -20,7 +20,7 @@ SIZES = (1, 2, 4, 8)
 """Supported element sizes in bytes."""
 
 
-def copied(view: ArrayView, itemsize: int, target: Target) -> Lowered:
+def copied(view: View, itemsize: int, target: Target) -> Lowered:
     """The kernel that makes a row-major copy of a view.
 
     Args:
@@ -46,7 +46,7 @@ def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Tar
         same: Whether both may be the same memory. The kernel then tests for it, and returns at once.
     """
     dtype = f"uint{8 * itemsize}"
-    source, goal = View(dtype, strides), View(dtype, to)
+    source, goal = BufferView(dtype, strides), BufferView(dtype, to)
     if transposes(shape, source, goal, target):
         kernel = transposing_kernel(NAME, shape, source, goal, target)
     elif in_blocks(shape, source, goal):
@@ -59,7 +59,7 @@ def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Tar
 def fill_kernel(shape: Axes, bits: int, to: Axes, itemsize: int, target: Target) -> NativeKernel:
     """The kernel that fills a view with the element that has these bits."""
     dtype = f"uint{8 * itemsize}"
-    return named(map_kernel(NAME, shape, [], [(const(bits, dtype), View(dtype, to))], target), "fill")
+    return named(map_kernel(NAME, shape, [], [(const(bits, dtype), BufferView(dtype, to))], target), "fill")
 
 
 def moving_us(shape: Axes, itemsize: int) -> float:

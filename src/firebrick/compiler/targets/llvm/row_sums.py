@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from firebrick.compiler.targets.llvm.column import Columns, column_kernels
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.column import ColumnReduction, column_kernels
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import NAME, NativeKernel
-from firebrick.compiler.targets.llvm.row import Result, blocks_of, row_kernel
+from firebrick.compiler.targets.llvm.row import Output, blocks_of, row_kernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import Expr, load, reduce
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class RowSums:
     """Kernels of rows and of sums over them.
 
     Attributes:
@@ -29,18 +29,18 @@ class Added:
     """
 
     rows: NativeKernel
-    columns: Columns
+    columns: ColumnReduction
     partial: tuple[int, ...]
     further: tuple[int, ...]
 
 
-def added_kernels(
+def row_sum_kernels(
     shape: Sequence[int],
-    operands: Sequence[View],
-    results: Sequence[Result],
+    operands: Sequence[BufferView],
+    results: Sequence[Output],
     sums: Sequence[tuple[Expr, str]],
     target: Target,
-) -> Added:
+) -> RowSums:
     """Generate the kernels.
 
     Args:
@@ -52,10 +52,10 @@ def added_kernels(
     """
     rows = row_kernel(NAME, shape, operands, results, target, [e for e, _ in sums])
     blocks, length = blocks_of(shape), shape[-1]
-    matrices = [View(e.dtype, (length, 1)) for e, _ in sums]
-    goals = [(reduce("sum", load(i, e.dtype)), View(stored, (0, 1))) for i, (e, stored) in enumerate(sums)]
+    matrices = [BufferView(e.dtype, (length, 1)) for e, _ in sums]
+    goals = [(reduce("sum", load(i, e.dtype)), BufferView(stored, (0, 1))) for i, (e, stored) in enumerate(sums)]
     columns = column_kernels(NAME, blocks, length, matrices, goals, target)
-    return Added(
+    return RowSums(
         rows, columns, tuple(blocks * length * v.itemsize for v in matrices),
         tuple(columns.blocks * length * v.itemsize for v in columns.partials),
     )  # fmt: skip
