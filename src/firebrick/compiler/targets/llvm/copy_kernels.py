@@ -26,7 +26,7 @@ def copied(view: View, itemsize: int, target: Target) -> Lowered:
     Args:
         view: View with one stride for each axis. The buffer's pointer is that of its element at index 0 of every axis.
         itemsize: Bytes of an element, one of ``SIZES``.
-        target: What it runs on.
+        target: Processor to generate for.
     """
     shape, strides = view.shape, view.strides
     assert strides is not None
@@ -38,21 +38,22 @@ def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Tar
     """The kernel that copies a view to another one, with strides ``to``.
 
     Args:
-        shape: Of both.
-        strides: Of what is read.
-        to: Of what is written.
+        shape: Shape of both views.
+        strides: Strides of the source.
+        to: Strides of the destination.
         itemsize: Bytes of an element.
-        target: What it runs on.
-        same: Whether both may be the same memory. The kernel then tests for it, and returns at once.
+        target: Processor to generate for.
+        same: Whether source and destination may be the same memory. The kernel then compares the pointers first, and returns at
+            once if they are equal.
     """
     dtype = f"uint{8 * itemsize}"
-    source, goal = BufferView(dtype, strides), BufferView(dtype, to)
-    if transposes(shape, source, goal, target):
-        kernel = transposing_kernel(NAME, shape, source, goal, target)
-    elif in_blocks(shape, source, goal):
-        kernel = block_kernel(NAME, shape, source, goal, target)
+    source, destination = BufferView(dtype, strides), BufferView(dtype, to)
+    if transposes(shape, source, destination, target):
+        kernel = transposing_kernel(NAME, shape, source, destination, target)
+    elif in_blocks(shape, source, destination):
+        kernel = block_kernel(NAME, shape, source, destination, target)
     else:
-        kernel = map_kernel(NAME, shape, [source], [(load(0, dtype), goal)], target)
+        kernel = map_kernel(NAME, shape, [source], [(load(0, dtype), destination)], target)
     return named(_unless_same(kernel) if same else kernel, "copy")
 
 
@@ -68,7 +69,7 @@ def moving_us(shape: Axes, itemsize: int) -> float:
 
 
 def _unless_same(kernel: NativeKernel) -> NativeKernel:
-    """The kernel with a test in front: it returns at once if its operand and its result are the same memory."""
+    """The kernel with a test at its start: it returns at once if its operand and its result are the same memory."""
     guard = """start:
   %from = load ptr, ptr %bufs, align 8
   %toat = getelementptr ptr, ptr %bufs, i64 1

@@ -1,6 +1,6 @@
 """Reductions of few long rows: rows are divided into parts, by their length alone; a second kernel reduces the partial results.
 
-Each part is a work unit of the grid, so that one long row occupies many threads. Partial results are combined in their order
+Each part is a work unit of the grid, so that one long row occupies several threads. Partial results are combined in their order
 along the row, whichever thread computed them.
 """
 
@@ -29,8 +29,8 @@ class LongRowReduction:
     """A reduction as one kernel or two.
 
     Attributes:
-        kernels: In the order in which they run. Where there are two, the first one's results are the partial ones, and the
-            second one's buffers are the operands, the partial ones, and the results.
+        kernels: In the order in which they run. If there are two, the first one's results are the partial results, and the
+            second one's buffers are the operands, the partial results, and the results.
         partials: Views of the partial results, contiguous arrays of the outer shape and ``parts``.
         parts: Number of parts of each row.
     """
@@ -46,11 +46,11 @@ def long_row_kernels(
     """Generate the kernels of a reduction along the last axis.
 
     Args:
-        name: Of the functions; the second one's ends in ``_put``.
-        shape: Of the work; the last axis is reduced.
-        operands: What ``load(k)`` reads, with a stride for each axis.
-        results: Expressions with one value a row, of ``reduce`` nodes that are not nested, and where they go.
-        target: What to generate for.
+        name: Name of the functions; ``_put`` is appended to the second one's.
+        shape: Shape of the domain; the last axis is reduced.
+        operands: Views that ``load(k)`` reads, with a stride for each axis.
+        results: Expressions with one value for each row, of ``reduce`` nodes that are not nested, and their views.
+        target: Processor to generate for.
     """
     roots = [e for e, _ in results]
     reduces = [e for e in walk(roots) if e.op == "reduce"]
@@ -63,8 +63,8 @@ def long_row_kernels(
     steps = [prod(outer[i + 1 :]) * parts for i in range(len(outer))]
     partials = tuple(BufferView(e.dtype, (*steps, 1)) for e in reduces)
     first = _parts(name, outer, length, parts, operands, list(zip(reduces, partials, strict=True)), target)
-    known = {e: node("reduce", e.dtype, (load(len(operands) + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
-    second = [(replaced(e, known), view) for e, view in results]
+    combined = {e: node("reduce", e.dtype, (load(len(operands) + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
+    second = [(replaced(e, combined), view) for e, view in results]
     put = row_kernel(f"{name}_put", (*outer, parts), [*operands, *partials], second, target)
     return LongRowReduction((first, put), partials, parts)
 
@@ -82,15 +82,15 @@ def _parts(
     chunk = length // parts
     code = Code(target)
     views = [BufferView(v.dtype, (*v.strides[:-1], v.strides[-1] * chunk, v.strides[-1])) for v in operands]
-    goals = [(e, BufferView(v.dtype, (*v.strides, 0))) for e, v in results]
-    rows = RowGenerator(code, [*outer, parts, chunk], views, goals, [])
+    destinations = [(e, BufferView(v.dtype, (*v.strides, 0))) for e, v in results]
+    rows = RowGenerator(code, [*outer, parts, chunk], views, destinations, [])
     unit = Loop(code, "%begin", "%end", 1)
     part = code.put(f"urem i64 {unit.index}, {parts}")
     last = code.put(f"icmp eq i64 {part}, {parts - 1}")
-    longest, usual, after = code.fresh("last"), code.fresh("part"), code.fresh("after")
-    # two copies of the row's code: a length known at compile time lets it be unrolled into whole vectors and one tail
-    code.do(f"br i1 {last}, label %{longest}, label %{usual}")
-    for label, size in ((longest, length - chunk * (parts - 1)), (usual, chunk)):
+    last_part, other_part, after = code.fresh("last"), code.fresh("part"), code.fresh("after")
+    # two copies of the row's code, since the division of a row into blocks, vectors and a tail is fixed by a constant length
+    code.do(f"br i1 {last}, label %{last_part}, label %{other_part}")
+    for label, size in ((last_part, length - chunk * (parts - 1)), (other_part, chunk)):
         code.label(label)
         rows.length = size
         rows.row(unit.index)
