@@ -104,7 +104,7 @@ def test_results_of_short_rows_that_are_written_one_by_one_are_found(monkeypatch
     right = RowGenerator.row
 
     def one_by_one(self: RowGenerator, row: str) -> None:  # as kernels of rows of one element once were
-        once, self.once = self.once, []
+        once, self.per_row = self.per_row, []
         right(self, row)
         for e, i in once:
             module.write(self.code, self.strips[len(self.operands) + i], "0", self._scalar().value(e), 1)
