@@ -113,7 +113,7 @@ def system_caches() -> Path:
     return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
 
 
-class Store:
+class ObjectStore:
     """The objects in the folder of the settings; all calls look the settings up, and none raises for a fault of the disk."""
 
     def __init__(self) -> None:
@@ -293,4 +293,4 @@ def _trim(home: Path, limit: int) -> int:
     return total
 
 
-store = Store()
+store = ObjectStore()

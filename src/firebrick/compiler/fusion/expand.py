@@ -25,7 +25,7 @@ def expanded(graph: Graph) -> Graph:
     rules = [_rule(n, tuple(avals[v] for v in n.inputs)) for n in graph.nodes]
     if not any(rules):
         return graph
-    made = _Writer(graph)
+    made = _Expander(graph)
     for n, rule in zip(graph.nodes, rules, strict=True):
         found = made.expand(n, rule) if rule else made.copy(n)
         made.number.update(zip(n.results, found, strict=True))
@@ -33,7 +33,7 @@ def expanded(graph: Graph) -> Graph:
     return made.graph
 
 
-class _Writer:
+class _Expander:
     """The new graph, and the map of old values to its values."""
 
     def __init__(self, graph: Graph) -> None:
@@ -74,11 +74,11 @@ class _Writer:
         return self.put(at, CONSTANT, (), {"value": np.asarray(value, dtype.np)}, (Aval((), dtype),))[0]
 
 
-Rule = Callable[[_Writer, Node, tuple[int, ...]], tuple[int, ...]]
+Rule = Callable[[_Expander, Node, tuple[int, ...]], tuple[int, ...]]
 """What stands for a node, made of these operands."""
 
 
-def _inverse(g: _Writer, n: Node, variance: int) -> int:
+def _inverse(g: _Expander, n: Node, variance: int) -> int:
     """1 / √(variance + eps)."""
     spread = g(n, "sqrt", g(n, "add", variance, g.constant(n, n.params["eps"], variance)))
     return g(n, "divide", g.constant(n, 1.0, variance), spread)
@@ -90,7 +90,7 @@ def _one_a_mean(shape: tuple[int, ...], weight: tuple[int, ...], axes: tuple[int
     return all(a < lead or weight[a - lead] == 1 for a in axes)
 
 
-def _standardize(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+def _standardize(g: _Expander, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
     x, weight, bias = operands
     axes = n.params["axes"]
     over: dict[str, Any] = {"axes": axes, "keepdims": True}
@@ -105,7 +105,7 @@ def _standardize(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, .
     return g(n, "add", scaled, bias), mean, variance
 
 
-def _standardize_gradient(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+def _standardize_gradient(g: _Expander, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
     """With c = x - mean, i = 1 / √(variance + eps) and u = g · weight: gx = (u - mean u - c · i² · mean(u · c)) · i, and for
     weight and bias Σ g · c · i and Σ g. With one weight for each mean, all follow from Σ g and Σ g · c."""
     cotangent, x, weight, mean, variance = operands
@@ -130,7 +130,7 @@ def _standardize_gradient(g: _Writer, n: Node, operands: tuple[int, ...]) -> tup
     return g(n, "multiply", inner, inverse), _sum_to(g, n, by_place, small), _sum_to(g, n, cotangent, small)
 
 
-def _sum_to(g: _Writer, n: Node, v: int, shape: tuple[int, ...]) -> int:
+def _sum_to(g: _Expander, n: Node, v: int, shape: tuple[int, ...]) -> int:
     """A value summed over the axes along which ``shape`` was broadcast to its own."""
     own = g.avals[v].shape
     if own == shape:
@@ -142,12 +142,12 @@ def _sum_to(g: _Writer, n: Node, v: int, shape: tuple[int, ...]) -> int:
     return v if g.avals[v].shape == shape else g(n, "reshape", v, shape=shape)
 
 
-def _mean_of_images(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+def _mean_of_images(g: _Expander, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
     (x,) = operands
     return (g(n, "mean", x, axes=tuple(range(2, len(g.avals[x].shape))), keepdims=True),)
 
 
-def _spread_over_images(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+def _spread_over_images(g: _Expander, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
     (x,) = operands
     each = g(n, "divide", x, g.constant(n, float(prod(n.params["kernel"])), x))
     return (g(n, "broadcast_to", each, shape=n.avals[0].shape),)
