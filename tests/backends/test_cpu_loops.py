@@ -12,7 +12,7 @@ from rounding import exact
 
 import firebrick as fb
 from firebrick.backends.cpu import loops, native
-from firebrick.compiler.targets.llvm.policy import POLICY
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.core.errors import OutOfRangeError
 
 N, LENGTH = 32, 9

@@ -18,7 +18,7 @@ from firebrick import nn, optim
 from firebrick.backends.cpu import engine
 from firebrick.backends.cpu.restored import Restored
 from firebrick.compiler import cache, reuse
-from firebrick.compiler.cache import CacheWarning, Store
+from firebrick.compiler.cache import CacheWarning, ObjectStore
 from firebrick.compiler.fusion.policy import thresholds
 from firebrick.compiler.targets.llvm import lower
 from firebrick.compiler.targets.llvm.target import Target
@@ -34,7 +34,7 @@ pipeline = sys.modules["firebrick.graph.passes.optimized"]
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache of its own, in which programs of any size are kept."""
-    monkeypatch.setattr(cache, "store", Store())
+    monkeypatch.setattr(cache, "store", ObjectStore())
     monkeypatch.setattr(reuse, "LEAST", 1)
     settings = {"cache_dir": str(tmp_path / "cache"), "cache_plans": True, "verify_graphs": False}
     with fb.config.scope(**settings), kernels_of_any_size():

@@ -9,8 +9,8 @@ from benchmarks.work import Work
 
 from firebrick.backends.cpu.native import Proofs
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.ir.nested import graphs_in
 
 LARGE = [pytest.param(n, marks=pytest.mark.soak) for n in NETWORKS if n == "resnet18"]

@@ -22,11 +22,11 @@ from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.fusion.policy import thresholds
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.targets.llvm.axes import kept_last, reduction_stages, split
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import module_text
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
@@ -51,8 +51,8 @@ def run_stages(
     threads: int = 1,
 ) -> None:  # fmt: skip
     """Run the kernels of a group, with other memory full of NaN, and units of every grid one by one."""
-    views = [View(a.dtype.name, strides(a, shape)) for a in arrays]
-    goals = [(e, View(out.dtype.name, strides(out, shape))) for e, out in results]
+    views = [BufferView(a.dtype.name, strides(a, shape)) for a in arrays]
+    goals = [(e, BufferView(out.dtype.name, strides(out, shape))) for e, out in results]
     made = reduction_stages(shape, axes, views, goals, target, "axes")
     temporary = [np.full(n + 2 * GUARD, 0xFF, np.uint8) for n in made.temporary]
     table = AddressTable(len(arrays) + len(results) + len(temporary))

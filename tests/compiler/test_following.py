@@ -14,8 +14,8 @@ import firebrick as fb
 from firebrick.backends.cpu.engine import CpuBackend
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, verify_graph
 from firebrick.ops import OPS

@@ -11,8 +11,8 @@ import firebrick as fb
 from firebrick.compiler.fusion.facts import Can
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.ir import Graph, Node, from_json, interpret, to_json, verify_graph

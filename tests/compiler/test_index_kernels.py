@@ -15,8 +15,8 @@ from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.spec.scatter import scatter
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.scatter_kernels import split
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval

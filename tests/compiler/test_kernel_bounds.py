@@ -7,7 +7,7 @@ import pytest
 from native_kernels import run_kernel, widths
 
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.row import row_kernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import cast, load, reduce
@@ -24,14 +24,16 @@ NARROWED = [
 @pytest.mark.parametrize(("source", "to"), NARROWED)
 @pytest.mark.parametrize("rows", [1, 3])
 def test_what_lies_beside_a_result_stays(source: str, to: str, rows: int, target: Target) -> None:
-    size = View(to, ()).itemsize
+    size = BufferView(to, ()).itemsize
     for n in LENGTHS:
         x = np.ones((rows, n), source)
         a = load(0, source)
-        kernels = [map_kernel("k", (rows, n), [View(source, (n, 1))], [(cast(a, computed(to)), View(to, (n, 1)))], target)]
+        kernels = [
+            map_kernel("k", (rows, n), [BufferView(source, (n, 1))], [(cast(a, computed(to)), BufferView(to, (n, 1)))], target)
+        ]
         if source != "int8":
             e = cast(a + reduce("max", a), computed(to))
-            kernels.append(row_kernel("k", (rows, n), [View(source, (n, 1))], [(e, View(to, (n, 1)))], target))
+            kernels.append(row_kernel("k", (rows, n), [BufferView(source, (n, 1))], [(e, BufferView(to, (n, 1)))], target))
         for kernel in kernels:
             memory = np.full(rows * n * size + 256, 0xAB, np.uint8)
             run_kernel(kernel, [x, memory[128:]], target)

@@ -14,7 +14,7 @@ import firebrick as fb
 from firebrick.compiler.program.launch import INDEX, fault_word
 from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import STREAM, UNIT, module_text
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar import computed, evaluate, math
@@ -144,7 +144,7 @@ def test_index_arithmetic_is_64_bit() -> None:
     target = Target.host()
     n = 1 << 40
     out = np.zeros(1, np.int64)
-    k = map_kernel("k", (n,), [], [(index(0), View("int64", (0,)))], target, stream=False)
+    k = map_kernel("k", (n,), [], [(index(0), BufferView("int64", (0,)))], target, stream=False)
     assert k.grid == n
     run_units(k, [out], target, k.grid - 1000, k.grid)
     assert n - 64 <= out[0] < n
@@ -156,8 +156,8 @@ def test_contiguous_elements_of_any_number_have_one_code() -> None:
     made = set()
     for shape in ((7,), (300, 4), (5, 6, 9000)):
         rows = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
-        views = [View("float32", rows), View("float32", (0,) * len(shape)), View("float32", rows)]
-        made.add(map_kernel("k", shape, views, [(e, View("float32", rows))], target).text)
+        views = [BufferView("float32", rows), BufferView("float32", (0,) * len(shape)), BufferView("float32", rows)]
+        made.add(map_kernel("k", shape, views, [(e, BufferView("float32", rows))], target).text)
     assert len(made) == 1
 
 
@@ -233,7 +233,7 @@ def test_large_results_are_written_past_the_caches_only_where_they_are_aligned(s
 def test_vectors_of_other_architectures_are_generated() -> None:
     target = Target.named("aarch64")
     e = math.gelu(load(0, "float32")) * const(2.0, "float32")
-    k = map_kernel("k", (1000,), [View("float16", (1,))], [(e, View("bfloat16", (1,)))], target)
+    k = map_kernel("k", (1000,), [BufferView("float16", (1,))], [(e, BufferView("bfloat16", (1,)))], target)
     text = emit_assembly(module_text([k]), target)
     assert "fmla" in text
     assert ".4s" in text
@@ -241,7 +241,7 @@ def test_vectors_of_other_architectures_are_generated() -> None:
 
 def test_a_result_of_another_dtype_than_its_storage_is_refused() -> None:
     with pytest.raises(TypeError, match="stored as int8 is computed as int8"):
-        map_kernel("k", (4,), [View("float32", (1,))], [(load(0, "float32"), View("int8", (1,)))], Target.host())
+        map_kernel("k", (4,), [BufferView("float32", (1,))], [(load(0, "float32"), BufferView("int8", (1,)))], Target.host())
 
 
 @every_width
@@ -255,7 +255,7 @@ def test_gathered_rows_and_indices_out_of_range(wrong: int | None, target: Targe
     out = np.empty((50, 21), np.float32)
     row = bounded(load(1, "int64"), 9, 7)
     e = gather(0, "float32", row * 21 + index(1))
-    views = [View("float16", (0, 0)), View("int64", (1, 0))]
+    views = [BufferView("float16", (0, 0)), BufferView("int64", (1, 0))]
     k = map_kernel("k", out.shape, views, [(e, view(out))], target)
     status = run_units(k, [x, at, out], target, 0, k.grid)
     assert status == (0 if wrong is None else fault_word(INDEX, 7))

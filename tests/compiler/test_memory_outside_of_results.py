@@ -11,7 +11,7 @@ from canaries import zones
 from forced import kernels_of_any_size
 
 import firebrick as fb
-from firebrick.compiler.targets.llvm.contract import writer as emit
+from firebrick.compiler.targets.llvm.contract import ir_builder as emit
 from firebrick.compiler.targets.llvm.target import Target
 
 SIZES = 1, 1, 2, 3, 7, 16, 17, 33

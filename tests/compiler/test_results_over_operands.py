@@ -16,9 +16,9 @@ from lowered_bodies import Body
 import firebrick as fb
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.policy import POLICY
-from firebrick.compiler.targets.llvm.row import Rows
+from firebrick.compiler.targets.llvm.row import RowGenerator
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, Node
 from firebrick.ops import OPS
@@ -101,13 +101,13 @@ def test_results_over_operands_have_the_bits_of_results_in_new_memory(part: int)
 def test_results_of_short_rows_that_are_written_one_by_one_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from firebrick.compiler.targets.llvm import row as module
 
-    right = Rows.row
+    right = RowGenerator.row
 
-    def one_by_one(self: Rows, row: str) -> None:  # as kernels of rows of one element once were
-        once, self.once = self.once, []
+    def one_by_one(self: RowGenerator, row: str) -> None:  # as kernels of rows of one element once were
+        once, self.per_row = self.per_row, []
         right(self, row)
         for e, i in once:
             module.write(self.code, self.strips[len(self.operands) + i], "0", self._scalar().value(e), 1)
 
-    monkeypatch.setattr(Rows, "row", one_by_one)
+    monkeypatch.setattr(RowGenerator, "row", one_by_one)
     assert any(differing(body) for seed in range(60) for body in bodies(random_graph(seed)))

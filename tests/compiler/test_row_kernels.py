@@ -12,7 +12,7 @@ from native_kernels import Array, loads, run_kernel, view, widths
 
 from firebrick.compiler.targets.llvm.column import column_kernels
 from firebrick.compiler.targets.llvm.long_row import PART, long_row_kernels
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.row import blocks_of, row_kernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.ops.accuracy import check_results, run_reference
@@ -31,7 +31,7 @@ LENGTHS = (1, 2, 15, 16, 17, 64, 100, 1023, 5000, 20001)
 def run_rows(e: Expr, arrays: list[Array], out: Array, target: Target, cuts: Any = ()) -> Array:
     """One expression over rows of the shape the arrays broadcast to; ``out`` has last axis 1 for one value a row."""
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
-    goal = View(out.dtype.name, (*view(out).strides[:-1], 0)) if out.shape != shape else view(out)
+    goal = BufferView(out.dtype.name, (*view(out).strides[:-1], 0)) if out.shape != shape else view(out)
     kernel = row_kernel("k", shape, [view(a, shape) for a in arrays], [(e, goal)], target)
     run_kernel(kernel, [*arrays, out], target, cuts)
     return out
@@ -131,7 +131,7 @@ def test_expensive_values_of_a_pass_are_kept_for_the_next_and_give_the_same(targ
     e = rows.softmax(a)
     kernel = row_kernel("k", x.shape, [view(x)], [(e, view(x))], target)
     assert kernel.scratch >= 4 * 1000
-    long = row_kernel("k", (1, 1 << 20), [View("float32", (0, 1))], [(e, View("float32", (0, 1)))], target)
+    long = row_kernel("k", (1, 1 << 20), [BufferView("float32", (0, 1))], [(e, BufferView("float32", (0, 1)))], target)
     assert long.scratch == 0  # too long to keep: computed again
     got = run_rows(e, [x], np.empty_like(x), target)
     again = exp_down(a - reduce("max", a))
@@ -161,7 +161,9 @@ def test_a_long_sum_of_equal_numbers_errs_by_little(value: float, target: Target
     exact = n * float(np.float32(value))
     assert abs(got[0, 0] - exact) < 8 * np.finfo(np.float32).eps * exact
     tall = np.full((n // 4, 5), value, np.float32)
-    made = column_kernels("k", n // 4, 5, [view(tall)], [(rows.total(load(0, "float32")), View("float32", (0, 1)))], target)
+    made = column_kernels(
+        "k", n // 4, 5, [view(tall)], [(rows.total(load(0, "float32")), BufferView("float32", (0, 1)))], target
+    )
     out, part = np.empty(5, np.float32), np.empty((made.blocks, 5), np.float32)
     run_kernel(made.kernels[0], [tall, part], target)
     run_kernel(made.kernels[1], [tall, part, out], target)
@@ -192,7 +194,7 @@ def test_long_rows_are_cut_by_their_length_and_combined(shape: tuple[int, ...], 
     a = load(0, "float32")
     exprs = [rows.average(a * a, shape[-1]), reduce("max", a), reduce("sum", a) * 2.0]
     outs = [np.empty((*outer, 1), np.float32) for _ in exprs]
-    goals = [View("float32", (*view(o).strides[:-1], 0)) for o in outs]
+    goals = [BufferView("float32", (*view(o).strides[:-1], 0)) for o in outs]
     made = long_row_kernels("k", shape, [view(x)], list(zip(exprs, goals, strict=True)), target)
     parts = [np.full((*outer, made.parts), np.nan, np.float32) for _ in made.partials]
     if made.parts == 1:
@@ -214,8 +216,13 @@ def test_columns_are_reduced_with_values_of_rows_and_columns(shape: tuple[int, i
     a, b, c, d = loads([x, g, mean, weight])
     exprs = [reduce("sum", b * (a - c)) * d, reduce("max", a), reduce("sum", select(index(0) < 2, b, 0.0))]
     outs = [np.full(shape[1], 7, np.float32) for _ in exprs]
-    views = [View("float32", (shape[1], 1)), View("float32", (shape[1], 1)), View("float32", (1, 0)), View("float32", (0, 1))]
-    made = column_kernels("k", *shape, views, [(e, View("float32", (0, 1))) for e in exprs], target)
+    views = [
+        BufferView("float32", (shape[1], 1)),
+        BufferView("float32", (shape[1], 1)),
+        BufferView("float32", (1, 0)),
+        BufferView("float32", (0, 1)),
+    ]
+    made = column_kernels("k", *shape, views, [(e, BufferView("float32", (0, 1))) for e in exprs], target)
     parts = [np.full((made.blocks, shape[1]), np.nan, np.float32) for _ in made.partials]
     arrays = [x, g, mean, weight]
     if made.blocks == 1:
@@ -252,4 +259,6 @@ def test_a_row_kernel_adds_up_columns_beside_its_rows(shape: tuple[int, ...], ta
 
 def test_a_result_that_varies_along_the_row_needs_a_place_for_each_element() -> None:
     with pytest.raises(TypeError, match="has a last stride"):
-        row_kernel("k", (2, 8), [View("float32", (8, 1))], [(load(0, "float32"), View("float32", (1, 0)))], Target.host())
+        row_kernel(
+            "k", (2, 8), [BufferView("float32", (8, 1))], [(load(0, "float32"), BufferView("float32", (1, 0)))], Target.host()
+        )

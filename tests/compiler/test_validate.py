@@ -22,7 +22,7 @@ from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.spec.nest import Fold, Map, Nest
 from firebrick.compiler.targets.llvm import lower
-from firebrick.compiler.targets.llvm.policy import POLICY
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.core.aval import Aval
 from firebrick.core.errors import KernelCompileError
 from firebrick.core.views import View, row_major, strided

@@ -10,7 +10,7 @@ import numpy as np
 
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import NativeKernel, module_text
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import Expr, load
@@ -26,10 +26,10 @@ def widths() -> list[Target]:
     return [Target.host(w) for w in (128, 256, 512) if w <= widest]
 
 
-def view(x: Array, shape: Sequence[int] | None = None) -> View:
+def view(x: Array, shape: Sequence[int] | None = None) -> BufferView:
     """How a kernel over ``shape`` reads an array that broadcasts to it."""
     x = np.broadcast_to(x, x.shape if shape is None else shape)
-    return View(x.dtype.name, tuple(s // x.itemsize for s in x.strides))
+    return BufferView(x.dtype.name, tuple(s // x.itemsize for s in x.strides))
 
 
 def run_kernel(kernel: NativeKernel, arrays: Sequence[Array], target: Target, cuts: Sequence[int] = ()) -> None:

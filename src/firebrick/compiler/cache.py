@@ -1,8 +1,9 @@
-"""Compiled objects on disk: an entry is found only by everything that its code depends on, and trusted only after a check.
+"""Compiled objects on disk: an entry's key is a hash of everything that its code depends on, and its content is verified.
 
-An entry is one file, named by its key and written at once by a rename, so that processes share the folder without locks. One
-that is damaged, cut short, of another format or writable by others is ignored, said so and replaced by a new one. What was
-used longest ago goes first when the folder is over its size. No fault of the disk stops a computation: code is compiled again.
+An entry is one file, named by its key and written atomically by a rename, so that processes share the folder without locks. A
+file that is damaged, truncated, of another format or writable by other users is ignored with a warning, and replaced. If the
+folder exceeds its size, the least recently used entries are removed. An error of the disk never stops a computation: the code
+is compiled again.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _MAGIC = b"FBOBJECT"
 # magic, format, key, bytes of the facts, bytes of the object, SHA-256 of facts and object
 _HEADER = struct.Struct("<8sI32sIQ32s")
 _TEMPORARY = ".writing-"
-_ABANDONED = 3600.0  # seconds after which a temporary file belongs to no living writer
+_ABANDONED = 3600.0  # age in seconds after which no process still writes a temporary file
 
 
 class CacheWarning(UserWarning):
-    """Compiled code could not be kept on disk, or what was kept there could not be used."""
+    """Compiled code could not be stored on disk, or a stored entry could not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ class Entry:
     Attributes:
         key: Its key, as 64 hexadecimal digits.
         nbytes: Bytes of its file.
-        used: When it was last written or read, in seconds since the epoch.
-        facts: What is told of it: ``functions``, ``target``, ``llvm``; empty where the file is no valid entry.
+        used: Time of the last write or read, in seconds since the epoch.
+        facts: Description: ``functions``, ``target``, ``llvm``; empty if the file is no valid entry.
     """
 
     key: str
@@ -61,31 +62,31 @@ class Entry:
 
 
 def key(text: str, target: DataclassInstance, options: DataclassInstance) -> bytes:
-    """The key of an object: a hash of all that its code depends on.
+    """The key of an object: a hash of everything that its code depends on.
 
     Args:
         text: LLVM IR.
-        target: What it is compiled for: triple, processor, features and width.
-        options: How it is optimised.
+        target: Target: triple, processor, features and vector width.
+        options: Options of the optimiser.
     """
     digest = hashlib.sha256()
     for part in (FORMAT, *versions(), *astuple(target), *astuple(options), text):
         encoded = str(part).encode()
-        digest.update(struct.pack("<Q", len(encoded)))  # so that no two lists of parts read the same
+        digest.update(struct.pack("<Q", len(encoded)))  # so that different lists of parts are different texts
         digest.update(encoded)
     return digest.digest()
 
 
 @cache
 def versions() -> tuple[str, str]:
-    """Of llvmlite, and of its LLVM; read once, since to parse a package's metadata takes longer than to hash a kernel."""
+    """The versions of llvmlite and of LLVM. Cached, since parsing a package's metadata takes longer than hashing a kernel."""
     import llvmlite.binding as llvm
 
     return version("llvmlite"), ".".join(map(str, llvm.llvm_version_info))
 
 
 def folder() -> Path | None:
-    """Where objects are kept: the setting ``cache_dir``, or the system's place for caches; None for nowhere."""
+    """The folder of objects: the setting ``cache_dir``, or a folder among the system's caches; None if there is none."""
     named = config.cache_dir
     if named.lower() == "off":
         return None
@@ -98,7 +99,7 @@ def folder() -> Path | None:
 
 
 def system_caches() -> Path:
-    """The system's place for caches: ``$XDG_CACHE_HOME`` or ``~/.cache``, ``~/Library/Caches``, ``%LOCALAPPDATA%``.
+    """The system's folder of caches: ``$XDG_CACHE_HOME`` or ``~/.cache``, ``~/Library/Caches``, ``%LOCALAPPDATA%``.
 
     Raises:
         RuntimeError: The user has no home directory.
@@ -113,15 +114,15 @@ def system_caches() -> Path:
     return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
 
 
-class Store:
-    """The objects in the folder of the settings; all calls look the settings up, and none raises for a fault of the disk."""
+class ObjectStore:
+    """The objects in the folder of the settings, which each call looks up. ``load`` and ``save`` raise no error of the disk."""
 
     def __init__(self) -> None:
         self._total: tuple[Path, int] | None = None
-        self._said: set[tuple[str, Path]] = set()
+        self._warned: set[tuple[str, Path]] = set()
 
     def load(self, key: bytes) -> bytes | None:
-        """The object of a key, or None where there is none that can be trusted."""
+        """The object of a key; None if there is no valid entry."""
         home = folder()
         if home is None:
             return None
@@ -131,19 +132,19 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as e:
-            self._say("entry", home, f"{path}: {e.strerror or e}; the code was compiled again")
+            self._warn_once("entry", home, f"{path}: {e.strerror or e}; the code was compiled again")
             return None
         try:
             image, _ = unpack(content, key)
         except ValueError as e:
-            self._say("entry", home, f"{path}: {e}; the code was compiled again and the entry replaced")
+            self._warn_once("entry", home, f"{path}: {e}; the code was compiled again and the entry replaced")
             return None
-        with suppress(OSError):  # the folder may be one that is only read
-            os.utime(path)  # it was used now
+        with suppress(OSError):  # the folder may be read-only
+            os.utime(path)  # the time of the last use
         return image
 
     def save(self, key: bytes, image: bytes, facts: dict[str, Any] | None = None) -> None:
-        """Keep an object; entries that were used longest ago make room for it."""
+        """Store an object. If the folder exceeds its size, the least recently used entries are removed."""
         home = folder()
         limit = config.cache_size
         content = pack(key, image, facts or {})
@@ -160,7 +161,7 @@ class Store:
                 os.unlink(temporary)
                 raise
         except OSError as e:
-            self._say(
+            self._warn_once(
                 "folder",
                 home,
                 f"compiled code is not kept in {home}: {e.strerror or e}; it is compiled again in each process. "
@@ -174,16 +175,16 @@ class Store:
         self._total = home, total
 
     def entries(self) -> list[Entry]:
-        """All entries, last used first."""
+        """All entries, the most recently used first."""
         home = folder()
         found = []
         for used, path, nbytes in [] if home is None else _files(home):
             facts: dict[str, Any] = {}
             with suppress(OSError, ValueError):
-                _, told = unpack(_read_own(path), bytes.fromhex(path.stem))
-                functions = told.get("functions")
+                _, description = unpack(_read_own(path), bytes.fromhex(path.stem))
+                functions = description.get("functions")
                 if isinstance(functions, list) and all(isinstance(f, str) for f in functions):
-                    facts = told
+                    facts = description
             found.append(Entry(path.stem, nbytes, used, facts))
         return sorted(found, key=lambda e: e.used, reverse=True)
 
@@ -191,10 +192,10 @@ class Store:
         """Remove all entries.
 
         Returns:
-            How many were removed, and their bytes.
+            The number of removed entries, and their bytes.
 
         Raises:
-            OSError: One could not be removed.
+            OSError: An entry could not be removed.
         """
         home = folder()
         count = total = 0
@@ -202,84 +203,84 @@ class Store:
             try:
                 path.unlink()
             except FileNotFoundError:
-                continue  # another process was quicker
+                continue  # another process removed it
             count, total = count + 1, total + nbytes
         self._total = None
         return count, total
 
-    def _say(self, kind: str, home: Path, text: str) -> None:
-        if (kind, home) not in self._said:  # once is enough: a hundred kernels have the same trouble
-            self._said.add((kind, home))
+    def _warn_once(self, kind: str, home: Path, text: str) -> None:
+        if (kind, home) not in self._warned:  # once, since it affects all kernels alike
+            self._warned.add((kind, home))
             warnings.warn(text, CacheWarning, stacklevel=4)
 
 
 def pack(key: bytes, image: bytes, facts: dict[str, Any]) -> bytes:
     """The content of an entry's file."""
-    told = json.dumps(facts).encode()
-    check = hashlib.sha256(told + image).digest()
-    return _HEADER.pack(_MAGIC, FORMAT, key, len(told), len(image), check) + told + image
+    description = json.dumps(facts).encode()
+    check = hashlib.sha256(description + image).digest()
+    return _HEADER.pack(_MAGIC, FORMAT, key, len(description), len(image), check) + description + image
 
 
 def unpack(content: bytes, key: bytes) -> tuple[bytes, dict[str, Any]]:
     """The object and the facts in an entry's file.
 
     Raises:
-        ValueError: It is not the whole and undamaged entry of this key and format; the message says why.
+        ValueError: It is not the complete and undamaged entry of this key and format; the message reports the reason.
     """
     if len(content) < _HEADER.size or not content.startswith(_MAGIC):
         raise ValueError("not an entry of Firebrick's cache, or cut short")
-    _, number, theirs, told, length, check = _HEADER.unpack_from(content)
-    if number != FORMAT:
-        raise ValueError(f"an entry of format {number}, not {FORMAT}")
-    if theirs != key:
+    _, format_number, stored_key, description, length, check = _HEADER.unpack_from(content)
+    if format_number != FORMAT:
+        raise ValueError(f"an entry of format {format_number}, not {FORMAT}")
+    if stored_key != key:
         raise ValueError("an entry of another key")
     body = content[_HEADER.size :]
-    if len(body) != told + length:
-        raise ValueError(f"{len(body)} bytes in place of {told + length}")
+    if len(body) != description + length:
+        raise ValueError(f"{len(body)} bytes in place of {description + length}")
     if hashlib.sha256(body).digest() != check:
         raise ValueError("its content is damaged")
-    facts = json_of(body[:told])
+    facts = json_of(body[:description])
     if not isinstance(facts, dict):
         raise ValueError("its facts are no object")
-    return body[told:], facts
+    return body[description:], facts
 
 
 def _read_own(path: Path) -> bytes:
-    """The content of a file that nobody but this user or the system's administrator can have written.
+    """The content of a file that only this user or the system's administrator can write.
 
-    Code from it will run, so a file that others may change is refused like one that is damaged.
+    Its code will be executed, so a file that other users can write is rejected like a damaged one.
     """
     with opened(path) as file:
         if hasattr(os, "getuid"):
-            about = os.fstat(file.fileno())
-            if about.st_uid not in (os.getuid(), 0) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            status = os.fstat(file.fileno())
+            if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 raise PermissionError(0, "another user may write this entry")
         return rest_of(file, path)
 
 
 def _files(home: Path) -> Iterator[tuple[float, Path, int]]:
-    """Time of last use, path and bytes of each entry; temporary files that nobody writes any more are removed."""
+    """Time of last use, path and bytes of each entry. Abandoned temporary files are removed."""
     try:
         with os.scandir(home) as entries:
             listed = list(entries)
     except FileNotFoundError:
         return
     except OSError:
-        return  # what cannot be listed holds nothing for us
+        return  # a folder that cannot be listed has no usable entries
     for e in listed:
         try:
-            about = e.stat(follow_symlinks=False)
+            status = e.stat(follow_symlinks=False)
             if e.name.startswith(_TEMPORARY):
-                if time.time() - about.st_mtime > _ABANDONED:
+                if time.time() - status.st_mtime > _ABANDONED:
                     os.unlink(e.path)
             elif e.name.endswith(SUFFIX) and len(e.name) == 64 + len(SUFFIX):
-                yield about.st_mtime, Path(e.path), about.st_size
+                yield status.st_mtime, Path(e.path), status.st_size
         except OSError:
             continue  # another process removed it
 
 
 def _trim(home: Path, limit: int) -> int:
-    """Remove what was used longest ago, down to nine tenths of the limit; bytes that are left."""
+    """Remove the least recently used entries, down to 9/10 of the limit; returns the remaining bytes."""
     rows = sorted(_files(home))
     total = sum(nbytes for _, _, nbytes in rows)
     for _, path, nbytes in rows:
@@ -288,9 +289,9 @@ def _trim(home: Path, limit: int) -> int:
         try:
             path.unlink(missing_ok=True)
         except OSError:
-            continue  # in use, or not ours to remove
+            continue  # in use, or not removable by this user
         total -= nbytes
     return total
 
 
-store = Store()
+store = ObjectStore()

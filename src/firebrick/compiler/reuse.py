@@ -1,8 +1,8 @@
-"""Results of the compiler on disk beside the objects: what became of a graph, found by the graph and all that it depends on.
+"""Results of the compiler on disk, in addition to objects: the compiled form of a graph, found by the graph.
 
-An entry holds the whole form of its graph, not only a hash of it, and is taken only where that is the same byte for byte. Its
-key, too, has the versions of the tools, the settings that change code, and a hash of this package's sources. The
-file is written, checked, bounded and removed as those of the objects are (``cache``). Its content is JSON: data, no code.
+An entry holds the encoded graph, not only a hash of it, and is used only if that is equal byte for byte. The key also depends
+on the versions of the tools, the settings that change code, and a hash of this package's sources. The files are written,
+verified, bounded and removed like those of objects (``cache``). Their content is JSON: data, no code.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from firebrick.compiler import cache
 from firebrick.core.config import config
 from firebrick.core.sources import fingerprint
 
-LEAST = 64
-"""Nodes of a graph from which on it is looked up: below, to compile it takes no longer."""
+MIN_NODES = 64
+"""Minimum number of nodes of a graph that is looked up; smaller graphs are compiled as fast."""
 _LENGTH = struct.Struct("<Q")
 
 
 def wanted(nodes: int) -> bool:
-    """Whether what becomes of a graph of so many nodes is kept; never while graphs are verified, anew in each process."""
-    if nodes < LEAST or not config.cache_plans or config.verify_graphs:
+    """Whether the results for a graph of this number of nodes are stored; never while graphs are verified."""
+    if nodes < MIN_NODES or not config.cache_plans or config.verify_graphs:
         return False
     return cache.folder() is not None and fingerprint() is not None
 
 
 def load(kind: str, form: bytes) -> Any:
-    """What was kept for a graph, as JSON; None if nothing is, or nothing that can be trusted.
+    """The stored result for a graph, as JSON; None if there is no valid entry.
 
     Args:
-        kind: What the entry is: another result of the same graph has another one.
-        form: The form of the graph, and of what else decides on the result.
+        kind: Kind of the result; several kinds may be stored for one graph.
+        form: Encoding of the graph, and of everything else that the result depends on.
     """
     image = cache.store.load(_key(kind, form))
     if image is None or len(image) < _LENGTH.size:
@@ -53,10 +53,10 @@ def load(kind: str, form: bytes) -> Any:
 
 
 def save(kind: str, form: bytes, content: Any) -> None:
-    """Keep the result for a graph, unless ``json`` cannot write it."""
+    """Store the result for a graph, unless ``json`` cannot write it."""
     try:
         text = json.dumps(content, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError):  # it is a gain, so its failure must stop nothing
+    except (TypeError, ValueError, RecursionError):  # the entry only saves time, so a failure is no error
         return
     image = _LENGTH.pack(len(form)) + form + text.encode()
     llvm, llvmlite = cache.versions()[::-1]

@@ -268,7 +268,7 @@ _LOGIC = Nondifferentiable("the result is bool")
 
 
 @_reduction(
-    _LOGIC, kind="bool", dtypes=("bool",), infer=_infer_bool, samples=_samples(), scalar=lambda x, count, **_: rows.every(x)
+    _LOGIC, kind="bool", dtypes=("bool",), infer=_infer_bool, samples=_samples(), scalar=lambda x, count, **_: rows.all_true(x)
 )
 def all_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Whether every element over axes is True; True for none."""
@@ -276,7 +276,7 @@ def all_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 
 @_reduction(
-    _LOGIC, kind="bool", dtypes=("bool",), infer=_infer_bool, samples=_samples(), scalar=lambda x, count, **_: rows.some(x)
+    _LOGIC, kind="bool", dtypes=("bool",), infer=_infer_bool, samples=_samples(), scalar=lambda x, count, **_: rows.any_true(x)
 )
 def any_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Whether some element over axes is True; False for none."""

@@ -1,12 +1,11 @@
-"""Coefficients of the polynomials of ``math``, lowest first: interpolants at Chebyshev's points, computed to 60 digits.
+"""Coefficients of the polynomials of ``math``, lowest first: interpolants at Chebyshev nodes, computed to 60 digits.
 
 ``EXP``: (exp(r) - 1 - r) / r² on |r| ≤ log(2) / 2. ``LOG``: (log(1 + f) - f) / f² on √½ ≤ 1 + f ≤ √2. ``TANH``: (tanh(x) / x
 - 1) / x² in x² ≤ 0.4. ``ERF``: erf(x) / x - 1 in x² ≤ 1. ``SIN``: (sin(x) / x - 1) / x² and ``COS``: (cos(x) - 1 + x² / 2) /
 x⁴ in x² ≤ (π/4)². ``SINH``, ``ASIN``, ``ATAN``, ``ATANH``: (f(x) / x - 1) / x² in x² ≤ 1, ¼, 1 and ¼. ``TAIL``,
 ``TAIL_REST``, ``TAIL_LINE``: P, R, L with Φ(-a) · exp(a² / 2) = P / (P · L + R), where Φ is the normal distribution function
-and 0 ≤ a ≤ ``TAIL_END``. ``NUMBERS`` are sums of three floats, ``TWO_OVER_PI`` the first bits of 2/π behind the point, 32 at
-a time.
-``tests/scalar/derive_coefficients.py`` makes the table.
+and 0 ≤ a ≤ ``TAIL_END``. ``NUMBERS`` are sums of three floats, ``TWO_OVER_PI`` the first bits of the fraction of 2/π in words
+of 32 bits. ``tests/scalar/derive_coefficients.py`` computes the table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Double-word arithmetic: numbers as unevaluated sums of two floats, the second about half a unit of the first's last place.
+"""Double-word arithmetic: numbers as unevaluated sums of two floats, of which the second is at most about half a unit in the
+last place of the first.
 
-Nothing here is exact where an intermediate overflows or underflows. Sums are ``kept``: a target that reassociates them would
-compute 0 for their rounding errors. Source: Dekker, "A floating-point technique for extending
-the available precision", Numerische Mathematik 18, 1971; Knuth, The Art of Computer Programming, volume 2, 4.2.2.
+Results are exact if no intermediate overflows or underflows. Sums are ``kept``: a target that reassociates them would compute 0
+for their rounding errors.
+
+Source: Dekker, "A floating-point technique for extending the available precision", Numerische Mathematik 18, 1971; Knuth, The
+Art of Computer Programming, volume 2, 4.2.2.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The scalar-expression IR: the computation of one element, as a typed graph shared by all code generators.
 
 Nodes are hash-consed: equal expressions are one object, so common subexpressions merge by construction. All operations are
-total. Integer arithmetic wraps, x / 0 = x % 0 = 0, shifts by a negative number or at least the width shift everything out,
-floats become integers by truncation with saturation, and NaN becomes 0. ``min`` and ``max`` give NaN if either operand is;
-of zeros with unlike signs they may give either. Comparisons with NaN are false, except ``ne``. Nothing assumes finite numbers.
+total. Integer arithmetic wraps, x / 0 = x % 0 = 0, shifts by a negative number or by at least the width shift all bits out,
+casts of floats to integers truncate and saturate, and NaN becomes 0. ``min`` and ``max`` are NaN if either operand is; of zeros
+with different signs, they may be either. Comparisons with NaN are false, except ``ne``. Operands need not be finite.
 
-Computation is in bool, integers, float32 and float64. Narrower floats are storage: see ``storage``.
+Computation is in bool, integers, float32 and float64. Narrower floats are storage dtypes: see ``storage``.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ REDUCTIONS = ("sum", "prod", "max", "min")
 
 
 class Expr:
-    """One node. Make nodes with this module's functions and Python's operators; numbers take the other operand's dtype.
+    """One node. Use this module's functions and Python's operators to make nodes; numbers have the other operand's dtype.
 
     Attributes:
-        op: What it computes.
-        dtype: Of its value.
+        op: Name of the operation.
+        dtype: Dtype of the value.
         args: Operand nodes.
         value: The op's attribute: the number of a ``const``, the operand of a ``load``, the axis of an ``index`` (or its
             strides), the name of a ``local``, the array of an ``element``, the kind of a ``reduce``.
@@ -145,9 +145,9 @@ _lock = threading.Lock()
 
 
 def node(op: str, dtype: str, args: tuple[Expr, ...] = (), value: Number | str | None = None) -> Expr:
-    """The one node with these fields; no checks and no simplification."""
-    tag: object = struct.pack("<d", value) if isinstance(value, float) else value
-    # the key names operands by identity; the node keeps them alive as long as it is in the table
+    """The unique node with these fields, without checks or simplification."""
+    tag: object = struct.pack("<d", value) if isinstance(value, float) else value  # distinguishes 0.0 and -0.0
+    # the key identifies operands by ``id``, which is valid as long as the node, which holds them, is in the table
     key = (op, dtype, tuple(map(id, args)), tag)
     with _lock:
         found = _nodes.get(key)
@@ -232,18 +232,23 @@ def fma(a: Expr, b: Operand, c: Operand) -> Expr:
 
 
 def muladd(a: Expr, b: Operand, c: Operand) -> Expr:
-    """a · b + c, rounded once if the target has an exact ``fma``, else twice: if the product's rounding is harmless."""
+    """a · b + c, rounded once if the target has an exact ``fma``, else twice. Use it if the product may be rounded."""
     return _apply("muladd", (a, _both(a, b)[1], _both(a, c)[1]))
 
 
 def nearest(a: Expr, b: Operand = 1.0) -> Expr:
-    """A whole number next to a · b, for |a · b| below a quarter of 2^places; which of two is open where both are nearly as
-    near. NaN stays."""
+    """An integer nearest to a · b, as a float, for |a · b| < 2^p / 4, where p is the number of bits of the fraction.
+
+    If two integers are almost equally near, it may be either. NaN stays NaN.
+    """
     return _apply("nearest", _both(a, b))
 
 
 def nearest_bits(a: Expr, b: Operand = 1.0) -> Expr:
-    """An integer of the float's width whose lowest ``places - 1`` bits are those of ``nearest(a, b)``; the others are open."""
+    """An integer of the float's width, whose lowest bits, but for one the bits of a fraction, are those of ``nearest(a, b)``.
+
+    Its other bits are undefined.
+    """
     x, y = _both(a, b)
     if x.dtype != y.dtype or x.dtype not in FLOATS:
         raise TypeError(f"nearest_bits takes two floats of one dtype. Received: {x.dtype} and {y.dtype}")
@@ -251,25 +256,27 @@ def nearest_bits(a: Expr, b: Operand = 1.0) -> Expr:
 
 
 def kept(a: Expr) -> Expr:
-    """a, rounded to its dtype here: a barrier for targets that reassociate sums."""
+    """a, rounded to its dtype: an arithmetic fence, across which targets must not reassociate sums."""
     return _apply("kept", (a,))
 
 
 def by_magic(e: Expr) -> Expr:
-    """``nearest`` and ``nearest_bits`` by adding 1.5 · 2^places, after which the lowest bits are the whole number: of exact
-    arithmetic the fastest way."""
+    """``nearest`` and ``nearest_bits`` by adding 1.5 · 2^p: the sum's lowest bits are the rounded integer.
+
+    This is the fastest way if the target does not reassociate sums.
+    """
     magic = 1.5 * 2.0 ** {"float32": 23, "float64": 52}[e.args[0].dtype]
     moved = fma(e.args[0], e.args[1], magic)
     return moved - magic if e.op == "nearest" else bitcast(moved, e.dtype)
 
 
 def minimum(a: Operand, b: Operand) -> Expr:
-    """The smaller; NaN if either is."""
+    """The smaller of a and b; NaN if either is NaN."""
     return binary("min", a, b)
 
 
 def maximum(a: Operand, b: Operand) -> Expr:
-    """The larger; NaN if either is."""
+    """The larger of a and b; NaN if either is NaN."""
     return binary("max", a, b)
 
 
@@ -284,7 +291,7 @@ def ne(a: Operand, b: Operand) -> Expr:
 
 
 def scale(a: Operand, n: Expr) -> Expr:
-    """a · 2^n, rounded once; n is a whole number as a float, |n| < 250 for float32 and 2000 for float64, or NaN."""
+    """a · 2^n, rounded once; n is an integer as a float, |n| < 250 for float32 and 2000 for float64, or NaN."""
     return binary("scale", a, n)
 
 
@@ -304,12 +311,12 @@ def absolute(a: Expr) -> Expr:
 
 
 def select(condition: Expr, a: Operand, b: Operand) -> Expr:
-    """a where the condition holds, else b."""
+    """a if the condition is true, else b."""
     return _choice("select", condition, a, b)
 
 
 def rarely(condition: Expr, a: Operand, b: Operand) -> Expr:
-    """``select`` with a condition that rarely holds: nodes that only ``a`` needs are computed in a branch."""
+    """``select`` with a condition that is rarely true: nodes that only ``a`` uses are computed in a branch."""
     return _choice("rarely", condition, a, b)
 
 
@@ -323,7 +330,7 @@ def _choice(op: str, condition: Expr, a: Operand, b: Operand) -> Expr:
 
 
 def cast(a: Expr, dtype: str) -> Expr:
-    """The value as another dtype: float → int truncates and saturates, int → int wraps, to bool asks whether it is not 0."""
+    """The value as another dtype: float → int truncates and saturates, int → int wraps, and to bool is a test for non-zero."""
     if a.dtype == _checked(dtype):
         return a
     if dtype == "bool":
@@ -349,7 +356,7 @@ def gather(place: int, dtype: str, position: Expr) -> Expr:
 
 
 def bounded(position: Expr, size: int, check: int) -> Expr:
-    """An index (int64) into ``size`` > 0 elements, counted from the end if negative. One out of range is clamped, and
+    """An index (int64) into ``size`` > 0 elements, counted from the end if negative. An index out of range is clamped, and
     reported as a fault of the kernel's check ``check``."""
     if position.dtype != "int64" or size <= 0 or check < 0:
         raise TypeError(f"an index is int64, into at least one element. Received: {position.dtype}, {size}, {check}")
@@ -357,19 +364,19 @@ def bounded(position: Expr, size: int, check: int) -> Expr:
 
 
 def local(name: str, dtype: str) -> Expr:
-    """The value that the name has in a kernel (``compiler.kernel``): of a local, a run-time argument or the item's index."""
+    """The value of a name in a kernel (``compiler.kernel``): a local variable, a run-time argument or the item's index."""
     return node("local", _checked(dtype), (), name)
 
 
 def element(array: str, dtype: str, at: Expr) -> Expr:
-    """Element ``at`` (int64) of a kernel's array (``compiler.kernel``), read when the statement around it is executed."""
+    """Element ``at`` (int64) of a kernel's array (``compiler.kernel``), loaded when its statement is executed."""
     if at.dtype != "int64":
         raise TypeError(f"the index of an element is int64. Received: {at.dtype}")
     return node("element", _checked(dtype), (at,), array)
 
 
 def whole_number(at: Expr) -> Expr:
-    """An index of any integer dtype as int64. One that int64 cannot hold becomes its largest number: no axis is as long."""
+    """An index of any integer dtype as int64. Larger uint64 numbers become the largest int64, which exceeds any axis."""
     return cast(minimum(at, const((1 << 63) - 1, "uint64")) if at.dtype == "uint64" else at, "int64")
 
 
@@ -381,14 +388,14 @@ def philox(key: Sequence[Expr], position: Expr) -> Expr:
 
 
 def reduce(kind: str, a: Expr) -> Expr:
-    """``a`` over all elements of the row: ``sum``, ``prod``, or NaN-propagating ``max`` and ``min``. Row kernels only."""
+    """The ``sum``, ``prod``, or NaN-propagating ``max`` or ``min`` of ``a`` over all elements of the row. Row kernels only."""
     if kind not in REDUCTIONS or a.dtype == "bool":
         raise TypeError(f"reduce takes one of {', '.join(REDUCTIONS)} and numbers. Received: {kind!r}, {a.dtype}")
     return node("reduce", a.dtype, (a,), kind)
 
 
 def polynomial(x: Expr, coefficients: Iterable[float]) -> Expr:
-    """c0 + c1·x + c2·x² + … by Horner's rule, with fused steps where the target has them."""
+    """c0 + c1·x + c2·x² + … by Horner's rule, with fused multiply-adds if the target has them."""
     rest = list(coefficients)
     out: Expr = const(rest.pop(), x.dtype)
     while rest:
@@ -434,7 +441,7 @@ Rule = Callable[[Expr, tuple[Expr, ...]], Expr]
 
 
 def rewritten(roots: Sequence[Expr], rule: Rule) -> list[Expr]:
-    """Expressions with each node replaced by a rule, operands first."""
+    """Expressions with each node replaced by the result of a rule, operands first."""
     out: dict[Expr, Expr] = {}
     for e in walk(roots):
         out[e] = rule(e, tuple(out[a] for a in e.args))
@@ -447,6 +454,6 @@ def rebuilt(e: Expr, args: tuple[Expr, ...]) -> Expr:
 
 
 def limits(dtype: str) -> tuple[int, int]:
-    """The least and the greatest integer of a dtype, bool among them."""
+    """The smallest and the largest integer of a dtype, or of bool."""
     bits = BITS[dtype]
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)

@@ -1,4 +1,4 @@
-"""The NumPy interpreter of scalar expressions: the meaning of each node, and the reference of every code generator."""
+"""The NumPy interpreter of scalar expressions: it defines the meaning of each node, and is the reference of code generators."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _split(a: Array) -> tuple[Array, Array]:
 
 
 def _odd(s: Array, lost: Array) -> Array:
-    """s + lost rounded to the neighbour with an odd last bit, unless it is exact."""
+    """s + lost, rounded to odd: if the sum is not exact, the neighbour whose last bit is 1."""
     bits = s.view(np.int64)
     away = np.where((lost > 0) == (s > 0), 1, -1)
     move = (lost != 0) & (bits & 1 == 0) & np.isfinite(s)
@@ -138,7 +138,7 @@ def _odd(s: Array, lost: Array) -> Array:
 
 
 def fused(a: Array, b: Array, c: Array) -> Array:
-    """a · b + c with one rounding; next to overflow and underflow of float64 by way of fractions.
+    """a · b + c with one rounding; near overflow and underflow of float64, with exact fractions.
 
     Source: Boldo, Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd",
     IEEE Transactions on Computers 57, 2008.
@@ -168,7 +168,7 @@ def fused(a: Array, b: Array, c: Array) -> Array:
 
 
 _EXTREME = 1e-270, 1e290
-"""Within which the steps above neither overflow nor lose a rounding error."""
+"""Between these magnitudes, the steps of ``fused`` neither overflow nor lose a rounding error."""
 
 
 def _exact(x: float, y: float, z: float) -> float:

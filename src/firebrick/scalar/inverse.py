@@ -1,6 +1,6 @@
-"""Inverses of the trigonometric and hyperbolic functions, within 2 units of the last place for every float32 and float64.
+"""Inverses of the trigonometric and hyperbolic functions, with errors of at most 2 units in the last place.
 
-Each is one polynomial of a reduced operand, with selections instead of branches, so that vectors compute it at one speed.
+Each is one polynomial of a reduced operand, with selections instead of branches, so that vectors compute it without divergence.
 The inverse hyperbolic functions are logarithms of a double-word number, which keeps them accurate where the logarithm is
 near 0. Methods: Muller, Elementary Functions, 3rd edition, 2016, chapter 11; Cody and Waite, Software Manual for the
 Elementary Functions, 1980, chapters 9 to 11.
@@ -31,16 +31,16 @@ from firebrick.scalar.math import FORMATS, INFINITY, NAN, number, table
 
 
 def asin(x: Expr) -> Expr:
-    """The angle in [-π/2, π/2] whose sine is x, in radians; NaN beyond 1."""
+    """The angle in [-π/2, π/2] whose sine is x, in radians; NaN for |x| > 1."""
     far, base, rest = _arc(x)
     high, low, _ = number("HALF_PI", x)
-    # π/2 - 2 · (base + rest), without rounding the sum in parentheses, which may be as large as the result
+    # π/2 - 2 · (base + rest), without rounding base + rest, which may be as large as the result
     left, lost = ordered_sum(high, base * -2.0)
     return copysign(select(far, left + muladd(rest, -2.0, lost + low), base + rest), x)
 
 
 def acos(x: Expr) -> Expr:
-    """The angle in [0, π] whose cosine is x, in radians; NaN beyond 1."""
+    """The angle in [0, π] whose cosine is x, in radians; NaN for |x| > 1."""
     far, base, rest = _arc(x)
     high, low, _ = number("HALF_PI", x)
     angle = base + rest
@@ -68,7 +68,7 @@ def atan(x: Expr) -> Expr:
 
 
 def atan2(y: Expr, x: Expr) -> Expr:
-    """The angle of the point (x, y) in [-π, π], in radians; zeros and infinities as IEEE 754 has them."""
+    """The angle of the point (x, y) in [-π, π], in radians; special values are IEEE 754's."""
     high, low, _ = number("HALF_PI", x)
     f = FORMATS[x.dtype]
     across, up = absolute(x), absolute(y)
@@ -76,7 +76,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
     ratio = select(eq(large, 0.0), large, select(eq(small, INFINITY), 1.0, small / large))
     angle = _short_atan(ratio)
     steep, left = up > across, bitcast(x, f.integer) < 0
-    # the quadrant's axis next to the point, plus or minus the angle between
+    # the angle of the axis nearest to the point, plus or minus the angle between that axis and the point
     axis = select(steep, const(high, x.dtype), select(left, const(2 * high, x.dtype), 0.0))
     rest = select(steep, const(low, x.dtype), select(left, const(2 * low, x.dtype), 0.0))
     return copysign(axis + (select(ne(steep, left), -angle, angle) + rest), y)
@@ -96,8 +96,8 @@ def asinh(x: Expr) -> Expr:
     root, root_lost = square_root(below, below_lost + lost)
     total, total_lost = ordered_sum(root, size)
     out = _log_of_double(size, total, total_lost + root_lost)
-    # x - x³/6 where the next term is less than a sixteenth of a unit
-    tiny = size < 2.0 ** -((f.places + 5) // 4)
+    # x - x³/6 where the next term is less than 1/16 of a unit in the last place
+    tiny = size < 2.0 ** -((f.fraction_bits + 5) // 4)
     return copysign(select(tiny, muladd(size * square, -1 / 6, size), out), x)
 
 
@@ -112,15 +112,15 @@ def acosh(x: Expr) -> Expr:
 
 
 def _log_of_double(size: Expr, total: Expr, lost: Expr) -> Expr:
-    """log(total + lost), which is log(2 · size) where the square of ``size`` has no room for more."""
+    """log(total + lost), or log(2 · size) where ``size``² + 1 rounds to ``size``²."""
     f = FORMATS[size.dtype]
-    vast = size > 2.0 ** (f.places // 2 + 3)
+    vast = size > 2.0 ** (f.fraction_bits // 2 + 3)
     out = _log_of_sum(select(vast, size, total), select(vast, 0.0, lost), select(vast, const(1.0, size.dtype), 0.0))
     return select(absolute(size) < INFINITY, out, size)
 
 
 def atanh(x: Expr) -> Expr:
-    """The number whose hyperbolic tangent is x; infinite at 1, NaN beyond."""
+    """The number whose hyperbolic tangent is x; infinite for |x| = 1, NaN for |x| > 1."""
     size = absolute(x)
     square = size * size
     near = muladd(size * square, polynomial(square, table("ATANH", x)), size)
@@ -135,10 +135,10 @@ def _log_of_sum(high: Expr, low: Expr, more: Operand) -> Expr:
     f = FORMATS[high.dtype]
     offset = bitcast(const(0.5**0.5, high.dtype), f.integer)
     bits = bitcast(high, f.integer)
-    k = (bits - offset) >> f.places
-    # high + low = 2^k · (1 + r + lost); what is subtracted from the fraction is exact
-    fraction = kept(bitcast(bits - (k << f.places), high.dtype) - 1.0)
-    part = low * bitcast(maximum(f.bias - k, 0) << f.places, high.dtype)  # from 2^bias on, low is 0
+    k = (bits - offset) >> f.fraction_bits
+    # high + low = 2^k · (1 + r + lost); 1 is subtracted from the fraction exactly
+    fraction = kept(bitcast(bits - (k << f.fraction_bits), high.dtype) - 1.0)
+    part = low * bitcast(maximum(f.bias - k, 0) << f.fraction_bits, high.dtype)  # low is 0 for sums from 2^bias on
     r, lost = ordered_sum(fraction, part)
     near = muladd(r * r, polynomial(r, table("LOG", r)), lost)
     power = cast(k, high.dtype) + more

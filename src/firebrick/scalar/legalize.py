@@ -1,9 +1,9 @@
 """``legalize``: rewrites expressions for a target that lacks operations they use, with the same values.
 
-Rewrites use operations that later rewrites legalize: first float operations that a target does not round correctly, then 64-bit
-integers (``wide``), then narrow ones, and last the cases that targets leave undefined: NaN, shifts, casts. Errors report what
-cannot be rewritten: float64, and 64-bit integers that are loaded, stored or index more than 2³¹ elements. A ``reduce`` is left
-to its kernel, which must handle NaN and reassociation.
+A rewrite may use operations that later rewrites legalize, which determines their order: first float operations that a target
+does not round correctly, then 64-bit integers (``wide``), then narrow integers, and last operands for which targets leave
+operations undefined: NaN, shifts, casts. float64, and 64-bit integers that are loaded, stored or index more than 2³¹ elements,
+cannot be rewritten, and are reported as errors. A ``reduce`` is left to its kernel, which must handle NaN and reassociation.
 
 Source of the float rewrites: see ``double_word``.
 """
@@ -46,40 +46,40 @@ from firebrick.scalar.wide import without_int64
 def legalize(roots: Sequence[Expr], capabilities: Capabilities, extents: Sequence[int] = ()) -> list[Expr]:
     """Expressions with the same values that use only operations of a target.
 
-    Results of 8- and 16-bit integers come as 32-bit ones of the same value, and such operands are loaded so, where a target
-    has no ``narrow_integers``.
+    For a target without ``narrow_integers``, integers of 8 and 16 bits are loaded, and returned, as 32-bit integers of the same
+    value.
 
     Args:
         roots: Expressions.
         capabilities: The target's capabilities.
-        extents: The sizes of the kernel's axes, which bound its ``index`` nodes. Without, index arithmetic needs ``int64``.
+        extents: The sizes of the kernel's axes, which bound its ``index`` nodes. If empty, index arithmetic needs ``int64``.
 
     Raises:
-        DTypeError: float64 or int64 is loaded, computed or stored where the target has none.
-        UnsupportedError: Elements at positions beyond 2³¹ on a target without 64-bit integers.
+        DTypeError: float64 or int64 is loaded, computed or stored, and the target has no such dtype.
+        UnsupportedError: Elements beyond position 2³¹ are indexed, and the target has no 64-bit integers.
     """
     out = list(roots)
     if not (capabilities.float64 and capabilities.int64):  # its bits are an int64
         _refuse_float64(out)
     for needed, rule in (
-        (not capabilities.denormals, _directly),
-        (not capabilities.exact_division, _divided),
-        (not capabilities.exact_sqrt, _rooted),
-        (not capabilities.scaling, _scaled),
-        (capabilities.reassociates or not capabilities.exact_fma, _rounded),
-        (not capabilities.exact_fma, _unfused),
-        (not capabilities.denormals, _normal),
+        (not capabilities.denormals, _scale_operand),
+        (not capabilities.exact_division, _correct_quotient),
+        (not capabilities.exact_sqrt, _correct_root),
+        (not capabilities.scaling, _two_products),
+        (capabilities.reassociates or not capabilities.exact_fma, _round_by_rint),
+        (not capabilities.exact_fma, _emulate_fma),
+        (not capabilities.denormals, _decode_denormals),
     ):
         out = rewritten(out, rule) if needed else out
     if not capabilities.int64:
         out = without_int64(out, extents)
     for needed, rule in (
-        (not capabilities.narrow_integers, _widened),
-        (not capabilities.nan_min_max, _ordered),
-        (not capabilities.nan_comparisons, _compared),
-        (not capabilities.saturating_casts, _clamped),
-        (not capabilities.total_integers, _guarded),
-        (not capabilities.reassociates, _plain),
+        (not capabilities.narrow_integers, _widen_integers),
+        (not capabilities.nan_min_max, _nan_min_max),
+        (not capabilities.nan_comparisons, _nan_comparison),
+        (not capabilities.saturating_casts, _saturate_cast),
+        (not capabilities.total_integers, _define_integers),
+        (not capabilities.reassociates, _drop_fences),
     ):
         out = rewritten(out, rule) if needed else out
     return out
@@ -132,8 +132,8 @@ def _magnitude(dtype: str) -> int:
     return (1 << (BITS[dtype] - 1)) - 1
 
 
-def _directly(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """A product with a power of 2 that may itself be denormal, though the product is not, by changing the other exponent."""
+def _scale_operand(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A product with 2^n as a ``scale``: 2^n may be denormal, and replaced by 0, although the product is not."""
     if e.op not in ("mul", "muladd", "fma"):
         return rebuilt(e, args)
     for a, b in (args[:2], args[1::-1]):
@@ -143,73 +143,72 @@ def _directly(e: Expr, args: tuple[Expr, ...]) -> Expr:
     return rebuilt(e, args)
 
 
-def _divided(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """A quotient corrected by its remainder; both operands are scaled to near 1, where this neither over- nor underflows."""
+def _correct_quotient(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A quotient corrected by its remainder, of operands scaled to [1, 2), so that no step overflows or underflows."""
     if e.op != "div" or e.dtype not in FLOATS:
         return rebuilt(e, args)
     a, b = args
-    (top, up), (bottom, down) = _near_one(a), _near_one(b)
+    (top, top_exponent), (bottom, bottom_exponent) = _near_one(a), _near_one(b)
     q = top / bottom
     q = q + fma(-q, bottom, top) / bottom
-    n = cast(up - down, e.dtype)
+    n = cast(top_exponent - bottom_exponent, e.dtype)
     ordinary = _finite(a) & _finite(b) & ne(bitcast(a, FORMATS[a.dtype].integer) & _magnitude(a.dtype), 0)
     ordinary = ordinary & ne(bitcast(b, FORMATS[b.dtype].integer) & _magnitude(b.dtype), 0)
     return select(ordinary, binary("scale", q, n), rebuilt(e, args))
 
 
 def _near_one(x: Expr) -> tuple[Expr, Expr]:
-    """A float in [1, 2) in size and an integer n with x = float · 2^n, for finite x but 0. Denormal numbers come out as they
-    are, with an integer that makes their exponent 0."""
+    """A float of magnitude [1, 2) and an integer n with x = float · 2^n, for finite x other than 0."""
     f = FORMATS[x.dtype]
     bits = bitcast(x, f.integer)
-    exponent = (bits >> f.places) & (2 * f.bias + 1)
-    tiny = eq(exponent, 0)
-    # a denormal number is its fraction as a whole number, in units of the smallest
-    fraction = cast(bits & ((1 << f.places) - 1), x.dtype)
-    lifted = bitcast(fraction, f.integer)
-    field = select(tiny, lifted, bits)
-    shift = select(tiny, const(1 - f.bias - f.places, f.integer), 0)
-    own = (field >> f.places) & (2 * f.bias + 1)
+    exponent = (bits >> f.fraction_bits) & (2 * f.bias + 1)
+    denormal = eq(exponent, 0)
+    # the value of a denormal number is its fraction, an integer, times the smallest denormal number
+    fraction = cast(bits & ((1 << f.fraction_bits) - 1), x.dtype)
+    fraction_float = bitcast(fraction, f.integer)
+    field = select(denormal, fraction_float, bits)
+    shift = select(denormal, const(1 - f.bias - f.fraction_bits, f.integer), 0)
+    exponent_bits = (field >> f.fraction_bits) & (2 * f.bias + 1)
     sign = bits & (-1 << (BITS[x.dtype] - 1))
-    one = (field & ((1 << f.places) - 1)) | (f.bias << f.places) | sign
-    return bitcast(one, x.dtype), own - f.bias + shift
+    one = (field & ((1 << f.fraction_bits) - 1)) | (f.bias << f.fraction_bits) | sign
+    return bitcast(one, x.dtype), exponent_bits - f.bias + shift
 
 
-def _rooted(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """A square root corrected by its remainder, of a number scaled to near 1."""
+def _correct_root(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A square root corrected by its remainder, of a number scaled to [1, 4)."""
     if e.op != "sqrt":
         return rebuilt(e, args)
     (x,) = args
     one, n = _near_one(x)
-    odd = n & 1
-    one = select(ne(odd, 0), one + one, one)
+    is_odd = n & 1
+    one = select(ne(is_odd, 0), one + one, one)
     s = unary("sqrt", one)
     s = s + fma(-s, s, one) / (s + s)
     bits = bitcast(x, FORMATS[x.dtype].integer)
-    return select(_finite(x) & (bits > 0), binary("scale", s, cast((n - odd) >> 1, e.dtype)), rebuilt(e, args))
+    return select(_finite(x) & (bits > 0), binary("scale", s, cast((n - is_odd) >> 1, e.dtype)), rebuilt(e, args))
 
 
-def _scaled(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """a · 2^n by two products with powers of two, of which only the second may round."""
+def _two_products(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """a · 2^n by two products with powers of 2, of which only the second one may round."""
     if e.op != "scale":
         return rebuilt(e, args)
     a, n = args
     f = FORMATS[e.dtype]
     whole = cast(n, f.integer)
     half = whole >> 1
-    first, second = (bitcast((k + f.bias) << f.places, e.dtype) for k in (half, whole - half))
+    first, second = (bitcast((k + f.bias) << f.fraction_bits, e.dtype) for k in (half, whole - half))
     return select(_is_nan(n), n, kept(a * first) * second)
 
 
-def _rounded(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """Rounding to a whole number by ``rint``."""
+def _round_by_rint(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """Rounding to an integer by ``rint``."""
     if e.op == "nearest":
         return unary("rint", args[0] * args[1])
     return cast(unary("rint", args[0] * args[1]), e.dtype) if e.op == "nearest_bits" else rebuilt(e, args)
 
 
-def _unfused(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """a · b + c from an exact product and an exact sum, both of two floats: exact wherever the result is a float."""
+def _emulate_fma(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """a · b + c from an exact product and an exact sum, both as sums of two floats."""
     if e.op == "muladd":
         return args[0] * args[1] + args[2]
     if e.op != "fma":
@@ -226,58 +225,58 @@ def _unfused(e: Expr, args: tuple[Expr, ...]) -> Expr:
     p = kept(a * b)
     (ah, al), (bh, bl) = _halves(a), _halves(b)
     rest = kept(kept(kept(kept(ah * bh) - p) + kept(ah * bl)) + kept(al * bh))
-    lost = kept(rest + kept(al * bl))
+    error = kept(rest + kept(al * bl))
     s, t = two_sum(p, c)
-    return select(_finite(s) & _finite(p), kept(s + kept(t + lost)), s)
+    return select(_finite(s) & _finite(p), kept(s + kept(t + error)), s)
 
 
 def _halves(x: Expr) -> tuple[Expr, Expr]:
-    """A float32 as a sum of two of 12 bits each, products of which are exact."""
+    """A float32 as a sum of two floats of at most 12 bits each, whose products are exact."""
     high = bitcast(bitcast(x, "uint32") & 0xFFFFF000, "float32")
     return high, kept(x - high)
 
 
-def _normal(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """Bits of a float that may be denormal and are multiplied into range at once, as half precision is read: by way of a whole
-    number instead."""
+def _decode_denormals(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The bits of a float that may be denormal, times a power of 2, as in ``storage.decode``: a denormal number is converted
+    from the integer that its fraction is, since arithmetic may replace it by 0."""
     out = rebuilt(e, args)
     if e.op != "mul" or e.dtype != "float32" or args[1].op != "const" or args[0].op != "bitcast":
         return out
     bits, factor = args[0].args[0], args[1].value
     if bits.dtype != "uint32" or not isinstance(factor, float) or factor < 2.0**24:
         return out
-    tiny = (bits & 0x7F800000) < (1 << 23)
+    denormal = (bits & 0x7F800000) < (1 << 23)
     size = cast(bits & 0x7FFFFF, "float32") * (factor * 2.0**-149)
-    return select(tiny, copysign(size, args[0]), out)
+    return select(denormal, copysign(size, args[0]), out)
 
 
-# undefined on some targets
+# operations that some targets leave undefined
 
 
-def _widened(e: Expr, args: tuple[Expr, ...]) -> Expr:
+def _widen_integers(e: Expr, args: tuple[Expr, ...]) -> Expr:
     """Integers of 8 and 16 bits as 32-bit ones of the same value."""
-    own = _WIDER.get(e.dtype)
-    if own is None:  # a comparison, or a cast: of the same values
+    wider = _WIDER.get(e.dtype)
+    if wider is None:  # comparisons and casts of the widened integers give the same values
         return cast(args[0], e.dtype) if e.op == "cast" else rebuilt(e, args)
     if e.op == "const":
-        return const(int(e.value or 0), own)
+        return const(int(e.value or 0), wider)
     if e.op == "cast" and args[0].dtype in FLOATS:
         low, high = (
-            (-(1 << (BITS[e.dtype] - 1)), (1 << (BITS[e.dtype] - 1)) - 1) if own == "int32" else (0, (1 << BITS[e.dtype]) - 1)
+            (-(1 << (BITS[e.dtype] - 1)), (1 << (BITS[e.dtype] - 1)) - 1) if wider == "int32" else (0, (1 << BITS[e.dtype]) - 1)
         )
-        return minimum(maximum(cast(args[0], own), low), high)
-    out = cast(args[0], own) if e.op in ("cast", "bitcast") else node(e.op, own, args, e.value)
+        return minimum(maximum(cast(args[0], wider), low), high)
+    out = cast(args[0], wider) if e.op in ("cast", "bitcast") else node(e.op, wider, args, e.value)
     if e.op in ("load", "gather", "min", "max", "select", "rarely", "and", "or", "xor", "shr", "rem"):
         return out
     spare = 32 - BITS[e.dtype]
-    return (out << spare) >> spare if own == "int32" else out & ((1 << BITS[e.dtype]) - 1)
+    return (out << spare) >> spare if wider == "int32" else out & ((1 << BITS[e.dtype]) - 1)
 
 
 _WIDER = {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
 
 
-def _ordered(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """A minimum or maximum of floats by a comparison, with NaN chosen by its bits."""
+def _nan_min_max(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """A minimum or maximum of floats by a comparison; NaN is detected by its bits."""
     if e.op not in ("min", "max") or e.dtype not in FLOATS:
         return rebuilt(e, args)
     a, b = args
@@ -290,7 +289,7 @@ def _ordered(e: Expr, args: tuple[Expr, ...]) -> Expr:
     return out
 
 
-def _compared(e: Expr, args: tuple[Expr, ...]) -> Expr:
+def _nan_comparison(e: Expr, args: tuple[Expr, ...]) -> Expr:
     """A comparison of floats that tests for NaN first."""
     if e.op not in COMPARISONS or args[0].dtype not in FLOATS:
         return rebuilt(e, args)
@@ -306,7 +305,7 @@ def _compared(e: Expr, args: tuple[Expr, ...]) -> Expr:
     return ~out if e.op == "ne" else out
 
 
-def _clamped(e: Expr, args: tuple[Expr, ...]) -> Expr:
+def _saturate_cast(e: Expr, args: tuple[Expr, ...]) -> Expr:
     """A float as an integer: NaN and values out of range are detected by the float's bits."""
     if e.op != "cast" or e.dtype not in INTEGERS or args[0].dtype not in FLOATS:
         return rebuilt(e, args)
@@ -322,8 +321,8 @@ def _clamped(e: Expr, args: tuple[Expr, ...]) -> Expr:
     return select(_is_nan(x), const(0, e.dtype), out)
 
 
-def _guarded(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """Shifts and quotients of integers with operands for which every target agrees."""
+def _define_integers(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """Shifts and quotients of integers with operands for which they are defined on every target."""
     if e.op not in ("shl", "shr", "div", "rem") or e.dtype not in INTEGERS:
         return rebuilt(e, args)
     a, by = args
@@ -332,18 +331,18 @@ def _guarded(e: Expr, args: tuple[Expr, ...]) -> Expr:
             return rebuilt(e, args)
         inside = (by >= 0) & (by < BITS[e.dtype]) if e.dtype in SIGNED else by < BITS[e.dtype]
         out = binary(e.op, a, select(inside, by, 0))
-        beyond = a >> (BITS[e.dtype] - 1) if e.op == "shr" and e.dtype in SIGNED else const(0, e.dtype)
-        return select(inside, out, beyond)
+        shifted_out = a >> (BITS[e.dtype] - 1) if e.op == "shr" and e.dtype in SIGNED else const(0, e.dtype)
+        return select(inside, out, shifted_out)
     if by.op == "const" and by.value not in (0, -1):
         return rebuilt(e, args)
-    bad = eq(by, 0)
-    minus = eq(by, -1) if e.dtype in SIGNED else None
-    out = binary(e.op, a, select(bad if minus is None else bad | minus, 1, by))
+    is_zero = eq(by, 0)
+    is_minus_one = eq(by, -1) if e.dtype in SIGNED else None
+    out = binary(e.op, a, select(is_zero if is_minus_one is None else is_zero | is_minus_one, 1, by))
     if e.op == "rem":
-        return select(bad if minus is None else bad | minus, 0, out)
-    return select(bad, 0, out if minus is None else select(minus, -a, out))
+        return select(is_zero if is_minus_one is None else is_zero | is_minus_one, 0, out)
+    return select(is_zero, 0, out if is_minus_one is None else select(is_minus_one, -a, out))
 
 
-def _plain(e: Expr, args: tuple[Expr, ...]) -> Expr:
-    """Sums without barriers, on targets that do not reassociate."""
+def _drop_fences(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    """Expressions without ``kept``, for targets that do not reassociate."""
     return args[0] if e.op == "kept" else rebuilt(e, args)

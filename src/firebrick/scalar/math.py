@@ -1,6 +1,6 @@
-"""Functions of one float, float32 or float64, in the scalar IR: range reduction and a polynomial, right for every operand.
+"""Functions of floats, float32 or float64, in the scalar IR: a range reduction and a polynomial, valid for every operand.
 
-Errors are at most 2 units in the last place (measured: see the tests), special values are IEEE 754's, denormals are kept.
+Errors are at most 2 units in the last place (measured: see the tests), special values are IEEE 754's, denormals are supported.
 Methods: exponentials and logarithms by the reductions of Muller, Elementary Functions, 3rd edition, 2016, chapter 11, with
 fused steps; the tails of ``erf`` and ``gelu`` as exp(-x²) times a smooth factor (Cody, "Rational Chebyshev approximations for
 the error function", Mathematics of Computation 23, 1969). ``periodic`` has sine and cosine, ``power`` powers.
@@ -37,16 +37,16 @@ class Format:
     """A float format.
 
     Attributes:
-        integer: Dtype of its bits.
-        places: Bits of its fraction.
-        bias: Of its exponent.
-        low, high: exp(x) is 0 below and infinite above.
-        flat: expm1(-x) is -1 and tanh(x) is 1 beyond.
+        integer: Integer dtype of its bits.
+        fraction_bits: Number of bits of its fraction.
+        bias: Bias of its exponent.
+        low, high: exp(x) is 0 below ``low``, and infinite above ``high``.
+        flat: For larger x, expm1(-x) is -1 and tanh(x) is 1.
         smallest: The smallest normal number.
     """
 
     integer: str
-    places: int
+    fraction_bits: int
     bias: int
     low: float
     high: float
@@ -72,7 +72,7 @@ def number(name: str, x: Expr) -> tuple[float, float, float]:
 
 
 def clamped(x: Expr, low: float, high: float) -> Expr:
-    """x inside [low, high]; NaN stays."""
+    """x clamped to [low, high]; NaN stays NaN."""
     return minimum(maximum(x, low), high)
 
 
@@ -80,7 +80,7 @@ def clamped(x: Expr, low: float, high: float) -> Expr:
 
 
 def reduced(x: Expr) -> tuple[Expr, Expr]:
-    """n, a whole number, and r in [-log(2)/2, log(2)/2] with x = n · log 2 + r, for |x| < 2^20."""
+    """n, an integer as a float, and r in [-log(2)/2, log(2)/2] with x = n · log 2 + r, for |x| < 2^20."""
     high, low, _ = number("LN2", x)
     n = nearest(x, number("LOG2E", x)[0])
     return n, muladd(n, -low, fma(n, -high, x))
@@ -112,7 +112,7 @@ def exp_down(x: Expr) -> Expr:
 def exp2(x: Expr) -> Expr:
     """2 to the power x."""
     f = FORMATS[x.dtype]
-    x = clamped(x, -f.bias - f.places - 2.0, f.bias + 1.0)
+    x = clamped(x, -f.bias - f.fraction_bits - 2.0, f.bias + 1.0)
     n = nearest(x)
     rest = x - n
     high, low, _ = number("LN2", x)
@@ -123,7 +123,7 @@ def expm1(x: Expr) -> Expr:
     """exp(x) - 1, accurate near 0."""
     f = FORMATS[x.dtype]
     n, r = reduced(clamped(x, -f.flat, f.high))
-    half = scale(1.0, n - 1.0)  # twice this may overflow where the result does not
+    half = scale(1.0, n - 1.0)  # 2^n may overflow although the result does not
     out = muladd(half, exp_minus_one(r), kept(half - 0.5)) * 2.0
     return select(absolute(x) < f.smallest, x, out)
 
@@ -143,10 +143,10 @@ def sigmoid(x: Expr) -> Expr:
     """1 / (1 + exp(-x)), without overflow."""
     f = FORMATS[x.dtype]
     n, r = reduced(clamped(x, f.low, f.high - 1.0))
-    power = scale(1.0, n)  # exp(-x) = exp(-r) / power, and neither overflows
-    turned = [-c if i % 2 else c for i, c in enumerate(table("EXP", x))]
-    rest = muladd(r * r, polynomial(r, turned), -r)  # exp(-r) - 1
-    return power / ((power + rest) + 1.0)  # in this order, small terms round first
+    power = scale(1.0, n)  # exp(-x) = exp(-r) / power, neither of which overflows
+    signed_coefficients = [-c if i % 2 else c for i, c in enumerate(table("EXP", x))]
+    rest = muladd(r * r, polynomial(r, signed_coefficients), -r)  # exp(-r) - 1
+    return power / ((power + rest) + 1.0)  # in this order the smaller terms are added first, for a smaller error
 
 
 def sinh(x: Expr) -> Expr:
@@ -164,7 +164,7 @@ def cosh(x: Expr) -> Expr:
 
 
 def _half_exp(x: Expr) -> tuple[Expr, Expr]:
-    """|x| and exp(|x|) / 2, which may be finite where exp(|x|) is not."""
+    """|x| and exp(|x|) / 2, which may be finite although exp(|x|) is not."""
     size = minimum(absolute(x), FORMATS[x.dtype].high + 1.0)
     n, r = reduced(size)
     return size, scale(exp_near(r), n - 1.0)
@@ -174,25 +174,25 @@ def _half_exp(x: Expr) -> tuple[Expr, Expr]:
 
 
 def split(x: Expr) -> tuple[Expr, Expr]:
-    """k, a whole number as a float, and f in [√½ - 1, √2 - 1] with x = 2^k · (1 + f), for positive normal x."""
+    """k, an integer as a float, and f in [√½ - 1, √2 - 1] with x = 2^k · (1 + f), for positive normal x."""
     f = FORMATS[x.dtype]
     offset = bitcast(const(0.5**0.5, x.dtype), f.integer)
     bits = bitcast(x, f.integer)
-    k = (bits - offset) >> f.places
-    return cast(k, x.dtype), kept(bitcast(bits - (k << f.places), x.dtype) - 1.0)
+    k = (bits - offset) >> f.fraction_bits
+    return cast(k, x.dtype), kept(bitcast(bits - (k << f.fraction_bits), x.dtype) - 1.0)
 
 
 def _split_any(x: Expr) -> tuple[Expr, Expr]:
-    """``split`` for denormal x too."""
+    """``split`` for positive x, denormal or not."""
     f = FORMATS[x.dtype]
     tiny = x < f.smallest
-    shift = float(f.places + 2)
+    shift = float(f.fraction_bits + 2)
     k, rest = split(select(tiny, x * 2.0**shift, x))
     return k - select(tiny, const(shift, x.dtype), 0.0), rest
 
 
 def _edges(x: Expr, out: Expr) -> Expr:
-    """A logarithm's values at 0, below it, at infinity and of NaN."""
+    """A logarithm with its special values: of 0, negative numbers, infinity and NaN."""
     special = select(eq(x, 0.0), const(-INFINITY, x.dtype), select(x < 0.0, const(NAN, x.dtype), x))
     return select((x > 0.0) & (x < INFINITY), out, special)
 
@@ -212,7 +212,7 @@ def log1p(x: Expr) -> Expr:
     """log(1 + x), accurate near 0."""
     k, _ = split(x + 1.0)
     part = scale(1.0, -k)
-    out = _log_of_sum(k, muladd(part, x, kept(part - 1.0)))  # the fraction of 1 + x without that sum's rounding
+    out = _log_of_sum(k, muladd(part, x, kept(part - 1.0)))  # f of 1 + x, computed without rounding 1 + x
     special = select(eq(x, -1.0), const(-INFINITY, x.dtype), select(x < -1.0, const(NAN, x.dtype), x))
     return select((x > -1.0) & (x < INFINITY), select(eq(x, 0.0), x, out), special)
 
@@ -248,7 +248,7 @@ def logaddexp(x: Expr, y: Expr) -> Expr:
 def _tail(size: Expr, n: Expr, rest: Expr) -> Expr:
     """Φ(-a) · exp(a²/2) · 2^n · (1 + rest), with Φ the normal distribution function, for 0 ≤ a ≤ ``TAIL_END``.
 
-    P / (P · L + R): as a quotient in which one polynomial stands twice, its rounding errors nearly cancel.
+    It is P / (P · L + R): P is both in the numerator and in the denominator, so that its rounding errors nearly cancel.
     """
     top = polynomial(size, table("TAIL", size))
     below = muladd(top, polynomial(size, table("TAIL_LINE", size)), polynomial(size, table("TAIL_REST", size)))
@@ -259,28 +259,28 @@ def _bell(x: Expr) -> tuple[Expr, Expr, Expr]:
     """a = |x|, and n and s with exp(-a²/2) = 2^n · (1 + s)."""
     size = minimum(absolute(x), TAIL_END[x.dtype])
     minus = size * -0.5
-    # a² is not rounded where it matters: n · high is exact, and the fused product with it
+    # a² is not rounded before n · log 2 is subtracted: n · high is exact, and so is the fused product
     high, low = _short_log2(x.dtype)
     n = nearest(minus * size, number("LOG2E", x)[0])
     return size, n, exp_minus_one(muladd(n, -low, fma(minus, size, n * -high)))
 
 
 def _short_log2(dtype: str) -> tuple[float, float]:
-    """log 2 as a sum of two floats, the first with 11 bits fewer, so that its products with small whole numbers are exact."""
-    unit = 2.0 ** (FORMATS[dtype].places - 10)
+    """log 2 as a sum of two floats, the first with 11 bits fewer, so that its products with small integers are exact."""
+    unit = 2.0 ** (FORMATS[dtype].fraction_bits - 10)
     first, second, third = NUMBERS["LN2", dtype]
     high = int(first * unit) / unit
     return high, (first - high) + (second + third)
 
 
 def gelu(x: Expr) -> Expr:
-    """x · Φ(x), with Φ the normal distribution function; NaN at -∞, as the product is.
+    """x · Φ(x), with Φ the normal distribution function; NaN at -∞, like the product.
 
-    Within 2 units of |x| everywhere; far on the left, where it nearly vanishes, up to 5 units of itself, and more next to
-    denormals.
+    The error is at most 2 units in the last place of |x|. For very negative x, where the result is near 0, it is up to 5 units
+    of the result, and more near denormal results.
     """
     size, n, rest = _bell(x)
-    # x · tail on the left, x - |x| · tail on the right, where an infinite |x| is cut
+    # x · tail for negative x, x - |x| · tail for positive x, whose |x| is clamped: infinity times 0 would be NaN
     return copysign(muladd(minimum(x, -size), _tail(size, n, rest), maximum(x, 0.0)), x)
 
 
@@ -312,13 +312,13 @@ def hypot(x: Expr, y: Expr) -> Expr:
     """√(x² + y²), without overflow or underflow of the squares."""
     a, b = absolute(x), absolute(y)
     large = maximum(a, b)
-    room = FORMATS[x.dtype].bias // 2
-    # powers of two bring the larger operand to where its square is a normal number with all digits of the sum
-    down, up = 2.0 ** -(room + 8), 2.0 ** (room + 24)
-    vast, tiny = large > 2.0 ** (room - 2), large < 2.0 ** -(room - FORMATS[x.dtype].places // 2 - 4)
+    half_bias = FORMATS[x.dtype].bias // 2
+    # a power of 2 scales the operands so that the squares do not overflow, and the larger one is not denormal
+    down, up = 2.0 ** -(half_bias + 8), 2.0 ** (half_bias + 24)
+    vast, tiny = large > 2.0 ** (half_bias - 2), large < 2.0 ** -(half_bias - FORMATS[x.dtype].fraction_bits // 2 - 4)
     factor = select(vast, const(down, x.dtype), select(tiny, const(up, x.dtype), 1.0))
-    back = select(vast, const(1 / down, x.dtype), select(tiny, const(1 / up, x.dtype), 1.0))
+    unscale = select(vast, const(1 / down, x.dtype), select(tiny, const(1 / up, x.dtype), 1.0))
     a, b = a * factor, b * factor
-    out = sqrt(muladd(a, a, b * b)) * back
+    out = sqrt(muladd(a, a, b * b)) * unscale
     infinite = eq(absolute(x), INFINITY) | eq(absolute(y), INFINITY)
     return select(infinite, const(INFINITY, x.dtype), out)

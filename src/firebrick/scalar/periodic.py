@@ -1,8 +1,8 @@
 """Sine, cosine and tangent for every operand.
 
-Operands of ordinary size are reduced by multiples of π/2 held as a sum of three floats (Cody and Waite, Software Manual for
-the Elementary Functions, 1980). Beyond, a rare branch multiplies the integer significand with those bits of 2/π that matter,
-in integers (Payne and Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18, 1983).
+Operands below ``LIMIT`` are reduced by multiples of π/2, which is a sum of three floats (Cody and Waite, Software Manual for
+the Elementary Functions, 1980). For larger operands, a rare branch multiplies the significand by those bits of 2/π that affect
+the result, in integers (Payne and Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18, 1983).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from firebrick.scalar.expr import (
 from firebrick.scalar.math import FORMATS, INFINITY, NAN, number, table
 
 LIMIT = {"float32": 65536.0, "float64": 16777216.0}
-"""Bound of operands for which three floats of π/2 are enough."""
+"""Bound of operands that are reduced by three floats of π/2."""
 
 
 def sin(x: Expr) -> Expr:
     """Sine of x in radians."""
     near = select(eq(x, 0.0), x, _value(*_near(x)))
     turns, r, _ = _far(x)
-    # sin(-a) = -sin(a): two quarters more
+    # sin(-a) = -sin(a) = sin(a + π): two quarter turns more
     return _joined(x, _value(select(x < 0.0, turns + 2, turns), r), near)
 
 
@@ -55,7 +55,7 @@ def tan(x: Expr) -> Expr:
 
 
 def _joined(x: Expr, far: Expr, near: Expr) -> Expr:
-    """The function's value from its two computations; NaN for infinities."""
+    """The value for operands of either size; NaN for infinities."""
     return rarely(~(absolute(x) < LIMIT[x.dtype]), select(absolute(x) < INFINITY, far, const(NAN, x.dtype)), near)
 
 
@@ -63,7 +63,7 @@ def _value(turns: Expr, r: Expr) -> Expr:
     """sin(turns · π/2 + r)."""
     f = FORMATS[r.dtype]
     out = select(ne(turns & 1, 0), _cosine(r), _sine(r))
-    sign = (turns & 2) << (f.places + {"float32": 7, "float64": 10}[r.dtype])
+    sign = (turns & 2) << (f.fraction_bits + {"float32": 7, "float64": 10}[r.dtype])
     return bitcast(bitcast(out, f.integer) ^ sign, r.dtype)
 
 
@@ -95,14 +95,14 @@ def _ratio(turns: Expr, r: Expr, lost: Expr) -> Expr:
 
 
 def _near(x: Expr) -> tuple[Expr, Expr]:
-    """A whole number n, as an integer, and r with x = n · π/2 + r."""
+    """n, an integer, and r with x = n · π/2 + r."""
     first, second, third = number("HALF_PI", x)
     n = nearest(x, 2 / 3.141592653589793)
     return nearest_bits(x, 2 / 3.141592653589793), muladd(n, -third, fma(n, -second, fma(n, -first, x)))
 
 
 def _near_double(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """The same with r as a sum of two floats."""
+    """The same as ``_near``, with r as a sum of two floats."""
     first, second, third = number("HALF_PI", x)
     n = nearest(x, 2 / 3.141592653589793)
     step, step_lost = two_product(n, -second)
@@ -116,7 +116,7 @@ def _far(x: Expr) -> tuple[Expr, Expr, Expr]:
     n = (turn + (1 << 61)) >> 62
     part = cast(turn - (n << 62), "int64")
     negative, size = part < 0, absolute(part)
-    rest = (1 << (61 - FORMATS[x.dtype].places - 1)) - 1  # what a float of the size does not hold
+    rest = (1 << (61 - FORMATS[x.dtype].fraction_bits - 1)) - 1  # the low bits, which a float of this size cannot hold
     high = cast(size & ~rest, x.dtype)
     low = cast(size & rest, x.dtype)
     if below is not None:
@@ -129,13 +129,12 @@ def _far(x: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _window(start: Expr, reach: int, count: int) -> list[Expr]:
-    """2/π from bit ``start`` on, as ``count`` words of the dtype of ``start`` with a bit offset less than a word cut off, so
-    that there is one more to read. 32 zeros stand in front of its bits.
+    """``count`` + 1 words of the bits of 2/π, after 32 zeros, from the word that holds bit ``start`` on.
 
     Args:
-        start: A bit's number, below ``reach`` words.
+        start: Number of the first bit, in the first ``reach`` words; the words have its dtype.
         reach: A power of 2.
-        count: Whole words.
+        count: Number of words that are needed after the bits in front of ``start`` are shifted out.
     """
     width = BITS[start.dtype]
     each = width // 32
@@ -143,19 +142,19 @@ def _window(start: Expr, reach: int, count: int) -> list[Expr]:
     numbers = [sum(h << 32 * (each - 1 - k) for k, h in enumerate(halves[i : i + each])) for i in range(0, len(halves), each)]
     words = [const(n, start.dtype) for n in numbers]
     which = start >> (width.bit_length() - 1)
-    while reach > 1:  # one bit of the first word's number halves what remains
+    while reach > 1:  # each bit of the first word's index selects one half of the remaining words
         reach //= 2
         upper = ne(which & reach, 0)
-        kept = [words[min(i, len(words) - 1)] for i in range(2 * reach + count)]
-        words = [select(upper, kept[i + reach], kept[i]) for i in range(reach + count)]
+        candidates = [words[min(i, len(words) - 1)] for i in range(2 * reach + count)]
+        words = [select(upper, candidates[i + reach], candidates[i]) for i in range(reach + count)]
     return words
 
 
 def _turn32(x: Expr) -> tuple[Expr, None]:
-    """|x| · 2/π modulo 4 in units of 2^-62, as uint64, and nothing below, for float32 from 2^16 on."""
+    """|x| · 2/π modulo 4 in units of 2^-62, as uint64, for float32 from 2^16 on. The part below that unit is not needed."""
     bits = bitcast(absolute(x), "uint32")
     significand = cast((bits & 0x7FFFFF) | 0x800000, "uint64")
-    # |x| = significand · 2^(e - 150). Bits of 2/π that give multiples of 4 are left out
+    # |x| = significand · 2^(e - 150). Bits of 2/π whose products are multiples of 4 are skipped
     start = (bits >> 23) - 120
     shift = cast(start & 31, "uint64")
     w0, w1, w2, w3 = (cast(w, "uint64") for w in _window(start, 8, 3))
@@ -165,17 +164,17 @@ def _turn32(x: Expr) -> tuple[Expr, None]:
 
 
 def _turn64(x: Expr) -> tuple[Expr, Expr]:
-    """|x| · 2/π modulo 4 in units of 2^-62, as uint64, and what is below that unit, for float64 from 2^24 on."""
+    """|x| · 2/π modulo 4 in units of 2^-62, as uint64, and the part below that unit, for float64 from 2^24 on."""
     bits = bitcast(absolute(x), "uint64")
     significand = (bits & ((1 << 52) - 1)) | (1 << 52)
     low, high = significand & 0xFFFFFFFF, significand >> 32
-    # |x| = significand · 2^(e - 1075). Bits of 2/π that give multiples of 4 are left out
+    # |x| = significand · 2^(e - 1075). Bits of 2/π whose products are multiples of 4 are skipped
     start = (bits >> 52) - 1045
     shift = start & 63
     parts = _window(start, 16, 3)
     aligned = [(parts[i] << shift) | (parts[i + 1] >> (64 - shift)) for i in range(3)]
     words = [h for w in reversed(aligned) for h in (w & 0xFFFFFFFF, w >> 32)]
-    # the product modulo 2^192, its words of 32 bits from the lowest on: columns of halves of products
+    # the product modulo 2^192 in words of 32 bits, from the lowest on, by columns as in long multiplication
     by_low, by_high = [w * low for w in words], [w * high for w in words]
     carry: Expr | None = None
     found = []

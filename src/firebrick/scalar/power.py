@@ -1,4 +1,4 @@
-"""Powers: of floats with a logarithm of twice the precision, of integers by squaring."""
+"""Powers: of floats by a logarithm of twice the precision, of integers by squaring."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from firebrick.scalar.expr import (
 from firebrick.scalar.math import FORMATS, INFINITY, NAN, clamped, number, split, table
 
 _TERMS = {"float32": 5, "float64": 12}
-"""Of the logarithm's series behind its first two."""
+"""Number of terms of the logarithm's series after the first two."""
 _BEYOND = {"float32": 110.0, "float64": 800.0}
-"""Where the exponential is infinite or 0."""
+"""Magnitude of exponents, beyond which the exponential is infinite or 0."""
 
 
 def power(x: Expr, y: Expr) -> Expr:
-    """x to the power y: as IEEE 754's ``pow`` for floats; integers wrap, a negative exponent truncates towards 0."""
+    """x to the power y. Floats follow IEEE 754's ``pow``. Integers wrap; with negative exponents, they are truncated."""
     if x.dtype not in ("float32", "float64"):
         return _integer_power(x, y)
     size = absolute(x)
@@ -43,15 +43,15 @@ def power(x: Expr, y: Expr) -> Expr:
 
 
 def _ends(size: Expr, logarithm: Expr) -> Expr:
-    """The logarithm of 0, infinity and NaN."""
+    """The logarithm with its special values: of 0, infinity and NaN."""
     return select((size > 0.0) & (size < INFINITY), logarithm, select(eq(size, 0.0), const(-INFINITY, size.dtype), size))
 
 
 def _of_size(size: Expr, y: Expr) -> Expr:
-    """exp(y · log |x|) with the logarithm as a sum of two floats: good to 2^-36 for float32, to 2^-64 for float64."""
+    """exp(y · log |x|), with the logarithm as a sum of two floats, whose error is 2^-36 for float32 and 2^-64 for float64."""
     f = FORMATS[size.dtype]
     tiny = size < f.smallest
-    shift = float(f.places + 2)
+    shift = float(f.fraction_bits + 2)
     k, r = split(select(tiny, size * 2.0**shift, size))
     k = k - select(tiny, const(shift, size.dtype), 0.0)
     # s = r / (2 + r), so that log(1 + r) = 2s · (1 + w/3 + w²/5 + …) with w = s² ≤ 0.03
@@ -81,7 +81,7 @@ def _of_size(size: Expr, y: Expr) -> Expr:
     inside = absolute(z) < _BEYOND[size.dtype]
     z = clamped(z, -_BEYOND[size.dtype], _BEYOND[size.dtype])
     n = nearest(z, number("LOG2E", size)[0])
-    # exp(e + rest) = 1 + e + (e² · P(e) + rest · (1 + e)), whose last sum alone rounds: exact powers come out exact
+    # exp(e + rest) = 1 + e + (e² · P(e) + rest · (1 + e)); only the last sum is rounded, so that exact powers are exact
     e, rest = ordered_sum(fma(n, -high, z), muladd(n, -low, select(inside, z_lost, 0.0)))
     one, one_lost = ordered_sum(const(1.0, size.dtype), e)
     more = muladd(e * e, polynomial(e, table("EXP", e)), muladd(rest, e, rest))

@@ -24,7 +24,7 @@ from firebrick.scalar.expr import (
 from firebrick.scalar.math import FORMATS, INFINITY, NAN
 
 _SQUARINGS = {"float32": 4, "float64": 6}
-"""So many that the difference of two exponents, shifted right by them, is an exponent of a power of 2 that is exact."""
+"""Number of squarings. The difference of two exponents, shifted right by it, is the exponent of a power of 2 that is exact."""
 
 
 def floor_divide(x1: Expr, x2: Expr) -> Expr:
@@ -45,13 +45,13 @@ def _divide_down(a: Expr, b: Expr) -> tuple[Expr, Expr]:
             return q, r
         off = ne(r, 0) & ((r ^ b) < 0)
         return select(off, q - 1, q), select(off, r + b, r)
-    # a quotient just below a whole number may round up to it; the remainder's sign detects this
+    # a quotient just below an integer may be rounded up to it, which the sign of the remainder shows
     q = unary("floor", a / b)
     r = fma(-q, b, a)
     low = _between(r, b)
     near_q, near_r = select(low, q - 1.0, q), copysign(select(low, r + b, r), b)
     far_q, far_r = _far(a, b)
-    rare = ~(absolute(q) < 2.0 ** (FORMATS[a.dtype].places - 1)) | ~(absolute(b) < INFINITY)
+    rare = ~(absolute(q) < 2.0 ** (FORMATS[a.dtype].fraction_bits - 1)) | ~(absolute(b) < INFINITY)
     return rarely(rare, far_q, near_q), rarely(rare, far_r, near_r)
 
 
@@ -61,11 +61,11 @@ def _between(r: Expr, b: Expr) -> Expr:
 
 
 def _far(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """The same for large quotients, infinities and divisors of 0."""
+    """Quotient and remainder for large quotients, infinities and divisors of 0."""
     ratio = a / b
     infinite = eq(absolute(a), INFINITY) | eq(absolute(b), INFINITY)
     r = _modulo(a, b)
-    # whole is a / b but for about half a unit: what it leaves is exact, and a whole multiple of b beyond the remainder
+    # ``whole`` is a / b up to about half a unit in the last place, so a - whole · b is exact, and is r plus a multiple of b
     whole = unary("rint", ratio)
     more = unary("rint", (fma(-whole, b, a) - r) / b) - select(_between(r, b), const(1.0, a.dtype), 0.0)
     q = select(infinite | eq(b, 0.0) | eq(absolute(ratio), INFINITY), unary("floor", ratio), whole + more)
@@ -75,10 +75,10 @@ def _far(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def _modulo(a: Expr, b: Expr) -> Expr:
-    """a - b · k, exactly, with a whole number k that makes it about |b| / 2 or less, for finite a ≥ b > 0 in size.
+    """a - b · k, exactly, with an integer k that makes its magnitude about |b| / 2 or less, for finite |a| ≥ |b| > 0.
 
-    With a = m · 2^d · 2^e and b = n · 2^e, this is the product of m and 2^d modulo n, a power by squaring. All numbers are
-    whole and at most n in size; products are pairs of floats.
+    With a = m · 2^d · 2^e and b = n · 2^e, this is m · 2^d modulo n, times 2^e; 2^d is computed by squaring. All numbers are
+    integers of magnitude at most n; products are sums of two floats.
     """
     f = FORMATS[a.dtype]
     (m, upper), (n, lower) = _parts(a), _parts(b)
@@ -92,19 +92,19 @@ def _modulo(a: Expr, b: Expr) -> Expr:
         return fma(-unary("rint", p / n), n, p) + fma(x, y, -p)
 
     count = _SQUARINGS[a.dtype]
-    power = centred(bitcast(((d >> count) + f.bias) << f.places, a.dtype))
+    power = centred(bitcast(((d >> count) + f.bias) << f.fraction_bits, a.dtype))
     for bit in reversed(range(count)):
         square = product(power, power)
         power = centred(select(ne(d & (1 << bit), 0), square + square, square))
-    out = scale(centred(product(centred(m), power)), cast(lower - (f.bias + f.places), a.dtype))
+    out = scale(centred(product(centred(m), power)), cast(lower - (f.bias + f.fraction_bits), a.dtype))
     return select(a < 0.0, -out, out)
 
 
 def _parts(x: Expr) -> tuple[Expr, Expr]:
-    """m, a whole number as a float, and e, an integer, with |x| = m · 2^(e - bias - places), for finite x."""
+    """m, an integer as a float, and e, an integer, with |x| = m · 2^(e - bias - fraction_bits), for finite x."""
     f = FORMATS[x.dtype]
     bits = bitcast(absolute(x), f.integer)
-    exponent = bits >> f.places
-    fraction = bits & ((1 << f.places) - 1)
-    whole = select(eq(exponent, 0), fraction, fraction | (1 << f.places))
+    exponent = bits >> f.fraction_bits
+    fraction = bits & ((1 << f.fraction_bits) - 1)
+    whole = select(eq(exponent, 0), fraction, fraction | (1 << f.fraction_bits))
     return cast(whole, x.dtype), maximum(exponent, 1)

@@ -1,7 +1,7 @@
-"""Rebuilt expressions: from the fields of their nodes, or with some nodes replaced by other expressions.
+"""Expressions that are built from the fields of their nodes, or from other expressions by replacing some nodes.
 
-Every node is made by its own function of ``expr``, which checks the operands and simplifies. So fields from a file cannot make
-an expression that those functions would refuse, and a replaced operand is simplified with what is around it.
+Every node is created by its function in ``expr``, which checks the operands and simplifies. So fields that are read from a file
+cannot give an expression that those functions would reject, and expressions are simplified again after a replacement.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _bounded(at: Expr, value: Any) -> Expr:
     return bounded(at, int(size), int(status))
 
 
-# op → its function, of dtype, operands and value; other ops take operands alone, one or two
+# op → function of dtype, operands and value; other ops take one or two operands only
 _MAKE: dict[str, Callable[[str, Sequence[Expr], Any], Expr]] = {
     "const": lambda dtype, args, value: const(value, dtype),
     "load": lambda dtype, args, value: load(int(value), dtype),
@@ -73,13 +73,13 @@ def made(op: str, dtype: str, args: Sequence[Expr] = (), value: Any = None) -> E
     """The expression of an op, checked and simplified.
 
     Args:
-        op: Of the node.
-        dtype: Of its value; that of ops whose operands determine it must be the same.
-        args: Its operands.
-        value: The op's attribute, as in ``Expr``.
+        op: Name of the op.
+        dtype: Dtype of the value. If the operands determine it, both must be equal.
+        args: Operands.
+        value: Attribute of the op, as in ``Expr``.
 
     Raises:
-        TypeError: There is no such op, or it does not take these operands.
+        TypeError: There is no such op, or it does not accept these operands.
 
     Example:
         >>> from firebrick.scalar.rewrite import made
@@ -107,8 +107,8 @@ def replaced(
 
     Args:
         roots: Expressions.
-        replace: The replacement of a node whose operands are replaced already; None keeps it. It is called for operands first,
-            and once for each node.
+        replace: Returns the replacement of a node whose operands are already replaced, or None to keep it. It is called once
+            for each node, operands first.
         known: Node → its replacement; operands of these nodes are not visited.
     """
     done: dict[Expr, Expr] = dict(known or {})

@@ -1,4 +1,4 @@
-"""The op table's row entries as expressions with ``reduce`` nodes, of operands' elements along the innermost axis."""
+"""The ops along rows as expressions with ``reduce`` nodes, of operands' elements along the innermost axis."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def average(x: Expr, count: int) -> Expr:
 
 
 def product(x: Expr) -> Expr:
-    """Π x; of float32 in float64, since equal factors round alike and their errors add up."""
+    """Π x. float32 is computed in float64: the rounding errors of equal factors are equal, and accumulate."""
     return cast(reduce("prod", cast(x, "float64")), "float32") if x.dtype == "float32" else reduce("prod", x)
 
 
-def every(x: Expr) -> Expr:
-    """Whether bool x holds for all of the row."""
+def all_true(x: Expr) -> Expr:
+    """Whether bool x is true for all elements of the row."""
     return ne(reduce("min", cast(x, "uint8")), 0)
 
 
-def some(x: Expr) -> Expr:
-    """Whether bool x holds for any of the row."""
+def any_true(x: Expr) -> Expr:
+    """Whether bool x is true for any element of the row."""
     return ne(reduce("max", cast(x, "uint8")), 0)
 
 
@@ -110,10 +110,10 @@ def cross_entropy_gradient(g: Expr, x: Expr, label: Expr, position: Expr) -> Exp
     return g * (math.exp_down(centred) * (1.0 / scale) - select(eq(position, label), const(1.0, x.dtype), 0.0))
 
 
-def first_extreme(kind: str, x: Expr, place: Expr) -> Expr:
-    """The lowest ``place`` (the index along the row, int64) of the largest or smallest x; of the first NaN if there is one."""
+def first_extreme(kind: str, x: Expr, position: Expr) -> Expr:
+    """The first ``position`` (index along the row, int64) of the maximum or minimum of x, or of a NaN if there is one."""
     best = reduce(kind, x)
-    here = eq(x, best)
+    is_extreme = eq(x, best)
     if x.dtype in FLOATS:
-        here = here | ne(x, x)
-    return reduce("min", select(here, place, (1 << 63) - 1))
+        is_extreme = is_extreme | ne(x, x)
+    return reduce("min", select(is_extreme, position, (1 << 63) - 1))

@@ -1,7 +1,7 @@
-"""Storage dtypes: floats of 16 and 8 bits, converted from and to float32 exactly as IEEE 754 asks, in the scalar IR.
+"""Storage dtypes: floats of 16 and 8 bits, and their conversions from and to float32 as in IEEE 754, in the scalar IR.
 
-Both conversions round to nearest even. Targets with instructions for them use those instead, with the same results
-(but for the payload of a NaN).
+Conversions round to nearest even. Targets with instructions for conversions use these, with the same results except for the
+payload of a NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def decode(bits: Expr, dtype: str) -> Expr:
     wide = cast(bits, "uint32")
     if dtype == "bfloat16":
         return bitcast(wide << 16, "float32")
-    # The exponent field moved into place is 112 too small; the multiplication mends it, also where it is 0 (denormals).
+    # The exponent field is too small by the difference of the biases, 112. The multiplication corrects it, of denormals too.
     value = bitcast((wide & 0x7FFF) << 13, "float32") * 2.0**112
     special = bitcast(bitcast(value, "uint32") | 0x7F800000, "float32")
     magnitude = select(value >= 65536.0, special, value)
@@ -38,13 +38,13 @@ def encode(x: Expr, dtype: str) -> Expr:
         rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
         return cast(select(ne(x, x), (bits >> 16) | 0x40, rounded), "uint16")
     magnitude = bits & 0x7FFFFFFF
-    # normal: the exponent 112 smaller, and half a unit of the last place kept added, less a little where that place is even
+    # normal: the exponent is reduced by 112, and half a unit in the last place is added, or less if the last place is even
     normal = (magnitude - (112 << 23) + 0xFFF + ((magnitude >> 13) & 1)) >> 13
-    # denormal: adding 1/2 puts the last place of a float16 denormal at the last place of a float32, which rounds
-    tiny = bitcast(bitcast(magnitude, "float32") + 0.5, "uint32") - 0x3F000000
+    # denormal: the last place of float32 numbers near 1/2 is that of float16 denormals, so adding 1/2 rounds
+    denormal = bitcast(bitcast(magnitude, "float32") + 0.5, "uint32") - 0x3F000000
     # 65520 and above round to infinity
-    big = select(magnitude > 0x7F800000, const(0x7E00, "uint32"), const(0x7C00, "uint32"))
-    out = select(magnitude < 0x38800000, tiny, select(magnitude >= 0x477FF000, big, normal))
+    infinite_or_nan = select(magnitude > 0x7F800000, const(0x7E00, "uint32"), const(0x7C00, "uint32"))
+    out = select(magnitude < 0x38800000, denormal, select(magnitude >= 0x477FF000, infinite_or_nan, normal))
     return cast(out | ((bits >> 16) & 0x8000), "uint16")
 
 
@@ -61,24 +61,24 @@ Source: Micikevicius et al., "FP8 formats for deep learning", 2022."""
 
 def decode8(bits: Expr, dtype: str) -> Expr:
     """The lowest 8 bits of uint32 ``bits``, a float of 8 bits, as float32, exactly."""
-    places, bias, top, _ = FLOAT8[dtype]
-    size = bits & 0x7F
-    normal = (size << (23 - places)) + ((127 - bias) << 23)
-    tiny = bitcast(cast(size, "float32") * 2.0 ** (1 - bias - places), "uint32")
-    special = (size << (23 - places)) | 0x7F800000
-    magnitude = select(size >= top, special, select(size < (1 << places), tiny, normal))
+    fraction_bits, bias, top, _ = FLOAT8[dtype]
+    magnitude = bits & 0x7F
+    normal = (magnitude << (23 - fraction_bits)) + ((127 - bias) << 23)
+    denormal = bitcast(cast(magnitude, "float32") * 2.0 ** (1 - bias - fraction_bits), "uint32")
+    special = (magnitude << (23 - fraction_bits)) | 0x7F800000
+    magnitude = select(magnitude >= top, special, select(magnitude < (1 << fraction_bits), denormal, normal))
     return bitcast(magnitude | ((bits & 0x80) << 24), "float32")
 
 
 def encode8(x: Expr, dtype: str) -> Expr:
-    """float32 ``x`` rounded to the nearest float of 8 bits, ties to even, as uint32 bits; beyond the largest it is infinity or
-    NaN, whichever the format has."""
-    places, bias, top, nan = FLOAT8[dtype]
+    """float32 ``x`` rounded to the nearest float of 8 bits, ties to even, as uint32 bits. Larger numbers become infinity, or
+    NaN if the format has no infinity."""
+    fraction_bits, bias, top, nan = FLOAT8[dtype]
     bits = bitcast(x, "uint32")
-    size, shift = bits & 0x7FFFFFFF, 23 - places
-    normal = (size - ((127 - bias) << 23) + ((1 << (shift - 1)) - 1) + ((size >> shift) & 1)) >> shift
-    # the number added puts the last place of a denormal at the last place of a float32, which rounds
-    unit = const(2.0 ** (24 - bias - places), "float32")
-    tiny = bitcast(bitcast(size, "float32") + unit, "uint32") - bitcast(unit, "uint32")
-    out = select(size < ((128 - bias) << 23), tiny, minimum(normal, top))
-    return select(size > 0x7F800000, const(nan, "uint32"), out) | ((bits >> 24) & 0x80)
+    magnitude, shift = bits & 0x7FFFFFFF, 23 - fraction_bits
+    normal = (magnitude - ((127 - bias) << 23) + ((1 << (shift - 1)) - 1) + ((magnitude >> shift) & 1)) >> shift
+    # denormal: as in ``encode``, adding ``unit`` rounds, since its last place as a float32 is that of the format's denormals
+    unit = const(2.0 ** (24 - bias - fraction_bits), "float32")
+    denormal = bitcast(bitcast(magnitude, "float32") + unit, "uint32") - bitcast(unit, "uint32")
+    out = select(magnitude < ((128 - bias) << 23), denormal, minimum(normal, top))
+    return select(magnitude > 0x7F800000, const(nan, "uint32"), out) | ((bits >> 24) & 0x80)

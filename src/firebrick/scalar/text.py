@@ -1,4 +1,4 @@
-"""Expressions as text to read: infix operators, calls, ``x[i]``; what is used several times is named once."""
+"""Expressions as text for readers: infix operators, calls, ``x[i]``; subexpressions that are used several times have names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shown(roots: Sequence[Expr]) -> tuple[list[str], list[str]]:
         roots: Expressions.
 
     Returns:
-        Lines ``%1 = …`` of what is used more than once, in order, and the text of each root.
+        Lines ``%1 = …`` of the subexpressions that are used more than once, in order, and the text of each root.
 
     Example:
         >>> from firebrick.scalar.expr import local
@@ -48,21 +48,21 @@ def shown(roots: Sequence[Expr]) -> tuple[list[str], list[str]]:
     for e in order:
         text = _text(e, [texts[a] for a in e.args])
         if e.args and uses[e] > 1:
-            lines.append(f"%{len(lines) + 1} = {_bare(text)}")
+            lines.append(f"%{len(lines) + 1} = {_without_parentheses(text)}")
             text = f"%{len(lines)}"
         texts[e] = text
-    return lines, [_bare(texts[r]) for r in roots]
+    return lines, [_without_parentheses(texts[r]) for r in roots]
 
 
 def _text(e: Expr, args: list[str]) -> str:
-    """A node's text, an infix operator in parentheses."""
+    """A node's text; infix operators are in parentheses."""
     if e.op in _LEAF:
         return _LEAF[e.op](e)
     if e.op in _INFIX:
         return f"({args[0]} {_INFIX[e.op]} {args[1]})"
     if e.op in _PREFIX:
         return f"{_PREFIX[e.op]}{args[0]}"
-    inner = ", ".join(map(_bare, args))
+    inner = ", ".join(map(_without_parentheses, args))
     if e.op == "element":
         return f"{e.value}[{inner}]"
     if e.op in ("cast", "bitcast"):
@@ -71,8 +71,8 @@ def _text(e: Expr, args: list[str]) -> str:
     return f"{name}({inner})"
 
 
-def _bare(text: str) -> str:
-    """Without the parentheses around the whole."""
+def _without_parentheses(text: str) -> str:
+    """A text without enclosing parentheses."""
     if not text.startswith("("):
         return text
     depth = 0

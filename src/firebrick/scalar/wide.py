@@ -1,7 +1,7 @@
-"""64-bit integers without 64-bit integers: as one int32 where the values are known to fit, else as two uint32 words.
+"""64-bit integers for targets without them: one int32 if interval arithmetic proves that all values fit, else two uint32 words.
 
-Index arithmetic fits where the kernel's axes are short enough, and stays one instruction a node. Random words (Philox) and
-large angles use all 64 bits: their products are made of 16-bit halves. Values' bounds are those of interval arithmetic.
+Index arithmetic fits if the kernel's axes are short enough, and is then one instruction a node. Random words (Philox) and
+the reduction of large angles use all 64 bits; their products are computed from 16-bit halves.
 """
 
 from __future__ import annotations
@@ -53,29 +53,29 @@ def without_int64(roots: Sequence[Expr], extents: Sequence[int]) -> list[Expr]:
         extents: Sizes of the kernel's axes.
 
     Raises:
-        DTypeError: A 64-bit integer is loaded, stored, made of a float or divided.
+        DTypeError: A 64-bit integer is loaded, stored, divided, or cast from a float.
         UnsupportedError: An index does not fit in 32 bits.
     """
-    roots = _with_short_limits(roots, extents)
+    roots = _with_int32_limits(roots, extents)
     bounds = bounds_of(roots, extents)
-    narrow: dict[Expr, Expr] = {}  # int32, and for other dtypes what replaces the node
+    narrow: dict[Expr, Expr] = {}  # node → its replacement: int32 for 64-bit integers, the same dtype for others
     pairs: dict[Expr, Words] = {}
     for e in walk(roots):
         if e.dtype in WIDE and _fits(e, bounds, narrow):
-            narrow[e] = _short(e, narrow, pairs)
+            narrow[e] = _as_int32(e, narrow, pairs)
         elif e.dtype in WIDE:
-            operands = {a: _words(a, narrow, pairs, bounds) for a in e.args if a.dtype in WIDE}
-            pairs[e] = _long(e, narrow, operands)
+            operands = {a: _pair(a, narrow, pairs, bounds) for a in e.args if a.dtype in WIDE}
+            pairs[e] = _as_words(e, narrow, operands)
         else:
-            narrow[e] = _other(e, narrow, pairs, bounds)
+            narrow[e] = _of_other_dtype(e, narrow, pairs, bounds)
     for r in roots:
         if r.dtype in WIDE:
-            raise _refused(f"a result of {r.dtype}", "int32")
+            raise _unsupported(f"a result of {r.dtype}", "int32")
     return [narrow[r] for r in roots]
 
 
-def _refused(what: str, instead: str) -> DTypeError:
-    return DTypeError("this target has no 64-bit integers", what, f'cast it with x.astype("{instead}")')
+def _unsupported(operation: str, dtype: str) -> DTypeError:
+    return DTypeError("this target has no 64-bit integers", operation, f'cast it with x.astype("{dtype}")')
 
 
 # bounds of values
@@ -122,7 +122,7 @@ def bounds_of(roots: Sequence[Expr], extents: Sequence[int]) -> dict[Expr, Bound
     for e in walk(roots):
         if e.dtype != "bool" and e.dtype not in INTEGERS:
             continue
-        whole = limits(e.dtype)
+        limits_ = limits(e.dtype)
         found: Bounds | None = None
         if e.op == "const":
             found = int(e.value or 0), int(e.value or 0)
@@ -133,14 +133,14 @@ def bounds_of(roots: Sequence[Expr], extents: Sequence[int]) -> dict[Expr, Bound
             found = 0, int(str(e.value).split(":")[0]) - 1
         elif e.op in _ARITHMETIC and all(a in out for a in e.args) and (e.op != "reduce" or e.value in ("min", "max")):
             found = _ARITHMETIC[e.op](*(out[a] for a in e.args))
-        inside = found is not None and whole[0] <= found[0] and found[1] <= whole[1]
-        out[e] = found if found is not None and inside else whole
+        inside = found is not None and limits_[0] <= found[0] and found[1] <= limits_[1]
+        out[e] = found if found is not None and inside else limits_
     return out
 
 
-def _with_short_limits(roots: Sequence[Expr], extents: Sequence[int]) -> list[Expr]:
-    """The largest int64, which a minimum over a row takes for positions that do not count, as the largest int32, where the
-    others fit in it."""
+def _with_int32_limits(roots: Sequence[Expr], extents: Sequence[int]) -> list[Expr]:
+    """Minima over rows with the largest int32 instead of the largest int64 as the value of excluded positions, if the other
+    positions fit in int32."""
     bounds = bounds_of(roots, extents)
     limit, short = const((1 << 63) - 1, "int64"), const(_TOP32, "int64")
     reduced = {e.args[0] for e in walk(roots) if e.op == "reduce" and e.value == "min" and e.dtype == "int64"}
@@ -159,16 +159,16 @@ def _with_short_limits(roots: Sequence[Expr], extents: Sequence[int]) -> list[Ex
 
 # one int32
 
-_SHORT = frozenset({
+_INT32_OPS = frozenset({
     "const", "index", "cast", "bitcast", "add", "sub", "mul", "min", "max", "neg", "abs", "and", "shr", "shl", "div", "rem",
     "select", "rarely", "bounded", "reduce",
 })  # fmt: skip
 
 
 def _fits(e: Expr, bounds: dict[Expr, Bounds], narrow: dict[Expr, Expr]) -> bool:
-    """Whether a 64-bit node is computed in int32: its values fit, and so do its operands'."""
+    """Whether a 64-bit node is computed in int32: its values and those of its operands fit."""
     low, high = bounds[e]
-    if e.op not in _SHORT or low < -_TOP32 - 1 or high > _TOP32:
+    if e.op not in _INT32_OPS or low < -_TOP32 - 1 or high > _TOP32:
         return False
     if e.op == "bounded":
         return True
@@ -180,7 +180,7 @@ def _fits(e: Expr, bounds: dict[Expr, Bounds], narrow: dict[Expr, Expr]) -> bool
     )
 
 
-def _short(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words]) -> Expr:
+def _as_int32(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words]) -> Expr:
     if e.op == "const":
         return const(int(e.value or 0), "int32")
     if e.op == "bounded" and e.args[0] in pairs:
@@ -192,15 +192,15 @@ def _short(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words]) -> Expr:
 
 
 def _saturated(w: Words) -> Expr:
-    """A signed pair as the int32 next to it."""
+    """A signed pair of words, saturated to int32."""
     low = bitcast(w.low, "int32")
     sign = low >> 31
     high = bitcast(w.high, "int32")
     return select(eq(high, sign), low, select(high < 0, const(-_TOP32 - 1, "int32"), _TOP32))
 
 
-def _words(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words], bounds: dict[Expr, Bounds]) -> Words:
-    """A 64-bit node as a pair, whichever way it is computed."""
+def _pair(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words], bounds: dict[Expr, Bounds]) -> Words:
+    """A 64-bit node as a pair of words, however it is computed."""
     if e in pairs:
         return pairs[e]
     return _extended(narrow[e], bounds[e][0] < 0)
@@ -230,8 +230,8 @@ def _or(a: Expr, b: Expr) -> Expr:
     return b if _is_zero(a) else a if _is_zero(b) else a | b
 
 
-def multiplied(a: Expr, b: Expr) -> Words:
-    """The 64-bit product of two uint32, of 16-bit halves."""
+def product_of_words(a: Expr, b: Expr) -> Words:
+    """The 64-bit product of two uint32 numbers, from the products of their 16-bit halves."""
     if _is_zero(a) or _is_zero(b):
         return Words(const(0, "uint32"), const(0, "uint32"))
     (ah, al), (bh, bl) = (((x >> 16), x & 0xFFFF) for x in (a, b))
@@ -240,31 +240,31 @@ def multiplied(a: Expr, b: Expr) -> Words:
     return Words(a * b, _sum(_sum(_product(ah, bh), lh >> 16), _sum(hl >> 16, middle >> 16)))
 
 
-def _added(a: Words, b: Words) -> Words:
+def _add(a: Words, b: Words) -> Words:
     low = _sum(a.low, b.low)
     exact = _is_zero(a.low) or _is_zero(b.low)
     carry = const(0, "uint32") if exact else cast(low < a.low, "uint32")
     return Words(low, _sum(_sum(a.high, b.high), carry))
 
 
-def _subtracted(a: Words, b: Words) -> Words:
+def _subtract(a: Words, b: Words) -> Words:
     borrow = cast(a.low < b.low, "uint32")
     return Words(a.low - b.low, (a.high - b.high) - borrow)
 
 
-def _times(a: Words, b: Words) -> Words:
-    low = multiplied(a.low, b.low)
+def _multiply(a: Words, b: Words) -> Words:
+    low = product_of_words(a.low, b.low)
     return Words(low.low, _sum(low.high, _sum(_product(a.low, b.high), _product(a.high, b.low))))
 
 
-def _amount(by: Words) -> Expr:
-    """By how many bits to shift: every amount from 64 on is 64."""
-    far = minimum(by.low, 64)
-    return far if _is_zero(by.high) else select(eq(by.high, 0), far, 64)
+def _shift_amount(amount: Words) -> Expr:
+    """The number of bits to shift by, at most 64."""
+    clamped = minimum(amount.low, 64)
+    return clamped if _is_zero(amount.high) else select(eq(amount.high, 0), clamped, 64)
 
 
-def _left(a: Words, by: Words) -> Words:
-    n = _amount(by)
+def _shift_left(a: Words, amount: Words) -> Words:
+    n = _shift_amount(amount)
     if n.op == "const":
         k = int(n.value or 0)
         if k == 0:
@@ -272,12 +272,12 @@ def _left(a: Words, by: Words) -> Words:
         if k >= 32:
             return Words(const(0, "uint32"), a.low << (k - 32))
         return Words(a.low << k, _or(a.high << k, a.low >> (32 - k)))
-    # of a shift by 32 or more nothing is left, also where the subtraction wraps to a large amount
+    # each of the shifts by n, 32 - n and n - 32 gives 0 if its amount is 32 or more, or wraps to a large number
     return Words(a.low << n, (a.high << n) | (a.low >> (32 - n)) | (a.low << (n - 32)))
 
 
-def _right(a: Words, by: Words, signed: bool) -> Words:
-    n = _amount(by)
+def _shift_right(a: Words, amount: Words, signed: bool) -> Words:
+    n = _shift_amount(amount)
     high = bitcast(a.high, "int32") if signed else a.high
 
     def down(x: Expr, amount: Expr | int) -> Expr:
@@ -298,15 +298,15 @@ def _right(a: Words, by: Words, signed: bool) -> Words:
     return Words(select(n < 32, near, down(high, n - 32)), down(high, n))
 
 
-def _negated(a: Words) -> Words:
-    return _subtracted(Words(const(0, "uint32"), const(0, "uint32")), a)
+def _negate(a: Words) -> Words:
+    return _subtract(Words(const(0, "uint32"), const(0, "uint32")), a)
 
 
 def _absolute(a: Words) -> Words:
-    return _chosen(bitcast(a.high, "int32") < 0, _negated(a), a)
+    return _select_words(bitcast(a.high, "int32") < 0, _negate(a), a)
 
 
-def _chosen(condition: Expr, a: Words, b: Words, choice: Callable[..., Expr] = select) -> Words:
+def _select_words(condition: Expr, a: Words, b: Words, choice: Callable[..., Expr] = select) -> Words:
     return Words(choice(condition, a.low, b.low), choice(condition, a.high, b.high))
 
 
@@ -315,22 +315,22 @@ def _less(a: Words, b: Words, signed: bool) -> Expr:
     return (ah < bh) | (eq(ah, bh) & (a.low < b.low))
 
 
-def _long(e: Expr, narrow: dict[Expr, Expr], operands: dict[Expr, Words]) -> Words:
-    """A 64-bit node of the words of its operands."""
+def _as_words(e: Expr, narrow: dict[Expr, Expr], operands: dict[Expr, Words]) -> Words:
+    """A 64-bit node as a pair of words, from those of its operands."""
     signed = e.dtype in SIGNED
     v = [operands[a] for a in e.args if a.dtype in WIDE]
-    if e.op in _WORDS:
-        return _WORDS[e.op](*v)
+    if e.op in _WORD_OPS:
+        return _WORD_OPS[e.op](*v)
     if e.op == "const":
         value = int(e.value or 0) & ((1 << 64) - 1)
         return Words(const(value & 0xFFFFFFFF, "uint32"), const(value >> 32, "uint32"))
     if e.op == "shr":
-        return _right(v[0], v[1], signed)
+        return _shift_right(v[0], v[1], signed)
     if e.op in ("min", "max"):
         first = _less(v[0], v[1], signed)
-        return _chosen(first, v[0], v[1]) if e.op == "min" else _chosen(first, v[1], v[0])
+        return _select_words(first, v[0], v[1]) if e.op == "min" else _select_words(first, v[1], v[0])
     if e.op in ("select", "rarely"):
-        return _chosen(narrow[e.args[0]], v[0], v[1], select if e.op == "select" else rarely)
+        return _select_words(narrow[e.args[0]], v[0], v[1], select if e.op == "select" else rarely)
     if e.op in ("cast", "bitcast") and v:
         return v[0]
     if e.op == "cast" and e.args[0].dtype in INTEGERS:
@@ -341,15 +341,15 @@ def _long(e: Expr, narrow: dict[Expr, Expr], operands: dict[Expr, Words]) -> Wor
         raise UnsupportedError(
             "this target has 32-bit indices only", "a kernel over more than 2³¹ elements", "split the operands along an axis"
         )
-    raise _refused(f"{e.op} of {e.dtype}", "int32")
+    raise _unsupported(f"{e.op} of {e.dtype}", "int32")
 
 
 def _bitwise(op: str) -> Callable[[Words, Words], Words]:
     return lambda a, b: Words(binary(op, a.low, b.low), binary(op, a.high, b.high))
 
 
-_WORDS: dict[str, Callable[..., Words]] = {
-    "add": _added, "sub": _subtracted, "mul": _times, "shl": _left, "neg": _negated, "abs": _absolute,
+_WORD_OPS: dict[str, Callable[..., Words]] = {
+    "add": _add, "sub": _subtract, "mul": _multiply, "shl": _shift_left, "neg": _negate, "abs": _absolute,
     "and": _bitwise("and"), "or": _bitwise("or"), "xor": _bitwise("xor"), "not": lambda a: Words(~a.low, ~a.high),
 }  # fmt: skip
 
@@ -357,12 +357,12 @@ _WORDS: dict[str, Callable[..., Words]] = {
 # nodes of other dtypes
 
 
-def _other(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words], bounds: dict[Expr, Bounds]) -> Expr:
+def _of_other_dtype(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words], bounds: dict[Expr, Bounds]) -> Expr:
     if not any(a.dtype in WIDE for a in e.args):
         return rebuilt(e, tuple(narrow[a] for a in e.args))
     if e.op == "philox":
         key = [narrow[k] for k in e.args[:4]]
-        return _philox(key, _words(e.args[4], narrow, pairs, bounds))
+        return _philox(key, _pair(e.args[4], narrow, pairs, bounds))
     if all(a in narrow for a in e.args) and e.op in (*COMPARISONS, "cast", "gather"):
         args = tuple(narrow[a] for a in e.args)
         return cast(args[0], e.dtype) if e.op == "cast" else node(e.op, e.dtype, args, e.value)
@@ -371,7 +371,7 @@ def _other(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words], bounds: 
             "this target has 32-bit indices only", f"positions of operand {e.value} beyond 2³¹ elements",
             "split the operand along an axis",
         )  # fmt: skip
-    v = [_words(a, narrow, pairs, bounds) for a in e.args]
+    v = [_pair(a, narrow, pairs, bounds) for a in e.args]
     signed = e.args[0].dtype in SIGNED
     if e.op in COMPARISONS:
         return _comparison(e.op, v[0], v[1], signed)
@@ -379,7 +379,7 @@ def _other(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words], bounds: 
         return cast(v[0].low, e.dtype)
     if e.op == "cast" and e.dtype == "float32":
         return _as_float(v[0], signed)
-    raise _refused(f"{e.op} of {e.args[0].dtype}", "int32")
+    raise _unsupported(f"{e.op} of {e.args[0].dtype}", "int32")
 
 
 def _comparison(op: str, a: Words, b: Words, signed: bool) -> Expr:
@@ -391,7 +391,7 @@ def _comparison(op: str, a: Words, b: Words, signed: bool) -> Expr:
 
 
 def _as_float(w: Words, signed: bool) -> Expr:
-    """The float32 next to a 64-bit integer: its leading 32 bits, the last set if any behind them is, rounded once."""
+    """A 64-bit integer rounded to float32: its leading 32 bits, with the last bit set if any lower bit is, are rounded once."""
     negative = bitcast(w.high, "int32") < 0
     size = _absolute(w) if signed else w
     high, low, shift = size.high, size.low, const(0, "int32")
@@ -404,17 +404,17 @@ def _as_float(w: Words, signed: bool) -> Expr:
     return select(negative, -out, out) if signed else out
 
 
-def _philox(key: Sequence[Expr], place: Words) -> Expr:
-    """``elements.philox_word`` of 32-bit words."""
+def _philox(key: Sequence[Expr], position: Words) -> Expr:
+    """``elements.philox_word``, in 32-bit arithmetic."""
     from firebrick.scalar.elements import PHILOX
 
     m0, m1, w0, w1 = PHILOX
-    block = _right(place, Words(const(2, "uint32"), const(0, "uint32")), signed=False)
+    block = _shift_right(position, Words(const(2, "uint32"), const(0, "uint32")), signed=False)
     c = [block.low, block.high, key[2], key[3]]
     k0, k1 = key[0], key[1]
     for _ in range(10):
-        p0, p1 = multiplied(c[0], const(m0, "uint32")), multiplied(c[2], const(m1, "uint32"))
+        p0, p1 = product_of_words(c[0], const(m0, "uint32")), product_of_words(c[2], const(m1, "uint32"))
         c = [p1.high ^ c[1] ^ k0, p1.low, p0.high ^ c[3] ^ k1, p0.low]
         k0, k1 = k0 + w0, k1 + w1
-    word = place.low & 3
+    word = position.low & 3
     return select(eq(word & 2, 0), select(eq(word & 1, 0), c[0], c[1]), select(eq(word & 1, 0), c[2], c[3]))

@@ -17,7 +17,7 @@ import pytest
 
 import firebrick as fb
 from firebrick.compiler import cache
-from firebrick.compiler.cache import CacheWarning, Store, pack, unpack
+from firebrick.compiler.cache import CacheWarning, ObjectStore, pack, unpack
 from firebrick.compiler.targets.llvm import host
 from firebrick.compiler.targets.llvm.host import Options, Target, compile_ir
 
@@ -28,7 +28,7 @@ IMAGE = b"an object" * 100
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache of its own."""
-    monkeypatch.setattr(cache, "store", Store())
+    monkeypatch.setattr(cache, "store", ObjectStore())
     with fb.config.scope(cache_dir=str(tmp_path / "cache")):
         yield tmp_path / "cache" / "objects"
 

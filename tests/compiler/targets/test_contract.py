@@ -12,7 +12,7 @@ from contractions import Compiled
 
 from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.targets.llvm import host
-from firebrick.compiler.targets.llvm.contract import Epilogue, Result, choose, contraction, conv, matmul
+from firebrick.compiler.targets.llvm.contract import Epilogue, MatrixLayout, choose, contraction, conv, matmul
 from firebrick.compiler.targets.llvm.contract import product as product_of
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import UnsupportedError
@@ -206,8 +206,8 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns(target) -> None:
 
 
 # ---- epilogues
-def rows_and_columns(m: int, n: int, row: int, column: int, dtype: str = "float32") -> Result:
-    return Result(dtype, (Digit(m, row),), (Digit(n, column),))
+def rows_and_columns(m: int, n: int, row: int, column: int, dtype: str = "float32") -> MatrixLayout:
+    return MatrixLayout(dtype, (Digit(m, row),), (Digit(n, column),))
 
 
 X, Y = product_of("float32"), load(1, "float32")
@@ -273,9 +273,9 @@ def test_views_may_split_rows_and_columns_in_ways_of_their_own(inner, changes, t
     a, b = drawn(rng, (m, k), "float32", "n"), drawn(rng, (k, n), "float32", "n")
     x = drawn(rng, (8, 14), "float32", "n")  # repeated along three groups of rows, and along the inner columns
     p = matmul(a.shape, b.shape, "float32")
-    at = Result("float32", (Digit(3, 0), Digit(8, 14)), (Digit(14, 1), Digit(inner, 0)))
+    at = MatrixLayout("float32", (Digit(3, 0), Digit(8, 14)), (Digit(14, 1), Digit(inner, 0)))
     # the result is [14, 24, inner]
-    to = Result("float32", (Digit(m, inner),), (Digit(14, m * inner), Digit(inner, 1)))
+    to = MatrixLayout("float32", (Digit(m, inner),), (Digit(14, m * inner), Digit(inner, 1)))
     c = np.full((14, m, inner), np.nan, np.float32)
     v = replace(choose(p, target), **changes)
     Compiled(contraction(p, target, "product", Epilogue((at,), ((X + Y, to),)), v), target)(a, b, x, c)
@@ -320,7 +320,7 @@ def test_few_rows_take_epilogues_and_batches(m, n, target) -> None:
     rng = np.random.default_rng(9)
     a, b = drawn(rng, (2, m, 100), "float32", "n"), drawn(rng, (2, 100, n), "float32", "t")
     x = drawn(rng, (1, n), "float32", "n")
-    where = Result("float32", (Digit(m, 0),), (Digit(n, 1),), (0,))
+    where = MatrixLayout("float32", (Digit(m, 0),), (Digit(n, 1),), (0,))
     p = matmul(a.shape, b.shape, "float32", strides(a), strides(b))
     assert choose(p, target).dots
     c = np.full((2, m, n), np.nan, np.float32)
@@ -330,7 +330,7 @@ def test_few_rows_take_epilogues_and_batches(m, n, target) -> None:
         return
     q = matmul((2, n, 100), (2, 100, m), "float32", strides(b.swapaxes(1, 2)), strides(a.swapaxes(1, 2)))
     d = np.full((2, n, m), np.nan, np.float32)
-    by_row = Result("float32", (Digit(n, 1),), (Digit(m, 0),), (0,))
+    by_row = MatrixLayout("float32", (Digit(n, 1),), (Digit(m, 0),), (0,))
     made = contraction(q, target, "product", Epilogue((by_row,), ((X + Y, q.c),)))
     assert made.variant.dots
     Compiled(made, target)(b.swapaxes(1, 2), a.swapaxes(1, 2), x, d)
@@ -344,7 +344,7 @@ def test_a_bias_of_channels_is_added_to_a_convolution() -> None:
     plain, biased = np.zeros(g.result, np.float32), np.zeros(g.result, np.float32)
     p = conv(g)
     Compiled(contraction(p, target, "conv"), target)(w, x, plain)
-    epilogue = Epilogue((Result("float32", (Digit(5, 1),), (Digit(2 * 63, 0),), (5,)),), ((X + Y, p.c),))
+    epilogue = Epilogue((MatrixLayout("float32", (Digit(5, 1),), (Digit(2 * 63, 0),), (5,)),), ((X + Y, p.c),))
     Compiled(contraction(p, target, "conv", epilogue), target)(w, x, b, biased)
     np.testing.assert_array_equal(biased, plain + b[:, None, None])
 

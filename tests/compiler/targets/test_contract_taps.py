@@ -10,7 +10,7 @@ from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.backends.cpu.runtime.segment import build_segment
 from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.targets.llvm.contract import weight_gradient
-from firebrick.compiler.targets.llvm.contract.taps import summed_by_taps, tap_sums
+from firebrick.compiler.targets.llvm.contract.taps import tap_sum_kernels, tap_sums
 from firebrick.compiler.targets.llvm.lowered import contracted
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import UnsupportedError
@@ -68,7 +68,7 @@ def test_sums_of_taps_are_the_weights_gradient(case, width, dtype) -> None:
     t = tap_sums(g, target)
     assert t is not None
     out = np.full(g.weight, np.nan, dtype)
-    Compiled(summed_by_taps(g, t, target, "weight"), target)(gy, x, out, cuts=4)
+    Compiled(tap_sum_kernels(g, t, target, "weight"), target)(gy, x, out, cuts=4)
     scale = reference(g, np.abs(gy), np.abs(x))
     assert (np.abs(out - reference(g, gy, x)) <= 16 * np.finfo(dtype).eps * scale).all()
 

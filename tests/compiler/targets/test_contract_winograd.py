@@ -12,7 +12,7 @@ from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.targets.llvm.contract import (
     Contraction,
     Epilogue,
-    Result,
+    MatrixLayout,
     contraction,
     conv,
     conv_input,
@@ -151,7 +151,7 @@ def test_an_epilogue_is_applied_to_what_is_stored(case) -> None:
     plain, out = np.empty(g.result, np.float32), np.empty(g.result, np.float32)
     Compiled(made(g, target), target)(w, x, plain)
     p = conv(g)
-    rows = Result("float32", (Digit(g.weight[0], 1),), (Digit(p.n, 0),), (0,))
+    rows = MatrixLayout("float32", (Digit(g.weight[0], 1),), (Digit(p.n, 0),), (0,))
     whole = product("float32") + load(1, "float32") + load(2, "float32")
     chain = Epilogue((rows, p.c), ((maximum(whole, const(0.0, "float32")), p.c),))
     Compiled(made(g, target, epilogue=chain), target)(w, x, b, r, out)

@@ -12,9 +12,9 @@ import firebrick as fb
 from firebrick.backends.cpu.runtime.addresses import AddressTable
 from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.compiler.targets.llvm.blocks import in_blocks
-from firebrick.compiler.targets.llvm.copies import SIZES, copied
+from firebrick.compiler.targets.llvm.copy_kernels import SIZES, copied
 from firebrick.compiler.targets.llvm.host import compile_many
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.targets.llvm.transpose import transposes
 from firebrick.core.indexing import strides_of
@@ -68,7 +68,10 @@ def test_copies_of_permuted_cut_and_turned_arrays(itemsize: int, width: int) -> 
             for z in (y[::-1], y[..., 1::2], y[1:]):
                 if z.size:
                     np.testing.assert_array_equal(copy_of(z, target), z)
-                    views = View(f"uint{8 * itemsize}", steps(z)), View(f"uint{8 * itemsize}", tuple(strides_of(z.shape)))
+                    views = (
+                        BufferView(f"uint{8 * itemsize}", steps(z)),
+                        BufferView(f"uint{8 * itemsize}", tuple(strides_of(z.shape))),
+                    )
                     kinds.add((transposes(z.shape, *views, target), in_blocks(z.shape, *views)))
     assert len(kinds) >= 2 or (itemsize, width) == (8, 128)  # two elements of a vector are too few for squares
 

@@ -137,7 +137,7 @@ def test_a_function_that_is_nowhere_is_an_error_with_its_name() -> None:
         compile_ir(text)
     callee = compile_ir(number(1, "nowhere"))
     assert compile_ir(text, imports={"nowhere": callee["nowhere"]}, keep=[callee])["f"]
-    with pytest.raises(KernelCompileError, match="define the functions wanted"):
+    with pytest.raises(KernelCompileError, match="define the exported functions"):
         host.link([emit_object(number(2), Target.host())], ["other"])
 
 
@@ -146,7 +146,7 @@ def test_several_texts_become_one_module_and_may_call_each_other() -> None:
     module = compile_many([caller, number(6, "callee"), number(7), caller])
     assert [module.function(n, ctypes.c_int64)() for n in ("caller", "callee", "number")] == [6, 6, 7]
     assert compile_many([]).addresses == {}
-    with pytest.raises(KernelCompileError, match="define the functions wanted"):
+    with pytest.raises(KernelCompileError, match="define the exported functions"):
         compile_many([number(8), number(9)])  # one name, twice
     with pytest.raises(KernelCompileError, match="declared and not found: callee"):
         compile_many([caller, number(1)])

@@ -99,7 +99,7 @@ def test_code_that_two_programs_share_is_counted_once_and_stays_until_the_last_h
 def test_a_module_that_cannot_be_linked_counts_for_nothing() -> None:
     before = in_memory()
     for _ in range(2 * LINKS):
-        with pytest.raises(Exception, match="define the functions wanted"):
+        with pytest.raises(Exception, match="define the exported functions"):
             link([emit_object(number(1), Target.host())], ["other"])
     assert in_memory().modules == before.modules
     assert in_memory().linkers <= before.linkers + 1

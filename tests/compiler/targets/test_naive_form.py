@@ -13,8 +13,8 @@ from naive_forms import WITH_KERNELS, groups
 from firebrick.compiler.fusion.facts import ALONE
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.targets.llvm import lower
+from firebrick.compiler.targets.llvm.cpu_policy import RANKED
 from firebrick.compiler.targets.llvm.naive_form import lowered
-from firebrick.compiler.targets.llvm.policy import RANKED
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import OutOfRangeError
 from firebrick.ops import OPS

@@ -1,12 +1,12 @@
-"""Which eager operations run on compiled kernels rather than NumPy's, and these kernels.
+"""Eager operations that run on compiled kernels instead of NumPy's.
 
-The choice follows from op, shapes and parameters alone, by a table of the times of NumPy's kernels: never from the clock, nor
-from how often an operation ran. So an operation gives the same bits in every run, also in one that resumes another. Each new
-shape is compiled once, in 10 to 500 ms, or taken from the cache of objects; so only operations that take NumPy ``EXPENSIVE_US``
-or more have one.
+Whether an operation has a compiled kernel depends on op, shapes and parameters alone, by a table of the times of NumPy's
+kernels, never on the clock or the number of calls. So an operation gives the same bits in every process, also after a restart.
+Each new shape is compiled once, in 10 to 500 ms, or loaded from the cache of objects; so only operations that take NumPy
+``EXPENSIVE_US`` or more have a compiled kernel.
 
-Not in the table: single ufuncs, which NumPy runs with vectors of its own and which have a path around ``execute``; products of
-matrices, for which BLAS is as fast; reductions and copies, which are memory-bound; gathers and scatters.
+Not in the table: single ufuncs, which NumPy vectorises and which bypass ``execute``; matrix products, which BLAS computes as
+fast; reductions and copies, which are memory-bound; gathers and scatters.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from firebrick.ir import CONSTANT, Graph
 from firebrick.ir.keys import key_of
 
 EXPENSIVE_US = 2000.0
-"""Minimum time of NumPy's kernel in microseconds, by estimate, for which an operation has a kernel of its own."""
+"""Minimum estimated time of NumPy's kernel, in microseconds, for which an operation has a compiled kernel."""
 KEPT = 256
-"""Compiled operations that are kept, those used last."""
+"""Maximum number of compiled operations in memory; the least recently used one is dropped first."""
 
 Array = np.ndarray[Any, Any]
 Estimate = Callable[[tuple[Array, ...], dict[str, Any]], float]
 
 
 def _each(ns: float) -> Estimate:
-    """This number of nanoseconds for each element of the first operand."""
+    """An estimate of this number of nanoseconds for each element of the first operand."""
     us = ns / 1000
     return lambda inputs, params: inputs[0].size * us
 
 
-# of contractions, microseconds for one multiplication and addition; of attention, for one in each of its products
+# microseconds for one multiply-add of a contraction; for attention, for one multiply-add in each of its products
 _CONV, _ATTENTION, _ATTENTION_GRADIENT = 6e-5, 1.6e-4, 3.2e-4
 
 
@@ -72,14 +72,14 @@ ESTIMATES: dict[str, Estimate] = {
     "attention_gradient": lambda xs, params: _ATTENTION_GRADIENT * xs[1].size * xs[2].shape[-2],
     "random_uniform": lambda xs, params: prod(params["shape"]) * 0.006,
 }  # fmt: skip
-"""Name of an op → microseconds that NumPy's kernel takes about, of float32 on one core of 2024."""
+"""Name of an op → estimated microseconds of NumPy's kernel, for float32 on one core of 2024."""
 
 
 class EagerKernels:
-    """The kernels of eager operations, compiled at the first call of each. Threads may use one at once.
+    """The compiled kernels of eager operations; each is compiled at its first call. Thread-safe.
 
     Args:
-        compile: Makes the program of a graph.
+        compile: Compiles a graph.
     """
 
     def __init__(self, compile: Callable[[Graph], Executable]) -> None:
@@ -91,7 +91,7 @@ class EagerKernels:
         return len(self._made)
 
     def run(self, op: Op, inputs: tuple[Array, ...], params: dict[str, Any]) -> Any:
-        """The op's result, or results as a tuple; None if it has no kernel."""
+        """The op's result, or a tuple of its results; None if it has no compiled kernel."""
         key = (op.name, config.cpu_vector_bits, *((x.shape, x.dtype) for x in inputs), key_of(params))
         with self._lock:
             known = key in self._made
@@ -110,7 +110,7 @@ class EagerKernels:
         return results if len(results) > 1 else results[0]
 
     def _program(self, op: Op, inputs: tuple[Array, ...], params: dict[str, Any]) -> Executable | None:
-        """An op as a program whose every kernel is native; None if there is none."""
+        """An op as a program of native kernels only; None if some node has no native kernel."""
         graph = Graph([Aval(x.shape, _BY_NP[x.dtype]) for x in inputs])
         graph.outputs = graph.add(op, *range(len(inputs)), **params)
         program = self._compile(graph)
@@ -118,6 +118,6 @@ class EagerKernels:
         return program if all(n.op in (FUSED, CONSTANT) or n.op.fusion == "move" for n in nodes) else None
 
     def clear(self) -> None:
-        """Forget all kernels."""
+        """Drop all kernels."""
         with self._lock:
             self._made.clear()

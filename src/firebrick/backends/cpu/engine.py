@@ -1,9 +1,9 @@
-"""``CpuBackend``: eager operations on NumPy's kernels, expensive ones on compiled kernels (``eager``); graphs on compiled
-kernels where these are faster.
+"""``CpuBackend``: eager operations run on NumPy's kernels, expensive ones on compiled kernels (``eager``); graphs run on
+compiled kernels where these are faster.
 
-Nodes with kernels are fused, all kernels of a graph are linked at once, and the program runs consecutive kernels in one native
-call; the other nodes are calls of NumPy. If the system does not allow generated code, the engine warns once and uses NumPy's
-kernels only.
+Nodes with compiled kernels are fused, all kernels of a graph are linked at once, and the program runs consecutive kernels in
+one native call; other nodes are calls of NumPy. If the system does not allow generated code, the engine warns once and uses
+NumPy's kernels only.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from firebrick.backends.numpy.engine import HostBackend
 from firebrick.compiler import Executable, Kernel, call, choose, plan_memory, write
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.loaded import loaded
 from firebrick.compiler.targets.llvm.lower import kind_of
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -143,7 +143,7 @@ class CpuBackend(HostBackend):
         return facts
 
     def memory_stats(self, device: Device) -> dict[str, int]:
-        """Memory besides that of tensors, of all of the engine's devices: ``arenas``, those of programs, in use or kept;
+        """Memory other than that of tensors, of all of the engine's devices: ``arenas``, of programs, in use or idle;
         ``code``, the objects of compiled kernels."""
         held = ARENAS.stats()
         return {**super().memory_stats(device), "arenas": held["live"] + held["kept"], "code": loaded().nbytes}

@@ -1,4 +1,4 @@
-"""``forms``: every form that a graph takes on its way to machine code, as text.
+"""``forms``: the intermediate representations of a graph, as text.
 
 These are the graph, its groups, their specifications, the kernel IR of their naive forms, and the LLVM IR of their kernels.
 """
@@ -15,21 +15,21 @@ from firebrick.compiler.kernel.naive import naive
 from firebrick.compiler.spec.base import key
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.spec.text import printed
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.ir import Graph
 
 FORMS = ("graph", "groups", "specs", "naive", "code")
-"""In the order in which they follow from each other."""
+"""Names of the representations, in the order of compilation."""
 
 
 def forms(graph: Graph, which: tuple[str, ...] = FORMS[:3]) -> str:
-    """The forms of a graph.
+    """The representations of a graph.
 
     Args:
         graph: The program.
-        which: Of ``FORMS``.
+        which: Names of ``FORMS``.
     """
     reasons: list[str] = []
     proofs = Proofs()

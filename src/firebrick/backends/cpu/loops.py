@@ -1,4 +1,4 @@
-"""``Loop``: a scan whose steps are all native, as one list of launches: step after step of the same kernels on other memory.
+"""``NativeScan``: a scan whose steps are all native, as one list of launches: the kernels of a step, repeated on other memory.
 
 A step reads its elements of the input sequences, and writes those of the output sequences, without copies. Carries are double
 buffered, or overwritten in place if no other kernel reads the old value.
@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from firebrick.backends.cpu.native import Native, Proofs, kernel_of, kinds_of, launched, lowered_of
+from firebrick.backends.cpu.native import NativeNode, Proofs, kernel_of, kinds_of, launched, lowered_of
 from firebrick.compiler import Kernel, choose, plan_memory
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import strided_view
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.segments import HOST, Kinds, Segments, segment
 from firebrick.compiler.program.spans import rounded
-from firebrick.compiler.targets.llvm.copies import SIZES, copied
+from firebrick.compiler.targets.llvm.copy_kernels import SIZES, copied
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of
 from firebrick.compiler.targets.llvm.lowered import At, at_offset, within
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
@@ -34,7 +34,7 @@ MOST = 1 << 15
 
 
 def loop_kernel(engine: Any, n: Node, device: Device | None, proofs: Proofs) -> Kernel | None:
-    """The kernel of a node that runs graphs, if it is a scan all of whose steps are native and of bounded number."""
+    """The kernel of a node that runs graphs, if it is a scan whose steps are all native, and not too many; else None."""
     if n.op.control is None or n.op.name != "scan" or not n.params["length"]:
         return None
     body: Graph = n.params["body"]
@@ -50,23 +50,23 @@ def loop_kernel(engine: Any, n: Node, device: Device | None, proofs: Proofs) -> 
         if step is not None:
             if n.params["length"] * sum(len(run.calls) for run in parts.runs) > MOST:
                 return None
-            loop = Loop(step, n.params["length"], n.params["reverse"])
-            return kernel_of(Native(loop, partial(n.op.control, engine, n.params, device)), len(n.inputs))
+            loop = NativeScan(step, n.params["length"], n.params["reverse"])
+            return kernel_of(NativeNode(loop, partial(n.op.control, engine, n.params, device)), len(n.inputs))
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _ScanStep:
     """One step of a scan.
 
     Attributes:
-        kernels: Of the body's nodes.
-        segments: Its runs.
+        kernels: Kernels of the body's nodes.
+        segments: Its segments.
         consts: Number of inputs that are equal in all steps.
         carries: Number of inputs from the previous step; the others are elements of sequences.
         inputs: All inputs.
-        outputs: What the step gives: a value, how its memory is looked at, and shape and dtype.
-        over: Carries that a step writes over, by the value that does: the same carry of the next step.
+        outputs: For each output, the value whose memory it is in, the view of that memory, and its shape and dtype.
+        over: Values that are written over a carry → number of the carry, whose next state the value is.
     """
 
     kernels: Sequence[Kernel | None]
@@ -79,8 +79,8 @@ class _Step:
     avals: list[Aval]
 
 
-def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, consts: int, carries: int) -> _Step | None:
-    """A body as a step; None if some node is not native, or the step cannot be repeated."""
+def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, consts: int, carries: int) -> _ScanStep | None:
+    """A body as a step; None if some node is not native, or if the step cannot be repeated on other memory."""
     graph, avals = kinds.graph, kinds.avals
     if any(kind == HOST and not n.op.view for kind, n in zip(kinds.of, graph.nodes, strict=True)):
         return None
@@ -90,22 +90,22 @@ def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, const
         return None  # a constant array
     outputs = []
     for v in graph.outputs:
-        lies = _lies(kinds, v)
-        if lies is None or lies[0] not in known or avals[v].dtype.itemsize not in SIZES:
+        located = _view_of_memory(kinds, v)
+        if located is None or located[0] not in known or avals[v].dtype.itemsize not in SIZES:
             return None
-        outputs.append((*lies, avals[v]))
-    wanted = Counter(base for base, _, _ in outputs)
+        outputs.append((*located, avals[v]))
+    uses = Counter(base for base, _, _ in outputs)
     over: dict[int, int] = {}
     for run in parts.runs:
         for v, u in run.into.items():
             k = u - consts
-            if not 0 <= k < carries or graph.outputs[k] != v or wanted[v] > 1:
+            if not 0 <= k < carries or graph.outputs[k] != v or uses[v] > 1:
                 return None
             over[v] = k
-    return _Step(kernels, parts, consts, carries, list(graph.inputs), outputs, over, avals)
+    return _ScanStep(kernels, parts, consts, carries, list(graph.inputs), outputs, over, avals)
 
 
-def _lies(kinds: Kinds, v: int) -> tuple[int, View] | None:
+def _view_of_memory(kinds: Kinds, v: int) -> tuple[int, View] | None:
     """The value whose memory a value is a view of, and the view; None if it needs a copy."""
     chain = []
     while v in kinds.node_of and kinds.graph.nodes[kinds.node_of[v]].op.view:
@@ -118,34 +118,34 @@ def _lies(kinds: Kinds, v: int) -> tuple[int, View] | None:
     return None if view is None else (v, view)
 
 
-class Loop:
+class NativeScan:
     """The launches of all steps of a scan.
 
-    It has the scan's operands and results. Its one temporary buffer holds intermediate values of a step, and carries.
+    Its operands and results are those of the scan. Its only temporary buffer holds intermediate values of a step, and carries.
 
     Attributes:
         temporary: Bytes of that buffer.
-        over: No result takes an operand's memory.
+        over: Empty sets: no result uses an operand's memory.
         parts: The kernels of one step.
-        texts: Their modules.
+        texts: The modules of the kernels.
         cost_us: Estimate of the time of all steps on one thread.
     """
 
-    def __init__(self, step: _Step, length: int, reverse: bool) -> None:
+    def __init__(self, step: _ScanStep, length: int, reverse: bool) -> None:
         self.step, self.length = step, length
         self.results = range(len(step.inputs), len(step.inputs) + len(step.outputs))
         self.block = len(step.inputs) + len(step.outputs)
         self.over: tuple[frozenset[int], ...] = (frozenset(),) * len(step.outputs)
-        native = [found for kernel in step.kernels if (found := lowered_of(kernel)) is not None]
-        self.parts = tuple(part for found in native for part in found.parts)
+        lowered_kernels = [found for kernel in step.kernels if (found := lowered_of(kernel)) is not None]
+        self.parts = tuple(part for found in lowered_kernels for part in found.parts)
         self._texts: dict[str, None] = {}
         self.made = [v for run in step.segments.runs for v in run.results]
-        self.turns: dict[int, int] = {}  # value or carry → offset of the first of its two buffers
+        self.alternating: dict[int, int] = {}  # value or carry → offset of the first of its two buffers
         self.size = step.segments.arena
-        self._launches = self._first()
+        self._launches = self._initial_copies()
         steps = range(length - 1, -1, -1) if reverse else range(length)
-        for turn, t in enumerate(steps):
-            self._launches += self._next(turn, t)
+        for iteration, t in enumerate(steps):
+            self._launches += self._step_launches(iteration, t)
         self.temporary = (self.size,) if self.size else ()
         self.cost_us = sum(x.cost_us or 0.0 for x in self._launches)
 
@@ -157,8 +157,8 @@ class Loop:
         """The launches of all steps; ``at`` as for ``Lowered``."""
         return [replace(x, buffers=tuple(within(at, b) for b in x.buffers)) for x in self._launches]
 
-    def _first(self) -> list[Launch]:
-        """Launches before the first step, which copy carries that are overwritten in place into the results."""
+    def _initial_copies(self) -> list[Launch]:
+        """Launches before the first step. They copy carries that are overwritten in place to the results."""
         s = self.step
         self.carry: list[At] = list(range(s.consts, s.consts + s.carries))
         out: list[Launch] = []
@@ -168,15 +168,15 @@ class Loop:
             self.carry[k] = self.results[k]
         return out
 
-    def _next(self, turn: int, t: int) -> list[Launch]:
-        """Step number ``t`` of the sequences, in its turn."""
-        s, last = self.step, turn == self.length - 1
+    def _step_launches(self, iteration: int, t: int) -> list[Launch]:
+        """The launches of an iteration, which reads and writes element ``t`` of the sequences."""
+        s, last = self.step, iteration == self.length - 1
         first_sequence = s.consts + s.carries
         slots: dict[int, At] = dict(enumerate(range(s.consts)))
         slots.update({s.consts + k: place for k, place in enumerate(self.carry)})
         slots.update({i: at_offset(i, t * s.inputs[i].nbytes) for i in range(first_sequence, len(s.inputs))})
         for v in self.made:
-            slots[v] = self._goal(v, turn, t)
+            slots[v] = self._destination(v, iteration, t)
         out: list[Launch] = []
         for run in s.segments.runs:
             launches, texts = launched(run, s.kernels, s.segments, slots, self.block)
@@ -184,23 +184,23 @@ class Loop:
             self._texts.update(dict.fromkeys(texts))
         for j, (base, view, aval) in enumerate(s.outputs[s.carries :], s.carries):
             out += self._copy(slots[base], view, aval, at_offset(self.results[j], t * aval.nbytes))
-        following = list(self.carry)
+        next_carry = list(self.carry)
         for k, (base, view, aval) in enumerate(s.outputs[: s.carries]):
             if k in s.over.values():
                 continue
-            moves = s.consts <= base < first_sequence and (base != s.consts + k or view != row_major(aval.shape))
+            must_copy = s.consts <= base < first_sequence and (base != s.consts + k or view != row_major(aval.shape))
             if last:
                 out += self._copy(slots[base], view, aval, self.results[k])
-            elif moves or not view.in_rows:  # its buffer may be overwritten by another carry
-                following[k] = self._turn(-1 - k, aval, turn)
-                out += self._copy(slots[base], view, aval, following[k])
+            elif must_copy or not view.in_rows:  # its buffer may be overwritten by another carry
+                next_carry[k] = self._alternating(-1 - k, aval, iteration)
+                out += self._copy(slots[base], view, aval, next_carry[k])
             else:
-                following[k] = at_offset(slots[base], view.offset * aval.dtype.itemsize)
-        self.carry = following
+                next_carry[k] = at_offset(slots[base], view.offset * aval.dtype.itemsize)
+        self.carry = next_carry
         return out
 
-    def _goal(self, v: int, turn: int, t: int) -> At:
-        """The memory that a step writes a value to: a carry's, a sequence's, a final result's, or one of two buffers."""
+    def _destination(self, v: int, iteration: int, t: int) -> At:
+        """The memory that an iteration writes a value to: of a carry, a sequence, a final result, or one of two buffers."""
         s = self.step
         if v in s.over:
             return self.carry[s.over[v]]
@@ -208,23 +208,23 @@ class Loop:
         for j, output in enumerate(s.outputs[s.carries :], s.carries):
             if output == whole:
                 return at_offset(self.results[j], t * s.avals[v].nbytes)
-        if turn == self.length - 1 and whole in s.outputs[: s.carries]:
+        if iteration == self.length - 1 and whole in s.outputs[: s.carries]:
             return self.results[s.outputs.index(whole)]
-        return self._turn(v, s.avals[v], turn)
+        return self._alternating(v, s.avals[v], iteration)
 
-    def _turn(self, key: int, aval: Aval, turn: int) -> At:
-        """One of two buffers, alternating."""
+    def _alternating(self, key: int, aval: Aval, iteration: int) -> At:
+        """One of two buffers, alternating with the iterations."""
         whole = rounded(aval.nbytes)
-        if key not in self.turns:
-            self.turns[key] = self.size
+        if key not in self.alternating:
+            self.alternating[key] = self.size
             self.size += 2 * whole
-        return at_offset(self.block, self.turns[key] + turn % 2 * whole)
+        return at_offset(self.block, self.alternating[key] + iteration % 2 * whole)
 
-    def _copy(self, source: At, view: View, aval: Aval, goal: At) -> list[Launch]:
+    def _copy(self, source: At, view: View, aval: Aval, destination: At) -> list[Launch]:
         """The launches that copy a view, unless source and destination are the same memory."""
         source = at_offset(source, view.offset * aval.dtype.itemsize)
-        if not aval.size or (source == goal and view.in_rows):
+        if not aval.size or (source == destination and view.in_rows):
             return []
         made = copied(row_major((aval.size,)) if view.in_rows else view, aval.dtype.itemsize, Target.host())
         self._texts[made.text] = None
-        return made.launches([source, goal])
+        return made.launches([source, destination])

@@ -22,7 +22,7 @@ from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.plan import Plan, plan_memory
 from firebrick.compiler.program.python import Runs
 from firebrick.compiler.program.segments import Kinds, Run, Segments, segment
-from firebrick.compiler.targets.llvm.copies import copied
+from firebrick.compiler.targets.llvm.copy_kernels import copied
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lower import lower
 from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, at_offset
@@ -42,7 +42,7 @@ LONG = 256
 
 
 class Kernels(Protocol):
-    """The interface of a native node's kernels: ``Lowered``, or the steps of a ``Loop``."""
+    """The interface of a native node's kernels: ``Lowered``, or those of a ``NativeScan``."""
 
     @property
     def parts(self) -> tuple[Part, ...]: ...
@@ -57,7 +57,7 @@ class Kernels(Protocol):
     def launches(self, at: Sequence[At]) -> list[Launch]: ...
 
 
-class Native:
+class NativeNode:
     """A node's kernels. Programs run them in segments; a call with the operands runs them separately.
 
     Args:
@@ -121,10 +121,10 @@ def _wrong(body: Graph, lowered: Lowered) -> str:
 def native_kernel(body: Graph) -> Kernel:
     """The kernel of a fused node, not yet compiled."""
     lowered = lower(body, Target.host())
-    return kernel_of(Native(lowered, partial(_alone, body, lowered)), len(body.inputs))
+    return kernel_of(NativeNode(lowered, partial(_alone, body, lowered)), len(body.inputs))
 
 
-def kernel_of(native: Native, operands: int) -> Kernel:
+def kernel_of(native: NativeNode, operands: int) -> Kernel:
     """A node's kernels as the expression of a program without segments."""
     args, lowered = ", ".join(f"{{{i}}}" for i in range(operands)), native.lowered
     return Kernel(
@@ -137,7 +137,7 @@ def _alone(body: Graph, lowered: Lowered) -> Callable[..., tuple[Any, ...]]:
     """A function that runs the kernels of a body separately."""
     graph = Graph(list(body.inputs))
     graph.outputs = graph.add(FUSED, *range(len(graph.inputs)), body=body)
-    kernels = [kernel_of(Native(lowered, lambda: _alone(body, lowered)), len(graph.inputs))]
+    kernels = [kernel_of(NativeNode(lowered, lambda: _alone(body, lowered)), len(graph.inputs))]
     runs = compiled(kinds_of(graph, kernels), kernels, plan_memory(graph, kernels)).runs
     ((_, function),) = runs.made
 
@@ -153,7 +153,7 @@ def _alone(body: Graph, lowered: Lowered) -> Callable[..., tuple[Any, ...]]:
 def lowered_of(kernel: Kernel | None) -> Kernels | None:
     """A node's native kernels; None if it has none."""
     run = None if kernel is None else kernel.names.get("run")
-    return run.lowered if isinstance(run, Native) else None
+    return run.lowered if isinstance(run, NativeNode) else None
 
 
 def kinds_of(graph: Graph, kernels: Sequence[Kernel | None]) -> Kinds:

@@ -19,8 +19,8 @@ from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.python import Engine
 from firebrick.compiler.program.segments import Run
 from firebrick.compiler.spec.base import Fault
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.host import find_many, identities
-from firebrick.compiler.targets.llvm.policy import POLICY
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.device import Device
 from firebrick.core.errors import KernelCompileError

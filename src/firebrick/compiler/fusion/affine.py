@@ -1,9 +1,9 @@
-"""``Affine``: an integer as a quasi-affine expression, a constant and a sum of terms with integer coefficients.
+"""``Affine``: an integer as a quasi-affine expression, the sum of a constant and of terms with integer coefficients.
 
 A term is a variable in [0, size), a floor quotient or a remainder by a positive constant, or a number that is known only at
-run time. Expressions are kept in a canonical form that is simplified modulo the variables' domains: quotients and remainders
-cancel where digits do not mix, and a quotient and its remainder are combined to the number. Equal expressions are equal
-integers at every point of the domain; the converse need not hold.
+run time. Expressions are normalised by the variables' domains: quotients and remainders are simplified if a number's digits can
+be separated, and a quotient and its remainder are combined. Equal expressions are equal integers at every point of the domain;
+the converse need not hold.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Affine:
 
 
 def variable(name: Hashable, size: int) -> Affine | int:
-    """A variable in [0, size); the number 0 where size is 1."""
+    """A variable in [0, size); the number 0 if size is 1."""
     return Affine(0, {("variable", name, size): 1}) if size != 1 else 0
 
 
@@ -117,7 +117,7 @@ def _range(t: Term) -> tuple[int, int]:
 
 
 def _normal(constant: int, terms: dict[Term, int]) -> Affine:
-    """A sum without terms that cancel, and without a remainder whose quotient stands beside it."""
+    """A sum without terms that cancel, and without a remainder together with its quotient."""
     terms = {t: k for t, k in terms.items() if k}
     for t, k in terms.items():
         if t[0] != "remainder":
@@ -143,7 +143,7 @@ def _divided(x: Affine, divisor: int) -> tuple[Affine, Affine | None, Affine]:
     low, high = rest.range
     if low // divisor == high // divisor:
         return whole + low // divisor, None, rest + -divisor * (low // divisor)
-    # rest = g · upper + lower with 0 ≤ lower < g, g a divisor of the divisor: digits that do not mix
+    # rest = g · upper + lower with 0 ≤ lower < g, where g divides the divisor: lower does not carry into the quotient
     g, upper, lower = _digits(rest, divisor)
     if g > 1:
         first, second, remainder = _divided(upper, divisor // g)
@@ -159,7 +159,7 @@ def _divided(x: Affine, divisor: int) -> tuple[Affine, Affine | None, Affine]:
 
 
 def _digits(x: Affine, divisor: int) -> tuple[int, Affine, Affine]:
-    """The largest such g found, and the two parts; g is 1 where there is none."""
+    """The first g that is found, and ``upper`` and ``lower``; g is 1 if none is found."""
     order = sorted(x.terms.items(), key=lambda item: -abs(item[1]))
     for count in range(len(order), 0, -1):
         g = gcd(divisor, *(k for _, k in order[:count]))

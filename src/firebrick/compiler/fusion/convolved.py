@@ -22,7 +22,7 @@ Address = Callable[[View, Sequence[Affine | int]], Affine]
 
 
 def doubt_convolution(n: Node, shapes: Sequence[tuple[int, ...]], spec: Contract, address: Address) -> str:
-    """Why a specification is not proved to be a convolution; empty if it is.
+    """The reason why a specification is not proved to be a convolution; empty if it is.
 
     Args:
         n: The convolution.
@@ -84,7 +84,7 @@ def doubt_convolution(n: Node, shapes: Sequence[tuple[int, ...]], spec: Contract
             positions = [
                 affine(a) * s + affine(t) * d + -b for a, s, t, d, b in zip(spots, stride, i, dilation, before, strict=True)
             ]
-            # the address is compared without bounds: outside of them nothing is read
+            # addresses are compared without bounds, since no element outside of the bounds is read
             wanted = flat((image, affine(group) * channels + affine(c), *positions), x)
             agree = _same(o, o2) and _same(affine(o) // out, group)
             bounds = _bounded(part.right, part.k, positions, x[2:], column, k)
@@ -115,7 +115,7 @@ def _taps(kernel: int, residue: int, dilation: int, stride: int) -> list[int]:
 
 
 def _injective(digits: Sequence[Digit]) -> bool:
-    """Whether no two indices have one address."""
+    """Whether different indices have different addresses."""
     reach = 0
     for size, stride in sorted((d for d in digits if d.size > 1), key=lambda d: abs(d.stride)):
         if abs(stride) <= reach:
@@ -127,7 +127,7 @@ def _injective(digits: Sequence[Digit]) -> bool:
 def _bounded(
     x: Factor, length: int, wanted: Sequence[Affine], sizes: Sequence[int], column: Affine | int, k: Affine | int
 ) -> bool:
-    """Whether an element is read exactly if all coordinates are inside; coordinates that always are need no bound."""
+    """Whether an element is read exactly if all coordinates are in bounds. A coordinate that is always in bounds needs none."""
     found = [(b.size, _coordinate(b, x.view, column, k)) for b in x.bounds]
     for at, size in zip(wanted, sizes, strict=True):
         low, high = at.range

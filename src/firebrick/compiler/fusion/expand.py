@@ -25,15 +25,15 @@ def expanded(graph: Graph) -> Graph:
     rules = [_rule(n, tuple(avals[v] for v in n.inputs)) for n in graph.nodes]
     if not any(rules):
         return graph
-    made = _Writer(graph)
+    expander = _Expander(graph)
     for n, rule in zip(graph.nodes, rules, strict=True):
-        found = made.expand(n, rule) if rule else made.copy(n)
-        made.number.update(zip(n.results, found, strict=True))
-    made.graph.outputs = tuple(made.number[v] for v in graph.outputs)
-    return made.graph
+        found = expander.expand(n, rule) if rule else expander.copy(n)
+        expander.number.update(zip(n.results, found, strict=True))
+    expander.graph.outputs = tuple(expander.number[v] for v in graph.outputs)
+    return expander.graph
 
 
-class _Writer:
+class _Expander:
     """The new graph, and the map of old values to its values."""
 
     def __init__(self, graph: Graph) -> None:
@@ -42,18 +42,19 @@ class _Writer:
         self.number = {v: v for v in range(len(graph.inputs))}
 
     def put(self, at: Node, op: Any, inputs: tuple[int, ...], params: Any, avals: tuple[Aval, ...]) -> tuple[int, ...]:
-        """Append a node in place of ``at``."""
+        """Append a node that replaces ``at``."""
         first = len(self.avals)
         self.graph.nodes.append(Node(op, inputs, params, first, avals, at.label, at.line, at.region))
         self.avals.extend(avals)
         return tuple(range(first, len(self.avals)))
 
     def copy(self, n: Node) -> tuple[int, ...]:
-        """Append a node as it is."""
+        """Append a copy of a node."""
         return self.put(n, n.op, tuple(self.number[v] for v in n.inputs), n.params, n.avals)
 
     def expand(self, n: Node, rule: Rule) -> tuple[int, ...]:
-        """The replacement of a node; for half precision in float32, rounded at the end, as intermediates may be stored."""
+        """The replacement of a node. Half precision is computed in float32 and rounded at the end, since intermediate values
+        may be stored."""
         operands = tuple(self._cast(n, self.number[v], float32) for v in n.inputs)
         return tuple(self._cast(n, v, a.dtype) for v, a in zip(rule(self, n, operands), n.avals, strict=True))
 
@@ -74,11 +75,11 @@ class _Writer:
         return self.put(at, CONSTANT, (), {"value": np.asarray(value, dtype.np)}, (Aval((), dtype),))[0]
 
 
-Rule = Callable[[_Writer, Node, tuple[int, ...]], tuple[int, ...]]
-"""What stands for a node, made of these operands."""
+Rule = Callable[[_Expander, Node, tuple[int, ...]], tuple[int, ...]]
+"""The replacement of a node, from its operands in the new graph."""
 
 
-def _inverse(g: _Writer, n: Node, variance: int) -> int:
+def _inverse(g: _Expander, n: Node, variance: int) -> int:
     """1 / √(variance + eps)."""
     spread = g(n, "sqrt", g(n, "add", variance, g.constant(n, n.params["eps"], variance)))
     return g(n, "divide", g.constant(n, 1.0, variance), spread)
@@ -90,13 +91,13 @@ def _one_a_mean(shape: tuple[int, ...], weight: tuple[int, ...], axes: tuple[int
     return all(a < lead or weight[a - lead] == 1 for a in axes)
 
 
-def _standardize(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+def _standardize(g: _Expander, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
     x, weight, bias = operands
     axes = n.params["axes"]
-    over: dict[str, Any] = {"axes": axes, "keepdims": True}
-    mean = g(n, "mean", x, **over)
+    along_axes: dict[str, Any] = {"axes": axes, "keepdims": True}
+    mean = g(n, "mean", x, **along_axes)
     centred = g(n, "subtract", x, mean)
-    variance = g(n, "mean", g(n, "multiply", centred, centred), **over)
+    variance = g(n, "mean", g(n, "multiply", centred, centred), **along_axes)
     inverse = _inverse(g, n, variance)
     if _one_a_mean(g.avals[x].shape, g.avals[weight].shape, axes):
         scaled = g(n, "multiply", centred, g(n, "multiply", inverse, weight))
@@ -105,32 +106,32 @@ def _standardize(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, .
     return g(n, "add", scaled, bias), mean, variance
 
 
-def _standardize_gradient(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+def _standardize_gradient(g: _Expander, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
     """With c = x - mean, i = 1 / √(variance + eps) and u = g · weight: gx = (u - mean u - c · i² · mean(u · c)) · i, and for
     weight and bias Σ g · c · i and Σ g. With one weight for each mean, all follow from Σ g and Σ g · c."""
     cotangent, x, weight, mean, variance = operands
-    axes, shape, small = n.params["axes"], g.avals[x].shape, g.avals[weight].shape
-    over: dict[str, Any] = {"axes": axes, "keepdims": True}
+    axes, shape, weight_shape = n.params["axes"], g.avals[x].shape, g.avals[weight].shape
+    along_axes: dict[str, Any] = {"axes": axes, "keepdims": True}
     centred = g(n, "subtract", x, mean)
     inverse = _inverse(g, n, variance)
-    if _one_a_mean(shape, small, axes):
-        share = g.constant(n, 1.0 / prod(shape[a] for a in axes), x)
-        total = g(n, "sum", cotangent, **over)
-        by_place = g(n, "multiply", g(n, "sum", g(n, "multiply", cotangent, centred), **over), inverse)
-        first = g(n, "multiply", total, share)
-        second = g(n, "multiply", g(n, "multiply", by_place, inverse), share)
+    if _one_a_mean(shape, weight_shape, axes):
+        one_over_count = g.constant(n, 1.0 / prod(shape[a] for a in axes), x)
+        total = g(n, "sum", cotangent, **along_axes)
+        gw = g(n, "multiply", g(n, "sum", g(n, "multiply", cotangent, centred), **along_axes), inverse)
+        first = g(n, "multiply", total, one_over_count)
+        second = g(n, "multiply", g(n, "multiply", gw, inverse), one_over_count)
         inner = g(n, "subtract", g(n, "subtract", cotangent, first), g(n, "multiply", centred, second))
         gx = g(n, "multiply", inner, g(n, "multiply", inverse, weight))
-        return gx, _sum_to(g, n, by_place, small), _sum_to(g, n, total, small)
+        return gx, _sum_to(g, n, gw, weight_shape), _sum_to(g, n, total, weight_shape)
     u = g(n, "multiply", cotangent, weight)
-    first = g(n, "mean", u, **over)
-    second = g(n, "multiply", g(n, "multiply", g(n, "mean", g(n, "multiply", u, centred), **over), inverse), inverse)
+    first = g(n, "mean", u, **along_axes)
+    second = g(n, "multiply", g(n, "multiply", g(n, "mean", g(n, "multiply", u, centred), **along_axes), inverse), inverse)
     inner = g(n, "subtract", g(n, "subtract", u, first), g(n, "multiply", centred, second))
-    by_place = g(n, "multiply", g(n, "multiply", cotangent, centred), inverse)
-    return g(n, "multiply", inner, inverse), _sum_to(g, n, by_place, small), _sum_to(g, n, cotangent, small)
+    gw = g(n, "multiply", g(n, "multiply", cotangent, centred), inverse)
+    return g(n, "multiply", inner, inverse), _sum_to(g, n, gw, weight_shape), _sum_to(g, n, cotangent, weight_shape)
 
 
-def _sum_to(g: _Writer, n: Node, v: int, shape: tuple[int, ...]) -> int:
+def _sum_to(g: _Expander, n: Node, v: int, shape: tuple[int, ...]) -> int:
     """A value summed over the axes along which ``shape`` was broadcast to its own."""
     own = g.avals[v].shape
     if own == shape:
@@ -142,15 +143,15 @@ def _sum_to(g: _Writer, n: Node, v: int, shape: tuple[int, ...]) -> int:
     return v if g.avals[v].shape == shape else g(n, "reshape", v, shape=shape)
 
 
-def _mean_of_images(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+def _mean_of_images(g: _Expander, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
     (x,) = operands
     return (g(n, "mean", x, axes=tuple(range(2, len(g.avals[x].shape))), keepdims=True),)
 
 
-def _spread_over_images(g: _Writer, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
+def _spread_over_images(g: _Expander, n: Node, operands: tuple[int, ...]) -> tuple[int, ...]:
     (x,) = operands
-    each = g(n, "divide", x, g.constant(n, float(prod(n.params["kernel"])), x))
-    return (g(n, "broadcast_to", each, shape=n.avals[0].shape),)
+    mean = g(n, "divide", x, g.constant(n, float(prod(n.params["kernel"])), x))
+    return (g(n, "broadcast_to", mean, shape=n.avals[0].shape),)
 
 
 RULES: dict[str, Rule] = {

@@ -1,11 +1,12 @@
 """``fuse``: replaces connected elementwise nodes, and reductions along rows, by one ``fused`` node, which an engine compiles.
 
-Nodes of a fusion group have one region and one shape. A group of rows also contains reductions along its last axis that keep
-that axis, their consumers, and sums along the columns of values that it reads or computes. Other reductions along columns have
-separate groups. A contraction's group contains the elementwise groups that consume its result, through reshapes too. Constants
-of one element and views that only change strides (``broadcast_to``, axes of size 1 inserted or dropped, outer axes permuted)
-are copied into the groups that read them. A value that is used outside is one of the group's results. Groups never depend on
-each other in a cycle: two are joined only if no path leads from one through a third into the other.
+The nodes of a fusion group have one region and one shape. A group of rows also contains reductions along its last axis that
+keep that axis, their consumers, and sums along the columns of values that it reads or computes. Other reductions along columns
+have groups of their own. A contraction's group contains the elementwise groups that consume its result, directly or through
+reshapes. Constants of one element and views that only change strides (``broadcast_to``, axes of size 1 inserted or dropped,
+outer axes permuted) are copied into the groups that read them. A value that is used outside of its group is one of the group's
+results. Groups do not depend on each other in a cycle: two are joined only if no path leads from one to the other through a
+third group.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from firebrick.ir.index_check import raises
 from firebrick.ir.keys import key_of
 
 Proved = Callable[[Graph], bool]
-"""Whether the kernels of a group are proved to compute the same as its nodes."""
+"""Whether the kernels of a group are proved to compute its nodes."""
 
 
 def fuse(
@@ -45,12 +46,12 @@ def fuse(
 
     Args:
         graph: Program; it is not changed.
-        can: Decides which nodes the engine has a kernel for.
+        can: Returns the kind of a node's kernel, or the reason why it has none.
         policy: The target's policy.
-        reasons: A line for each node that is not fused is appended, if given.
+        reasons: A list to which a line is appended for each node that is not fused.
         states: The inputs whose memory a result may use, as their next state; all by default.
-        proved: Decides which groups are valid. The nodes of others get separate kernels or, if one of these is not proved,
-            are left to the engine's operations.
+        proved: Decides which groups are valid. The nodes of other groups get separate kernels; a node whose separate kernel is
+            not proved either is left to the engine's own operation.
 
     Returns:
         A graph of the same inputs and outputs; ``graph`` itself if nothing is fused.
@@ -112,7 +113,7 @@ class _Groups:
                 pass
         for group in [group for group in self.by_first.values() if group.kind == COLUMNS]:
             self._join_columns(group.members[0])
-        # all kernels run in one native call, which other operations interrupt: so if one kernel is worth it, all are
+        # other operations interrupt the native call that runs all kernels: so if one kernel is faster, all nodes have kernels
         if not any(
             group.shape is not None and _faster(group, graph.nodes[group.members[0]].op, self.policy)
             for group in self.by_first.values()
@@ -140,7 +141,7 @@ class _Groups:
         for v in () if group.kind == MAP and self._deferred(n) else n.inputs:
             if v in self.made_by:
                 self._join(self.group_of[self.made_by[v]], self.group_of[k])
-        if group.added:  # in the kernel that reads the same rows
+        if group.added:  # sums along the columns are computed by the kernel that reads the same rows
             for j in sorted(self.users[n.inputs[0]]):
                 if j < k and self.group_of[k] == k:
                     self._join(self.group_of[j], k)
@@ -181,8 +182,8 @@ class _Groups:
             self.group_of[k] = k
 
     def _deferred(self, n: Node) -> bool:
-        """Whether a node is left to its consumers, not joined with its producers: its operands are older than the last separate
-        kernel, and keeping its result until then would take as much memory as keeping them."""
+        """Whether a node is joined with its consumers, not with its producers: its operands are computed before the last
+        separate kernel, and keeping its result in memory takes as much memory as keeping them."""
         size = n.avals[0].size
         large = size >= self.policy.one and all(n.avals[0].nbytes >= self.avals[v].nbytes for v in n.inputs)
         return large and all(self.made_by.get(v, -1) < self.last_kernel for v in n.inputs)
@@ -206,7 +207,7 @@ class _Groups:
         return k is not None and self.facts[k].free and all(self.is_number(i) for i in self.graph.nodes[k].inputs)
 
     def _join(self, a: int, b: int, fit: Callable[[_Group, _Group], bool] | None = None) -> None:
-        """Join two groups, if that is allowed; the second one depends on the first."""
+        """Join two groups, if that is valid; the second one depends on the first."""
         first, second = self.by_first[a], self.by_first[b]
         if a == b or first.region != second.region or not (fit or _fit)(first, second):
             return
@@ -256,10 +257,10 @@ class _Groups:
         return b in self._groups_of(self.by_first[a].before) or self._through({a, b})
 
     def _through(self, group: set[int]) -> bool:
-        """Whether a path leads from one of these groups through a third one to one of them.
+        """Whether a path leads from one of these groups through another group to one of them.
 
-        Levels increase along each path, which bounds the search. It alternates between both ends, so it ends as soon as one of
-        them has no further groups.
+        Levels increase along each path, which bounds the search. The search alternates between both ends, and stops as soon as
+        one of them has no further groups.
         """
         levels = [self.by_first[u].level for u in group]
         low, high = min(levels), max(levels)
@@ -283,14 +284,14 @@ class _Groups:
                     up.append(w)
         return False
 
-    def _aligned(self, maker: _Group, reader: _Group) -> bool:
-        """Whether the reader broadcasts results of the maker's reductions along the reduced axes.
+    def _aligned(self, producer: _Group, reader: _Group) -> bool:
+        """Whether the reader broadcasts the results of the producer's reductions along the reduced axes.
 
         Broadcasting aligns the last axes. A reduction without ``keepdims`` is one value for each row only if the axes that it
         keeps are aligned with themselves: if sizes are equal, shapes do not distinguish rows from columns.
         """
         nodes = self.graph.nodes
-        made = {nodes[k].first: nodes[k] for k in maker.members if nodes[k].op.fusion == "row"}
+        made = {nodes[k].first: nodes[k] for k in producer.members if nodes[k].op.fusion == "row"}
         return all(self._in_place(made[v]) for k in reader.members for v in nodes[k].inputs if v in made)
 
     def _in_place(self, n: Node) -> bool:
@@ -301,7 +302,7 @@ class _Groups:
         return not lead or all(d == 1 or kept[i] == lead + i for i, d in enumerate(left))
 
     def _join_readers(self, v: int, users: list[int]) -> None:
-        """Join the groups that read a large value, where allowed, so that it is read once."""
+        """Join the groups that read a large value, if that is valid, so that it is read once."""
         shape = self.avals[v].shape
         for j, k in pairwise(users):
             a, b = sorted((self.group_of[j], self.group_of[k]))
@@ -327,7 +328,7 @@ class _Groups:
                         )
 
     def _taken(self, a: int, firsts: list[int]) -> bool:
-        """Join a contraction's group with these, if that is allowed."""
+        """Join a contraction's group with these groups, if that is valid."""
         first, last = self.by_first[a], self.by_first[firsts[-1]]
         others = [self.by_first[u] for u in firsts]
         assert first.shape is not None
@@ -347,28 +348,30 @@ class _Groups:
         if len(shapes) > 1 and self.graph.nodes[first.members[0]].op.facts is not None:
             return False
         if self._through({a, *firsts}):
-            return False  # a third group would depend on the joined one, and it on the third
+            return False  # the joined group and a third group would depend on each other
         first.members = members
         self._merge(a, firsts)
         return True
 
     def _updates(self, group: _Group) -> bool:
-        """Whether a group computes the next state of an input that it reads; it overwrites the input, so it must run late."""
+        """Whether a group computes the next state of an input that it reads. It overwrites the input, so it must run late."""
         nodes = [self.graph.nodes[k] for k in group.members]
         made = {self.avals[v] for n in nodes for v in n.results if v in self.outputs}
         return any(v in self.states and self.avals[v] in made for n in nodes for v in n.inputs)
 
     def _summed(self, group: _Group) -> bool:
-        """Whether only reductions consume a group's results; it is then better joined with these."""
+        """Whether only reductions consume a group's results. It is then joined with these instead."""
         made = {v for k in group.members for v in self.graph.nodes[k].results}
         users = {self.group_of[u] for v in made for u in self.users[v]} - {self.group_of[group.members[0]]}
         return not made & self.outputs and all(self.by_first[u].kind in (ROWS, COLUMNS) for u in users)
 
     def _apart(self, group: _Group, other: int) -> bool:
         """Whether a group reads, at any position, a value that another one computes."""
-        maker = self.by_first[other]
+        producer = self.by_first[other]
         return any(
-            self.group_of[self.made_by[v]] == other and not (rows and maker.kind == ROWS and maker.shape == self.avals[v].shape)
+            self.group_of[self.made_by[v]] == other
+            and not (rows and producer.kind == ROWS and producer.shape == self.avals[v].shape)
+            and not (rows and producer.kind == ROWS and producer.shape == self.avals[v].shape)
             for v, rows in group.whole
             if v in self.made_by
         )
@@ -442,16 +445,16 @@ def _rewritten(graph: Graph, groups: _Groups, proved: Proved) -> Graph:
 
 
 @dataclass(slots=True)
-class _Part:
-    """A group in the new graph: the old values that it reads and computes, and its body if it is compiled."""
+class _GroupNode:
+    """A group in the new graph: the values of the old graph that it reads and computes, and its body if it is compiled."""
 
     inputs: list[int]
     results: list[int]
     body: Graph | None = None
 
 
-def _parts(graph: Graph, groups: _Groups) -> tuple[dict[int, _Part], list[int]]:
-    """The part of each group, and the groups that the graph's results depend on, in order."""
+def _parts(graph: Graph, groups: _Groups) -> tuple[dict[int, _GroupNode], list[int]]:
+    """The ``_GroupNode`` of each group, and the groups that the graph's results depend on, in order."""
     parts = {u: _part(graph, groups, u) for u in groups.by_first}
     wanted, kept = set(graph.outputs).union(*(n.results for n in graph.nodes if raises(n))), []
     for u in reversed(_order(groups, parts)):
@@ -461,15 +464,15 @@ def _parts(graph: Graph, groups: _Groups) -> tuple[dict[int, _Part], list[int]]:
     return parts, kept[::-1]
 
 
-def _part(graph: Graph, groups: _Groups, u: int) -> _Part:
+def _part(graph: Graph, groups: _Groups, u: int) -> _GroupNode:
     group = groups.by_first[u]
     if group.shape is None:
         n = graph.nodes[u]
-        return _Part(list(n.inputs), list(n.results))
-    return _Body(graph, groups, sorted(group.members)).part
+        return _GroupNode(list(n.inputs), list(n.results))
+    return _BodyBuilder(graph, groups, sorted(group.members)).part
 
 
-class _Body:
+class _BodyBuilder:
     """Builds the body of a group."""
 
     def __init__(self, graph: Graph, groups: _Groups, members: list[int]) -> None:
@@ -478,9 +481,9 @@ class _Body:
         self.taken: list[Node] = []  # views and constants that are copied into the body, operands first
         self.seen: set[int] = set()
         kind = groups.by_first[groups.group_of[members[0]]].kind
-        self.alone = kind == ALONE  # its kernels read arrays, not views
+        self.alone = kind == ALONE  # kernels of single nodes read arrays, not views
         self.mapped = kind == MAP
-        self.product = False  # while operands of a product are added: views of them are free, as they are packed anyway
+        self.product = False  # true while operands of a product are added, whose views cost nothing, since they are packed
         self.numbered = kind == ALONE and graph.nodes[members[0]].op.fusion in ("scatter", "move")
         self.inputs: list[int] = []
         for k in members:  # operands that are read at any position are inputs, not views
@@ -508,16 +511,16 @@ class _Body:
         if kind != ALONE:  # kernels of single nodes write all of their results
             results = [v for v in results if v in groups.outputs or not groups.users[v] <= own]
         body.outputs = tuple(number[v] for v in results)
-        self.part = _Part(self.inputs, results, body)
+        self.part = _GroupNode(self.inputs, results, body)
 
     def _take_all(self, k: int, inside: set[int]) -> None:
-        """Add the values that a node reads from outside."""
+        """Add the values from other groups that a node reads."""
         for v in self.graph.nodes[k].inputs:
             if v not in inside:
                 self._take(v)
 
     def _take(self, v: int) -> None:
-        """Add a value from outside: a free view or constant becomes part of the body, any other value an input."""
+        """Add a value from another group: a free view or a constant is copied into the body, any other value is an input."""
         if v in self.seen:
             return
         k = self.groups.made_by.get(v)
@@ -565,7 +568,7 @@ class _Body:
         return None if below is None else viewed(n, 0, below)
 
 
-def _order(groups: _Groups, parts: dict[int, _Part]) -> list[int]:
+def _order(groups: _Groups, parts: dict[int, _GroupNode]) -> list[int]:
     """The groups in topological order; among ready ones, by the number of their last node."""
     group_of = {v: u for u, part in parts.items() for v in part.results}
     waits = {u: {group_of[v] for v in part.inputs if v in group_of} for u, part in parts.items()}

@@ -1,4 +1,4 @@
-"""``FusionPolicy``: minimum sizes for which fusion is worth it on a target. It does not decide whether fusion is valid."""
+"""``FusionPolicy``: minimum sizes for which fusion is profitable on a target. Whether it is valid does not depend on them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def in_force(policy: FusionPolicy) -> FusionPolicy:
 
 @contextmanager
 def thresholds(**numbers: int) -> Iterator[None]:
-    """Context in which every policy of the process has these thresholds, for tests and experiments.
+    """Context manager that sets thresholds of every policy in the process, for tests and experiments.
 
     Args:
         numbers: Fields of ``FusionPolicy``.

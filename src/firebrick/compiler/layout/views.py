@@ -1,4 +1,4 @@
-"""Which view of its operand's memory the result of a node is, by the op table."""
+"""The views that results of nodes are of their operands' memory, by the op table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from firebrick.ir import Node
 
 
 def viewed(n: Node, slot: int, x: View) -> View | None:
-    """Result number ``slot`` of a node whose op is a view, where its operand lies as ``x``; None if that needs a copy."""
+    """Result number ``slot`` of a node whose op is a view, if its operand is the view ``x``; None if that needs a copy."""
     shape = n.avals[slot].shape
     if 0 in shape:
         return row_major(shape)
@@ -27,6 +27,6 @@ def keeps_order(n: Node, shape: tuple[int, ...]) -> bool:
 
 
 def strided_view(n: Node, slot: int, x: View) -> View | None:
-    """The same with one stride for each axis; None if that needs a copy."""
+    """Like ``viewed``, with one stride for each axis; None if that needs a copy."""
     found = viewed(n, slot, x)
     return None if found is None or found.strides is None else found

@@ -1,11 +1,11 @@
 """The memory plan of a graph: the order of its nodes, the results that are written over dead values, and the copies.
 
 Every value is in a buffer: that of an input, of a constant, or one that a kernel allocates. An op with ``view`` returns memory
-of its first operand, so its results are counted in that operand's buffer, whether or not the engine had to copy. A buffer is
-dead after the last use of any value in it; outputs are never dead.
+of its first operand, so its results belong to that operand's buffer, even if the engine copies them. A buffer is dead after the
+last use of any value in it; outputs are never dead.
 
 Nodes that overwrite donated inputs run as late as possible: they, their consumers, and elementwise producers that only they
-need are moved behind all other nodes, so that a failure before them leaves all inputs unchanged.
+use are moved after all other nodes, so that a failure before them leaves all inputs unchanged.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Plan:
     Attributes:
         order: Indices of the graph's nodes in the order in which they run.
         into: Index of a node → the value whose memory its result is written to.
-        outs: A result of a kernel with several → the value whose memory it is written to.
-        dies: Index of a node → values whose last use it is.
+        outs: A result of a kernel with several results → the value whose memory it is written to.
+        dies: Position in ``order`` → values whose last use is the node at that position.
         begin: Number of nodes of ``order`` that run before the first one that overwrites a donated input.
         writes: The inputs that are overwritten.
         copied: Positions of outputs that are copied, since they would share memory with an input, a constant or another output.
         ready: Positions of outputs that are computed before the first donated input is overwritten.
         peak: Peak memory of intermediate values and outputs, without inputs and constants.
-        unplanned: The same if every result had separate memory.
+        unplanned: Peak memory if every result had separate memory.
         reused: Bytes of results written over dead values, donated inputs included.
         donated: Bytes of results written over donated inputs.
         constants: Bytes of constant arrays.
@@ -89,22 +89,22 @@ def size_text(n: float) -> str:
 class _Values:
     """The values of a graph: their consumers, their buffer and layout in it, and whether it may be overwritten."""
 
-    def __init__(self, graph: Graph, kernels: Sequence[Kernel | None], given: frozenset[int]) -> None:
+    def __init__(self, graph: Graph, kernels: Sequence[Kernel | None], donated: frozenset[int]) -> None:
         self.graph = graph
         self.avals = graph.avals
         count = len(graph.inputs)
         self.node_of: dict[int, int] = {}
-        self.users: list[list[int]] = [[] for _ in self.avals]
+        self.consumers: list[list[int]] = [[] for _ in self.avals]
         self.buffer = list(range(len(self.avals)))  # the number of the value that owns the memory
         self.rows = [True] * len(self.avals)
-        # whether a value is all there is in its buffer, element after element, so that a result of its shape fits in
-        self.whole = [v in given for v in range(count)] + [False] * (len(self.avals) - count)
+        # whether a value is its whole buffer, contiguous, so that the buffer can hold a result of its shape
+        self.whole = [v in donated for v in range(count)] + [False] * (len(self.avals) - count)
         self.strides: dict[int, tuple[int, ...]] = {}  # strides in elements, of values for which they are known
         self.constants: set[int] = set()
         self.scratch = [0 if kernel is None else kernel.scratch for kernel in kernels]
         for k, (n, kernel) in enumerate(zip(graph.nodes, kernels, strict=True)):
             for i in set(n.inputs):
-                self.users[i].append(k)
+                self.consumers[i].append(k)
             for v in n.results:
                 self.node_of[v] = k
                 if kernel is None:
@@ -115,25 +115,25 @@ class _Values:
                     self.rows[v] = self.whole[v] = True
                 elif n.op.view:
                     self.buffer[v] = self.buffer[n.inputs[0]]
-                    # NumPy's broadcast arrays are read-only, also those of an equal shape
+                    # not for a broadcast: NumPy's broadcast arrays are read-only, even if their shape is unchanged
                     self.whole[v] = n.op.name == "reshape" and self.whole[n.inputs[0]]
                 else:
                     self.whole[v] = self.rows[v]
                 if kernel.layout == ROWS and not n.op.view:
                     self.strides[v] = tuple(strides_of(self.avals[v].shape))
                 elif n.op.view and n.inputs[0] in self.strides:
-                    found = self._viewed(n, v - n.first)
-                    if found is not None and found.strides is not None:
-                        self.strides[v] = found.strides
-        self.given = given
+                    view = self._viewed(n, v - n.first)
+                    if view is not None and view.strides is not None:
+                        self.strides[v] = view.strides
+        self.donated = donated
         self.outputs = frozenset(graph.outputs)
 
     def _copies(self, n: Node) -> bool:
-        """Whether a view is certain to be a copy: a reshape that merges axes which do not follow each other in memory."""
+        """Whether a view is certain to be a copy: a reshape that merges axes that are not contiguous with each other."""
         return n.inputs[0] in self.strides and self.avals[n.inputs[0]].size > 0 and self._viewed(n, 0) is None
 
     def _viewed(self, n: Node, slot: int) -> View | None:
-        """A result of a view, where its operand has known strides; None if that needs a copy."""
+        """The view that a result is of its operand's memory, whose strides are known; None if it is a copy."""
         v = n.inputs[0]
         return strided_view(n, slot, strided(self.avals[v].shape, self.strides[v]))
 
@@ -161,20 +161,20 @@ def plan_memory(
     ready = tuple(ready)
     plans = []
     early = _producers(graph, {graph.outputs[position] for position in ready} | _checked(graph, kernels))
-    for given in dict.fromkeys((frozenset(donate), frozenset())):
-        values = _Values(graph, kernels, given)
-        tail = _tail(values, kernels, early) if given else frozenset()
+    for donated in dict.fromkeys((frozenset(donate), frozenset())):
+        values = _Values(graph, kernels, donated)
+        tail = _tail(values, kernels, early) if donated else frozenset()
         order = arrange([k for k in range(len(graph.nodes)) if k not in tail]) + arrange(sorted(tail))
-        found, reuses = _assigned(values, kernels, order, tail, True)
-        plans.append(found)
-        if reuses:  # otherwise both plans are the same
+        assigned, reuses = _assigned(values, kernels, order, tail, True)
+        plans.append(assigned)
+        if reuses:  # otherwise both plans are equal
             plans.append(_assigned(values, kernels, order, tail, False)[0])
     for p in plans:
         p.ready = ready
-    # keeping dead memory for later results, and running updates last, are used only if they do not raise the peak
+    # dead memory is kept for later results, and updates run last, only if that does not increase the peak
     best = min(plans, key=lambda p: p.peak)
     straight = range(len(graph.nodes))
-    best.unplanned = _peak(values, _Lives(values, straight), straight, best.copied)
+    best.unplanned = _peak(values, _Lifetimes(values, straight), straight, best.copied)
     return best
 
 
@@ -183,17 +183,18 @@ def plan_memory(
 
 def _producers(graph: Graph, wanted: set[int]) -> frozenset[int]:
     """The nodes that values depend on."""
-    found = set()
+    needed = set()
     for k in range(len(graph.nodes) - 1, -1, -1):
         n = graph.nodes[k]
         if wanted.intersection(n.results):
-            found.add(k)
+            needed.add(k)
             wanted.update(n.inputs)
-    return frozenset(found)
+    return frozenset(needed)
 
 
 def _checked(graph: Graph, kernels: Sequence[Kernel | None]) -> set[int]:
-    """Results of nodes that raise for some values of their operands; these must run before a donated input is overwritten."""
+    """Results of nodes that raise an error for some values of their operands. Such nodes run before donated inputs are
+    overwritten."""
     return {
         v
         for n, kernel in zip(graph.nodes, kernels, strict=True)
@@ -204,24 +205,24 @@ def _checked(graph: Graph, kernels: Sequence[Kernel | None]) -> set[int]:
 
 @cache
 def _indexes(op: Op) -> bool:
-    """Whether an operation raises for some indices."""
+    """Whether an operation raises an error for some indices."""
     return any(o.name == "indices" for o in op.operands)
 
 
 def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[int]) -> frozenset[int]:
-    """The nodes that compute new values of donated inputs, their consumers, and elementwise nodes that only they need; none of
+    """The nodes that compute new values of donated inputs, their consumers, and elementwise nodes that only they use; without
     ``early``."""
     nodes = values.graph.nodes
-    free = set(values.given)
+    unassigned = set(values.donated)
     tail: set[int] = set()
     for v in values.graph.outputs:
         k = values.node_of.get(v)
         kernel = None if k is None else kernels[k]
         if k is None or k in tail or k in early or kernel is None or not kernel.writes:
             continue
-        found = _state_of(values, v, free)
-        if found is not None:
-            free.discard(found)
+        state = _state_of(values, v, unassigned)
+        if state is not None:
+            unassigned.discard(state)
             tail.add(k)
     for k, n in enumerate(nodes):
         if any(values.node_of.get(i) in tail for i in n.inputs):
@@ -232,13 +233,13 @@ def _tail(values: _Values, kernels: Sequence[Kernel | None], early: frozenset[in
     return frozenset(tail)
 
 
-def _state_of(values: _Values, v: int, free: set[int]) -> int | None:
-    """The donated input whose next state is ``v``: the nearest one of its shape and dtype through elementwise ops."""
+def _state_of(values: _Values, v: int, unassigned: set[int]) -> int | None:
+    """The donated input of which ``v`` is the next state: the nearest one of its shape and dtype through elementwise ops."""
     queue = deque([(v, 0)])
     seen = {v}
     while queue:
         at, depth = queue.popleft()
-        if at in free and values.avals[at] == values.avals[v]:
+        if at in unassigned and values.avals[at] == values.avals[v]:
             return at
         k = values.node_of.get(at)
         if k is None or depth == _DEPTH or values.graph.nodes[k].op.fusion != "map":
@@ -247,37 +248,37 @@ def _state_of(values: _Values, v: int, free: set[int]) -> int | None:
             if i not in seen:
                 seen.add(i)
                 queue.append((i, depth + 1))
-    return next((i for i in sorted(free) if values.avals[i] == values.avals[v]), None)
+    return next((i for i in sorted(unassigned) if values.avals[i] == values.avals[v]), None)
 
 
 def _only_for(tail: set[int], values: _Values, n: Node) -> bool:
-    """Whether an elementwise node has consumers in the tail only, and running it later does not keep more memory alive."""
+    """Whether all consumers of an elementwise node are in the tail, and running it later keeps no more memory alive."""
     if not (n.op.fusion == "map" or n.op.view) or values.outputs.intersection(n.results):
         return False
-    users = {k for v in n.results for k in values.users[v]}
-    if not users or not users <= tail:
+    consumers = {k for v in n.results for k in values.consumers[v]}
+    if not consumers or not consumers <= tail:
         return False
-    waiting = 0
+    available = 0
     for i in set(n.inputs) - values.outputs - values.constants:
-        if not values.is_input(i) and not any(k in tail for k in values.users[i]):
-            waiting += values.bytes(i)
-    return waiting <= sum(values.bytes(v) for v in n.results)
+        if not values.is_input(i) and not any(k in tail for k in values.consumers[i]):
+            available += values.bytes(i)
+    return available <= sum(values.bytes(v) for v in n.results)
 
 
 # memory of results
 
 
-class _Lives:
+class _Lifetimes:
     """The last use of each buffer, as a position in the order, while results are assigned to buffers of other values."""
 
     def __init__(self, values: _Values, order: Sequence[int]) -> None:
-        place = {k: p for p, k in enumerate(order)}
+        position_of = {k: p for p, k in enumerate(order)}
         self.buffers = list(values.buffer)
         self.moved: dict[int, int] = {}
         self.last = [-1] * len(values.avals)
-        for v, users in enumerate(values.users):
+        for v, consumers in enumerate(values.consumers):
             b = values.buffer[v]
-            self.last[b] = max([self.last[b], *(place[k] for k in users)])
+            self.last[b] = max([self.last[b], *(position_of[k] for k in consumers)])
         for v in values.graph.outputs:
             self.last[values.buffer[v]] = _FOREVER
 
@@ -299,20 +300,20 @@ class _Lives:
 def _assigned(
     values: _Values, kernels: Sequence[Kernel | None], order: list[int], tail: frozenset[int], pool: bool
 ) -> tuple[Plan, bool]:  # fmt: skip
-    """The plan of an order; and whether some result uses memory of a value that was dead before the result's node.
+    """The plan of an order, and whether some result uses memory of a value that is dead before the result's node runs.
 
     Args:
         values: The graph's values.
         kernels: The kernels of its nodes.
         order: The order of its nodes.
         tail: The nodes that run last.
-        pool: Whether memory of dead values is kept for later results of its size.
+        pool: Whether memory of dead values is kept for later results of the same shape and dtype.
     """
     plan, reuses = Plan(order, begin=len(order)), False
-    lives = _Lives(values, order)
-    waiting: dict[Aval, dict[int, int]] = defaultdict(dict)  # values whose buffers are free, or donated inputs
-    for i in sorted(values.given, reverse=True):
-        waiting[values.avals[i]][i] = i
+    lifetimes = _Lifetimes(values, order)
+    available: dict[Aval, dict[int, int]] = defaultdict(dict)  # values whose buffers are free, or donated inputs
+    for i in sorted(values.donated, reverse=True):
+        available[values.avals[i]][i] = i
     writes: set[int] = set()
     for p, k in enumerate(order):
         n, kernel = values.graph.nodes[k], kernels[k]
@@ -320,83 +321,83 @@ def _assigned(
         for v in n.results if several else (n.first,):
             if kernel is None or not kernel.writes or not values.whole[v] or n.op.view:
                 continue
-            found = _room(values, lives, n, v, kernel, p, k in tail, waiting[values.avals[v]])
-            if found is not None:
+            assigned = _reusable_memory(values, lifetimes, n, v, kernel, p, k in tail, available[values.avals[v]])
+            if assigned is not None:
                 if several:
-                    plan.outs[v] = found
+                    plan.outs[v] = assigned
                 else:
-                    plan.into[k] = found
-                source = lives.buffer(found)
-                reuses |= lives.last[source] < p and not values.is_input(source)
-                lives.move(v, source)
+                    plan.into[k] = assigned
+                source = lifetimes.buffer(assigned)
+                reuses |= lifetimes.last[source] < p and not values.is_input(source)
+                lifetimes.move(v, source)
                 plan.reused += values.bytes(v)
                 if values.is_input(source):
                     writes.add(source)
                     plan.begin = min(plan.begin, p)
                     plan.donated += values.bytes(v)
         if pool:
-            for v in dict.fromkeys((*n.results, *n.inputs)):  # results first: one may be in an operand's buffer
-                b = lives.buffer(v)
-                if values.whole[v] and lives.last[b] <= p and not values.is_input(b):
-                    waiting[values.avals[v]].setdefault(b, v)
+            for v in dict.fromkeys((*n.results, *n.inputs)):  # results first, since one may be in an operand's buffer
+                b = lifetimes.buffer(v)
+                if values.whole[v] and lifetimes.last[b] <= p and not values.is_input(b):
+                    available[values.avals[v]].setdefault(b, v)
     plan.writes = frozenset(writes)
-    place = {k: p for p, k in enumerate(order)}
+    position_of = {k: p for p, k in enumerate(order)}
     last = {
-        v: max([place[k] for k in values.users[v]], default=place[made])
+        v: max([position_of[k] for k in values.consumers[v]], default=position_of[made])
         for v, made in values.node_of.items()
         if v not in values.constants and v not in values.outputs
     }
     for k, u in (*plan.into.items(), *((values.node_of[v], u) for v, u in plan.outs.items())):
-        if u in last:  # kept memory is released at its next use
-            last[u] = max(last[u], place[k])
+        if u in last:  # memory that is kept for a later result stays until that result's node
+            last[u] = max(last[u], position_of[k])
     for v, p in last.items():
         plan.dies.setdefault(p, []).append(v)
-    plan.copied = _copied(values, lives)
-    plan.peak = _peak(values, lives, order, plan.copied)
+    plan.copied = _copied(values, lifetimes)
+    plan.peak = _peak(values, lifetimes, order, plan.copied)
     plan.constants = sum(values.bytes(v) for v in values.constants)
     return plan, reuses
 
 
-def _room(
-    values: _Values, lives: _Lives, n: Node, v: int, kernel: Kernel, p: int, late: bool, waiting: dict[int, int]
+def _reusable_memory(
+    values: _Values, lifetimes: _Lifetimes, n: Node, v: int, kernel: Kernel, p: int, late: bool, available: dict[int, int]
 ) -> int | None:  # fmt: skip
     """The value whose memory the result ``v`` of node ``n`` at position ``p`` is written to; None for new memory."""
     aval = values.avals[v]
-    # positions of operands that may be overwritten while the others are read
+    # the operands that may be overwritten while the other ones are read
     if kernel.outs is not None:
-        places = kernel.over[v - n.first]
-        over = [n.inputs[j] for j in sorted(places)]
+        operands_over = kernel.over[v - n.first]
+        over = [n.inputs[j] for j in sorted(operands_over)]
         count = len(values.graph.inputs)  # donated inputs first, so that state is updated in place
         over = [i for i in over if i < count] + [i for i in over if i >= count]
     else:
-        places = frozenset(range(len(n.inputs)) if kernel.elementwise else ())
-        over = [n.inputs[j] for j in sorted(places)][: None if kernel.into is not None else 1]
+        operands_over = frozenset(range(len(n.inputs)) if kernel.elementwise else ())
+        over = [n.inputs[j] for j in sorted(operands_over)][: None if kernel.into is not None else 1]
     buffers: list[int] = []  # of the operands, looked up when one may be overwritten
     for i in dict.fromkeys(over):
         if not values.whole[i] or values.avals[i] != aval:
             continue
-        b = lives.buffer(i)
-        if lives.last[b] != p or (values.is_input(b) and not (late and b in values.given)):
+        b = lifetimes.buffer(i)
+        if lifetimes.last[b] != p or (values.is_input(b) and not (late and b in values.donated)):
             continue
-        buffers = buffers or [lives.buffer(j) for j in n.inputs]
-        if all(c != b or (n.inputs[place] == i and place in places) for place, c in enumerate(buffers)):
+        buffers = buffers or [lifetimes.buffer(j) for j in n.inputs]
+        if all(c != b or (n.inputs[j] == i and j in operands_over) for j, c in enumerate(buffers)):
             return i
-    for b, u in reversed(waiting.items()) if kernel.first is None or kernel.into is not None else ():
-        if lives.last[b] < p and (late or not values.is_input(b)):
+    for b, u in reversed(available.items()) if kernel.first is None or kernel.into is not None else ():
+        if lifetimes.last[b] < p and (late or not values.is_input(b)):
             if not values.is_input(b):
-                del waiting[b]
+                del available[b]
             return u
     return None
 
 
-def _copied(values: _Values, lives: _Lives) -> frozenset[int]:
-    """Positions of outputs that would share memory with an input, a constant or an output before them, or keep more than
-    their own."""
+def _copied(values: _Values, lifetimes: _Lifetimes) -> frozenset[int]:
+    """Positions of outputs that would share memory with an input, a constant or a previous output, or that are only a part of
+    their buffer."""
     seen: set[int] = set()
     copied = set()
     for position, v in enumerate(values.graph.outputs):
-        b = lives.buffer(v)
-        own = not values.is_input(lives.buffers[v]) and b not in values.constants
+        b = lifetimes.buffer(v)
+        own = not values.is_input(lifetimes.buffers[v]) and b not in values.constants
         if own and b not in seen and _one_to_one(values, v):
             seen.add(b)
         else:
@@ -420,16 +421,16 @@ def _one_to_one(values: _Values, v: int) -> bool:
     return True
 
 
-def _peak(values: _Values, lives: _Lives, order: Sequence[int], copied: frozenset[int]) -> int:
+def _peak(values: _Values, lifetimes: _Lifetimes, order: Sequence[int], copied: frozenset[int]) -> int:
     """The peak memory of intermediate values and outputs, by simulation of the order."""
     nodes = values.graph.nodes
-    place = {k: p for p, k in enumerate(order)}
+    position_of = {k: p for p, k in enumerate(order)}
     ends: dict[int, int] = {}
     for v, k in values.node_of.items():
-        b = lives.buffer(v)
+        b = lifetimes.buffer(v)
         if values.is_input(b) or v in values.constants:
             continue
-        last = _FOREVER if v in values.outputs else max([place[k], *(place[u] for u in values.users[v])])
+        last = _FOREVER if v in values.outputs else max([position_of[k], *(position_of[u] for u in values.consumers[v])])
         ends[b] = max(ends.get(b, -1), last)
         if values.buffer[v] != v and not values.rows[nodes[k].inputs[0]] and _reshapes(values, nodes[k]):
             ends[v] = last  # most such reshapes have to copy

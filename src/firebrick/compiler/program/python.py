@@ -1,7 +1,7 @@
 """Straight-line programs: a graph as one Python function, with a line for each node and no checks between the lines.
 
-Kernels were chosen when the graph was compiled; the memory plan decides which results are written over dead values. The source
-is kept for ``explain()``, and exceptions report the node that raised them.
+Kernels are chosen when the graph is compiled; by the memory plan, results are written over dead values. ``explain()`` shows the
+source, and exceptions report the node that raised them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from firebrick.ir import CONSTANT, Graph, Node
 
 Begin = Callable[..., None]
 _numbers = itertools.count()
-_UNTOLD = frozenset({"run", "kernel"})  # names of wrappers, which do not describe the wrapped function
+_WRAPPERS = frozenset({"run", "kernel"})  # names of wrappers, which do not describe the wrapped function
 _TAKEN = frozenset({"args", "arena", "begin", "program", "space"})
 LONG = 256
-"""Maximum number of values of a list that are named: compiling Python text for more takes longer than planning them."""
+"""Maximum number of values in a list that have names in the source: compiling the text of more takes longer than planning."""
 
 
 class Engine(Protocol):
@@ -59,12 +59,12 @@ class Engine(Protocol):
         """A native copy of a host array."""
 
     def copy(self, native: Any, device: Device | None = None) -> Any:
-        """A native copy on its device that shares memory with nothing."""
+        """A native copy, on its device, that shares no memory."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One node of a program, callable alone: ``run(*operands)`` is the kernel that the program runs; it returns a tuple."""
+    """One node of a program: ``run(*operands)`` is the kernel that the program runs; it returns a tuple."""
 
     node: Node
     run: Callable[..., tuple[Any, ...]]
@@ -74,7 +74,7 @@ class Executable:
     """A compiled graph: call it with the inputs' native arrays.
 
     Attributes:
-        graph: What runs: the graph that was compiled, its products transposed where that pays.
+        graph: The graph that runs: the compiled graph after the engine's own rewrites.
         plan: Its order and memory, in bytes.
         writes: Numbers of the donated inputs that a call overwrites.
         source: The program as Python.
@@ -99,11 +99,11 @@ class Executable:
 
         Args:
             natives: The inputs, of the graph's shapes and dtypes.
-            begin: Called right before the first write to a donated input, if there is one; with a tuple of the outputs that
-                were asked to be ready by then, if any were.
+            begin: Called immediately before the first write to a donated input, if there is one; its argument is a tuple of the
+                outputs that ``ready`` lists, if there are any.
 
         Returns:
-            The outputs, which share memory with no input, constant or other output, but for donated inputs in ``writes``.
+            The outputs. They share memory with no input, constant or other output, except with donated inputs in ``writes``.
         """
         try:
             return self._run(natives, begin)
@@ -128,7 +128,7 @@ class Executable:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """The nodes one by one, in the order in which the program runs them; constants are steps without operands."""
+        """The nodes in the order in which the program runs them; constants are steps without operands."""
         avals = self.graph.avals
         around = self._engine.around()
         steps = []
@@ -143,8 +143,8 @@ class Executable:
         return steps
 
     def stepwise(self, natives: Sequence[Any], run: Callable[[Step, tuple[Any, ...]], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """The outputs, node by node: ``run(step, operands)`` returns a node's results. No result is written over another value,
-        and no input is written."""
+        """The outputs, computed node by node: ``run(step, operands)`` returns a node's results. No result is written over
+        another value, and no input is overwritten."""
         graph = self.graph
         left = Counter(i for n in graph.nodes for i in n.inputs)
         left.update(graph.outputs)
@@ -159,7 +159,7 @@ class Executable:
         return tuple(self._copy(values[v]) if i in self.plan.copied else values[v] for i, v in enumerate(graph.outputs))
 
     def explain(self, source: bool = False) -> str:
-        """A description: ops and their numbers, reused and peak memory, donated inputs; with ``source``, the program too."""
+        """A description: ops and their counts, reused and peak memory, donated inputs; with ``source``, also the program."""
         counts = Counter(n.op.name for n in self.graph.nodes)
         ops = ", ".join(f"{name} × {n}" if n > 1 else name for name, n in counts.most_common())
         lines = [f"{len(self.graph.nodes)} nodes: {ops or 'none'}", str(self.plan)]
@@ -188,14 +188,14 @@ def build(
     """Compile a graph for an engine.
 
     Args:
-        engine: Whose kernels run.
+        engine: Engine whose kernels run.
         graph: The program.
-        device: Where it runs; constants are copied there.
+        device: Device on which it runs; constants are copied there.
         donate: Numbers of inputs whose memory the program may overwrite.
-        ready: Positions of outputs that are computed before that and handed to ``begin``.
+        ready: Positions of outputs that are computed before the first donated input is overwritten, and passed to ``begin``.
 
     Raises:
-        ShapeError: ``donate`` names no input.
+        ShapeError: ``donate`` has a number that is no input.
     """
     given = tuple(donate)
     if any(not 0 <= i < len(graph.inputs) for i in given):
@@ -210,10 +210,10 @@ def choose(
     """The kernel of each node of a graph; None for constants.
 
     Args:
-        engine: Whose kernels they are.
+        engine: Engine of the kernels.
         graph: The program.
-        device: Where it runs.
-        own: The kernel of a node that runs graphs, if the engine does not leave it to the host.
+        device: Device on which it runs.
+        own: The engine's kernel of a node that runs graphs; None if the node runs on the host.
     """
     avals = graph.avals
     known: dict[int, np.ndarray[Any, Any]] = {n.first: n.params["value"] for n in graph.nodes if n.op is CONSTANT}
@@ -256,12 +256,12 @@ def write(
     engine: Engine, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan, device: Device | None,
     native: Runs = Runs((), frozenset(), None),
 ) -> Executable:  # fmt: skip
-    """The program of a graph whose kernels and memory are settled."""
-    return _Writer(engine, graph, kernels, plan, device, native).executable()
+    """The program of a graph, by its kernels and its memory plan."""
+    return _ProgramWriter(engine, graph, kernels, plan, device, native).executable()
 
 
 @dataclass
-class _Writer:
+class _ProgramWriter:
     engine: Engine
     graph: Graph
     kernels: Sequence[Kernel | None]
@@ -317,7 +317,7 @@ class _Writer:
 
     @cached_property
     def named(self) -> set[int]:
-        """The values that need a name: those that a line assigns, deletes, or reads for a single node."""
+        """The values that need a name: those that a line of a single node reads or assigns, or that a line deletes."""
         nodes, plan = self.graph.nodes, self.plan
         single = [k for k, kernel in enumerate(self.kernels) if kernel is not None and k not in self.inside]
         found = {v for dies in plan.dies.values() for v in dies}.union(*(nodes[k].inputs for k in single))
@@ -407,7 +407,7 @@ class _Writer:
                 target += ","
             form = kernel.outs if kernel.outs is not None and outs.count("None") < len(outs) else kernel.expr
             text = f"{target} = {self.text(form, n, kernel, operands, outs=outs)}"
-        # the name of an overwritten value is the result's now; inputs are deleted by the caller
+        # an overwritten value's name is that of the result; inputs are deleted by the caller
         dead = [names[v] for v in dies if v != into and names[v] not in self.inputs]
         return [text, f"del {', '.join(dead)}"] if dead else [text]
 
@@ -426,7 +426,7 @@ class _Writer:
         found = self.known.get(id(value))
         if found is None:
             own = str(getattr(value, "__name__", ""))
-            stem = own if own.isidentifier() and own not in _UNTOLD else stem
+            stem = own if own.isidentifier() and own not in _WRAPPERS else stem
             further = self.further.setdefault(stem, (f"{stem}_{i}" for i in itertools.count(1)))
             choices = itertools.chain([stem], further)
             found = next(c for c in choices if c not in self.space and c not in _TAKEN and not iskeyword(c))

@@ -1,8 +1,8 @@
 """Segments: consecutive nodes of a program that an engine computes in one native call.
 
 Results that other nodes or the caller use are arrays; all other values are in one arena, where values that are not live at the
-same time share memory. A view costs nothing: kernels read the viewed memory at a byte offset; a view that is not row-major is
-copied before its first use. No segment crosses the point where a program begins to overwrite donated inputs.
+same time share memory. A row-major view is not a node of its own: kernels read the viewed memory at a byte offset. Other views
+are copied before their first use. No segment extends beyond the point where a program begins to overwrite donated inputs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from firebrick.ir import CONSTANT, Graph, Node
 
 NATIVE, VIEW, HOST, NUMBER = "native", "view", "host", "number"
 _LARGE = 1 << 20
-"""Minimum bytes of results of other nodes that are computed as late as possible; smaller ones are computed early if that makes
+"""Minimum bytes of the results of a host node that is computed as late as possible; others are computed early if that makes
 segments longer."""
 
 
@@ -111,11 +111,11 @@ class Segments:
 
 
 class Kinds:
-    """The nodes of a graph by kind: native ones, views that only native ones read through, and others.
+    """The nodes of a graph by kind: native nodes, views that only native nodes read, constants, and host nodes.
 
     Args:
         graph: The program.
-        memory: The kernels of each native node; None for others.
+        memory: The kernels of each native node; None for other nodes.
     """
 
     def __init__(self, graph: Graph, memory: Sequence[Memory | None]) -> None:
@@ -139,7 +139,7 @@ class Kinds:
         return VIEW if n.op.view else HOST
 
     def base(self, v: int) -> int:
-        """The value whose memory a value is a view of, through any number of views."""
+        """The value whose memory a value views, directly or through other views."""
         while v in self.node_of and self.graph.nodes[self.node_of[v]].op.view:
             v = self.graph.nodes[self.node_of[v]].inputs[0]
         return v
@@ -147,9 +147,9 @@ class Kinds:
     def arrange(self, nodes: Sequence[int]) -> list[int]:
         """The same nodes in a topological order with few, long segments."""
         both = [_Order(self, nodes, first).made for first in (NATIVE, HOST)]
-        return min(both, key=self._breaks)
+        return min(both, key=self._switches)
 
-    def _breaks(self, order: Iterable[int]) -> int:
+    def _switches(self, order: Iterable[int]) -> int:
         kinds = [self.of[k] for k in order if self.of[k] in (NATIVE, HOST)]
         return sum(a != b for a, b in pairwise(kinds))
 
@@ -160,31 +160,31 @@ class _Order:
     def __init__(self, kinds: Kinds, nodes: Sequence[int], first: str) -> None:
         self.kinds, self.graph = kinds, kinds.graph
         self.sorted = sorted(nodes)
-        self.left = set(nodes)
+        self.remaining = set(nodes)
         self.at = 0
-        self.users: dict[int, list[int]] = {k: [] for k in nodes}
-        self.waits: dict[int, int] = {}
+        self.consumers: dict[int, list[int]] = {k: [] for k in nodes}
+        self.missing: dict[int, int] = {}
         self.made: list[int] = []
         self.native: list[int] = []
         self.others: list[int] = []
         self.large: list[int] = []
         for k in self.sorted:
-            needed = self._needed(k) & self.left
-            self.waits[k] = len(needed)
+            needed = self._needed(k) & self.remaining
+            self.missing[k] = len(needed)
             for j in needed:
-                self.users[j].append(k)
-        for k in [k for k in self.sorted if not self.waits[k]]:
+                self.consumers[j].append(k)
+        for k in [k for k in self.sorted if not self.missing[k]]:
             self._ready(k)
         if first == HOST:
             self._drain(self.others)
-        while self.left:
+        while self.remaining:
             self._drain(self.native)
             self._drain(self.others)
             if not self.native and self.large:
                 self._put(heapq.heappop(self.large))
 
     def _needed(self, k: int) -> set[int]:
-        """The nodes that a node depends on, through views."""
+        """The nodes that a node depends on, directly or through views."""
         n = self.graph.nodes[k]
         values = map(self.kinds.base, n.inputs) if self.kinds.of[k] == NATIVE else n.inputs
         return {self.kinds.node_of[v] for v in values if v in self.kinds.node_of}
@@ -201,17 +201,17 @@ class _Order:
             heapq.heappush(self.large if large else self.others, k)
 
     def _drain(self, heap: list[int]) -> None:
-        """Take all ready nodes of a heap; nodes that are recomputed to save memory wait for all nodes before them."""
-        held = []
+        """Append all ready nodes of a heap. Nodes that are recomputed to save memory wait for all preceding nodes."""
+        blocked = []
         while heap:
             k = heapq.heappop(heap)
             if self.graph.nodes[k].region and self._first() != k:
-                held.append(k)
+                blocked.append(k)
             else:
                 self._put(k)
-        for k in held:
+        for k in blocked:
             heapq.heappush(heap, k)
-        if held and not self._moves():
+        if blocked and not self._can_proceed():
             first = self._first()
             for h in (self.native, self.others, self.large):
                 if first in h:
@@ -219,21 +219,21 @@ class _Order:
                     heapq.heapify(h)
             self._put(first)
 
-    def _moves(self) -> bool:
-        """Whether there is a ready node that need not wait for nodes before it."""
+    def _can_proceed(self) -> bool:
+        """Whether there is a ready node that need not wait for preceding nodes."""
         return any(not self.graph.nodes[k].region for h in (self.native, self.others, self.large) for k in h)
 
     def _first(self) -> int:
-        while self.sorted[self.at] not in self.left:
+        while self.sorted[self.at] not in self.remaining:
             self.at += 1
         return self.sorted[self.at]
 
     def _put(self, k: int) -> None:
-        self.left.discard(k)
+        self.remaining.discard(k)
         self.made.append(k)
-        for user in self.users[k]:
-            self.waits[user] -= 1
-            if not self.waits[user]:
+        for user in self.consumers[k]:
+            self.missing[user] -= 1
+            if not self.missing[user]:
                 self._ready(user)
 
 
@@ -242,20 +242,20 @@ def segment(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> Segme
 
     Args:
         kinds: Of its nodes.
-        kernels: Of its nodes, for the memory that those outside of runs take.
-        plan: Order and arrays, as if each node ran alone.
+        kernels: Of its nodes; host nodes' kernels have scratch memory.
+        plan: Order and arrays, as if each node were a call of its own.
     """
-    return _Builder(kinds, kernels, plan).segments()
+    return _SegmentBuilder(kinds, kernels, plan).segments()
 
 
-class _Builder:
+class _SegmentBuilder:
     def __init__(self, kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> None:
         self.kinds, self.kernels, self.plan = kinds, kernels, plan
         self.graph, self.avals = kinds.graph, kinds.avals
         self.runs: list[Run] = []
         self.actions: list[Run | int] = []  # runs, and nodes outside of them
-        self.into, self.home = self._arrays()
-        self.seen: dict[int, tuple[int, View]] = {}
+        self.into, self.owner = self._arrays()
+        self.views: dict[int, tuple[int, View]] = {}
         self.copies: dict[int, int] = {}
         self.sizes: dict[int, int] = {}  # of copies, in bytes
         self.made_in: dict[int, Run] = {}
@@ -273,24 +273,24 @@ class _Builder:
                 self._native(k, current)
 
     def _arrays(self) -> tuple[dict[int, int], dict[int, int]]:
-        """For each array: the one whose memory it uses, and the first one in that memory."""
+        """For each array: the array whose memory it uses, if any, and the first array in that memory."""
         into: dict[int, int] = {}
-        home = {v: v for v in range(len(self.graph.inputs))}
+        owner = {v: v for v in range(len(self.graph.inputs))}
         for k in self.plan.order:
             n, kind = self.graph.nodes[k], self.kinds.of[k]
             if kind not in (NATIVE, HOST) or n.op.view:
                 continue
             for v in n.results:
                 over = self.plan.outs.get(v, self.plan.into.get(k, -1) if v == n.first else -1)
-                if over in home and (v in self.kinds.wanted or kind == HOST or home[over] < len(self.graph.inputs)):
-                    into[v], home[v] = over, home[over]
+                if over in owner and (v in self.kinds.wanted or kind == HOST or owner[over] < len(self.graph.inputs)):
+                    into[v], owner[v] = over, owner[over]
                 elif v in self.kinds.wanted or kind == HOST:
-                    home[v] = v
-        return into, home
+                    owner[v] = v
+        return into, owner
 
     def _is_array(self, buffer: int) -> bool:
         k = self.kinds.node_of.get(buffer)
-        return buffer in self.home or (k is not None and self.kinds.of[k] in (NUMBER, HOST))
+        return buffer in self.owner or (k is not None and self.kinds.of[k] in (NUMBER, HOST))
 
     def _native(self, k: int, run: Run) -> None:
         n = self.graph.nodes[k]
@@ -298,7 +298,7 @@ class _Builder:
         run.nodes.append(k)
         self._call(Call(k, operands, tuple(n.results)), run)
         for v in n.results:
-            if v in self.home:
+            if v in self.owner:
                 run.results.append(v)
                 self.made_in[v] = run
                 if v in self.into:
@@ -311,36 +311,36 @@ class _Builder:
                 run.arrays[r.buffer] = None
 
     def _operand(self, v: int, run: Run) -> Ref:
-        buffer, view = self._seen(v, run)
+        buffer, view = self._view_in_buffer(v, run)
         if not view.in_rows:
             return Ref(self._copied(v, run))
         return Ref(buffer, view.offset * self.avals[v].dtype.itemsize)
 
-    def _seen(self, v: int, run: Run) -> tuple[int, View]:
-        """The buffer of a value, and its view of it."""
-        found = self.seen.get(v)
+    def _view_in_buffer(self, v: int, run: Run) -> tuple[int, View]:
+        """The buffer of a value, and the view of the buffer that it is."""
+        found = self.views.get(v)
         if found is None:
-            found = self.seen[v] = self._looked(v, run)
+            found = self.views[v] = self._resolve_view(v, run)
         return found
 
-    def _looked(self, v: int, run: Run) -> tuple[int, View]:
+    def _resolve_view(self, v: int, run: Run) -> tuple[int, View]:
         k = self.kinds.node_of.get(v)
         n = None if k is None else self.graph.nodes[k]
         if n is None or not n.op.view:
             return v, row_major(self.avals[v].shape)
         (source,) = n.inputs
-        buffer, view = self._seen(source, run)
+        buffer, view = self._view_in_buffer(source, run)
         found = strided_view(n, v - n.first, view)
         if found is not None:
             return buffer, found
-        again = strided_view(n, v - n.first, row_major(self.avals[source].shape))
-        assert again is not None  # every reshape of row-major memory is one
-        return self._copied(source, run), again
+        view_of_copy = strided_view(n, v - n.first, row_major(self.avals[source].shape))
+        assert view_of_copy is not None  # every reshape of row-major memory is a view
+        return self._copied(source, run), view_of_copy
 
     def _copied(self, v: int, run: Run) -> int:
         """The buffer of a row-major copy of a view."""
         if v not in self.copies:
-            buffer, view = self._seen(v, run)
+            buffer, view = self._view_in_buffer(v, run)
             made = self.copies[v] = self.graph.size + len(self.copies)
             self.sizes[made] = self.avals[v].nbytes
             self._call(Call(-1, (Ref(buffer),), (made,), (view, self.avals[v])), run)
@@ -373,12 +373,12 @@ class _Builder:
             if memory is not None:
                 temporary[c.node] = [Span(nbytes, t, t) for nbytes in memory.temporary]
         arena = arranged([*spans.values(), *(s for found in temporary.values() for s in found)])
-        own = sum(rounded(self._bytes(v)) for v in group)
-        own += sum(rounded(s.nbytes) for found in temporary.values() for s in found)
+        unshared = sum(rounded(self._bytes(v)) for v in group)
+        unshared += sum(rounded(s.nbytes) for found in temporary.values() for s in found)
         at = {v: spans[g].at for v, g in group.items()}
         skipped = frozenset(k for k, kind in enumerate(self.kinds.of) if kind == VIEW)
-        places = {k: tuple(s.at for s in found) for k, found in temporary.items()}
-        return Segments(self._planned(arena, own), self.runs, skipped, arena, at, places)
+        offsets = {k: tuple(s.at for s in found) for k, found in temporary.items()}
+        return Segments(self._planned(arena, unshared), self.runs, skipped, arena, at, offsets)
 
     def _over(
         self, c: Call, slot: int, t: int, last: dict[int, int], taken: set[int], spans: dict[int, Span], group: dict[int, int]
@@ -399,35 +399,35 @@ class _Builder:
     def _bytes(self, buffer: int) -> int:
         return self.sizes[buffer] if buffer in self.sizes else self.avals[buffer].nbytes
 
-    def _planned(self, arena: int, own: int) -> Plan:
+    def _planned(self, arena: int, unshared: int) -> Plan:
         """The plan of the arrays: their memory, the nodes after which they are released, and the peak.
 
         Args:
             arena: Bytes of the arena.
-            own: The same if all values there had separate memory.
+            unshared: Bytes if all values of the arena had separate memory.
         """
         ends: dict[int, int] = {}
-        place: dict[int, int] = {}
+        defined_at: dict[int, int] = {}
         for p, action in enumerate(self.actions):
             for v in self._read(action):
                 ends[v] = p
-            for v in self._left(action):
-                ends[v] = place[v] = p
+            for v in self._written(action):
+                ends[v] = defined_at[v] = p
         outputs = set(self.graph.outputs)
         position = {k: p for p, k in enumerate(self.plan.order)}
         dies: dict[int, list[int]] = {}
         for v, p in ends.items():
-            if v not in outputs and v in place:
-                dies.setdefault(position[self._place(self.actions[p])], []).append(v)
+            if v not in outputs and v in defined_at:
+                dies.setdefault(position[self._last_node(self.actions[p])], []).append(v)
         into = {k: u for k, u in self.plan.into.items() if self.into.get(self.graph.nodes[k].first) == u}
         outs = {v: u for v, u in self.plan.outs.items() if self.into.get(v) == u}
-        arrays = self._peak(ends, place, outputs)
-        unplanned = max(self.plan.unplanned, own + arrays)
+        arrays = self._peak(ends, defined_at, outputs)
+        unplanned = max(self.plan.unplanned, unshared + arrays)
         reused = sum(self.avals[v].nbytes for v in self.into)
         return replace(self.plan, into=into, outs=outs, dies=dies, peak=arena + arrays, unplanned=unplanned, reused=reused)
 
-    def _place(self, action: Run | int) -> int:
-        """The node with which an action ends."""
+    def _last_node(self, action: Run | int) -> int:
+        """The last node of an action."""
         return action if isinstance(action, int) else action.nodes[-1]
 
     def _read(self, action: Run | int) -> Iterable[int]:
@@ -436,14 +436,14 @@ class _Builder:
         n = self.graph.nodes[action]
         return [*n.inputs, *(u for v in n.results if (u := self.into.get(v)) is not None)]
 
-    def _left(self, action: Run | int) -> Iterable[int]:
+    def _written(self, action: Run | int) -> Iterable[int]:
         return action.results if isinstance(action, Run) else self.graph.nodes[action].results
 
-    def _peak(self, ends: dict[int, int], place: dict[int, int], outputs: set[int]) -> int:
+    def _peak(self, ends: dict[int, int], defined_at: dict[int, int], outputs: set[int]) -> int:
         """The peak memory of arrays, without inputs and constants."""
         until: dict[int, int] = {}
         owner: dict[int, int] = {}
-        for v in place:
+        for v in defined_at:
             k = self.kinds.node_of[v]
             n = self.graph.nodes[k]
             if n.op.view and k not in self.plan.into:
@@ -455,7 +455,7 @@ class _Builder:
         live = peak = 0
         freed: dict[int, int] = {}
         for p, action in enumerate(self.actions):
-            for v in self._left(action):
+            for v in self._written(action):
                 if owner[v] == v:
                     live += self.avals[v].nbytes
                     freed[until[v]] = freed.get(until[v], 0) + self.avals[v].nbytes

@@ -1,8 +1,8 @@
 """Reductions along any axes, fused with elementwise work: the choice of kernels and their order, by the memory layout.
 
-If the innermost axis is reduced, a row kernel is used where the reduced axes are contiguous with each other, else a fold
-kernel. If the kept axes have few positions and the reduced ones many, parts of each reduction are reduced first, so that there
-is work for several threads. If the innermost axis is kept, column kernels are used.
+If the innermost axis is kept, column kernels are used. If it is reduced, a row kernel is used if the reduced axes are one axis
+by their strides, else a fold kernel. If the kept axes have few positions and the reduced ones many, parts of each reduction are
+reduced first, so that there is work for several threads.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from firebrick.compiler.targets.llvm.column import nested_column_kernels, replac
 from firebrick.compiler.targets.llvm.fold import fold_kernel
 from firebrick.compiler.targets.llvm.long_row import long_row_kernels
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.merging import merge
 from firebrick.compiler.targets.llvm.native import NAME, NativeKernel, named
-from firebrick.compiler.targets.llvm.row import Result, levels, row_kernel
+from firebrick.compiler.targets.llvm.row import Output, levels, row_kernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import load, node, walk
 
@@ -33,8 +33,8 @@ class Stages:
     """Kernels that run one after another.
 
     Attributes:
-        kernels: Each with its buffers: numbers of operands, then of results, then of temporary ones.
-        temporary: Bytes of the temporary buffers.
+        kernels: Each with the numbers of its buffers; operands come first, then results, then temporary buffers.
+        temporary: Bytes of each temporary buffer.
     """
 
     kernels: tuple[tuple[NativeKernel, tuple[int, ...]], ...]
@@ -53,125 +53,150 @@ def split(shape: Sequence[int], axes: Sequence[int]) -> bool:
 
 
 def reduction_stages(
-    shape: Sequence[int], axes: Sequence[int], operands: Sequence[View], results: Sequence[Result], target: Target, kind: str
+    shape: Sequence[int],
+    axes: Sequence[int],
+    operands: Sequence[BufferView],
+    results: Sequence[Output],
+    target: Target,
+    kind: str,
 ) -> Stages:
     """Generate the kernels of a group with reductions along ``axes`` of ``shape``, which is not empty.
 
     Args:
-        shape: Of the work.
-        axes: Those that are reduced.
-        operands: What ``load(k)`` reads, with a stride for each axis.
-        results: Expressions and where they go, with strides of 0 along ``axes`` for one value a position. Where ``split``
-            says so, no expression has a reduction below another one, or beside a value for each element.
-        target: What to generate for.
-        kind: What names begin with.
+        shape: Shape of the domain.
+        axes: Axes that are reduced.
+        operands: Views that ``load(k)`` reads, with a stride for each axis.
+        results: Expressions and their views, with strides of 0 along ``axes`` for one value a position. If ``split`` is true,
+            reductions are not nested, and no result with a value for each element depends on one.
+        target: Processor to generate for.
+        kind: Prefix of the kernels' names.
     """
     kept = [a for a in range(len(shape)) if a not in axes and shape[a] != 1]
     folded = [a for a in axes if shape[a] != 1]
 
-    def placed(v: View, order: Sequence[int]) -> View:
-        return View(v.dtype, tuple(v.strides[a] for a in order))
+    def permuted(v: BufferView, order: Sequence[int]) -> BufferView:
+        return BufferView(v.dtype, tuple(v.strides[a] for a in order))
 
     def sizes(order: Sequence[int]) -> list[int]:
         return [shape[a] for a in order]
 
     n = len(operands)
-    own = tuple(range(n + len(results)))
+    args = tuple(range(n + len(results)))
     if kept_last(shape, axes):
         order = [*kept[:-1], *folded, kept[-1]]
-        goals = [(e, placed(v, order)) for e, v in results]
-        reads = [placed(v, order) for v in operands]
+        outs = [(e, permuted(v, order)) for e, v in results]
+        reads = [permuted(v, order) for v in operands]
         rows = sizes(folded) or [1]
         if not folded:
-            reads, goals = [_with_row(v) for v in reads], [(e, _with_row(v)) for e, v in goals]
-        made = nested_column_kernels(NAME, sizes(kept[:-1]), rows, shape[kept[-1]], reads, goals, target)
+            reads, outs = [_with_row(v) for v in reads], [(e, _with_row(v)) for e, v in outs]
+        made = nested_column_kernels(NAME, sizes(kept[:-1]), rows, shape[kept[-1]], reads, outs, target)
         if len(made.kernels) == 1:
-            return Stages(((named(made.kernels[0], kind), own),), ())
-        each = [n + i for i, (_, v) in enumerate(goals) if any(v.strides[len(kept) - 1 : -1])]
-        once = [i for i in own[n:] if i not in each]
-        temps = [len(own) + i for i in range(len(made.partials))]
+            return Stages(((named(made.kernels[0], kind), args),), ())
+        full = [n + i for i, (_, v) in enumerate(outs) if any(v.strides[len(kept) - 1 : -1])]
+        reduced = [i for i in args[n:] if i not in full]
+        temps = [len(args) + i for i in range(len(made.partials))]
         count = prod(sizes(kept)) * made.blocks
         first, put = made.kernels
         return Stages(
-            ((named(first, kind), (*own[:n], *temps, *each)), (named(put, kind), (*own[:n], *temps, *once))),
+            (
+                (named(first, kind), (*args[:n], *temps, *full)),
+                (named(put, kind), (*args[:n], *temps, *reduced)),
+            ),
             tuple(count * v.itemsize for v in made.partials),
         )
     if split(shape, axes):
-        each = [i for i, (_, v) in enumerate(results) if any(v.strides[a] for a in folded)]
-        if each:  # parts are reduced without their elements' results: a map kernel computes these afterwards
-            once = [i for i in range(len(results)) if i not in each]
-            if not once:  # no result is a reduction
-                mapped = named(map_kernel(NAME, shape, operands, results, target), kind)
-                return Stages(((mapped, own),), ())
-            sums = reduction_stages(shape, axes, operands, [results[i] for i in once], target, kind)
-            mapped = named(map_kernel(NAME, shape, operands, [results[i] for i in each], target), kind)
-            numbers = [*range(n), *(n + i for i in once), *range(len(own), len(own) + len(sums.temporary))]
-            moved = tuple((k, tuple(numbers[b] for b in buffers)) for k, buffers in sums.kernels)
-            return Stages((*moved, (mapped, (*own[:n], *(n + i for i in each)))), sums.temporary)
+        full = [i for i, (_, v) in enumerate(results) if any(v.strides[a] for a in folded)]
+        if full:  # results with a value for each element are not computed by parts, but by a map kernel
+            reduced = [i for i in range(len(results)) if i not in full]
+            if not reduced:  # no result is a reduction
+                map_part = named(map_kernel(NAME, shape, operands, results, target), kind)
+                return Stages(((map_part, args),), ())
+            sums = reduction_stages(shape, axes, operands, [results[i] for i in reduced], target, kind)
+            map_part = named(map_kernel(NAME, shape, operands, [results[i] for i in full], target), kind)
+            numbers = [
+                *range(n),
+                *(n + i for i in reduced),
+                *range(len(args), len(args) + len(sums.temporary)),
+            ]
+            renumbered = tuple((k, tuple(numbers[b] for b in buffers)) for k, buffers in sums.kernels)
+            return Stages((*renumbered, (map_part, (*args[:n], *(n + i for i in full)))), sums.temporary)
     order = [*kept, *folded]
-    reads, goals = [placed(v, order) for v in operands], [(e, placed(v, order)) for e, v in results]
+    reads, outs = [permuted(v, order) for v in operands], [(e, permuted(v, order)) for e, v in results]
     first_fold = len(kept)
-    nest = merge(sizes(folded), [v.strides[first_fold:] for v in (*reads, *(v for _, v in goals))], range(len(folded)))
-    if len(nest.shape) == 1:  # the reduced elements are evenly spaced: a row
+    nest = merge(sizes(folded), [v.strides[first_fold:] for v in (*reads, *(v for _, v in outs))], range(len(folded)))
+    if len(nest.shape) == 1:  # one stride addresses all reduced elements
 
-        def flat(v: View) -> View:
-            return View(v.dtype, (*v.strides[:first_fold], v.strides[-1] if folded else 0))
+        def as_row(v: BufferView) -> BufferView:
+            return BufferView(v.dtype, (*v.strides[:first_fold], v.strides[-1] if folded else 0))
 
-        reads, goals = [flat(v) for v in reads], [(e, flat(v)) for e, v in goals]
+        reads, outs = [as_row(v) for v in reads], [(e, as_row(v)) for e, v in outs]
         rows_shape = [*sizes(kept), prod(sizes(folded))]
         if split(shape, axes):
-            return _long(rows_shape, reads, goals, own, target, kind)
-        return Stages(((named(row_kernel(NAME, rows_shape, reads, goals, target), kind), own),), ())
-    if split(shape, axes) and max(levels([e for e, _ in goals]).values()) == 1:
-        return _in_parts(sizes(kept), sizes(folded), reads, goals, own, target, kind)
-    return Stages(((named(fold_kernel(NAME, sizes(kept), sizes(folded), reads, goals, target), kind), own),), ())
+            return _long(rows_shape, reads, outs, args, target, kind)
+        return Stages(((named(row_kernel(NAME, rows_shape, reads, outs, target), kind), args),), ())
+    if split(shape, axes) and max(levels([e for e, _ in outs]).values()) == 1:
+        return _in_parts(sizes(kept), sizes(folded), reads, outs, args, target, kind)
+    return Stages(((named(fold_kernel(NAME, sizes(kept), sizes(folded), reads, outs, target), kind), args),), ())
 
 
-def _with_row(v: View) -> View:
-    return View(v.dtype, (*v.strides[:-1], 0, v.strides[-1]))
+def _with_row(v: BufferView) -> BufferView:
+    return BufferView(v.dtype, (*v.strides[:-1], 0, v.strides[-1]))
 
 
 def _long(
-    shape: list[int], reads: list[View], goals: list[Result], own: tuple[int, ...], target: Target, kind: str
+    shape: list[int], reads: list[BufferView], outs: list[Output], args: tuple[int, ...], target: Target, kind: str
 ) -> Stages:  # fmt: skip
     """Reductions of few long rows, without results for each element."""
-    made = long_row_kernels(NAME, shape, reads, goals, target)
+    made = long_row_kernels(NAME, shape, reads, outs, target)
     if len(made.kernels) == 1:
-        return Stages(((named(made.kernels[0], kind), own),), ())
+        return Stages(((named(made.kernels[0], kind), args),), ())
     n, count = len(reads), prod(shape[:-1]) * made.parts
-    temps = tuple(len(own) + i for i in range(len(made.partials)))
+    temps = tuple(len(args) + i for i in range(len(made.partials)))
     first, put = made.kernels
     return Stages(
-        ((named(first, kind), (*own[:n], *temps)), (named(put, kind), (*own[:n], *temps, *own[n:]))),
+        (
+            (named(first, kind), (*args[:n], *temps)),
+            (named(put, kind), (*args[:n], *temps, *args[n:])),
+        ),
         tuple(count * v.itemsize for v in made.partials),
     )
 
 
 def _in_parts(
-    kept: list[int], folded: list[int], reads: list[View], goals: list[Result], own: tuple[int, ...], target: Target, kind: str
+    kept: list[int],
+    folded: list[int],
+    reads: list[BufferView],
+    outs: list[Output],
+    args: tuple[int, ...],
+    target: Target,
+    kind: str,
 ) -> Stages:
     """A fold kernel over parts of the first reduced axis, and a row kernel that reduces their partial results."""
     n, at = len(reads), len(kept)
-    # a divisor of the axis, so that all parts have one shape and one kernel serves them
+    # a divisor of the axis's size, so that all parts have the same shape
     parts = max(p for p in range(1, PARTS + 1) if folded[0] % p == 0)
-    each = folded[0] // parts
+    full = folded[0] // parts
 
-    def cut(v: View) -> View:
-        return View(v.dtype, (*v.strides[:at], v.strides[at] * each, *v.strides[at:]))
+    def part_of(v: BufferView) -> BufferView:
+        return BufferView(v.dtype, (*v.strides[:at], v.strides[at] * full, *v.strides[at:]))
 
-    reduces = [e for e in walk(e for e, _ in goals) if e.op == "reduce"]
+    reduces = [e for e in walk(e for e, _ in outs) if e.op == "reduce"]
     steps = [prod(kept[i + 1 :]) * parts for i in range(at)]
-    partials = [View(e.dtype, (*steps, 1, *[0] * len(folded))) for e in reduces]
+    partials = [BufferView(e.dtype, (*steps, 1, *[0] * len(folded))) for e in reduces]
     first = fold_kernel(
-        NAME, [*kept, parts], [each, *folded[1:]], [cut(v) for v in reads], list(zip(reduces, partials, strict=True)), target
+        NAME, [*kept, parts], [full, *folded[1:]], [part_of(v) for v in reads], list(zip(reduces, partials, strict=True)),
+        target,
     )  # fmt: skip
-    known = {e: node("reduce", e.dtype, (load(n + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
-    still = [View(v.dtype, (*v.strides[:at], 0)) for v in reads]
-    rest = [View(e.dtype, (*steps, 1)) for e in reduces]
-    after = [(replaced(e, known), View(v.dtype, (*v.strides[:at], 0))) for e, v in goals]
-    put = row_kernel(f"{NAME}_put", [*kept, parts], [*still, *rest], after, target)
-    temps = tuple(len(own) + i for i in range(len(reduces)))
+    combined = {e: node("reduce", e.dtype, (load(n + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
+    row_operands = [BufferView(v.dtype, (*v.strides[:at], 0)) for v in reads]
+    rest = [BufferView(e.dtype, (*steps, 1)) for e in reduces]
+    second = [(replaced(e, combined), BufferView(v.dtype, (*v.strides[:at], 0))) for e, v in outs]
+    put = row_kernel(f"{NAME}_put", [*kept, parts], [*row_operands, *rest], second, target)
+    temps = tuple(len(args) + i for i in range(len(reduces)))
     return Stages(
-        ((named(first, kind), (*own[:n], *temps)), (named(put, kind), (*own[:n], *temps, *own[n:]))),
+        (
+            (named(first, kind), (*args[:n], *temps)),
+            (named(put, kind), (*args[:n], *temps, *args[n:])),
+        ),
         tuple(prod(kept) * parts * v.itemsize for v in partials),
     )

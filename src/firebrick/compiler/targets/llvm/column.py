@@ -2,8 +2,9 @@
 
 The reduced axes are the rows of a matrix; further kept axes give several matrices. The grid divides a matrix into blocks of
 rows and of columns, by its shape alone. A block is read in memory order, a few rows at a time, and reduced into one row of
-accumulators in scratch memory; long sums are flushed into totals at intervals. With several blocks of rows, each gives a row of
-partial results, which a second kernel reduces in order. Results with a value for each element are written in the same pass.
+accumulators in scratch memory; long sums are added to compensated totals at intervals. If there are several blocks of rows,
+each gives a row of partial results, which a second kernel reduces in order. Results with a value for each element are stored in
+the same pass.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from math import prod
 from firebrick.compiler.targets.llvm import reduction
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, splat
 from firebrick.compiler.targets.llvm.memory import (
+    BufferView,
     Strip,
-    View,
     item_bytes,
     positions,
     read,
@@ -26,9 +27,9 @@ from firebrick.compiler.targets.llvm.memory import (
     tail_mask,
     write,
 )
-from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.merging import LoopNest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish, lanes_for
-from firebrick.compiler.targets.llvm.row import Result
+from firebrick.compiler.targets.llvm.row import Output
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import FLOATS, Expr, load, node, walk
 from firebrick.scalar.storage import computed
@@ -39,41 +40,42 @@ ROWS = 64
 """Minimum number of rows of a block."""
 BLOCKS = 16
 """Maximum number of blocks of rows."""
-TOGETHER = 4
-"""Maximum number of rows that are reduced in registers before the accumulators are updated."""
-SHORT = 128
-"""Rows that are summed before they are added to a block's total, whose rounding errors are kept."""
+ROWS_IN_REGISTERS = 4
+"""Maximum number of rows that are reduced in registers before the accumulators are updated: four loads of an operand for one
+load and store of an accumulator."""
+PLAIN_ROWS = 128
+"""Number of rows that are summed without compensation, before they are added to a block's compensated total."""
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnReduction:
     """A reduction along columns as one kernel or two.
 
     Attributes:
-        kernels: In the order in which they run. Where there are two, the first one's results are the partial ones, and the
-            second one's buffers are the operands, the partial ones, and the results.
+        kernels: In the order in which they run. If there are two, the first one's results are the partial results, and the
+            second one's buffers are the operands, the partial results, and the results.
         partials: Views of the partial results, matrices of ``blocks`` rows of ``columns`` elements.
         blocks: Number of rows of each.
     """
 
     kernels: tuple[NativeKernel, ...]
-    partials: tuple[View, ...]
+    partials: tuple[BufferView, ...]
     blocks: int
 
 
 def column_kernels(
-    name: str, rows: int, columns: int, operands: Sequence[View], results: Sequence[Result], target: Target
-) -> Columns:
+    name: str, rows: int, columns: int, operands: Sequence[BufferView], results: Sequence[Output], target: Target
+) -> ColumnReduction:
     """Generate the kernels of a reduction along the rows of a matrix.
 
     Args:
-        name: Of the functions; the second one's ends in ``_put``.
-        rows: How many; 0 gives the reductions' identities.
-        columns: How many.
-        operands: What ``load(k)`` reads, with strides of rows and columns.
-        results: Expressions of ``reduce`` nodes, which are not nested, and of operands that do not vary along a column; and
-            where they go, with a stride of 0 for rows.
-        target: What to generate for.
+        name: Name of the functions; ``_put`` is appended to the second one's.
+        rows: Number of rows; 0 gives the reductions' identities.
+        columns: Number of columns.
+        operands: Views that ``load(k)`` reads, with strides of rows and columns.
+        results: Expressions of ``reduce`` nodes, which are not nested, and of operands that do not vary along a column; with
+            views that have a stride of 0 for rows.
+        target: Processor to generate for.
     """
     reduces = [e for e in walk(e for e, _ in results) if e.op == "reduce"]
     if any(below.op == "reduce" for e in reduces for below in walk(e.args)):
@@ -82,55 +84,56 @@ def column_kernels(
 
 
 def nested_column_kernels(
-    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[View], results: Sequence[Result],
-    target: Target,
-) -> Columns:  # fmt: skip
-    """Generate the kernels of a reduction along several axes, for each position of others.
+    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[BufferView],
+    results: Sequence[Output], target: Target,
+) -> ColumnReduction:  # fmt: skip
+    """Generate the kernels of a reduction along several axes, for each index of the other axes.
 
     Args:
-        name: Of the functions; the second one's ends in ``_put``.
+        name: Name of the functions; ``_put`` is appended to the second one's.
         outer: Axes that are kept.
         rows: Axes that are reduced.
-        columns: How many.
-        operands: What ``load(k)`` reads, with strides for ``outer``, ``rows``, and columns.
+        columns: Number of columns.
+        operands: Views that ``load(k)`` reads, with strides for ``outer``, ``rows``, and columns.
         results: As for ``column_kernels``; one whose strides for ``rows`` are not 0 has a value for each element, and no
-            ``reduce`` in it.
-        target: What to generate for.
+            ``reduce`` node.
+        target: Processor to generate for.
     """
-    each = [(e, v) for e, v in results if _varies(v, len(outer), rows)]
-    once = [(e, v) for e, v in results if not _varies(v, len(outer), rows)]
-    reduces = [e for e in walk(e for e, _ in once) if e.op == "reduce"]
-    inner = walk([*(a for e in reduces for a in e.args), *(e for e, _ in each)])
+    per_element = [(e, v) for e, v in results if _varies(v, len(outer), rows)]
+    per_column = [(e, v) for e, v in results if not _varies(v, len(outer), rows)]
+    reduces = [e for e in walk(e for e, _ in per_column) if e.op == "reduce"]
+    inner = walk([*(a for e in reduces for a in e.args), *(e for e, _ in per_element)])
     placed = () if len(rows) == 1 and not outer else ("index",)
     if any(e.op in ("reduce", "gather", "bounded", *placed) for e in inner):
         raise TypeError("reductions along columns are of elements at their own positions: give the inner ones as operands")
     count = prod(outer)
     blocks = max(1, min(-(-BLOCKS // max(1, count)), prod(rows) // ROWS))
     if blocks == 1:
-        return Columns((_kernel(name, outer, rows, columns, operands, results, 1, target),), (), 1)
+        return ColumnReduction((_kernel(name, outer, rows, columns, operands, results, 1, target),), (), 1)
     steps = [prod(outer[i + 1 :]) * blocks * columns for i in range(len(outer))]
-    partials = tuple(View(e.dtype, (*steps, columns, 1)) for e in reduces)
-    goals = [(e, View(e.dtype, (*steps, *[0] * len(rows), 1))) for e in reduces]  # offset by the block's row when written
-    first = _kernel(name, outer, rows, columns, operands, [*goals, *each], blocks, target, len(goals))
-    known = {e: node("reduce", e.dtype, (load(len(operands) + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
-    second = [(replaced(e, known), _without_rows(view, len(outer))) for e, view in once]
-    still = [_without_rows(v, len(outer)) for v in operands]
-    put = _kernel(f"{name}_put", outer, (blocks,), columns, [*still, *partials], second, 1, target)
-    return Columns((first, put), partials, blocks)
+    partials = tuple(BufferView(e.dtype, (*steps, columns, 1)) for e in reduces)
+    # without the offset of the block's row, which is added when the results are stored
+    destinations = [(e, BufferView(e.dtype, (*steps, *[0] * len(rows), 1))) for e in reduces]
+    first = _kernel(name, outer, rows, columns, operands, [*destinations, *per_element], blocks, target, len(destinations))
+    combined = {e: node("reduce", e.dtype, (load(len(operands) + i, e.dtype),), e.value) for i, e in enumerate(reduces)}
+    second = [(replaced(e, combined), _first_row(view, len(outer))) for e, view in per_column]
+    row_operands = [_first_row(v, len(outer)) for v in operands]
+    put = _kernel(f"{name}_put", outer, (blocks,), columns, [*row_operands, *partials], second, 1, target)
+    return ColumnReduction((first, put), partials, blocks)
 
 
-def _varies(view: View, outer: int, rows: Sequence[int]) -> bool:
+def _varies(view: BufferView, outer: int, rows: Sequence[int]) -> bool:
     return any(s and d > 1 for s, d in zip(view.strides[outer:-1], rows, strict=True))
 
 
-def _without_rows(view: View, outer: int) -> View:
+def _first_row(view: BufferView, outer: int) -> BufferView:
     """The first row of a matrix, for all rows."""
-    return View(view.dtype, (*view.strides[:outer], 0, view.strides[-1]))
+    return BufferView(view.dtype, (*view.strides[:outer], 0, view.strides[-1]))
 
 
-def replaced(root: Expr, known: dict[Expr, Expr]) -> Expr:
+def replaced(root: Expr, combined: dict[Expr, Expr]) -> Expr:
     """An expression with some nodes replaced by others."""
-    done = dict(known)
+    done = dict(combined)
     for e in walk([root]):
         if e not in done:
             args = tuple(done[a] for a in e.args)
@@ -139,46 +142,46 @@ def replaced(root: Expr, known: dict[Expr, Expr]) -> Expr:
 
 
 def _kernel(
-    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[View], results: Sequence[Result],
-    blocks: int, target: Target, by_block: int = 0,
+    name: str, outer: Sequence[int], rows: Sequence[int], columns: int, operands: Sequence[BufferView],
+    results: Sequence[Output], blocks: int, target: Target, by_block: int = 0,
 ) -> NativeKernel:  # fmt: skip
     """One kernel; the first ``by_block`` results have a row for each block."""
     code = Code(target)
-    work = _Columns(code, outer, rows, columns, list(operands), list(results), blocks, by_block)
+    work = _ColumnGenerator(code, outer, rows, columns, list(operands), list(results), blocks, by_block)
     across = -(-columns // COLUMNS)
     unit = Loop(code, "%begin", "%end", 1)
     block = code.put(f"udiv i64 {unit.index}, {across}") if across > 1 else unit.index
     start = "0"
     if across > 1:
         start = code.put(f"mul i64 {code.put(f'urem i64 {unit.index}, {across}')}, {COLUMNS}")
-    place = block
+    outer_index = block
     if blocks > 1:
-        place, block = (code.put(f"{op} i64 {block}, {blocks}") for op in ("udiv", "urem"))
-    work.unit(place, block if blocks > 1 else "0", start)
+        outer_index, block = (code.put(f"{op} i64 {block}, {blocks}") for op in ("udiv", "urem"))
+    work.unit(outer_index, block if blocks > 1 else "0", start)
     unit.close()
     return finish(name, code, len(operands) + len(results), prod(outer) * blocks * across if columns else 0, work.scratch)
 
 
-class _Columns:
+class _ColumnGenerator:
     def __init__(
-        self, code: Code, outer: Sequence[int], rows: Sequence[int], columns: int, operands: list[View], results: list[Result],
-        blocks: int, by_block: int,
+        self, code: Code, outer: Sequence[int], rows: Sequence[int], columns: int, operands: list[BufferView],
+        results: list[Output], blocks: int, by_block: int,
     ) -> None:  # fmt: skip
         self.code, self.rows, self.columns, self.blocks, self.by_block = code, prod(rows), columns, blocks, by_block
         self.operands, self.results = operands, results
         self.views = [*operands, *(v for _, v in results)]
         first = len(outer)
         self.outer, self.nest = (
-            Nest((*found.shape, 1), tuple((*s, 0) for s in found.strides))
-            for found in (
+            LoopNest((*values.shape, 1), tuple((*s, 0) for s in values.strides))
+            for values in (
                 merge(outer, [v.strides[:first] for v in self.views], range(first)),
                 merge(rows, [v.strides[first:-1] for v in self.views], range(len(rows))),
             )
         )
-        self.each = [
+        self.per_element = [
             (e, len(operands) + i) for i, (e, v) in enumerate(results) if i >= by_block and _varies(v, first, rows)
         ]  # fmt: skip
-        self.once = [
+        self.per_column = [
             (e, len(operands) + i) for i, (e, v) in enumerate(results) if i < by_block or not _varies(v, first, rows)
         ]  # fmt: skip
         nodes = walk(e for e, _ in results)
@@ -187,38 +190,38 @@ class _Columns:
         while self.lanes > 1 and self.lanes // 2 >= columns:
             self.lanes //= 2
         self.bases = self.pointers = buffer_pointers(code, len(self.views))
-        # fewer rows at once for longer expressions, whose intermediate values would spill
+        # longer expressions take fewer rows at once, or their intermediate values would be spilled
         work = sum(reduction.weight(e.args[0]) for e in self.reduces)
-        self.together = TOGETHER if work <= 16 else 2 if work <= 40 else 1
+        self.rows_at_once = ROWS_IN_REGISTERS if work <= 16 else 2 if work <= 40 else 1
         width = -(-min(columns, COLUMNS) // self.lanes) * self.lanes
-        self.rooms: list[Strip] = []
+        self.accumulators: list[Strip] = []
         self.scratch = 0
         for e in self.reduces:
             pointer = code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch}")
-            self.rooms.append(Strip(e.dtype, pointer, 1))
+            self.accumulators.append(Strip(e.dtype, pointer, 1))
             self.scratch += -(-width * item_bytes(e.dtype) // 64) * 64
-        # long sums have a compensated total besides the accumulator: the sum and its rounding errors
+        # a long sum also has a compensated total: the sum, and the sum of its rounding errors
         self.totals: dict[Expr, tuple[Strip, Strip]] = {}
-        for e in self.reduces if -(-self.rows // blocks) > SHORT else ():
+        for e in self.reduces if -(-self.rows // blocks) > PLAIN_ROWS else ():
             if e.value == "sum" and e.dtype in FLOATS:
-                pair = []
+                total_and_error = []
                 for _ in range(2):
-                    pair.append(Strip(e.dtype, code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch}"), 1))
+                    total_and_error.append(Strip(e.dtype, code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch}"), 1))
                     self.scratch += -(-width * item_bytes(e.dtype) // 64) * 64
-                self.totals[e] = (pair[0], pair[1])
+                self.totals[e] = (total_and_error[0], total_and_error[1])
 
-    def unit(self, place: str, block: str, start: str) -> None:
-        """One block: position ``place`` of the outer axes, rows of block ``block``, columns starting at ``start``."""
+    def unit(self, outer_index: str, block: str, start: str) -> None:
+        """One block: index ``outer_index`` of the outer axes, rows of block ``block``, columns starting at ``start``."""
         code, lanes = self.code, self.lanes
         self.bases = [
             pointer if offset == "0" else code.put(f"getelementptr {stored_type(v.dtype, code)}, ptr {pointer}, i64 {offset}")
-            for v, pointer, offset in zip(self.views, self.pointers, row_offsets(code, self.outer, place), strict=True)
+            for v, pointer, offset in zip(self.views, self.pointers, row_offsets(code, self.outer, outer_index), strict=True)
         ]
         stop = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {start}, {COLUMNS}")), ("i64", str(self.columns)))
         size = code.put(f"sub i64 {stop}, {start}")
         clear = Loop(code, "0", size, lanes)
-        for e, room in zip(self.reduces, self.rooms, strict=True):
-            for strip in (room, *self.totals.get(e, ())):  # identities, also for a matrix without rows
+        for e, accumulator in zip(self.reduces, self.accumulators, strict=True):
+            for strip in (accumulator, *self.totals.get(e, ())):  # identities, also for a matrix without rows
                 write(code, strip, clear.index, reduction.identity(str(e.value), e.dtype, lanes), lanes)
         clear.close()
         # block b has rows [b · rows / blocks, (b + 1) · rows / blocks)
@@ -226,25 +229,25 @@ class _Columns:
         following = code.put(f"add i64 {block}, 1")
         last = code.put(f"udiv i64 {code.put(f'mul i64 {following}, {self.rows}')}, {self.blocks}")
         if self.totals:
-            short = Loop(code, first, last, SHORT)
-            end = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {short.index}, {SHORT}")), ("i64", last))
-            self._stretch(short.index, end, start, size)
+            short = Loop(code, first, last, PLAIN_ROWS)
+            end = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {short.index}, {PLAIN_ROWS}")), ("i64", last))
+            self._reduce_rows(short.index, end, start, size)
             self._flush(size)
             short.close()
         else:
-            self._stretch(first, last, start, size)
+            self._reduce_rows(first, last, start, size)
         self._finish(block, start, size)
 
-    def _stretch(self, first: str, last: str, start: str, size: str) -> None:
+    def _reduce_rows(self, first: str, last: str, start: str, size: str) -> None:
         """Reduce rows [first, last) into the accumulators."""
         code = self.code
         count = code.put(f"sub i64 {last}, {first}")
         whole = last
-        if self.together > 1:
-            whole = code.put(f"sub i64 {last}, {code.put(f'urem i64 {count}, {self.together}')}")
-        for begin, end, together in ((first, whole, self.together), (whole, last, 1))[: 1 + (self.together > 1)]:
-            loop = Loop(code, begin, end, together)
-            rows = [loop.index, *(code.put(f"add i64 {loop.index}, {i}") for i in range(1, together))]
+        if self.rows_at_once > 1:
+            whole = code.put(f"sub i64 {last}, {code.put(f'urem i64 {count}, {self.rows_at_once}')}")
+        for begin, end, rows_at_once in ((first, whole, self.rows_at_once), (whole, last, 1))[: 1 + (self.rows_at_once > 1)]:
+            loop = Loop(code, begin, end, rows_at_once)
+            rows = [loop.index, *(code.put(f"add i64 {loop.index}, {i}") for i in range(1, rows_at_once))]
             self._rows(rows, start, size)
             loop.close()
 
@@ -252,12 +255,12 @@ class _Columns:
         """Add the accumulators to the totals, and clear them."""
         code, lanes = self.code, self.lanes
         loop = Loop(code, "0", size, lanes)
-        for e, (total, lost) in self.totals.items():
-            room = self.rooms[self.reduces.index(e)]
-            t, c, p = (read(code, strip, loop.index, lanes) for strip in (total, lost, room))
-            for strip, value in zip((total, lost), reduction.add_exactly(code, e.dtype, t, c, p, lanes), strict=True):
+        for e, (total, error) in self.totals.items():
+            accumulator = self.accumulators[self.reduces.index(e)]
+            t, c, p = (read(code, strip, loop.index, lanes) for strip in (total, error, accumulator))
+            for strip, value in zip((total, error), reduction.add_exactly(code, e.dtype, t, c, p, lanes), strict=True):
                 write(code, strip, loop.index, value, lanes)
-            write(code, room, loop.index, reduction.identity("sum", e.dtype, lanes), lanes)
+            write(code, accumulator, loop.index, reduction.identity("sum", e.dtype, lanes), lanes)
         loop.close()
 
     def _strips(self, places: Sequence[int], row: str, start: str) -> dict[int, Strip]:
@@ -299,24 +302,24 @@ class _Columns:
     def _rows(self, rows: list[str], start: str, size: str) -> None:
         """Reduce some rows in registers, as a tree, then into the accumulators."""
         code, lanes = self.code, self.lanes
-        each = [e for e, _ in self.each]
-        inner = walk([*(a for r in self.reduces for a in r.args), *each])
+        per_element = [e for e, _ in self.per_element]
+        inner = walk([*(a for r in self.reduces for a in r.args), *per_element])
         used = sorted({int(e.value or 0) for e in inner if e.op == "load"})
-        strips = [self._strips([*used, *(i for _, i in self.each)], row, start) for row in rows]
+        strips = [self._strips([*used, *(i for _, i in self.per_element)], row, start) for row in rows]
 
         def body(at: str, mask: str) -> None:
-            found = []
-            for row, mine in zip(rows, strips, strict=True):
-                leaf = partial(self._leaf, row=row, strips=mine, start=start, at=at, mask=mask)
+            values = []
+            for row, row_strips in zip(rows, strips, strict=True):
+                leaf = partial(self._leaf, row=row, strips=row_strips, start=start, at=at, mask=mask)
                 emitter = Emitter(code, lanes, leaf)
-                found.append(emitter.all(e.args[0] for e in self.reduces))
-                for (_, i), value in zip(self.each, emitter.all(each), strict=True):
-                    write(code, mine[i], at, value, lanes, mask)
-            for k, (e, room) in enumerate(zip(self.reduces, self.rooms, strict=True)):
+                values.append(emitter.all(e.args[0] for e in self.reduces))
+                for (_, i), value in zip(self.per_element, emitter.all(per_element), strict=True):
+                    write(code, row_strips[i], at, value, lanes, mask)
+            for k, (e, accumulator) in enumerate(zip(self.reduces, self.accumulators, strict=True)):
                 kind = str(e.value)
-                new = reduction.tree(code, kind, e.dtype, [v[k] for v in found], lanes)
-                old = read(code, room, at, lanes)
-                write(code, room, at, reduction.step(code, kind, e.dtype, old, new, lanes), lanes)
+                new = reduction.tree(code, kind, e.dtype, [v[k] for v in values], lanes)
+                old = read(code, accumulator, at, lanes)
+                write(code, accumulator, at, reduction.step(code, kind, e.dtype, old, new, lanes), lanes)
 
         self._columns(size, body)
 
@@ -333,10 +336,10 @@ class _Columns:
     def _finish(self, block: str, start: str, size: str) -> None:
         """The results of a block of columns."""
         code, lanes = self.code, self.lanes
-        after = [e for e, _ in self.once]
+        after = [e for e, _ in self.per_column]
         strips = self._strips(_outside(after), "", start)
         out = []
-        for number, (_, i) in enumerate(self.once):
+        for number, (_, i) in enumerate(self.per_column):
             strip = self._strips([i], "", start)[i]
             if number < self.by_block:
                 offset = self._times(block, self.columns)
@@ -346,10 +349,10 @@ class _Columns:
         def body(at: str, mask: str) -> None:
             def leaf(e: Expr) -> str:
                 if e in self.totals:
-                    total, lost = (read(code, strip, at, lanes) for strip in self.totals[e])
-                    return reduction.settle(code, e.dtype, total, lost, lanes)
+                    total, error = (read(code, strip, at, lanes) for strip in self.totals[e])
+                    return reduction.settle(code, e.dtype, total, error, lanes)
                 if e.op == "reduce":
-                    return read(code, self.rooms[self.reduces.index(e)], at, lanes)
+                    return read(code, self.accumulators[self.reduces.index(e)], at, lanes)
                 return self._leaf(e, "0", strips, start, at, mask)
 
             values = Emitter(code, lanes, leaf).all(after)

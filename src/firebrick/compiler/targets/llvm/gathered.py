@@ -14,7 +14,7 @@ from firebrick.scalar.expr import Expr
 
 
 def uniform(nodes: Iterable[Expr], inner: Sequence[int], indices: Mapping[Expr, int]) -> set[Expr]:
-    """Nodes with one value along the innermost axis.
+    """Nodes that are invariant along the innermost axis.
 
     Args:
         nodes: Nodes in topological order, operands first.
@@ -24,14 +24,14 @@ def uniform(nodes: Iterable[Expr], inner: Sequence[int], indices: Mapping[Expr, 
     out: set[Expr] = set()
     for e in nodes:
         if e.op == "load":
-            same = inner[int(e.value or 0)] == 0
+            invariant = inner[int(e.value or 0)] == 0
         elif e.op == "index":
-            same = indices[e] == 0
+            invariant = indices[e] == 0
         elif e.op == "gather":
-            same = inner[int(e.value or 0)] == 0 and e.args[0] in out
+            invariant = inner[int(e.value or 0)] == 0 and e.args[0] in out
         else:
-            same = e.op == "reduce" or all(a in out for a in e.args)
-        if same:
+            invariant = e.op == "reduce" or all(a in out for a in e.args)
+        if invariant:
             out.add(e)
     return out
 
@@ -41,8 +41,8 @@ class Gathered:
 
     Args:
         code: Function to append to.
-        nodes: Nodes of the kernel's expressions, operands first.
-        same: Loop-invariant nodes, with one value along the row.
+        nodes: Nodes of the kernel's expressions, in topological order.
+        invariant: Nodes that are invariant along the row.
         strips: The operands' elements.
         lanes: Elements of a vector.
         leaf: The scalar value of a loop-invariant ``load`` or ``index``.
@@ -53,37 +53,37 @@ class Gathered:
     """
 
     def __init__(
-        self, code: Code, nodes: Sequence[Expr], same: Collection[Expr], strips: Sequence[Strip], lanes: int,
+        self, code: Code, nodes: Sequence[Expr], invariant: Collection[Expr], strips: Sequence[Strip], lanes: int,
         leaf: Callable[[Expr], str],
     ) -> None:  # fmt: skip
         self.code, self.strips, self.lanes = code, strips, lanes
         self.splats: dict[Expr, str] = {}
-        self._moved: dict[Expr, Strip] = {}
+        self._shifted: dict[Expr, Strip] = {}
         self.emitter = Emitter(code, 1, leaf, lambda e, at: read_at(code, strips[int(e.value or 0)], at, 1))
-        later: set[Expr] = set()  # nodes that depend on a reduction, which is not computed yet
+        later: set[Expr] = set()  # nodes that depend on a reduction, which is not computed in front of the loop
         for e in nodes:
             if e.op == "reduce" or any(a in later for a in e.args):
                 later.add(e)
                 continue
             if e.op not in ("bounded", "gather"):
                 continue
-            root = e if e in same else e.args[0]
-            if root not in same:
+            root = e if e in invariant else e.args[0]
+            if root not in invariant:
                 continue
             value = self.emitter.value(root)
             self.splats[root] = splat(code, scalar_type(root.dtype), value, lanes)
             strip = strips[int(e.value or 0)] if e.op == "gather" else None
             if root is not e and strip is not None:
                 start = code.put(f"getelementptr {stored_type(strip.dtype, code)}, ptr {strip.pointer}, i64 {value}")
-                self._moved[e] = Strip(strip.dtype, start, strip.stride)
+                self._shifted[e] = Strip(strip.dtype, start, strip.stride)
 
-    def element(self, e: Expr, places: str, at: str, mask: str) -> str:
+    def element(self, e: Expr, offsets: str, at: str, mask: str) -> str:
         """``lanes`` values of a ``gather`` node from position ``at`` on."""
         code, lanes = self.code, self.lanes
-        if e in self._moved:
-            return read(code, self._moved[e], at, lanes, mask)
+        if e in self._shifted:
+            return read(code, self._shifted[e], at, lanes, mask)
         strip = self.strips[int(e.value or 0)]
         if strip.stride:
-            here = positions(code, at, strip.stride, lanes)
-            places = code.put(f"add {vector_type('i64', lanes)} {here}, {places}")
-        return read_at(code, strip, places, lanes, mask)
+            row_offsets = positions(code, at, strip.stride, lanes)
+            offsets = code.put(f"add {vector_type('i64', lanes)} {row_offsets}, {offsets}")
+        return read_at(code, strip, offsets, lanes, mask)

@@ -1,7 +1,7 @@
 """Compile LLVM IR text to functions in memory: verify, optimise, generate an object, link it.
 
 Equal texts for equal targets give equal objects. A function's code stays in memory as long as its ``Module`` or a callable of
-it is alive (``loaded``). LLVM's library is not thread safe, so one thread uses it at a time; it is imported when the first
+it is alive (``loaded``). LLVM's library is not thread-safe, so one thread uses it at a time; it is imported when the first
 function is compiled, not with Firebrick.
 """
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 _DECLARED = re.compile(r"^declare\s+[^@]*@(?!llvm\.)([\w.$-]+)\(", re.MULTILINE)
 _DEFINED = re.compile(r'^define\s+(?P<how>[^@]*)@(?:"(?P<quoted>[^"]+)"|(?P<plain>[\w.$-]+))\(', re.MULTILINE)
 AS_WRITTEN = "; as written\n"
-"""First line of a text that is compiled without passes over the IR, where these take half of the time and gain nothing."""
+"""First line of a text that is compiled without passes over the IR, which would take half of the time and gain nothing."""
 _HIDDEN = {"internal", "private", "linkonce", "linkonce_odr", "available_externally"}
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a module is optimised.
+    """Options of LLVM's optimiser and code generator.
 
     Generators write vectors and unrolled code themselves, so LLVM's own vectorisers and unroller are off; metadata
     (``llvm.loop.unroll.enable``, ``llvm.loop.vectorize.enable``) still asks for them loop by loop.
@@ -68,16 +68,16 @@ def compile_ir(
     keep: Sequence[Module] = (),
     options: Options | None = None,
 ) -> Module:
-    """Compile a module of LLVM IR for this machine, or take its object from the cache, and link it.
+    """Compile a module of LLVM IR for this machine, or load its object from the cache, and link it.
 
     Args:
         text: The module. Data layout and triple are added.
         target: This machine, with vectors of any width that it has; ``Target.host()`` by default.
-        exports: Functions whose addresses are wanted; all that are defined and visible by default.
-        imports: Addresses of functions that the text declares and does not define. Others are looked for in the process:
+        exports: Functions whose addresses the module holds; by default all that are defined and visible.
+        imports: Addresses of functions that the text declares and does not define. Others are looked up in the process:
             ``fmodf``, ``memcpy``, …
-        keep: Modules to keep as long as this one: those that the imports lie in.
-        options: How it is optimised.
+        keep: Modules to keep in memory as long as this one: those that define the imports.
+        options: Options of the optimiser.
 
     Raises:
         KernelCompileError: The text is not valid, a function is missing, or the system forbids code in memory.
@@ -94,10 +94,10 @@ def compile_many(
     keep: Sequence[Module] = (),
     options: Options | None = None,
 ) -> Module:
-    """Like ``compile_ir``, for several texts, each with an object of its own in the cache, linked into one module.
+    """Like ``compile_ir``, for several texts, each of which has an object in the cache, linked into one module.
 
-    Linking takes about a millisecond for any size of object, so a plan links all its kernels at once. Texts may call each
-    other's functions and must not define the same one; equal texts are compiled once.
+    Linking takes about a millisecond, whatever the objects' size, so a plan links all its kernels at once. Texts may call each
+    other's functions, and must not define the same function; equal texts are compiled once.
 
     Args:
         texts: The modules of LLVM IR.
@@ -116,19 +116,19 @@ def compile_many(
     keys, found_names = identities(texts, target, options)
     names = tuple(exports) if exports is not None else found_names
     given = tuple(sorted((imports or {}).items()))
-    same = (keys, names, given)
+    identity = (keys, names, given)
     with llvm_in_use():
-        found = _linked.get(same)
+        found = _linked.get(identity)
         if found is None:
             images = [_object(key, text, target, options) for key, text in zip(keys, texts, strict=True)]
             try:
-                found = _linked[same] = link(images, names, dict(given), keep)
+                found = _linked[identity] = link(images, names, dict(given), keep)
             except KernelCompileError as e:
                 missing = _missing(texts, dict(given))
                 if not missing:
                     raise
                 raise KernelCompileError(
-                    "what a kernel calls is in its own text, among its imports or in the process",
+                    "a kernel calls functions of its own text, of its imports or of the process",
                     f"declared and not found: {', '.join(missing)}",
                     "give their addresses as imports",
                 ) from e
@@ -138,38 +138,38 @@ def compile_many(
 def identities(
     texts: Sequence[str], target: Target | None = None, options: Options | None = None
 ) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
-    """The keys of the objects of different texts, and the functions that they define for others."""
+    """The cache keys of the texts' objects, and the visible functions that the texts define."""
     target, options = target or Target.host(), options or Options()
     return tuple(cache.key(text, target, options) for text in texts), tuple(n for text in texts for n in defined(text))
 
 
 def find_many(keys: Sequence[bytes], names: Sequence[str]) -> Module | None:
-    """The module that ``compile_many`` made of texts, without the texts: from memory, or from their objects in the cache.
+    """The module of texts that were compiled before: from memory, or linked from their objects in the cache.
 
     Args:
-        keys: Of the objects, from ``identities``.
-        names: The functions, likewise.
+        keys: Keys of the objects, from ``identities``.
+        names: Names of the functions, from ``identities``.
 
     Returns:
-        The module; None if an object is not there any more, or lacks a function.
+        The module; None if an object is no longer in the cache, or lacks a function.
     """
-    same = (tuple(keys), tuple(names), ())
+    identity = (tuple(keys), tuple(names), ())
     with llvm_in_use():
-        found = _linked.get(same)
+        found = _linked.get(identity)
         if found is None:
-            images = [cache.store.load(key) for key in same[0]]
-            there = [image for image in images if image is not None]
-            if len(there) < len(images):
+            images = [cache.store.load(key) for key in identity[0]]
+            existing = [image for image in images if image is not None]
+            if len(existing) < len(images):
                 return None
             try:
-                found = _linked[same] = link(there, same[1])
+                found = _linked[identity] = link(existing, identity[1])
             except KernelCompileError:
                 return None
         return found
 
 
 def _object(key: bytes, text: str, target: Target, options: Options) -> bytes:
-    """The object of a text, from the cache or compiled now."""
+    """The object of a text, from the cache or else compiled."""
     image = cache.store.load(key)
     if image is None:
         image = emit_object(text, target, options)
@@ -180,13 +180,13 @@ def _object(key: bytes, text: str, target: Target, options: Options) -> bytes:
 def link(
     images: Sequence[bytes], exports: Sequence[str], imports: Mapping[str, int] | None = None, keep: Sequence[Module] = ()
 ) -> Module:
-    """Put objects together into one module in memory.
+    """Link objects into one module in memory.
 
     Args:
-        images: Object files of this machine.
-        exports: Functions whose addresses are wanted.
+        images: Object files for this machine.
+        exports: Functions whose addresses the module holds.
         imports: Addresses of functions that none of the objects defines.
-        keep: Modules to keep as long as this one.
+        keep: Modules to keep in memory as long as this one.
 
     Raises:
         KernelCompileError: A function is missing, or the system forbids code in memory.
@@ -197,7 +197,7 @@ def link(
         raise
     except RuntimeError as e:
         raise KernelCompileError(
-            "objects define the functions wanted of them, and what they call is there",
+            "objects define the exported functions, and the functions that they call exist",
             _first_line(e),
             "give the missing ones as imports",
         ) from e
@@ -205,32 +205,32 @@ def link(
 
 def emit_object(text: str, target: Target, options: Options | None = None) -> bytes:
     """The object file of a module of LLVM IR, for any target."""
-    with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
-        return bytes(made.machine.emit_object(made.module))
+    with llvm_in_use(), _Optimised(text, target, options or Options()) as optimised:
+        return bytes(optimised.machine.emit_object(optimised.module))
 
 
 def emit_assembly(text: str, target: Target, options: Options | None = None) -> str:
     """The assembly of a module of LLVM IR, for any target, for inspection."""
-    with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
-        return str(made.machine.emit_assembly(made.module))
+    with llvm_in_use(), _Optimised(text, target, options or Options()) as optimised:
+        return str(optimised.machine.emit_assembly(optimised.module))
 
 
 def emit_ir(text: str, target: Target, options: Options | None = None) -> str:
     """A module of LLVM IR after optimisation, for inspection."""
-    with llvm_in_use(), _Optimised(text, target, options or Options()) as made:
-        return str(made.module)
+    with llvm_in_use(), _Optimised(text, target, options or Options()) as optimised:
+        return str(optimised.module)
 
 
 def defined(text: str) -> tuple[str, ...]:
-    """The functions that a module of LLVM IR defines for others."""
+    """The visible functions that a module of LLVM IR defines."""
     found = _DEFINED.finditer(text)
     return tuple(m["quoted"] or m["plain"] for m in found if not _HIDDEN & set(m["how"].split()))
 
 
 def llvm_version() -> str:
-    """Which LLVM generates the code: ``22.1.0 (llvmlite 0.50.0)``."""
-    own, theirs = cache.versions()
-    return f"{theirs} (llvmlite {own})"
+    """The version of LLVM, and of llvmlite: ``22.1.0 (llvmlite 0.50.0)``."""
+    binding, library = cache.versions()
+    return f"{library} (llvmlite {binding})"
 
 
 def _missing(texts: Sequence[str], given: Mapping[str, int]) -> list[str]:
@@ -282,9 +282,9 @@ class _Optimised:
 
 
 def _dispose(passes: llvm.ModulePassManager) -> None:
-    """Free a pass manager: 30 KiB that llvmlite keeps (up to 0.50, whose ``close`` does nothing for it).
+    """Free the 30 KiB of a pass manager, which its ``close`` does not free in llvmlite up to 0.50.
 
-    Some 1.5 KiB of its builder (its callbacks) remain, which no function of llvmlite frees.
+    About 1.5 KiB of its builder (the callbacks) remain, which no function of llvmlite frees.
     """
     import llvmlite.binding as llvm
 
@@ -322,7 +322,7 @@ def _machine(target: Target, options: Options) -> llvm.TargetMachine:
 
 
 def _linker() -> Any:
-    """One of LLVM's linkers, if this system allows generated code."""
+    """A new linker of LLVM's, if this system allows generated code."""
     global _allowed
     import llvmlite.binding as llvm
 
@@ -330,7 +330,7 @@ def _linker() -> Any:
         reason = _forbidden()
         if reason:
             raise KernelCompileError(
-                "the compiled engine needs a system that lets a program run code it made in memory",
+                "the compiled engine needs a system that allows a program to execute code that it generates",
                 reason,
                 "allow executable memory for this program (SELinux: execmem; systemd: MemoryDenyWriteExecute=no; macOS: the "
                 "allow-jit entitlement), or use an engine without it: FIREBRICK_DEVICE=numpy",
@@ -340,7 +340,7 @@ def _linker() -> Any:
 
 
 def _forbidden() -> str:
-    """Why the system does not allow written memory to be executed; empty if it does.
+    """The reason why the system does not allow written memory to be executed; empty if it does.
 
     The test uses ``mprotect`` directly, since LLVM would end the process on failure.
     """
@@ -368,10 +368,10 @@ def _first_line(e: BaseException) -> str:
 
 
 def _shown(e: BaseException, text: str) -> str:
-    """An error of LLVM's, and the line of the text it is about."""
-    said = _first_line(e)
-    at = re.search(r"<string>:(\d+):", said)
+    """The message of an error of LLVM's, and the line of the text that it reports."""
+    message = _first_line(e)
+    at = re.search(r"<string>:(\d+):", message)
     lines = text.splitlines()
     if at and 0 < int(at[1]) <= len(lines):
-        return f"{said} (line {at[1]}: {lines[int(at[1]) - 1].strip()})"
-    return said
+        return f"{message} (line {at[1]}: {lines[int(at[1]) - 1].strip()})"
+    return message

@@ -1,18 +1,18 @@
-"""Code in memory: objects are linked into modules, counted, and freed with the last reference.
+"""Code in memory: objects are linked into modules, whose code is freed with the last reference to the module.
 
-A ``Module`` owns its code. Everything that may call the code keeps a reference to the module: a segment, and the frame that
+A ``Module`` owns its code. Everything that may call the code holds a reference to the module: a segment, and the frame that
 runs the segment; a callable; another module that calls it. So no code is freed while a thread runs it. Threads of the pool
 are in a kernel only while its caller waits for them; the pool's own functions, which they never leave, are pinned.
 
 A module may be dropped in any thread at any time, by the garbage collector too, also while LLVM is in use. Dropping a module
-therefore takes no lock: the code is appended to a list, which is emptied at once if LLVM is not in use, and otherwise by the
-thread that uses it, at the end of that use. If a module is garbage together with an object whose ``__del__`` calls it, the
-collector runs finalizers in any order; so a module has none. Its code is freed with an object that the collector does not
-track, an array, which is alive until all finalizers have run. Nothing is freed at the end of the process, since threads may
-still be in the code.
+therefore takes no lock: its number is appended to a list, which is emptied at once if LLVM is not in use, and otherwise by the
+thread that uses LLVM, at the end of that use. A module has no finalizer: the collector runs the finalizers of a garbage cycle
+in any order, so an object's ``__del__`` could call code that is freed. The code is freed with an array that the module owns,
+which the collector does not track and which is alive until all finalizers have run. Nothing is freed at the end of the process,
+since threads may still be in the code.
 
 LLVM's linker keeps about 9 KiB for each library that it has linked, also after the library's code is freed. A linker
-therefore makes ``LINKS`` modules, and is freed with the last of them.
+therefore links ``LINKS`` modules, and is freed with the last of them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from weakref import ref
 import numpy as np
 
 LINKS = 8
-"""Modules of one linker. A linker takes 0.5 ms and 120 KiB; a live module keeps the remains of the other modules' libraries."""
+"""Modules of one linker. A linker takes 0.5 ms and 120 KiB, and what it keeps of every module is freed with its last module."""
 
-# Held during each use of LLVM, whose library is not thread safe, and while the process forks: otherwise a child might inherit
-# it locked by a thread that does not exist there.
+# Held during each use of LLVM, whose library is not thread-safe, and while the process forks: otherwise a child could inherit
+# the lock held by a thread that does not exist in the child.
 _LOCK = RLock()
 
 
@@ -64,14 +64,14 @@ class _Linker:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(jit))
 
     def retire(self) -> None:
-        """Make no further modules. LLVM shares the linker's ownership among its libraries, so the last of them frees it."""
+        """Link no further modules. LLVM's libraries share ownership of the linker, so the last of them frees it."""
         self.jit.close()
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self.jit))
 
 
 @dataclass(slots=True, eq=False)
-class _Code:
-    """The code of one module: LLVM's handle of the library, its size for statistics, and the weak reference to its owner."""
+class _LoadedCode:
+    """The code of one module: LLVM's handle of the library, its size for statistics, and a weak reference to its owner."""
 
     tracker: Any
     nbytes: int
@@ -80,8 +80,8 @@ class _Code:
 
 
 # The owner of all code. LLVM's handles are kept here and not in modules, since a handle frees the code when it is collected.
-_codes: dict[int, _Code] = {}
-_dropped: deque[int] = deque()  # numbers of modules that are gone
+_codes: dict[int, _LoadedCode] = {}
+_dropped: deque[int] = deque()  # numbers of modules that no longer exist
 _pinned: list[Module] = []
 _linker: _Linker | None = None
 _count = 0
@@ -90,7 +90,7 @@ _ending = False
 
 @contextmanager
 def llvm_in_use() -> Iterator[None]:
-    """Lock LLVM for one use. Code that was dropped meanwhile is freed at the end."""
+    """Lock LLVM for one use. Code that is dropped during the use is freed at its end."""
     try:
         with _LOCK:
             yield
@@ -99,13 +99,13 @@ def llvm_in_use() -> Iterator[None]:
 
 
 def _drop(number: int, _: object) -> None:
-    """Callback of a module's end."""
+    """Callback of the weak reference to a module's owner."""
     _dropped.append(number)
     _free()
 
 
 def _free() -> None:
-    """Free the code of dropped modules, unless another thread uses LLVM: that thread does it at the end of its use."""
+    """Free the code of dropped modules, unless another thread uses LLVM: that thread frees it at the end of its use."""
     # tested again after each release: a module may have been dropped between the last test and the release
     while _dropped and not _ending and _LOCK.acquire(blocking=False):
         try:
@@ -137,10 +137,10 @@ class Module:
         return self.addresses[name]
 
     def function(self, name: str, result: Any = None, *operands: Any) -> Callable[..., Any]:
-        """A function, to be called from Python without the GIL; it keeps the module in memory.
+        """A callable that calls a function without the GIL; it keeps the module in memory.
 
         Args:
-            name: Of the function.
+            name: Name of the function.
             result: ``ctypes`` type of its result; None for void.
             operands: ``ctypes`` types of its arguments.
         """
@@ -149,7 +149,7 @@ class Module:
         return made
 
     def pin(self) -> Module:
-        """Keep the code in memory until the process ends, for threads that never leave it."""
+        """Keep the code in memory until the process ends, since threads may never leave it."""
         _pinned.append(self)
         return self
 
@@ -157,17 +157,17 @@ class Module:
 def link(
     images: Sequence[bytes], exports: Sequence[str], imports: Mapping[str, int], keep: Sequence[Module], new: Callable[[], Any]
 ) -> Module:
-    """Put objects together into one module in memory.
+    """Link objects into one module in memory.
 
     Args:
-        images: Object files of this machine.
-        exports: Functions whose addresses are wanted.
+        images: Object files for this machine.
+        exports: Functions whose addresses the module holds.
         imports: Addresses of functions that none of the objects defines.
-        keep: Modules to keep as long as this one.
-        new: Makes one of LLVM's linkers.
+        keep: Modules to keep in memory as long as this one.
+        new: Creates one of LLVM's linkers.
 
     Raises:
-        RuntimeError: LLVM's, of a function that is missing.
+        RuntimeError: A function is missing.
     """
     global _linker, _count
     import llvmlite.binding as llvm
@@ -188,8 +188,8 @@ def link(
         _count += 1
         _linker.made += 1  # also if linking fails, which leaves a partial library
         tracker = library.link(_linker.jit, f"firebrick.{_count}")
-        owner = np.empty(0)  # the garbage collector does not look at arrays
-        _codes[_count] = _Code(tracker, sum(map(len, images)), _linker, ref(owner, partial(_drop, _count)))
+        owner = np.empty(0)  # the garbage collector does not track arrays
+        _codes[_count] = _LoadedCode(tracker, sum(map(len, images)), _linker, ref(owner, partial(_drop, _count)))
         return Module(owner, {name: tracker[name] for name in exports}, tuple(keep))
 
 

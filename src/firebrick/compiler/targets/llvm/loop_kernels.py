@@ -1,4 +1,4 @@
-"""Kernels of ``Map``, ``Row`` and ``Fold``: the choice of the generator, by the reduced axes and the memory layout."""
+"""Kernels of ``Map``, ``Row`` and ``Fold``: the reduced axes and the memory layout determine the generator."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from collections.abc import Sequence
 from math import prod
 
 from firebrick.compiler.spec.nest import Nest
-from firebrick.compiler.targets.llvm.added import added_kernels
 from firebrick.compiler.targets.llvm.axes import reduction_stages, split
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, At, Lowered, Part, at_offset
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import NAME, module_text, named
-from firebrick.compiler.targets.llvm.row import Result, row_kernel
+from firebrick.compiler.targets.llvm.row import Output, row_kernel
+from firebrick.compiler.targets.llvm.row_sums import row_sum_kernels
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
-from firebrick.core.views import View as ArrayView
-from firebrick.core.views import row_major
+from firebrick.core.views import View, row_major
 from firebrick.scalar.expr import walk
 
 MAP, ROWS, COLUMNS = "map", "rows", "columns"
 FEW, LONG = 4, 1 << 15
-"""Fewer than ``FEW`` rows of at least ``LONG`` elements are reduced in parts."""
+"""Rows of at least ``LONG`` elements are reduced in parts, if there are fewer than ``FEW``."""
 
 
 def in_rows(domain: Sequence[int], reduced: Sequence[int]) -> bool:
-    """Whether a reduction is computed by kernels that process whole rows, not parts of rows."""
+    """Whether a reduction is computed by kernels that reduce complete rows, not parts of rows."""
     last = len(domain) - 1
     if tuple(reduced) == (last,) and (prod(domain[:-1]) >= FEW or domain[last] < LONG):
         return True
@@ -39,24 +38,24 @@ def lowered(spec: Nest, inputs: Sequence[Aval], outputs: Sequence[Aval], target:
         spec: The specification.
         inputs: The group's inputs, row-major.
         outputs: Its results, row-major.
-        target: What to generate for.
+        target: Processor to generate for.
     """
-    return _Nest(spec, inputs, outputs, target).lowered()
+    return _NestGenerator(spec, inputs, outputs, target).lowered()
 
 
-class _Nest:
+class _NestGenerator:
     def __init__(self, spec: Nest, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> None:
         self.spec, self.inputs, self.outputs, self.target = spec, inputs, outputs, target
         self.shape = spec.domain
-        given = [inputs[x.source] for x in spec.operands]
-        self.operands = [View(x.dtype, _strides(x.view)) for x in spec.operands]
-        self.results: list[Result] = [(r.expression, View(r.dtype, _strides(r.view))) for r in spec.results]
+        sources = [inputs[x.source] for x in spec.operands]
+        self.operands = [BufferView(x.dtype, _strides(x.view)) for x in spec.operands]
+        self.results: list[Output] = [(r.expression, BufferView(r.dtype, _strides(r.view))) for r in spec.results]
         self.buffers: list[At] = [
-            at_offset(x.source, x.view.offset * a.dtype.itemsize) for x, a in zip(spec.operands, given, strict=True)
+            at_offset(x.source, x.view.offset * a.dtype.itemsize) for x, a in zip(spec.operands, sources, strict=True)
         ]  # fmt: skip
         exprs = [r.expression for r in spec.results]
         steps = sum(e.op not in ("load", "const") for e in walk(exprs)) * prod(self.shape)
-        moved = sum(min(a.nbytes, a.dtype.itemsize * prod(self.shape)) for a in given) + sum(a.nbytes for a in outputs)
+        moved = sum(min(a.nbytes, a.dtype.itemsize * prod(self.shape)) for a in sources) + sum(a.nbytes for a in outputs)
         self.cost = moved / BYTES_PER_US + steps * max(a.dtype.itemsize for a in outputs) / 4 / STEPS_PER_US
 
     def lowered(self) -> Lowered:
@@ -77,49 +76,49 @@ class _Nest:
         return range(len(self.inputs), len(self.inputs) + len(self.outputs))
 
     def _over(self) -> tuple[frozenset[int], ...]:
-        """For each result, the inputs that are read only where its element is written."""
+        """For each result, the inputs whose elements are read only to compute the result's element at the same position."""
         whole = row_major(self.shape).broadcast_to(self.shape)
-        read = [(x.source, x.view) for x in self.spec.operands]
-        free = [all(view == whole for j, view in read if j == i) for i in range(len(self.inputs))]
+        views = [(x.source, x.view) for x in self.spec.operands]
+        elementwise = [all(view == whole for j, view in views if j == i) for i in range(len(self.inputs))]
         return tuple(
-            frozenset(i for i, x in enumerate(self.inputs) if free[i] and x == a and x.shape == self.shape)
+            frozenset(i for i, x in enumerate(self.inputs) if elementwise[i] and x == a and x.shape == self.shape)
             for a in self.outputs
         )
 
     def _with_sums(self) -> Lowered:
         """Rows, and sums over them."""
         results = self.spec.results
-        own, count = len(self.inputs), len(results)
+        first_result, count = len(self.inputs), len(results)
         of_rows = [k for k, r in enumerate(results) if not r.summed]
         of_columns = [k for k, r in enumerate(results) if r.summed]
         sums = [(results[k].expression, results[k].dtype) for k in of_columns]
-        made = added_kernels(self.shape, self.operands, [self.results[k] for k in of_rows], sums, self.target)
-        partial = [own + count + i for i in range(len(sums))]
-        further = [own + count + len(sums) + i for i in range(len(made.further))]
-        to = [own + k for k in of_columns]
-        kernels = [named(made.rows, ROWS), *(named(kernel, COLUMNS) for kernel in made.columns.kernels)]
-        buffers: list[tuple[At, ...]] = [(*self.buffers, *(own + k for k in of_rows), *partial)]
-        buffers += [(*partial, *further), (*partial, *further, *to)] if further else [(*partial, *to)]
-        costs = [self.cost, sum(made.partial) / BYTES_PER_US, sum(made.further) / BYTES_PER_US]
+        generated = row_sum_kernels(self.shape, self.operands, [self.results[k] for k in of_rows], sums, self.target)
+        partial = [first_result + count + i for i in range(len(sums))]
+        spare = [first_result + count + len(sums) + i for i in range(len(generated.further))]
+        sum_results = [first_result + k for k in of_columns]
+        kernels = [named(generated.rows, ROWS), *(named(kernel, COLUMNS) for kernel in generated.columns.kernels)]
+        buffers: list[tuple[At, ...]] = [(*self.buffers, *(first_result + k for k in of_rows), *partial)]
+        buffers += [(*partial, *spare), (*partial, *spare, *sum_results)] if spare else [(*partial, *sum_results)]
+        costs = [self.cost, sum(generated.partial) / BYTES_PER_US, sum(generated.further) / BYTES_PER_US]
         faults = [self.spec.faults, (), ()]
         parts = [Part(*part) for part in zip(kernels, buffers, costs, faults, strict=False)]
-        over = self._over()  # nothing for sums, whose shape is not the rows'
-        return Lowered(tuple(parts), (*made.partial, *made.further), module_text(kernels), over)
+        over = self._over()  # empty for sums, whose shape differs from that of the inputs
+        return Lowered(tuple(parts), (*generated.partial, *generated.further), module_text(kernels), over)
 
     def _staged(self, kind: str) -> Lowered:
         """Reductions along any axes."""
-        made = reduction_stages(self.shape, self.spec.reduced, self.operands, self.results, self.target, kind)
+        generated = reduction_stages(self.shape, self.spec.reduced, self.operands, self.results, self.target, kind)
         first = len(self.inputs) + len(self.outputs)
-        numbers = [*self.buffers, *self._own(), *range(first, first + len(made.temporary))]
-        further = sum(made.temporary) / BYTES_PER_US
+        numbers = [*self.buffers, *self._own(), *range(first, first + len(generated.temporary))]
+        spare = sum(generated.temporary) / BYTES_PER_US
         parts = [
-            Part(kernel, tuple(numbers[b] for b in own), further if k else self.cost, self.spec.faults)
-            for k, (kernel, own) in enumerate(made.kernels)
+            Part(kernel, tuple(numbers[b] for b in first_result), spare if k else self.cost, self.spec.faults)
+            for k, (kernel, first_result) in enumerate(generated.kernels)
         ]
-        return Lowered(tuple(parts), made.temporary, module_text([p.kernel for p in parts]), self._over())
+        return Lowered(tuple(parts), generated.temporary, module_text([p.kernel for p in parts]), self._over())
 
 
-def _strides(view: ArrayView) -> tuple[int, ...]:
+def _strides(view: View) -> tuple[int, ...]:
     strides = view.strides
-    assert strides is not None  # a nest's operands have one stride for each axis
+    assert strides is not None  # views of a ``Nest`` have one stride for each axis
     return strides

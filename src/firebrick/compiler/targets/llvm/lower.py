@@ -34,9 +34,9 @@ from firebrick.compiler.targets.llvm import (
     window_kernels,
 )
 from firebrick.compiler.targets.llvm.axes import split
-from firebrick.compiler.targets.llvm.copies import SIZES
+from firebrick.compiler.targets.llvm.copy_kernels import SIZES
+from firebrick.compiler.targets.llvm.cpu_policy import RANKED
 from firebrick.compiler.targets.llvm.lowered import Lowered
-from firebrick.compiler.targets.llvm.policy import RANKED
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, Node

@@ -1,4 +1,4 @@
-"""``Lowered``: the kernels of a fusion group or a single node."""
+"""``Lowered``: the kernels of a fusion group."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from firebrick.compiler.targets.llvm.contract import Contraction
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
 from firebrick.compiler.targets.llvm.native import NativeKernel
 
-# Rates of one thread, per microsecond: bytes of memory traffic, elements of one scalar operation, and a contraction's flops. A
-# kernel's estimated time decides whether it runs on several threads, so it must not depend on the machine.
+# Assumed rates of one thread, per microsecond: bytes of memory traffic, elements of one scalar operation, and a contraction's
+# flops. They are constants: a kernel's estimated time determines how it is divided among threads, on every machine alike.
 BYTES_PER_US, STEPS_PER_US, FLOPS_PER_US = 1.0e4, 2.0e4, 5.0e4
 
 At = int | tuple[int, int]
@@ -21,11 +21,11 @@ At = int | tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One kernel of a body.
+    """One kernel of a group.
 
     Attributes:
-        kernel: Its code.
-        buffers: Numbers of its buffers: the body's inputs come first, then its results, then temporary buffers.
+        kernel: The kernel.
+        buffers: Numbers of its buffers: the group's inputs come first, then its results, then temporary buffers.
         cost_us: Estimate of its time on one thread, in microseconds.
         faults: The index checks that its status word reports, by number.
     """
@@ -38,15 +38,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Lowered:
-    """A body's kernels.
+    """The kernels of a group.
 
     Attributes:
-        parts: In the order in which they run.
+        parts: The kernels, in the order in which they run.
         temporary: Bytes of each temporary buffer.
         text: The module of the kernels.
-        over: For each result, the inputs whose memory it may use: each of their elements is read only where the result's
-            element of the same position is written.
-        doubt: Why they are not proved to compute what the body's nodes mean (``validate``); empty if they are, and of kinds
+        over: For each result, the inputs whose memory it may use: an element of these is read only to compute the result's
+            element at the same position.
+        doubt: The reason why ``validate`` could not prove that they compute the group's nodes; empty if it could, and for kinds
             that are not validated.
     """
 
@@ -70,7 +70,7 @@ class Lowered:
         """The launches of the kernels.
 
         Args:
-            at: Positions in the segment's address array: of the body's inputs, its results and its temporary buffers.
+            at: Slots in the segment's address array of the group's inputs, its results and its temporary buffers.
         """
         return [
             Launch(
@@ -81,9 +81,10 @@ class Lowered:
         ]  # fmt: skip
 
     def of(self, inputs: Sequence[int], count: int) -> Lowered:
-        """The same kernels for a body with ``count`` inputs, whose input ``inputs[k]`` is input k of the kernels.
+        """The same kernels for a group with ``count`` inputs, whose input ``inputs[k]`` is input k of the kernels.
 
-        One input of the body may be several of the kernels'; a result may use its memory only if it may use that of each.
+        Several inputs of the kernels may be one input of the group. A result may use its memory only if it may use that of all
+        of them.
         """
         own, more = len(inputs), count - len(inputs)
 
@@ -98,7 +99,7 @@ class Lowered:
 
 
 def within(at: Sequence[At], buffer: At) -> At:
-    """The position in a segment's address array, with byte offset, of a buffer."""
+    """The slot of a buffer in a segment's address array, with its byte offset."""
     return at_offset(at[buffer[0]], buffer[1]) if isinstance(buffer, tuple) else at[buffer]
 
 
@@ -119,7 +120,7 @@ def contracted(
         count: Number of operands.
         results: Number of results.
         more_us: Estimate of the time of their epilogues, on one thread.
-        light: Whether epilogues are so short that passes over the IR gain nothing.
+        light: Whether epilogues are so short that optimisation passes gain nothing.
     """
     parts: list[Part] = []
     sizes: list[int] = []

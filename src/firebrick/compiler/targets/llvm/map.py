@@ -1,8 +1,8 @@
 """Map kernels: several results, each an expression of operands' elements at the same position, in one loop nest.
 
-Axes are sorted by the first result's strides and merged where every operand allows it. The innermost axis is divided into
-vectors; the remainder is masked. If all axes merge into one, work units are elements, so that one kernel serves any number of
-elements; else they are segments of a long innermost axis or groups of short rows.
+Axes are sorted by the first result's strides and merged if every view allows it. The innermost axis is divided into vectors;
+the remainder is masked. If all axes merge into one, work units are elements; else they are segments of a long innermost axis,
+or groups of short rows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from math import prod
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, splat, vector_type
 from firebrick.compiler.targets.llvm.gathered import Gathered, uniform
 from firebrick.compiler.targets.llvm.memory import (
+    BufferView,
     Strip,
-    View,
     address,
     positions,
     read,
@@ -23,7 +23,7 @@ from firebrick.compiler.targets.llvm.memory import (
     tail_mask,
     write,
 )
-from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.merging import LoopNest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
 from firebrick.compiler.targets.llvm.randoms import Streams, consecutive
 from firebrick.compiler.targets.llvm.target import Target
@@ -31,27 +31,27 @@ from firebrick.scalar.expr import Expr, steps, walk
 from firebrick.scalar.storage import computed
 
 GROUPS = 16
-"""Maximum number of groups of short rows if there are few, so that several threads have work."""
+"""Number of groups that few short rows are divided into, so that several threads have work."""
 
 
 def map_kernel(
     name: str,
     shape: Sequence[int],
-    operands: Sequence[View],
-    results: Sequence[tuple[Expr, View]],
+    operands: Sequence[BufferView],
+    results: Sequence[tuple[Expr, BufferView]],
     target: Target,
     stream: bool | None = None,
 ) -> NativeKernel:
     """Generate a map kernel.
 
     Args:
-        name: Of its function.
-        shape: Of the results.
-        operands: What ``load(k)`` and ``gather(k, …)`` read, with a stride for each axis of ``shape``.
-        results: Expressions and where they go; the dtypes agree, except that half precision is computed in float32.
-        target: What to generate for.
-        stream: Whether to use non-temporal stores; by default, if a result is too large for the caches. False where a result
-            uses an operand's memory, which is in the caches already.
+        name: Name of its function.
+        shape: Shape of the results.
+        operands: Views that ``load(k)`` and ``gather(k, …)`` read, with a stride for each axis of ``shape``.
+        results: Expressions and their views, of the same dtype, except that half precision is computed in float32.
+        target: Processor to generate for.
+        stream: Whether to use non-temporal stores; by default, if a result is too large for the caches. False if a result uses
+            an operand's memory, which is already in the caches.
     """
     for e, view in results:
         if e.dtype != computed(view.dtype):
@@ -60,10 +60,10 @@ def map_kernel(
     views = [*operands, *(v for _, v in results)]
     axes = [e for e in nodes if e.op == "index"]
     rank = len(shape)
-    # an index is a view of positions: it steps by 1 along its axis
+    # an ``index`` node has strides like a view, so that axes are merged only if it allows that
     strides = [v.strides for v in views] + [steps(e, rank) for e in axes]
     lead = results[0][1].strides
-    # broadcast axes of the result (stride 0) go outermost, so that the innermost axis is one that stores are contiguous along
+    # axes of the result with stride 0 are outermost, so that stores along the innermost axis are contiguous
     order = sorted(range(rank), key=lambda a: (-abs(lead[a]) if lead[a] else -(1 << 62), a))
     nest = merge(shape, strides, order)
     lanes = lanes_for(target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in views])
@@ -71,18 +71,18 @@ def map_kernel(
     if stream is None:
         stream = max(v.itemsize for _, v in results) * count >= STREAM
     code = Code(target)
-    writer = _Writer(code, nest, list(operands), list(results), axes, lanes, stream and target.arch == "x86_64")
+    generator = _MapGenerator(code, nest, list(operands), list(results), axes, lanes, stream and target.arch == "x86_64")
     inner, outer = nest.shape[-1], prod(nest.shape[:-1])
     if len(nest.shape) == 1:
-        if writer.streams.nodes:  # pieces whose random words fit in scratch memory
+        if generator.streams.nodes:  # in pieces, whose random words fit in scratch memory
             piece = Loop(code, "%begin", "%end", UNIT)
             end = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {piece.index}, {UNIT}")), ("i64", "%end"))
-            writer.row("0", piece.index, end)
+            generator.row("0", piece.index, end)
             piece.close()
         else:
-            writer.row("0", "%begin", "%end")
-        writer.end()
-        return finish(name, code, len(views), count, writer.streams.bytes)
+            generator.row("0", "%begin", "%end")
+        generator.end()
+        return finish(name, code, len(views), count, generator.streams.bytes)
     if inner > UNIT:
         parts = -(-inner // UNIT)
         grid = outer * parts if count else 0
@@ -92,27 +92,27 @@ def map_kernel(
         grid = -(-outer // rows) if count else 0
     unit = Loop(code, "%begin", "%end", 1)
     if parts > 1:
-        row, part = (code.put(f"{how} i64 {unit.index}, {parts}") for how in ("udiv", "urem"))
+        row, part = (code.put(f"{op} i64 {unit.index}, {parts}") for op in ("udiv", "urem"))
         start = code.put(f"mul i64 {part}, {UNIT}")
         stop = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {start}, {UNIT}")), ("i64", str(inner)))
-        writer.row(row, start, stop)
+        generator.row(row, start, stop)
     else:
         first = code.put(f"mul i64 {unit.index}, {rows}")
         last = code.call("i64", "llvm.smin.i64", ("i64", code.put(f"add i64 {first}, {rows}")), ("i64", str(outer)))
         loop = Loop(code, first, last, 1)
-        writer.row(loop.index, "0", str(inner))
+        generator.row(loop.index, "0", str(inner))
         loop.close()
     unit.close()
-    writer.end()
-    return finish(name, code, len(views), grid, writer.streams.bytes)
+    generator.end()
+    return finish(name, code, len(views), grid, generator.streams.bytes)
 
 
-class _Writer:
-    """Writes the code of one row: a segment of the innermost axis at one position of the others."""
+class _MapGenerator:
+    """Generates the code of one row: a segment of the innermost axis at one position of the other axes."""
 
     def __init__(
-        self, code: Code, nest: Nest, operands: list[View], results: list[tuple[Expr, View]], axes: list[Expr], lanes: int,
-        stream: bool,
+        self, code: Code, nest: LoopNest, operands: list[BufferView], results: list[tuple[Expr, BufferView]], axes: list[Expr],
+        lanes: int, stream: bool,
     ) -> None:  # fmt: skip
         self.code, self.nest, self.lanes, self.results, self.axes = code, nest, lanes, results, axes
         self.views = [*operands, *(v for _, v in results)]
@@ -121,8 +121,8 @@ class _Writer:
         self.nodes = walk(e for e, _ in results)
         self.inner = {e: nest.strides[len(self.views) + i][-1] for i, e in enumerate(axes)}
         inner = [s[-1] for s in nest.strides]
-        self.same = uniform(self.nodes, inner, self.inner)
-        self.streams = Streams(code, consecutive(self.nodes, self.same, self.inner), min(nest.shape[-1], UNIT), 0)
+        self.invariant = uniform(self.nodes, inner, self.inner)
+        self.streams = Streams(code, consecutive(self.nodes, self.invariant, self.inner), min(nest.shape[-1], UNIT), 0)
         self.stream = 0
         if stream and lanes > 1:
             contiguous = all(nest.strides[self.operands + i][-1] == 1 for i in range(len(results)))
@@ -147,7 +147,7 @@ class _Writer:
         for k in sorted({int(e.value or 0) for e in self.nodes if e.op == "load"}):
             if self.strips[k].stride == 0:
                 read_uniform(code, self.strips[k], lanes)
-        self.gathered = Gathered(code, self.nodes, self.same, self.strips, lanes, self._scalar)
+        self.gathered = Gathered(code, self.nodes, self.invariant, self.strips, lanes, self._scalar)
         size = code.put(f"sub i64 {stop}, {start}")
         self.streams.fill(self.gathered.emitter, start, size)
         if lanes == 1:
@@ -162,9 +162,9 @@ class _Writer:
         elif len(self.nest.shape) == 1 or self.nest.shape[-1] >= lanes:
             self._whole(start, whole, False)
         left = code.put(f"sub i64 {stop}, {whole}")
-        some = code.put(f"icmp sgt i64 {left}, 0")
+        not_empty = code.put(f"icmp sgt i64 {left}, 0")
         tail, after = code.fresh("tail"), code.fresh("after")
-        code.do(f"br i1 {some}, label %{tail}, label %{after}")
+        code.do(f"br i1 {not_empty}, label %{tail}, label %{after}")
         code.label(tail)
         self._body(whole, tail_mask(code, left, lanes))
         code.do(f"br label %{after}")
@@ -191,11 +191,11 @@ class _Writer:
             if e.op != "index":
                 raise TypeError(f"a map kernel has no {e.op}")
             base = self.bases[self.axes.index(e)]
-            here = positions(code, at, self.inner[e], lanes)
+            index = positions(code, at, self.inner[e], lanes)
             if base == "0":
-                return here
+                return index
             t = vector_type("i64", lanes)
-            return code.put(f"add {t} {here}, {splat(code, 'i64', base, lanes)}")
+            return code.put(f"add {t} {index}, {splat(code, 'i64', base, lanes)}")
 
         emitter = Emitter(code, lanes, leaf, lambda e, places: self.gathered.element(e, places, at, mask), mask)
         emitter.values.update(self.gathered.splats)

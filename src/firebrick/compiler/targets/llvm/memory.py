@@ -10,9 +10,13 @@ from firebrick.scalar.storage import HALVES, computed, decode, encode
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """The layout of an operand or result: its storage ``dtype``, and its ``strides`` in elements, one for each axis of the
-    kernel's shape. A buffer's pointer is that of the element at index 0 of every axis; strides may be 0 or negative."""
+class BufferView:
+    """The layout of an operand or result in its buffer, whose pointer is that of the element at index 0 of every axis.
+
+    Attributes:
+        dtype: Storage dtype.
+        strides: Stride of each axis of the kernel's shape, in elements; 0 if the operand is broadcast. They may be negative.
+    """
 
     dtype: str
     strides: tuple[int, ...]
@@ -42,12 +46,19 @@ def _converts(code: Code) -> bool:
 
 @dataclass(slots=True)
 class Strip:
-    """Elements of one operand along the innermost axis: pointer to element 0, and stride in elements."""
+    """Elements of one operand along the innermost axis.
+
+    Attributes:
+        dtype: Storage dtype.
+        pointer: Pointer to element 0.
+        stride: Stride in elements.
+        uniform: The value of a broadcast operand in all lanes, if it is loaded in front of the loop.
+    """
 
     dtype: str
     pointer: str
     stride: int
-    uniform: str = ""  # the value of a broadcast operand, read once
+    uniform: str = ""
 
 
 def address(code: Code, strip: Strip, at: str) -> str:
@@ -58,14 +69,14 @@ def address(code: Code, strip: Strip, at: str) -> str:
 
 
 def read_uniform(code: Code, strip: Strip, lanes: int) -> None:
-    """Load a broadcast operand's element into all lanes, hoisted out of the loop."""
+    """Load a broadcast operand's element into all lanes, in front of the loop."""
     element = stored_type(strip.dtype, code)
     one = code.put(f"load {element}, ptr {strip.pointer}, align {item_bytes(strip.dtype)}")
     strip.uniform = splat(code, scalar_type(computed(strip.dtype)), _decoded(code, strip.dtype, one, 1), lanes)
 
 
 def read(code: Code, strip: Strip, at: str, lanes: int, mask: str = "") -> str:
-    """``lanes`` elements from position ``at`` on, in the dtype they are computed in; 0 where ``mask`` is false."""
+    """``lanes`` elements from position ``at`` on, in the dtype they are computed in; 0 in lanes where ``mask`` is false."""
     if strip.uniform:
         return strip.uniform
     element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
@@ -82,13 +93,13 @@ def read(code: Code, strip: Strip, at: str, lanes: int, mask: str = "") -> str:
     elif strip.stride == -1 and not mask:
         low = code.put(f"add i64 {at}, {lanes - 1}")
         raw = code.put(f"load {vector}, ptr {address(code, strip, low)}, align {align}")
-        turned = ", ".join(f"i32 {i}" for i in range(lanes - 1, -1, -1))
-        raw = code.put(f"shufflevector {vector} {raw}, {vector} poison, <{lanes} x i32> <{turned}>")
+        reversed_lanes = ", ".join(f"i32 {i}" for i in range(lanes - 1, -1, -1))
+        raw = code.put(f"shufflevector {vector} {raw}, {vector} poison, <{lanes} x i32> <{reversed_lanes}>")
     else:
-        on = mask or "splat (i1 true)"
+        active = mask or "splat (i1 true)"
         name = f"llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
         raw = code.call(
-            vector, name, (f"<{lanes} x ptr> align {align}", _addresses(code, strip, at, lanes)), (f"<{lanes} x i1>", on),
+            vector, name, (f"<{lanes} x ptr> align {align}", _addresses(code, strip, at, lanes)), (f"<{lanes} x i1>", active),
             (vector, "zeroinitializer"),
         )  # fmt: skip
     return _decoded(code, strip.dtype, raw, lanes)
@@ -100,11 +111,15 @@ def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = ""
     if lanes == 1:
         where = code.put(f"getelementptr {element}, ptr {strip.pointer}, i64 {positions}")
         return _decoded(code, strip.dtype, code.put(f"load {element}, ptr {where}, align {align}"), 1)
-    vector, on = vector_type(element, lanes), mask or "splat (i1 true)"
-    places = code.put(f"getelementptr {element}, ptr {strip.pointer}, <{lanes} x i64> {positions}")
+    vector, active = vector_type(element, lanes), mask or "splat (i1 true)"
+    addresses = code.put(f"getelementptr {element}, ptr {strip.pointer}, <{lanes} x i64> {positions}")
     name = f"llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
     raw = code.call(
-        vector, name, (f"<{lanes} x ptr> align {align}", places), (f"<{lanes} x i1>", on), (vector, "zeroinitializer")
+        vector,
+        name,
+        (f"<{lanes} x ptr> align {align}", addresses),
+        (f"<{lanes} x i1>", active),
+        (vector, "zeroinitializer"),
     )
     return _decoded(code, strip.dtype, raw, lanes)
 
@@ -127,10 +142,10 @@ def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str =
             mask = opaque(code, mask, where, lanes)
         code.call("void", name, (vector, raw), (f"ptr align {align}", where), (f"<{lanes} x i1>", mask))
     else:
-        on = mask or "splat (i1 true)"
+        active = mask or "splat (i1 true)"
         name = f"llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0"
         to = _addresses(code, strip, at, lanes)
-        code.call("void", name, (vector, raw), (f"<{lanes} x ptr> align {align}", to), (f"<{lanes} x i1>", on))
+        code.call("void", name, (vector, raw), (f"<{lanes} x ptr> align {align}", to), (f"<{lanes} x i1>", active))
 
 
 def write_at(code: Code, strip: Strip, positions: str, value: str, lanes: int, mask: str = "") -> None:
@@ -146,9 +161,9 @@ def write_at(code: Code, strip: Strip, positions: str, value: str, lanes: int, m
 
 
 def opaque(code: Code, mask: str, where: str, lanes: int) -> str:
-    """A mask that is not constant to LLVM.
+    """The same mask, by an expression that LLVM does not fold to a constant.
 
-    LLVM 22 turns a masked store with one constant lane into a plain store. If the stored value was truncated before, that
+    LLVM 22 replaces a masked store with one constant lane by a plain store. If the stored value was truncated before, that
     store has the width before the truncation, and writes beyond the element.
     """
     there = splat(code, "i1", code.put(f"icmp ne ptr {where}, null"), lanes)
@@ -168,8 +183,8 @@ def positions(code: Code, at: str, stride: int, lanes: int) -> str:
 def tail_mask(code: Code, left: str, lanes: int) -> str:
     """The mask of lanes below ``left`` (i64)."""
     if left.isdigit() and code.target.has("avx512f"):
-        # LLVM 22 turns constant masks into shuffles, some of which (vexpandpd) are very slow. This adds 0, as begin ≥ 0, which
-        # LLVM does not know
+        # LLVM 22 replaces constant masks by shuffles, some of which (vexpandpd) are very slow. This adds begin >> 63, which is
+        # 0, since begin ≥ 0, but not to LLVM
         left = code.put(f"add i64 {left}, {code.put('lshr i64 %begin, 63')}")
     steps = ", ".join(f"i32 {i}" for i in range(lanes))
     count = splat(code, "i32", code.put(f"trunc i64 {left} to i32"), lanes)

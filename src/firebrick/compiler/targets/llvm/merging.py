@@ -9,14 +9,14 @@ from firebrick.compiler.targets.llvm.emit import Code
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class LoopNest:
     """A loop nest after merging: ``shape``, and for each view its strides (the innermost last)."""
 
     shape: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
 
 
-def merge(shape: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence[int]) -> Nest:
+def merge(shape: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence[int]) -> LoopNest:
     """Drop axes of size 1, put the rest into ``order``, and merge neighbours where every view allows it."""
     axes = [a for a in order if shape[a] != 1] or [order[-1]] if order else []
     sizes: list[int] = []
@@ -33,10 +33,10 @@ def merge(shape: Sequence[int], strides: Sequence[Sequence[int]], order: Sequenc
         sizes, steps = [1], [[0] * len(strides)]
     if sizes == [1]:
         steps = [[0] * len(strides)]
-    return Nest(tuple(sizes), tuple(tuple(step[i] for step in steps) for i in range(len(strides))))
+    return LoopNest(tuple(sizes), tuple(tuple(step[i] for step in steps) for i in range(len(strides))))
 
 
-def row_offsets(code: Code, nest: Nest, row: str) -> list[str]:
+def row_offsets(code: Code, nest: LoopNest, row: str) -> list[str]:
     """For each view, the offset in elements of the first element of row ``row`` (i64). Rows are numbered over all axes but the
     innermost."""
     outer = nest.shape[:-1]

@@ -28,7 +28,7 @@ class NativeKernel:
     """A generated kernel.
 
     Attributes:
-        name: Of its function.
+        name: Name of its function.
         text: The function in LLVM IR.
         declarations: Declarations that its module needs.
         buffers: Number of pointers that it reads from ``bufs``.
@@ -53,7 +53,7 @@ def module_text(kernels: Iterable[NativeKernel]) -> str:
 
 def finish(name: str, code: Code, buffers: int, grid: int, scratch: int = 0) -> NativeKernel:
     """The kernel made of a function's lines."""
-    # weak_odr: several modules of one program may contain the same kernel
+    # weak_odr: several modules of one program may define the same kernel
     head = f"define weak_odr void @{name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status) {{\nentry:"
     text = "\n".join([head, *code.lines, "  ret void", "}"])
     return NativeKernel(name, text, frozenset(code.declared), buffers, grid, scratch)
@@ -70,7 +70,7 @@ def buffer_pointers(code: Code, count: int) -> list[str]:
 
 def aligned(code: Code, addresses: Sequence[str], to: int, body: Callable[[bool], None]) -> None:
     """``body(True)`` if all addresses are multiples of ``to``, a power of two, else ``body(False)``."""
-    bits = ""  # the addresses' bits combined by `or`: their low bits are 0 if those of all addresses are
+    bits = ""  # the bitwise or of all addresses, whose low bits are 0 if those of each address are
     for address in addresses:
         at = code.put(f"ptrtoint ptr {address} to i64")
         bits = code.put(f"or i64 {bits}, {at}") if bits else at
@@ -90,14 +90,14 @@ class Loop:
     Args:
         code: Function to append to.
         start: First value (i64).
-        stop: Bound (i64).
-        step: A number.
+        stop: Exclusive bound (i64).
+        step: Increment, a constant.
         carried: (type, start value) of each carried value.
 
     Attributes:
         index: The counter.
-        values: The carried values at the top of the body, and after the loop those of its last iteration. ``close`` takes
-            their values for the next iteration.
+        values: The carried values: those of the current iteration in the body, those of the last iteration after the loop.
+            ``close`` takes those of the next iteration.
     """
 
     def __init__(self, code: Code, start: str, stop: str, step: int, carried: Sequence[tuple[str, str]] = ()) -> None:
@@ -110,7 +110,7 @@ class Loop:
         self.values = [f"%{code.fresh('c')}" for _ in carried]
         self._phis = [("i64", self.index, start, before)]
         self._phis += [(t, v, s, before) for v, (t, s) in zip(self.values, self.carried, strict=True)]
-        self._place = len(code.lines)  # phis need values of the loop's end, so `close` inserts them here
+        self._phi_line = len(code.lines)  # `close` inserts the phis here, since they need values of the loop's end
         more = code.put(f"icmp slt i64 {self.index}, {stop}")
         code.do(f"br i1 {more}, label %{self._body}, label %{self._after}")
         code.label(self._body)
@@ -125,12 +125,12 @@ class Loop:
             f"  {name} = phi {t} [ {first}, %{before} ], [ {new}, %{end} ]"
             for (t, name, first, before), new in zip(self._phis, [following, *values], strict=True)
         ]
-        code.lines[self._place : self._place] = phis
+        code.lines[self._phi_line : self._phi_line] = phis
         code.label(self._after)
 
 
 def lanes_for(target: Target, nodes: Iterable[Expr], dtypes: Iterable[str]) -> int:
-    """Elements of a vector: a register of the widest float in use, else of the widest integer."""
+    """Number of lanes: as many elements of the widest float, or else of the widest integer, as a register holds."""
     found = {e.dtype for e in nodes} | set(dtypes)
     floats = [BITS[d] for d in found if d in FLOATS]
     widest = max(floats) if floats else max((BITS[d] for d in found), default=32)
@@ -138,7 +138,7 @@ def lanes_for(target: Target, nodes: Iterable[Expr], dtypes: Iterable[str]) -> i
 
 
 def named(kernel: NativeKernel, kind: str) -> NativeKernel:
-    """The kernel under a name that is a hash of its code."""
+    """The same kernel with a hash of its code as its name."""
     name = f"{kind}_{blake2b(kernel.text.encode(), digest_size=12).hexdigest()}"
     text = kernel.text.replace(f"@{kernel.name}(", f"@{name}(")
     return NativeKernel(name, text, kernel.declarations, kernel.buffers, kernel.grid, kernel.scratch)

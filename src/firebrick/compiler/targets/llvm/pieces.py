@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firebrick.compiler.spec.copy import Copy, in_place
-from firebrick.compiler.targets.llvm.copies import copy_kernel, fill_kernel, moving_us
+from firebrick.compiler.targets.llvm.copy_kernels import copy_kernel, fill_kernel, moving_us
 from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, at_offset
 from firebrick.compiler.targets.llvm.native import NativeKernel, module_text
 from firebrick.compiler.targets.llvm.target import Target

@@ -15,7 +15,7 @@ from firebrick.compiler.targets.llvm.contract import (
     contraction,
     forward,
     input_gradient,
-    placed,
+    matrix_layout,
     problem_of,
     weight_gradient,
 )
@@ -26,7 +26,7 @@ from firebrick.core.aval import Aval
 from firebrick.scalar.expr import walk
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
-"""Dtypes of the arrays that have kernels."""
+"""Supported dtypes."""
 
 
 def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
@@ -36,8 +36,8 @@ def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], tar
     if g is not None and g.direction != FORWARD:
         return contracted([(c, factors) for c in _gradient(g, target)], len(inputs))
     epilogue = Epilogue(
-        tuple(placed(x.dtype, x.view) for x in spec.operands),
-        tuple((r.expression, placed(r.dtype, r.view)) for r in spec.results),
+        tuple(matrix_layout(x.dtype, x.view) for x in spec.operands),
+        tuple((r.expression, matrix_layout(r.dtype, r.view)) for r in spec.results),
     )
     if g is not None:
         # without an epilogue, special algorithms (depthwise) may be chosen
@@ -45,24 +45,24 @@ def lowered(spec: Contract, inputs: Sequence[Aval], outputs: Sequence[Aval], tar
         made = _named(forward(g, target, NAME, None if plain else epilogue), "conv")
     else:
         made = _named(contraction(problem_of(first), target, NAME, epilogue), "matmul")
-    taken = [x.source for x in spec.operands]
+    extra_inputs = [x.source for x in spec.operands]
     exprs = [r.expression for r in spec.results]
     steps = sum(e.op not in ("load", "const") for e in walk(exprs)) * prod(first.domain)
-    whole = prod(first.domain) * outputs[0].dtype.itemsize if g is None and len(outputs) == 1 else outputs[0].nbytes
-    moved = sum(min(inputs[i].nbytes, whole) for i in taken) + sum(a.nbytes for a in outputs)
+    result_bytes = prod(first.domain) * outputs[0].dtype.itemsize if g is None and len(outputs) == 1 else outputs[0].nbytes
+    moved = sum(min(inputs[i].nbytes, result_bytes) for i in extra_inputs) + sum(a.nbytes for a in outputs)
     cost = steps / STEPS_PER_US + moved / BYTES_PER_US if steps else 0.0
-    found = contracted([(made, (*factors, *taken))], len(inputs), len(exprs), cost, epilogue.light)
-    return replace(found, over=tuple(_over(spec, made, inputs, a) for a in outputs))
+    lowered_contraction = contracted([(made, (*factors, *extra_inputs))], len(inputs), len(exprs), cost, epilogue.light)
+    return replace(lowered_contraction, over=tuple(_over(spec, made, inputs, a) for a in outputs))
 
 
 def _over(spec: Contract, made: Contraction, inputs: Sequence[Aval], result: Aval) -> frozenset[int]:
-    """The inputs whose elements are read only where the result's element of the same position is written."""
+    """The inputs whose elements are read only to compute the result's element at the same position."""
     first = spec.parts[0]
     if not made.in_place:
         return frozenset()
     views = [(x.source, x.view) for x in spec.operands]
-    there = [i for i, x in enumerate(inputs) if x.dtype == result.dtype and i not in (first.left.source, first.right.source)]
-    return frozenset(i for i in there if [view for j, view in views if j == i] == [first.result])
+    others = [i for i, x in enumerate(inputs) if x.dtype == result.dtype and i not in (first.left.source, first.right.source)]
+    return frozenset(i for i in others if [view for j, view in views if j == i] == [first.result])
 
 
 def _gradient(g: Convolution, target: Target) -> list[Contraction]:

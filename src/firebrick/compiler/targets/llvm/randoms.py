@@ -1,6 +1,6 @@
-"""Random words for consecutive positions: whole blocks of the generator are computed once, each of which gives four words.
+"""Random words for consecutive positions: each block of the generator, which is four words, is computed once.
 
-The words are written to scratch memory before the loop that uses them.
+The words are stored in scratch memory before the loop that uses them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from firebrick.scalar.elements import PHILOX
 from firebrick.scalar.expr import Expr
 
 ROUNDS = 10
-LEAST = 8
-"""Minimum number of elements of a row; shorter rows compute each word separately."""
+MIN_COUNT = 8
+"""Minimum number of elements of a row; in shorter rows, each word is computed separately."""
 
 
-def consecutive(nodes: Sequence[Expr], same: Collection[Expr], indices: Mapping[Expr, int]) -> list[Expr]:
+def consecutive(nodes: Sequence[Expr], invariant: Collection[Expr], indices: Mapping[Expr, int]) -> list[Expr]:
     """The ``philox`` nodes with a loop-invariant key whose positions are consecutive along the innermost axis.
 
     Args:
         nodes: Nodes of a kernel.
-        same: Loop-invariant nodes, with one value along that axis.
+        invariant: Nodes that are invariant along that axis.
         indices: Stride of each ``index`` node along that axis.
     """
 
@@ -32,9 +32,9 @@ def consecutive(nodes: Sequence[Expr], same: Collection[Expr], indices: Mapping[
 
     out = []
     for e in nodes:
-        if e.op == "philox" and all(k in same for k in e.args[:4]):
-            moving = [t for t in terms(e.args[4]) if t not in same]
-            if len(moving) == 1 and indices.get(moving[0]) == 1:
+        if e.op == "philox" and all(k in invariant for k in e.args[:4]):
+            varying = [t for t in terms(e.args[4]) if t not in invariant]
+            if len(varying) == 1 and indices.get(varying[0]) == 1:
                 out.append(e)
     return out
 
@@ -53,9 +53,9 @@ class Streams:
     """
 
     def __init__(self, code: Code, nodes: Sequence[Expr], count: int, scratch: int) -> None:
-        self.code, self.nodes, self.scratch = code, list(nodes) if count >= LEAST else [], scratch
-        self.room = room_bytes(code, count)
-        self.bytes = len(self.nodes) * self.room
+        self.code, self.nodes, self.scratch = code, list(nodes) if count >= MIN_COUNT else [], scratch
+        self.buffer_bytes = buffer_bytes(code, count)
+        self.bytes = len(self.nodes) * self.buffer_bytes
         self._words: dict[Expr, Strip] = {}
 
     def fill(self, emitter: Emitter, start: str, count: str) -> None:
@@ -70,36 +70,36 @@ class Streams:
         for i, e in enumerate(self.nodes):
             *key, at = emitter.all(e.args)
             first = at if start == "0" else code.put(f"add i64 {at}, {start}")
-            room = code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch + i * self.room}")
-            words = fill(code, key, first, count, room)
-            if start != "0":  # readers index by position, so the pointer is moved back by the first one
+            buffer = code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch + i * self.buffer_bytes}")
+            words = fill(code, key, first, count, buffer)
+            if start != "0":  # the loop indexes by position, so the pointer is that of position 0
                 words = code.put(f"getelementptr i32, ptr {words}, i64 {code.put(f'sub i64 0, {start}')}")
             self._words[e] = Strip("uint32", words, 1)
 
     def values(self, at: str, lanes: int, mask: str) -> dict[Expr, str]:
-        """The words from position ``at`` on."""
+        """The words of ``lanes`` positions from ``at`` on."""
         return {e: read(self.code, words, at, lanes, mask) for e, words in self._words.items()}
 
 
-def room_bytes(code: Code, count: int) -> int:
+def buffer_bytes(code: Code, count: int) -> int:
     """Scratch memory for the words of at most ``count`` positions, a multiple of a cache line."""
     group = 4 * code.target.lanes(64)
     return -(-(count + 3 + group) * 4 // 64) * 64
 
 
-def fill(code: Code, key: Sequence[str], first: str, count: str, room: str) -> str:
-    """Write the words of ``count`` positions from ``first`` on (i64) into a buffer; returns the pointer to the first word.
+def fill(code: Code, key: Sequence[str], first: str, count: str, buffer: str) -> str:
+    """Store the words of ``count`` positions from ``first`` on (i64) into a buffer; returns the pointer to the first word.
 
     Args:
         code: Function to append to.
         key: The stream's four words, i32.
         first: The first position.
         count: Number of positions, i64.
-        room: Buffer of ``room_bytes``.
+        buffer: Pointer to ``buffer_bytes`` of memory.
     """
     lanes = code.target.lanes(64)
     wide = vector_type("i64", lanes)
-    # a block is four words: the first block may begin before the first position, the last one end after the last
+    # the first block may begin before the first position, and the last one may end after the last position
     block = code.put(f"lshr i64 {first}, 2")
     skipped = code.put(f"and i64 {first}, 3")
     end = code.put(f"add i64 {code.put(f'add i64 {count}, {skipped}')}, 3")
@@ -110,18 +110,18 @@ def fill(code: Code, key: Sequence[str], first: str, count: str, room: str) -> s
     for k, grows in zip(key[:2], PHILOX[2:], strict=True):
         steps = [code.put(f"add i32 {k}, {grows * i % (1 << 32)}") if i else k for i in range(ROUNDS)]
         keys.append([splat(code, "i64", code.put(f"zext i32 {s} to i64"), lanes) for s in steps])
-    # one block a lane, in i64 lanes, as a round needs both halves of 32-bit products
+    # one block in each lane, of 64 bits, since a round needs both halves of 32-bit products
     loop = Loop(code, "0", blocks, lanes)
     at = splat(code, "i64", code.put(f"add i64 {block}, {loop.index}"), lanes)
     if lanes > 1:
         at = code.put(f"add {wide} {at}, <{', '.join(f'i64 {i}' for i in range(lanes))}>")
-    low, thirty = (_all(n, lanes) for n in (0xFFFFFFFF, 32))
-    # only the low 32 bits of each lane are a word: the high bits are masked where they would matter
+    low_mask, thirty = (_all(n, lanes) for n in (0xFFFFFFFF, 32))
+    # the low 32 bits of each lane are the word; the high bits are arbitrary, and are masked before a multiplication
     c = [at, code.put(f"lshr {wide} {at}, {thirty}"), *streams]
     for i in range(ROUNDS):
         p = []
-        for word, by in ((c[0], PHILOX[0]), (c[2], PHILOX[1])):
-            p.append(code.put(f"mul {wide} {code.put(f'and {wide} {word}, {low}')}, {_all(by, lanes)}"))
+        for word, multiplier in ((c[0], PHILOX[0]), (c[2], PHILOX[1])):
+            p.append(code.put(f"mul {wide} {code.put(f'and {wide} {word}, {low_mask}')}, {_all(multiplier, lanes)}"))
         high = [code.put(f"lshr {wide} {x}, {thirty}") for x in p]
         c = [
             code.put(f"xor {wide} {code.put(f'xor {wide} {high[1]}, {c[1]}')}, {keys[0][i]}"), p[1],
@@ -130,8 +130,8 @@ def fill(code: Code, key: Sequence[str], first: str, count: str, room: str) -> s
     pairs = []
     for even, odd in ((c[0], c[1]), (c[2], c[3])):
         above = code.put(f"shl {wide} {odd}, {thirty}")
-        pairs.append(code.put(f"or {wide} {code.put(f'and {wide} {even}, {low}')}, {above}"))
-    to = code.put(f"getelementptr i32, ptr {room}, i64 {code.put(f'shl i64 {loop.index}, 2')}")
+        pairs.append(code.put(f"or {wide} {code.put(f'and {wide} {even}, {low_mask}')}, {above}"))
+    to = code.put(f"getelementptr i32, ptr {buffer}, i64 {code.put(f'shl i64 {loop.index}, 2')}")
     if lanes == 1:
         code.do(f"store i64 {pairs[0]}, ptr {to}, align 8")
         code.do(f"store i64 {pairs[1]}, ptr {code.put(f'getelementptr i64, ptr {to}, i64 1')}, align 8")
@@ -140,7 +140,7 @@ def fill(code: Code, key: Sequence[str], first: str, count: str, room: str) -> s
         both = code.put(f"shufflevector {wide} {pairs[0]}, {wide} {pairs[1]}, <{2 * lanes} x i32> <{order}>")
         code.do(f"store <{2 * lanes} x i64> {both}, ptr {to}, align 16")
     loop.close()
-    return code.put(f"getelementptr i32, ptr {room}, i64 {skipped}")
+    return code.put(f"getelementptr i32, ptr {buffer}, i64 {skipped}")
 
 
 def _all(number: int, lanes: int) -> str:

@@ -24,32 +24,32 @@ def identity(kind: str, dtype: str, lanes: int) -> str:
 
 
 def step(code: Code, kind: str, dtype: str, a: str, b: str, lanes: int) -> str:
-    """Combine ``a``, the result so far, with ``b``."""
+    """Combine ``a``, the accumulator, with ``b``."""
     e = binary(_STEP[kind], load(0, dtype), load(1, dtype))
-    # the first operand of min and max is also tested for NaN: with b there, the test is not on the dependency chain of results
-    names = (b, a) if kind in ("max", "min") else (a, b)
-    return Emitter(code, lanes, lambda x: names[int(x.value or 0)]).value(e)
+    # min and max also test their first operand for NaN; with b first, that test is not on the accumulator's dependency chain
+    operands = (b, a) if kind in ("max", "min") else (a, b)
+    return Emitter(code, lanes, lambda x: operands[int(x.value or 0)]).value(e)
 
 
-def add_exactly(code: Code, dtype: str, total: str, lost: str, part: str, lanes: int) -> tuple[str, str]:
-    """total + part, and ``lost`` plus the rounding error of that sum.
+def add_exactly(code: Code, dtype: str, total: str, error: str, part: str, lanes: int) -> tuple[str, str]:
+    """total + part, and ``error`` plus the rounding error of that sum.
 
     Source: Knuth, The Art of Computer Programming, volume 2, 4.2.2; Neumaier, "Rundungsfehleranalyse einiger Verfahren zur
     Summation endlicher Summen", Zeitschrift für Angewandte Mathematik und Mechanik 54, 1974.
     """
-    names = (total, lost, part)
-    emitter = Emitter(code, lanes, lambda x: names[int(x.value or 0)])
+    operands = (total, error, part)
+    emitter = Emitter(code, lanes, lambda x: operands[int(x.value or 0)])
     t, c, p = (load(i, dtype) for i in range(3))
     s = t + p
     other = s - t
     return emitter.value(s), emitter.value(c + ((t - (s - other)) + (p - other)))
 
 
-def settle(code: Code, dtype: str, total: str, lost: str, lanes: int) -> str:
-    """total + lost. An infinite or NaN total is kept: its rounding error is NaN, and is ignored."""
-    names = (total, lost)
+def settle(code: Code, dtype: str, total: str, error: str, lanes: int) -> str:
+    """total + error. If the total is infinite or NaN, its rounding error is NaN, and is ignored."""
+    operands = (total, error)
     t, c = load(0, dtype), load(1, dtype)
-    return Emitter(code, lanes, lambda x: names[int(x.value or 0)]).value(t + select(eq(c, c), c, 0.0))
+    return Emitter(code, lanes, lambda x: operands[int(x.value or 0)]).value(t + select(eq(c, c), c, 0.0))
 
 
 def tree(code: Code, kind: str, dtype: str, values: Sequence[str], lanes: int) -> str:
@@ -84,13 +84,13 @@ def masked(code: Code, kind: str, dtype: str, value: str, mask: str, lanes: int)
     return code.put(f"select <{lanes} x i1> {mask}, {t} {value}, {t} {identity(kind, dtype, lanes)}")
 
 
-def weight(e: Expr, had: Callable[[Expr], bool] = lambda e: False) -> int:
-    """Approximate number of instructions of an expression, without loads and nodes that are available (``had``)."""
+def weight(e: Expr, available: Callable[[Expr], bool] = lambda e: False) -> int:
+    """Approximate number of instructions of an expression, without loads and without nodes that are ``available``."""
     instructions = {"div": 5, "sqrt": 5, "min": 2, "max": 2, "load": 0, "const": 0, "index": 0}
     total, stack, seen = 0, [e], {e}
     while stack:
         at = stack.pop()
-        if had(at):
+        if available(at):
             continue
         total += instructions.get(at.op, 1)
         new = set(at.args) - seen

@@ -2,11 +2,11 @@
 
 Results are expressions in which ``reduce`` nodes are values of the whole row; they may be nested, as in softmax. Reductions
 without reductions among their operands are computed in the first pass over a row, those that depend on these in the second, and
-so on; a last pass writes results with a value for each element. Expensive values that a later pass uses again are kept in
-scratch memory.
+so on. A last pass stores results with a value for each element. Expensive values that a later pass needs are stored in scratch
+memory.
 
-A sum is computed in fixed blocks, each with a fixed number of accumulators and lanes that are combined by halves. Its bits
-depend on the row's length and the target, never on threads.
+A sum is computed in fixed blocks, each with a fixed number of accumulators, whose lanes are added by halves. Its bits depend on
+the row's length and on the target, never on threads.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from firebrick.compiler.targets.llvm import reduction
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, scalar_type, splat, vector_type
 from firebrick.compiler.targets.llvm.gathered import Gathered, uniform
 from firebrick.compiler.targets.llvm.memory import (
+    BufferView,
     Strip,
-    View,
     address,
     item_bytes,
     positions,
@@ -30,7 +30,7 @@ from firebrick.compiler.targets.llvm.memory import (
     tail_mask,
     write,
 )
-from firebrick.compiler.targets.llvm.merging import Nest, merge, row_offsets
+from firebrick.compiler.targets.llvm.merging import LoopNest, merge, row_offsets
 from firebrick.compiler.targets.llvm.native import STREAM, UNIT, Loop, NativeKernel, aligned, buffer_pointers, finish, lanes_for
 from firebrick.compiler.targets.llvm.randoms import Streams, consecutive
 from firebrick.compiler.targets.llvm.target import Target
@@ -38,44 +38,44 @@ from firebrick.scalar.expr import FLOATS, Expr, steps, walk
 from firebrick.scalar.storage import computed
 
 BLOCK = 32
-"""Vectors that are added one by one to an accumulator before it is added to the total, whose rounding errors are kept."""
-KEPT_BYTES = 1 << 18
-"""Maximum bytes of scratch memory for values of one row that later passes use again."""
+"""Vectors that are added to an accumulator without compensation, before it is added to the compensated total."""
+CACHED_BYTES = 1 << 18
+"""Maximum bytes of scratch memory for values of one row that later passes need."""
 BLOCKS = 32
 """Approximate number of blocks of rows of a kernel with ``sums``."""
 SHORT = 128
-"""Maximum number of rows of such a block, since rows are summed one by one, without compensation."""
-WORTH = 6
-"""Minimum number of instructions of a value that is kept in scratch memory; cheaper ones are computed again."""
-AHEAD = 1 << 9, 1 << 20
-"""Minimum bytes of a row, and of an operand, for which the second pass over a row prefetches the next row. A third or later
-pass does not: it writes, often with non-temporal stores, which prefetches would delay."""
+"""Maximum number of rows of such a block, since rows are summed without compensation."""
+MIN_CACHED_COST = 6
+"""Minimum number of instructions of a value that is stored in scratch memory; a cheaper one is recomputed."""
+PREFETCH_BYTES = 1 << 9, 1 << 20
+"""Minimum bytes of a row, and of an operand, for which the second pass over a row prefetches the next row. Later passes do not
+prefetch: they store, often with non-temporal stores, which prefetches would delay."""
 
-Result = tuple[Expr, View]
+Output = tuple[Expr, BufferView]
 
 
 def row_kernel(
     name: str,
     shape: Sequence[int],
-    operands: Sequence[View],
-    results: Sequence[Result],
+    operands: Sequence[BufferView],
+    results: Sequence[Output],
     target: Target,
     sums: Sequence[Expr] = (),
 ) -> NativeKernel:
     """Generate a row kernel.
 
     Args:
-        name: Of its function.
-        shape: Of the work; reductions run along the last axis, which is not empty.
-        operands: What ``load(k)`` reads, with a stride for each axis; 0 along the last for one value a row.
-        results: Expressions and their views. A result with one value a row may have last stride 0; it is written once.
-        target: What to generate for.
+        name: Name of its function.
+        shape: Shape of the domain; reductions run along the last axis, which is not empty.
+        operands: Views that ``load(k)`` reads, with a stride for each axis; the last one is 0 for one value a row.
+        results: Expressions and their views. The last stride is 0 for a result with one value a row, which is stored once.
+        target: Processor to generate for.
         sums: Expressions that are also summed over the rows, column by column: the gradients of a norm's weight and bias.
             Each block of rows gives a row of partial sums. These matrices ``[blocks_of(shape), length]`` of the expressions'
             dtypes are the last buffers; ``column_kernels`` reduce them.
     """
     code = Code(target)
-    rows = Rows(code, list(shape), list(operands), list(results), list(sums))
+    rows = RowGenerator(code, list(shape), list(operands), list(results), list(sums))
     length, count = shape[-1], prod(shape[:-1])
     group = _group(shape, bool(sums))
     unit = Loop(code, "%begin", "%end", 1)
@@ -105,18 +105,18 @@ def _group(shape: Sequence[int], sums: bool) -> int:
 
 
 def levels(roots: Sequence[Expr]) -> dict[Expr, int]:
-    """The number of nested reductions of each node, itself included: the number of the pass that computes it."""
+    """The depth of nested reductions of each node, itself included: the number of the pass that computes it."""
     out: dict[Expr, int] = {}
     for e in walk(roots):
         out[e] = max((out[a] for a in e.args), default=0) + (e.op == "reduce")
     return out
 
 
-class Rows:
-    """Writes the code of one row; see ``row_kernel``."""
+class RowGenerator:
+    """Generates the code of one row; see ``row_kernel``."""
 
     def __init__(
-        self, code: Code, shape: list[int], operands: list[View], results: list[Result], sums: list[Expr]
+        self, code: Code, shape: list[int], operands: list[BufferView], results: list[Output], sums: list[Expr]
     ) -> None:  # fmt: skip
         self.code, self.length, self.operands, self.results, self.sums = code, shape[-1], operands, results, sums
         roots = [*(e for e, _ in results), *sums]
@@ -128,7 +128,7 @@ class Rows:
         strides = [v.strides for v in self.views] + [steps(e, rank) for e in self.axes]
         outer = merge(shape[:-1], [s[:-1] for s in strides], range(rank - 1))
         # rows are numbered over the outer axes; ``row_offsets`` ignores the innermost axis, here one of size 1
-        self.nest = Nest((*outer.shape, 1), tuple((*s, 0) for s in outer.strides))
+        self.nest = LoopNest((*outer.shape, 1), tuple((*s, 0) for s in outer.strides))
         self.inner = [s[-1] for s in strides]
         self.lanes = lanes_for(code.target, (e for e in nodes if e.op != "index"), [computed(v.dtype) for v in self.views])
         while self.lanes > 1 and self.lanes // 2 >= self.length:
@@ -138,78 +138,78 @@ class Rows:
         level = levels(roots)
         reduces = [e for e in nodes if e.op == "reduce"]
         self.passes = [[e for e in reduces if level[e] == k] for k in range(1, max(level.values(), default=0) + 1)]
-        self.each = [(e, i) for i, (e, v) in enumerate(results) if not self._once(e, v)]
-        self.once = [(e, i) for i, (e, v) in enumerate(results) if self._once(e, v)]
+        self.per_element = [(e, i) for i, (e, v) in enumerate(results) if not self._is_per_row(e, v)]
+        self.per_row = [(e, i) for i, (e, v) in enumerate(results) if self._is_per_row(e, v)]
         self.pointers = buffer_pointers(code, len(self.views) + len(sums))
-        self._keep()
+        self._choose_cached()
         self.totals = []
         for e in sums:
             self.totals.append(Strip(e.dtype, code.put(f"getelementptr i8, ptr %scratch, i64 {self.scratch}"), 1))
             self.scratch += -(-self.length * item_bytes(e.dtype) // 64) * 64
         self.streams = Streams(code, consecutive(nodes, self.uniform, along), self.length, self.scratch)
         self.scratch += self.streams.bytes
-        self.ahead = self._ahead(shape)
+        self.prefetched = self._prefetched(shape)
         self.stream = 0
-        large = [v for e, v in results if prod(shape) * v.itemsize >= STREAM and not self._once(e, v)]
-        if large and code.target.arch == "x86_64" and all(results[i][1].strides[-1] == 1 for _, i in self.each):
+        large = [v for e, v in results if prod(shape) * v.itemsize >= STREAM and not self._is_per_row(e, v)]
+        if large and code.target.arch == "x86_64" and all(results[i][1].strides[-1] == 1 for _, i in self.per_element):
             self.stream = max(self.lanes * v.itemsize for v in large)
 
-    def _ahead(self, shape: list[int]) -> list[tuple[int, int]]:
+    def _prefetched(self, shape: list[int]) -> list[tuple[int, int]]:
         """Operands whose next row is prefetched in the second pass, and its offset in elements."""
         if len(self.nest.shape) != 2 or not self.passes:
             return []
         used = sorted({int(e.value or 0) for e in self.nodes if e.op == "load"})
-        row, whole = AHEAD
-        found = []
+        row, whole = PREFETCH_BYTES
+        prefetches = []
         for k in used:
             step, nbytes = self.nest.strides[k][0], self.views[k].itemsize * self.length
             if step and self.inner[k] == 1 and nbytes >= row and nbytes * prod(shape[:-1]) >= whole:
-                found.append((k, step))
-        return found
+                prefetches.append((k, step))
+        return prefetches
 
-    def _fetch(self, number: int, at: str) -> None:
+    def _prefetch(self, number: int, at: str) -> None:
         """In the second pass, prefetch elements of the next row from position ``at`` on."""
         code = self.code
-        for k, step in self.ahead if number == 1 else ():
+        for k, step in self.prefetched if number == 1 else ():
             strip = self.strips[k]
             following = code.put(f"getelementptr {stored_type(strip.dtype, code)}, ptr {strip.pointer}, i64 {step}")
             where = address(code, Strip(strip.dtype, following, 1), at)
             code.call("void", "llvm.prefetch.p0", ("ptr", where), ("i32", "0"), ("i32", "3"), ("i32", "1"))
 
-    def _once(self, e: Expr, view: View) -> bool:
+    def _is_per_row(self, e: Expr, view: BufferView) -> bool:
         if view.strides[-1] == 0 and e not in self.uniform and self.length > 1:
             raise TypeError(f"a result with values along the row has a last stride. Received: {view} for {e}")
         return view.strides[-1] == 0 and e in self.uniform
 
-    def _had(self, e: Expr) -> bool:
+    def _available(self, e: Expr) -> bool:
         """Whether a node's elements are available without computation."""
-        return e in self.uniform or e in self.kept
+        return e in self.uniform or e in self.cached
 
-    def _keep(self) -> None:
-        """Choose the values in scratch memory: ``kept`` (node → byte offset), and ``written`` (node → number of its pass)."""
-        self.kept: dict[Expr, int] = {}
-        self.written: dict[Expr, int] = {}
+    def _choose_cached(self) -> None:
+        """Choose the values to store in scratch memory: ``cached`` (node → byte offset), ``cached_in`` (node → its pass)."""
+        self.cached: dict[Expr, int] = {}
+        self.cached_in: dict[Expr, int] = {}
         self.scratch = 0
         seen: dict[Expr, int] = {}
-        last = [*(e for e, _ in self.each), *self.sums]
+        last = [*(e for e, _ in self.per_element), *self.sums]
         for number, roots in enumerate([*([e.args[0] for e in p] for p in self.passes), last]):
-            stack, here = list(roots), set()
+            stack, visited = list(roots), set()
             while stack:
                 e = stack.pop()
-                if e in here or e in self.uniform:
+                if e in visited or e in self.uniform:
                     continue
-                here.add(e)
+                visited.add(e)
                 size = -(-self.length * item_bytes(e.dtype) // 64) * 64
-                if e in self.kept:
+                if e in self.cached:
                     continue
-                # bools are not kept: they are lane masks, which would be converted to bytes and back
-                worth = e in seen and e.dtype != "bool" and self.scratch + size <= KEPT_BYTES
-                if worth and reduction.weight(e, self._had) >= WORTH:
-                    self.kept[e], self.written[e] = self.scratch, seen[e]
+                # not bools: they are lane masks, which would be converted to bytes and back
+                reused = e in seen and e.dtype != "bool" and self.scratch + size <= CACHED_BYTES
+                if reused and reduction.weight(e, self._available) >= MIN_CACHED_COST:
+                    self.cached[e], self.cached_in[e] = self.scratch, seen[e]
                     self.scratch += size
                     continue
                 stack.extend(e.args)
-            for e in here:
+            for e in visited:
                 seen.setdefault(e, number)
 
     # one row
@@ -226,9 +226,9 @@ class Rows:
             self.strips.append(Strip(view.dtype, pointer, inner))
         self.scalars: dict[Expr, str] = {}
         self.splats: dict[Expr, str] = {}
-        self.rooms = {
+        self.cache = {
             e: Strip(e.dtype, code.put(f"getelementptr i8, ptr %scratch, i64 {at}") if at else "%scratch", 1)
-            for e, at in self.kept.items()
+            for e, at in self.cached.items()
         }
         for k in sorted({int(e.value or 0) for e in walk(self.roots) if e.op == "load"}):
             if self.inner[k] == 0:
@@ -238,11 +238,11 @@ class Rows:
         for number, reduces in enumerate(self.passes):
             self._pass(number, reduces)
         # all loads come before the stores: in a row of one element, a result may use an operand's memory
-        once = self._scalar().all(e for e, _ in self.once)
-        for (_, i), value in zip(self.once, once, strict=True):
+        per_row = self._scalar().all(e for e, _ in self.per_row)
+        for (_, i), value in zip(self.per_row, per_row, strict=True):
             write(code, self.strips[len(self.operands) + i], "0", value, 1)
-        if self.each or self.sums:
-            self._write_each()
+        if self.per_element or self.sums:
+            self._write_per_element()
 
     def _scalar(self) -> Emitter:
         emitter = Emitter(
@@ -261,7 +261,7 @@ class Rows:
         return read(self.code, Strip(strip.dtype, strip.pointer, 0), "0", 1)
 
     def _emitter(self, number: int, at: str, mask: str) -> Emitter:
-        """The emitter for elements from position ``at`` on, in pass ``number``."""
+        """An emitter of elements from position ``at`` on, in pass ``number``."""
         code, lanes = self.code, self.lanes
 
         def leaf(e: Expr) -> str:
@@ -275,29 +275,31 @@ class Rows:
             step, base = self.inner[len(self.views) + which], self.bases[which]
             if step == 0:
                 return splat(code, "i64", base, lanes)
-            here = positions(code, at, step, lanes)
+            index = positions(code, at, step, lanes)
             return (
-                here if base == "0" else code.put(f"add {vector_type('i64', lanes)} {here}, {splat(code, 'i64', base, lanes)}")
+                index
+                if base == "0"
+                else code.put(f"add {vector_type('i64', lanes)} {index}, {splat(code, 'i64', base, lanes)}")
             )
 
         emitter = Emitter(code, lanes, leaf, lambda e, places: self.gathered.element(e, places, at, mask), mask)
         emitter.values.update(self.gathered.splats)
         emitter.values.update(self.streams.values(at, lanes, mask))
-        for e, room in self.rooms.items():
-            if self.written[e] < number:
-                emitter.values[e] = read(code, room, at, lanes, mask)
+        for e, strip in self.cache.items():
+            if self.cached_in[e] < number:
+                emitter.values[e] = read(code, strip, at, lanes, mask)
         return emitter
 
-    def _store_kept(self, number: int, emitter: Emitter, at: str, mask: str) -> None:
-        for e, room in self.rooms.items():
-            if self.written[e] == number:
-                write(self.code, room, at, emitter.value(e), self.lanes, mask)
+    def _store_cached(self, number: int, emitter: Emitter, at: str, mask: str) -> None:
+        for e, strip in self.cache.items():
+            if self.cached_in[e] == number:
+                write(self.code, strip, at, emitter.value(e), self.lanes, mask)
 
     def _body(self, number: int, reduces: list[Expr], at: str, mask: str = "") -> list[str]:
         emitter = self._emitter(number, at, mask)
-        self._fetch(number, at)
+        self._prefetch(number, at)
         values = emitter.all(e.args[0] for e in reduces)
-        self._store_kept(number, emitter, at, mask)
+        self._store_cached(number, emitter, at, mask)
         if mask:
             values = [
                 reduction.masked(self.code, str(e.value), e.dtype, v, mask, self.lanes)
@@ -314,7 +316,7 @@ class Rows:
     def _pass(self, number: int, reduces: list[Expr]) -> None:
         """One pass over the row, which computes ``reduces``."""
         code, lanes, n = self.code, self.lanes, self.length
-        work = sum(reduction.weight(e.args[0], self._had) for e in reduces)
+        work = sum(reduction.weight(e.args[0], self._available) for e in reduces)
         # several accumulators hide the latency of an addition; fewer where registers are needed for the expressions
         chains = 4 if work <= 8 and len(reduces) <= 2 else 2 if work <= 24 and len(reduces) <= 4 else 1
         stride = chains * lanes
@@ -355,12 +357,12 @@ class Rows:
         loop = Loop(code, "0", str(whole), block, carried)
         stop = code.put(f"add i64 {loop.index}, {block}")
         part = self._chains(number, reduces, loop.index, stop, chains, types, zeros)
-        new, lost = self._steps(reduces, loop.values[: len(reduces)], part), []
+        new, errors = self._steps(reduces, loop.values[: len(reduces)], part), []
         for i, k in enumerate(exact):
             before = loop.values[k], loop.values[len(reduces) + i]
             new[k], error = reduction.add_exactly(code, reduces[k].dtype, *before, part[k], lanes)
-            lost.append(error)
-        loop.close([*new, *lost])
+            errors.append(error)
+        loop.close([*new, *errors])
         out = loop.values[: len(reduces)]
         for i, k in enumerate(exact):
             out[k] = reduction.settle(code, reduces[k].dtype, out[k], loop.values[len(reduces) + i], lanes)
@@ -404,7 +406,7 @@ class Rows:
 
         self._over_columns(body)
 
-    def _add_up(self, emitter: Emitter, at: str, mask: str) -> None:
+    def _accumulate_sums(self, emitter: Emitter, at: str, mask: str) -> None:
         code, lanes = self.code, self.lanes
         for e, total in zip(self.sums, self.totals, strict=True):
             old = read(code, total, at, lanes, mask)
@@ -434,18 +436,18 @@ class Rows:
         if n > end:
             body(str(end), tail_mask(code, str(n - end), lanes))
 
-    def _write_each(self) -> None:
+    def _write_per_element(self) -> None:
         code, lanes, n = self.code, self.lanes, self.length
         number = len(self.passes)
 
         def body(at: str, mask: str = "", stream: bool = False) -> None:
             emitter = self._emitter(number, at, mask)
-            self._fetch(number, at)
-            values = emitter.all([*(e for e, _ in self.each), *self.sums])  # all loads come before the stores
-            for (_, i), value in zip(self.each, values, strict=False):
+            self._prefetch(number, at)
+            values = emitter.all([*(e for e, _ in self.per_element), *self.sums])  # all loads come before the stores
+            for (_, i), value in zip(self.per_element, values, strict=False):
                 strip = self.strips[len(self.operands) + i]
                 write(code, strip, at, value, lanes, mask, lanes * item_bytes(strip.dtype) if stream else 0)
-            self._add_up(emitter, at, mask)
+            self._accumulate_sums(emitter, at, mask)
 
         def whole(stream: bool) -> None:
             loop = Loop(code, "0", str(end), lanes)
@@ -454,7 +456,7 @@ class Rows:
 
         end = n - n % lanes
         if end and self.stream:
-            strips = [self.strips[len(self.operands) + i] for _, i in self.each]
+            strips = [self.strips[len(self.operands) + i] for _, i in self.per_element]
             aligned(code, [address(code, s, "0") for s in strips], self.stream, whole)
         elif end:
             whole(False)

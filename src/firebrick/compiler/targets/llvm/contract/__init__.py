@@ -8,18 +8,18 @@ from __future__ import annotations
 from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.spec.parts import Bound
 from firebrick.compiler.targets.llvm.contract.algorithms import forward, input_gradient, weight_gradient
-from firebrick.compiler.targets.llvm.contract.blocked import Contraction, Kernel, contraction
+from firebrick.compiler.targets.llvm.contract.blocked import Contraction, ContractionKernel, contraction
 from firebrick.compiler.targets.llvm.contract.choose import Variant, choose
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, fits, product, stored
 from firebrick.compiler.targets.llvm.contract.problem import (
-    Operand,
+    FactorLayout,
+    MatrixLayout,
     Problem,
-    Result,
     conv,
     conv_input,
     conv_weight,
     matmul,
-    placed,
+    matrix_layout,
     problem_of,
     simplified,
 )
@@ -27,12 +27,12 @@ from firebrick.compiler.targets.llvm.contract.problem import (
 __all__ = [
     "Bound",
     "Contraction",
+    "ContractionKernel",
     "Convolution",
     "Epilogue",
-    "Kernel",
-    "Operand",
+    "FactorLayout",
+    "MatrixLayout",
     "Problem",
-    "Result",
     "Variant",
     "choose",
     "contraction",
@@ -43,7 +43,7 @@ __all__ = [
     "forward",
     "input_gradient",
     "matmul",
-    "placed",
+    "matrix_layout",
     "problem_of",
     "product",
     "simplified",

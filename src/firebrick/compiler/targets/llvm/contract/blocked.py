@@ -1,8 +1,11 @@
 """Kernels of a problem and a variant: the loops of a work unit around packing and micro-kernels.
 
 A contraction is one kernel, or several that run one after another: packing of A or B, the product, and the sum over the parts
-of a split k. Their grids depend on shapes alone, and each element of C is computed by one work unit, in a fixed order of sums,
+of a split k. Their grids depend on shapes alone. Each element of C is computed by one work unit, in a fixed order of sums,
 whichever thread runs it.
+
+The loops of a work unit are, from the outside: blocks of k, panels of B, panels of A. A panel of B stays in the first-level
+cache while it is multiplied by every panel of A of the unit, which stay in the second-level cache.
 """
 
 from __future__ import annotations
@@ -12,19 +15,27 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import gcd, prod
 
-from firebrick.compiler.targets.llvm.contract.choose import DIRECT, PHASE, UNIT, Variant, choose, in_runs, stores_directly
+from firebrick.compiler.targets.llvm.contract.choose import (
+    DIRECT,
+    PHASE,
+    UNIT,
+    Variant,
+    choose,
+    has_single_strides,
+    stores_directly,
+)
 from firebrick.compiler.targets.llvm.contract.dot import COLUMNS, dots, suits_dot, swapped
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, stored, values
+from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value, bytes_of, compute_type, plain
 from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
 from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel, power_of_two
-from firebrick.compiler.targets.llvm.contract.problem import Operand, Problem, Result, period, row_major
-from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, bytes_of, compute_type, plain
+from firebrick.compiler.targets.llvm.contract.problem import FactorLayout, MatrixLayout, Problem, period, row_major
 from firebrick.compiler.targets.llvm.memory import stored_type, tail_mask
 from firebrick.compiler.targets.llvm.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ContractionKernel:
     """One function ``void name(ptr bufs, i64 begin, i64 end, ptr scratch, ptr status)`` and its grid.
 
     Attributes:
@@ -48,17 +59,17 @@ class Contraction:
     to 64, which passes values from one kernel to the next.
 
     Attributes:
-        kernels: To be run one after another.
+        kernels: In the order in which they run.
         functions: Text of the functions, by name. Names that begin with ``micro.`` contain a hash of the text, so that equal
             micro-kernels of several contractions are one function in a module.
         declarations: Declarations that a module needs.
         workspace: Bytes.
         variant: Variant that the kernels implement.
-        in_place: Whether an operand of the epilogue with the same layout as a result may be in that result's memory: each
-            element is read for the last time before it is written.
+        in_place: Whether a result may be stored in the memory of an operand of the epilogue with the same layout: each element
+            is read for the last time before it is written.
     """
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[ContractionKernel, ...]
     functions: dict[str, str]
     declarations: frozenset[str]
     workspace: int
@@ -80,62 +91,65 @@ def contraction(
     """Kernels for a problem.
 
     Args:
-        p: What is computed.
-        target: What it is computed on.
-        name: Of the functions, which get endings of their own.
-        epilogue: What is stored of each element, and where; without one, the element where ``p.c`` says.
-        variant: How; ``choose``'s by default.
+        p: The problem.
+        target: Processor to generate for.
+        name: Name of the functions, to which each kernel adds a suffix.
+        epilogue: The results; by default the product, with the layout ``p.c``.
+        variant: Variant to implement; by default that of ``choose``.
     """
     epilogue, sides = (epilogue or stored(p.c)).simplified(), (0, 1)
-    if variant is None and (_upright(p, epilogue.results[0][1]) or (not suits_dot(p) and suits_dot(swapped(p)))):
+    # vectors run along the lanes of B, so C must be contiguous along them: else the transposed product is computed
+    if variant is None and (_is_column_major(p, epilogue.results[0][1]) or (not suits_dot(p) and suits_dot(swapped(p)))):
         p, epilogue, sides = swapped(p), epilogue.swapped(), (1, 0)
     same = [r for _, r in epilogue.results if epilogue.plain or r.dtype == plain(compute_type(p.c.dtype))]
     p = replace(p, c=same[0]) if same else p
-    return _Writer(p, target, name, epilogue, variant or choose(p, target), sides).made()
+    return _BlockedGenerator(p, target, name, epilogue, variant or choose(p, target), sides).generate()
 
 
-def _upright(p: Problem, c: Result) -> bool:
-    """Whether a result is contiguous along columns, not along rows. Then the transposed product is computed."""
+def _is_column_major(p: Problem, c: MatrixLayout) -> bool:
+    """Whether a result is contiguous along its columns, and not along its rows."""
     return p.m > 1 and p.n > 1 and c.rows[-1].stride == 1 and c.lanes[-1].stride != 1
 
 
-Fold = Callable[[Emitter, Sequence[str], Sequence[Value], str], None]
+Consumer = Callable[[IRBuilder, Sequence[str], Sequence[Value], str], None]
 
 
-def folded(p: Problem, target: Target, name: str, variant: Variant, fold: Fold) -> Contraction:
-    """Kernels that compute all of C for one index of the batch in scratch memory, and pass it to ``fold``.
+def staged_contraction(p: Problem, target: Target, name: str, variant: Variant, consumer: Consumer) -> Contraction:
+    """Kernels that compute all of C for one index of the batch in scratch memory, where ``consumer`` reads it.
 
     Args:
         p: Problem; the layout of C is ignored.
-        target: What it is computed on.
-        name: Of the functions.
-        variant: Variant with all rows and columns in one work unit, staged, without splits. Rows of C in scratch memory are
+        target: Processor to generate for.
+        name: Name of the functions.
+        variant: Variant with all rows and columns in one work unit, staged, with one split. Rows of C in scratch memory are
             ``variant.nc`` elements apart.
-        fold: ``(emitter, pointers, batch, scratch)``: generates the code that uses C; pointers are A's, B's and the result's.
+        consumer: ``(builder, pointers, batch, scratch)``: generates the code that reads C; pointers are those of A, B and the
+            result.
     """
-    return _Writer(p, target, name, stored(p.c), variant, fold=fold).made()
+    return _BlockedGenerator(p, target, name, stored(p.c), variant, consumer=consumer).generate()
 
 
 def _aligned(n: int) -> int:
     return -(-n // 64) * 64
 
 
-# Destinations of tiles of C: C; C until the sums are complete, when the epilogue reads and overwrites it; the epilogue, in
-# registers; scratch memory of one tile, or of a work unit's block, which the epilogue reads; a partial sum of a split k.
-_C, _UNTIL, _REGISTERS, _TILE, _BLOCK, _PART = "c", "until", "registers", "tile", "block", "part"
+# Destinations of tiles of C: C itself; C as an accumulator, to which the epilogue is applied in place after the last block of
+# k; the epilogue, in registers; scratch memory of one tile, or of a work unit's block, which the epilogue reads; a partial sum
+# over a part of a split k.
+_C, _ACCUMULATED, _REGISTERS, _TILE, _BLOCK, _PARTIAL = "c", "accumulated", "registers", "tile", "block", "partial"
 
 
-class _Writer:
+class _BlockedGenerator:
     def __init__(
         self, p: Problem, target: Target, name: str, epilogue: Epilogue, v: Variant, sides: tuple[int, int] = (0, 1),
-        fold: Fold | None = None,
+        consumer: Consumer | None = None,
     ) -> None:  # fmt: skip
         self.slots = dict(zip("ab", sides, strict=True))  # positions of A and B in bufs
-        self.p, self.target, self.name, self.epilogue, self.v, self.fold = p, target, name, epilogue, v, fold
+        self.p, self.target, self.name, self.epilogue, self.v, self.consumer = p, target, name, epilogue, v, consumer
         self.declared: set[str] = set()
         self.functions: dict[str, str] = {}
-        self.kernels: list[Kernel] = []
-        self.micros: dict[tuple[int, int], str] = {}
+        self.kernels: list[ContractionKernel] = []
+        self.micro_names: dict[tuple[int, int], str] = {}
         self.type = compute_type(p.c.dtype)
         self.size = bytes_of(self.type)
         self.vl = target.width_bits // (8 * self.size)
@@ -149,32 +163,32 @@ class _Writer:
             "b": Panels(p.b, p.n, p.k, v.nr, self.block(v.b, p.b)),
         }
         self.workspace = 0
-        self.where = self.destination()
+        self.destination = self._destination()
 
-    def destination(self) -> str:
+    def _destination(self) -> str:
         """The destination of tiles of C."""
         p, v, epilogue, once = self.p, self.v, self.epilogue, self.k_blocks == 1
         if self.splits > 1:
-            return _PART
-        if self.fold is None and not v.staged:
+            return _PARTIAL
+        if self.consumer is None and not v.staged:
             if epilogue.plain and stores_directly(p, v.nr) and (once or p.c.dtype == self.plain):
                 return _C
-            runs = all(in_runs(x, v.nr) and x.lanes[-1].stride in (0, 1) for x in epilogue.views)
-            if once and runs and epilogue.light and not epilogue.plain:
+            contiguous = all(has_single_strides(x, v.nr) and x.lanes[-1].stride in (0, 1) for x in epilogue.views)
+            if once and contiguous and epilogue.light and not epilogue.plain:
                 return _REGISTERS
             if not once and stores_directly(p, v.nr) and p.c.dtype == self.plain and p.c in self.results:
-                return _UNTIL
-        return _TILE if once and self.fold is None else _BLOCK
+                return _ACCUMULATED
+        return _TILE if once and self.consumer is None else _BLOCK
 
-    def block(self, how: str, x: Operand) -> int:
-        """Steps of k that are packed at once: the product's block, or as many as a first-level cache holds."""
+    def block(self, how: str, x: FactorLayout) -> int:
+        """Steps of k that are packed at once: a block of the product, or about as many as a first-level cache holds."""
         step = period(x) if period(x) > 1 else self.vl
         return self.v.kc if how == UNIT else -(-128 // step) * step
 
-    def emitter(self) -> Emitter:
-        return Emitter(self.target, self.declared)
+    def emitter(self) -> IRBuilder:
+        return IRBuilder(self.target, self.declared)
 
-    def made(self) -> Contraction:
+    def generate(self) -> Contraction:
         p, v = self.p, self.v
         if v.dots and not p.empty:
             self.dot_products()
@@ -185,16 +199,16 @@ class _Writer:
                 self.workspace += _aligned(self.splits * prod(p.batch) * p.m * p.n * self.size)
             self.product(phases, partial)
             if self.splits > 1:
-                self.combination(partial)
+                self.sum_of_parts(partial)
         return Contraction(
-            tuple(self.kernels), self.functions, frozenset(self.declared), self.workspace, v, self.where != _UNTIL
+            tuple(self.kernels), self.functions, frozenset(self.declared), self.workspace, v, self.destination != _ACCUMULATED
         )  # fmt: skip
 
-    def kernel(self, e: Emitter, ending: str, grid: int, scratch: int, flops: float = 0.0) -> None:
+    def kernel(self, e: IRBuilder, ending: str, grid: int, scratch: int, flops: float = 0.0) -> None:
         e.do("ret void")
         name = f"{self.name}.{ending}" if ending else self.name
         self.functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
-        self.kernels.append(Kernel(name, grid, scratch, flops))
+        self.kernels.append(ContractionKernel(name, grid, scratch, flops))
 
     # ---- packing as a separate kernel
     def packed_batch(self, side: str) -> list[int]:
@@ -207,14 +221,14 @@ class _Writer:
         x, at = self.sides[side], self.workspace
         sizes = self.packed_batch(side)
         panels = -(-x.lanes // x.width)
-        each = x.elements(x.k, self.vl)
-        self.workspace += _aligned(prod(sizes) * panels * each * self.size)
+        count = x.elements(x.k, self.vl)
+        self.workspace += _aligned(prod(sizes) * panels * count * self.size)
         e = self.emitter()
         e.start("%entry")
         source, space = e.operand(self.slots[side]), e.operand(self.space_slot)
         with e.loop("%begin", "%end") as unit:
             *batch, panel = e.split(unit.index, [*sizes, panels])
-            to = e.at(e.at(space, at, "i8"), e.mul(unit.index, each), self.type)
+            to = e.at(e.at(space, at, "i8"), e.mul(unit.index, count), self.type)
             lane = e.mul(panel, x.width)
             with e.loop(0, x.k, x.block) as k:  # blocks that fit in a first-level cache
                 length = e.min(x.block, e.sub(x.k, k.index))
@@ -233,7 +247,7 @@ class _Writer:
         step = {s: x.elements(min(v.kc, p.k) if getattr(v, s) == UNIT else p.k, self.vl) for s, x in self.sides.items()}
         a_bytes = _aligned(v.mc // v.mr * step["a"] * self.size) if v.a == UNIT else 0
         b_bytes = _aligned(step["b"] * self.size) if v.b == UNIT else 0
-        rows = {_TILE: v.mr, _BLOCK: min(v.mc, -(-p.m // v.mr) * v.mr)}.get(self.where, 0)
+        rows = {_TILE: v.mr, _BLOCK: min(v.mc, -(-p.m // v.mr) * v.mr)}.get(self.destination, 0)
         stage_bytes = _aligned(rows * self.stage_row * self.size)
         a_scratch, b_scratch = "%scratch", e.at("%scratch", a_bytes, "i8")
         stage = e.at("%scratch", a_bytes + b_bytes, "i8")
@@ -244,7 +258,7 @@ class _Writer:
             m1, n1 = e.min(e.add(m0, v.mc), p.m), e.min(e.add(n0, v.nc), p.n)
             k_first = e.mul(part, self.k_part)
             k_end = e.min(e.add(k_first, self.k_part), p.k) if self.splits > 1 else p.k
-            # without terms (k = 0) one round runs all the same, which stores zeros through the epilogue
+            # if k is 0, the loop runs once, so that the epilogue is applied to zeros
             with e.loop(k_first, k_end if p.k else 1, max(1, v.kc)) as kb:
                 k0: Value = kb.index if p.k else 0
                 kc = e.min(v.kc, e.sub(k_end, k0)) if blocked or self.splits > 1 else p.k
@@ -262,36 +276,36 @@ class _Writer:
                             a = e.at(a_scratch, e.mul(e.div(e.sub(i.index, m0), v.mr), step["a"]), self.type)
                         else:
                             a = self.source(e, "a", sources["a"], space, phases, batch, i.index, k0, a_scratch, step["a"])
-                        c, places = self.target_of(e, views, space, partial, stage, batch, part, i.index, j.index, m0, n0)
-                        self.call(e, i.index, j.index, [a, b, kc, c, first, *places])
+                        c, locations = self.target_of(e, views, space, partial, stage, batch, part, i.index, j.index, m0, n0)
+                        self.call(e, i.index, j.index, [a, b, kc, c, first, *locations])
                         m2, n2 = e.min(e.add(i.index, v.mr), m1), e.min(e.add(j.index, v.nr), n1)
-                        if self.where == _TILE:
+                        if self.destination == _TILE:
                             self.write_out(e, views, batch, stage, i.index, m2, j.index, n2)
-                        elif self.where == _UNTIL:
+                        elif self.destination == _ACCUMULATED:
                             with e.when(e.compare("sge", e.add(k0, v.kc), k_end)):
                                 self.write_out(e, views, batch, c, i.index, m2, j.index, n2)
-            if self.fold is not None:
-                self.fold(e, [sources["a"], sources["b"], *views], batch, stage)
-            elif self.where == _BLOCK:
+            if self.consumer is not None:
+                self.consumer(e, [sources["a"], sources["b"], *views], batch, stage)
+            elif self.destination == _BLOCK:
                 self.write_out(e, views, batch, stage, m0, m1, n0, n1)
         self.kernel(e, "", prod(sizes), a_bytes + b_bytes + stage_bytes, p.flops)
 
-    def pointers(self, e: Emitter) -> tuple[dict[str, str], list[str]]:
+    def pointers(self, e: IRBuilder) -> tuple[dict[str, str], list[str]]:
         """The pointers of A and B, and those of the epilogue's views."""
         return {s: e.operand(i) for s, i in self.slots.items()}, [e.operand(i) for i in range(2, self.space_slot)]
 
     @property
     def stage_row(self) -> int:
-        """Stride in elements of the rows of C that the epilogue reads."""
-        return {_TILE: self.v.nr, _UNTIL: self.p.c.rows[0].stride}.get(self.where, self.v.nc)
+        """Stride of the rows of C that the epilogue reads, in elements."""
+        return {_TILE: self.v.nr, _ACCUMULATED: self.p.c.rows[0].stride}.get(self.destination, self.v.nc)
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[MatrixLayout]:
         """The layouts of the results."""
         return [r for _, r in self.epilogue.results]
 
     def source(
-        self, e: Emitter, side: str, pointer: str, space: str, phases: dict[str, int], batch: Sequence[Value], lane: Value,
+        self, e: IRBuilder, side: str, pointer: str, space: str, phases: dict[str, int], batch: Sequence[Value], lane: Value,
         k0: Value, scratch: str, step: int,
     ) -> str:  # fmt: skip
         """The pointer that the micro-kernel reads a panel from."""
@@ -314,59 +328,59 @@ class _Writer:
         return row_major(self.packed_batch(side))
 
     def target_of(
-        self, e: Emitter, views: Sequence[str], space: str, partial: int, stage: str, batch: Sequence[Value], part: Value,
+        self, e: IRBuilder, views: Sequence[str], space: str, partial: int, stage: str, batch: Sequence[Value], part: Value,
         row: Value, column: Value, m0: Value, n0: Value,
     ) -> tuple[str, list[str]]:  # fmt: skip
         """The pointer that the micro-kernel writes its tile to, and the pointers of an epilogue in registers."""
         p = self.p
-        if self.where == _PART:
+        if self.destination == _PARTIAL:
             index = e.dot([part, *batch, row, column], row_major((self.splits, *p.batch, p.m, p.n)))
             return e.at(e.at(space, partial, "i8"), index, self.type), []
-        if self.where == _TILE:
+        if self.destination == _TILE:
             return stage, []
-        if self.where == _BLOCK:
+        if self.destination == _BLOCK:
             return e.at(stage, e.add(e.mul(e.sub(row, m0), self.v.nc), e.sub(column, n0)), self.type), []
         offsets = self.columns(e, column, self.rows(e, batch, row))
-        places = zip(views, self.epilogue.views, offsets, strict=True)
-        out = [e.at(pointer, offset, stored_type(x.dtype, e)) for pointer, x, offset in places]
-        if self.where == _REGISTERS:
+        locations = zip(views, self.epilogue.views, offsets, strict=True)
+        out = [e.at(pointer, offset, stored_type(x.dtype, e)) for pointer, x, offset in locations]
+        if self.destination == _REGISTERS:
             return "null", out
         return out[len(self.epilogue.operands) + self.results.index(p.c)], []
 
-    def rows(self, e: Emitter, batch: Sequence[Value], row: Value) -> list[Value]:
+    def rows(self, e: IRBuilder, batch: Sequence[Value], row: Value) -> list[Value]:
         """The offset of a row in each view of the epilogue."""
-        found = []
+        offsets = []
         for x in self.epilogue.views:
             rows = e.split(row, [a.size for a in x.rows]) if any(a.stride for a in x.rows) else [0] * len(x.rows)
-            found.append(e.dot([*batch, *rows], [*x.batch, *(a.stride for a in x.rows)], x.offset))
-        return found
+            offsets.append(e.dot([*batch, *rows], [*x.batch, *(a.stride for a in x.rows)], x.offset))
+        return offsets
 
-    def columns(self, e: Emitter, column: Value, rows: Sequence[Value]) -> list[Value]:
+    def columns(self, e: IRBuilder, column: Value, rows: Sequence[Value]) -> list[Value]:
         """The offset of an element of a row in each view of the epilogue."""
-        found: list[Value] = []
+        offsets: list[Value] = []
         split: dict[tuple[int, ...], list[Value]] = {}
         for x, row in zip(self.epilogue.views, rows, strict=True):
             sizes = tuple(a.size for a in x.lanes)
             if sizes not in split:
                 split[sizes] = e.split(column, sizes)
-            found.append(e.dot(split[sizes], [a.stride for a in x.lanes], row))
-        return found
+            offsets.append(e.dot(split[sizes], [a.stride for a in x.lanes], row))
+        return offsets
 
     def dot_products(self) -> None:
-        """Write the kernel for few rows, with vectors along k."""
+        """Write the kernel for few rows, which is vectorised along k."""
         p, v = self.p, self.v
         e = self.emitter()
         e.start("%entry")
         sources, views = self.pointers(e)
-        n = COLUMNS  # lanes of a row that are on one axis in every view, so that one stride addresses them
+        n = COLUMNS  # reduced to lanes that are on one axis in every view, so that a single stride addresses them
         for view in self.epilogue.views:
             n = power_of_two(view.lanes[-1].size, n) if len(view.lanes) > 1 else n
         with e.loop("%begin", "%end") as unit:
             *batch, j = e.split(unit.index, [*p.batch, -(-p.n // v.nc)])
             n0 = e.mul(j, v.nc)
             with e.loop(n0, e.min(e.add(n0, v.nc), p.n), COLUMNS) as column:
-                made = dots(e, p, sources["a"], sources["b"], batch, column.index, self.vl, self.type)
-                for row, x in enumerate(made):
+                sums = dots(e, p, sources["a"], sources["b"], batch, column.index, self.vl, self.type)
+                for row, x in enumerate(sums):
                     rows = self.rows(e, batch, row)
                     for at in range(0, COLUMNS, n):
                         part = x if n == COLUMNS else e.shuffle(x, None, list(range(at, at + n)), COLUMNS, self.type)
@@ -376,7 +390,8 @@ class _Writer:
                                 one = e.let(f"extractelement <1 x {self.type}> {part}, i64 0")
                                 self.finish(e, views, rows, first, one, 1, None)
                             continue
-                        # vectors that begin beyond the last column are skipped, so the first lane of a mask is always set
+                        # vectors that begin beyond the last column are skipped: the epilogue requires that a mask's first
+                        # lane is set
                         mask = e.lanes_below(e.sub(p.n, first), n) if p.n % n else None
                         if mask is None and p.n % COLUMNS == 0:
                             self.finish(e, views, rows, first, part, n, None)
@@ -386,8 +401,8 @@ class _Writer:
         self.kernel(e, "", prod(p.batch) * -(-p.n // v.nc), 0, p.flops)
 
     # ---- micro-kernels
-    def call(self, e: Emitter, row: Value, column: Value, args: list[Value]) -> None:
-        """Call the micro-kernel of a tile: that of whole tiles, or one for an edge."""
+    def call(self, e: IRBuilder, row: Value, column: Value, args: list[Value]) -> None:
+        """Call the micro-kernel of a tile: that of complete tiles, or one of the smaller tiles at the edges of C."""
         p, v = self.p, self.v
         row_tail, column_tail = p.m % v.mr, p.n % v.nr
         text = ", ".join(f"{t} {x}" for t, x in zip(["ptr", "ptr", "i64", "ptr", "i1"] + ["ptr"] * 99, args, strict=False))
@@ -411,30 +426,30 @@ class _Writer:
                     e.do(f"call void @{name}({text})")
 
     def micro(self, rows: int, columns: int) -> str:
-        """The name of a micro-kernel, which is generated at first use."""
+        """The name of a micro-kernel, which is generated at its first use."""
         p, v = self.p, self.v
-        if (rows, columns) in self.micros:
-            return self.micros[rows, columns]
+        if (rows, columns) in self.micro_names:
+            return self.micro_names[rows, columns]
 
         def side(which: str, width: int) -> Strides:
             o = self.sides[which].operand
             return Strides(o.lanes[0].stride, o.k[0].stride) if getattr(v, which) == DIRECT else Strides(1, width)
 
-        c_row = {_C: p.c.rows[0].stride, _REGISTERS: 0, _PART: p.n}.get(self.where, self.stage_row)
+        c_row = {_C: p.c.rows[0].stride, _REGISTERS: 0, _PARTIAL: p.n}.get(self.destination, self.stage_row)
         t = Tile(
             rows, columns, self.vl, self.type, side("a", v.mr), side("b", v.nr), v.b != DIRECT, c_row,
-            p.c.dtype if self.where == _C else self.plain, self.where not in (_TILE, _BLOCK), self.k_blocks,
+            p.c.dtype if self.destination == _C else self.plain, self.destination not in (_TILE, _BLOCK), self.k_blocks,
             p.k if self.k_blocks == self.splits == 1 else gcd(v.kc, p.k),
         )  # fmt: skip
-        text = micro_kernel(self.emitter(), t, self.epilogue if self.where == _REGISTERS else None)
+        text = micro_kernel(self.emitter(), t, self.epilogue if self.destination == _REGISTERS else None)
         name = f"micro.{sha256(text.encode()).hexdigest()[:20]}"
         self.functions[name] = f"define internal void @{name}{text}"
-        self.micros[rows, columns] = name
+        self.micro_names[rows, columns] = name
         return name
 
     # ---- writing C
     def write_out(
-        self, e: Emitter, views: Sequence[str], batch: Sequence[Value], stage: str, m0: Value, m1: Value, n0: Value, n1: Value
+        self, e: IRBuilder, views: Sequence[str], batch: Sequence[Value], stage: str, m0: Value, m1: Value, n0: Value, n1: Value
     ) -> None:  # fmt: skip
         """Apply the epilogue to rows and columns of C in memory at ``stage``, with a row stride of ``stage_row`` elements."""
         with e.loop(m0, m1) as row:
@@ -442,12 +457,13 @@ class _Writer:
 
             def element(column: Value, mask: str | None) -> str:
                 at = e.add(start, e.sub(column, n0))
-                return e.load(e.at(stage, at, self.type), self.vl, self.plain, mask if self.where == _UNTIL else None)
+                mask = mask if self.destination == _ACCUMULATED else None  # scratch memory is padded to whole vectors
+                return e.load(e.at(stage, at, self.type), self.vl, self.plain, mask)
 
             self.write_row(e, views, batch, row.index, n0, n1, element)
 
     def write_row(
-        self, e: Emitter, views: Sequence[str], batch: Sequence[Value], row: Value, n0: Value, n1: Value,
+        self, e: IRBuilder, views: Sequence[str], batch: Sequence[Value], row: Value, n0: Value, n1: Value,
         element: Callable[[Value, str | None], str],
     ) -> None:  # fmt: skip
         """Apply the epilogue to columns [n0, n1) of a row, vector by vector; ``n0`` is a multiple of a vector's lanes."""
@@ -456,29 +472,29 @@ class _Writer:
         rows = self.rows(e, batch, row)
         with e.loop(n0, n1, n) as column:
             left = e.sub(n1, column.index)
-            if inner < p.n and inner % n:  # vectors do not cross the end of an axis
+            if inner < p.n and inner % n:  # a vector must not cross the end of an axis, beyond which the stride changes
                 left = e.min(left, e.sub(inner, e.mod(column.index, inner)))
                 column.step = e.min(left, n)
             mask = tail_mask(e, str(left), n) if p.n % n or inner % n else None
             self.finish(e, views, rows, column.index, element(column.index, mask), n, mask)
 
     def finish(
-        self, e: Emitter, views: Sequence[str], rows: Sequence[Value], column: Value, x: str, n: int, mask: str | None
+        self, e: IRBuilder, views: Sequence[str], rows: Sequence[Value], column: Value, x: str, n: int, mask: str | None
     ) -> None:
         """Apply the epilogue to lanes of a row, and store them."""
         steps = [r.lanes[-1].stride for r in self.epilogue.views]
-        places = list(zip(views, self.columns(e, column, rows), steps, strict=True))
-        put(e, values(e, self.epilogue, x, places, n, mask), n, mask)
+        locations = list(zip(views, self.columns(e, column, rows), steps, strict=True))
+        put(e, values(e, self.epilogue, x, locations, n, mask), n, mask)
 
     # ---- the sum over parts of k
-    def combination(self, partial: int) -> None:
+    def sum_of_parts(self, partial: int) -> None:
         """Write the kernel that sums the partial products, first to last, and writes C."""
         p, n = self.p, self.vl
         e = self.emitter()
         e.start("%entry")
         _, views = self.pointers(e)
         space = e.at(e.operand(self.space_slot), partial, "i8")
-        each = prod(p.batch) * p.m * p.n
+        count = prod(p.batch) * p.m * p.n
         with e.loop("%begin", "%end") as unit:
             *batch, row = e.split(unit.index, [*p.batch, p.m])
             start = e.mul(unit.index, p.n)
@@ -487,9 +503,9 @@ class _Writer:
                 at = e.add(start, column)
                 x = e.load(e.at(space, at, self.type), n, self.plain, mask)
                 for s in range(1, self.splits):
-                    y = e.load(e.at(space, e.add(at, s * each), self.type), n, self.plain, mask)
+                    y = e.load(e.at(space, e.add(at, s * count), self.type), n, self.plain, mask)
                     x = e.let(f"fadd <{n} x {self.type}> {x}, {y}")
                 return x
 
             self.write_row(e, views, batch, row, 0, p.n, element)
-        self.kernel(e, "sum", prod(p.batch) * p.m, 0, float(self.splits * each))
+        self.kernel(e, "sum", prod(p.batch) * p.m, 0, float(self.splits * count))

@@ -1,9 +1,9 @@
 """Convolutions as direct sums over the taps of a window, vector by vector along a row of an image.
 
-Two kernels use this. Depthwise convolution and its input gradient have one channel a group, so a matrix product would have one
-row. And the input gradient of a valid convolution (no padding, small result) needs fewer multiplications if the products of all
-taps are computed for the result's positions only, in scratch memory, one image at a time, and each element of the image then
-sums the products that belong to it: a convolution of the cotangent would multiply zeros beyond its border.
+Two kernels use this. A depthwise convolution and its input gradient have one channel in each group, so a matrix product would
+have one row. The input gradient of a convolution without padding is computed as ``col2im``: the products of all taps are
+computed for the result's positions only, in scratch memory, one image at a time, and each element of the image sums its own
+products. A convolution of the cotangent would need more multiplications, by zeros beyond its border.
 """
 
 from __future__ import annotations
@@ -14,46 +14,56 @@ from itertools import product
 from math import prod
 
 from firebrick.compiler.spec.convolution import Convolution, Residue, residues
-from firebrick.compiler.targets.llvm.contract.blocked import SIGNATURE, Contraction, Kernel, folded
+from firebrick.compiler.targets.llvm.contract.blocked import SIGNATURE, Contraction, ContractionKernel, staged_contraction
 from firebrick.compiler.targets.llvm.contract.choose import DIRECT, PHASE, Variant, choose
+from firebrick.compiler.targets.llvm.contract.ir_builder import (
+    IRBuilder,
+    Value,
+    bytes_of,
+    compute_type,
+    memory,
+    plain,
+    vector,
+)
 from firebrick.compiler.targets.llvm.contract.pack import strided
-from firebrick.compiler.targets.llvm.contract.problem import Operand, Problem, Result, row_major, simplified
-from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, bytes_of, compute_type, memory, plain, vector
+from firebrick.compiler.targets.llvm.contract.problem import FactorLayout, MatrixLayout, Problem, row_major, simplified
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.views import Digit
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """For each axis of an image: an output position reads the coordinate ``start + step·position + hop·tap``, in [0, size).
+class TapGeometry:
+    """For each axis of an image: an output position reads the coordinates ``start + step·position + tap_step·tap``.
+
+    Coordinates outside of [0, size) read 0.
 
     Attributes:
-        places: Shape of the output.
+        positions: Shape of the output.
         taps: Number of taps of each axis.
         sizes: Shape of the input.
         strides: Strides of the input, in elements.
         start: Coordinate of position 0 and tap 0.
-        step: Coordinates between adjacent positions.
-        hop: Coordinates between adjacent taps.
+        step: Distance of the coordinates of adjacent positions.
+        tap_step: Distance of the coordinates of adjacent taps.
     """
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     taps: tuple[int, ...]
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     start: tuple[int, ...]
     step: tuple[int, ...]
-    hop: tuple[int, ...]
+    tap_step: tuple[int, ...]
 
 
-def gathered(
-    e: Emitter, w: Window, at: Sequence[Value], n: int, dtype: str, source: Callable[[int], tuple[str, Value]],
+def sum_of_taps(
+    e: IRBuilder, w: TapGeometry, at: Sequence[Value], n: int, dtype: str, source: Callable[[int], tuple[str, Value]],
     factor: Callable[[int], str] | None,
 ) -> str:  # fmt: skip
     """The sum over all taps, in row-major order, of the input for ``n`` adjacent output positions, times the tap's factor.
 
     Args:
-        e: Where instructions go.
+        e: Builder to append to.
         w: The window.
         at: Output position of the first lane.
         n: Lanes.
@@ -63,22 +73,22 @@ def gathered(
     """
     type_ = compute_type(dtype)
     v = vector(n, type_)
-    beyond = e.lanes_below(e.sub(w.places[-1], at[-1]), n) if w.places[-1] % n else None
+    beyond = e.lanes_below(e.sub(w.positions[-1], at[-1]), n) if w.positions[-1] % n else None
     acc: str | None = None
     for t, tap in enumerate(product(*map(range, w.taps))):
-        each = zip(at, tap, w.start, w.step, w.hop, strict=True)
-        place = [e.add(start + hop * i, e.mul(p, step)) for p, i, start, step, hop in each]
-        ok: str | None = None
-        for p, size in zip(place[:-1], w.sizes[:-1], strict=True):
-            one = e.compare("ult", p, size)
-            ok = one if ok is None else e.let(f"and i1 {ok}, {one}")
-        # a coordinate far outside masks all lanes: cheaper than a second mask
-        last = place[-1] if ok is None else e.let(f"select i1 {ok}, i64 {place[-1]}, i64 {-(1 << 30)}")
+        each = zip(at, tap, w.start, w.step, w.tap_step, strict=True)
+        coordinate = [e.add(start + tap_step * i, e.mul(p, step)) for p, i, start, step, tap_step in each]
+        all_valid: str | None = None
+        for p, size in zip(coordinate[:-1], w.sizes[:-1], strict=True):
+            valid = e.compare("ult", p, size)
+            all_valid = valid if all_valid is None else e.let(f"and i1 {all_valid}, {valid}")
+        # an invalid coordinate masks all lanes, and costs less than a second mask
+        last = coordinate[-1] if all_valid is None else e.let(f"select i1 {all_valid}, i64 {coordinate[-1]}, i64 {-(1 << 30)}")
         mask = e.inside(last, w.step[-1], w.sizes[-1], n)
         if beyond is not None:
             mask = e.let(f"and {vector(n, 'i1')} {mask}, {beyond}")
         base, offset = source(t)
-        x = strided(e, e.at(base, e.dot(place, w.strides, offset), memory(dtype)), n, w.step[-1], dtype, mask)
+        x = strided(e, e.at(base, e.dot(coordinate, w.strides, offset), memory(dtype)), n, w.step[-1], dtype, mask)
         if factor is not None:
             acc = e.fma(x, factor(t), acc or "zeroinitializer", n, type_)
         else:
@@ -88,8 +98,8 @@ def gathered(
 
 def suits_depthwise(g: Convolution) -> bool:
     """Whether each group has one channel and one output, few taps, and a stride that vector loads support."""
-    one = g.weight[1] == 1 and g.weight[0] == g.groups
-    return one and 1 <= prod(g.weight[2:]) <= 64 and g.stride[-1] <= 4 and prod(g.result) > 0
+    single = g.weight[1] == 1 and g.weight[0] == g.groups
+    return single and 1 <= prod(g.weight[2:]) <= 64 and g.stride[-1] <= 4 and prod(g.result) > 0
 
 
 def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) -> Contraction:
@@ -101,20 +111,20 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
         g: The convolution; see ``suits_depthwise``.
         target: Processor to generate for.
         name: Name of the function.
-        adjoint: Whether the gradient of the image is wanted.
+        adjoint: Whether to compute the gradient of the image.
     """
     (xs, ws, ys), y = g.strides, g.result
     outer = [(p[0], d, k) for p, d, k in zip(g.padding, g.dilation, g.weight[2:], strict=True)]
     if adjoint:
-        w = Window(g.image[2:], g.weight[2:], y[2:], ys[2:], tuple(p for p, _, _ in outer), (1,) * len(outer),
+        w = TapGeometry(g.image[2:], g.weight[2:], y[2:], ys[2:], tuple(p for p, _, _ in outer), (1,) * len(outer),
                    tuple(-d for _, d, _ in outer))  # fmt: skip
         source, written = ys, xs
     else:
-        w = Window(y[2:], g.weight[2:], g.image[2:], xs[2:], tuple(-p for p, _, _ in outer), g.stride, g.dilation)
+        w = TapGeometry(y[2:], g.weight[2:], g.image[2:], xs[2:], tuple(-p for p, _, _ in outer), g.stride, g.dilation)
         source, written = xs, ys
     type_ = compute_type(g.dtype)
-    n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (w.places[-1] - 1).bit_length())
-    e = Emitter(target)
+    n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (w.positions[-1] - 1).bit_length())
+    e = IRBuilder(target)
     e.start("%entry")
     weight, image, result = (e.operand(i) for i in range(3))
     taps = list(product(*map(range, w.taps)))
@@ -125,24 +135,27 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
         for tap in taps:
             x = e.load(e.at(weight, e.dot(tap, ws[2:], weights), memory(g.dtype)), 1, g.dtype)
             factors.append(e.shuffle(x, None, [0] * n, 1, type_))
-        here, there = e.dot([sample, channel], source[:2]), e.dot([sample, channel], written[:2])
-        with e.loop(0, prod(w.places[:-1])) as row:
-            place = e.split(row.index, w.places[:-1])
-            with e.loop(0, w.places[-1], n) as column:
-                at = [*place, column.index]
-                x = gathered(e, w, at, n, g.dtype, lambda _: (image, here), lambda t: factors[t])
-                to = e.at(result, e.dot(at, written[2:], there), memory(g.dtype))
-                mask = e.lanes_below(e.sub(w.places[-1], column.index), n) if w.places[-1] % n else None
+        source_offset, result_offset = e.dot([sample, channel], source[:2]), e.dot([sample, channel], written[:2])
+        with e.loop(0, prod(w.positions[:-1])) as row:
+            position = e.split(row.index, w.positions[:-1])
+            with e.loop(0, w.positions[-1], n) as column:
+                at = [*position, column.index]
+                x = sum_of_taps(e, w, at, n, g.dtype, lambda _: (image, source_offset), lambda t: factors[t])
+                to = e.at(result, e.dot(at, written[2:], result_offset), memory(g.dtype))
+                mask = e.lanes_below(e.sub(w.positions[-1], column.index), n) if w.positions[-1] % n else None
                 e.store_strided(x, to, n, written[-1], g.dtype, mask)
     e.do("ret void")
     text = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
     flops = 2.0 * prod(y) * len(taps)
-    kernel = Kernel(name, g.image[0] * g.groups, 0, flops)
+    kernel = ContractionKernel(name, g.image[0] * g.groups, 0, flops)
     return Contraction((kernel,), {name: text}, frozenset(e.declared), 0, Variant(1, n, len(taps), 1, n, DIRECT, DIRECT, False))
 
 
-def suits_folding(g: Convolution, target: Target) -> bool:
-    """Whether an input gradient is faster as ``folding``, because the image is much larger than the result."""
+def suits_col2im(g: Convolution, target: Target) -> bool:
+    """Whether ``col2im`` is expected to be the faster input gradient, as the image is much larger than the result.
+
+    The products of an image must fit in the second-level cache, where the sums read them again.
+    """
     size = bytes_of(compute_type(g.dtype))
     y, dense = g.result[2:], set(g.stride) == {1}
     grows = prod(g.image[2:]) >= 1.25 * prod(y) > 0
@@ -152,18 +165,18 @@ def suits_folding(g: Convolution, target: Target) -> bool:
     return grows and masks and small and full and prod(g.weight[2:]) <= 64 and g.weight[0] // g.groups >= 8
 
 
-def folding(g: Convolution, target: Target, name: str) -> Contraction:
-    """Kernels of ``conv_input``: products of all taps in scratch memory, image by image, then sums of them.
+def col2im(g: Convolution, target: Target, name: str) -> Contraction:
+    """Kernels of ``conv_input``: the products of all taps in scratch memory, image by image, then their sums.
 
-    Positions of the image that are equal modulo the stride have the same taps, and are computed together. With stride 2 along
-    the last axis, the vectors of both residues are interleaved before they are stored.
+    Positions of the image that are equal modulo the stride read the same taps, so they form vectors. With stride 2 along the
+    last axis, the vectors of both residues are interleaved before they are stored.
 
     ``bufs`` holds the weight, the cotangent and the image's gradient, in this order, and the workspace.
 
     Args:
-        g: The convolution; see ``suits_folding``.
-        target: What it is computed on.
-        name: Of the functions.
+        g: The convolution; see ``suits_col2im``.
+        target: Processor to generate for.
+        name: Name of the functions.
     """
     (xs, ws, ys), y = g.strides, g.result
     out, channels, taps = g.weight[0] // g.groups, g.weight[1], prod(g.weight[2:])
@@ -174,9 +187,9 @@ def folding(g: Convolution, target: Target, name: str) -> Contraction:
     rows, columns = channels * taps, prod(y[2:])
     p = simplified(Problem(
         (g.image[0], g.groups), rows, columns, out,
-        Operand(g.dtype, axes(g.weight[1:], ws[1:]), (Digit(out, ws[0]),), (0, out * ws[0])),
-        Operand(g.dtype, axes(y[2:], ys[2:]), (Digit(out, ys[1]),), (ys[0], out * ys[1])),
-        Result(g.dtype, (Digit(rows, columns),), (Digit(columns, 1),), (0, 0)),
+        FactorLayout(g.dtype, axes(g.weight[1:], ws[1:]), (Digit(out, ws[0]),), (0, out * ws[0])),
+        FactorLayout(g.dtype, axes(y[2:], ys[2:]), (Digit(out, ys[1]),), (ys[0], out * ys[1])),
+        MatrixLayout(g.dtype, (Digit(rows, columns),), (Digit(columns, 1),), (0, 0)),
     ))  # fmt: skip
     v = choose(p, target)
     nc = -(-columns // v.nr) * v.nr
@@ -186,41 +199,41 @@ def folding(g: Convolution, target: Target, name: str) -> Contraction:
     type_, step = compute_type(g.dtype), g.stride[-1]
     wide = max(r.count for r in classes[-1])
     n = min(target.width_bits // (8 * bytes_of(type_)), 1 << (wide - 1).bit_length())
-    numbers = row_major(g.weight[2:])
+    tap_strides = row_major(g.weight[2:])
 
-    def gather(e: Emitter, found: Sequence[Residue], at: Sequence[Value], stage: str, first: Value) -> str:
-        w = Window(tuple(r.count for r in found), tuple(r.taps for r in found), y[2:], row_major(y[2:]),
-                   tuple(r.at for r in found), (1,) * len(found), tuple(-r.back for r in found))  # fmt: skip
-        met = list(product(*(range(r.tap, r.tap + r.taps * r.step, r.step) for r in found)))
+    def gather(e: IRBuilder, axes: Sequence[Residue], at: Sequence[Value], stage: str, first: Value) -> str:
+        w = TapGeometry(tuple(r.count for r in axes), tuple(r.taps for r in axes), y[2:], row_major(y[2:]),
+                        tuple(r.at for r in axes), (1,) * len(axes), tuple(-r.back for r in axes))  # fmt: skip
+        taps_of_class = list(product(*(range(r.tap, r.tap + r.taps * r.step, r.step) for r in axes)))
 
         def source(i: int) -> tuple[str, Value]:
-            return stage, e.add(first, sum(t * m for t, m in zip(met[i], numbers, strict=True)) * nc)
+            return stage, e.add(first, sum(t * m for t, m in zip(taps_of_class[i], tap_strides, strict=True)) * nc)
 
-        return gathered(e, w, at, n, plain(type_), source, None)
+        return sum_of_taps(e, w, at, n, plain(type_), source, None)
 
-    def fold(e: Emitter, pointers: Sequence[str], batch: Sequence[Value], stage: str) -> None:
-        here = e.dot([batch[0], e.mul(batch[1], channels)], xs[:2])
+    def consume(e: IRBuilder, pointers: Sequence[str], batch: Sequence[Value], stage: str) -> None:
+        image_offset = e.dot([batch[0], e.mul(batch[1], channels)], xs[:2])
         with e.loop(0, channels) as channel:
             first = e.mul(channel.index, taps * nc)
             for outer in product(*classes[:-1]):
                 with e.loop(0, prod(r.count for r in outer)) as row, e.loop(0, wide, n) as column:
                     at = [*e.split(row.index, [r.count for r in outer]), column.index]
-                    place = [e.add(r.first, e.mul(i, s)) for r, i, s in zip(outer, at, g.stride, strict=False)]
-                    found = [gather(e, (*outer, r), at, stage, first) for r in classes[-1]]
-                    line = e.dot([channel.index, *place], xs[1:-1], here)
-                    if len(found) == step <= 2:
-                        x = found[0]
+                    position = [e.add(r.first, e.mul(i, s)) for r, i, s in zip(outer, at, g.stride, strict=False)]
+                    vectors = [gather(e, (*outer, r), at, stage, first) for r in classes[-1]]
+                    line = e.dot([channel.index, *position], xs[1:-1], image_offset)
+                    if len(vectors) == step <= 2:
+                        x = vectors[0]
                         if step == 2:
-                            x = e.shuffle(x, found[1], [i // 2 + i % 2 * n for i in range(2 * n)], n, type_)
+                            x = e.shuffle(x, vectors[1], [i // 2 + i % 2 * n for i in range(2 * n)], n, type_)
                         begin = e.mul(column.index, step)
                         beyond = e.sub(g.image[-1], begin)
                         mask = e.lanes_below(beyond, step * n) if g.image[-1] % (step * n) else None
                         to = e.at(pointers[-1], e.add(line, e.mul(begin, xs[-1])), memory(g.dtype))
                         e.store_strided(x, to, step * n, xs[-1], g.dtype, mask)
                         continue
-                    for r, x in zip(classes[-1], found, strict=True):
+                    for r, x in zip(classes[-1], vectors, strict=True):
                         start = e.add(line, e.mul(e.add(r.first, e.mul(column.index, step)), xs[-1]))
                         mask = e.lanes_below(e.sub(r.count, column.index), n) if r.count % n else None
                         e.store_strided(x, e.at(pointers[-1], start, memory(g.dtype)), n, step * xs[-1], g.dtype, mask)
 
-    return folded(p, target, name, v, fold)
+    return staged_contraction(p, target, name, v, consume)

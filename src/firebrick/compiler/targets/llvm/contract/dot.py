@@ -1,7 +1,7 @@
-"""Products of few rows, with both operands contiguous along k, such as one sample times a layer's weight: no packing, no reuse.
+"""Products of few rows, with both operands contiguous along k, such as one sample times a layer's weight: without packing.
 
-Each element of C has a vector of partial sums along k, which is reduced in a fixed order. Eight columns are computed at a time,
-so that there are enough independent sums to hide the latency of a multiply-add; B is read once, in memory order.
+Each element of C has a vector of partial sums along k, which is reduced in a fixed order. Eight columns are computed at a time:
+so many independent sums hide the latency of a multiply-add. B is read once, in memory order.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value, vector
 from firebrick.compiler.targets.llvm.contract.problem import Problem
-from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, vector
 
 COLUMNS = 8
 MOST_ROWS = 4
@@ -25,15 +25,15 @@ def suits_dot(p: Problem) -> bool:
 
 
 def swapped(p: Problem) -> Problem:
-    """The same problem with rows and columns exchanged."""
+    """The transposed problem."""
     return replace(p, m=p.n, n=p.m, a=p.b, b=p.a, c=replace(p.c, rows=p.c.lanes, lanes=p.c.rows))
 
 
-def dots(e: Emitter, p: Problem, a: str, b: str, batch: Sequence[Value], column: Value, vl: int, type_: str) -> list[str]:
-    """For each row, a vector of ``COLUMNS`` elements of C from a column on; lanes beyond the last column repeat it.
+def dots(e: IRBuilder, p: Problem, a: str, b: str, batch: Sequence[Value], column: Value, vl: int, type_: str) -> list[str]:
+    """For each row, a vector of ``COLUMNS`` elements of C, from ``column`` on; lanes beyond the last column repeat its element.
 
     Args:
-        e: Where instructions go.
+        e: Builder to append to.
         p: The problem.
         a: Pointer to A.
         b: Pointer to B.
@@ -51,7 +51,7 @@ def dots(e: Emitter, p: Problem, a: str, b: str, batch: Sequence[Value], column:
     columns = [e.min(e.add(column, j), p.n - 1) if p.n % COLUMNS else e.add(column, j) for j in range(COLUMNS)]
     b_at = [e.at(b, e.dot([c], [p.b.lanes[0].stride], b_base), type_) for c in columns]
 
-    def step(acc: list[str], k: Value, mask: str | None) -> list[str]:
+    def add_products(acc: list[str], k: Value, mask: str | None) -> list[str]:
         xs = [e.load(e.at(x, k, type_), vl, plain, mask) for x in a_at]
         out = list(acc)
         for j, y in enumerate(b_at):
@@ -62,25 +62,25 @@ def dots(e: Emitter, p: Problem, a: str, b: str, batch: Sequence[Value], column:
 
     zero, block = [(v, "zeroinitializer")] * (p.m * COLUMNS), vl * LONGEST
 
-    def sums(start: Value, stop: Value) -> list[str]:
+    def partial_sums(start: Value, stop: Value) -> list[str]:
         with e.loop(start, stop, vl, zero) as loop:
-            loop.next = step(loop.values, loop.index, None)
+            loop.next = add_products(loop.values, loop.index, None)
         return list(loop.values)
 
     whole = p.k - tail
     if whole <= block:
-        acc = sums(0, whole)
+        acc = partial_sums(0, whole)
     else:
         with e.loop(0, whole, block, zero) as blocks:
-            parts = sums(blocks.index, e.min(e.add(blocks.index, block), whole))
+            parts = partial_sums(blocks.index, e.min(e.add(blocks.index, block), whole))
             blocks.next = [e.let(f"fadd {v} {x}, {y}") for x, y in zip(blocks.values, parts, strict=True)]
         acc = list(blocks.values)
     if tail:
-        acc = step(acc, whole, e.lanes_below(tail, vl))
-    return [_sums(e, acc[i * COLUMNS : (i + 1) * COLUMNS], vl, type_) for i in range(p.m)]
+        acc = add_products(acc, whole, e.lanes_below(tail, vl))
+    return [_lane_sums(e, acc[i * COLUMNS : (i + 1) * COLUMNS], vl, type_) for i in range(p.m)]
 
 
-def _sums(e: Emitter, values: list[str], n: int, type_: str) -> str:
+def _lane_sums(e: IRBuilder, values: list[str], n: int, type_: str) -> str:
     """A vector with the sum of the lanes of each vector: halves are added until one lane is left."""
     out = "poison"
     for j, x in enumerate(values):

@@ -1,8 +1,8 @@
 """``Epilogue``: elementwise work fused into a product, before its elements are stored.
 
 An epilogue consists of scalar expressions of the product's element and of operands at the same position (a bias, a residual, a
-mask), which have views over the axes of C, with stride 0 where they are broadcast. Each expression is a result with its own
-view; the plain product is one of them.
+mask). Operands have layouts over the axes of C, with stride 0 along axes where they are broadcast. Each expression is a result
+with its own layout; the plain product is one of them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from firebrick.compiler.targets.llvm.contract.problem import Result, simplified_result
-from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value
-from firebrick.compiler.targets.llvm.emit import Emitter as Expressions
+from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value
+from firebrick.compiler.targets.llvm.contract.problem import MatrixLayout, simplified_result
+from firebrick.compiler.targets.llvm.emit import Emitter
 from firebrick.compiler.targets.llvm.memory import Strip, read, read_uniform, stored_type, write
 from firebrick.scalar.expr import Expr, load, walk
 from firebrick.scalar.storage import computed
@@ -31,11 +31,11 @@ class Epilogue:
         results: Expressions, and the layouts of their results.
     """
 
-    operands: tuple[Result, ...]
-    results: tuple[tuple[Expr, Result], ...]
+    operands: tuple[MatrixLayout, ...]
+    results: tuple[tuple[Expr, MatrixLayout], ...]
 
     @property
-    def views(self) -> tuple[Result, ...]:
+    def views(self) -> tuple[MatrixLayout, ...]:
         """Operands, then results, in the order of their buffers."""
         return *self.operands, *(r for _, r in self.results)
 
@@ -46,12 +46,12 @@ class Epilogue:
 
     @property
     def light(self) -> bool:
-        """Whether its code is short enough to be repeated for each vector of a tile."""
+        """Whether its code is short enough to be repeated for each vector of a tile, without a branch."""
         nodes = walk(e for e, _ in self.results)
         return sum(e.op not in ("load", "const") for e in nodes) <= LIGHT and all(e.op != "rarely" for e in nodes)
 
     def simplified(self) -> Epilogue:
-        """The same epilogue with axes merged where strides allow it."""
+        """The same epilogue with axes merged if strides allow it."""
         results = tuple((e, simplified_result(r)) for e, r in self.results)
         return Epilogue(tuple(simplified_result(x) for x in self.operands), results)
 
@@ -65,38 +65,38 @@ def product(dtype: str) -> Expr:
     return load(0, computed(dtype))
 
 
-def stored(c: Result) -> Epilogue:
+def stored(c: MatrixLayout) -> Epilogue:
     """The epilogue of a plain product."""
     return Epilogue((), ((product(c.dtype), c),))
 
 
 def fits(results: Sequence[Expr]) -> str:
-    """Why an epilogue cannot have these expressions; empty if it can."""
+    """The reason why an epilogue cannot have these expressions; empty if it can."""
     unsupported = sorted({e.op for e in walk(results) if e.op in _UNSUPPORTED})
     return f"{unsupported[0]} after a product" if unsupported else ""
 
 
-def _swapped(x: Result) -> Result:
+def _swapped(x: MatrixLayout) -> MatrixLayout:
     return replace(x, rows=x.lanes, lanes=x.rows)
 
 
 def values(
-    e: Emitter, epilogue: Epilogue, x: str, places: Sequence[tuple[str, Value, int]], n: int, mask: str | None,
-    known: dict[tuple[int, Value, str | None], str] | None = None,
+    e: IRBuilder, epilogue: Epilogue, x: str, locations: Sequence[tuple[str, Value, int]], n: int, mask: str | None,
+    loaded: dict[tuple[int, Value, str | None], str] | None = None,
 ) -> list[tuple[Strip, str]]:  # fmt: skip
     """The results for ``n`` lanes of a row, and the strip of each, for ``put``.
 
     Args:
-        e: Where instructions go.
-        epilogue: What is computed.
+        e: Builder to append to.
+        epilogue: Expressions to compute.
         x: Elements of the product in the type of the arithmetic: a vector, or a scalar for one lane.
-        places: For each view its pointer, an offset in elements from there, and the elements between lanes.
-        n: Lanes.
-        mask: Lanes that exist, the first of which always does; None for all.
-        known: Loaded operands by number, offset and mask, from code that dominates this; new ones are added.
+        locations: Pointer of each view, the offset of the first lane in elements, and the stride of the lanes.
+        n: Number of lanes.
+        mask: Lanes to load; the first one is always set. None for all.
+        loaded: Operands that are loaded already, by number, offset and mask, in code that dominates this; others are added.
     """
-    strips, known = [], {} if known is None else known
-    for (pointer, offset, step), view in zip(places, epilogue.views, strict=True):
+    strips, loaded = [], {} if loaded is None else loaded
+    for (pointer, offset, step), view in zip(locations, epilogue.views, strict=True):
         strips.append(Strip(view.dtype, e.at(pointer, offset, stored_type(view.dtype, e)), step))
     operands = strips[: len(epilogue.operands)]
 
@@ -104,18 +104,18 @@ def values(
         k = int(node.value or 0)
         if k == 0:
             return x
-        strip, key = operands[k - 1], (k, places[k - 1][1], mask)
-        if key not in known:
+        strip, key = operands[k - 1], (k, locations[k - 1][1], mask)
+        if key not in loaded:
             if strip.stride == 0:
                 read_uniform(e, strip, n)
-            known[key] = read(e, strip, "0", n, mask or "")
-        return known[key]
+            loaded[key] = read(e, strip, "0", n, mask or "")
+        return loaded[key]
 
-    made = Expressions(e, n, leaf, mask=mask or "").all(r for r, _ in epilogue.results)
-    return list(zip(strips[len(operands) :], made, strict=True))
+    results = Emitter(e, n, leaf, mask=mask or "").all(r for r, _ in epilogue.results)
+    return list(zip(strips[len(operands) :], results, strict=True))
 
 
-def put(e: Emitter, made: Sequence[tuple[Strip, str]], n: int, mask: str | None) -> None:
+def put(e: IRBuilder, results: Sequence[tuple[Strip, str]], n: int, mask: str | None) -> None:
     """Store the results of ``values``."""
-    for strip, value in made:
+    for strip, value in results:
         write(e, strip, "0", value, n, mask or "")

@@ -1,7 +1,8 @@
 """The micro-kernel: a tile of C in registers, ``rows`` by ``vectors``, to which products of A and B are added one k at a time.
 
-Each k reads the vectors of B once and each row of A as a broadcast scalar, so that a tile of 14 × 32 needs 16 reads for 28
-multiply-adds. The tile is added to C once for each block of k; a light epilogue of one block is applied to the registers.
+Each k reads the vectors of B once and each row of A as a broadcast scalar, so that a tile of 14 × 32 (AVX-512: 28 accumulators,
+2 vectors of B and a broadcast, of 32 registers) needs 16 loads for 28 multiply-adds. The tile is added to C once for each block
+of k. If k is one block, a light epilogue is applied to the registers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, values
-from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, bytes_of, memory, vector
+from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value, bytes_of, memory, vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,16 @@ class Tile:
 
     Attributes:
         rows: Rows of the tile.
-        columns: Columns that are stored; the last vector is masked where they are no whole vectors.
+        columns: Columns that are stored; the last vector is masked if they are no multiple of a vector.
         vl: Lanes of a vector.
         type: ``float`` or ``double``.
         a: How A is read.
         b: How B is read; its lanes are contiguous.
         b_padded: Whether B may be read to the end of the last vector.
         c_row: Elements between rows of C.
-        c_dtype: Of C in memory.
-        masked: Whether columns beyond the tile must not be written.
-        blocks: How many blocks k has: with one, C is never read.
+        c_dtype: Dtype of C in memory.
+        masked: Whether memory beyond the tile's columns must not be written.
+        blocks: Number of blocks of k. With one block, C is never read.
         multiple: A divisor of the number of steps of every block.
     """
 
@@ -59,17 +60,17 @@ class Tile:
         return -(-self.columns // self.vl)
 
 
-def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None) -> str:
-    """The text, from the arguments on, of ``void micro(ptr a, ptr b, i64 kc, ptr c, i1 first, ptr view…)``.
+def micro_kernel(e: IRBuilder, t: Tile, epilogue: Epilogue | None) -> str:
+    """The text of ``void micro(ptr a, ptr b, i64 kc, ptr c, i1 first, ptr view…)``, from the parameter list on.
 
     Args:
-        e: A fresh emitter.
-        t: Its shape.
-        epilogue: Applied to the only block of k; its views have one stride for rows and one for columns of the tile, and one
-            argument each. None for a plain product, which goes to ``c``.
+        e: A builder without instructions.
+        t: The tile.
+        epilogue: Applied to the only block of k. Each of its views has one stride for the tile's rows, one for its columns, and
+            one parameter. None for a plain product, which is stored in ``c``.
     """
     e.start("%entry")
-    # small tiles are unrolled more, as the loop's own instructions are a larger part of them
+    # unrolled further for small tiles, where the loop's own instructions are a larger part of the time
     v, size, unroll = vector(t.vl, t.type), bytes_of(t.type), 4 if t.rows * t.vectors < 16 else 2
     cells = [(i, j) for i in range(t.rows) for j in range(t.vectors)]
     last = e.lanes_below(t.columns - (t.vectors - 1) * t.vl, t.vl)
@@ -79,16 +80,16 @@ def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None) -> str:
 
     def step(acc: list[str], k: Value) -> list[str]:
         b_at = e.at("%b", e.mul(k, t.b.k), t.type)
-        bs = [e.load(e.at(b_at, j * t.vl, t.type), t.vl, plain, b_masks[j]) for j in range(t.vectors)]
+        b_row = [e.load(e.at(b_at, j * t.vl, t.type), t.vl, plain, b_masks[j]) for j in range(t.vectors)]
         a_at = e.at("%a", e.mul(k, t.a.k), t.type)
         out = []
         for i in range(t.rows):
             x = e.let(f"load {t.type}, ptr {e.at(a_at, i * t.a.lanes, t.type)}, align {size}")
             wide = e.splat(x, t.vl, t.type)
-            out += [e.fma(wide, bs[j], acc[i * t.vectors + j], t.vl, t.type) for j in range(t.vectors)]
+            out += [e.fma(wide, b_row[j], acc[i * t.vectors + j], t.vl, t.type) for j in range(t.vectors)]
         return out
 
-    if t.blocks > 1:  # C is in the second-level cache at best, and is needed after the sums, so it is prefetched here
+    if t.blocks > 1:  # C is at best in the second-level cache; it is needed after the sums, which hide the prefetch's latency
         for i in range(t.rows):
             for j in range(0, t.vectors * t.vl * size, 64):
                 at = e.at(e.at("%c", i * t.c_row, memory(t.c_dtype)), j, "i8")
@@ -111,33 +112,33 @@ def micro_kernel(e: Emitter, t: Tile, epilogue: Epilogue | None) -> str:
         return e.at("%c", i * t.c_row + j * t.vl, memory(t.c_dtype))
 
     if t.blocks > 1:
-        acc = _added(e, cells, acc, v, lambda i, j: e.load(c_at(i, j), t.vl, t.c_dtype, c_masks[j]))
+        acc = _accumulated(e, cells, acc, v, lambda i, j: e.load(c_at(i, j), t.vl, t.c_dtype, c_masks[j]))
     if epilogue is None:
         for (i, j), x in zip(cells, acc, strict=True):
             e.store(x, c_at(i, j), t.vl, t.c_dtype, c_masks[j])
     else:
         steps = [(x.rows[0].stride, x.lanes[-1].stride) for x in epilogue.views]
-        done = []
-        known: dict[tuple[int, Value, str | None], str] = {}
+        results = []
+        loaded: dict[tuple[int, Value, str | None], str] = {}
         for (i, j), x in zip(cells, acc, strict=True):
-            places = [(f"%x{n}", i * row + j * t.vl * lane, lane) for n, (row, lane) in enumerate(steps)]
-            done.append((values(e, epilogue, x, places, t.vl, c_masks[j], known), c_masks[j]))
-        for made, mask in done:  # all loads come before the stores: a result may use an operand's memory
-            put(e, made, t.vl, mask)
+            locations = [(f"%x{n}", i * row + j * t.vl * lane, lane) for n, (row, lane) in enumerate(steps)]
+            results.append((values(e, epilogue, x, locations, t.vl, c_masks[j], loaded), c_masks[j]))
+        for vectors, mask in results:  # after all loads, since a result may use an operand's memory
+            put(e, vectors, t.vl, mask)
     e.do("ret void")
     args = "".join(f", ptr %x{n}" for n in range(len(epilogue.views) if epilogue else 0))
     head = f"(ptr noalias %a, ptr noalias %b, i64 %kc, ptr %c, i1 %first{args})"
     return "\n".join([f"{head} noinline nounwind {{", *e.lines, "}"])
 
 
-def _added(
-    e: Emitter, cells: list[tuple[int, int]], acc: list[str], v: str, read: Callable[[int, int], str]
+def _accumulated(
+    e: IRBuilder, cells: list[tuple[int, int]], acc: list[str], v: str, read: Callable[[int, int], str]
 ) -> list[str]:  # fmt: skip
-    """The tile plus C; at the first block, when C is not initialised, the tile alone."""
-    more, out = e.name("more"), e.name("out")
+    """The tile plus C, or the tile alone at the first block, before which C is not initialised."""
+    load_c, out = e.name("more"), e.name("out")
     before = e.block
-    e.do(f"br i1 %first, label {out}, label {more}")
-    e.start(more)
+    e.do(f"br i1 %first, label {out}, label {load_c}")
+    e.start(load_c)
     sums = [e.let(f"fadd {v} {read(i, j)}, {x}") for (i, j), x in zip(cells, acc, strict=True)]
     after = e.block
     e.do(f"br label {out}")

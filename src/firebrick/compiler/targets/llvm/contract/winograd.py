@@ -1,16 +1,17 @@
-"""Convolutions of 3 × 3 taps at stride 1, and their input gradients, with 16 multiplications for four places instead of 36.
+"""Convolutions of 3 × 3 taps at stride 1, and their input gradients, with 16 multiplications for four positions instead of 36.
 
-Winograd's F(2×2, 3×3): patches of 4 × 4 places and the weight are transformed (``Bᵀ d B``, ``G g Gᵀ``), products of matrices
-over the channels are formed for each of the 16 places of the transforms, and ``Aᵀ m A`` of them is four places of the result.
-Each position of the result depends on its own patch only. The error is that of a sum of the same length over the patch,
-relative to the patch's largest elements. If elements of a patch differ by orders of magnitude, that exceeds the op table's
-tolerance, which is relative to Σ|x||w| of each position: 178 eps were measured for normal values times e to the power of three
-normal ones, and the table allows 16. Therefore it is optional, by the setting ``winograd``. Overflow, infinities and NaN make
-some position of the result non-finite. The whole result is then computed again as a product over patches, so that special
-values are those of the sum itself.
+Winograd's F(2×2, 3×3): patches of 4 × 4 elements and the weight are transformed (``Bᵀ d B``, ``G g Gᵀ``), a matrix product over
+the channels is computed for each of the 16 elements of the transforms, and ``Aᵀ m A`` of the products is four positions of the
+result. Each position of the result depends on its own patch only.
 
-Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015; the halves of G are taken in Aᵀ here, which
-loses nothing of a denormal weight.
+The error is that of a sum of the same length over the patch, relative to the patch's largest elements. If elements of a patch
+differ by orders of magnitude, it exceeds the op table's tolerance, which is relative to Σ|x||w| of each position: 178 eps were
+measured for normal values times e to the power of three normal ones, and the table allows 16. Therefore the setting
+``winograd`` is off by default. Overflow, infinities and NaN make some position of the result non-finite. The whole result is
+then computed again as a product over patches, so that special values are those of the plain sum.
+
+Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015. Here the factors ½ of G are moved to Aᵀ, so
+that denormal weights lose no bits.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from hashlib import sha256
 from math import gcd, prod
 
 from firebrick.compiler.spec.convolution import Convolution
-from firebrick.compiler.targets.llvm.contract.blocked import SIGNATURE, Contraction, Kernel, contraction
+from firebrick.compiler.targets.llvm.contract.blocked import SIGNATURE, Contraction, ContractionKernel, contraction
 from firebrick.compiler.targets.llvm.contract.choose import PHASE, UNIT, Variant
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, stored, values
+from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value, constant, vector
 from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
 from firebrick.compiler.targets.llvm.contract.pack import power_of_two
 from firebrick.compiler.targets.llvm.contract.problem import Problem, conv, conv_input
-from firebrick.compiler.targets.llvm.contract.writer import Emitter, Value, constant, vector
 from firebrick.compiler.targets.llvm.target import Target
 
-PLACES = 16  # elements of a transform
+ELEMENTS = 16  # elements of a transform
 _WEIGHT, _IMAGE = 0, 1  # positions in bufs
-AGAIN_FLOPS = 1e7  # stated flops of the second computation: it rarely runs, but if it does, on all threads
+FALLBACK_FLOPS = 1e7  # stated flops of the second computation, enough for several threads: it rarely runs, but is expensive
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +42,21 @@ class Tiling:
 
     Attributes:
         vl: Lanes of a vector.
-        adjoint: Whether it is an input gradient: the weight is read from its last tap to its first, outputs as channels.
-        channels: What is summed over.
+        adjoint: Whether it is an input gradient, for which the weight is flipped and transposed.
+        channels: Channels that are summed over.
         outputs: Channels of the result.
-        image: Rows and columns of what is read.
-        places: Rows and columns of the result.
-        padding: Before the first row and column.
+        image: Rows and columns of the input.
+        positions: Rows and columns of the result.
+        padding: Padding before the first row and column.
         patches: Patches in a column and in a row of a result.
         samples: Images.
         across: Rows of patches in a block.
-        lanes: Patches of a block, and lanes beyond them: whole vectors.
+        lanes: Patches of a block, padded to a multiple of a vector.
         rows: Rows of the micro-kernel's tile.
         depth: Channels in a block of the sums.
-        block: Outputs whose transforms are in memory at a time, a multiple of ``rows``.
-        apart: Whether a separate kernel transforms the patches, for work units of some outputs each, or each work unit does.
+        block: Outputs whose products are in scratch memory at a time, a multiple of ``rows``.
+        separate: Whether a separate kernel transforms the patches, so that several work units, each for some of the outputs,
+            share them. Otherwise each work unit transforms its own patches.
     """
 
     vl: int
@@ -62,7 +64,7 @@ class Tiling:
     channels: int
     outputs: int
     image: tuple[int, int]
-    places: tuple[int, int]
+    positions: tuple[int, int]
     padding: tuple[int, int]
     patches: tuple[int, int]
     samples: int
@@ -71,7 +73,7 @@ class Tiling:
     rows: int
     depth: int
     block: int
-    apart: bool
+    separate: bool
 
     @property
     def strips(self) -> int:
@@ -102,7 +104,7 @@ class Tiling:
         vectors, groups = self.lanes // self.vl, -(-self.patches[1] // self.vl) * self.strips / self.group
         step = max(self.rows * vectors / 2, (self.rows + vectors) / 2, 4.0) * 1.1 + 0.25
         tile = self.channels * step + self.depth_blocks * (self.rows * vectors + 20.0)
-        products = PLACES * self.blocks * -(-self.outputs // self.rows) * tile
+        products = ELEMENTS * self.blocks * -(-self.outputs // self.rows) * tile
         weights = self.channels * self.outputs * (8.0 + self.blocks / 2)  # the transform, and a read of it for each block
         return products + (self.channels + self.outputs) * groups * 50.0 + weights
 
@@ -112,34 +114,34 @@ class Tiling:
         return -(-self.channels // self.depth)
 
     @property
-    def weight_place(self) -> int:
-        """Stride of the elements of the weight's transform. It is padded by a vector against conflict misses in a cache set."""
+    def weight_stride(self) -> int:
+        """Stride of the elements of the weight's transform; the padding by a vector avoids conflict misses in the caches."""
         return self.outputs * self.depth + self.vl
 
     @property
-    def patch_place(self) -> int:
+    def patch_stride(self) -> int:
         """Stride of the elements of the patches' transforms, padded likewise."""
         return self.channels * self.lanes + self.vl
 
     @property
-    def product_place(self) -> int:
+    def product_stride(self) -> int:
         """Stride of the elements of the products, padded likewise."""
         return self.block * self.lanes + self.vl
 
     @property
     def patch_elements(self) -> int:
         """Elements of the transforms of a block of patches."""
-        return PLACES * self.patch_place
+        return ELEMENTS * self.patch_stride
 
 
 def tiling(g: Convolution, target: Target, adjoint: bool, worth: float = 0.8) -> Tiling | None:
-    """The tiling, if this algorithm is expected to be faster; else None. The choice depends on shapes alone.
+    """The tiling; None if another algorithm is expected to be faster. The choice depends on shapes alone.
 
     Args:
         g: The convolution.
-        target: What it is computed on.
-        adjoint: Whether the input gradient is wanted.
-        worth: Maximum estimated time relative to that of the plain sum.
+        target: Processor to generate for.
+        adjoint: Whether to compute the input gradient.
+        worth: Maximum estimated time, relative to that of the plain sum.
     """
     masks = target.arch == "x86_64" and target.width_bits >= 256
     if g.dtype != "float32" or not masks or g.groups != 1 or g.weight[2:] != (3, 3) or prod(g.result) == 0:
@@ -150,48 +152,48 @@ def tiling(g: Convolution, target: Target, adjoint: bool, worth: float = 0.8) ->
     outputs, channels = (g.weight[1], g.weight[0]) if adjoint else (g.weight[0], g.weight[1])
     read, made = (g.result, g.image) if adjoint else (g.image, g.result)
     padding = tuple(2 - p[0] if adjoint else p[0] for p in g.padding)
-    high, wide = -(-made[2] // 2), -(-made[3] // 2)
-    strips = g.image[0] * high
-    best, found = worth * 9.0 * channels * outputs * g.image[0] * made[2] * made[3] / (2 * vl), None
+    height, wide = -(-made[2] // 2), -(-made[3] // 2)
+    strips = g.image[0] * height
+    best, best_tiling = worth * 9.0 * channels * outputs * g.image[0] * made[2] * made[3] / (2 * vl), None
     for across in range(1, min(strips, max(1, 4 * vl // wide)) + 1):
         lanes = -(-across * wide // vl) * vl
         vectors = lanes // vl
-        most = min(28, target.registers - 2 - vectors) // vectors
-        if most * vectors < 8:  # too few independent sums to hide the latency of a multiply-add
+        max_rows = min(28, target.registers - 2 - vectors) // vectors
+        if max_rows * vectors < 8:  # too few independent sums to hide the latency of a multiply-add
             continue
-        rows = -(-outputs // -(-outputs // most))
+        rows = -(-outputs // -(-outputs // max_rows))
         depth = -(-channels // -(-channels * lanes * 4 // (36 << 10)))
         depth = -(-depth // vl) * vl
-        block = min(-(-outputs // rows), max(1, (192 << 10) // (PLACES * 4 * lanes * rows))) * rows
+        block = min(-(-outputs // rows), max(1, (192 << 10) // (ELEMENTS * 4 * lanes * rows))) * rows
         t = Tiling(
-            vl, adjoint, channels, outputs, (read[2], read[3]), (made[2], made[3]), (padding[0], padding[1]), (high, wide),
-            g.image[0], across, lanes, rows, depth, block, PLACES * channels * lanes * 4 > 640 << 10,
+            vl, adjoint, channels, outputs, (read[2], read[3]), (made[2], made[3]), (padding[0], padding[1]), (height, wide),
+            g.image[0], across, lanes, rows, depth, block, ELEMENTS * channels * lanes * 4 > 640 << 10,
         )  # fmt: skip
         cycles = t.cycles
         if cycles < best:
-            best, found = cycles, t
-    return found
+            best, best_tiling = cycles, t
+    return best_tiling
 
 
 def winograd(g: Convolution, t: Tiling, target: Target, name: str, epilogue: Epilogue | None = None) -> Contraction:
-    """Kernels of ``conv`` or ``conv_input``; ``bufs`` holds the weight, what is read, extras, the result and the workspace.
+    """Kernels of ``conv`` or ``conv_input``; ``bufs`` holds weight, input, the epilogue's operands, result and workspace.
 
     Args:
         g: The convolution.
         t: Its tiling.
-        target: What it is computed on.
-        name: Of the functions.
-        epilogue: Over rows [outputs] and columns [batch · places], for ``conv``.
+        target: Processor to generate for.
+        name: Name of the functions.
+        epilogue: Over rows [outputs] and columns [batch · positions], for ``conv``.
     """
     p = conv_input(g)[0] if t.adjoint else conv(g)
-    return _Writer(g, t, target, name, p, epilogue).made()
+    return _WinogradGenerator(g, t, target, name, p, epilogue).generate()
 
 
 def _aligned(n: int) -> int:
     return -(-n // 64) * 64
 
 
-class _Writer:
+class _WinogradGenerator:
     def __init__(
         self, g: Convolution, t: Tiling, target: Target, name: str, p: Problem, epilogue: Epilogue | None
     ) -> None:  # fmt: skip
@@ -199,55 +201,56 @@ class _Writer:
         self.epilogue = (epilogue or stored(p.c)).simplified()
         self.declared: set[str] = set()
         self.functions: dict[str, str] = {}
-        self.kernels: list[Kernel] = []
+        self.kernels: list[ContractionKernel] = []
         self.space_slot = 2 + len(self.epilogue.views)
-        self.again = contraction(p, target, f"{name}.whole", epilogue)
-        self.units = t.blocks * (-(-t.outputs // t.block) if t.apart else 1)
-        adjoining = all(r.lanes[-1].stride == 1 for _, r in self.epilogue.results)
-        contiguous = adjoining and t.places == (2 * t.patches[0], 2 * t.patches[1])
-        sizes = [2 * t.group * t.places[1], *(x.lanes[-1].size for x in self.epilogue.views if len(x.lanes) > 1)]
-        self.run = power_of_two(gcd(*sizes), t.vl) if contiguous else 0  # contiguous positions on one axis of all results
+        self.fallback = contraction(p, target, f"{name}.whole", epilogue)
+        self.units = t.blocks * (-(-t.outputs // t.block) if t.separate else 1)
+        contiguous_lanes = all(r.lanes[-1].stride == 1 for _, r in self.epilogue.results)
+        contiguous = contiguous_lanes and t.positions == (2 * t.patches[0], 2 * t.patches[1])
+        sizes = [2 * t.group * t.positions[1], *(x.lanes[-1].size for x in self.epilogue.views if len(x.lanes) > 1)]
+        self.segment = power_of_two(gcd(*sizes), t.vl) if contiguous else 0  # contiguous positions on one axis of all results
         # the workspace: the transforms of the weight and the patches, whose memory the second computation reuses, and the flag
         # that requests it
         self.weights = 0
-        self.patches = _aligned(4 * PLACES * t.weight_place * t.depth_blocks)
-        transforms = self.patches + (4 * t.blocks * t.patch_elements if t.apart else 0)
-        self.flag = _aligned(max(transforms, self.again.workspace))
+        self.patches = _aligned(4 * ELEMENTS * t.weight_stride * t.depth_blocks)
+        transforms = self.patches + (4 * t.blocks * t.patch_elements if t.separate else 0)
+        self.flag = _aligned(max(transforms, self.fallback.workspace))
         self.workspace = self.flag + 64
 
-    def emitter(self) -> Emitter:
-        e = Emitter(self.target, self.declared)
+    def emitter(self) -> IRBuilder:
+        e = IRBuilder(self.target, self.declared)
         e.start("%entry")
         return e
 
-    def kernel(self, e: Emitter, ending: str, grid: int, scratch: int, flops: float) -> None:
+    def kernel(self, e: IRBuilder, ending: str, grid: int, scratch: int, flops: float) -> None:
         e.do("ret void")
         name = f"{self.name}.{ending}" if ending else self.name
         self.functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
-        self.kernels.append(Kernel(name, grid, scratch, flops))
+        self.kernels.append(ContractionKernel(name, grid, scratch, flops))
 
-    def made(self) -> Contraction:
+    def generate(self) -> Contraction:
         t = self.t
         self.weight_kernel()
-        if t.apart:
+        if t.separate:
             self.patch_kernel()
         self.product()
-        self.repair()
-        variant = Variant(t.rows, t.lanes, t.depth, t.block, t.lanes, PHASE, PHASE if t.apart else UNIT, True)
+        self.repeat_if_not_finite()
+        variant = Variant(t.rows, t.lanes, t.depth, t.block, t.lanes, PHASE, PHASE if t.separate else UNIT, True)
         return Contraction(tuple(self.kernels), self.functions, frozenset(self.declared), self.workspace, variant, False)
 
-    def space(self, e: Emitter, offset: int) -> str:
+    def space(self, e: IRBuilder, offset: int) -> str:
         return e.at(e.operand(self.space_slot), offset, "i8")
 
     # ---- transforms
     def weight_kernel(self) -> None:
-        """G g Gᵀ, vectors along the channels, as [block of channels][place][output][channel]; a unit is one output."""
+        """Write the kernel of G g Gᵀ, with vectors along the channels. It stores [block of channels][element][output][channel].
+        A work unit is one output."""
         t, vl, ws = self.t, self.t.vl, self.g.strides[1]
         out, channel = (ws[1], ws[0]) if t.adjoint else (ws[0], ws[1])
         e = self.emitter()
         source, to, v = e.operand(_WEIGHT), self.space(e, self.weights), vector(vl, "float")
 
-        def grown(a: str, b: str, c: str) -> list[str]:
+        def weight_combinations(a: str, b: str, c: str) -> list[str]:
             outer = e.let(f"fadd {v} {a}, {c}")
             return [a, e.let(f"fadd {v} {outer}, {b}"), e.let(f"fsub {v} {outer}, {b}"), c]
 
@@ -259,21 +262,22 @@ class _Writer:
                 c = e.add(first.index, i)
                 c = e.min(c, t.channels - 1) if t.channels % vl else c
                 rows.append(e.at(source, e.dot([unit.index, c], [out, channel]), "float"))
-            values = [x for start in (0, 4) for x in self.fours(e, rows, start)] + [self.fours(e, rows, 5)[3]]
+            values = [x for start in (0, 4) for x in self.transposed_quads(e, rows, start)]
+            values.append(self.transposed_quads(e, rows, 5)[3])  # the ninth tap, by a load that ends with it
             values = values[::-1] if t.adjoint else values
-            columns = [grown(*(values[3 * i + j] for i in range(3))) for j in range(3)]
+            columns = [weight_combinations(*(values[3 * i + j] for i in range(3))) for j in range(3)]
             block, within = e.div(first.index, t.depth), e.mod(first.index, t.depth)
             for i in range(4):
-                for j, x in enumerate(grown(*(columns[k][i] for k in range(3)))):
+                for j, x in enumerate(weight_combinations(*(columns[k][i] for k in range(3)))):
                     at = e.dot([block, 4 * i + j, unit.index], self.weight_strides(), within)
                     e.store(x, e.at(to, at, "float"), vl, "float32")
         self.kernel(e, "weight", t.outputs, 0, 40.0 * t.channels * t.outputs)
 
-    def fours(self, e: Emitter, rows: Sequence[str], start: int) -> list[str]:
-        """Four adjoining elements of each row as four vectors along the rows: 4 × 4 of them in each quarter of a register."""
+    def transposed_quads(self, e: IRBuilder, rows: Sequence[str], start: int) -> list[str]:
+        """Transpose four adjacent elements of each row into four vectors along the rows, as 4 × 4 blocks in 128-bit lanes."""
         loaded = [e.load(e.at(row, start, "float"), 4, "float32") for row in rows]
         quads = []
-        for i in range(4):  # rows i, i + 4, … in one register, so that later shuffles stay within 128-bit lanes
+        for i in range(4):  # rows i, i + 4, … in one register: shuffles within 128-bit lanes are cheaper than across them
             side, n = loaded[i::4], 4
             while len(side) > 1:
                 side = [e.shuffle(a, b, range(2 * n), n, "float") for a, b in zip(side[::2], side[1::2], strict=True)]
@@ -293,52 +297,52 @@ class _Writer:
         return out
 
     def weight_strides(self) -> tuple[int, int, int]:
-        """Elements between blocks of channels, places and outputs of the weight's transform."""
+        """Strides of blocks of channels, elements and outputs in the weight's transform."""
         t = self.t
-        return PLACES * t.weight_place, t.weight_place, t.depth
+        return ELEMENTS * t.weight_stride, t.weight_stride, t.depth
 
     def patch_kernel(self) -> None:
-        """The transforms of all patches; a unit is some channels of a block of them."""
-        t, some = self.t, 32
+        """Write the kernel that transforms all patches. A work unit is some channels of a block of patches."""
+        t, channels_at_once = self.t, 32
         e = self.emitter()
         source, to = e.operand(_IMAGE), self.space(e, self.patches)
         with e.loop("%begin", "%end") as unit:
-            block, part = e.split(unit.index, [t.blocks, -(-t.channels // some)])
-            first = e.mul(part, some)
-            here = e.at(to, e.mul(block, t.patch_elements), "float")
-            self.transform(e, source, block, first, e.min(e.add(first, some), t.channels), here)
-        self.kernel(e, "patches", t.blocks * -(-t.channels // some), 0, 80.0 * t.channels * t.blocks * t.lanes)
+            block, part = e.split(unit.index, [t.blocks, -(-t.channels // channels_at_once)])
+            first = e.mul(part, channels_at_once)
+            destination = e.at(to, e.mul(block, t.patch_elements), "float")
+            self.transform(e, source, block, first, e.min(e.add(first, channels_at_once), t.channels), destination)
+        self.kernel(e, "patches", t.blocks * -(-t.channels // channels_at_once), 0, 80.0 * t.channels * t.blocks * t.lanes)
 
-    def transform(self, e: Emitter, source: str, block: Value, c0: Value, c1: Value, to: str) -> None:
-        """Bᵀ d B of the patches of a block, for channels [c0, c1), as [place][channel][patch]."""
+    def transform(self, e: IRBuilder, source: str, block: Value, c0: Value, c1: Value, to: str) -> None:
+        """Bᵀ d B of the patches of a block, for channels [c0, c1), as [element][channel][patch]."""
         t, wide = self.t, self.t.patches[1]
         if t.across * wide < t.lanes:  # padding lanes are set to 0, since arithmetic on random denormals is slow
-            with e.loop(0, PLACES) as place, e.loop(c0, c1) as channel:
-                at = e.at(to, e.dot([place.index, channel.index], [t.patch_place, t.lanes]), "float")
+            with e.loop(0, ELEMENTS) as element, e.loop(c0, c1) as channel:
+                at = e.at(to, e.dot([element.index, channel.index], [t.patch_stride, t.lanes]), "float")
                 for lane in range(t.across * wide, t.lanes):
                     e.store("zeroinitializer", e.at(at, lane, "float"), 1, "float32")
         first = e.mul(block, t.across)
         if t.image[1] <= 2 * t.vl:
-            self.narrow(e, source, first, c0, c1, to)
+            self.transform_rows(e, source, first, c0, c1, to)
         else:
             self.wide(e, source, first, c0, c1, to)
 
-    def narrow(self, e: Emitter, source: str, first: Value, c0: Value, c1: Value, to: str) -> None:
+    def transform_rows(self, e: IRBuilder, source: str, first: Value, c0: Value, c1: Value, to: str) -> None:
         """Patches of whole rows of an image: a row is loaded once, and patches are selected from registers by shuffles."""
         t, strides = self.t, self.strides
-        (high, across), width = t.patches, t.image[1]
+        (height, across), width = t.patches, t.image[1]
         m = 1 << (width - 1).bit_length()
         n = 1 << (t.group * across - 1).bit_length()
         wide, inside = t.group * m, e.lanes_below(width, m)
-        kept = e.lanes_below(t.group * across, n)
+        stored_lanes = e.lanes_below(t.group * across, n)
         with e.loop(0, e.min(t.across, e.sub(t.strips, first)), t.group) as strip:
             rows: list[dict[Value, tuple[Value, str | None]]] = []  # for each strip: row of the image → offset and mask
             for s in range(t.group):
-                sample, row = e.split(e.add(e.add(first, strip.index), s), [t.samples, high])
-                if t.group % high == 0:  # a group begins at the first row of an image
-                    row = s % high
+                sample, row = e.split(e.add(e.add(first, strip.index), s), [t.samples, height])
+                if t.group % height == 0:  # a group begins at the first row of an image
+                    row = s % height
                 y0 = e.sub(e.mul(row, 2), t.padding[0])
-                found: dict[Value, tuple[Value, str | None]] = {}
+                image_rows: dict[Value, tuple[Value, str | None]] = {}
                 for i in range(4):
                     y, mask = e.add(y0, i), inside
                     if isinstance(y, int) and not 0 <= y < t.image[0]:
@@ -346,16 +350,16 @@ class _Writer:
                     if not isinstance(y, int):
                         ok = e.splat(e.compare("ult", y, t.image[0]), m, "i1")
                         mask = ok if inside is None else e.let(f"and {vector(m, 'i1')} {ok}, {inside}")
-                    found[i] = e.dot([sample, y], [strides[0], strides[2]]), mask
-                rows.append(found)
+                    image_rows[i] = e.dot([sample, y], [strides[0], strides[2]]), mask
+                rows.append(image_rows)
             lane = e.mul(strip.index, across)
             with e.loop(c0, c1) as channel:
                 plane = e.at(source, e.mul(channel.index, strides[1]), "float")
                 lines = []
                 for i in range(4):
                     parts = []
-                    for found in rows:
-                        at, mask = found.get(i, (None, None))
+                    for image_rows in rows:
+                        at, mask = image_rows.get(i, (None, None))
                         parts.append("zeroinitializer" if at is None else e.load(e.at(plane, at, "float"), m, "float32", mask))
                     size = m
                     while len(parts) > 1:
@@ -363,18 +367,18 @@ class _Writer:
                         parts = [e.shuffle(a, b, range(2 * size), size, "float") for a, b in pairs]
                         size *= 2
                     lines.append(parts[0])
-                here = e.at(to, e.add(e.mul(channel.index, t.lanes), lane), "float")
+                destination = e.at(to, e.add(e.mul(channel.index, t.lanes), lane), "float")
                 for i, line in enumerate(self.differences(e, lines, wide)):
                     d = []
                     for j in range(4):
-                        places = [(s, 2 * x - t.padding[1] + j) for s in range(t.group) for x in range(across)]
-                        picked = [s * m + x if 0 <= x < width else wide for s, x in places]
+                        columns = [(s, 2 * x - t.padding[1] + j) for s in range(t.group) for x in range(across)]
+                        picked = [s * m + x if 0 <= x < width else wide for s, x in columns]
                         picked += [wide] * (n - len(picked))
                         d.append(e.shuffle(line, "zeroinitializer", picked, wide, "float"))
                     for j, x in enumerate(self.differences(e, d, n)):
-                        e.store(x, e.at(here, (4 * i + j) * t.patch_place, "float"), n, "float32", kept)
+                        e.store(x, e.at(destination, (4 * i + j) * t.patch_stride, "float"), n, "float32", stored_lanes)
 
-    def differences(self, e: Emitter, d: Sequence[str], n: int) -> list[str]:
+    def differences(self, e: IRBuilder, d: Sequence[str], n: int) -> list[str]:
         """Bᵀ of four vectors."""
         v = vector(n, "float")
         pairs = (("fsub", 0, 2), ("fadd", 1, 2), ("fsub", 2, 1), ("fsub", 1, 3))
@@ -385,8 +389,8 @@ class _Writer:
         """The strides of the image, or of the cotangent."""
         return self.g.strides[2] if self.t.adjoint else self.g.strides[0]
 
-    def wide(self, e: Emitter, source: str, first: Value, c0: Value, c1: Value, to: str) -> None:
-        """Patches of a row too long for registers, piece by piece."""
+    def wide(self, e: IRBuilder, source: str, first: Value, c0: Value, c1: Value, to: str) -> None:
+        """Patches of a row that is too long for registers, in pieces."""
         t, n, strides, wide = self.t, self.t.piece, self.strides, self.t.patches[1]
         with e.loop(0, e.min(t.across, e.sub(t.strips, first))) as strip, e.loop(0, wide, n) as column:
             sample, row = e.split(e.add(first, strip.index), [t.samples, t.patches[0]])
@@ -395,9 +399,9 @@ class _Writer:
             masks = []
             for i in range(4):
                 inside = e.compare("ult", e.add(y0, i), t.image[0])
-                place = e.let(f"select i1 {inside}, i64 {x0}, i64 {-(1 << 30)}")
-                masks.append([e.inside(e.add(place, j), 1, t.image[1], 2 * n) for j in (0, 2)])
-            kept = e.lanes_below(e.sub(wide, column.index), n) if wide % n else None
+                x_start = e.let(f"select i1 {inside}, i64 {x0}, i64 {-(1 << 30)}")
+                masks.append([e.inside(e.add(x_start, j), 1, t.image[1], 2 * n) for j in (0, 2)])
+            stored_lanes = e.lanes_below(e.sub(wide, column.index), n) if wide % n else None
             lane = e.add(e.mul(strip.index, wide), column.index)
             with e.loop(c0, c1) as channel:
                 at = e.dot([channel.index], [strides[1]], base)
@@ -405,29 +409,29 @@ class _Writer:
                 for i in range(4):
                     d = []
                     for j in range(2):
-                        here = e.at(source, e.add(at, i * strides[2] + 2 * j), "float")
-                        x = e.load(here, 2 * n, "float32", masks[i][j])
+                        patch_row = e.at(source, e.add(at, i * strides[2] + 2 * j), "float")
+                        x = e.load(patch_row, 2 * n, "float32", masks[i][j])
                         d += [e.shuffle(x, None, range(k, 2 * n, 2), 2 * n, "float") for k in range(2)]
                     lines.append(self.differences(e, d, n))
-                here = e.at(to, e.add(e.mul(channel.index, t.lanes), lane), "float")
+                destination = e.at(to, e.add(e.mul(channel.index, t.lanes), lane), "float")
                 for j in range(4):
                     for i, x in enumerate(self.differences(e, [line[j] for line in lines], n)):
-                        e.store(x, e.at(here, (4 * i + j) * t.patch_place, "float"), n, "float32", kept)
+                        e.store(x, e.at(destination, (4 * i + j) * t.patch_stride, "float"), n, "float32", stored_lanes)
 
     # ---- the products
     def product(self) -> None:
-        """For a block of patches and some outputs: the products of the 16 places, and the result from them."""
+        """Write the kernel of the products. A work unit computes the 16 products, and the result, of a block of patches."""
         t = self.t
         e = self.emitter()
         pointers = [e.operand(i) for i in range(self.space_slot)]
         weights, flag = self.space(e, self.weights), self.space(e, self.flag)
-        own = 0 if t.apart else _aligned(4 * t.patch_elements)
-        patches = self.space(e, self.patches) if t.apart else "%scratch"
+        own = 0 if t.separate else _aligned(4 * t.patch_elements)
+        patches = self.space(e, self.patches) if t.separate else "%scratch"
         products = e.at("%scratch", own, "i8")
         n = self.lanes
         v = vector(n, "float")
         with e.loop("%begin", "%end") as unit:
-            if t.apart:
+            if t.separate:
                 block, part = e.split(unit.index, [t.blocks, -(-t.outputs // t.block)])
                 first = e.mul(part, t.block)
                 last = e.min(e.add(first, t.block), t.outputs)
@@ -435,26 +439,26 @@ class _Writer:
             else:
                 block, first, last, patch = unit.index, 0, t.outputs, patches
                 self.transform(e, pointers[_IMAGE], block, 0, t.channels, patch)
-            with e.loop(first, last, t.block, [(v, "zeroinitializer")]) as some:
-                end = e.min(e.add(some.index, t.block), last)
-                with e.loop(0, PLACES) as place, e.loop(0, t.channels, t.depth) as k:
+            with e.loop(first, last, t.block, [(v, "zeroinitializer")]) as outputs:
+                end = e.min(e.add(outputs.index, t.block), last)
+                with e.loop(0, ELEMENTS) as element, e.loop(0, t.channels, t.depth) as k:
                     kc = e.min(t.depth, e.sub(t.channels, k.index))
-                    b = e.at(patch, e.dot([place.index, k.index], [t.patch_place, t.lanes]), "float")
-                    with e.loop(some.index, end, t.rows) as row:
+                    b = e.at(patch, e.dot([element.index, k.index], [t.patch_stride, t.lanes]), "float")
+                    with e.loop(outputs.index, end, t.rows) as row:
                         deep = e.div(k.index, t.depth)
-                        a = e.at(weights, e.dot([deep, place.index, row.index], self.weight_strides()), "float")
-                        at = e.dot([place.index, e.sub(row.index, some.index)], [t.product_place, t.lanes])
+                        a = e.at(weights, e.dot([deep, element.index, row.index], self.weight_strides()), "float")
+                        at = e.dot([element.index, e.sub(row.index, outputs.index)], [t.product_stride, t.lanes])
                         first_k = e.compare("eq", k.index, 0)
                         self.call(e, row.index, [a, b, kc, e.at(products, at, "float"), first_k])
-                some.next = [self.results(e, pointers, block, some.index, end, products, some.values[0])]
-            bad = e.let(f"fcmp uno {v} {some.values[0]}, {some.values[0]}")
-            with e.when(e.intrinsic("i1", f"llvm.vector.reduce.or.v{n}i1", (vector(n, "i1"), bad))):
+                outputs.next = [self.results(e, pointers, block, outputs.index, end, products, outputs.values[0])]
+            flagged = e.let(f"fcmp uno {v} {outputs.values[0]}, {outputs.values[0]}")
+            with e.when(e.intrinsic("i1", f"llvm.vector.reduce.or.v{n}i1", (vector(n, "i1"), flagged))):
                 e.do(f"store atomic i64 1, ptr {flag} monotonic, align 8")
-        scratch = own + _aligned(4 * PLACES * t.product_place)
-        self.kernel(e, "", self.units, scratch, 2.0 * PLACES * t.channels * t.outputs * t.blocks * t.lanes)
+        scratch = own + _aligned(4 * ELEMENTS * t.product_stride)
+        self.kernel(e, "", self.units, scratch, 2.0 * ELEMENTS * t.channels * t.outputs * t.blocks * t.lanes)
 
-    def call(self, e: Emitter, row: Value, args: list[Value]) -> None:
-        """Call the micro-kernel of the tile at a row: the whole one, or that of the last rows."""
+    def call(self, e: IRBuilder, row: Value, args: list[Value]) -> None:
+        """Call the micro-kernel of a tile: that of complete tiles, or that of the last rows."""
         t = self.t
         text = ", ".join(f"{k} {x}" for k, x in zip(("ptr", "ptr", "i64", "ptr", "i1"), args, strict=True))
         if not t.outputs % t.rows:
@@ -470,42 +474,45 @@ class _Writer:
             rows, t.lanes, t.vl, "float", Strides(t.depth, 1), Strides(1, t.lanes), True, t.lanes, "float32", False,
             t.depth_blocks,
         )  # fmt: skip
-        text = micro_kernel(Emitter(self.target, self.declared), tile, None)
+        text = micro_kernel(IRBuilder(self.target, self.declared), tile, None)
         name = f"micro.{sha256(text.encode()).hexdigest()[:20]}"
         self.functions[name] = f"define internal void @{name}{text}"
         return name
 
     def results(
-        self, e: Emitter, pointers: Sequence[str], block: Value, o0: Value, o1: Value, products: str, bad: str
+        self, e: IRBuilder, pointers: Sequence[str], block: Value, o0: Value, o1: Value, products: str, not_finite: str
     ) -> str:  # fmt: skip
-        """Store Aᵀ m A of the products. Returns ``bad`` with NaN in lanes where some position was not finite."""
+        """Store Aᵀ m A of the products. Returns ``not_finite``, with NaN in lanes where some position is not finite."""
         t, n = self.t, self.lanes
-        v, group, wide = vector(n, "float"), (t.group if self.run else 1), t.patches[1]
+        v, group, wide = vector(n, "float"), (t.group if self.segment else 1), t.patches[1]
         along = wide if group == 1 else group * wide  # adjacent patches
         first = e.mul(block, t.across)
         count = e.min(t.across, e.sub(t.strips, first))
         zero, half = constant(["0.0"] * n, "float"), constant(["0.5"] * n, "float")
 
-        def halves(m: Sequence[str]) -> list[str]:
+        def output_combinations(m: Sequence[str]) -> list[str]:
             sums = [e.let(f"{how} {v} {m[1]}, {m[2]}") for how in ("fadd", "fsub")]
             return [e.fma(sums[0], half, m[0], n, "float"), e.fma(sums[1], half, e.let(f"fneg {v} {m[3]}"), n, "float")]
 
-        with e.loop(o0, o1, 1, [(v, bad)]) as output:
+        with e.loop(o0, o1, 1, [(v, not_finite)]) as output:
             with e.loop(0, count, group, [(v, output.values[0])]) as strip:
                 with e.loop(0, along, n, [(v, strip.values[0])]) as column:
-                    kept = e.lanes_below(e.sub(along, column.index), n) if along % n else None
+                    loaded_lanes = e.lanes_below(e.sub(along, column.index), n) if along % n else None
                     lane = e.add(e.mul(strip.index, wide), column.index)
-                    here = e.at(products, e.add(e.mul(e.sub(output.index, o0), t.lanes), lane), "float")
-                    m = [e.load(e.at(here, i * t.product_place, "float"), n, "float32", kept) for i in range(PLACES)]
-                    lines = [halves([m[4 * i + j] for i in range(4)]) for j in range(4)]
-                    pairs = [halves([line[i] for line in lines]) for i in range(2)]
+                    first_product = e.at(products, e.add(e.mul(e.sub(output.index, o0), t.lanes), lane), "float")
+                    m = [
+                        e.load(e.at(first_product, i * t.product_stride, "float"), n, "float32", loaded_lanes)
+                        for i in range(ELEMENTS)
+                    ]
+                    lines = [output_combinations([m[4 * i + j] for i in range(4)]) for j in range(4)]
+                    pairs = [output_combinations([line[i] for line in lines]) for i in range(2)]
                     seen = column.values[0]
                     for x in (*pairs[0], *pairs[1]):  # x · 0 is 0 for finite x, else NaN
                         seen = e.fma(x, zero, seen, n, "float")
-                    if self.run and along <= n:
-                        self.runs(e, pointers, output.index, e.add(first, strip.index), pairs)
+                    if self.segment and along <= n:
+                        self.store_segment(e, pointers, output.index, e.add(first, strip.index), pairs)
                     else:
-                        self.lines(e, pointers, output.index, e.add(first, strip.index), column.index, pairs)
+                        self.store_rows(e, pointers, output.index, e.add(first, strip.index), column.index, pairs)
                     column.next = [seen]
                 strip.next = [column.values[0]]
             output.next = [strip.values[0]]
@@ -515,74 +522,74 @@ class _Writer:
     def lanes(self) -> int:
         """Patches whose results are computed at once."""
         t = self.t
-        return min(t.vl, 1 << ((t.group if self.run else 1) * t.patches[1] - 1).bit_length())
+        return min(t.vl, 1 << ((t.group if self.segment else 1) * t.patches[1] - 1).bit_length())
 
-    def runs(self, e: Emitter, pointers: Sequence[str], output: Value, strip: Value, pairs: list[list[str]]) -> None:
-        """Store a group of whole rows of patches, which is contiguous in each image."""
-        t, n, width = self.t, self.lanes, self.t.places[1]
+    def store_segment(self, e: IRBuilder, pointers: Sequence[str], output: Value, strip: Value, pairs: list[list[str]]) -> None:
+        """Store the positions of a group of rows of patches, which are contiguous in each image."""
+        t, n, width = self.t, self.lanes, self.t.positions[1]
         low, high = (e.shuffle(even, odd, range(2 * n), n, "float") for even, odd in pairs)
-        for start in range(0, 2 * t.group * width, self.run):
+        for start in range(0, 2 * t.group * width, self.segment):
             picked = []
-            for i in range(start, start + self.run):
+            for i in range(start, start + self.segment):
                 strips, (line, x) = i // (2 * width), divmod(i % (2 * width), width)
                 picked.append(2 * n * line + n * (x % 2) + strips * t.patches[1] + x // 2)
-            run = e.shuffle(low, high, picked, 2 * n, "float")
-            self.finish(e, pointers, output, e.add(e.mul(strip, 2 * width), start), run, self.run, None)
+            segment = e.shuffle(low, high, picked, 2 * n, "float")
+            self.finish(e, pointers, output, e.add(e.mul(strip, 2 * width), start), segment, self.segment, None)
 
-    def lines(
-        self, e: Emitter, pointers: Sequence[str], output: Value, strip: Value, column: Value, pairs: list[list[str]]
+    def store_rows(
+        self, e: IRBuilder, pointers: Sequence[str], output: Value, strip: Value, column: Value, pairs: list[list[str]]
     ) -> None:  # fmt: skip
-        """Store segments of the two rows of the result that a row of patches gives."""
+        """Store segments of the two rows of the result that belong to a row of patches."""
         t = self.t
         sample, row = e.split(strip, [t.samples, t.patches[0]])
         for i, pair in enumerate(pairs):
-            place = [sample, e.add(e.mul(row, 2), i), e.mul(column, 2)]
-            if i == 1 and t.places[0] % 2:
-                with e.when(e.compare("ult", place[1], t.places[0])):
-                    self.stored(e, pointers, output, place, pair)
+            position = [sample, e.add(e.mul(row, 2), i), e.mul(column, 2)]
+            if i == 1 and t.positions[0] % 2:
+                with e.when(e.compare("ult", position[1], t.positions[0])):
+                    self.store_row(e, pointers, output, position, pair)
             else:
-                self.stored(e, pointers, output, place, pair)
+                self.store_row(e, pointers, output, position, pair)
 
-    def stored(self, e: Emitter, pointers: Sequence[str], output: Value, at: list[Value], pair: list[str]) -> None:
+    def store_row(self, e: IRBuilder, pointers: Sequence[str], output: Value, at: list[Value], pair: list[str]) -> None:
         """Interleave the even and odd positions of a row, apply the epilogue and store them."""
         t, n = self.t, self.lanes
-        width = t.places[1]
+        width = t.positions[1]
         each = min(t.vl, 2 * n)
         for start in range(0, 2 * n, each):
             lanes = [(start + i) // 2 + ((start + i) % 2) * n for i in range(each)]
             x = e.shuffle(pair[0], pair[1], lanes, n, "float")
             column = e.add(at[2], start)
             mask = e.lanes_below(e.sub(width, column), each) if width % (2 * n) else None
-            flat = e.dot([at[0], at[1], column], [prod(t.places), width, 1])
+            flat = e.dot([at[0], at[1], column], [prod(t.positions), width, 1])
             self.finish(e, pointers, output, flat, x, each, mask)
 
     def finish(
-        self, e: Emitter, pointers: Sequence[str], row: Value, column: Value, x: str, n: int, mask: str | None
+        self, e: IRBuilder, pointers: Sequence[str], row: Value, column: Value, x: str, n: int, mask: str | None
     ) -> None:  # fmt: skip
         """Apply the epilogue to lanes of a row of an image, and store them."""
-        places: list[tuple[str, Value, int]] = []
+        locations: list[tuple[str, Value, int]] = []
         for pointer, r in zip(pointers[2:], self.epilogue.views, strict=True):
             rows, lanes = e.split(row, [a.size for a in r.rows]), e.split(column, [a.size for a in r.lanes])
             offset = e.dot([*rows, *lanes], [a.stride for a in (*r.rows, *r.lanes)], r.offset)
-            places.append((pointer, offset, r.lanes[-1].stride))
-        there = e.let(f"extractelement {vector(n, 'i1')} {mask}, i64 0") if mask else None
+            locations.append((pointer, offset, r.lanes[-1].stride))
+        first_lane = e.let(f"extractelement {vector(n, 'i1')} {mask}, i64 0") if mask else None
         if n == 1:
             x, mask = e.let(f"extractelement <1 x float> {x}, i64 0"), None
-        if there is None or (mask and not self.epilogue.operands):
-            put(e, values(e, self.epilogue, x, places, n, mask), n, mask)
+        if first_lane is None or (mask and not self.epilogue.operands):
+            put(e, values(e, self.epilogue, x, locations, n, mask), n, mask)
             return
-        with e.when(there):
-            put(e, values(e, self.epilogue, x, places, n, mask), n, mask)
+        with e.when(first_lane):
+            put(e, values(e, self.epilogue, x, locations, n, mask), n, mask)
 
     # ---- non-finite results
-    def repair(self) -> None:
-        """Write kernels that compute the whole result again as a product over patches, if a work unit has set the flag."""
-        for name, text in self.again.functions.items():
+    def repeat_if_not_finite(self) -> None:
+        """Write kernels that compute the result again as a product over patches, if a work unit has set the flag."""
+        for name, text in self.fallback.functions.items():
             self.functions[name] = text.replace("define void", "define internal void", 1)
-        self.declared |= self.again.declarations
-        for i, kernel in enumerate(self.again.kernels):
+        self.declared |= self.fallback.declarations
+        for i, kernel in enumerate(self.fallback.kernels):
             e = self.emitter()
             flag = e.let(f"load i64, ptr {self.space(e, self.flag)}, align 8")
             with e.when(e.compare("ne", flag, 0)):
                 e.do(f"call void @{kernel.name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status)")
-            self.kernel(e, f"again{i}", kernel.grid, kernel.scratch, AGAIN_FLOPS)
+            self.kernel(e, f"again{i}", kernel.grid, kernel.scratch, FALLBACK_FLOPS)

@@ -1,8 +1,8 @@
-"""``Emitter``: writes LLVM IR as text, for the generators of this package.
+"""``IRBuilder``: writes LLVM IR as text, for the generators of this package.
 
-A value is an int, known while the text is written, or the name of an SSA value; arithmetic on ints happens at once, so that
-strides, block sizes and offsets, all known from the shapes, become constants of the code. Index arithmetic is in i64 and is
-marked ``nsw``: an operand is smaller than the address space.
+A value is an int, known while the text is written, or the name of an SSA value. Arithmetic on ints is folded, so that strides,
+block sizes and offsets, which the shapes determine, are constants of the code. Index arithmetic is in i64 and is marked
+``nsw``: an operand is smaller than the address space.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from firebrick.compiler.targets.llvm.emit import Code
-from firebrick.compiler.targets.llvm.emit import Emitter as Expressions
+from firebrick.compiler.targets.llvm.emit import Code, Emitter
 from firebrick.compiler.targets.llvm.memory import opaque
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import Expr
-from firebrick.scalar.expr import load as word
+from firebrick.scalar.expr import load as load_expr
 from firebrick.scalar.storage import decode, encode
 
 Value = int | str
@@ -36,7 +35,7 @@ def compute_type(dtype: str) -> str:
 
 
 def memory(dtype: str) -> str:
-    """An LLVM type with the size of an element of a dtype in memory, for addresses."""
+    """An LLVM type as large as an element of a dtype in memory, for address arithmetic."""
     return {"float32": "float", "float64": "double"}.get(dtype, "i16")
 
 
@@ -56,8 +55,15 @@ def vector(n: int, type_: str) -> str:
 
 
 @dataclass
-class Loop:
-    """An open loop: its index, its step and the values it carries; assign ``next`` (and ``step``) before it closes."""
+class OpenLoop:
+    """A loop whose body is being written. Assign ``next`` (and ``step``, if it varies) before the body ends.
+
+    Attributes:
+        index: Name of the loop's index.
+        values: Loop-carried values: of the current iteration in the body, of the last iteration after it.
+        step: Added to the index.
+        next: Values for the next iteration.
+    """
 
     index: str
     values: list[str]
@@ -65,12 +71,12 @@ class Loop:
     next: list[str] = field(default_factory=list)
 
 
-class Emitter(Code):
+class IRBuilder(Code):
     """The body of one function, and the declarations it needs.
 
     Attributes:
-        target: What it is generated for.
-        declared: Lines of the module that declare the intrinsics in use.
+        target: Processor to generate for.
+        declared: Declarations of the intrinsics in use, lines of the module.
     """
 
     def __init__(self, target: Target, declared: set[str] | None = None) -> None:
@@ -91,20 +97,20 @@ class Emitter(Code):
 
     # ---- control
     def start(self, label: str) -> None:
-        """Begin a block."""
+        """Begin a basic block."""
         self.label(label[1:])
 
     @contextmanager
-    def loop(self, begin: Value, end: Value, step: Value = 1, carried: Sequence[tuple[str, str]] = ()) -> Iterator[Loop]:
+    def loop(self, begin: Value, end: Value, step: Value = 1, carried: Sequence[tuple[str, str]] = ()) -> Iterator[OpenLoop]:
         """Instructions for each index from ``begin`` below ``end``; ``carried`` holds (type, first value).
 
-        After the block, ``values`` are those of the last iteration. The test is at the end of an iteration, since this code is
-        compiled without the pass that would rotate the loop: with the test in front, registers of a tile are spilled.
+        After the body, ``values`` are those of the last iteration. The loop's test is at its end: a test at the start spills
+        registers of a tile, unless a pass rotates the loop, and this code is compiled without passes over the IR.
         """
         body, out = self.name("body"), self.name("out")
         before = self.block
-        runs = isinstance(begin, int) and isinstance(end, int) and begin < end
-        if runs:
+        not_empty = isinstance(begin, int) and isinstance(end, int) and begin < end
+        if not_empty:
             self.do(f"br label {body}")
         else:
             self.do(f"br i1 {self.let(f'icmp slt i64 {begin}, {end}')}, label {body}, label {out}")
@@ -113,22 +119,22 @@ class Emitter(Code):
         at = len(self.lines)
         names = [self.name("c") for _ in carried]
         self.lines.extend("" for _ in range(len(carried) + 1))
-        made = Loop(index, list(names), step)
-        yield made
-        after = self.let(f"add nsw i64 {index}, {made.step}")
+        loop = OpenLoop(index, list(names), step)
+        yield loop
+        after = self.let(f"add nsw i64 {index}, {loop.step}")
         test, latch = self.let(f"icmp slt i64 {after}, {end}"), self.block
         self.do(f"br i1 {test}, label {body}, label {out}")
         self.lines[at] = f"  {index} = phi i64 [ {begin}, %{before} ], [ {after}, %{latch} ]"
         self.start(out)
-        made.values = []
+        loop.values = []
         for j, ((type_, first), name) in enumerate(zip(carried, names, strict=True)):
-            self.lines[at + 1 + j] = f"  {name} = phi {type_} [ {first}, %{before} ], [ {made.next[j]}, %{latch} ]"
-            entry = "" if runs else f"[ {first}, %{before} ], "
-            made.values.append(self.let(f"phi {type_} {entry}[ {made.next[j]}, %{latch} ]"))
+            self.lines[at + 1 + j] = f"  {name} = phi {type_} [ {first}, %{before} ], [ {loop.next[j]}, %{latch} ]"
+            entry = "" if not_empty else f"[ {first}, %{before} ], "
+            loop.values.append(self.let(f"phi {type_} {entry}[ {loop.next[j]}, %{latch} ]"))
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
-        """Instructions that run where an i1 is true."""
+        """Instructions that are executed if an i1 is true."""
         then, out = self.name("then"), self.name("out")
         self.do(f"br i1 {condition}, label {then}, label {out}")
         self.start(then)
@@ -207,7 +213,7 @@ class Emitter(Code):
         return self.let(f"load ptr, ptr {self.at('%bufs', slot, 'ptr')}, align 8")
 
     def lanes_below(self, count: Value, n: int) -> str | None:
-        """Mask of the lanes below ``count`` of ``n``; None if a constant includes all."""
+        """Mask of the lanes below ``count`` of ``n``; None if ``count`` is a constant that includes all."""
         if isinstance(count, int):
             if count >= n:
                 return None
@@ -219,11 +225,11 @@ class Emitter(Code):
         """``n`` contiguous elements, converted to the type of the arithmetic; lanes outside a mask are 0 and not read."""
         stored, computed, size = STORAGE[dtype]
         if dtype == "float16" and not self.converts:
-            return self._inline(decode(word(0, "uint16"), dtype), self.load_bits(base, n, mask), n, "i16", "float")
+            return self._inline(decode(load_expr(0, "uint16"), dtype), self.load_bits(base, n, mask), n, "i16", "float")
         v = vector(n, stored)
         if mask is None:
             x = self.let(f"load {v}, ptr {base}, align {size}")
-        elif stored == "half":  # loaded as i16 and bitcast: masks of 16-bit lanes serve both formats
+        elif stored == "half":  # i16 and a bitcast, so that float16 and bfloat16 use the same masked intrinsics
             bits = self._masked_load(base, n, "i16", mask)
             x = self.let(f"bitcast {vector(n, 'i16')} {bits} to {v}")
         else:
@@ -236,7 +242,7 @@ class Emitter(Code):
 
     @property
     def converts(self) -> bool:
-        """Whether the target has instructions for float16."""
+        """Whether the target has instructions that convert float16."""
         return self.target.has("f16c") or self.target.has("avx512f") or self.target.arch == "aarch64"
 
     def load_bits(self, base: str, n: int, mask: str | None) -> str:
@@ -246,11 +252,11 @@ class Emitter(Code):
         return self._masked_load(base, n, "i16", mask)
 
     def _inline(self, e: Expr, x: str, n: int, source: str, to: str) -> str:
-        """An expression of one operand, for lanes of a vector."""
+        """The value of an expression of one operand, for each lane of a vector."""
         if n > 1:
-            return Expressions(self, n, lambda _: x).value(e)
+            return Emitter(self, n, lambda _: x).value(e)
         one = self.let(f"extractelement <1 x {source}> {x}, i64 0")
-        done = Expressions(self, 1, lambda _: one).value(e)
+        done = Emitter(self, 1, lambda _: one).value(e)
         return self.let(f"insertelement <1 x {to}> poison, {to} {done}, i64 0")
 
     def _masked_load(self, base: str, n: int, type_: str, mask: str) -> str:
@@ -298,7 +304,7 @@ class Emitter(Code):
         if stored == computed:
             return x
         if dtype == "float16" and not self.converts:
-            return self._inline(encode(word(0, "float32"), dtype), x, n, "float", "i16")
+            return self._inline(encode(load_expr(0, "float32"), dtype), x, n, "float", "i16")
         if dtype == "float16":
             return self.let(f"fptrunc {vector(n, computed)} {x} to {vector(n, stored)}")
         w = vector(n, "i32")
@@ -308,7 +314,7 @@ class Emitter(Code):
         odd = self.let(f"and {w} {shifted}, {one}")
         half = self.let(f"add {w} {bits}, {constant(['32767'] * n, 'i32')}")
         up = self.let(f"add {w} {half}, {odd}")
-        # rounding could turn a NaN's bits into infinity, so NaN is truncated with its quiet bit set
+        # the addition could carry a NaN's bits into infinity or a zero, so a NaN is truncated with its quiet bit set
         quiet = self.let(f"or {w} {bits}, {constant(['4194304'] * n, 'i32')}")
         nan = self.let(f"fcmp uno {vector(n, computed)} {x}, {x}")
         best = self.let(f"select {vector(n, 'i1')} {nan}, {w} {quiet}, {w} {up}")
@@ -328,20 +334,20 @@ class Emitter(Code):
         return self.let(f"icmp ult {vector(n, 'i32')} {place}, {constant([str(size)] * n, 'i32')}")
 
     def splat(self, x: Value, n: int, type_: str) -> str:
-        """A scalar in each lane."""
+        """A vector with a scalar in each lane."""
         if isinstance(x, int):
             return constant([str(x)] * n, type_)
         one = self.let(f"insertelement {vector(n, type_)} poison, {type_} {x}, i64 0")
         return self.shuffle(one, None, [0] * n, n, type_)
 
     def shuffle(self, a: str, b: str | None, lanes: Sequence[int], n: int, type_: str) -> str:
-        """Lanes of two vectors of ``n``; -1 is a lane whose value is never used."""
+        """Lanes selected from two vectors of ``n``; -1 is a lane whose value is never used."""
         v = vector(n, type_)
         picked = constant([str(i) if i >= 0 else "poison" for i in lanes], "i32")
         return self.let(f"shufflevector {v} {a}, {v} {b or 'poison'}, {vector(len(lanes), 'i32')} {picked}")
 
     def fma(self, a: str, b: str, c: str, n: int, type_: str) -> str:
-        """``a·b + c``, rounded once where the target has such an instruction."""
+        """``a·b + c``, rounded once if the target has such an instruction."""
         v = vector(n, type_)
         if self.target.fma:
             short = {"float": "f32", "double": "f64"}[type_]
@@ -350,7 +356,7 @@ class Emitter(Code):
 
     @property
     def masks(self) -> bool:
-        """Whether masked loads and stores are instructions, not a branch for each lane."""
+        """Whether the target has masked loads and stores; elsewhere LLVM expands them to a branch for each lane."""
         return self.target.arch == "x86_64" and self.target.width_bits >= 256
 
 

@@ -13,11 +13,11 @@ import firebrick as fb
 from firebrick.compiler.fusion.facts import COLUMNS
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
-from firebrick.compiler.targets.llvm.added import added_kernels
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
-from firebrick.compiler.targets.llvm.memory import View
-from firebrick.compiler.targets.llvm.policy import POLICY
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.row import blocks_of
+from firebrick.compiler.targets.llvm.row_sums import row_sum_kernels
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph
@@ -67,7 +67,9 @@ def test_sums_do_not_depend_on_how_the_grid_is_cut(target: Target) -> None:
     rng = np.random.default_rng(0)
     x, g = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
     a, b = load(0, "float32"), load(1, "float32")
-    made = added_kernels(shape, [view(x), view(g)], [(rows.softmax(a), view(x))], [(a * b, "float32"), (b, "float32")], target)
+    made = row_sum_kernels(
+        shape, [view(x), view(g)], [(rows.softmax(a), view(x))], [(a * b, "float32"), (b, "float32")], target
+    )
     blocks = blocks_of(shape)
     assert made.partial == (blocks * 100 * 4,) * 2
     found = []
@@ -91,7 +93,7 @@ def test_a_result_may_lie_over_an_operand_that_only_a_sum_reads() -> None:
     rng = np.random.default_rng(1)
     x, g = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
     a, b = load(0, "float32"), load(1, "float32")
-    made = added_kernels(shape, [view(x), view(g)], [(rows.softmax(a), view(x))], [(b, "float32")], Target.host())
+    made = row_sum_kernels(shape, [view(x), view(g)], [(rows.softmax(a), view(x))], [(b, "float32")], Target.host())
     part = np.empty((blocks_of(shape), 40), np.float32)
     over = g.copy()
     run_kernel(made.rows, [x, over, over, part], Target.host())
@@ -140,5 +142,5 @@ def test_what_waits_for_a_sum_does_not_go_before_it() -> None:
 
 def test_partial_sums_are_as_wide_as_what_is_added() -> None:
     shape = (4096, 8)
-    made = added_kernels(shape, [View("bfloat16", (8, 1))], [], [(load(0, "float32"), "bfloat16")], Target.host())
+    made = row_sum_kernels(shape, [BufferView("bfloat16", (8, 1))], [], [(load(0, "float32"), "bfloat16")], Target.host())
     assert made.partial == (blocks_of(shape) * 8 * 4,)

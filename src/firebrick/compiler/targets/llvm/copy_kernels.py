@@ -7,12 +7,12 @@ from math import prod
 from firebrick.compiler.targets.llvm.blocks import block_kernel, in_blocks
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import View
+from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import NAME, NativeKernel, module_text, named
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.targets.llvm.transpose import transposes, transposing_kernel
 from firebrick.core.indexing import strides_of
-from firebrick.core.views import View as ArrayView
+from firebrick.core.views import View
 from firebrick.scalar.expr import const, load
 
 Axes = tuple[int, ...]
@@ -20,13 +20,13 @@ SIZES = (1, 2, 4, 8)
 """Supported element sizes in bytes."""
 
 
-def copied(view: ArrayView, itemsize: int, target: Target) -> Lowered:
+def copied(view: View, itemsize: int, target: Target) -> Lowered:
     """The kernel that makes a row-major copy of a view.
 
     Args:
         view: View with one stride for each axis. The buffer's pointer is that of its element at index 0 of every axis.
         itemsize: Bytes of an element, one of ``SIZES``.
-        target: What it runs on.
+        target: Processor to generate for.
     """
     shape, strides = view.shape, view.strides
     assert strides is not None
@@ -38,28 +38,29 @@ def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Tar
     """The kernel that copies a view to another one, with strides ``to``.
 
     Args:
-        shape: Of both.
-        strides: Of what is read.
-        to: Of what is written.
+        shape: Shape of both views.
+        strides: Strides of the source.
+        to: Strides of the destination.
         itemsize: Bytes of an element.
-        target: What it runs on.
-        same: Whether both may be the same memory. The kernel then tests for it, and returns at once.
+        target: Processor to generate for.
+        same: Whether source and destination may be the same memory. The kernel then compares the pointers first, and returns at
+            once if they are equal.
     """
     dtype = f"uint{8 * itemsize}"
-    source, goal = View(dtype, strides), View(dtype, to)
-    if transposes(shape, source, goal, target):
-        kernel = transposing_kernel(NAME, shape, source, goal, target)
-    elif in_blocks(shape, source, goal):
-        kernel = block_kernel(NAME, shape, source, goal, target)
+    source, destination = BufferView(dtype, strides), BufferView(dtype, to)
+    if transposes(shape, source, destination, target):
+        kernel = transposing_kernel(NAME, shape, source, destination, target)
+    elif in_blocks(shape, source, destination):
+        kernel = block_kernel(NAME, shape, source, destination, target)
     else:
-        kernel = map_kernel(NAME, shape, [source], [(load(0, dtype), goal)], target)
+        kernel = map_kernel(NAME, shape, [source], [(load(0, dtype), destination)], target)
     return named(_unless_same(kernel) if same else kernel, "copy")
 
 
 def fill_kernel(shape: Axes, bits: int, to: Axes, itemsize: int, target: Target) -> NativeKernel:
     """The kernel that fills a view with the element that has these bits."""
     dtype = f"uint{8 * itemsize}"
-    return named(map_kernel(NAME, shape, [], [(const(bits, dtype), View(dtype, to))], target), "fill")
+    return named(map_kernel(NAME, shape, [], [(const(bits, dtype), BufferView(dtype, to))], target), "fill")
 
 
 def moving_us(shape: Axes, itemsize: int) -> float:
@@ -68,7 +69,7 @@ def moving_us(shape: Axes, itemsize: int) -> float:
 
 
 def _unless_same(kernel: NativeKernel) -> NativeKernel:
-    """The kernel with a test in front: it returns at once if its operand and its result are the same memory."""
+    """The kernel with a test at its start: it returns at once if its operand and its result are the same memory."""
     guard = """start:
   %from = load ptr, ptr %bufs, align 8
   %toat = getelementptr ptr, ptr %bufs, i64 1
