@@ -10,18 +10,16 @@ import numpy as np
 
 from firebrick.backends.cpu.runtime.addresses import AddressTable
 from firebrick.backends.cpu.runtime.pool import shared_pool
-from firebrick.compiler.kernel.ir import For, While, expressions, statements
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
+from firebrick.compiler.program.launch import chunk_of
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lanes import LanesKernel, lanes_kernel
+from firebrick.compiler.targets.llvm.masked import Limit
 from firebrick.compiler.targets.llvm.native import module_text, named
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.scalar.expr import walk
+from firebrick.core.config import config
 
 Array = np.ndarray[Any, Any]
-
-NODES_PER_US, ROUNDS = 2000.0, 32
-"""For the estimate of a kernel's time: scalar operations of one thread in a microsecond, and rounds of a loop."""
 
 
 class _Code:
@@ -31,36 +29,33 @@ class _Code:
         kernel: What was printed.
         module: It compiled.
         address: Of the function.
-        us: Estimate of the time of one work item, in microseconds.
+        scratch: Bytes of private memory of each thread.
     """
 
-    def __init__(self, program: KernelProgram, target: Target) -> None:
+    def __init__(self, program: KernelProgram, target: Target, rounds: int) -> None:
         function = program.translated.function
-        made = lanes_kernel(function, target)
-        self.kernel: LanesKernel = made
-        kernel = named(made.kernel, f"kernel_{function.name}")
+        self.kernel: LanesKernel = lanes_kernel(function, target, limit=Limit(rounds, program.limit_site))
+        kernel = named(self.kernel.kernel, f"kernel_{function.name}")
         self.module: Module = compile_many([module_text([kernel])])
         self.address = self.module.addresses[kernel.name]
         self.scratch = kernel.scratch
-        nodes = len(walk([e for s in statements(function.body) for e in expressions(s)]))
-        loops = any(isinstance(s, For | While) for s in statements(function.body))
-        self.us = nodes * (ROUNDS if loops else 1) / NODES_PER_US
 
 
-_made: WeakKeyDictionary[KernelProgram, dict[int, _Code]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[KernelProgram, dict[tuple[int, int], _Code]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 def code_of(program: KernelProgram) -> _Code:
     """The code of a kernel, compiled at its first call."""
     target = Target.host()
+    key = target.width_bits, config.kernel_loop_limit
     with _lock:
         kept = _made.setdefault(program, {})
-        found = kept.get(target.width_bits)
+        found = kept.get(key)
     if found is None:
-        found = _Code(program, target)
+        found = _Code(program, target, config.kernel_loop_limit)
         with _lock:
-            kept[target.width_bits] = found
+            kept[key] = found
     return found
 
 
@@ -87,8 +82,7 @@ def run(program: KernelProgram, inputs: tuple[Array, ...], statics: dict[str, in
         if not table.put(0, buffers):
             raise AssertionError("arrays of a kernel are row-major")
         pool = shared_pool()
-        total = float(np.prod(sizes.grid, dtype=np.float64)) * code.us
-        chunk = units if total < 50.0 else max(1, units // (16 * max(1, pool.threads)))
+        chunk = chunk_of(units, code.kernel.cost_us(sizes.grid)) or units
         status = pool.parallel_for(code.address, table.address, units, chunk, code.scratch)
         if status:
             raise program.error(status >> 8, None, sizes.scalars)

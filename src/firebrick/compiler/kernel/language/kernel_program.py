@@ -12,8 +12,9 @@ from firebrick.compiler.kernel.interpret import interpret
 from firebrick.compiler.kernel.language.annotations import NumberType, Signature, size_name
 from firebrick.compiler.kernel.language.translate import Instance, Translated
 from firebrick.core.aval import Aval
+from firebrick.core.config import config
 from firebrick.core.dtypes import DType
-from firebrick.core.errors import FirebrickError, OutOfRangeError, ShapeError
+from firebrick.core.errors import ExecutionError, FirebrickError, OutOfRangeError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -57,6 +58,11 @@ class KernelProgram:
             n for n, p in self.signature.given.items()
             if n not in static and (isinstance(p, NumberType) or n in self.signature.arrays)
         )  # fmt: skip
+
+    @property
+    def limit_site(self) -> int:
+        """The site of the fault of a loop that passes the limit of rounds."""
+        return len(self.translated.sites)
 
     def dtype(self, name: str) -> DType:
         """The dtype of an array or number."""
@@ -152,7 +158,7 @@ class KernelProgram:
         results = self.prepared(flat, sizes, lambda a: np.zeros(a.shape, a.dtype.np))
         function = self.translated.function
         arrays = dict(zip([a.name for a in function.arrays], self.buffers(flat, results), strict=True))
-        fault = interpret(function, arrays, sizes.scalars, sizes.grid, checked=checked)
+        fault = interpret(function, arrays, sizes.scalars, sizes.grid, config.kernel_loop_limit, checked)
         if fault is not None:
             raise self.error(fault.site, fault.payload, sizes.scalars)
         return tuple(results)
@@ -165,10 +171,13 @@ class KernelProgram:
             payload: The index that is out of range, if it is known.
             scalars: Of the launch.
         """
+        if site == self.limit_site:
+            return ExecutionError(
+                f"{self.name}: a while loop ends after at most {config.kernel_loop_limit:,} rounds", "one that goes on",
+                "correct its condition, or raise fb.config.kernel_loop_limit", kernel=self.name,
+            )  # fmt: skip
         at = self.translated.sites[site]
         if not at.array:
-            from firebrick.core.errors import ExecutionError
-
             return ExecutionError(
                 f"{self.name}: {at.size}", f"an item for which it is false, at {at.line}", "correct the arguments"
             )
