@@ -17,7 +17,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(cache, "store", cache.Store())
+    monkeypatch.setattr(cache, "store", cache.ObjectStore())
     with fb.config.scope(cache_dir=str(tmp_path / "kept")):
         yield tmp_path / "kept" / "objects"
 

@@ -172,7 +172,7 @@ def test_a_program_that_something_keeps_is_seen(device: str) -> None:
 
 @pytest.mark.parametrize("device", ["cpu"], indirect=True)
 def test_an_evicted_graph_comes_back_from_the_cache_of_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "store", cache.Store())
+    monkeypatch.setattr(cache, "store", cache.ObjectStore())
     with fb.config.scope(cache_dir=str(tmp_path)):
         f = fb.jit(curve)
         want = f(fb.ones(600)).item()
