@@ -56,7 +56,7 @@ class Lockstep:
         self.faults: list[tuple[int, int]] = []
         self._arrays, self._errors, self._limit, self._rng = arrays, errors, limit, rng
         self._orders: dict[Expr, list[Expr]] = {}
-        self._counts: dict[int, Counter[Expr]] = {}  # by statement
+        self._counts: dict[int, dict[Expr, int]] = {}  # by statement
 
     def block(self, body: tuple[Statement, ...], scope: Scope) -> None:
         """Execute statements for the items of a scope."""
@@ -94,41 +94,15 @@ class Lockstep:
 
     # expressions
 
-    def _evaluation(self, s: Statement, scope: Scope) -> Callable[[Expr], Array]:
-        """What gives the values of a statement's expressions, each once; what they share is computed once.
+    def _evaluation(self, s: Statement, scope: Scope) -> _Evaluation:
+        return _Evaluation(self._arrays, s, scope, self._order, dict(self._uses(s)))
 
-        A value is forgotten when nothing needs it any more: fresh memory is what array operations spend most time on.
-        """
-        memo: dict[Expr, Array] = {}
-        uses, done = dict(self._uses(s)), set()
-
-        def value(root: Expr) -> Array:
-            for e in self._order(root):
-                if e in done:
-                    continue
-                done.add(e)
-                if e.op == "const":
-                    memo[e] = np.asarray(e.value, e.dtype)
-                elif e.op == "local":
-                    memo[e] = scope.read(str(e.value))
-                elif e.op == "element":
-                    memo[e] = self._arrays.load(s, str(e.value), e.args[0], scope, value)
-                else:
-                    memo[e] = apply(e.op, e.dtype, [memo[a] for a in e.args], e.value)
-                    for a in e.args:
-                        uses[a] -= 1
-                        if not uses[a]:
-                            del memo[a]
-            return memo[root]
-
-        return value
-
-    def _uses(self, s: Statement) -> Counter[Expr]:
+    def _uses(self, s: Statement) -> dict[Expr, int]:
         """How often the nodes of a statement are used."""
         found = self._counts.get(id(s))
         if found is None:
             roots = expressions(s)
-            found = self._counts[id(s)] = Counter([*roots, *(a for e in walk(roots) for a in e.args)])
+            found = self._counts[id(s)] = dict(Counter([*roots, *(a for e in walk(roots) for a in e.args)]))
         return found
 
     def _order(self, root: Expr) -> list[Expr]:
@@ -247,6 +221,46 @@ class Lockstep:
         )
         assert found is not None
         scope.define(s.name, _back(found, order).reshape(scope.shape))
+
+
+class _Evaluation:
+    """Gives the values of a statement's expressions, each once; what they share is computed once.
+
+    A value is forgotten when nothing needs it any more: new memory is what array operations spend most time on. For the same
+    reason this is a class; a function that knows itself would keep all values until the next collection of garbage.
+    """
+
+    def __init__(
+        self,
+        arrays: CheckedArrays | UncheckedArrays,
+        s: Statement,
+        scope: Scope,
+        order: Callable[[Expr], list[Expr]],
+        uses: dict[Expr, int],
+    ) -> None:
+        self._arrays, self._s, self._scope, self._order, self._uses = arrays, s, scope, order, uses
+        self._memo: dict[Expr, Array] = {}
+        self._done: set[Expr] = set()
+
+    def __call__(self, root: Expr) -> Array:
+        memo, uses, done = self._memo, self._uses, self._done
+        for e in self._order(root):
+            if e in done:
+                continue
+            done.add(e)
+            if e.op == "const":
+                memo[e] = np.asarray(e.value, e.dtype)
+            elif e.op == "local":
+                memo[e] = self._scope.read(str(e.value))
+            elif e.op == "element":
+                memo[e] = self._arrays.load(self._s, str(e.value), e.args[0], self._scope, self)
+            else:
+                memo[e] = apply(e.op, e.dtype, [memo[a] for a in e.args], e.value)
+                for a in e.args:
+                    uses[a] -= 1
+                    if not uses[a]:
+                        del memo[a]
+        return memo[root]
 
 
 def _narrowed(active: Scope, scope: Scope, holds: Array) -> Scope:
