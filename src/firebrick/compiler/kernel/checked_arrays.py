@@ -15,7 +15,7 @@ import numpy as np
 from firebrick.compiler.kernel.ir import ArrayParameter, Atomic, CompareExchange, Function, Statement, statements
 from firebrick.compiler.kernel.item_errors import ItemErrors
 from firebrick.compiler.kernel.scopes import ID, ROW, Scope
-from firebrick.compiler.kernel.unchecked_arrays import Change, Value, raw
+from firebrick.compiler.kernel.unchecked_arrays import Change, ValueOf, raw
 from firebrick.core.dtypes import dtype
 from firebrick.core.errors import ExecutionError, OutOfRangeError
 from firebrick.scalar.expr import Expr, load
@@ -94,7 +94,7 @@ class CheckedArrays:
             self._stored[a.name] = np.zeros(rows * a.extent, np.bool_)
             self._watch([a.name], True)
 
-    def load(self, s: Statement, name: str, index: Expr, scope: Scope, value: Value) -> Array:
+    def load(self, s: Statement, name: str, index: Expr, scope: Scope, value: ValueOf) -> Array:
         """The elements that the items of a scope read."""
         index_of, at = self._places(s, name, value(index), scope)
         who = self._who(scope)
@@ -107,7 +107,7 @@ class CheckedArrays:
         out = evaluate([decode(load(0, "uint16"), half)], [raw])[0] if half in HALVES else raw
         return np.asarray(out).reshape(scope.shape)
 
-    def store(self, s: Statement, name: str, index: Expr, values: Array, scope: Scope, value: Value) -> None:
+    def store(self, s: Statement, name: str, index: Expr, values: Array, scope: Scope, value: ValueOf) -> None:
         """Write the items' elements."""
         index_of, at = self._places(s, name, value(index), scope)
         who = item, group, barriers = self._who(scope)

@@ -1,4 +1,4 @@
-"""Integers that are linear functions of the coordinates of items: ``Form``; with them, accesses are slices instead of gathers.
+"""Integers that are linear functions of the coordinates of items: ``LinearForm``. Accesses at such indices are slices.
 
 A form is a tuple: the integer of the first item, then the step along each axis of the items' shape. It is exact, where the
 int64 that it stands for wraps around; the two agree if the extremes are in range.
@@ -14,13 +14,13 @@ import numpy as np
 from firebrick.scalar.expr import Expr
 
 Array = np.ndarray[Any, Any]
-Form = tuple[int, ...]
+LinearForm = tuple[int, ...]
 LINEAR = frozenset({"const", "local", "add", "sub", "neg", "mul"})
 """The nodes that ``form_of`` knows."""
 _LARGEST = (1 << 63) - 1
 
 
-def extremes(form: Form, shape: tuple[int, ...]) -> tuple[int, int]:
+def extremes(form: LinearForm, shape: tuple[int, ...]) -> tuple[int, int]:
     """The smallest and the largest integer of a form."""
     low = high = form[0]
     for step, n in zip(form[1:], shape, strict=True):
@@ -32,7 +32,7 @@ def extremes(form: Form, shape: tuple[int, ...]) -> tuple[int, int]:
     return low, high
 
 
-def array_of(form: Form, shape: tuple[int, ...]) -> Array:
+def array_of(form: LinearForm, shape: tuple[int, ...]) -> Array:
     """The integers of a form, with size 1 along axes where they are the same; without axes if they are all the same."""
     out = np.full((1,) * len(shape), form[0], np.int64)
     for axis, (step, n) in enumerate(zip(form[1:], shape, strict=True)):
@@ -41,12 +41,12 @@ def array_of(form: Form, shape: tuple[int, ...]) -> Array:
     return out if any(form[1:]) else out.reshape(())
 
 
-def added(a: Form, b: Form, times: int = 1) -> Form:
+def added(a: LinearForm, b: LinearForm, times: int = 1) -> LinearForm:
     """a + times · b."""
     return tuple([x + times * y for x, y in zip(a, b, strict=True)])
 
 
-def form_of(order: list[Expr], shape: tuple[int, ...], known: Callable[[str], Form | None]) -> Form | None:
+def form_of(order: list[Expr], shape: tuple[int, ...], known: Callable[[str], LinearForm | None]) -> LinearForm | None:
     """The form of an int64 expression, if it has one.
 
     Args:
@@ -54,12 +54,12 @@ def form_of(order: list[Expr], shape: tuple[int, ...], known: Callable[[str], Fo
         shape: Of the items.
         known: The form of a name.
     """
-    found: dict[Expr, Form] = {}
+    found: dict[Expr, LinearForm] = {}
     same = (0,) * len(shape)
     for e in order:
         match e.op:
             case "const":
-                form: Form | None = (int(e.value or 0), *same)
+                form: LinearForm | None = (int(e.value or 0), *same)
             case "local":
                 form = known(str(e.value))
             case "neg":
@@ -76,13 +76,13 @@ def form_of(order: list[Expr], shape: tuple[int, ...], known: Callable[[str], Fo
     return out if low >= -_LARGEST and high <= _LARGEST else None
 
 
-def _product(a: Form, b: Form) -> Form | None:
+def _product(a: LinearForm, b: LinearForm) -> LinearForm | None:
     if any(b[1:]):
         a, b = b, a
     return None if any(b[1:]) else tuple([x * b[0] for x in a])
 
 
-def sliced(array: Array, form: Form, shape: tuple[int, ...]) -> Array:
+def sliced(array: Array, form: LinearForm, shape: tuple[int, ...]) -> Array:
     """The elements of an array at the positions of a form, all in range, with size 1 along axes where they are the same."""
     sizes = [n if step else 1 for step, n in zip(form[1:], shape, strict=True)]
     strides = [step * array.itemsize for step in form[1:]]

@@ -94,8 +94,8 @@ class Lockstep:
 
     # expressions
 
-    def _evaluation(self, s: Statement, scope: Scope) -> _Evaluation:
-        return _Evaluation(self._arrays, s, scope, self._order, dict(self._uses(s)))
+    def _evaluation(self, s: Statement, scope: Scope) -> _StatementValues:
+        return _StatementValues(self._arrays, s, scope, self._order, dict(self._uses(s)))
 
     def _uses(self, s: Statement) -> dict[Expr, int]:
         """How often the nodes of a statement are used."""
@@ -223,7 +223,7 @@ class Lockstep:
         scope.define(s.name, _back(found, order).reshape(scope.shape))
 
 
-class _Evaluation:
+class _StatementValues:
     """Gives the values of a statement's expressions, each once; what they share is computed once.
 
     A value is forgotten when nothing needs it any more: new memory is what array operations spend most time on. For the same

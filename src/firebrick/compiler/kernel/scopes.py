@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.kernel.linear_forms import Form, array_of, form_of
+from firebrick.compiler.kernel.linear_forms import LinearForm, array_of, form_of
 from firebrick.scalar.expr import Expr
 
 Array = np.ndarray[Any, Any]
@@ -40,7 +40,7 @@ class Scope:
 
     def __init__(self, shape: tuple[int, ...], values: Mapping[str, Array] | None = None) -> None:
         self.shape, self.values = shape, dict(values or {})
-        self.forms: dict[str, Form] = {}
+        self.forms: dict[str, LinearForm] = {}
         self._parent: Scope | None = None
         self._at: Places = ()  # in the scope around this one
         self._local: set[str] = set()  # defined here
@@ -95,7 +95,7 @@ class Scope:
         self._local.add(name)
         self._bind(name, value)
 
-    def define_linear(self, name: str, form: Form) -> None:
+    def define_linear(self, name: str, form: LinearForm) -> None:
         """``define`` an integer by its form; the array is made when it is needed."""
         self._local.add(name)
         self.values.pop(name, None)
@@ -167,7 +167,7 @@ class Scope:
         out._private = {n for n, v in out.values.items() if v.ndim}
         return out
 
-    def linear(self, order: list[Expr]) -> Form | None:
+    def linear(self, order: list[Expr]) -> LinearForm | None:
         """The form of an int64 expression, if all that it reads is linear or the same for all items.
 
         Args:
@@ -175,7 +175,7 @@ class Scope:
         """
         return form_of(order, self.shape, self._form) if self.forms else None
 
-    def _form(self, name: str) -> Form | None:
+    def _form(self, name: str) -> LinearForm | None:
         form = self.forms.get(name)
         if form is None:
             value = self.read(name)

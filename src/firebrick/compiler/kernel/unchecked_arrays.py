@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.kernel.ir import Function, Statement
-from firebrick.compiler.kernel.linear_forms import LINEAR, Form, added, extremes, sliced
+from firebrick.compiler.kernel.linear_forms import LINEAR, LinearForm, added, extremes, sliced
 from firebrick.compiler.kernel.scopes import ROW, Scope
 from firebrick.core.dtypes import dtype
 from firebrick.scalar.expr import Expr, walk
 from firebrick.scalar.storage import HALVES
 
 Array = np.ndarray[Any, Any]
-Value = Callable[[Expr], Array]
+ValueOf = Callable[[Expr], Array]
 """The value of an expression in the items of a scope."""
 Change = Callable[[Array, Array], Array | None]
 """A change of elements at indices."""
@@ -36,7 +36,7 @@ class UncheckedArrays:
         for a in self._shared.values():
             self._arrays[a.name] = raw(np.zeros(rows * a.extent, dtype(a.dtype).np))
 
-    def load(self, s: Statement, name: str, index: Expr, scope: Scope, value: Value) -> Array:
+    def load(self, s: Statement, name: str, index: Expr, scope: Scope, value: ValueOf) -> Array:
         """The elements that the items of a scope read; a view of the array if it can be."""
         array, form = self._arrays[name], self._form(name, index, scope)
         if form is not None:
@@ -48,7 +48,7 @@ class UncheckedArrays:
         half = self._halves.get(name)
         return np.asarray(out if half is None else out.view(half).astype(np.float32))
 
-    def store(self, s: Statement, name: str, index: Expr, values: Array, scope: Scope, value: Value) -> None:
+    def store(self, s: Statement, name: str, index: Expr, values: Array, scope: Scope, value: ValueOf) -> None:
         """Write the items' elements."""
         array, form, half = self._arrays[name], self._form(name, index, scope), self._halves.get(name)
         values = values if half is None else values.astype(half).view(np.uint16)
@@ -88,7 +88,7 @@ class UncheckedArrays:
         a = self._shared.get(name)
         return at if a is None else np.clip(at, 0, a.extent - 1) + scope.read(ROW) * a.extent
 
-    def _form(self, name: str, index: Expr, scope: Scope) -> Form | None:
+    def _form(self, name: str, index: Expr, scope: Scope) -> LinearForm | None:
         """The positions in memory, if they are linear and in range."""
         if index not in self._orders:
             order = walk([index])
