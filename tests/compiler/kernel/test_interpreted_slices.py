@@ -76,6 +76,15 @@ PROGRAMS: dict[str, tuple[Statement, ...]] = {
         For("j", ITEM, WIDTH.value, 7, (Assign("u", t("u") * 3 + t("j")),)),
         Store("y", AT, t("u")),
     ),
+    "a name that only the first round assigns": (
+        Let("t", X[AT] & 7), Let("u", whole(0)),
+        While(t() > 0, (If(eq(t(), X[AT] & 7), (Assign("u", t() + 50),)), Assign("t", t() - 1))),
+        Store("y", AT, t("u")),
+    ),
+    "a bound from before a store": (
+        Let("u", whole(0)), For("j", whole(0), Y[AT], 1, (Assign("u", t("u") + t("j")), Store("y", AT, whole(2)))),
+        Store("y", AT, t("u")),
+    ),
     "a value from before a store": (
         Let("t", Y[AT]), Store("y", AT, whole(5)), Let("u", Y[AT]), Store("y", AT, t() * 10 + t("u")),
     ),
@@ -105,6 +114,15 @@ def test_slices_have_the_values_of_single_elements(name: str, monkeypatch: pytes
     for items in (1 << 16, 400, 50, 7):  # boxes of all items, of some rows, of one row, of pieces of a row
         monkeypatch.setattr(sys.modules[_boxes.__module__], "_ITEMS", items)
         assert np.array_equal(want, results(PROGRAMS[name], checked=False)), items
+
+
+def test_a_slice_that_reaches_one_element_too_far_is_clamped() -> None:
+    x = np.arange(12)
+    for at, want in ((AT + 1, [*range(1, 12), 11]), (AT - 1, [0, *range(11)]), (12 - AT, [11, *range(11, 0, -1)])):
+        y = np.zeros(12, np.int64)
+        f = Function("k", (X, Y), (WIDTH,), "i", (Store("y", AT, X[at]),), ("r",))
+        interpret(f, {"x": x, "y": y}, {"w": 4}, (3, 4), checked=False)
+        assert y.tolist() == want
 
 
 def test_linear_indices_gather_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
