@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.kernel.ir import Assign, Check, If, Let, Statement, Store, expressions, headline, statements
+from firebrick.compiler.kernel.language.coverage import own_place
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram, LaunchSizes
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import dtype, int64
@@ -20,7 +21,7 @@ from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.ops.table import OPS
 from firebrick.scalar.elements import philox_word
-from firebrick.scalar.expr import FLOATS, Expr, const, load, local, rebuilt, rewritten, select, walk
+from firebrick.scalar.expr import FLOATS, Expr, load, local, rebuilt, rewritten, select, walk
 
 
 class NotComposed(Exception):
@@ -101,7 +102,6 @@ class _Run:
         for axis, name in enumerate((*function.outer, function.item)):
             shape = tuple(n if a == axis else 1 for a, n in enumerate(self.grid))
             self.values[name] = hooks.from_host(np.arange(self.grid[axis], dtype=np.int64).reshape(shape), device)
-        self.indices = [local(name, "int64") for name in (*function.outer, function.item)]
         self.states: dict[str, Tensor] = {}
         for (name, array), aval in zip(program.signature.results.items(), sizes.results, strict=True):
             if array.role == "InOut":
@@ -234,12 +234,9 @@ class _Run:
     def _own(self, name: str, at: Expr) -> bool:
         """Whether each item accesses the element of its own indices, and the array has the shape of the grid."""
         shape = self.operands[name].shape if name in self.operands else self.states[name].shape
-        if shape != self.grid or len(self.shapes.get(name, ())) != len(self.indices):
+        if shape != self.grid:
             return False
-        place: Expr | None = None
-        for i, n in zip(self.indices, self.shapes[name], strict=True):
-            place = i if place is None else place * n + i
-        return at is place
+        return at is own_place(self.program.translated.function, self.shapes[name])
 
     def _read(self, e: Expr, at: Tensor, mask: Tensor | None) -> Tensor:
         name = str(e.value)
@@ -373,11 +370,7 @@ class _Elementwise:
         self.values = {n: v for n, v in self.values.items() if n in before}
 
     def _check_place(self, at: Expr, name: str) -> None:
-        place: Expr | None = None
-        for i, n in zip((*self.function.outer, self.function.item), self.grid, strict=True):
-            e = local(i, "int64")
-            place = e if place is None else place * n + e
-        if (const(0, "int64") if place is None else place) is not at or self.shapes.get(name, self.grid) != self.grid:
+        if at is not own_place(self.function, self.grid) or self.shapes.get(name, self.grid) != self.grid:
             raise NotComposed("another place")
 
     def _value(self, root: Expr) -> Expr:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from firebrick.compiler.kernel.interpret import interpret
 from firebrick.compiler.kernel.language.annotations import NumberType, Signature, size_name
+from firebrick.compiler.kernel.language.coverage import stores_all
 from firebrick.compiler.kernel.language.translate import Instance, Translated
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -58,6 +60,23 @@ class KernelProgram:
             n for n, p in self.signature.given.items()
             if n not in static and (isinstance(p, NumberType) or n in self.signature.arrays)
         )  # fmt: skip
+
+    @cached_property
+    def filled(self) -> dict[str, bool | int | float]:
+        """The value of all elements of a result before the launch: 0 where some may not be stored."""
+        found: dict[str, bool | int | float] = {}
+        for name, array in self.signature.results.items():
+            sizes = [size_name(name, a, s) for a, s in enumerate(array.sizes)]
+            whole = sizes == [s.text for s in self.signature.grid]
+            function, shape = self.translated.function, self.translated.shapes[name]
+            if array.role == "Out" and (array.initial is not None or not (whole and stores_all(function, name, shape))):
+                found[name] = array.initial or 0
+        return found
+
+    @property
+    def unset(self) -> tuple[str, ...]:
+        """The results whose elements have no values before the launch."""
+        return tuple(n for n, a in self.signature.results.items() if a.role == "Out" and a.initial is None)
 
     @property
     def limit_site(self) -> int:
@@ -137,8 +156,8 @@ class KernelProgram:
             out = new(aval)
             if array.role == "InOut":
                 out[...] = given[name]
-            elif array.initial is not None:
-                out.fill(array.initial)
+            elif name in self.filled:
+                out.fill(self.filled[name])
             made.append(out)
         return made
 
@@ -158,7 +177,7 @@ class KernelProgram:
         results = self.prepared(flat, sizes, lambda a: np.zeros(a.shape, a.dtype.np))
         function = self.translated.function
         arrays = dict(zip([a.name for a in function.arrays], self.buffers(flat, results), strict=True))
-        fault = interpret(function, arrays, sizes.scalars, sizes.grid, config.kernel_loop_limit, checked)
+        fault = interpret(function, arrays, sizes.scalars, sizes.grid, config.kernel_loop_limit, checked, unset=self.unset)
         if fault is not None:
             raise self.error(fault.site, fault.payload, sizes.scalars)
         return tuple(results)

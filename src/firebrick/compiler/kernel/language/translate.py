@@ -142,6 +142,8 @@ class _Translator(Calls):
             if isinstance(p, ArrayType):
                 shape = tuple(sizes[size_name(name, a, s)] for a, s in enumerate(p.sizes))
                 frame.names[name] = ArrayValue(name, dtypes[name], shape, p.role)
+                if p.initial is not None:
+                    self.fitting(frame.source.tree, Weak(p.initial), dtypes[name], f"the first value of {name}")
             elif isinstance(p, ConstantType):
                 v = constants[name]
                 frame.names[name] = Held(v) if isinstance(v, DType) else Weak(v)
