@@ -19,7 +19,9 @@ import pytest
 from firebrick.compiler.targets.llvm.host import emit_assembly, emit_object
 from firebrick.compiler.targets.llvm.target import Target
 
-NVIDIA = {cpu: Target("nvptx64-nvidia-cuda", cpu, "", 32) for cpu in ("sm_80", "sm_120")}
+EVERY_NVIDIA = {cpu: Target("nvptx64-nvidia-cuda", cpu, "", 32) for cpu in ("sm_75", "sm_80", "sm_90", "sm_120")}
+NVIDIA = {cpu: EVERY_NVIDIA[cpu] for cpu in ("sm_80", "sm_120")}
+"""Two of them, for what depends little on the processor."""
 AMD = {cpu: Target("amdgcn-amd-amdhsa", cpu, "", 32) for cpu in ("gfx90a", "gfx942", "gfx1100", "gfx1201")}
 PROCESSORS = {
     "aarch64-linux": Target.named("aarch64"),
