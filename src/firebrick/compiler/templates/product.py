@@ -1,10 +1,11 @@
 """``product``: matrices times matrices, by tiles in shared memory and in registers.
 
 A group computes a tile of ``tile_m`` × ``tile_n`` results, an item a tile of ``rows`` × ``columns`` of them in registers, in
-squares of 4: its k-th four rows are 4 · (tile_m / rows) below the four before, so that the items of a subgroup read neighbouring
-elements of shared memory. Tiles of ``tile_k`` steps of both operands lie in shared memory twice: while one pair is multiplied,
-each item reads its part of the next from global memory into registers, and stores it to the other pair, behind one barrier for
-each tile. The left operand is stored transposed, with 4 elements between its columns, so that stores do not meet in one bank.
+squares of 4: its k-th four rows are 4 · (tile_m / rows) below the four before, so that the items of a subgroup read
+neighbouring elements of shared memory. Tiles of ``tile_k`` steps of both operands lie in shared memory twice: while one pair is
+multiplied, each item reads its part of the next from global memory into registers, and stores it to the other pair, behind one
+barrier for each tile. The left operand is stored transposed, with 4 elements between its columns, so that stores do not meet in
+one bank.
 
 Each result is a chain of fused multiply-adds in the order of the steps, whatever the sizes of the tiles.
 """

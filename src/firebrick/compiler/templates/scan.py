@@ -1,8 +1,8 @@
 """``scan``: the results of an operation of two numbers over the beginnings of each row of a matrix.
 
 A group has a row, and takes ``group_size`` vectors of it at a time: each item scans its vector, 32 items scan their last
-numbers by shuffles, and the last numbers of these through shared memory. What comes before a row is an operand: a long row is several
-short ones, of which ``row_reduction`` gives the sums, whose exclusive scan is what comes before each.
+numbers by shuffles, and the last numbers of these through shared memory. What comes before a row is an operand: a long row is
+several short ones, of which ``row_reduction`` gives the sums, whose exclusive scan is what comes before each.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def scan(combine: HelperFunction, first: float, prologue: HelperFunction = same)
 
     @template(
         {
-            "x": operand(None, "rows, vectors, vector"), "start": operand("x", "rows"), "out": result("x", "rows, vectors, vector"),
+            "x": operand(None, "rows, vectors, vector"), "start": operand("x", "rows"),
+            "out": result("x", "rows, vectors, vector"),
             "group_size": constant(int), "vector": constant(int), "exclusive": constant(bool), "of": constant(DType),
         },
         "rows", "group_size", valid_for,
