@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from running_kernels import bits
+from running_lanes import Compiled, agree
+from threads_on_cpu import threads
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.templates import Problem, Template, product, row_reduction, scan
@@ -131,6 +134,37 @@ def test_a_long_row_is_scanned_in_pieces() -> None:
     start = run(scan(add, 0.0), [sums.reshape(1, 8, 1), np.zeros(1, np.float32)], vector=1, exclusive=True, **constants)
     found = run(scan(add, 0.0), [pieces, start.ravel()], vector=4, exclusive=False, **constants)
     assert np.array_equal(found.reshape(1, -1), np.cumsum(x, 1))
+
+
+def drawn(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
+    "row reduction": (
+        row_reduction(add, 0.0), [drawn(5, 19, 4)], {"group_size": 128, "lanes": 64, "vector": 4, "of": float32}
+    ),
+    "product": (product(), [drawn(2, 17, 3, 4), drawn(2, 12, 5, 4)], SMALL | {"vector": 4}),
+    "scan": (
+        scan(add, 0.0), [drawn(3, 70, 1), drawn(3)], {"group_size": 32, "vector": 1, "exclusive": False, "of": float32}
+    ),
+}  # fmt: skip
+"""Small launches, whose numbers are rounded."""
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_lanes_and_threads_have_the_bits_of_the_interpreter(name: str) -> None:
+    t, arrays, constants = LAUNCHES[name]
+    names = [n for n, a in t.signature.arrays.items() if a.role != "Out"]
+    program = t.program({n: x.dtype.name for n, x in zip(names, arrays, strict=True)}, **constants)
+    function, sizes = program.translated.function, program.sizes([x.shape for x in arrays], {})
+    results = program.prepared(arrays, sizes, lambda a: np.zeros(a.shape, a.dtype.np))
+    memory = dict(zip([a.name for a in function.arrays], program.buffers(arrays, results), strict=True))
+    want = agree(Compiled(function), memory, sizes.scalars, sizes.grid)
+    found = {n: x.copy() for n, x in memory.items()}
+    assert threads(function, found, sizes.scalars, sizes.grid) is None
+    for n, x in want.items():
+        assert np.array_equal(bits(x), bits(found[n])), n
 
 
 def test_templates_say_what_they_are_valid_for() -> None:
