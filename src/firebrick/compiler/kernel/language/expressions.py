@@ -210,7 +210,8 @@ class Expressions:
             mark = len(self.out)
             found = self.value(node)
             if any(not isinstance(s, Let | Check) for s in self.out[mark:]):  # keep the values of those before
-                after, self.out = self.out[mark:], self.out[:mark]
+                after = self.out[mark:]
+                del self.out[mark:]  # in place: the block stays the same list
                 out = [self.settled(v) for v in out]
                 self.out += after
             out.append(found)

@@ -107,7 +107,12 @@ def translate(
     decided: dict[Any, DType] = {}
     for _ in range(_MOST_WALKS):
         walk = _Translator(source, signature, instance, decided, captures or {})
-        made = walk.kernel()
+        try:
+            made = walk.kernel()
+        except KernelCompileError:
+            if not walk.changed:
+                raise
+            continue  # a variable may have had another dtype than the next walk gives it
         if not walk.changed:
             verify(made.function)
             return made

@@ -105,9 +105,12 @@ def read(code: Code, strip: Strip, at: str, lanes: int, mask: str = "") -> str:
     return _decoded(code, strip.dtype, raw, lanes)
 
 
-def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = "") -> str:
-    """The elements at ``lanes`` offsets in elements (i64) from the strip's pointer; the strip's stride is not applied."""
-    element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
+def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = "", align: int = 0) -> str:
+    """The elements at ``lanes`` offsets in elements (i64) from the strip's pointer; the strip's stride is not applied.
+
+    ``align`` is the address's alignment in bytes if it is more than an element's.
+    """
+    element, align = stored_type(strip.dtype, code), max(align, item_bytes(strip.dtype))
     if lanes == 1:
         where = code.put(f"getelementptr {element}, ptr {strip.pointer}, i64 {positions}")
         return _decoded(code, strip.dtype, code.put(f"load {element}, ptr {where}, align {align}"), 1)
@@ -124,11 +127,13 @@ def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = ""
     return _decoded(code, strip.dtype, raw, lanes)
 
 
-def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str = "", stream: int = 0) -> None:
+def write(
+    code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str = "", stream: int = 0, align: int = 0
+) -> None:  # fmt: skip
     """Store ``lanes`` values from position ``at`` on, where ``mask`` is true. ``stream`` is 0, or the alignment in bytes of a
-    non-temporal store."""
+    non-temporal store; ``align`` the address's alignment in bytes if it is more than an element's."""
     raw = _encoded(code, strip.dtype, value, lanes)
-    element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
+    element, align = stored_type(strip.dtype, code), max(align, item_bytes(strip.dtype))
     vector = vector_type(element, lanes)
     if lanes == 1:
         code.do(f"store {element} {raw}, ptr {address(code, strip, at)}, align {align}")

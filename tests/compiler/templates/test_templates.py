@@ -1,0 +1,178 @@
+"""GPU templates: by the interpreter they compute what NumPy does, at sizes that fit the tiles and at others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from running_kernels import bits
+from running_lanes import Compiled, agree
+from threads_on_cpu import threads
+
+from firebrick.compiler.kernel.language.calls import HelperFunction
+from firebrick.compiler.templates import Problem, Template, product, row_reduction, scan
+from firebrick.compiler.templates.epilogues import add, larger
+from firebrick.core.dtypes import float32, float64
+
+Array = np.ndarray[Any, Any]
+SMALL = {"group_size": 16, "tile_m": 16, "tile_n": 16, "tile_k": 4, "rows": 4, "columns": 4, "of": float32}
+
+
+@HelperFunction
+def squared(value: Any) -> Any:
+    return value * value
+
+
+@HelperFunction
+def one_more(value: Any) -> Any:
+    return value + 1.0
+
+
+@HelperFunction
+def later(a: Any, b: Any) -> Any:
+    return a if b == 0.0 else b
+
+
+def whole(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> Array:
+    """Small whole numbers, whose sums and products are exact."""
+    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
+
+
+def vectors(x: Array, vector: int) -> Array:
+    """An array whose last axis is in vectors."""
+    return x.reshape(*x.shape[:-1], x.shape[-1] // vector, vector)
+
+
+def run(t: Template, arrays: list[Array], **constants: Any) -> Array:
+    names = [n for n, a in t.signature.arrays.items() if a.role != "Out"]
+    program = t.program({n: x.dtype.name for n, x in zip(names, arrays, strict=True)}, **constants)
+    return program.interpreted(arrays, {}, checked=True)[0]
+
+
+@pytest.mark.parametrize("lanes", [1, 8, 32, 64])
+def test_rows_of_any_length_are_reduced(lanes: int) -> None:
+    constants = {"group_size": 64, "lanes": lanes, "of": float32}
+    for rows, columns, vector in ((1, 1, 1), (5, 7, 1), (2, 64, 4), (3, 260, 4), (67, 37, 1), (3, 0, 1)):
+        x = whole((rows, columns))
+        assert np.array_equal(run(row_reduction(add, 0.0), [vectors(x, vector)], vector=vector, **constants), x.sum(1))
+
+
+def test_a_reduction_has_a_prologue_and_an_epilogue() -> None:
+    x = whole((5, 97))
+    found = run(row_reduction(add, 0.0, squared, one_more), [vectors(x, 1)], group_size=64, lanes=64, vector=1, of=float32)
+    assert np.array_equal(found, (x * x).sum(1) + 1)
+
+
+def test_the_largest_number_of_a_row_may_be_nan() -> None:
+    x = whole((4, 40), dtype=np.float64)
+    x[2, 33] = np.nan
+    found = run(row_reduction(larger, -np.inf), [vectors(x, 1)], group_size=128, lanes=64, vector=1, of=float64)
+    assert np.array_equal(found, x.max(1), equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 4, 16), (2, 5, 8, 12), (1, 1, 4, 4), (1, 37, 20, 20), (2, 0, 4, 4), (1, 3, 0, 8)])
+def test_products_of_vectors_are_those_of_numpy(shape: tuple[int, int, int, int]) -> None:
+    batch, m, k, n = shape
+    x, y = whole((batch, m, k)), whole((batch, k, n), 1)
+    found = run(product(), [vectors(x, 4), vectors(y, 4)], vector=4, **SMALL)
+    assert np.array_equal(found.reshape(batch, m, n), x @ y)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 5, 7, 11), (1, 17, 13, 37), (1, 3, 31, 2)])
+def test_products_of_any_sizes_are_those_of_numpy(shape: tuple[int, int, int, int]) -> None:
+    batch, m, k, n = shape
+    x, y = whole((batch, m, k)), whole((batch, k, n), 1)
+    found = run(product(), [vectors(x, 1), vectors(y, 1)], vector=1, **SMALL)
+    assert np.array_equal(found.reshape(batch, m, n), x @ y)
+
+
+def test_a_product_has_prologues_of_its_operands_and_an_epilogue() -> None:
+    x, y = whole((1, 6, 5)), whole((1, 5, 9), 1)
+    t = product(one_more, squared, one_more)
+    found = run(t, [vectors(x, 1), vectors(y, 1)], vector=1, **SMALL)
+    assert np.array_equal(found.reshape(1, 6, 9), (x + 1) @ (y * y) + 1)
+
+
+def test_a_product_is_a_chain_of_fused_multiply_adds() -> None:
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=s).astype(np.float32) for s in ((1, 5, 12), (1, 12, 8)))
+    want = np.zeros((1, 5, 8), np.float32)
+    for k in range(12):  # a product of float32 is exact in float64, and here the sum rounds once more at most
+        exact = x[:, :, k, None].astype(np.longdouble) * y[:, k, None].astype(np.longdouble) + want
+        want = exact.astype(np.float32)
+    for tile in ({"tile_k": 4}, {"tile_k": 8, "tile_m": 32, "rows": 8, "columns": 4}):
+        found = run(product(), [vectors(x, 4), vectors(y, 4)], **SMALL | tile | {"vector": 4})
+        assert np.array_equal(found.reshape(1, 5, 8), want)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_scans_continue_what_comes_before_each_row(exclusive: bool) -> None:
+    for rows, columns, vector, size in ((1, 1, 1, 32), (3, 31, 1, 32), (2, 64, 4, 64), (2, 1028, 4, 64), (1, 97, 1, 32)):
+        x, start = whole((rows, columns)), whole((rows,), 1)
+        t = scan(add, 0.0)
+        found = run(t, [vectors(x, vector), start], group_size=size, vector=vector, exclusive=exclusive, of=float32)
+        want = np.cumsum(np.concatenate([start[:, None], x], 1), 1)
+        assert np.array_equal(found.reshape(rows, columns), want[:, :-1] if exclusive else want[:, 1:])
+
+
+def test_a_scan_keeps_the_order_of_an_operation_that_does_not_commute() -> None:
+    x = whole((1, 300)) * (np.random.default_rng(3).random((1, 300)) < 0.1)
+    found = run(scan(later, 0.0), [vectors(x, 1), np.float32([7])], group_size=64, vector=1, exclusive=False, of=float32)
+    want, last = [], 7.0
+    for v in x[0]:
+        last = v if v != 0 else last
+        want.append(last)
+    assert found.ravel().tolist() == want
+
+
+def test_a_long_row_is_scanned_in_pieces() -> None:
+    x = whole((1, 8 * 96))
+    pieces = vectors(x.reshape(8, 96), 4)
+    sums = run(row_reduction(add, 0.0), [pieces], group_size=32, lanes=32, vector=4, of=float32)
+    constants = {"group_size": 32, "of": float32}
+    start = run(scan(add, 0.0), [sums.reshape(1, 8, 1), np.zeros(1, np.float32)], vector=1, exclusive=True, **constants)
+    found = run(scan(add, 0.0), [pieces, start.ravel()], vector=4, exclusive=False, **constants)
+    assert np.array_equal(found.reshape(1, -1), np.cumsum(x, 1))
+
+
+def drawn(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
+    "row reduction": (
+        row_reduction(add, 0.0), [drawn(5, 19, 4)], {"group_size": 128, "lanes": 64, "vector": 4, "of": float32}
+    ),
+    "product": (product(), [drawn(2, 17, 3, 4), drawn(2, 12, 5, 4)], SMALL | {"vector": 4}),
+    "scan": (
+        scan(add, 0.0), [drawn(3, 70, 1), drawn(3)], {"group_size": 32, "vector": 1, "exclusive": False, "of": float32}
+    ),
+}  # fmt: skip
+"""Small launches, whose numbers are rounded."""
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_lanes_and_threads_have_the_bits_of_the_interpreter(name: str) -> None:
+    t, arrays, constants = LAUNCHES[name]
+    names = [n for n, a in t.signature.arrays.items() if a.role != "Out"]
+    program = t.program({n: x.dtype.name for n, x in zip(names, arrays, strict=True)}, **constants)
+    function, sizes = program.translated.function, program.sizes([x.shape for x in arrays], {})
+    results = program.prepared(arrays, sizes, lambda a: np.zeros(a.shape, a.dtype.np))
+    memory = dict(zip([a.name for a in function.arrays], program.buffers(arrays, results), strict=True))
+    want = agree(Compiled(function), memory, sizes.scalars, sizes.grid)
+    found = {n: x.copy() for n, x in memory.items()}
+    assert threads(function, found, sizes.scalars, sizes.grid) is None
+    for n, x in want.items():
+        assert np.array_equal(bits(x), bits(found[n])), n
+
+
+def test_templates_say_what_they_are_valid_for() -> None:
+    constants = SMALL | {"vector": 4}
+    assert product().valid_for(Problem({}, 16), **constants)
+    assert not product().valid_for(Problem({}, 4), **constants)
+    for bad in ({"group_size": 32}, {"rows": 2}, {"tile_k": 6}, {"vector": 3}):
+        assert not product().valid_for(Problem({}, 16), **constants | bad)
+    assert not scan(add, 0.0).valid_for(Problem({}, 16), group_size=48, vector=1, of=float32)
+    assert not row_reduction(add, 0.0).valid_for(Problem({}, 8), group_size=64, lanes=64, vector=4, of=float32)
+    assert not row_reduction(add, 0.0).valid_for(Problem({}, 16), group_size=64, lanes=48, vector=4, of=float32)

@@ -1,0 +1,129 @@
+"""What the templates cost on GPUs: registers, shared memory and spills, and the instructions of the innermost loop.
+
+``PYTHONPATH=src:tests/shared python -m template_costs`` prints the table, by ``ptxas -v`` for NVIDIA's and by the metadata of
+the objects for AMD's GPUs.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from assembling import AMD, EVERY_NVIDIA, ptx, ptxas
+
+from firebrick.compiler.kernel import Function
+from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
+from firebrick.compiler.targets.llvm.host import emit_assembly
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.compiler.templates import Template, product, row_reduction, scan
+from firebrick.compiler.templates.epilogues import add
+from firebrick.core.dtypes import float32
+
+TILES = {"group_size": 256, "tile_m": 128, "tile_n": 128, "tile_k": 8, "rows": 8, "columns": 8, "vector": 4, "of": float32}
+TARGETS = EVERY_NVIDIA | AMD
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A template with its constants, as a GPU would run it."""
+
+    template: Callable[[], Template]
+    constants: dict[str, Any]
+    dtypes: dict[str, str]
+
+    @property
+    def function(self) -> Function:
+        """Its kernel IR."""
+        return self.template().function(self.dtypes, **self.constants)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a kernel needs of a GPU: 32-bit registers of a thread, bytes of shared memory, bytes that are spilled."""
+
+    registers: int
+    shared: int
+    spilled: int
+
+
+VARIANTS = {
+    "row reduction": Variant(
+        lambda: row_reduction(add, 0.0), {"group_size": 256, "lanes": 256, "vector": 4, "of": float32}, {"x": "float32"}
+    ),
+    "product": Variant(product, TILES, {"x": "float32", "y": "float32"}),
+    "scan": Variant(
+        lambda: scan(add, 0.0), {"group_size": 256, "vector": 4, "exclusive": False, "of": float32}, {"x": "float32"}
+    ),
+}  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def assembly(name: str, cpu: str) -> str:
+    """The code of a variant, for arrays that are aligned to 16 bytes."""
+    target = TARGETS[cpu]
+    text = gpu_module([VARIANTS[name].function], target, 16)
+    return ptx(text, target) if cpu in EVERY_NVIDIA else emit_assembly(text, target)
+
+
+@lru_cache(maxsize=64)
+def cost(name: str, cpu: str) -> Cost:
+    """What a variant needs of a GPU."""
+    text = assembly(name, cpu)
+    if cpu in EVERY_NVIDIA:
+        said = _assembled(text, TARGETS[cpu])
+        find = [r"Used (\d+) registers", r"(\d+) bytes smem", r"(\d+) bytes spill stores"]
+    else:
+        said = text
+        find = [r"\.vgpr_count:\s*(\d+)", r"\.group_segment_fixed_size:\s*(\d+)", r"\.private_segment_fixed_size:\s*(\d+)"]
+    return Cost(*(int(m[1]) if (m := re.search(f, said)) else 0 for f in find))
+
+
+def _assembled(text: str, target: Target) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "module.ptx"
+        source.write_text(text)
+        done = subprocess.run(
+            [ptxas(), "-v", "--gpu-name", target.cpu, "-o", str(source.with_suffix(".cubin")), str(source)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, f"ptxas for {target.cpu}: {done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def innermost(name: str, cpu: str) -> Counter[str]:
+    """The instructions of the block of a variant's code that has most multiply-adds."""
+    blocks: list[Counter[str]] = [Counter()]
+    for line in assembly(name, cpu).splitlines():
+        if re.match(r"\S+:", line):
+            blocks.append(Counter())
+        else:  # an AMD instruction may have two halves
+            blocks[-1].update(re.findall(r"(?:^\s+(?:@!?%p\d+\s+)?|:: )([a-z][\w.]*)\s", line))
+    return max(blocks, key=fused)
+
+
+def fused(instructions: Counter[str]) -> int:
+    """The number of multiply-adds among instructions."""
+    return sum(n for name, n in instructions.items() if re.match(r"fma\.rn\.f32|v_(dual_)?fma(c|mk|ak)?_f32", name))
+
+
+def table() -> str:
+    """The costs of all variants."""
+    heads = ("template", "GPU", "registers", "shared bytes", "spilled bytes", "multiply-adds in the inner loop")
+    lines = [f"| {' | '.join(heads)} |", "| --- | --- | --: | --: | --: | --: |"]
+    for name in VARIANTS:
+        for cpu in TARGETS:
+            c, inner = cost(name, cpu), innermost(name, cpu)
+            share = f"{fused(inner)} of {inner.total()}" if fused(inner) >= 16 else ""
+            lines.append(f"| {name} | {cpu} | {c.registers} | {c.shared} | {c.spilled} | {share} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
