@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from running_kernels import bits
+from running_kernels import SITES, bits
 
 from firebrick.compiler.kernel import Function, interpret
-from firebrick.compiler.program.launch import CODE_BITS
+from firebrick.compiler.spec.faults import Fault, found, table
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.lanes import LanesKernel, lanes_kernel
 from firebrick.compiler.targets.llvm.masked import Limit
@@ -43,18 +43,18 @@ class Compiled:
 
     def __call__(
         self, arrays: Mapping[str, Array], scalars: Mapping[str, Number], grid: Sequence[int], cuts: Sequence[int] = ()
-    ) -> int | None:
-        """Launch, in pieces of the units that end at ``cuts``; the site of a fault."""
+    ) -> Fault | None:
+        """Launch, in pieces of the units that end at ``cuts``; the fault that is reported."""
         words = np.concatenate([argument_words(self.function, scalars), np.array(grid, np.int64).view(np.uint64)])
         memory = [*(arrays[a.name] for a in self.function.arrays), words]
         buffers = (_P * len(memory))(*[x.__array_interface__["data"][0] for x in memory])
         scratch = np.zeros(self.lanes.kernel.scratch + 64, np.uint8)
         place = -(-scratch.ctypes.data // 64) * 64
-        status, begin = _I(0), 0
+        faults, begin = table(SITES), 0
         for end in (*cuts, self.lanes.units(grid)):
-            self.run(buffers, begin, end, place, ctypes.byref(status))
+            self.run(buffers, begin, end, place, faults.ctypes.data)
             begin = end
-        return status.value >> CODE_BITS if status.value else None
+        return found(faults)
 
 
 def agree(
@@ -63,9 +63,9 @@ def agree(
     """The arrays after a launch by the interpreter, which has the bits of the compiled kernel but for payloads of NaN."""
     one, other = ({name: x.copy() for name, x in arrays.items()} for _ in range(2))
     fault = interpret(compiled.function, one, scalars, tuple(grid))
-    site = compiled(other, scalars, grid, (compiled.lanes.units(grid) // 3,))
+    reported = compiled(other, scalars, grid, (compiled.lanes.units(grid) // 3,))
     text = f"{compiled.lanes.lanes} lanes, grid {tuple(grid)}\n{compiled.function}"
-    assert (site is None) == (fault is None), f"fault {fault} and compiled {site}, {text}"
+    assert reported == fault, f"fault {fault} and compiled {reported}, {text}"
     for name, x in one.items():
         differ = bits(x) != bits(other[name])
         assert not differ.any(), f"{name}{np.flatnonzero(differ)[:5]}: {x[differ][:5]}, {other[name][differ][:5]}, {text}"

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 from assembling import NVIDIA
+from running_kernels import SITES
 
-from firebrick.compiler.kernel import Function
+from firebrick.compiler.kernel import Fault, Function
 from firebrick.compiler.kernel.arguments import numbers
-from firebrick.compiler.program.launch import CODE_BITS
+from firebrick.compiler.spec.faults import found, table
 from firebrick.compiler.targets.llvm.gpu_kernel import blocks, gpu_module
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.target import Target
@@ -45,12 +46,16 @@ _CHANGES = (
 _MEETING = 60.0
 """Seconds that threads wait for each other, before a test fails instead of hanging."""
 _WARP = 32
+_LAST = (ctypes.c_int32, ctypes.c_void_p)
+"""First site and table of faults."""
 
 
 def threads(
-    function: Function, arrays: Mapping[str, Array], scalars: Mapping[str, Number], grid: int | tuple[int, ...], width: int = 0
-) -> int | None:
-    """Run all threads of a launch, in blocks of ``width`` if there are no groups, and give the site of its fault."""
+    function: Function, arrays: Mapping[str, Array], scalars: Mapping[str, Number], grid: int | tuple[int, ...], width: int = 0,
+    first: int = 0,
+) -> Fault | None:  # fmt: skip
+    """Run all threads of a launch, in blocks of ``width`` if there are no groups, and give the fault that it reports. Its first
+    site is number ``first`` of the program."""
     text = gpu_module([function], NVIDIA["sm_80"])
     for old, new in _CHANGES:
         text = re.sub(old, new, text, flags=re.MULTILINE)
@@ -60,15 +65,15 @@ def threads(
     pointers = [arrays[a.name].__array_interface__["data"][0] for a in function.arrays]
     values = [x.item() for x in numbers(function, scalars).values()]
     kinds = [*(ctypes.c_void_p for _ in pointers), *(_C[s.dtype] for s in function.scalars), *(ctypes.c_int64 for _ in sizes),
-             ctypes.c_void_p, *(ctypes.c_int32 for _ in _REGISTERS), ctypes.c_void_p, ctypes.c_void_p]  # fmt: skip
+             *_LAST, *(ctypes.c_int32 for _ in _REGISTERS), ctypes.c_void_p, ctypes.c_void_p]  # fmt: skip
     run = module.function(function.name, None, *kinds)
-    status = ctypes.c_int64(0)
+    faults = table(first + SITES)
     count = blocks(function, sizes, width)
     block = _Block(width)
     calls = [ctypes.cast(f, ctypes.c_void_p) for f in (block.barrier, block.shuffle)]
 
     def one(g: int, t: int) -> None:
-        run(*pointers, *values, *sizes, ctypes.addressof(status), g, count, width, t, *calls)
+        run(*pointers, *values, *sizes, first, faults.ctypes.data, g, count, width, t, *calls)
 
     if function.group:
         block.run(one, count)
@@ -76,7 +81,7 @@ def threads(
         for g in range(count):
             for t in range(width):
                 one(g, t)
-    return status.value >> CODE_BITS if status.value else None
+    return found(faults)
 
 
 class _Block:

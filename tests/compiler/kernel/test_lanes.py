@@ -25,6 +25,7 @@ from firebrick.compiler.kernel import (
     Store,
     While,
 )
+from firebrick.compiler.spec.faults import Fault
 from firebrick.compiler.targets.llvm.lane_width import lanes_of
 from firebrick.compiler.targets.llvm.lanes import lanes_kernel
 from firebrick.compiler.targets.llvm.masked import Limit
@@ -155,7 +156,7 @@ def test_an_endless_loop_ends_at_its_limit_and_reports_a_fault(width: int) -> No
     data = np.zeros(20, np.int32)
     data[3] = 1
     compiled = Compiled(f, 0, width, Limit(1000, 5))
-    assert compiled({"x": data}, {}, (20,)) == 5
+    assert compiled({"x": data}, {}, (20,)) == Fault(5, 1000)
     data[:] = 0
     assert compiled({"x": data}, {}, (20,)) is None
 

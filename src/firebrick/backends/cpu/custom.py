@@ -83,7 +83,7 @@ def run(program: KernelProgram, inputs: tuple[Array, ...], statics: dict[str, in
             raise AssertionError("arrays of a kernel are row-major")
         pool = shared_pool()
         chunk = chunk_of(units, code.kernel.cost_us(sizes.grid)) or units
-        status = pool.parallel_for(code.address, table.address, units, chunk, code.scratch)
-        if status:
-            raise program.error(status >> 8, None, sizes.scalars)
+        fault = pool.parallel_for(code.address, table.address, units, chunk, code.scratch, program.limit_site + 1)
+        if fault is not None:
+            raise program.error(fault.site, fault.payload, sizes.scalars)
     return tuple(results)

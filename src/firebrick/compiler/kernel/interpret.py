@@ -9,7 +9,6 @@ code for a kernel. It shares nothing with the targets but the scalar expressions
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -25,6 +24,7 @@ from firebrick.compiler.kernel.lockstep import Lockstep
 from firebrick.compiler.kernel.scopes import ID, ROW, Scope
 from firebrick.compiler.kernel.unchecked_arrays import UncheckedArrays
 from firebrick.compiler.kernel.verify import verify
+from firebrick.compiler.spec.faults import Fault
 from firebrick.scalar.expr import Number
 
 Array = np.ndarray[Any, Any]
@@ -32,19 +32,6 @@ LIMIT = 1_000_000
 """How often the interpreter executes the block of one ``While`` before it takes the loop for an endless one."""
 _ITEMS = 1 << 16
 """How many items run together without checks: their values stay in the cache."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Fault:
-    """A condition of a ``Check`` that did not hold.
-
-    Attributes:
-        site: Of the check.
-        payload: Of the check, for the item with the smallest one.
-    """
-
-    site: int
-    payload: int
 
 
 def interpret(

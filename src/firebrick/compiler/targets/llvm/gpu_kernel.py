@@ -131,7 +131,8 @@ def gpu_module(functions: Iterable[Function], target: Target, alignment: int = 1
     """A module of kernels for a GPU.
 
     The parameters of each are a pointer to global memory for each array, its scalars in their dtypes (a bool is a byte), the
-    sizes of the grid (i64 each) and a pointer to the status word (i64). Threads beyond the grid do nothing.
+    sizes of the grid (i64 each), the number of the kernel's first site in the program (i32) and a pointer to the program's
+    table of faults. Threads beyond the grid do nothing.
 
     Args:
         functions: Kernels with different names.
@@ -180,22 +181,21 @@ class _GpuKernel:
             values[s.name] = code.put(f"icmp ne i8 %in.{s.name}, 0") if s.dtype == "bool" else f"%in.{s.name}"
         for shared in function.shared:
             arrays[shared.name] = self._shared(shared.name, shared.dtype, shared.extent)
-        code.do("%status = addrspacecast ptr addrspace(1) %global.status to ptr")
+        code.do("%faults = addrspacecast ptr addrspace(1) %global.faults to ptr")
         values |= self._indices()
         more: dict[type, Callable[[Printer, Any], None]] = {
             Barrier: self._barrier, Shuffle: self._shuffle, Atomic: self._atomic, CompareExchange: self._exchange,
         }  # fmt: skip
-        # the host reads the status word after the kernel, so no memory order is needed
         aligned = {a.name: max(item_bytes(a.dtype), self.alignment) for a in function.arrays}
         aligned |= {a.name: _SHARED_ALIGNMENT for a in function.shared}
         found = Alignments(function, aligned)
-        Printer(code, arrays, values, more, "monotonic monotonic", found).block(function.body)
+        Printer(code, arrays, values, more, "%first.site", found).block(function.body)
         if not function.group:
             code.do("br label %done")
             code.label("done")
         self._check_shared()
         sizes = (f"i64 %size{k}" for k in range(len(function.outer) + 1))
-        parameters += [*sizes, "ptr addrspace(1) align 8 %global.status"]
+        parameters += [*sizes, "i32 %first.site", "ptr addrspace(1) align 8 %global.faults"]
         attributes = f" {gpu.attributes(function.group)}" if function.group else ""
         head = f"define {gpu.convention} void @{function.name}({', '.join(parameters)}){attributes} {{\nentry:"
         return "\n".join([*self._globals, head, *code.lines, "  ret void", "}"])

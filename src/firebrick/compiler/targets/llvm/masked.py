@@ -34,8 +34,7 @@ from firebrick.compiler.kernel.ir import (
 )
 from firebrick.compiler.kernel.live import Names, live_after, live_at_head
 from firebrick.compiler.kernel.uniform import varies
-from firebrick.compiler.program.launch import INDEX, fault_word
-from firebrick.compiler.targets.llvm.emit import Code, literal, scalar_type, splat
+from firebrick.compiler.targets.llvm.emit import Code, literal, report, scalar_type, splat
 from firebrick.compiler.targets.llvm.lane_atomics import compare_exchange, each_lane, update
 from firebrick.compiler.targets.llvm.lane_forms import Form, Lanes
 from firebrick.compiler.targets.llvm.lane_memory import read_lanes, write_lanes
@@ -176,10 +175,10 @@ class Masked:
         else:
             mask = lanes.both(mask, self._not(holds.vector))
             fails = lanes.any(mask)
-        report, after = code.fresh("report"), code.fresh("after")
-        code.do(f"br i1 {fails}, label %{report}, label %{after}")
-        code.label(report)
-        self._report(s.site, self._least(lanes.evaluated([s.payload], mask)[0], mask))
+        fault, after = code.fresh("fault"), code.fresh("after")
+        code.do(f"br i1 {fails}, label %{fault}, label %{after}")
+        code.label(fault)
+        report(self.code, s.site, self._least(lanes.evaluated([s.payload], mask)[0], mask))
         code.do(f"br label %{after}")
         code.label(after)
 
@@ -192,10 +191,6 @@ class Masked:
         if mask:
             chosen = self.code.put(f"select {self.lanes.type('bool')} {mask}, {kind} {chosen}, {kind} {most}")
         return self.code.call("i64", f"llvm.vector.reduce.smin.v{self.lanes.lanes}i64", (kind, chosen))
-
-    def _report(self, site: int, payload: str) -> None:
-        """Set the status word if it is 0. Which of several faults is stored is not determined."""
-        self.code.put(f"cmpxchg ptr %status, i64 0, i64 {fault_word(INDEX, site)} seq_cst seq_cst")
 
     def _not(self, mask: str) -> str:
         return self.code.put(f"xor {self.lanes.type('bool')} {mask}, {self.lanes.full('')}")
@@ -366,7 +361,7 @@ class Masked:
         again, endless = code.fresh("again"), code.fresh("endless")
         code.do(f"br i1 {more}, label %{again}, label %{head.after}")
         code.label(endless)
-        self._report(self.limit.site, str(self.limit.rounds))
+        report(self.code, self.limit.site, str(self.limit.rounds))
         code.do(f"br label %{head.after}")
         code.label(again)
         inside = code.fresh("body")

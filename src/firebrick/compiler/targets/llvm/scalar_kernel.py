@@ -15,9 +15,8 @@ import numpy as np
 from firebrick.compiler.kernel.arguments import numbers
 from firebrick.compiler.kernel.ir import Assign, Check, For, Function, If, Let, Statement, Store, While, assigned
 from firebrick.compiler.kernel.verify import verify
-from firebrick.compiler.program.launch import INDEX, fault_word
 from firebrick.compiler.targets.llvm.alignments import Alignments
-from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, scalar_type
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, report, scalar_type
 from firebrick.compiler.targets.llvm.memory import Strip, read_at, write
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.target import Target
@@ -84,16 +83,16 @@ class Printer:
         arrays: The memory of each array.
         values: The SSA value of each visible name.
         more: Writes the statements that only groups have, by kind.
-        order: Memory order of the update of the status word.
+        first: On a GPU, the number of the kernel's first site in the table of faults.
         alignments: Of accesses; by default that of the elements.
     """
 
     def __init__(
         self, code: Code, arrays: Mapping[str, Strip], values: dict[str, str],
-        more: Mapping[type, Callable[[Printer, Any], None]] | None = None, order: str = "seq_cst seq_cst",
+        more: Mapping[type, Callable[[Printer, Any], None]] | None = None, first: str = "",
         alignments: Alignments | None = None,
     ) -> None:  # fmt: skip
-        self.code, self.arrays, self.values, self._order, self._alignments = code, arrays, values, order, alignments
+        self.code, self.arrays, self.values, self._first, self._alignments = code, arrays, values, first, alignments
         self._write: dict[type, Callable[[Any], None]] = {
             Let: self._set, Assign: self._set, Store: self._store, Check: self._check, If: self._if, While: self._while,
             For: self._for, **{kind: partial(rule, self) for kind, rule in (more or {}).items()},
@@ -131,13 +130,12 @@ class Printer:
         write(self.code, self.arrays[s.array], index, value, 1, align=self._align(s.array, s.index))
 
     def _check(self, s: Check) -> None:
-        """Set the status word if it is 0. Which of several faults is stored is not determined."""
         code = self.code
         holds = self.evaluated(s.condition)[0]
-        report, after = code.fresh("report"), code.fresh("after")
-        code.do(f"br i1 {holds}, label %{after}, label %{report}")
-        code.label(report)
-        code.put(f"cmpxchg ptr %status, i64 0, i64 {fault_word(INDEX, s.site)} {self._order}")
+        fault, after = code.fresh("fault"), code.fresh("after")
+        code.do(f"br i1 {holds}, label %{after}, label %{fault}")
+        code.label(fault)
+        report(code, s.site, self.evaluated(s.payload)[0], self._first)
         code.do(f"br label %{after}")
         code.label(after)
 
