@@ -32,6 +32,26 @@ def a_condition_of_two_loops(x: fb.kernel.In[fb.float32, "n"], out: fb.kernel.Ou
     out[i] = total
 
 
+@fb.kernel.function
+def parts_of(x):
+    return x, (x[0], 2), x[1]
+
+
+@fb.kernel
+def some_parts(x: fb.kernel.In[fb.float32, "n"], out: fb.kernel.Out[fb.float32, "n"]):
+    i = fb.kernel.index()
+    _, _, second = parts_of(x)
+    _, pair, _ = parts_of(x)
+    first, _ = pair
+    for _ in range(3):
+        first = first + second
+    out[i] = first
+
+
+def test_what_is_assigned_to_an_underscore_may_be_anything() -> None:
+    assert np.asarray(some_parts(fb.asarray([1.0, 2.0], device="numpy"))).tolist() == [7, 7]
+
+
 def test_a_shared_array_may_be_made_after_a_shuffle_in_an_expression() -> None:
     x = np.arange(32, dtype=np.float32)
     found = shared_after_a_shuffle(fb.asarray(x, device="numpy"))

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+IGNORED = "_"
+"""What is assigned to this name is not used."""
 Path = tuple[tuple[int, int], ...]
 """The blocks around an occurrence, each with the number of its statement there."""
 
@@ -35,7 +37,8 @@ def homes(body: Sequence[ast.stmt]) -> dict[str, Home]:
     """The home of each variable of a function's statements."""
     found: dict[str, list[tuple[Path, bool]]] = {}
     for name, path, store in _occurrences(body, ()):
-        found.setdefault(name, []).append((path, store))
+        if name != IGNORED:
+            found.setdefault(name, []).append((path, store))
     out: dict[str, Home] = {}
     for name, uses in found.items():
         stores = [path for path, store in uses if store]

@@ -27,7 +27,7 @@ from firebrick.compiler.kernel.language import intrinsics
 from firebrick.compiler.kernel.language.annotations import ArrayType, ConstantType, NumberType, Signature, Size, size_name
 from firebrick.compiler.kernel.language.calls import Calls
 from firebrick.compiler.kernel.language.expressions import BINARY, Frame, Site, Variable
-from firebrick.compiler.kernel.language.homes import assigned_names, homes
+from firebrick.compiler.kernel.language.homes import IGNORED, assigned_names, homes
 from firebrick.compiler.kernel.language.source import Source, structured
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
@@ -390,7 +390,8 @@ class _Translator(Calls):
 
     def _to(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
-            self.assign(target, target.id, value)
+            if target.id != IGNORED:
+                self.assign(target, target.id, value)
         elif isinstance(target, ast.Tuple | ast.List):
             if not isinstance(value, tuple) or len(value) != len(target.elts):
                 self.refuse(target, f"{len(target.elts)} values", shown(value), "assign a tuple of as many")
