@@ -119,6 +119,17 @@ def test_comparisons_of_an_index_with_any_number_are_those_of_integers() -> None
         agree(compiled, {"y": np.zeros(40, np.int32)}, {"n": number}, (40,))
 
 
+@pytest.mark.parametrize("width", [16, 4, 1])
+def test_quotients_and_remainders_of_an_index_are_those_of_integers(width: int) -> None:
+    """Those of vectors that a divisor does not part are scalars, and a step between lanes."""
+    numbers = (0, 1, 3, 7, 15, 16, 31, 48, 63, (1 << 63) - 1, -1, -16)
+    ops = ("div", "rem", "shr", "and")
+    found = [binary(op, i, whole(c)) for i in (ITEM, ITEM - 16) for op in ops for c in numbers]
+    y = ArrayParameter("y", "int64", "write")
+    stores = tuple(Store("y", ITEM * len(found) + k, e) for k, e in enumerate(found))
+    agree(Compiled(Function("parts", (y,), (), "i", stores), 0, width), {"y": np.zeros(70 * len(found), np.int64)}, {}, (70,))
+
+
 def test_lanes_that_are_not_active_read_and_write_nothing() -> None:
     """Their indices are out of range by far, and the elements around the array keep their values."""
     x, y = ArrayParameter("x", "float32"), ArrayParameter("y", "float32", "read_write")
