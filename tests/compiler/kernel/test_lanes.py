@@ -120,6 +120,25 @@ def test_comparisons_of_an_index_with_any_number_are_those_of_integers() -> None
         agree(compiled, {"y": np.zeros(40, np.int32)}, {"n": number}, (40,))
 
 
+@pytest.mark.parametrize("width", [16, 4, 1])
+def test_quotients_and_remainders_of_an_index_are_those_of_integers(width: int) -> None:
+    """Those of vectors that a divisor does not part are scalars, and a step between lanes."""
+    numbers = (0, 1, 3, 7, 15, 16, 31, 48, 63, (1 << 63) - 1, -1, -16)
+    ops = ("div", "rem", "shr", "and")
+    found = [binary(op, i, whole(c)) for i in (ITEM, ITEM - 16) for op in ops for c in numbers]
+    y = ArrayParameter("y", "int64", "write")
+    stores = tuple(Store("y", ITEM * len(found) + k, e) for k, e in enumerate(found))
+    agree(Compiled(Function("parts", (y,), (), "i", stores), 0, width), {"y": np.zeros(70 * len(found), np.int64)}, {}, (70,))
+
+
+@pytest.mark.parametrize("dtype", ["uint64", "int64", "uint32"])
+def test_a_division_by_a_number_shifted_out_does_not_trap(dtype: str) -> None:
+    x = ArrayParameter("x", dtype, "read_write")
+    three, by = const(3, dtype), x[ITEM]
+    f = Function("shifted", (x,), (), "i", (Store("x", ITEM, binary("div", const(1000, dtype), three << by)),))
+    agree(Compiled(f, 0, 16), {"x": np.arange(80, dtype=dtype)}, {}, (80,))
+
+
 def test_lanes_that_are_not_active_read_and_write_nothing() -> None:
     """Their indices are out of range by far, and the elements around the array keep their values."""
     x, y = ArrayParameter("x", "float32"), ArrayParameter("y", "float32", "read_write")

@@ -329,6 +329,9 @@ class Emitter:
         if by.op == "const" and by.value not in (0, -1):
             return self._plain(name, dtype, v)
         t, zero = self.type(dtype), self._number(0, dtype)
+        # LLVM 22 moves a vector's division before the choice of its divisor if it believes that the divisor is never 0. That
+        # includes shifts by too large a number (poison), but not after freeze
+        v = [v[0], code.put(f"freeze {t} {v[1]}")]
         bad = code.put(f"icmp eq {t} {v[1]}, {zero}")
         by_zero = bad
         if signed:  # the smallest integer divided by -1 traps on x86

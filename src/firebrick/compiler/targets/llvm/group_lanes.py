@@ -32,7 +32,7 @@ from firebrick.scalar.expr import Expr, walk
 
 AGAIN = 24
 """Most nodes of a local's value that is computed again after a barrier."""
-_EXPENSIVE = {"element", "div", "rem", "sqrt", "philox", "rarely"}
+_EXPENSIVE = {"element", "sqrt", "philox", "rarely"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +219,8 @@ class Group:
             return False
         nodes = walk([s.value])
         if len(nodes) > AGAIN or any(e.op in _EXPENSIVE for e in nodes):
+            return False
+        if any(e.op in ("div", "rem") and e.args[1].op != "const" for e in nodes):
             return False
         known = self._again.keys() | {self.function.item}
         return all(

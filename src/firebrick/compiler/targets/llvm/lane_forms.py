@@ -19,6 +19,7 @@ from firebrick.scalar.expr import BITS, INTEGERS, Expr, const, walk
 _SUMS = ("add", "sub", "neg")
 _NEAR = 1 << 60
 """Grids are smaller than this, as are constants that keep an index ``near``."""
+_SPLIT = ("div", "rem", "shr", "and")
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
@@ -158,7 +159,7 @@ class _Evaluation:
             strip, at = self.lanes.arrays[str(e.value)], self._form(e.args[0])
             self.known[e] = Form(vector=read_lanes(self.lanes, strip, at, self.mask))
         else:
-            found = self._compared(e) if e.op in _FLIPPED else self._sum(e)
+            found = self._compared(e) if e.op in _FLIPPED else self._split(e) if e.op in _SPLIT else self._sum(e)
             if found is not None:
                 self.known[e] = found
                 if found.plain:
@@ -187,6 +188,29 @@ class _Evaluation:
         spread = splat(code, "i32", code.put(f"trunc i64 {place} to i32"), lanes.lanes)
         sign = "" if op in ("eq", "ne") else "s"
         return Form(vector=code.put(f"icmp {sign}{op} {lanes.type('int32')} {lanes.steps(1, 'int32')}, {spread}"))
+
+    def _split(self, e: Expr) -> Form | None:
+        """A quotient or remainder of the item's index, such as the row and column of a tile.
+
+        The first item of a vector is a multiple of the lanes, so if these and the divisor divide each other, the quotients of
+        all lanes are equal, or differ by constants.
+        """
+        a, b = e.args
+        form, lanes = self.known.get(a), self.lanes.lanes
+        if form is None or form.near != 0 or b.op != "const":
+            return None
+        number = int(b.value or 0)
+        if e.op == "shr" and not 0 <= number < 62:
+            return None
+        by = 1 << number if e.op == "shr" else number + 1 if e.op == "and" else number
+        if by <= 0 or (e.op == "and" and by & number) or (by % lanes and lanes % by):
+            return None
+        quotient = e.op in ("div", "shr")
+        base = self.code.put(f"{'udiv' if quotient else 'urem'} i64 {form.base}, {by}")
+        if by % lanes == 0:
+            return Form(base, 0 if quotient else 1)
+        numbers = ", ".join(f"i64 {i // by if quotient else i % by}" for i in range(lanes))
+        return _form(base if quotient else "0", 0, f"<{numbers}>")
 
     def _sum(self, e: Expr) -> Form | None:
         """The form of an integer node whose operands are forms with more than a vector, or may become one."""

@@ -158,6 +158,11 @@ def _step(e: Expr, steps: Mapping[str, int | None]) -> int | None:
             found[x] = (a or 0) + (b or 0) * (1 if x.op == "add" else -1)
         elif x.op == "mul" and x.args[1].op == "const":
             found[x] = (parts[0] or 0) * int(x.args[1].value or 0)
+        elif x.op in ("div", "rem", "shr", "and") and parts[0] == 1 and x.args[1].op == "const":
+            number = int(x.args[1].value or 0)
+            by = 1 << min(62, max(0, number)) if x.op == "shr" else number + 1 if x.op == "and" else number
+            # of the item's index, as a row and a column, if no vector is parted
+            found[x] = None if by % 16 else 1 if x.op in ("rem", "and") else 0
         else:
             found[x] = None
     return found[e]
