@@ -28,6 +28,7 @@ from firebrick.compiler.kernel.language.values import (
     Weak,
     apply,
     as_dtype,
+    check_number,
     shown,
 )
 from firebrick.core.dtypes import DType, dtype, int64
@@ -184,6 +185,8 @@ class Expressions:
         match value:
             case Expr():
                 return self.let(value, stem)
+            case Open(choice=(test, a, b)):
+                return self.chosen(self.let(test, "test"), self.settled(a, stem), self.settled(b, stem))
             case Open():
                 return Open(self.let(value.expr, stem), value.kind)
             case tuple():
@@ -423,7 +426,7 @@ class Expressions:
                 self.facts.holds(test, truth)
                 blocks.append(self.block(partial(self._number_to, part, found)))
         a, b = found
-        both = self.apply("where", test, a, b)
+        both = self.chosen(test, a, b)
         if not any(blocks) and not any(
             _reads(v.expr if isinstance(v, Open) else v) for v in found if isinstance(v, Expr | Open)
         ):
@@ -444,6 +447,16 @@ class Expressions:
 
     def _number_to(self, node: ast.expr, found: list[Value]) -> None:
         found.append(self.number(node))
+
+    def chosen(self, test: Expr, a: Value, b: Value) -> Value:
+        """One of two numbers; of two Python numbers, the dtype is not decided."""
+        both = self.apply("where", test, a, b)
+        if isinstance(a, Weak | Open) and isinstance(b, Weak | Open):
+            kinds = [type(v.value) if isinstance(v, Weak) else v.kind for v in (a, b)]
+            assert isinstance(both, Expr | Open)
+            expr = both.expr if isinstance(both, Open) else both
+            return Open(expr, max(kinds, key=(bool, int, float).index), (test, a, b))
+        return both
 
     def _subscript(self, node: ast.Subscript) -> Value:
         of = self.value(node.value)
@@ -543,8 +556,8 @@ class Expressions:
             kind = type(value.value) if isinstance(value, Weak) else value.kind
             fits = {bool: ("bool",), int: ("int", "uint", "float"), float: ("float",)}[kind]
             if to.kind in fits:
-                if isinstance(value, Weak) and kind is int and to.kind in ("int", "uint"):
-                    self.apply("add", value, const(0, to.name))  # raises if the number does not fit
+                if kind is int and to.kind in ("int", "uint"):
+                    check_number(value, to)
                 return as_dtype(value, to)
         self.refuse(node, f"{what} is {to.name}", shown(value), f"cast it: fb.{to.name}(…)")
 

@@ -29,15 +29,18 @@ class Weak:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A value of a variable whose dtype is not decided yet: what is known so far is that it was a Python number.
+    """A value whose dtype is not decided yet: of a variable that only Python numbers were assigned to so far, or one of two
+    numbers by a condition.
 
     Attributes:
         expr: The value in some dtype.
         kind: bool, int or float.
+        choice: Of one of two numbers: the condition, and both, so that neither is rounded to the dtype of ``expr``.
     """
 
     expr: Expr
     kind: type
+    choice: tuple[Expr, Weak | Open, Weak | Open] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,22 @@ def number(v: Number, to: DType) -> Expr:
     return const(v, to.name)
 
 
+def check_number(v: Value, to: DType) -> None:
+    """Check that Python numbers fit a dtype.
+
+    Raises:
+        Misfit: They do not.
+    """
+    match v:
+        case Weak():
+            number(v.value, to)
+        case Open(choice=(_, a, b)):
+            check_number(a, to)
+            check_number(b, to)
+        case Open():
+            number(_LIKE[v.kind], to)
+
+
 def as_dtype(v: Value, to: DType) -> Expr:
     """A number in a dtype, cast if it has another one."""
     match v:
@@ -138,6 +157,8 @@ def as_dtype(v: Value, to: DType) -> Expr:
                 return const(bool(v.value), "bool")
             held = v.value if to.kind == "float" or not isinstance(v.value, float) else int(v.value)
             return const(held, to.name)
+        case Open(choice=(test, a, b)):
+            return OPS["where"].scalar(test, as_dtype(a, to), as_dtype(b, to))  # type: ignore[misc, no-any-return]
         case Open():
             return cast(v.expr, to.name)
         case Expr():
@@ -148,6 +169,9 @@ def as_dtype(v: Value, to: DType) -> Expr:
 def _cast(e: Expr, to: DType) -> Expr:
     return e if e.dtype == to.name else OPS["cast"].scalar(e, dtype=to)  # type: ignore[misc]
 
+
+_LIKE: dict[type, Number] = {bool: True, int: 1, float: 0.5}
+"""A number of each kind."""
 
 Origins = dict[Expr, tuple[str, tuple[Expr, ...]]]
 """Of expressions of a kernel, the operation that each is a result of, and its operands."""
@@ -190,7 +214,8 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
         if to.kind not in KINDS[kind_name]:
             received = f"{op.operands[i].name}: {shown(v)}"
             raise Misfit(f"{op.name} takes {KIND_TEXT[kind_name]} number", received, _remedy(op, to, kind_name))
-        exprs.append(number(v.value, to) if isinstance(v, Weak) else as_dtype(v, to))
+        check_number(v, to)
+        exprs.append(as_dtype(v, to))
     assert op.scalar is not None
     made: Expr = op.scalar(*exprs, **params)
     if origins is not None and made.args and made not in exprs:  # not one of the operands, as of x + 0
