@@ -1,7 +1,7 @@
 """``Program``: a kernel with inputs and the same computation in plain NumPy.
 
-Inputs are made for a size, which may be 0. The NumPy form computes in float64. A float result of the kernel may differ from it by
-some units in the last place; other results are equal.
+Inputs are made for a size, which may be 0. The NumPy form computes in float64. A float result of the kernel may differ from it
+by some units in the last place; other results are equal.
 """
 
 from __future__ import annotations

@@ -85,5 +85,5 @@ def run(program: KernelProgram, inputs: tuple[Array, ...], statics: dict[str, in
         chunk = chunk_of(units, code.kernel.cost_us(sizes.grid)) or units
         status = pool.parallel_for(code.address, table.address, units, chunk, code.scratch)
         if status:
-            raise program.error(status >> 8, None, sizes.scalars)
+            raise program.failed(status >> 8, operands, statics)
     return tuple(results)

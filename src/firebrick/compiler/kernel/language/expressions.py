@@ -29,6 +29,7 @@ from firebrick.compiler.kernel.language.values import (
     apply,
     as_dtype,
     check_number,
+    counted,
     shown,
 )
 from firebrick.core.dtypes import DType, dtype, int64
@@ -79,6 +80,8 @@ class Frame:
         homes: Where its variables are defined.
         names: What its names stand for now.
         assigned: Those of its variables that have a value on all paths to here.
+        counters: Names of the counters of its loops so far.
+        changed: Names of the parameters that it assigns to; ``%`` and the name is the argument.
     """
 
     source: Source
@@ -86,6 +89,8 @@ class Frame:
     homes: dict[str, Home]
     names: dict[str, Value | Variable] = field(default_factory=dict)
     assigned: set[str] = field(default_factory=set)
+    counters: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,7 @@ class Expressions:
         reads: The arrays that are read.
         registers: The function in which each array of registers was made.
         line: Of the statement that is being translated.
+        statement: That statement.
     """
 
     def __init__(self, unchecked: bool) -> None:
@@ -135,6 +141,7 @@ class Expressions:
         self.reads: set[str] = set()
         self.registers: dict[str, Frame] = {}
         self.line = ""
+        self.statement: ast.stmt | None = None
         self._names: set[str] = set()
 
     def apply(self, name: str, *operands: Value) -> Value:
@@ -155,7 +162,9 @@ class Expressions:
         return name
 
     def refuse(self, node: ast.AST, expected: str, received: str, remedy: str) -> NoReturn:
-        """Raise a KernelCompileError at a part of the user's function."""
+        """Raise a KernelCompileError at a part of the user's function; of an assignment, at the whole statement."""
+        if isinstance(getattr(node, "ctx", None), ast.Store) and isinstance(self.statement, ast.Assign | ast.AugAssign):
+            node = self.statement
         self.frame.source.refuse(node, expected, received, remedy)
 
     def emit(self, s: Statement) -> None:
@@ -200,7 +209,7 @@ class Expressions:
         rule = self._rules.get(type(node))
         if rule is None:
             expected, remedy = REFUSED.get(type(node), ("this is part of the kernel language", "see docs/kernels.md"))
-            self.refuse(node, expected, type(node).__name__, remedy)
+            self.refuse(node, expected, "", remedy)
         try:
             return rule(self, node)
         except Misfit as e:
@@ -234,7 +243,7 @@ class Expressions:
         if isinstance(found, Open) and found.kind is bool:
             return found.expr
         if not isinstance(found, Expr) or found.dtype != "bool":
-            self.refuse(node, "a condition is bool", shown(found), "compare: x != 0")
+            self.refuse(node, "a condition is bool", shown(found), f"compare: {ast.unparse(node)} != 0")
         return found
 
     def inner_condition(self, node: ast.expr) -> tuple[tuple[Statement, ...], Expr | bool]:
@@ -254,7 +263,7 @@ class Expressions:
         if isinstance(found, Open) and found.kind is int:
             return as_dtype(found, int64)
         if not isinstance(found, Expr) or dtype(found.dtype).kind not in ("int", "uint"):
-            self.refuse(node, f"{what} is an integer", shown(found), "cast it: int(x)")
+            self.refuse(node, f"{what} is an integer", shown(found), f"cast it: int({ast.unparse(node)})")
         return whole_number(found)
 
     def constant(self, node: ast.expr, what: str) -> int:
@@ -281,19 +290,27 @@ class Expressions:
         found = frame.names.get(node.id)
         if found is None and node.id in frame.homes:
             self.refuse(
-                node, f"{node.id} has a value before it is used", "none on some path to here",
-                f"assign to {node.id} before the branch or loop",
+                node, f"the variable {node.id} has a value before it is used", "none here",
+                f"assign to {node.id} on each path to this line",
             )  # fmt: skip
         if isinstance(found, Variable) or found is not None:
             if node.id in frame.homes and node.id not in frame.assigned:
                 self.refuse(
-                    node, f"{node.id} has a value on each path to here", "none on some path",
-                    f"assign to {node.id} before the branch or loop",
+                    node, f"the variable {node.id} has a value on each path to here", "a path without one",
+                    f"assign to {node.id} on each path to this line",
                 )  # fmt: skip
             return self.read(found)
+        if node.id in frame.counters:
+            self.refuse(
+                node, f"the counter {node.id} has a value in its loop only", "a use after the loop",
+                "assign it to another variable in the loop",
+            )  # fmt: skip
         known, held = frame.source.free(node.id)
         if not known:
-            self.refuse(node, f"{node.id} is defined", "no such name", "define it, or correct its name")
+            self.refuse(
+                node, f"the name {node.id} is defined", "no parameter, variable or global of this name",
+                "define it, or correct the name",
+            )  # fmt: skip
         return self.captured(node, node.id, held)
 
     def read(self, found: Value | Variable) -> Value:
@@ -374,7 +391,7 @@ class Expressions:
     def _compare(self, node: ast.Compare) -> Value:
         for op in node.ops:
             if type(op) not in COMPARED:
-                self.refuse(node, "comparisons are <, <=, >, >=, == and !=", type(op).__name__, "compare numbers")
+                self.refuse(node, "comparisons are <, <=, >, >=, == and !=", "", "compare numbers")
         operands = self.values([node.left, *node.comparators])
         out: Value | None = None
         for op, a, b in zip(node.ops, operands, operands[1:], strict=False):
@@ -498,15 +515,15 @@ class Expressions:
             found += [(part, w) for w in v] if isinstance(v, tuple) else [(part, v)]
         if len(found) != len(of.sizes):
             self.refuse(
-                node, f"{of.name} has {len(of.sizes)} axes", f"{len(found)} indices", "pass an integer for each axis"
+                node, f"{of.name} has {counted(len(of.sizes), 'axis')}", counted(len(found), "index"), "write an index for each"
             )  # fmt: skip
         out = []
-        for part, v in found:
+        for axis, (part, v) in enumerate(found):
             e = self.as_integer(part, v, "an index")
             if e.op == "const" and int(e.value or 0) < 0:
                 self.refuse(
                     node, "an index is at least 0: negative ones do not count from the end", str(e.value),
-                    f"write {of.name}.shape[axis] - {-int(e.value or 0)}",
+                    f"write {of.name}.shape[{axis}] - {-int(e.value or 0)}",
                 )  # fmt: skip
             out.append(e)
         return out
@@ -541,7 +558,7 @@ class Expressions:
     def store(self, node: ast.AST, of: ArrayValue, indices: Sequence[Expr], value: Value) -> None:
         """Write an element."""
         if of.role == "In":
-            self.refuse(node, f"{of.name} is read only", "an assignment to its element", f"annotate {of.name} as Out or InOut")
+            self.refuse(node, f"{of.name} is read only", "an assignment to its element", f"annotate {of.name} as InOut")
         want = dtype(computed(of.dtype.name))
         held = self.fitting(node, value, want, f"an element of {of.name}")
         at, inside = self.place(node, of, indices)
@@ -559,7 +576,9 @@ class Expressions:
                 if kind is int and to.kind in ("int", "uint"):
                     check_number(value, to)
                 return as_dtype(value, to)
-        self.refuse(node, f"{what} is {to.name}", shown(value), f"cast it: fb.{to.name}(…)")
+        s = self.statement
+        text = ast.unparse(s.value) if isinstance(s, ast.Assign) and not isinstance(s.value, ast.Tuple) else "…"
+        self.refuse(node, f"{what} is {to.name}", shown(value), f"cast it: fb.{to.name}({text if len(text) < 40 else '…'})")
 
     def register(self, node: ast.Subscript, of: Registers) -> Value | Variable:
         """The variable of an element of registers."""

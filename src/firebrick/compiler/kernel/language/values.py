@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.dtypes import DType, bool_, dtype, float32, int64, promote, scalar_fits
-from firebrick.core.op import KIND_TEXT, KINDS, Op
+from firebrick.core.op import KINDS, Op
 from firebrick.ops.table import OPS
 from firebrick.scalar.expr import Expr, cast, const
 
@@ -115,6 +115,12 @@ def shown(v: Any) -> str:
     return repr(v)[:80]
 
 
+def counted(n: int, noun: str) -> str:
+    """A number with its noun: ``1 axis``, ``2 axes``."""
+    plural = {"axis": "axes", "index": "indices"}.get(noun, f"{noun}s")
+    return f"{n} {noun if n == 1 else plural}"
+
+
 def number(v: Number, to: DType) -> Expr:
     """A Python number in a dtype.
 
@@ -191,7 +197,8 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
     """
     for v in operands:
         if not isinstance(v, Expr | Weak | Open):
-            raise Misfit(f"{op.name} takes numbers", shown(v), "pass elements of arrays, variables and numbers")
+            remedy = {ArrayValue: "index the array: x[i]", tuple: "unpack the tuple: i, j = …"}.get(type(v), "pass numbers")
+            raise Misfit(f"{op.name} takes numbers", shown(v), remedy)
     if all(isinstance(v, Weak) for v in operands):
         return _folded(op, [v.value for v in operands if isinstance(v, Weak)], params)
     common: dict[str, DType] = {}
@@ -213,7 +220,7 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
         to, kind_name = common[op.operand(i).group or f"{i}"], op.operand(i).kind
         if to.kind not in KINDS[kind_name]:
             received = f"{op.operands[i].name}: {shown(v)}"
-            raise Misfit(f"{op.name} takes {KIND_TEXT[kind_name]} number", received, _remedy(op, to, kind_name))
+            raise Misfit(f"{op.name} takes {_KINDS[kind_name]}", received, _remedy(op, to, kind_name))
         check_number(v, to)
         exprs.append(as_dtype(v, to))
     assert op.scalar is not None
@@ -231,10 +238,18 @@ def _common(op: Op, a: DType | None, b: DType, operands: Sequence[Value]) -> DTy
     found = promote(a, b)
     if found is None:
         raise Misfit(
-            f"{op.name} takes operands of dtypes that have a common one", ", ".join(map(shown, operands)),
+            f"the operands of {op.name} have a common dtype", f"{a.name} and {b.name}, which have none",
             f"cast one of them, for example fb.{a.name if a.kind == 'float' else b.name}(…)",
         )  # fmt: skip
     return found
+
+
+_KINDS = {
+    "comparable": "numbers and bools", "numeric": "numbers other than bools", "real": "numbers other than bools",
+    "inexact": "floats", "floating": "floats", "complex": "complex numbers", "integer": "integers",
+    "bits": "integers and bools", "bool": "bools",
+}  # fmt: skip
+"""What operands of each kind are, in kernels."""
 
 
 def _remedy(op: Op, to: DType, kind: str) -> str:
