@@ -37,6 +37,7 @@ from firebrick.core.dtypes import DType, bool_, dtype, scalar_fits
 from firebrick.core.errors import DTypeError, KernelCompileError, OperandError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Cost, Nondifferentiable, Op, Operand, Vjp
+from firebrick.core.operands import not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor
 from firebrick.ops import index_maps
@@ -72,13 +73,18 @@ class Kernel:
         self._programs: dict[Instance, list[KernelProgram]] = {}
         self._ops: dict[str, Op] = {}
         self._lock = threading.Lock()
+        line = self._source.line(self._source.tree)
         if isinstance(group, str) and self.signature.parameters.get(group) != ConstantType(int):
             raise KernelCompileError(
                 f"kernel {self.name}: the size of a group is a number, or the name of a parameter annotated Constant[int]",
-                repr(group), "write group=256",
+                f"{group!r}, at {line}", f"write group=256, or add a parameter {group}: fb.kernel.Constant[int]",
+                kernel=self.name, line=line,
             )  # fmt: skip
         if isinstance(group, int) and not 0 <= group <= 1024:
-            raise KernelCompileError(f"kernel {self.name}: a group has 1 to 1024 items", repr(group), "write group=256")
+            raise KernelCompileError(
+                f"kernel {self.name}: a group has 1 to 1024 items", f"{group}, at {line}", "write a smaller group",
+                kernel=self.name, line=line,
+            )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -117,15 +123,17 @@ class Kernel:
         names = list(given)
         if len(args) > len(names):
             raise OperandError(
-                f"{self.name} has {len(names)} arguments: {', '.join(names) or 'none'}", f"{len(args)}", "pass these"
+                f"{self.name} has the arguments {', '.join(names) or 'none'}", f"{len(args)} arguments", f"pass {len(names)}"
             )
         values = dict(zip(names, args, strict=False))
         for name, v in named.items():
             if name not in given or name in values:
-                why = "twice" if name in values else "no argument"
-                raise OperandError(
-                    f"{self.name} has the arguments {', '.join(names) or 'none'}", f"{name}, {why}", "correct the call"
-                )
+                expected = f"{self.name} has the arguments {', '.join(names) or 'none'}"
+                if name in self.signature.results:
+                    raise OperandError(expected, f"{name}, which is a result", "leave it out: the call returns it")
+                if name in values:
+                    raise OperandError(expected, f"{name} twice", f"pass {name} once")
+                raise OperandError(expected, name, "correct the name")
             values[name] = v
         for name in names:
             if name not in values:
@@ -216,9 +224,7 @@ class Kernel:
 
     def _array_dtype(self, name: str, p: ArrayType, v: Any) -> DType:
         if not isinstance(v, Tensor):
-            raise OperandError(
-                f"{self.name}: {name} is a tensor", f"{name}: {type(v).__name__}", f"pass fb.asarray({name})"
-            )  # fmt: skip
+            raise not_a_tensor(self.name, name, v, None)
         if isinstance(p.dtype, DType) and v.dtype is not p.dtype:
             raise DTypeError(
                 f"{self.name}: {name} has dtype {p.dtype.name}", f"{name}: {v.dtype.name}{list(v.shape)}",

@@ -325,7 +325,8 @@ def signature_of(function: Callable[..., Any], grid: str | None) -> Signature:
         if missing:
             refuse(
                 f"a size is made of the sizes of arguments, and integer parameters: {', '.join(sorted(known)) or 'none'}",
-                f"{missing[0]} in {s.text}", f"name a size of an argument {missing[0]}, or add a parameter {missing[0]}: int",
+                missing[0] if s.text == missing[0] else f"{missing[0]} in {s.text}",
+                f"name a size of an argument {missing[0]}, or add a parameter {missing[0]}: int",
             )  # fmt: skip
     return signature
 

@@ -20,6 +20,7 @@ from firebrick.compiler.kernel.language.values import (
     Weak,
     apply,
     as_dtype,
+    counted,
     shown,
 )
 from firebrick.core.dtypes import DType, dtype
@@ -61,14 +62,17 @@ def _of_grid(t: Any, node: ast.Call, given: Arguments) -> Value:
     if "axis" in given:
         axis = t.constant(given["axis"], "the axis")
         if not 0 <= axis < len(found):
-            t.refuse(node, f"the grid has {len(found)} axes", str(axis), f"pass an axis from 0 to {len(found) - 1}")
+            t.refuse(node, f"the grid has {counted(len(found), 'axis')}", f"axis {axis}", f"write an axis below {len(found)}")
         return found[int(axis)]
     return found if len(found) > 1 else found[0]
 
 
 def _grouped(t: Any, node: ast.Call, what: str) -> None:
     if not t.instance.group:
-        t.refuse(node, "the items of groups have this", f"{what} in a kernel without groups", "write @fb.kernel(group=256)")
+        t.refuse(
+            node, f"{what} is in kernels of groups", "a kernel without groups",
+            "write @fb.kernel(group=256, grid=…), where the grid is that of the groups",
+        )  # fmt: skip
 
 
 def _shape(t: Any, node: ast.expr) -> tuple[int, ...]:
@@ -91,7 +95,10 @@ def _shared(t: Any, node: ast.Call, given: Arguments, used: bool) -> Value:
     _grouped(t, node, "shared(…)")
     if len(t.frame.path) or t.out is not t.top:
         t.refuse(
-            node, "shared arrays are made at the beginning of a kernel, outside of branches and loops", "one inside", "move it"
+            node,
+            "shared arrays are made at the beginning of a kernel, outside of branches and loops",
+            "one inside",
+            "move it to the beginning",
         )
     of, shape = _dtype(t, given["dtype"]), _shape(t, given["shape"])
     name = t.fresh("shared")
@@ -155,7 +162,7 @@ def _changed(
             node,
             "atomic operations are on int32, int64, uint32, uint64, float32 and float64",
             of.dtype.name,
-            "use another dtype",
+            "use an array of int32",
         )
     if of.dtype.kind == "float" and t.instance.deterministic:
         t.refuse(

@@ -10,7 +10,7 @@ from typing import Any
 from firebrick.compiler.kernel.language.built_in import BUILT_IN
 from firebrick.compiler.kernel.language.expressions import Expressions, Frame
 from firebrick.compiler.kernel.language.source import Source, structured
-from firebrick.compiler.kernel.language.values import ArrayValue, Held, Open, Value, Weak, as_dtype, shown
+from firebrick.compiler.kernel.language.values import ArrayValue, Held, Open, Value, Weak, as_dtype, counted, shown
 from firebrick.core.dtypes import DType, dtype, float32, int64
 from firebrick.ops.table import OPS
 from firebrick.scalar import elements
@@ -77,7 +77,8 @@ class Calls(Expressions):
         try:
             bound = inspect.signature(f).bind(*node.args, **{k.arg: k.value for k in node.keywords if k.arg})
         except TypeError as e:
-            self.refuse(node, f"a call of {f.__name__} has its arguments", str(e), "correct the call")
+            names = ", ".join(inspect.signature(f).parameters)
+            self.refuse(node, f"{f.__name__} has the parameters {names or 'none'}", str(e), "correct the arguments")
         return dict(bound.arguments)
 
     def _inlined(self, node: ast.Call, f: HelperFunction, used: bool) -> Value:
@@ -120,7 +121,7 @@ class Calls(Expressions):
         if name is None:
             self.refuse(
                 node, "kernels call elementwise functions of firebrick and math, and those that @fb.kernel.function decorates",
-                f"{getattr(f, '__name__', f)!s}", "write it as a function with @fb.kernel.function",
+                f"{ast.unparse(node.func)}", _instead(f),
             )  # fmt: skip
         if name == "len":
             of = self.value(node.args[0]) if len(node.args) == 1 else None
@@ -144,7 +145,7 @@ class Calls(Expressions):
                 out = self.apply(name, out, v)
             return out
         if len(operands) != len(op.operands):
-            self.refuse(node, f"{name} has {len(op.operands)} operands", str(len(operands)), "correct the call")
+            self.refuse(node, f"{name} has {counted(len(op.operands), 'operand')}", str(len(operands)), "correct the call")
         return self.apply(name, *operands)
 
     def _cast(self, node: ast.AST, v: Value, to: DType) -> Value:
@@ -175,6 +176,19 @@ _MATH = {
     "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "hypot": "hypot", "erf": "erf", "copysign": "copysign",
     "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite", "pow": "pow",
 }  # fmt: skip
+
+
+def _instead(f: Any) -> str:
+    """What to write instead of a function that kernels do not call."""
+    name, module = getattr(f, "__name__", ""), str(getattr(f, "__module__", ""))
+    op = OPS.get(name)
+    if module.split(".")[0] in ("numpy", "None", "math") and op is not None and op.kind == "map" and op.scalar is not None:
+        return f"write fb.{name}"
+    if inspect.isfunction(f) and not module.startswith("firebrick."):
+        return f"decorate {name} with @fb.kernel.function"
+    if f is print:
+        return "remove it, and store the number in an Out array"
+    return "write a loop over the elements"
 
 
 def _operation_name(f: Any) -> str | None:

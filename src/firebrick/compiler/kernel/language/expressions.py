@@ -28,6 +28,8 @@ from firebrick.compiler.kernel.language.values import (
     Weak,
     apply,
     as_dtype,
+    check_number,
+    counted,
     shown,
 )
 from firebrick.core.dtypes import DType, dtype, int64
@@ -78,6 +80,8 @@ class Frame:
         homes: Where its variables are defined.
         names: What its names stand for now.
         assigned: Those of its variables that have a value on all paths to here.
+        counters: Names of the counters of its loops so far.
+        changed: Names of the parameters that it assigns to; ``%`` and the name is the argument.
     """
 
     source: Source
@@ -85,6 +89,8 @@ class Frame:
     homes: dict[str, Home]
     names: dict[str, Value | Variable] = field(default_factory=dict)
     assigned: set[str] = field(default_factory=set)
+    counters: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,7 @@ class Expressions:
         reads: The arrays that are read.
         registers: The function in which each array of registers was made.
         line: Of the statement that is being translated.
+        statement: That statement.
     """
 
     def __init__(self, unchecked: bool) -> None:
@@ -134,6 +141,7 @@ class Expressions:
         self.reads: set[str] = set()
         self.registers: dict[str, Frame] = {}
         self.line = ""
+        self.statement: ast.stmt | None = None
         self._names: set[str] = set()
 
     def apply(self, name: str, *operands: Value) -> Value:
@@ -154,7 +162,9 @@ class Expressions:
         return name
 
     def refuse(self, node: ast.AST, expected: str, received: str, remedy: str) -> NoReturn:
-        """Raise a KernelCompileError at a part of the user's function."""
+        """Raise a KernelCompileError at a part of the user's function; of an assignment, at the whole statement."""
+        if isinstance(getattr(node, "ctx", None), ast.Store) and isinstance(self.statement, ast.Assign | ast.AugAssign):
+            node = self.statement
         self.frame.source.refuse(node, expected, received, remedy)
 
     def emit(self, s: Statement) -> None:
@@ -184,6 +194,8 @@ class Expressions:
         match value:
             case Expr():
                 return self.let(value, stem)
+            case Open(choice=(test, a, b)):
+                return self.chosen(self.let(test, "test"), self.settled(a, stem), self.settled(b, stem))
             case Open():
                 return Open(self.let(value.expr, stem), value.kind)
             case tuple():
@@ -197,7 +209,7 @@ class Expressions:
         rule = self._rules.get(type(node))
         if rule is None:
             expected, remedy = REFUSED.get(type(node), ("this is part of the kernel language", "see docs/kernels.md"))
-            self.refuse(node, expected, type(node).__name__, remedy)
+            self.refuse(node, expected, "", remedy)
         try:
             return rule(self, node)
         except Misfit as e:
@@ -232,7 +244,7 @@ class Expressions:
         if isinstance(found, Open) and found.kind is bool:
             return found.expr
         if not isinstance(found, Expr) or found.dtype != "bool":
-            self.refuse(node, "a condition is bool", shown(found), "compare: x != 0")
+            self.refuse(node, "a condition is bool", shown(found), f"compare: {ast.unparse(node)} != 0")
         return found
 
     def inner_condition(self, node: ast.expr) -> tuple[tuple[Statement, ...], Expr | bool]:
@@ -252,7 +264,7 @@ class Expressions:
         if isinstance(found, Open) and found.kind is int:
             return as_dtype(found, int64)
         if not isinstance(found, Expr) or dtype(found.dtype).kind not in ("int", "uint"):
-            self.refuse(node, f"{what} is an integer", shown(found), "cast it: int(x)")
+            self.refuse(node, f"{what} is an integer", shown(found), f"cast it: int({ast.unparse(node)})")
         return whole_number(found)
 
     def constant(self, node: ast.expr, what: str) -> int:
@@ -279,19 +291,27 @@ class Expressions:
         found = frame.names.get(node.id)
         if found is None and node.id in frame.homes:
             self.refuse(
-                node, f"{node.id} has a value before it is used", "none on some path to here",
-                f"assign to {node.id} before the branch or loop",
+                node, f"the variable {node.id} has a value before it is used", "none here",
+                f"assign to {node.id} on each path to this line",
             )  # fmt: skip
         if isinstance(found, Variable) or found is not None:
             if node.id in frame.homes and node.id not in frame.assigned:
                 self.refuse(
-                    node, f"{node.id} has a value on each path to here", "none on some path",
-                    f"assign to {node.id} before the branch or loop",
+                    node, f"the variable {node.id} has a value on each path to here", "a path without one",
+                    f"assign to {node.id} on each path to this line",
                 )  # fmt: skip
             return self.read(found)
+        if node.id in frame.counters:
+            self.refuse(
+                node, f"the counter {node.id} has a value in its loop only", "a use after the loop",
+                "assign it to another variable in the loop",
+            )  # fmt: skip
         known, held = frame.source.free(node.id)
         if not known:
-            self.refuse(node, f"{node.id} is defined", "no such name", "define it, or correct its name")
+            self.refuse(
+                node, f"the name {node.id} is defined", "no parameter, variable or global of this name",
+                "define it, or correct the name",
+            )  # fmt: skip
         return self.captured(node, node.id, held)
 
     def read(self, found: Value | Variable) -> Value:
@@ -372,7 +392,7 @@ class Expressions:
     def _compare(self, node: ast.Compare) -> Value:
         for op in node.ops:
             if type(op) not in COMPARED:
-                self.refuse(node, "comparisons are <, <=, >, >=, == and !=", type(op).__name__, "compare numbers")
+                self.refuse(node, "comparisons are <, <=, >, >=, == and !=", "", "compare numbers")
         operands = self.values([node.left, *node.comparators])
         out: Value | None = None
         for op, a, b in zip(node.ops, operands, operands[1:], strict=False):
@@ -424,7 +444,7 @@ class Expressions:
                 self.facts.holds(test, truth)
                 blocks.append(self.block(partial(self._number_to, part, found)))
         a, b = found
-        both = self.apply("where", test, a, b)
+        both = self.chosen(test, a, b)
         if not any(blocks) and not any(
             _reads(v.expr if isinstance(v, Open) else v) for v in found if isinstance(v, Expr | Open)
         ):
@@ -445,6 +465,16 @@ class Expressions:
 
     def _number_to(self, node: ast.expr, found: list[Value]) -> None:
         found.append(self.number(node))
+
+    def chosen(self, test: Expr, a: Value, b: Value) -> Value:
+        """One of two numbers; of two Python numbers, the dtype is not decided."""
+        both = self.apply("where", test, a, b)
+        if isinstance(a, Weak | Open) and isinstance(b, Weak | Open):
+            kinds = [type(v.value) if isinstance(v, Weak) else v.kind for v in (a, b)]
+            assert isinstance(both, Expr | Open)
+            expr = both.expr if isinstance(both, Open) else both
+            return Open(expr, max(kinds, key=(bool, int, float).index), (test, a, b))
+        return both
 
     def _subscript(self, node: ast.Subscript) -> Value:
         of = self.value(node.value)
@@ -486,15 +516,15 @@ class Expressions:
             found += [(part, w) for w in v] if isinstance(v, tuple) else [(part, v)]
         if len(found) != len(of.sizes):
             self.refuse(
-                node, f"{of.name} has {len(of.sizes)} axes", f"{len(found)} indices", "pass an integer for each axis"
+                node, f"{of.name} has {counted(len(of.sizes), 'axis')}", counted(len(found), "index"), "write an index for each"
             )  # fmt: skip
         out = []
-        for part, v in found:
+        for axis, (part, v) in enumerate(found):
             e = self.as_integer(part, v, "an index")
             if e.op == "const" and int(e.value or 0) < 0:
                 self.refuse(
                     node, "an index is at least 0: negative ones do not count from the end", str(e.value),
-                    f"write {of.name}.shape[axis] - {-int(e.value or 0)}",
+                    f"write {of.name}.shape[{axis}] - {-int(e.value or 0)}",
                 )  # fmt: skip
             out.append(e)
         return out
@@ -529,7 +559,7 @@ class Expressions:
     def store(self, node: ast.AST, of: ArrayValue, indices: Sequence[Expr], value: Value) -> None:
         """Write an element."""
         if of.role == "In":
-            self.refuse(node, f"{of.name} is read only", "an assignment to its element", f"annotate {of.name} as Out or InOut")
+            self.refuse(node, f"{of.name} is read only", "an assignment to its element", f"annotate {of.name} as InOut")
         want = dtype(computed(of.dtype.name))
         held = self.fitting(node, value, want, f"an element of {of.name}")
         at, inside = self.place(node, of, indices)
@@ -544,10 +574,12 @@ class Expressions:
             kind = type(value.value) if isinstance(value, Weak) else value.kind
             fits = {bool: ("bool",), int: ("int", "uint", "float"), float: ("float",)}[kind]
             if to.kind in fits:
-                if isinstance(value, Weak) and kind is int and to.kind in ("int", "uint"):
-                    self.apply("add", value, const(0, to.name))  # raises if the number does not fit
+                if kind is int and to.kind in ("int", "uint"):
+                    check_number(value, to)
                 return as_dtype(value, to)
-        self.refuse(node, f"{what} is {to.name}", shown(value), f"cast it: fb.{to.name}(…)")
+        s = self.statement
+        text = ast.unparse(s.value) if isinstance(s, ast.Assign) and not isinstance(s.value, ast.Tuple) else "…"
+        self.refuse(node, f"{what} is {to.name}", shown(value), f"cast it: fb.{to.name}({text if len(text) < 40 else '…'})")
 
     def register(self, node: ast.Subscript, of: Registers) -> Value | Variable:
         """The variable of an element of registers."""

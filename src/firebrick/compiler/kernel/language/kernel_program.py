@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.kernel.interpret import interpret
+from firebrick.compiler.kernel.ir import While, statements
 from firebrick.compiler.kernel.language.annotations import NumberType, Signature, size_name
 from firebrick.compiler.kernel.language.coverage import stores_all
 from firebrick.compiler.kernel.language.translate import Instance, Translated
+from firebrick.compiler.kernel.language.values import counted
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import ExecutionError, FirebrickError, OutOfRangeError, ShapeError
+
+_REPEATED = 1 << 16
+"""Items of a launch, at most, that is repeated to find an index that is out of range."""
 
 Array = np.ndarray[Any, Any]
 
@@ -104,7 +109,7 @@ class KernelProgram:
             wanted = array.sizes if array is not None else ()
             if len(shape) != len(wanted):
                 raise ShapeError(
-                    f"{self.name}: {name} has {len(wanted)} axes", f"{name}: {self.dtype(name).name}{list(shape)}",
+                    f"{name} has {counted(len(wanted), 'axis')}", f"{name}: {self.dtype(name).name}{list(shape)}",
                     "reshape it", op=self.name,
                 )  # fmt: skip
             for axis, (n, s) in enumerate(zip(shape, wanted, strict=True)):
@@ -114,7 +119,7 @@ class KernelProgram:
                     where.setdefault(text, f"the annotation of {name}")
                 if known.setdefault(text, n) != n:
                     raise ShapeError(
-                        f"{self.name}: axis {axis} of {name} has size {known[text]}, as {where[text]}",
+                        f"axis {axis} of {name} has size {known[text]}, as {where[text]}",
                         f"{name}: {self.dtype(name).name}{list(shape)}",
                         f"pass arrays whose sizes {text} are equal" if text.isidentifier() else f"pass one of size {text}",
                         op=self.name,
@@ -127,7 +132,7 @@ class KernelProgram:
                 n = known[size_name(name, axis, s)] if s is None or (s.simple and s.text in known) else s.value(known)
                 if n < 0:
                     raise ShapeError(
-                        f"{self.name}: axis {axis} of the result {name} has size {s.text if s else ''}",
+                        f"axis {axis} of the result {name} has a size of at least 0, {s.text if s else ''}",
                         f"{n}", "pass larger arrays", op=self.name,
                     )  # fmt: skip
                 if s is not None and not s.simple:
@@ -137,7 +142,7 @@ class KernelProgram:
         # a size of a result may be an expression, which the grid repeats
         grid = [int(known[s.text]) if s.text in known else s.value(known) for s in self.signature.grid] or [1]
         if any(n < 0 for n in grid):
-            raise ShapeError(f"{self.name}: sizes of the grid are not negative", str(grid), "pass larger arrays", op=self.name)
+            raise ShapeError("sizes of the grid are not negative", str(grid), "pass larger arrays", op=self.name)
         if self.instance.group:
             grid.append(self.instance.group)
         function = self.translated.function
@@ -182,27 +187,30 @@ class KernelProgram:
             raise self.error(fault.site, fault.payload, sizes.scalars)
         return tuple(results)
 
-    def error(self, site: int, payload: int | None, scalars: Mapping[str, int]) -> FirebrickError:
+    def error(self, site: int, payload: int, scalars: Mapping[str, int]) -> FirebrickError:
         """The error of a check that failed.
 
         Args:
             site: Number of the check.
-            payload: The index that is out of range, if it is known.
+            payload: The index that is out of range.
             scalars: Of the launch.
         """
         if site == self.limit_site:
+            loops = [s.line for s in statements(self.translated.function.body) if isinstance(s, While)]
+            lines = list(dict.fromkeys(loops))
             return ExecutionError(
-                f"{self.name}: a while loop ends after at most {config.kernel_loop_limit:,} rounds", "one that goes on",
-                "correct its condition, or raise fb.config.kernel_loop_limit", kernel=self.name,
+                f"{self.name}: a while loop ends after at most {config.kernel_loop_limit:,} rounds",
+                f"one that goes on, at {' or '.join(lines)}", "correct its condition, or raise fb.config.kernel_loop_limit",
+                op=self.name, line=lines[0] if len(lines) == 1 else None,
             )  # fmt: skip
         at = self.translated.sites[site]
         if not at.array:
             return ExecutionError(
-                f"{self.name}: {at.size}", f"an item for which it is false, at {at.line}", "correct the arguments"
-            )
+                f"{self.name}: {at.size}", f"an item for which this does not hold, at {at.line}", "correct the arguments",
+                op=self.name, line=at.line,
+            )  # fmt: skip
         size = scalars.get(at.size, at.size)
-        shown = "one outside" if payload is None else str(payload)
         return OutOfRangeError(
-            f"{self.name}: an index of axis {at.axis} of {at.array} is at least 0 and below {size}", f"{shown}, at {at.line}",
+            f"{self.name}: an index of axis {at.axis} of {at.array} is at least 0 and below {size}", f"{payload}, at {at.line}",
             "correct the index, or test it with if", op=self.name, line=at.line,
         )  # fmt: skip

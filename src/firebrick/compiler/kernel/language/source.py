@@ -51,7 +51,11 @@ class Source:
             found = ast.Pass()
         if not isinstance(found, ast.FunctionDef):
             raise KernelCompileError(
-                f"kernel {self.name}: a kernel is a function that `def` defines", self._kind(found), "define it with `def`"
+                f"kernel {self.name}: a kernel is a function that `def` defines",
+                f"{self._kind(found)}, at {self.file}:{self._first}",
+                "define it with `def`",
+                kernel=self.name,
+                line=f"{self.file}:{self._first}",
             )
         self.tree = found
 
@@ -66,9 +70,9 @@ class Source:
 
     def refuse(self, node: ast.AST, expected: str, received: str, remedy: str) -> NoReturn:
         """Raise a KernelCompileError that shows the line of a part of the function."""
-        text = ast.unparse(node) if isinstance(node, ast.expr | ast.stmt) else ""
+        text = ast.unparse(node) if isinstance(node, ast.expr | ast.stmt) and node is not self.tree else ""
         text = text.split("\n")[0]
-        shown = f"{received}, in `{text}`" if text and text not in received else received
+        shown = f"`{text}`" if not received else f"{received}, in `{text}`" if text and text not in received else received
         raise KernelCompileError(
             f"kernel {self.name}: {expected}", f"{shown}, at {self.line(node)}", remedy, kernel=self.name, line=self.line(node)
         )
@@ -286,7 +290,15 @@ def _unless(flag: str, body: list[ast.stmt], like: ast.AST) -> ast.stmt:
 
 
 def _within(body: Sequence[ast.stmt]) -> list[ast.AST]:
-    return [x for s in body for x in ast.walk(s)]
+    """The nodes of statements, without those of functions and classes in them."""
+    out: list[ast.AST] = []
+    waiting: list[ast.AST] = list(reversed(body))
+    while waiting:
+        node = waiting.pop()
+        out.append(node)
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            waiting += reversed(list(ast.iter_child_nodes(node)))
+    return out
 
 
 def _may_leave(s: ast.stmt) -> bool:

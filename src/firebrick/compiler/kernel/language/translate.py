@@ -199,7 +199,7 @@ class _Translator(Calls):
         for name, p in self.signature.parameters.items():
             if isinstance(p, NumberType) and name not in self.signature.static:
                 read = element(name, computed(dtypes[name].name), const(0, "int64"))
-                self.frame.names[name] = self.let(read, f"{name}_value")
+                self.frame.names[f"%{name}" if name in self.frame.changed else name] = self.let(read, f"{name}_value")
         self.statements(body)
 
     def _axes(self) -> list[str]:
@@ -254,26 +254,36 @@ class _Translator(Calls):
 
     def enter(self, frame: Frame, body: list[ast.stmt]) -> None:
         """Find the homes of a function's variables."""
+        a = frame.source.tree.args
+        parameters = {p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)}
+        for name in homes(body):
+            if name in parameters:  # a variable, whose first value is the argument
+                if isinstance(frame.names.get(name), ArrayValue):
+                    node = next(x for s in body for x in ast.walk(s) if _stores(x, name))
+                    self.refuse(
+                        node, f"{name} is an array", f"an assignment to {name}", f"assign to its elements: {name}[i] = …"
+                    )
+                own = ast.Assign([ast.Name(name, ast.Store())], ast.Name(f"%{name}", ast.Load()))
+                body.insert(0, ast.fix_missing_locations(ast.copy_location(own, body[0])))
+                frame.changed.add(name)
+                if name in frame.names:
+                    frame.names[f"%{name}"] = frame.names.pop(name)
         frame.homes = homes(body)
         for name, home in frame.homes.items():
-            if name in frame.names:
-                self.refuse(
-                    frame.source.tree, f"the parameter {name} keeps its value", f"an assignment to {name}", "use another name"
-                )
             if home.before:
                 self._before.setdefault((home.block, home.statement), []).append(name)
 
     def statements(self, body: Sequence[ast.stmt]) -> None:
         """Translate a block."""
         for k, s in enumerate(body):
-            outer, self.line = self.line, self.frame.source.line(s)
+            outer, self.line, self.statement = self.line, self.frame.source.line(s), s
             for name in self._before.get((id(body), k), ()):
                 if name in self.frame.homes and self.frame.homes[name].block == id(body):
                     self._declare(name)
             rule = self._statements.get(type(s))
             if rule is None:
                 expected, remedy = REFUSED.get(type(s), ("this is part of the kernel language", "see docs/kernels.md"))
-                self.refuse(s, expected, type(s).__name__, remedy)
+                self.refuse(s, expected, "", remedy)
             try:
                 rule(self, s)
             except Misfit as e:
@@ -317,7 +327,7 @@ class _Translator(Calls):
         frame = self.frame
         home = frame.homes.get(name)
         if home is None:
-            self.refuse(node, f"{name} is a variable", "the counter of a loop, which keeps its value", "use another name")
+            self.refuse(node, f"the counter {name} keeps its value in the loop", "an assignment to it", "use another name")
         if isinstance(value, Held | ArrayValue | Registers) and not home.once:
             self.refuse(
                 node, "a variable that is assigned several times is a number", shown(value), "use another name for each"
@@ -386,7 +396,8 @@ class _Translator(Calls):
             self._to(target, value)
 
     def _annotated(self, s: ast.AnnAssign) -> None:
-        self.refuse(s, "variables have no annotations", ast.unparse(s.annotation), "cast the value: x = fb.float32(0)")
+        name = ast.unparse(s.target)
+        self.refuse(s, "variables have no annotations", "", f"write {name} = …, and cast the value if it has another dtype")
 
     def _to(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
@@ -394,7 +405,12 @@ class _Translator(Calls):
                 self.assign(target, target.id, value)
         elif isinstance(target, ast.Tuple | ast.List):
             if not isinstance(value, tuple) or len(value) != len(target.elts):
-                self.refuse(target, f"{len(target.elts)} values", shown(value), "assign a tuple of as many")
+                self.refuse(
+                    target,
+                    f"a value for each of {len(target.elts)} names",
+                    shown(value),
+                    "write as many names as there are values",
+                )
             for part, v in zip(target.elts, self.settled(value), strict=True):  # type: ignore[arg-type]
                 self._to(part, v)
         elif isinstance(target, ast.Subscript):
@@ -520,7 +536,10 @@ class _Translator(Calls):
                     self.refuse(target, "the counter of a loop is one name", ast.unparse(target), "write one name")
                 if target.id in self.frame.homes:
                     self.refuse(
-                        s, f"the counter {target.id} is no other variable", f"an assignment to {target.id}", "use another name"
+                        s,
+                        "the counter of a loop is no other variable",
+                        f"{target.id}, which is assigned to elsewhere",
+                        "use another name",
                     )
                 return self._range(s, target.id, over, callee is intrinsics.unrolled)
         found = self.value(over) if not isinstance(over, ast.Call) else None
@@ -533,6 +552,7 @@ class _Translator(Calls):
         if getattr(s, "stopped", ()):
             self.refuse(s, "a loop that is written out goes to its end", "break or return in it", "use an if")
         names = [x.id for x in ast.walk(s.target) if isinstance(x, ast.Name)]
+        self.frame.counters.update(names)
         for v in self.settled(found):  # type: ignore[union-attr]
             self._bind_counter(s.target, v)
             self.statements(s.body)
@@ -550,6 +570,7 @@ class _Translator(Calls):
 
     def _range(self, s: ast.For, counter: str, call: ast.Call, unrolled: bool) -> None:
         outside = self.frame.names.get(counter)
+        self.frame.counters.add(counter)
         if unrolled:
             if getattr(s, "stopped", ()):
                 self.refuse(s, "a loop that is written out goes to its end", "break or return in it", "use an if, or range(…)")
@@ -625,7 +646,7 @@ class _Translator(Calls):
         if not isinstance(s.value, ast.Call):
             if isinstance(s.value, ast.Constant) and (isinstance(s.value.value, str) or s.value.value is Ellipsis):
                 return
-            self.refuse(s, "a statement does something", "an expression whose value is not used", "assign it, or remove it")
+            self.refuse(s, "a statement has an effect", "an expression whose value is not used", "assign it, or remove it")
         self._call(s.value, used=False)
 
     def _assert(self, s: ast.Assert) -> None:
@@ -667,6 +688,10 @@ def _loaded(target: ast.expr) -> ast.expr:
     if isinstance(target, ast.Subscript):
         return ast.copy_location(ast.Subscript(target.value, target.slice, ast.Load()), target)
     return target
+
+
+def _stores(x: ast.AST, name: str) -> bool:
+    return isinstance(x, ast.Name) and x.id == name and isinstance(x.ctx, ast.Store)
 
 
 def _long(e: Expr) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.dtypes import DType, bool_, dtype, float32, int64, promote, scalar_fits
-from firebrick.core.op import KIND_TEXT, KINDS, Op
+from firebrick.core.op import KINDS, Op
 from firebrick.ops.table import OPS
 from firebrick.scalar.expr import Expr, cast, const
 
@@ -29,15 +29,18 @@ class Weak:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A value of a variable whose dtype is not decided yet: what is known so far is that it was a Python number.
+    """A value whose dtype is not decided yet: of a variable that only Python numbers were assigned to so far, or one of two
+    numbers by a condition.
 
     Attributes:
         expr: The value in some dtype.
         kind: bool, int or float.
+        choice: Of one of two numbers: the condition, and both, so that neither is rounded to the dtype of ``expr``.
     """
 
     expr: Expr
     kind: type
+    choice: tuple[Expr, Weak | Open, Weak | Open] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,12 @@ def shown(v: Any) -> str:
     return repr(v)[:80]
 
 
+def counted(n: int, noun: str) -> str:
+    """A number with its noun: ``1 axis``, ``2 axes``."""
+    plural = {"axis": "axes", "index": "indices"}.get(noun, f"{noun}s")
+    return f"{n} {noun if n == 1 else plural}"
+
+
 def number(v: Number, to: DType) -> Expr:
     """A Python number in a dtype.
 
@@ -130,6 +139,22 @@ def number(v: Number, to: DType) -> Expr:
     return const(v, to.name)
 
 
+def check_number(v: Value, to: DType) -> None:
+    """Check that Python numbers fit a dtype.
+
+    Raises:
+        Misfit: They do not.
+    """
+    match v:
+        case Weak():
+            number(v.value, to)
+        case Open(choice=(_, a, b)):
+            check_number(a, to)
+            check_number(b, to)
+        case Open():
+            number(_LIKE[v.kind], to)
+
+
 def as_dtype(v: Value, to: DType) -> Expr:
     """A number in a dtype, cast if it has another one."""
     match v:
@@ -138,6 +163,8 @@ def as_dtype(v: Value, to: DType) -> Expr:
                 return const(bool(v.value), "bool")
             held = v.value if to.kind == "float" or not isinstance(v.value, float) else int(v.value)
             return const(held, to.name)
+        case Open(choice=(test, a, b)):
+            return OPS["where"].scalar(test, as_dtype(a, to), as_dtype(b, to))  # type: ignore[misc, no-any-return]
         case Open():
             return cast(v.expr, to.name)
         case Expr():
@@ -148,6 +175,9 @@ def as_dtype(v: Value, to: DType) -> Expr:
 def _cast(e: Expr, to: DType) -> Expr:
     return e if e.dtype == to.name else OPS["cast"].scalar(e, dtype=to)  # type: ignore[misc]
 
+
+_LIKE: dict[type, Number] = {bool: True, int: 1, float: 0.5}
+"""A number of each kind."""
 
 Origins = dict[Expr, tuple[str, tuple[Expr, ...]]]
 """Of expressions of a kernel, the operation that each is a result of, and its operands."""
@@ -167,7 +197,8 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
     """
     for v in operands:
         if not isinstance(v, Expr | Weak | Open):
-            raise Misfit(f"{op.name} takes numbers", shown(v), "pass elements of arrays, variables and numbers")
+            remedy = {ArrayValue: "index the array: x[i]", tuple: "unpack the tuple: i, j = …"}.get(type(v), "pass numbers")
+            raise Misfit(f"{op.name} takes numbers", shown(v), remedy)
     if all(isinstance(v, Weak) for v in operands):
         return _folded(op, [v.value for v in operands if isinstance(v, Weak)], params)
     common: dict[str, DType] = {}
@@ -189,8 +220,9 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
         to, kind_name = common[op.operand(i).group or f"{i}"], op.operand(i).kind
         if to.kind not in KINDS[kind_name]:
             received = f"{op.operands[i].name}: {shown(v)}"
-            raise Misfit(f"{op.name} takes {KIND_TEXT[kind_name]} number", received, _remedy(op, to, kind_name))
-        exprs.append(number(v.value, to) if isinstance(v, Weak) else as_dtype(v, to))
+            raise Misfit(f"{op.name} takes {_KINDS[kind_name]}", received, _remedy(op, to, kind_name))
+        check_number(v, to)
+        exprs.append(as_dtype(v, to))
     assert op.scalar is not None
     made: Expr = op.scalar(*exprs, **params)
     if origins is not None and made.args and made not in exprs:  # not one of the operands, as of x + 0
@@ -206,10 +238,18 @@ def _common(op: Op, a: DType | None, b: DType, operands: Sequence[Value]) -> DTy
     found = promote(a, b)
     if found is None:
         raise Misfit(
-            f"{op.name} takes operands of dtypes that have a common one", ", ".join(map(shown, operands)),
+            f"the operands of {op.name} have a common dtype", f"{a.name} and {b.name}, which have none",
             f"cast one of them, for example fb.{a.name if a.kind == 'float' else b.name}(…)",
         )  # fmt: skip
     return found
+
+
+_KINDS = {
+    "comparable": "numbers and bools", "numeric": "numbers other than bools", "real": "numbers other than bools",
+    "inexact": "floats", "floating": "floats", "complex": "complex numbers", "integer": "integers",
+    "bits": "integers and bools", "bool": "bools",
+}  # fmt: skip
+"""What operands of each kind are, in kernels."""
 
 
 def _remedy(op: Op, to: DType, kind: str) -> str:
