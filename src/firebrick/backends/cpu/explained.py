@@ -72,6 +72,8 @@ def _run(number: int, run: Run, kinds: Kinds, kernels: Sequence[Kernel | None]) 
 
 def _described(n: Node) -> str:
     """A fused node's operations and operands, as text."""
+    if "body" not in n.params:  # a kernel of the kernel language
+        return n.op.name
     ops = Counter(m.op.name for m in n.params["body"].nodes if m.op.name != "constant")
     return f"{', '.join(map(str, n.avals))} = {_counted(ops)}"
 

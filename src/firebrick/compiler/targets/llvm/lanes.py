@@ -59,7 +59,9 @@ class LanesKernel:
         return self.units(grid) * self.cycles / CYCLES_PER_US
 
 
-def lanes_kernel(function: Function, target: Target, width: int = 0, limit: Limit | None = None) -> LanesKernel:
+def lanes_kernel(
+    function: Function, target: Target, width: int = 0, limit: Limit | None = None, words: Sequence[int] | None = None
+) -> LanesKernel:  # fmt: skip
     """The kernel of a function for a processor.
 
     Args:
@@ -67,6 +69,8 @@ def lanes_kernel(function: Function, target: Target, width: int = 0, limit: Limi
         target: Processor.
         width: Number of lanes, a power of two; by default as many as a register has of the widest dtype that matters.
         limit: Of the rounds of each ``While``.
+        words: The block of words of a kernel whose scalars are all int64: they are constants of the code then, and there is
+            no pointer to them. The code is for these sizes alone.
 
     Raises:
         KernelCompileError: The kernel breaks a rule of kernel IR.
@@ -74,11 +78,11 @@ def lanes_kernel(function: Function, target: Target, width: int = 0, limit: Limi
     verify(function)
     lanes = width or lanes_of(function, target)
     code = Code(target)
-    pointers = buffer_pointers(code, len(function.arrays) + 1)
+    pointers = buffer_pointers(code, len(function.arrays) + (words is None))
     arrays = {a.name: Strip(a.dtype, p, 1) for a, p in zip(function.arrays, pointers, strict=False)}
-    words = _Words(code, pointers[-1])
-    values = {s.name: Form(words.read(s.dtype)) for s in function.scalars}
-    sizes = [words.read("int64") for _ in (*function.outer, function.item)]
+    read = _Words(code, pointers[-1]).read if words is None else _Literals(words).read
+    values = {s.name: Form(read(s.dtype)) for s in function.scalars}
+    sizes = [read("int64") for _ in (*function.outer, function.item)]
     scratch = Scratch(code)
     arrays |= {a.name: scratch.array(a.dtype, a.extent) for a in function.shared}
     names = varying(function)
@@ -90,6 +94,17 @@ def lanes_kernel(function: Function, target: Target, width: int = 0, limit: Limi
     kernel = finish(function.name, code, len(pointers), 0, scratch.bytes)
     cycles = cycles_of(function, lanes) * max(1, -(-function.group // lanes))
     return LanesKernel(kernel, lanes, cycles, function.group)
+
+
+class _Literals:
+    """Words that are known, in order."""
+
+    def __init__(self, words: Sequence[int]) -> None:
+        self._words = iter(words)
+
+    def read(self, dtype: str) -> str:
+        assert dtype == "int64", "words that are known are sizes"
+        return str(next(self._words))
 
 
 class _Words:
