@@ -71,6 +71,7 @@ class Kernel:
         self._group, self._unchecked, self._deterministic = group, unchecked, deterministic
         self._watched = function, grid, group, unchecked, deterministic  # what a compiled program depends on
         self._programs: dict[Instance, list[KernelProgram]] = {}
+        self._found: dict[Any, KernelProgram] = {}
         self._ops: dict[str, Op] = {}
         self._lock = threading.Lock()
         line = self._source.line(self._source.tree)
@@ -168,7 +169,7 @@ class Kernel:
         # an operand says where an operation runs
         return self._op(program), operands or (constant(False, bool_, where),), params
 
-    @property
+    @functools.cached_property
     def operands(self) -> tuple[str, ...]:
         """The parameters that are operands of the operation: arrays, and numbers that no size depends on."""
         static = self.signature.static
@@ -201,6 +202,17 @@ class Kernel:
             dtypes: Of the operands. Where an annotation has another dtype, that counts.
             params: ``constants``, and ``captures``: the numbers from outside of the function that it uses; None for those now.
         """
+        key = tuple(dtypes), params["constants"], params["captures"]
+        found = self._found.get(key)
+        if found is not None and (key[2] is not None or self._captures_hold(found.translated.captures)):
+            return found
+        made = self._made(dtypes, params)
+        if len(self._found) >= _KEPT:
+            self._found.clear()
+        self._found[key] = made
+        return made
+
+    def _made(self, dtypes: Sequence[DType], params: Mapping[str, Any]) -> KernelProgram:
         known = self._dtypes(dict(zip(self.operands, dtypes, strict=False)))
         constants = params["constants"]
         group = dict(constants)[self._group] if isinstance(self._group, str) else self._group

@@ -10,6 +10,7 @@ import ast
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 from firebrick.core.dtypes import DType, bool_, dtype_argument, float32, int64
@@ -226,7 +227,7 @@ class NumberType:
 ParameterType = ArrayType | ConstantType | NumberType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Signature:
     """The parameters of a kernel.
 
@@ -240,22 +241,22 @@ class Signature:
     defaults: dict[str, Any]
     grid: tuple[Size, ...]
 
-    @property
+    @cached_property
     def arrays(self) -> dict[str, ArrayType]:
         """The array parameters."""
         return {n: p for n, p in self.parameters.items() if isinstance(p, ArrayType)}
 
-    @property
+    @cached_property
     def results(self) -> dict[str, ArrayType]:
         """The arrays that a call returns."""
         return {n: p for n, p in self.arrays.items() if p.role != "In"}
 
-    @property
+    @cached_property
     def given(self) -> dict[str, ParameterType]:
         """The parameters that a call has arguments for."""
         return {n: p for n, p in self.parameters.items() if not (isinstance(p, ArrayType) and p.role == "Out")}
 
-    @property
+    @cached_property
     def static(self) -> tuple[str, ...]:
         """Integer arguments that sizes depend on."""
         names = {n for s in self._sizes() for n in s.names}

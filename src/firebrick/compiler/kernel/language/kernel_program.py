@@ -20,10 +20,11 @@ from firebrick.core.config import config
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import ExecutionError, FirebrickError, OutOfRangeError, ShapeError
 
-_REPEATED = 1 << 16
 """Items of a launch, at most, that is repeated to find an index that is out of range."""
 
 Array = np.ndarray[Any, Any]
+_LAUNCHES = 256
+"""Maximum number of calls whose sizes are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class KernelProgram:
     instance: Instance
     translated: Translated
 
-    @property
+    @cached_property
     def operands(self) -> tuple[str, ...]:
         """Parameters that a call has an array for, numbers among them, in order."""
         static = self.signature.static
@@ -78,7 +79,7 @@ class KernelProgram:
                 found[name] = array.initial or 0
         return found
 
-    @property
+    @cached_property
     def unset(self) -> tuple[str, ...]:
         """The results whose elements have no values before the launch."""
         return tuple(n for n, a in self.signature.results.items() if a.role == "Out" and a.initial is None)
@@ -92,6 +93,11 @@ class KernelProgram:
         """The dtype of an array or number."""
         return dict(self.instance.dtypes)[name]
 
+    @cached_property
+    def _launches(self) -> dict[Any, LaunchSizes]:
+        """Sizes of some calls before."""
+        return {}
+
     def sizes(self, shapes: Sequence[tuple[int, ...]], statics: Mapping[str, int]) -> LaunchSizes:
         """The sizes of a call.
 
@@ -102,6 +108,15 @@ class KernelProgram:
         Raises:
             ShapeError: Shapes do not fit the annotations, or each other.
         """
+        key = tuple(shapes), tuple(statics.items())
+        found = self._launches.get(key)
+        if found is None:
+            if len(self._launches) >= _LAUNCHES:
+                self._launches.clear()
+            found = self._launches[key] = self._sizes(shapes, statics)
+        return found
+
+    def _sizes(self, shapes: Sequence[tuple[int, ...]], statics: Mapping[str, int]) -> LaunchSizes:
         known: dict[str, int] = {n: v for n, v in dict(self.instance.constants).items() if type(v) is int} | dict(statics)
         where = {n: f"{n}={v}" for n, v in known.items()}
         for name, shape in zip(self.operands, shapes, strict=True):
