@@ -354,13 +354,18 @@ class Emitter:
         found = bad
         if self.lanes > 1:
             found = code.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", (self.type("bool"), bad))
+        expected = code.call("i1", "llvm.expect.i1", ("i1", found), ("i1", "false"))
         fault, after = code.fresh("fault"), code.fresh("after")
-        code.do(f"br i1 {found}, label %{fault}, label %{after}")
+        code.do(f"br i1 {expected}, label %{fault}, label %{after}")
         code.label(fault)
-        index = position
+        index = front
         if self.lanes > 1:  # the smallest of the lanes that are out of range
-            index = self._select(bad, "int64", position, self._number(LARGEST_INDEX, "int64"))
+            index = self._select(bad, "int64", front, self._number(LARGEST_INDEX, "int64"))
             index = code.call("i64", f"llvm.vector.reduce.smin.v{self.lanes}i64", (t, index))
+        # as it was given: with `position` alive here, the usual path would need more registers
+        given = code.put(f"sub i64 {index}, {size}")
+        below = code.put(f"icmp slt i64 {index}, 0")
+        index = code.put(f"select i1 {below}, i64 {given}, i64 {index}")
         report(code, int(check), index)
         code.do(f"br label %{after}")
         code.label(after)
