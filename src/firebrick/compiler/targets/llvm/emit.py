@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 
-from firebrick.compiler.spec.faults import FIRST_PAYLOAD, LARGEST_INDEX, LARGEST_SITE, PAYLOAD
+from firebrick.compiler.spec.faults import FIRST_PAYLOAD, LARGEST_INDEX, LARGEST_SITE
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.elements import philox_word
 from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, by_magic, const, load, ne, select
@@ -118,14 +118,26 @@ def report(code: Code, site: int, index: str, first: str = "") -> None:
         code: Function to append to.
         site: Number of the check in the kernel.
         index: The index that is out of range (i64).
-        first: Number of the kernel's first site in the table (i32); 0 by default.
+        first: On a GPU, the number of the kernel's first site in the table (i32).
     """
-    number = code.put(f"sub i32 {LARGEST_SITE - site}, {first}") if first else str(LARGEST_SITE - site)
-    payload = code.put(f"getelementptr i8, ptr %faults, i64 {FIRST_PAYLOAD + PAYLOAD * site}")
     if first:
-        payload = code.put(f"getelementptr i64, ptr {payload}, i64 {code.put(f'zext i32 {first} to i64')}")
+        _report(code, code.put(f"add i32 {first}, {site}"), index)
+        return
+    # Not inline: many processors have no atomic maximum, but a loop for it, and LLVM optimizes less a loop around another. The
+    # calling convention keeps almost all registers of the kernel.
+    own = Code(code.target)
+    _report(own, "%site", "%index")
+    head = "define internal preserve_mostcc void @firebrick_report(ptr %faults, i32 %site, i64 %index) cold noinline nounwind {"
+    code.declared.add("\n".join([head, *own.lines, "  ret void", "}"]))
+    code.do(f"call preserve_mostcc void @firebrick_report(ptr %faults, i32 {site}, i64 {index}) cold nounwind")
+
+
+def _report(code: Code, site: str, index: str) -> None:
+    """The atomic operations of a report."""
+    first = code.put(f"getelementptr i8, ptr %faults, i64 {FIRST_PAYLOAD}")
+    payload = code.put(f"getelementptr i64, ptr {first}, i64 {code.put(f'zext i32 {site} to i64')}")
     code.put(f"atomicrmw umax ptr {payload}, i64 {code.put(f'sub i64 {LARGEST_INDEX}, {index}')} monotonic, align 8")
-    code.put(f"atomicrmw umax ptr %faults, i32 {number} monotonic, align 4")
+    code.put(f"atomicrmw umax ptr %faults, i32 {code.put(f'sub i32 {LARGEST_SITE}, {site}')} monotonic, align 4")
 
 
 class Emitter:
