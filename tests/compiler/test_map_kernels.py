@@ -11,7 +11,7 @@ from forced import kernels_of_any_size
 from native_kernels import Array, run_kernel, run_map, run_units, view, widths
 
 import firebrick as fb
-from firebrick.compiler.program.launch import INDEX, fault_word
+from firebrick.compiler.spec.faults import Fault
 from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import BufferView
@@ -257,8 +257,8 @@ def test_gathered_rows_and_indices_out_of_range(wrong: int | None, target: Targe
     e = gather(0, "float32", row * 21 + index(1))
     views = [BufferView("float16", (0, 0)), BufferView("int64", (1, 0))]
     k = map_kernel("k", out.shape, views, [(e, view(out))], target)
-    status = run_units(k, [x, at, out], target, 0, k.grid)
-    assert status == (0 if wrong is None else fault_word(INDEX, 7))
+    fault = run_units(k, [x, at, out], target, 0, k.grid)
+    assert fault == (None if wrong is None else Fault(7, wrong))
     keep = np.arange(50) != (-1 if wrong is None else 33)
     assert np.array_equal(out[keep], x[at[keep]].astype(np.float32))
     if wrong is not None:  # clamped

@@ -17,8 +17,9 @@ from firebrick.compiler.fusion import groups as fusing
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.fusion.validate import doubt
-from firebrick.compiler.spec.base import Fault, structure, with_binding
+from firebrick.compiler.spec.base import structure, with_binding
 from firebrick.compiler.spec.contract import Contract
+from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.spec.nest import Fold, Map, Nest
 from firebrick.compiler.targets.llvm import lower
@@ -135,8 +136,8 @@ def test_a_read_at_an_index_names_the_axis_and_the_line_of_its_fault() -> None:
     body = body_of(Aval((N, N), F), Aval((N,), fb.int64), build=lambda g: (add(g, "exp", add(g, "take", 0, 1, axis=0)),))
     d = nest_of(body)
     assert doubt(body, d) == ""
-    assert doubt(body, replace(d, faults=(Fault("take", N, "elsewhere"),))) != ""
-    assert doubt(body, replace(d, faults=())) != ""
+    assert doubt(body, replace(d, sites=(Site("take", N, "elsewhere"),))) != ""
+    assert doubt(body, replace(d, sites=())) != ""
     columns = body_of(Aval((N, N), F), Aval((N,), fb.int64), build=lambda g: (add(g, "exp", add(g, "take", 0, 1, axis=1)),))
     assert doubt(columns, nest_of(columns)) == ""
     assert doubt(columns, d) != ""

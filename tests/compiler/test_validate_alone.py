@@ -119,7 +119,7 @@ WRONG: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "an index for each element": ("index_add", lambda s: replace(s, slices=False)),
     "updates that are a number": ("index_add", lambda s: replace(s, update=1.0)),
     "sums in another dtype": ("index_add", lambda s: replace(s, total="float64")),
-    "a check of another axis": ("index_add", lambda s: replace(s, fault=replace(s.fault, size=N + 1))),
+    "a check of another axis": ("index_add", lambda s: replace(s, site=replace(s.site, size=N + 1))),
     "another start": ("one into zeros", lambda s: replace(s, start=-0.0)),
     "another number for every update": ("one into zeros", lambda s: replace(s, update=2.0)),
     "a running sum along the other axis": ("cumulative_sum", lambda s: replace(s, outer=1, inner=N)),

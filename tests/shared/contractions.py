@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.compiler.spec.faults import found, table
 from firebrick.compiler.targets.llvm import host
 from firebrick.compiler.targets.llvm.contract import Contraction
 from firebrick.compiler.targets.llvm.target import Target
@@ -24,7 +25,7 @@ class Compiled:
         if c.kernels:
             module = host.link([host.emit_object(c.module, target)], [k.name for k in c.kernels])
             self.functions = [module.function(k.name, None, *_ARGUMENTS) for k in c.kernels]
-        self.status = np.zeros(1, np.int64)
+        self.faults = table(0)
 
     def __call__(self, *arrays: np.ndarray, cuts: int = 0, seed: int = 0) -> None:
         """Run it on arrays in the order of ``bufs``; with ``cuts``, in that many chunks in a random order."""
@@ -37,10 +38,10 @@ class Compiled:
             rng.shuffle(chunks)
             for begin, end in chunks:
                 scratch, fence = memory(kernel.scratch)
-                function(bufs.ctypes.data, int(begin), int(end), scratch, self.status.ctypes.data)
+                function(bufs.ctypes.data, int(begin), int(end), scratch, self.faults.ctypes.data)
                 assert (fence[-64:] == 0xFF).all(), "a kernel wrote beyond its scratch"
         assert (guard[-64:] == 0xFF).all(), "a kernel wrote beyond its workspace"
-        assert self.status[0] == 0
+        assert found(self.faults) is None
 
 
 def memory(n: int) -> tuple[int, np.ndarray]:

@@ -14,6 +14,7 @@ from running_kernels import compiled
 from firebrick.compiler.kernel import Fault, Function, interpret
 from firebrick.compiler.kernel.naive import Buffer, Naive, naive
 from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY
+from firebrick.compiler.spec.faults import first_fault
 from firebrick.compiler.spec.kinds import KernelSpec, kind_of, spec_of
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype
@@ -79,23 +80,17 @@ def kernels_of(names: tuple[str, ...]) -> tuple[Function, ...]:
     return tuple({s.function: None for s in steps})
 
 
-def run_naive(form: Naive, inputs: Sequence[Array], results: Sequence[Aval], native: bool) -> tuple[list[Array], int | None]:
-    """The results of a naive form, compiled (``native``) or interpreted, and the site of its first fault."""
+def run_naive(form: Naive, inputs: Sequence[Array], results: Sequence[Aval], native: bool) -> tuple[list[Array], Fault | None]:
+    """The results of a naive form, compiled (``native``) or interpreted, and the fault that it reports."""
     outs = [np.full(a.size, 77, a.dtype.np) for a in results]
     memory: dict[Buffer, Array] = {Buffer(INPUT, k): np.ascontiguousarray(x).reshape(-1) for k, x in enumerate(inputs)}
     memory |= {Buffer(RESULT, k): x for k, x in enumerate(outs)}
     memory |= {Buffer(TEMPORARY, k): np.full(t.elements, 77, dtype(t.dtype).np) for k, t in enumerate(form.temporaries)}
-    sites: list[int] = []
+    fault: Fault | None = None
     for step in form.steps:
         parameters = step.function.arrays
         arrays = {p.name: memory[b].view(dtype(p.dtype).np) for p, b in zip(parameters, step.buffers, strict=True)}
         scalars = dict(zip([s.name for s in step.function.scalars], step.scalars, strict=True))
-        found: int | Fault | None
-        if native:
-            found = compiled(step.function, arrays, scalars, step.grid)
-        else:
-            fault = interpret(step.function, arrays, scalars, step.grid)
-            found = None if fault is None else fault.site
-        if found is not None:
-            sites.append(found)
-    return [x.reshape(a.shape) for x, a in zip(outs, results, strict=True)], min(sites, default=None)
+        run = compiled if native else interpret
+        fault = first_fault(fault, run(step.function, arrays, scalars, step.grid))
+    return [x.reshape(a.shape) for x, a in zip(outs, results, strict=True)], fault

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.compiler.spec.faults import Fault, found, table
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import BufferView
@@ -18,6 +19,8 @@ from firebrick.scalar.storage import computed
 
 Array = np.ndarray[Any, Any]
 _P, _I = ctypes.c_void_p, ctypes.c_int64
+SITES = 16
+"""Of the tables of faults."""
 
 
 def widths() -> list[Target]:
@@ -36,21 +39,21 @@ def run_kernel(kernel: NativeKernel, arrays: Sequence[Array], target: Target, cu
     """Run a kernel over its grid, in pieces that end at ``cuts``, with each array's element 0 as its buffer."""
     begin = 0
     for end in (*cuts, kernel.grid):
-        assert run_units(kernel, arrays, target, begin, end) == 0
+        assert run_units(kernel, arrays, target, begin, end) is None
         begin = end
 
 
-def run_units(kernel: NativeKernel, arrays: Sequence[Array], target: Target, begin: int, end: int) -> int:
-    """Run units [begin, end) of a kernel's grid, with scratch memory full of NaN, and give the status word."""
+def run_units(kernel: NativeKernel, arrays: Sequence[Array], target: Target, begin: int, end: int) -> Fault | None:
+    """Run units [begin, end) of a kernel's grid, with scratch memory full of NaN, and give the fault that it reports."""
     assert len(arrays) == kernel.buffers
     module = compile_ir(module_text([kernel]), target)
     function = module.function(kernel.name, None, _P, _I, _I, _P, _P)
     buffers = (_P * max(1, len(arrays)))(*[a.__array_interface__["data"][0] for a in arrays])
     memory = np.full(kernel.scratch + 64, 255, np.uint8)
     scratch = memory.ctypes.data + -memory.ctypes.data % 64
-    status = _I(0)
-    function(buffers, begin, end, scratch, ctypes.byref(status))
-    return status.value
+    faults = table(SITES)
+    function(buffers, begin, end, scratch, faults.ctypes.data)
+    return found(faults)
 
 
 def run_map(e: Expr, arrays: Sequence[Array], shape: Sequence[int], dtype: Any, target: Target) -> Array:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firebrick.backends.cpu.runtime.segment import FAULT
-from firebrick.compiler.program.launch import INDEX, fault_word
+from firebrick.compiler.spec.faults import FIRST_PAYLOAD, LARGEST_INDEX, LARGEST_SITE, PAYLOAD
 
 LOOP = """
-define void @{name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status) {{
+define void @{name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %faults) {{
 entry:
   %x = load ptr, ptr %bufs
   %yp = getelementptr ptr, ptr %bufs, i64 1
@@ -63,7 +62,7 @@ out:
 
 # y[0] = x[0] + … + x[blocks - 1], in order; its grid is 1
 COMBINE = """
-define void @combine(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status) {{
+define void @combine(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %faults) {{
 entry:
   %x = load ptr, ptr %bufs
   %yp = getelementptr ptr, ptr %bufs, i64 1
@@ -87,7 +86,7 @@ leave:
 # Enters x[0], then stays until x[0] reaches y[0] or ten seconds of the clock (in y[1] ticks) are over; its working space, of
 # which it writes the first word, goes to y[2 + i].
 MEET = """
-define void @meet(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status) {
+define void @meet(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %faults) {
 entry:
   %x = load ptr, ptr %bufs
   %yp = getelementptr ptr, ptr %bufs, i64 1
@@ -117,7 +116,7 @@ leave:
 
 # Runs until y[0] ticks of the clock are over.
 BUSY = """
-define void @busy(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status) {
+define void @busy(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %faults) {
 entry:
   %y = load ptr, ptr %bufs
   %limit = load i64, ptr %y
@@ -134,10 +133,10 @@ leave:
 """
 
 
-def gather(op: int, size: int) -> str:
+def gather(site: int, size: int) -> str:
     """``y[i] = x[index[i]]``, int64, with the index checked and clamped."""
-    return FAULT + LOOP.format(
-        name=f"gather{op}",
+    return LOOP.format(
+        name=f"gather{site}",
         body=f"""
   %ip = getelementptr ptr, ptr %bufs, i64 2
   %index = load ptr, ptr %ip
@@ -147,7 +146,10 @@ def gather(op: int, size: int) -> str:
   %bad = icmp uge i64 %k, {size}
   br i1 %bad, label %fault, label %read
 fault:
-  call void @firebrick_fault(ptr %status, i64 {fault_word(INDEX, op)})
+  %key = sub i64 {LARGEST_INDEX}, %k
+  %payload = getelementptr i8, ptr %faults, i64 {FIRST_PAYLOAD + PAYLOAD * site}
+  %old = atomicrmw umax ptr %payload, i64 %key monotonic
+  %former = atomicrmw umax ptr %faults, i32 {LARGEST_SITE - site} monotonic
   br label %read
 read:
   %safe = select i1 %bad, i64 0, i64 %k

@@ -13,6 +13,7 @@ import numpy as np
 
 from firebrick.compiler.fusion.alone import CHECKS
 from firebrick.compiler.kernel.naive import NAIVE, Naive
+from firebrick.compiler.spec.faults import Fault
 from firebrick.compiler.spec.interpret import INTERPRETERS
 from firebrick.compiler.spec.kinds import KINDS, Kind
 from firebrick.compiler.spec.text import PARTS, SPECS
@@ -29,7 +30,7 @@ def register_kind(
     *,
     build: Callable[[Graph], Any],
     check: Callable[[Graph, Node, Sequence[Aval]], dict[str, Any]],
-    interpret: Callable[[Any, Sequence[Array], Sequence[Array]], None],
+    interpret: Callable[[Any, Sequence[Array], Sequence[Array]], Fault | None],
     naive: Callable[[Any], Naive],
 ) -> None:
     """Add a kind of kernels, each of which computes one node.
@@ -43,7 +44,7 @@ def register_kind(
         build: The specification of a group of one node.
         check: What fields of the specification must be, from the node alone: a group whose specification differs is not
             compiled.
-        interpret: Writes the results by NumPy, from flat inputs to flat results.
+        interpret: Writes the results by NumPy, from flat inputs to flat results; gives the fault of its checks of indices.
         naive: The naive form of a specification.
 
     Raises:

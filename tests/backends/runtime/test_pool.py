@@ -52,7 +52,7 @@ def test_every_unit_of_the_grid_is_done_once(crew: Pool, code: Module) -> None:
     bufs = table(x)
     for chunk in (1, 2, 7, 64, 500, 501, 502, 1002, 1003, 1004, 10**12):
         for _ in range(30):
-            assert crew.parallel_for(code["count"], address(bufs), 1003, chunk) == 0
+            assert crew.parallel_for(code["count"], address(bufs), 1003, chunk) is None
         assert (x == 30).all(), chunk
         x[:] = 0
     crew.parallel_for(code["count"], address(bufs), 0, 4)

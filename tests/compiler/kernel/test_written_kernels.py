@@ -48,7 +48,7 @@ def test_an_index_out_of_range_is_reported_and_clamped() -> None:
     found, fault = both(launch.function, launch.arrays, launch.scalars, launch.grid)
     assert fault == Fault(site=7, payload=-11)
     assert np.array_equal(found["y"][[3, 8, 20]], launch.arrays["x"][[9, 0, 9]])
-    assert compiled(launch.function, {k: v.copy() for k, v in launch.arrays.items()}, launch.scalars, launch.grid) == 7
+    assert compiled(launch.function, {k: v.copy() for k, v in launch.arrays.items()}, launch.scalars, launch.grid) == fault
 
 
 def test_the_fault_that_is_kept_does_not_depend_on_the_order_of_items() -> None:

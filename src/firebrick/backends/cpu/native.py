@@ -129,7 +129,7 @@ def kernel_of(native: NativeNode, operands: int) -> Kernel:
     args, lowered = ", ".join(f"{{{i}}}" for i in range(operands)), native.lowered
     return Kernel(
         f"{{run}}({args})", {"run": native}, outs="", over=lowered.over, layout=ROWS, scratch=sum(lowered.temporary),
-        faults=any(p.faults for p in lowered.parts),
+        faults=any(p.sites for p in lowered.parts),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from firebrick.compiler.fusion.policy import in_force
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.python import Engine
 from firebrick.compiler.program.segments import Run
-from firebrick.compiler.spec.base import Fault
+from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.host import find_many, identities
 from firebrick.compiler.targets.llvm.target import Target
@@ -168,8 +168,8 @@ class _Writing:
 
     def _launch(self, x: Launch) -> list[Any]:
         line = self.form.tables.line
-        faults = [[p.op, p.size, line(p.line or None)] for p in x.faults]
-        return [self.functions[x.kernel], x.buffers, x.grid, x.chunk, x.scratch, x.cost_us, faults]
+        sites = [[p.op, p.size, line(p.line or None)] for p in x.sites]
+        return [self.functions[x.kernel], x.buffers, x.grid, x.chunk, x.scratch, x.cost_us, sites]
 
 
 # reading
@@ -256,7 +256,7 @@ def _read(d: dict[str, Any], form: Form, engine: Engine, graph: Graph, device: D
 
 
 def _launch(x: Sequence[Any], names: Sequence[str], tables: Tables) -> Launch:
-    function, buffers, grid, chunk, scratch, cost, faults = x
+    function, buffers, grid, chunk, scratch, cost, sites = x
     at = tuple([b if type(b) is int else tuple(b) for b in buffers])
-    where = tuple([Fault(op, size, tables.lines[line] or "") for op, size, line in faults])
+    where = tuple([Site(op, size, tables.lines[line] or "") for op, size, line in sites])
     return Launch(names[function], at, grid, chunk, scratch, cost, where)

@@ -15,8 +15,8 @@ import numpy as np
 
 from firebrick.compiler.fusion.affine import Affine, affine, variable
 from firebrick.compiler.spec.attention import Attention
-from firebrick.compiler.spec.base import Fault
 from firebrick.compiler.spec.copy import Copy, Piece
+from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import FEW, Scatter
 from firebrick.compiler.spec.search import Search
@@ -108,7 +108,7 @@ def _scatter(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "outer": prod(shape[:axis]), "size": shape[axis], "inner": prod(shape[axis + 1 :]),
         "count": at.size if facts["slices"] else at.shape[axis], "dtype": "uint16" if moved else x.dtype.name,
-        "index": at.dtype.name, "fault": Fault(n.op.known_as or n.op.name, shape[axis], n.line or ""), **facts,
+        "index": at.dtype.name, "site": Site(n.op.known_as or n.op.name, shape[axis], n.line or ""), **facts,
     }  # fmt: skip
     dtype, adds = found["dtype"], facts["fold"] in ("add", "mul")
     wide = {"float16": "float32", "bfloat16": "float32", "float32": "float64" if found["count"] > FEW else "float32"}

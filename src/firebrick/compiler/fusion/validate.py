@@ -471,9 +471,9 @@ def _nest(body: Graph, d: Nest, nodes: _Nodes, names: _Names) -> str:
                 return names.position(here(level)[int(given)])
             if e.op == "bounded":
                 size, check = (int(x) for x in str(e.value).split(":"))
-                fault = d.faults[check] if check < len(d.faults) else None
-                known = fault is not None and fault.size == size
-                return _bounded(args[0], size, fault.line) if fault and known else node("bounded", "int64", args, e.value)
+                site = d.sites[check] if check < len(d.sites) else None
+                known = site is not None and site.size == size
+                return _bounded(args[0], size, site.line) if site and known else node("bounded", "int64", args, e.value)
             return None
 
         return _substituted(root, leaf, depth, _sizes(d.domain, d.reduced), names, memo)

@@ -1,6 +1,6 @@
 """Kernel IR: what one work item of a kernel does, as data that no target owns."""
 
-from firebrick.compiler.kernel.interpret import Fault, interpret
+from firebrick.compiler.kernel.interpret import interpret
 from firebrick.compiler.kernel.ir import (
     ArrayParameter,
     Assign,
@@ -16,6 +16,7 @@ from firebrick.compiler.kernel.ir import (
 )
 from firebrick.compiler.kernel.serialize import from_json, to_json
 from firebrick.compiler.kernel.verify import verify
+from firebrick.compiler.spec.faults import Fault
 
 __all__ = [
     "ArrayParameter", "Assign", "Check", "Fault", "For", "Function", "If", "Let", "ScalarParameter", "Statement", "Store",

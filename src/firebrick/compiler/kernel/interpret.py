@@ -8,7 +8,6 @@ refused. It shares nothing with the targets but the scalar expressions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,6 +26,7 @@ from firebrick.compiler.kernel.ir import (
     headline,
 )
 from firebrick.compiler.kernel.verify import verify
+from firebrick.compiler.spec.faults import Fault, first_fault
 from firebrick.core.errors import ExecutionError, OutOfRangeError
 from firebrick.scalar.expr import Expr, Number, load, walk
 from firebrick.scalar.interpret import evaluate
@@ -36,19 +36,6 @@ Array = np.ndarray[Any, Any]
 LIMIT = 1_000_000
 """How often the interpreter executes the block of one ``While`` before it takes the loop for an endless one."""
 _NOBODY, _SEVERAL = -1, -2
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Fault:
-    """A condition of a ``Check`` that did not hold.
-
-    Attributes:
-        site: Of the check.
-        payload: Of the check, for the item with the smallest one.
-    """
-
-    site: int
-    payload: int
 
 
 def interpret(
@@ -179,8 +166,7 @@ class _Run:
         bad = ~self._value(s, s.condition, items)
         payload = self._value(s, s.payload, items)
         if bad.any():
-            fault = Fault(s.site, int(payload[bad].min()))
-            self.fault = fault if self.fault is None else min(self.fault, fault)
+            self.fault = first_fault(self.fault, Fault(s.site, int(payload[bad].min())))
 
     def _while(self, s: While, items: Array) -> None:
         for _ in range(self.limit):

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firebrick.compiler.spec.base import Fault
+from firebrick.compiler.spec.faults import Site
 
-INDEX = 1
-"""The status word's code for an index outside its axis."""
-CODE_BITS = 8
-"""Of the status word, for the code; the number of the operation follows."""
 ALIGNED = 1024  # chunks of at least this number of units, if units are contiguous elements, end at a cache line
 
 # Minimum estimated time on one thread of a kernel that runs on several, and of its chunks. The estimate depends on shapes.
 PARALLEL_US, CHUNK_US, CHUNKS = 30.0, 15.0, 256
-
-
-def fault_word(code: int, op: int) -> int:
-    """What a kernel writes to the status word, by ``firebrick_fault`` (text in ``FAULT``): the first fault stays there.
-
-    Args:
-        code: What went wrong: ``INDEX``.
-        op: Number of the operation, its position in the ``faults`` of the launch.
-    """
-    return op << CODE_BITS | code
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +24,7 @@ class Launch:
         chunk: How much of the grid a thread takes at a time; 0 for all of it at once, on the calling thread.
         scratch: Bytes of working space that each thread needs.
         cost_us: Estimate of its time on one thread in microseconds; None if not known.
-        faults: The index checks that its status word reports, by number.
+        sites: The checks whose faults it reports, by the numbers that it has for them.
     """
 
     kernel: str
@@ -47,7 +33,7 @@ class Launch:
     chunk: int = 0
     scratch: int = 0
     cost_us: float | None = None
-    faults: tuple[Fault, ...] = ()
+    sites: tuple[Site, ...] = ()
 
 
 def chunk_of(grid: int, cost_us: float) -> int:

@@ -62,21 +62,6 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """A check of an index.
-
-    Attributes:
-        op: The operation's name, as users know it.
-        size: Of the axis that is indexed.
-        line: Of the program; empty if not known.
-    """
-
-    op: str
-    size: Size
-    line: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Cost:
     """Work of one run.
 

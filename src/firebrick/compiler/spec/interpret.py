@@ -16,6 +16,7 @@ from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.base import Result
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.copy import Copy
+from firebrick.compiler.spec.faults import Fault, first_fault, out_of_range, sites_of
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Factor, Part
@@ -25,9 +26,8 @@ from firebrick.compiler.spec.search import Search
 from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.spec.window import Window
 from firebrick.core.dtypes import dtype as as_dtype
-from firebrick.core.errors import OutOfRangeError
 from firebrick.core.views import View
-from firebrick.scalar.expr import FLOATS, Expr, load, steps, walk
+from firebrick.scalar.expr import FLOATS, Expr, load, steps, walk, whole_number
 from firebrick.scalar.interpret import apply, evaluate
 from firebrick.scalar.storage import computed
 
@@ -59,11 +59,28 @@ def interpret(spec: KernelSpec, inputs: Sequence[Array], counts: Sequence[int], 
         >>> interpret(double, [np.arange(6, dtype=np.float32)], [6], ["float32"])[0].tolist()
         [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     """
+    outs, fault = outcome(spec, inputs, counts, dtypes)
+    if fault is not None:
+        raise sites_of(spec)[fault.site].error(fault.payload)
+    return outs
+
+
+def outcome(
+    spec: KernelSpec, inputs: Sequence[Array], counts: Sequence[int], dtypes: Sequence[str]
+) -> tuple[list[Array], Fault | None]:
+    """What kernels of a specification do: the results, of indices that are clamped, and the fault that is reported.
+
+    Args:
+        spec: As for ``interpret``, as are the others.
+        inputs: The group's inputs.
+        counts: Elements of each result.
+        dtypes: Of each result.
+    """
     flat = [np.ascontiguousarray(x).reshape(-1) for x in inputs]
     outs = [_unwritten(n, d) for n, d in zip(counts, dtypes, strict=True)]
     with np.errstate(all="ignore"):
-        INTERPRETERS[type(spec)](spec, flat, outs)
-    return outs
+        fault = INTERPRETERS[type(spec)](spec, flat, outs)
+    return outs, fault
 
 
 def _unwritten(count: int, dtype: str) -> Array:
@@ -106,13 +123,11 @@ def _write(out: Array, at: Array, value: Array, shape: Sequence[int]) -> None:
 class _Domain:
     """Evaluates expressions at all positions of a domain."""
 
-    def __init__(
-        self, domain: Sequence[int], leaf: Callable[[Expr, Array | None], Array], spec: Nest | None = None,
-        reduced: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        self.domain, self.leaf, self.spec, self.reduced = tuple(domain), leaf, spec, tuple(reduced)
+    def __init__(self, domain: Sequence[int], leaf: Callable[[Expr, Array | None], Array], reduced: Sequence[int] = ()) -> None:
+        self.domain, self.leaf, self.reduced = tuple(domain), leaf, tuple(reduced)
         self.grid = _grid(domain)
         self.values: dict[Expr, Array] = {}
+        self.fault: Fault | None = None
 
     def __call__(self, root: Expr) -> Array:
         for e in walk([root]):
@@ -130,13 +145,9 @@ class _Domain:
             return np.asarray(sum(parts, np.zeros((), np.int64)))
         if e.op == "reduce":
             return _reduced(str(e.value), np.broadcast_to(args[0], self.domain), self.reduced, e.dtype)
-        if e.op == "bounded" and self.spec is not None:
-            size, check = (int(x) for x in str(e.value).split(":"))
-            fault = self.spec.faults[check]
-            if ((args[0] < -size) | (args[0] >= size)).any():
-                raise OutOfRangeError(
-                    f"{fault.op}: indices must lie in [{-size}, {size})", f"one outside, at {fault.line}", "check the indices"
-                )
+        if e.op == "bounded":
+            size, site = (int(x) for x in str(e.value).split(":"))
+            self.fault = first_fault(self.fault, out_of_range(site, args[0], size))
         return apply(e.op, e.dtype, args, e.value)
 
 
@@ -147,7 +158,7 @@ def _reduced(kind: str, x: Array, axes: tuple[int, ...], dtype: str) -> Array:
     return np.asarray(getattr(np, kind)(wide, axis=axes, keepdims=True, dtype=wide.dtype)).astype(dtype)
 
 
-def _nest(spec: Nest, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
+def _nest(spec: Nest, inputs: Sequence[Array], outs: Sequence[Array]) -> Fault | None:
     grid = _grid(spec.domain)
 
     def leaf(e: Expr, further: Array | None) -> Array:
@@ -155,9 +166,10 @@ def _nest(spec: Nest, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
         at = addresses(x.view, grid)
         return _read(inputs[x.source], at if further is None else at + further, x.dtype)
 
-    of = _Domain(spec.domain, leaf, spec, spec.reduced)
+    of = _Domain(spec.domain, leaf, spec.reduced)
     for r, out in zip(spec.results, outs, strict=True):
         _write_result(r, out, of(r.expression), spec.domain)
+    return of.fault
 
 
 def _write_result(r: Result, out: Array, value: Array, domain: Sequence[int]) -> None:
@@ -283,17 +295,16 @@ def _windows_at(w: Any, element: Sequence[int]) -> tuple[Array, Array]:
     return at, inside
 
 
-def _scatter(spec: Scatter, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
+def _scatter(spec: Scatter, inputs: Sequence[Array], outs: Sequence[Array]) -> Fault | None:
     given = iter(spec.sources)
     shape = spec.outer, spec.size, spec.inner
     dtype = as_dtype(spec.total).np
     bits = spec.dtype == "uint16" and outs[0].dtype != np.uint16  # half precision is moved as it is
     start = np.full(shape, spec.start) if spec.start is not None else inputs[next(given)]
     array = (start.view(np.uint16) if bits else start.astype(outs[0].dtype)).astype(dtype).reshape(shape)
-    at = inputs[next(given)].reshape(-1)
-    if at.size and ((at < -spec.size) | (at >= spec.size)).any():
-        raise OutOfRangeError(f"{spec.fault.op}: indices must lie in [{-spec.size}, {spec.size})", "one outside", "check them")
-    at = np.where(at < 0, at.astype(np.int64) + spec.size, at).astype(np.int64)
+    number = evaluate([whole_number(load(0, computed(spec.index)))], [inputs[next(given)].reshape(-1)])[0]
+    fault = out_of_range(0, number, spec.size)
+    at = apply("bounded", "int64", [number], f"{spec.size}:0")
     updates = np.asarray(spec.update) if spec.update is not None else inputs[next(given)]
     updates = updates.view(np.uint16) if bits else updates
     every = spec.outer, spec.count, spec.inner
@@ -307,6 +318,7 @@ def _scatter(spec: Scatter, inputs: Sequence[Array], outs: Sequence[Array]) -> N
         array[place] = evaluate([put], [array[place], updates[:, k]])[0].astype(dtype)
     flat = array.reshape(-1)
     outs[0][:] = flat.view(outs[0].dtype) if bits else _stored(flat, outs[0])
+    return fault
 
 
 def _copy(spec: Copy, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
@@ -322,8 +334,9 @@ def _copy(spec: Copy, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
         _write(out, addresses(piece.write, grid), value, shape)
 
 
-INTERPRETERS: dict[type, Callable[[Any, Sequence[Array], Sequence[Array]], None]] = {
+INTERPRETERS: dict[type, Callable[[Any, Sequence[Array], Sequence[Array]], Fault | None]] = {
     Map: _nest, Row: _nest, Fold: _nest, Contract: _contract, Attention: _attention, Window: _window, Scatter: _scatter,
     Copy: _copy, Prefix: Prefix.interpret, Sort: Sort.interpret, Search: Search.interpret,
 }  # fmt: skip
-"""Kind of specification → writes its results: (the specification, flat inputs, flat results)."""
+"""Kind of specification → writes its results, and gives the fault that its kernels report: (the specification, flat inputs,
+flat results)."""

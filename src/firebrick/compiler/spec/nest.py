@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 from firebrick.compiler.layout.views import strided_view
-from firebrick.compiler.spec.base import Cost, Fault, Operand, Result, Sizes
+from firebrick.compiler.spec.base import Cost, Operand, Result, Sizes
 from firebrick.compiler.spec.elements import element, reduced_axes
+from firebrick.compiler.spec.faults import Site
 from firebrick.core.views import View, row_major, strided
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.access import spread
@@ -25,14 +26,14 @@ class Nest:
         reduced: Those along which ``reduce`` nodes run.
         operands: What ``load(k)`` and ``gather(k, …)`` read.
         results: What is written, in order.
-        faults: Checks of indices, by the number that ``bounded`` nodes give.
+        sites: Checks of indices, by the number that ``bounded`` nodes give.
     """
 
     domain: Sizes
     reduced: tuple[int, ...]
     operands: tuple[Operand, ...]
     results: tuple[Result, ...]
-    faults: tuple[Fault, ...] = ()
+    sites: tuple[Site, ...] = ()
 
     @property
     def cost(self) -> Cost:
@@ -82,7 +83,7 @@ class _Builder:
         self.summed = {n.first for n in rows if axes[n.first] != self.reduced}  # of the elements of rows, along other axes
         self.views: dict[int, tuple[int, View]] = {i: (i, row_major(a.shape)) for i, a in enumerate(body.inputs)}
         self.operands: dict[Operand, int] = {}
-        self.faults: dict[Fault, int] = {}
+        self.sites: dict[Site, int] = {}
         self.values: dict[int, Expr] = {}
         for n in body.nodes:
             self._node(n)
@@ -91,7 +92,7 @@ class _Builder:
         results = tuple(self._result(v) for v in self.body.outputs)
         last = self.reduced == (len(self.domain) - 1,)
         kind = Map if not self.reduced else Row if last else Fold
-        return kind(self.domain, self.reduced, tuple(self.operands), results, tuple(self.faults))
+        return kind(self.domain, self.reduced, tuple(self.operands), results, tuple(self.sites))
 
     def _result(self, v: int) -> Result:
         aval, rank = self.avals[v], len(self.domain)
@@ -168,9 +169,9 @@ class _Reader:
         return gather(self.builder.read(self.n.inputs[operand], self._spread(strides)), self._dtype(operand), at)
 
     def inside(self, at: Expr, size: int) -> Expr:
-        faults = self.builder.faults
-        fault = Fault(self.n.op.known_as or self.n.op.name, size, self.n.line or "")
-        return bounded(whole_number(at), size, faults.setdefault(fault, len(faults)))
+        sites = self.builder.sites
+        site = Site(self.n.op.known_as or self.n.op.name, size, self.n.line or "")
+        return bounded(whole_number(at), size, sites.setdefault(site, len(sites)))
 
     def position(self, strides: Sequence[int]) -> Expr:
         return position(self._spread(strides))

@@ -8,7 +8,8 @@ from math import prod
 
 import numpy as np
 
-from firebrick.compiler.spec.base import Cost, Fault, Size
+from firebrick.compiler.spec.base import Cost, Size
+from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.spec.nest import itemsize
 from firebrick.compiler.spec.single import Scalar, single
 from firebrick.ir import Graph
@@ -41,7 +42,7 @@ class Scatter:
         total: Dtype in which updates are folded: the array's, or a wider one for a sum; the result is rounded at the end.
         update: The number that all updates are, if it is one of the program.
         start: The number that all elements of the array are, if it is one of the program.
-        fault: The check of the indices.
+        site: The check of the indices.
         sources: The inputs that the array, the indices and the updates are, those that are numbers left out.
     """
 
@@ -56,8 +57,13 @@ class Scatter:
     total: str
     update: Scalar | None
     start: Scalar | None
-    fault: Fault
+    site: Site
     sources: tuple[int, ...]
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Its checks, by their numbers."""
+        return (self.site,)
 
     @property
     def cost(self) -> Cost:
@@ -93,8 +99,8 @@ def scatter(body: Graph) -> Scatter:
     if 0 in s.numbers:
         kept = np.asarray(s.numbers[0]).astype(x.dtype.np)
         start = kept.astype(np.float64).item() if x.dtype.is_floating else kept.item()
-    fault = Fault(n.op.known_as or n.op.name, x.shape[axis], n.line or "")
+    site = Site(n.op.known_as or n.op.name, x.shape[axis], n.line or "")
     return Scatter(
         fold, prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]), count, slices, dtype, at.dtype.name, total,
-        update, start, fault, s.inputs,
+        update, start, site, s.inputs,
     )  # fmt: skip

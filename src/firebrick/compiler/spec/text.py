@@ -8,10 +8,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from firebrick.compiler.spec.attention import Attention
-from firebrick.compiler.spec.base import Fault, Operand, Result
+from firebrick.compiler.spec.base import Operand, Result
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.spec.copy import Copy, Piece
+from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Bound, Factor, Part
@@ -28,7 +29,7 @@ SPECS: dict[str, type] = {
     t.__name__: t for t in (Attention, Contract, Copy, Fold, Map, Prefix, Row, Scatter, Search, Sort, Window)
 }
 """The kinds of specifications, by name."""
-PARTS: dict[str, type] = {t.__name__: t for t in (Bound, Convolution, Factor, Fault, Operand, Part, Piece, Result, Windows)}
+PARTS: dict[str, type] = {t.__name__: t for t in (Bound, Convolution, Factor, Operand, Part, Piece, Result, Site, Windows)}
 """The classes of their fields, by name."""
 
 
@@ -144,7 +145,7 @@ def printed(spec: KernelSpec) -> str:
     else:
         lines += [f"  {f.name}: {getattr(spec, f.name)}" for f in fields(spec)]
     if isinstance(spec, Nest):
-        lines += [f"  check {k}: {f.op} into {f.size}" + (f", {f.line}" if f.line else "") for k, f in enumerate(spec.faults)]
+        lines += [f"  check {k}: {f.op} into {f.size}" + (f", {f.line}" if f.line else "") for k, f in enumerate(spec.sites)]
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ from firebrick.compiler.targets.llvm.target import Target
 # Bytes from the start of the pool's record. Words that different threads write are 128 bytes apart: processors fetch cache
 # lines in pairs.
 STATE, BELL, SLEEPERS, DONE, WAITING, OWNER = 0, 128, 132, 256, 384, 512
-KERNEL, BUFS, GRID, CHUNK, CHUNKS, STATUS, SCRATCH, STRIDE = (640 + 8 * i for i in range(8))
+KERNEL, BUFS, GRID, CHUNK, CHUNKS, FAULTS, SCRATCH, STRIDE = (640 + 8 * i for i in range(8))
 STOP, THREADS, SPIN_BUSY, SPIN_IDLE, ACTIVE, STALL, ALONE_UNTIL = 768, 776, 784, 792, 800, 808, 816
 LOCK, CONDITION, POOL_BYTES = 896, 1024, 1280
 # After a stall, callers work alone for this multiple of the time it lost, so stalls never cost more than a ninth of all time.
@@ -24,7 +24,7 @@ LOCK, CONDITION, POOL_BYTES = 896, 1024, 1280
 PENALTY = 8
 ROUSED = 3  # how many sleepers a thread wakes at most, each of which may wake as many: a wake-up costs a microsecond or more
 # The caller's record: what a segment gets as its pool.
-CALLER_POOL, CALLER_SCRATCH, CALLER_STRIDE, CALLER_BUDGET, CALLER_STATUS, CALLER_BYTES = 0, 8, 16, 24, 32, 64
+CALLER_POOL, CALLER_SCRATCH, CALLER_STRIDE, CALLER_BUDGET, CALLER_BYTES = 0, 8, 16, 24, 64
 
 PARALLEL_FOR, WORKER, INIT, RING, TICKS, ENTER, LEAVE = (
     f"firebrick_{n}" for n in ("parallel_for", "worker", "pool_init", "pool_ring", "ticks", "pool_enter", "pool_leave")
@@ -167,7 +167,7 @@ entry:
   %gridp = getelementptr i8, ptr %pool, i64 {GRID}
   %chunkp = getelementptr i8, ptr %pool, i64 {CHUNK}
   %chunksp = getelementptr i8, ptr %pool, i64 {CHUNKS}
-  %statusp = getelementptr i8, ptr %pool, i64 {STATUS}
+  %faultsp = getelementptr i8, ptr %pool, i64 {FAULTS}
   %scratchp = getelementptr i8, ptr %pool, i64 {SCRATCH}
   %stridep = getelementptr i8, ptr %pool, i64 {STRIDE}
   br label %next
@@ -183,7 +183,7 @@ claim:
   %grid = load atomic i64, ptr %gridp monotonic, align 8
   %chunk = load atomic i64, ptr %chunkp monotonic, align 8
   %chunks = load atomic i64, ptr %chunksp monotonic, align 8
-  %status = load atomic ptr, ptr %statusp monotonic, align 8
+  %faults = load atomic ptr, ptr %faultsp monotonic, align 8
   %scratch = load atomic ptr, ptr %scratchp monotonic, align 8
   %stride = load atomic i64, ptr %stridep monotonic, align 8
   %less = sub i64 %state, 1
@@ -197,7 +197,7 @@ run:
   %end = call i64 @llvm.umin.i64(i64 %far, i64 %grid)
   %offset = mul i64 %index, %stride
   %own = getelementptr i8, ptr %scratch, i64 %offset
-  call void %kernel(ptr %bufs, i64 %begin, i64 %end, ptr %own, ptr %status)
+  call void %kernel(ptr %bufs, i64 %begin, i64 %end, ptr %own, ptr %faults)
   br label %done
 done:
   %more = add i64 %ran, 1
@@ -218,7 +218,7 @@ leave:
 }}
 
 ; Runs all chunks on this thread, in order.
-define internal void @alone(ptr %kernel, ptr %bufs, i64 %grid, i64 %chunk, ptr %scratch, ptr %status) {{
+define internal void @alone(ptr %kernel, ptr %bufs, i64 %grid, i64 %chunk, ptr %scratch, ptr %faults) {{
 entry:
   %any = icmp sgt i64 %grid, 0
   br i1 %any, label %loop, label %leave
@@ -226,7 +226,7 @@ loop:
   %begin = phi i64 [ 0, %entry ], [ %end, %loop ]
   %far = add i64 %begin, %chunk
   %end = call i64 @llvm.umin.i64(i64 %far, i64 %grid)
-  call void %kernel(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status)
+  call void %kernel(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %faults)
   %more = icmp ult i64 %end, %grid
   br i1 %more, label %loop, label %leave
 leave:
@@ -237,7 +237,7 @@ declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 declare i32 @llvm.umin.i32(i32, i32)
 
-define void @{PARALLEL_FOR}(ptr %caller, ptr %kernel, ptr %bufs, i64 %grid, i64 %chunk, ptr %status) {{
+define void @{PARALLEL_FOR}(ptr %caller, ptr %kernel, ptr %bufs, i64 %grid, i64 %chunk, ptr %faults) {{
 entry:
   %pool = load ptr, ptr %caller
   %cscratchp = getelementptr i8, ptr %caller, i64 {CALLER_SCRATCH}
@@ -267,7 +267,7 @@ try:
   %free = extractvalue {{ i32, i1 }} %swap, 1
   br i1 %free, label %publish, label %serial
 serial:
-  call void @alone(ptr %kernel, ptr %bufs, i64 %grid, i64 %chunk, ptr %scratch, ptr %status)
+  call void @alone(ptr %kernel, ptr %bufs, i64 %grid, i64 %chunk, ptr %scratch, ptr %faults)
   ret void
 publish:
   %up = add i64 %grid, %chunk
@@ -278,7 +278,7 @@ publish:
   %gridp = getelementptr i8, ptr %pool, i64 {GRID}
   %chunkp = getelementptr i8, ptr %pool, i64 {CHUNK}
   %chunksp = getelementptr i8, ptr %pool, i64 {CHUNKS}
-  %statusp = getelementptr i8, ptr %pool, i64 {STATUS}
+  %faultsp = getelementptr i8, ptr %pool, i64 {FAULTS}
   %scratchp = getelementptr i8, ptr %pool, i64 {SCRATCH}
   %stridep = getelementptr i8, ptr %pool, i64 {STRIDE}
   %donep = getelementptr i8, ptr %pool, i64 {DONE}
@@ -291,7 +291,7 @@ publish:
   store atomic i64 %grid, ptr %gridp monotonic, align 8
   store atomic i64 %chunk, ptr %chunkp monotonic, align 8
   store atomic i64 %chunks, ptr %chunksp monotonic, align 8
-  store atomic ptr %status, ptr %statusp monotonic, align 8
+  store atomic ptr %faults, ptr %faultsp monotonic, align 8
   store atomic ptr %scratch, ptr %scratchp monotonic, align 8
   store atomic i64 %stride, ptr %stridep monotonic, align 8
   store atomic i64 0, ptr %donep monotonic, align 8

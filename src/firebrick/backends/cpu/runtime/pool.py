@@ -19,6 +19,8 @@ import numpy as np
 from firebrick.backends.cpu.runtime import forkjoin
 from firebrick.backends.cpu.runtime.arena import ALIGNMENT, aligned
 from firebrick.backends.cpu.runtime.runner import ADDRESSES, RUN, RUNNER
+from firebrick.compiler.spec import faults
+from firebrick.compiler.spec.faults import Fault
 from firebrick.compiler.targets.llvm.host import Module, compile_ir
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.config import config
@@ -33,6 +35,8 @@ STALL_US = 20.0
 # The longest time in native code, after which a segment returns between two kernels, so that Ctrl-C and other threads are
 # served.
 BUDGET_MS = 50.0
+# Sites of a thread's first table of faults: more than most kernels have.
+SITES = 62
 
 _settings: dict[str, Any] = config._values
 _lock = threading.Lock()
@@ -138,17 +142,24 @@ class Pool:
         """How many workers are parked, at this moment."""
         return int(self._record[forkjoin.SLEEPERS : forkjoin.SLEEPERS + 4].view(np.int32)[0])
 
-    def caller(self, scratch: int = 0) -> Caller:
-        """The calling thread's record, with at least ``scratch`` bytes of working space for each thread of the pool."""
+    def caller(self, scratch: int = 0, sites: int = 0) -> Caller:
+        """The calling thread's record.
+
+        Args:
+            scratch: Minimum bytes of working space for each thread of the pool.
+            sites: Minimum number of sites of its table of faults.
+        """
         try:
             found: Caller = self._local.caller
         except AttributeError:
             found = self._local.caller = Caller(self)
         if found.stride < scratch:
             found.reserve(scratch)
+        if found.sites < sites:
+            found.reserve_sites(sites)
         return found
 
-    def parallel_for(self, kernel: int, bufs: int, grid: int, chunk: int, scratch: int = 0) -> int:
+    def parallel_for(self, kernel: int, bufs: int, grid: int, chunk: int, scratch: int = 0) -> Fault | None:
         """Run one kernel over its grid.
 
         Args:
@@ -159,14 +170,14 @@ class Pool:
             scratch: Bytes of working space it needs.
 
         Returns:
-            The status word: 0, or what the first fault wrote there.
+            The fault that it reports.
         """
         if not self.started:
             self.start()
         caller = self.caller(scratch)
-        caller.status[0] = 0
-        self.native.parallel_for(caller.address, kernel, bufs, grid, chunk, caller.status_address)
-        return int(caller.status[0])
+        caller.faults[:] = 0
+        self.native.parallel_for(caller.address, kernel, bufs, grid, chunk, caller.faults_address)
+        return faults.found(caller.faults)
 
     def release_scratch(self) -> int:
         """Give the calling thread's working space back; returns its bytes."""
@@ -191,17 +202,20 @@ class Pool:
 
 
 class Caller:
-    """The state that one Python thread passes to its calls: the pool, working space for all its threads, a status word, a time
-    budget.
+    """The state that one Python thread passes to its calls: the pool, working space for all its threads, a table of faults, a
+    time budget.
 
     Attributes:
         address: Of the native record, the ``pool`` argument of a segment.
         stride: Bytes of working space of each thread.
-        status: The status word, int64[1].
+        sites: How many sites its table of faults has payloads for.
+        faults: The table (``spec.faults``).
         run: The native loop of segments, of the pool's own way of waiting.
     """
 
-    __slots__ = ("__weakref__", "_record", "_scratch", "address", "pool", "run", "status", "status_address", "stride")
+    __slots__ = (
+        "__weakref__", "_record", "_scratch", "address", "faults", "faults_address", "pool", "run", "sites", "stride",
+    )  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -212,8 +226,7 @@ class Caller:
         self.address = record.ctypes.data
         self._record[forkjoin.CALLER_POOL // 8] = pool.address
         self._record[forkjoin.CALLER_BUDGET // 8] = int(BUDGET_MS * 1e3 * pool.native.ticks_per_us)
-        self.status = self._record[forkjoin.CALLER_STATUS // 8 :][:1]
-        self.status_address = self.address + forkjoin.CALLER_STATUS
+        self.reserve_sites(SITES)
         self.reserve(0)
 
     def reserve(self, scratch: int) -> None:
@@ -222,6 +235,11 @@ class Caller:
         self._scratch = aligned(max(self.stride * self.pool.threads, ALIGNMENT), 128)
         self._record[forkjoin.CALLER_SCRATCH // 8] = self._scratch.ctypes.data
         self._record[forkjoin.CALLER_STRIDE // 8] = self.stride
+
+    def reserve_sites(self, sites: int) -> None:
+        """A table of faults with payloads for this number of sites."""
+        self.sites, self.faults = sites, faults.table(sites)
+        self.faults_address = int(self.faults.ctypes.data)
 
     def set_budget(self, milliseconds: float) -> None:
         """How long a segment stays in native code before it returns between two kernels."""

@@ -1,9 +1,9 @@
 """The native half of segments, as LLVM IR: one loop that runs any list of kernels, which is data.
 
 A list costs nothing to compile, and kernels that several plans have in common exist once. In memory it is a header of
-``HEADER`` bytes (number of kernels, most buffers of one, whether any is parallel) and a record of ``RECORD`` bytes for each
-kernel; the last part holds, for each buffer of each kernel, the position of its address in the segment's array, and a byte
-offset.
+``HEADER`` bytes (number of kernels, most buffers of one, whether any is parallel, most sites of one) and a record of
+``RECORD`` bytes for each kernel; the last part holds, for each buffer of each kernel, the position of its address in the
+segment's array, and a byte offset.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HEADER, RECORD, BUFFER = 32, 48, 16
 # A record: address of the kernel, grid, chunk (0: direct), address of its buffers' part, how many buffers, whether to look at
 # the clock before it. With -1 buffers it takes the segment's own array, at the byte offset that replaces the address.
 RUNNER = f"""
-define i64 @{RUN}(ptr %program, ptr %bufs, ptr %pool, ptr %status, i64 %start) {{
+define i64 @{RUN}(ptr %program, ptr %bufs, ptr %pool, ptr %faults, i64 %start) {{
 entry:
   %count = load i64, ptr %program
   %slotsp = getelementptr i8, ptr %program, i64 8
@@ -31,11 +31,17 @@ entry:
   %budgetp = getelementptr i8, ptr %pool, i64 {CALLER_BUDGET}
   %budget = load i64, ptr %budgetp
   %since = call i64 @{TICKS}()
+  %sitesp = getelementptr i8, ptr %program, i64 24
+  %sites = load i64, ptr %sitesp
   %fresh = icmp eq i64 %start, 0
   br i1 %fresh, label %clear, label %begin
 clear:
-  store atomic i64 0, ptr %status monotonic, align 8
-  br label %begin
+  %word = phi i64 [ 0, %entry ], [ %word1, %clear ]
+  %wordp = getelementptr i64, ptr %faults, i64 %word
+  store atomic i64 0, ptr %wordp monotonic, align 8
+  %word1 = add i64 %word, 1
+  %payloads = icmp ule i64 %word1, %sites
+  br i1 %payloads, label %clear, label %begin
 begin:
   br i1 %parallel, label %enter, label %next
 enter:
@@ -98,14 +104,14 @@ launch:
   %shared = icmp ne i64 %chunk, 0
   br i1 %shared, label %crew, label %alone
 crew:
-  call void @{PARALLEL_FOR}(ptr %pool, ptr %kernel, ptr %args, i64 %grid, i64 %chunk, ptr %status)
+  call void @{PARALLEL_FOR}(ptr %pool, ptr %kernel, ptr %args, i64 %grid, i64 %chunk, ptr %faults)
   br label %ran
 alone:
-  call void %kernel(ptr %args, i64 0, i64 %grid, ptr %scratch, ptr %status)
+  call void %kernel(ptr %args, i64 0, i64 %grid, ptr %scratch, ptr %faults)
   br label %ran
 ran:
-  %word = load atomic i64, ptr %status monotonic, align 8
-  %fault = icmp ne i64 %word, 0
+  %site = load atomic i32, ptr %faults monotonic, align 4
+  %fault = icmp ne i32 %site, 0
   %k1 = add i64 %k, 1
   br i1 %fault, label %end, label %next
 end:

@@ -1,8 +1,8 @@
 """Segments: kernels that run one after another in one native call, each on the calling thread or on all threads of the pool.
 
 A segment is a list of launches for one native loop (``runner``). A long segment returns to Python between two kernels at
-intervals, so that Ctrl-C is handled and other threads run. A fault that a kernel writes to the status word ends the segment
-with an error.
+intervals, so that Ctrl-C is handled and other threads run. After a kernel that reports a fault (``spec.faults``) the
+segment ends with an error.
 """
 
 from __future__ import annotations
@@ -15,21 +15,15 @@ import numpy as np
 from firebrick.backends.cpu.runtime.forkjoin import TICKS
 from firebrick.backends.cpu.runtime.pool import Pool, native, shared_pool
 from firebrick.backends.cpu.runtime.runner import BUFFER, HEADER, RECORD
-from firebrick.compiler.program.launch import CODE_BITS, INDEX, Launch
+from firebrick.compiler.program.launch import Launch
+from firebrick.compiler.spec.faults import LARGEST_SITE, Table, found
 from firebrick.compiler.targets.llvm.host import Module, Options, compile_ir
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.core.errors import ExecutionError, FirebrickError, KernelCompileError, OutOfRangeError
+from firebrick.core.errors import ExecutionError, FirebrickError, KernelCompileError
 
 _MOST_CHUNKS = 2**31 - 1
 # Time between two reads of the clock, by the sum of the kernels' estimates.
 _LOOK_US = 500.0
-
-FAULT = """\
-define internal void @firebrick_fault(ptr %status, i64 %word) cold noinline {
-  %first = cmpxchg ptr %status, i64 0, i64 %word monotonic monotonic
-  ret void
-}
-"""
 
 
 class Segment:
@@ -44,11 +38,12 @@ class Segment:
         KernelCompileError: A kernel is in none of the modules, or has an extent that cannot be.
     """
 
-    __slots__ = ("_address", "_buffers", "_program", "launches", "modules", "name", "parallel", "scratch")
+    __slots__ = ("_address", "_buffers", "_program", "launches", "modules", "name", "parallel", "scratch", "sites")
 
     def __init__(self, launches: Sequence[Launch], modules: Sequence[Module], name: str = "segment") -> None:
         self.launches, self.modules, self.name = tuple(x for x in launches if x.grid), tuple(modules), name
         self.scratch = max((x.scratch for x in launches), default=0)
+        self.sites = max((len(x.sites) for x in launches), default=0)
         self.parallel = any(_shared(x) for x in launches)
         self._program, self._buffers = _program(self.launches, self.modules, self.parallel)
         self._address = int(self._program.ctypes.data)
@@ -61,37 +56,33 @@ class Segment:
             pool: Whose threads work; the process's by default.
 
         Raises:
-            OutOfRangeError: A kernel met an index outside its axis; the operation is named. What the segment wrote is lost.
+            OutOfRangeError: An index is out of range in a kernel. Kernels after it have not run; what the segment wrote is
+                not to be used.
         """
         if pool is None:
             pool = shared_pool()
         if self.parallel and not pool.started:
             pool.start()
-        caller = pool.caller(self.scratch)
+        caller = pool.caller(self.scratch, self.sites)
         program, run = self._address, caller.run
-        at = run(program, bufs, caller.address, caller.status_address, 0)
+        at = run(program, bufs, caller.address, caller.faults_address, 0)
         while at > 0:  # between two calls Python handles signals, and lets other threads run
-            at = run(program, bufs, caller.address, caller.status_address, at)
+            at = run(program, bufs, caller.address, caller.faults_address, at)
         if at < 0:
-            raise self.fault(self.launches[-1 - at], int(caller.status[0]))
+            raise self.error(self.launches[-1 - at], caller.faults)
 
-    def fault(self, launch: Launch, word: int) -> FirebrickError:
-        """The error of a status word that a launch wrote."""
-        code, number = word & (1 << CODE_BITS) - 1, word >> CODE_BITS
-        if code != INDEX or not 0 <= number < len(launch.faults):
+    def error(self, launch: Launch, faults: Table) -> FirebrickError:
+        """The error of the fault that a launch has left in its table."""
+        site = LARGEST_SITE - int(faults[0])
+        if site >= len(launch.sites):
             return ExecutionError(
-                f"a kernel of {self.name} writes a known fault of one of {len(launch.faults)} operations",
-                f"status word {word:#x} of {launch.kernel}",
+                f"a kernel of {self.name} reports faults of its {len(launch.sites)} checks",
+                f"a fault of check {site} of {launch.kernel}",
                 "report it: it is a bug",
             )
-        fault = launch.faults[number]
-        where = f", at {fault.line}" if fault.line else ""
-        return OutOfRangeError(
-            f"{fault.op}: indices must lie in [{-fault.size}, {fault.size})",
-            f"one outside, in a compiled program{where}",
-            "check the index tensor (labels, tokens) against the axis it indexes",
-            op=fault.op,
-        )
+        fault = found(faults)
+        assert fault is not None
+        return launch.sites[site].error(fault.payload)
 
 
 def build_segment(
@@ -150,7 +141,9 @@ def _program(launches: Sequence[Launch], modules: Sequence[Module], parallel: bo
     looks = set(_looks(kept))
     buffers = np.array([(8 * at, offset) for x in kept for at, offset in _entries_of(x)] or [(0, 0)], np.int64)
     program = np.zeros(HEADER // 8 + len(kept) * RECORD // 8, np.int64)
-    program[:3] = len(kept), max((len(x.buffers) for x in kept), default=0) or 1, parallel
+    program[:4] = (
+        len(kept), max((len(x.buffers) for x in kept), default=0) or 1, parallel, max((len(x.sites) for x in kept), default=0)
+    )  # fmt: skip
     records = program[HEADER // 8 :].reshape(-1, RECORD // 8)
     first = int(buffers.ctypes.data)
     for k, x in enumerate(kept):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 
-from firebrick.compiler.program.launch import INDEX, fault_word
+from firebrick.compiler.spec.faults import FIRST_PAYLOAD, LARGEST_INDEX, LARGEST_SITE
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.elements import philox_word
 from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, by_magic, const, load, ne, select
@@ -107,6 +107,37 @@ def fenced(code: Code, value: str, element: str, lanes: int) -> str:
     if code.target.arch == "amdgcn":  # LLVM 22 fails with "illegal VGPR to SGPR copy" on a uniform value
         return code.put(f'call {vector} asm "", "=v,0"({vector} {value})')
     return code.call(vector, f"llvm.arithmetic.fence.{suffix(element, lanes)}", (vector, value))
+
+
+def report(code: Code, site: int, index: str, first: str = "") -> None:
+    """Append code that reports a fault in the table ``%faults`` (``spec.faults``).
+
+    No memory order is needed: the table is read after the threads, or the GPU's kernels, have finished.
+
+    Args:
+        code: Function to append to.
+        site: Number of the check in the kernel.
+        index: The index that is out of range (i64).
+        first: On a GPU, the number of the kernel's first site in the table (i32).
+    """
+    if first:
+        _report(code, code.put(f"add i32 {first}, {site}"), index)
+        return
+    # Not inline: many processors have no atomic maximum, but a loop for it, and LLVM optimizes less a loop around another. The
+    # calling convention keeps almost all registers of the kernel.
+    own = Code(code.target)
+    _report(own, "%site", "%index")
+    head = "define internal preserve_mostcc void @firebrick_report(ptr %faults, i32 %site, i64 %index) cold noinline nounwind {"
+    code.declared.add("\n".join([head, *own.lines, "  ret void", "}"]))
+    code.do(f"call preserve_mostcc void @firebrick_report(ptr %faults, i32 {site}, i64 {index}) cold nounwind")
+
+
+def _report(code: Code, site: str, index: str) -> None:
+    """The atomic operations of a report."""
+    first = code.put(f"getelementptr i8, ptr %faults, i64 {FIRST_PAYLOAD}")
+    payload = code.put(f"getelementptr i64, ptr {first}, i64 {code.put(f'zext i32 {site} to i64')}")
+    code.put(f"atomicrmw umax ptr {payload}, i64 {code.put(f'sub i64 {LARGEST_INDEX}, {index}')} monotonic, align 8")
+    code.put(f"atomicrmw umax ptr %faults, i32 {code.put(f'sub i32 {LARGEST_SITE}, {site}')} monotonic, align 4")
 
 
 class Emitter:
@@ -322,10 +353,9 @@ class Emitter:
         return self.code.put(f"{name} {old} {v} to {new}")
 
     def _bounded(self, e: Expr, position: str) -> str:
-        """The index counted from the front, clamped. If it is out of range in an active lane, the status word is set."""
+        """The index counted from the front, clamped. A fault is reported if it is out of range in an active lane."""
         code, t = self.code, self.type("int64")
         size, check = str(e.value).split(":")
-        status = fault_word(INDEX, int(check))
         top, zero = self._number(int(size) - 1, "int64"), self._number(0, "int64")
         negative = code.put(f"icmp slt {t} {position}, {zero}")
         moved = code.put(f"add {t} {position}, {self._number(int(size), 'int64')}")
@@ -336,11 +366,19 @@ class Emitter:
         found = bad
         if self.lanes > 1:
             found = code.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", (self.type("bool"), bad))
-        report, after = code.fresh("report"), code.fresh("after")
-        code.do(f"br i1 {found}, label %{report}, label %{after}")
-        code.label(report)
-        # compare with 0, so that the first fault stays
-        code.put(f"cmpxchg ptr %status, i64 0, i64 {status} seq_cst seq_cst")
+        expected = code.call("i1", "llvm.expect.i1", ("i1", found), ("i1", "false"))
+        fault, after = code.fresh("fault"), code.fresh("after")
+        code.do(f"br i1 {expected}, label %{fault}, label %{after}")
+        code.label(fault)
+        index = front
+        if self.lanes > 1:  # the smallest of the lanes that are out of range
+            index = self._select(bad, "int64", front, self._number(LARGEST_INDEX, "int64"))
+            index = code.call("i64", f"llvm.vector.reduce.smin.v{self.lanes}i64", (t, index))
+        # as it was given: with `position` alive here, the usual path would need more registers
+        given = code.put(f"sub i64 {index}, {size}")
+        below = code.put(f"icmp slt i64 {index}, 0")
+        index = code.put(f"select i1 {below}, i64 {given}, i64 {index}")
+        report(code, int(check), index)
         code.do(f"br label %{after}")
         code.label(after)
         low = self._intrinsic("smax", "int64", [front, zero])

@@ -68,7 +68,7 @@ class _NestGenerator:
             return self._staged(kind)
         generate = row_kernel if spec.reduced else map_kernel
         kernel = named(generate(NAME, shape, self.operands, self.results, self.target), kind)
-        part = Part(kernel, (*self.buffers, *self._own()), self.cost, spec.faults)
+        part = Part(kernel, (*self.buffers, *self._own()), self.cost, spec.sites)
         return Lowered((part,), (), module_text([kernel]), self._over())
 
     def _own(self) -> range:
@@ -100,8 +100,8 @@ class _NestGenerator:
         buffers: list[tuple[At, ...]] = [(*self.buffers, *(first_result + k for k in of_rows), *partial)]
         buffers += [(*partial, *spare), (*partial, *spare, *sum_results)] if spare else [(*partial, *sum_results)]
         costs = [self.cost, sum(generated.partial) / BYTES_PER_US, sum(generated.further) / BYTES_PER_US]
-        faults = [self.spec.faults, (), ()]
-        parts = [Part(*part) for part in zip(kernels, buffers, costs, faults, strict=False)]
+        sites = [self.spec.sites, (), ()]
+        parts = [Part(*part) for part in zip(kernels, buffers, costs, sites, strict=False)]
         over = self._over()  # empty for sums, whose shape differs from that of the inputs
         return Lowered(tuple(parts), (*generated.partial, *generated.further), module_text(kernels), over)
 
@@ -112,7 +112,7 @@ class _NestGenerator:
         numbers = [*self.buffers, *self._own(), *range(first, first + len(generated.temporary))]
         spare = sum(generated.temporary) / BYTES_PER_US
         parts = [
-            Part(kernel, tuple(numbers[b] for b in first_result), spare if k else self.cost, self.spec.faults)
+            Part(kernel, tuple(numbers[b] for b in first_result), spare if k else self.cost, self.spec.sites)
             for k, (kernel, first_result) in enumerate(generated.kernels)
         ]
         return Lowered(tuple(parts), generated.temporary, module_text([p.kernel for p in parts]), self._over())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from firebrick.compiler.program.launch import Launch, chunk_of
-from firebrick.compiler.spec.base import Fault
+from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.targets.llvm.contract import Contraction
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
 from firebrick.compiler.targets.llvm.native import NativeKernel
@@ -27,13 +27,13 @@ class Part:
         kernel: The kernel.
         buffers: Numbers of its buffers: the group's inputs come first, then its results, then temporary buffers.
         cost_us: Estimate of its time on one thread, in microseconds.
-        faults: The index checks that its status word reports, by number.
+        sites: The checks whose faults it reports, by number.
     """
 
     kernel: NativeKernel
     buffers: tuple[At, ...]
     cost_us: float
-    faults: tuple[Fault, ...] = ()
+    sites: tuple[Site, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -75,7 +75,7 @@ class Lowered:
         return [
             Launch(
                 p.kernel.name, tuple(within(at, b) for b in p.buffers), p.kernel.grid, chunk_of(p.kernel.grid, p.cost_us),
-                p.kernel.scratch, p.cost_us, p.faults,
+                p.kernel.scratch, p.cost_us, p.sites,
             )
             for p in self.parts
         ]  # fmt: skip
@@ -93,7 +93,7 @@ class Lowered:
                 return (inputs[b[0]] if b[0] < own else b[0] + more), b[1]
             return inputs[b] if b < own else b + more
 
-        parts = tuple(Part(p.kernel, tuple(map(buffer, p.buffers)), p.cost_us, p.faults) for p in self.parts)
+        parts = tuple(Part(p.kernel, tuple(map(buffer, p.buffers)), p.cost_us, p.sites) for p in self.parts)
         over = tuple(frozenset(inputs) - {v for i, v in enumerate(inputs) if i not in o} for o in self.over)
         return replace(self, parts=parts, over=over)
 

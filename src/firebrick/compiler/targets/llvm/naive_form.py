@@ -11,7 +11,7 @@ from typing import Any
 
 from firebrick.compiler.kernel.naive import Buffer, naive
 from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY
-from firebrick.compiler.spec.base import Fault
+from firebrick.compiler.spec.faults import sites_of
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
 from firebrick.compiler.targets.llvm.memory import item_bytes
 from firebrick.compiler.targets.llvm.native import module_text, named
@@ -39,18 +39,13 @@ def lowered(spec: Any, inputs: Sequence[Aval], outputs: Sequence[Aval], target: 
         return first[b.origin] + b.number
 
     cost_us = max(spec.cost.flops / FLOPS_PER_US, spec.cost.nbytes / BYTES_PER_US)
-    faults = _faults(spec)
+    sites = sites_of(spec)
     parts = []
     for step in form.steps:
         scalars = dict(zip([s.name for s in step.function.scalars], step.scalars, strict=True))
         kernel = cpu_kernel(step.function, target, step.grid, scalars)
         kernel = named(kernel, step.function.name.rsplit("_", 1)[0])
-        parts.append(Part(kernel, tuple(map(number, step.buffers)), cost_us, faults))
+        parts.append(Part(kernel, tuple(map(number, step.buffers)), cost_us, sites))
     temporary = tuple(t.elements * item_bytes(t.dtype) for t in form.temporaries)
     text = module_text({p.kernel.name: p.kernel for p in parts}.values())
     return Lowered(tuple(parts), temporary, text, (frozenset(),) * len(outputs))
-
-
-def _faults(spec: Any) -> tuple[Fault, ...]:
-    """The checks of a specification, by the sites of its naive form."""
-    return spec.faults if hasattr(spec, "faults") else (spec.fault,) if hasattr(spec, "fault") else ()

@@ -1,8 +1,8 @@
 """``NativeKernel``: a generated kernel, and the code that all generators share.
 
-A kernel is ``void name(ptr bufs, i64 begin, i64 end, ptr scratch, ptr status)``. ``bufs`` holds the operands' pointers, then
+A kernel is ``void name(ptr bufs, i64 begin, i64 end, ptr scratch, ptr faults)``. ``bufs`` holds the operands' pointers, then
 the results'; [begin, end) are work units of its grid, which depends on shapes only. Each element of a result is written by
-one work unit.
+one work unit. ``faults`` is a table for the kernel's own sites (``spec.faults``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def module_text(kernels: Iterable[NativeKernel]) -> str:
 def finish(name: str, code: Code, buffers: int, grid: int, scratch: int = 0) -> NativeKernel:
     """The kernel made of a function's lines."""
     # weak_odr: several modules of one program may define the same kernel
-    head = f"define weak_odr void @{name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status) {{\nentry:"
+    head = f"define weak_odr void @{name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %faults) {{\nentry:"
     text = "\n".join([head, *code.lines, "  ret void", "}"])
     return NativeKernel(name, text, frozenset(code.declared), buffers, grid, scratch)
 

@@ -16,8 +16,7 @@ import numpy as np
 from firebrick.compiler.kernel.arguments import numbers
 from firebrick.compiler.kernel.ir import Assign, Check, For, Function, If, Let, Statement, Store, While, assigned
 from firebrick.compiler.kernel.verify import verify
-from firebrick.compiler.program.launch import INDEX, fault_word
-from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, scalar_type
+from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, report, scalar_type
 from firebrick.compiler.targets.llvm.memory import Strip, item_bytes, read_at, write
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.target import Target
@@ -113,7 +112,8 @@ def gpu_module(functions: Iterable[Function], target: Target) -> str:
     """A module of kernels for a GPU.
 
     The parameters of each are a pointer to global memory for each array, its scalars in their dtypes (a bool is a byte), the
-    grid (i64) and a pointer to the status word (i64). Threads beyond the grid do nothing.
+    grid (i64), the number of the kernel's first site in the program (i32) and a pointer to the program's table of faults.
+    Threads beyond the grid do nothing.
 
     Args:
         functions: Kernels with different names.
@@ -141,16 +141,16 @@ def _gpu_kernel(function: Function, code: Code) -> str:
     for s in function.scalars:
         parameters.append(f"{'i8' if s.dtype == 'bool' else scalar_type(s.dtype)} %in.{s.name}")
         values[s.name] = code.put(f"icmp ne i8 %in.{s.name}, 0") if s.dtype == "bool" else f"%in.{s.name}"
-    code.do("%status = addrspacecast ptr addrspace(1) %global.status to ptr")
+    code.do("%faults = addrspacecast ptr addrspace(1) %global.faults to ptr")
     group, width, lane = code.call("i32", gpu.group), gpu.width(code), code.call("i32", gpu.lane)
     group, width, lane = (code.put(f"zext i32 {x} to i64") for x in (group, width, lane))
     item = code.put(f"add i64 {code.put(f'mul i64 {group}, {width}')}, {lane}")
     code.do(f"br i1 {code.put(f'icmp slt i64 {item}, %grid')}, label %item, label %done")
     code.label("item")
-    _Printer(code, arrays, {**values, function.item: item}).block(function.body)
+    _Printer(code, arrays, {**values, function.item: item}, "%first.site").block(function.body)
     code.do("br label %done")
     code.label("done")
-    parameters += ["i64 %grid", "ptr addrspace(1) align 8 %global.status"]
+    parameters += ["i64 %grid", "i32 %first.site", "ptr addrspace(1) align 8 %global.faults"]
     head = f"define {gpu.convention} void @{function.name}({', '.join(parameters)}) {{\nentry:"
     return "\n".join([head, *code.lines, "  ret void", "}"])
 
@@ -162,10 +162,11 @@ class _Printer:
         code: Function to append to.
         arrays: The memory of each array.
         values: The SSA value of each visible name.
+        first: Number of the kernel's first site in the table of faults; 0 by default.
     """
 
-    def __init__(self, code: Code, arrays: Mapping[str, Strip], values: dict[str, str]) -> None:
-        self.code, self.arrays, self.values = code, arrays, values
+    def __init__(self, code: Code, arrays: Mapping[str, Strip], values: dict[str, str], first: str = "") -> None:
+        self.code, self.arrays, self.values, self.first = code, arrays, values, first
         self._write: dict[type, Callable[[Any], None]] = {
             Let: self._set, Assign: self._set, Store: self._store, Check: self._check, If: self._if, While: self._while,
             For: self._for,
@@ -199,15 +200,12 @@ class _Printer:
         write(self.code, self.arrays[s.array], index, value, 1)
 
     def _check(self, s: Check) -> None:
-        """Set the status word if it is 0. Which of several faults is stored is not determined."""
         code = self.code
         holds = self._evaluated(s.condition)[0]
-        report, after = code.fresh("report"), code.fresh("after")
-        code.do(f"br i1 {holds}, label %{after}, label %{report}")
-        code.label(report)
-        # on GPUs the host reads the status word after the kernel, so no memory order is needed
-        order = "monotonic monotonic" if code.target.arch in _GPUS else "seq_cst seq_cst"
-        code.put(f"cmpxchg ptr %status, i64 0, i64 {fault_word(INDEX, s.site)} {order}")
+        fault, after = code.fresh("fault"), code.fresh("after")
+        code.do(f"br i1 {holds}, label %{after}, label %{fault}")
+        code.label(fault)
+        report(code, s.site, self._evaluated(s.payload)[0], self.first)
         code.do(f"br label %{after}")
         code.label(after)
 

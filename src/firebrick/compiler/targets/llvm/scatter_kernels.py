@@ -56,7 +56,7 @@ def lowered(spec: Scatter, inputs: Sequence[Aval], outputs: Sequence[Aval], targ
     work = (at.nbytes + 2 * updates) / BYTES_PER_US + at.size / UPDATES_PER_US
     parts = [
         Part(first, (0, result) if copied else (result,), moving_us(size, itemsize)),
-        Part(put, (*range(int(copied), given), result), work, (spec.fault,)),
+        Part(put, (*range(int(copied), given), result), work, (spec.site,)),
     ]
     if widened:
         parts.append(Part(_cast_kernel(size, spec.total, out.dtype.name, target), (result, given), moving_us(size, itemsize)))

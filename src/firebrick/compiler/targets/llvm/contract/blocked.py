@@ -36,7 +36,7 @@ from firebrick.compiler.targets.llvm.target import Target
 
 @dataclass(frozen=True, slots=True)
 class ContractionKernel:
-    """One function ``void name(ptr bufs, i64 begin, i64 end, ptr scratch, ptr status)`` and its grid.
+    """One function ``void name(ptr bufs, i64 begin, i64 end, ptr scratch, ptr faults)`` and its grid.
 
     Attributes:
         name: Of the function.
@@ -82,7 +82,7 @@ class Contraction:
         return "\n".join([*sorted(self.declarations), *self.functions.values(), ""])
 
 
-SIGNATURE = "(ptr noalias %bufs, i64 %begin, i64 %end, ptr noalias %scratch, ptr noalias %status) nounwind"
+SIGNATURE = "(ptr noalias %bufs, i64 %begin, i64 %end, ptr noalias %scratch, ptr noalias %faults) nounwind"
 
 
 def contraction(

@@ -591,5 +591,5 @@ class _WinogradGenerator:
             e = self.emitter()
             flag = e.let(f"load i64, ptr {self.space(e, self.flag)}, align 8")
             with e.when(e.compare("ne", flag, 0)):
-                e.do(f"call void @{kernel.name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %status)")
+                e.do(f"call void @{kernel.name}(ptr %bufs, i64 %begin, i64 %end, ptr %scratch, ptr %faults)")
             self.kernel(e, f"again{i}", kernel.grid, kernel.scratch, FALLBACK_FLOPS)
