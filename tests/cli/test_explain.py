@@ -65,6 +65,10 @@ def test_an_engine_that_compiles_nothing_shows_the_graph(run: Run, file: Path) -
     (["{file}:compiled", "--input", "float32"], "an input is DTYPE"), (["{file}:compiled", "--input", "float31[2]"], "float31"),
     (["{file}:compiled", "--input", "float32[2]", "--device", "nothing"], "nothing"),
     (["{file}:scores", "--input", "float32[2,3]", "--input", "float32[2,4]"], "matmul"),
+    (["{file}:compiled"], "0 inputs"), (["{file}:compiled", "--input", "float32[2]", "--input", "float32[2]"], "2 inputs"),
+    (["{file}:compiled", "--input", "float32[6 4]"], "an input is DTYPE"),
+    (["{file}:compiled", "--input", "float32[,2]"], "an input is DTYPE"),
+    (["{file}:compiled", "--input", f"float32[{'9' * 5000}]"], "an input is DTYPE"),
 ])  # fmt: skip
 def test_what_cannot_be_shown_is_one_message(run: Run, file: Path, arguments: list[str], message: str) -> None:
     result = run("explain", *(a.format(file=file) for a in arguments))

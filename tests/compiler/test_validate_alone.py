@@ -156,6 +156,16 @@ def test_a_wrong_specification_is_refused(name: str) -> None:
     assert doubt(body, change(spec_of(body))) != ""
 
 
+@pytest.mark.parametrize("step", [-1, 2, -3])
+def test_one_row_is_written_with_any_step(step: int) -> None:
+    params = {"starts": (2, 3), "stops": (2 + step, -1), "steps": (step, -1)}
+    body = body_of([X, X[:1]], ("slice_update", (0, 1), params))
+    assert doubt(body, spec_of(body)) == ""
+    spec = spec_of(body)
+    assert isinstance(spec, Copy)
+    assert doubt(body, _piece(1, write=_further(spec.pieces[1].write))(spec)) != ""
+
+
 def test_numbers_of_the_program_are_compared() -> None:
     body = body_of([X], ("constant", (), {"value": np.float32(2)}), ("concat", (0, 0), {"axis": 0}))
     number = body_of([X[0]], ("constant", (), {"value": np.zeros((1,), np.float32) + 2}), ("concat", (1, 0), {"axis": 0}))

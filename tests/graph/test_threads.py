@@ -321,6 +321,77 @@ def test_a_forked_process_uses_compiled_functions_and_is_not_in_its_parents_trac
     assert (done.stdout, done.stderr) == ("status 0\n", "")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork, which this system lacks")
+def test_a_forked_process_finds_all_locks_free_that_other_threads_held() -> None:
+    done = python("""
+        import os, threading, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import firebrick as fb
+        from firebrick.backends import registry
+        from firebrick.backends.numpy import blas
+        from firebrick.core.device import Device
+        from firebrick.random import defaults
+        from firebrick.scalar import expr
+
+        inside, allowed = threading.Barrier(8), threading.Event()
+        heard, told = os.pipe()
+        gate = threading.Lock()
+        gate.acquire()
+
+        def body(x):
+            os.write(told, b"inside")
+            gate.acquire()
+            return fb.sin(x) + 1.0
+
+        f = fb.jit(body)
+        fb.random.normal((1,))
+        generator = fb.random.default_generator()
+        locks = [expr._lock, Device._lock, registry._lock, blas._lock, defaults._lock, generator._lock]
+        locks.append(fb.device("cpu").backend._eager._lock)
+
+        def hold(lock):
+            with lock:
+                inside.wait()
+                allowed.wait()
+
+        x = fb.ones(3)
+        threads = [threading.Thread(target=hold, args=(lock,)) for lock in locks]
+        threads.append(threading.Thread(target=lambda: f(x)))
+        for thread in threads:
+            thread.start()
+        inside.wait()
+        os.read(heard, 6)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                gate.release()
+                assert f(x).shape == (3,)
+                assert fb.jit(lambda x: fb.exp(x) * 2.0 - x)(x).shape == (3,)
+                assert fb.random.normal((2,)).shape == (2,)
+                assert (fb.ones((8, 8), device="numpy") @ fb.ones((8, 8), device="numpy")).shape == (8, 8)
+                fb.device("numpy:1"), fb.exp(fb.ones((2000, 2000)))
+                os._exit(0)
+            except BaseException as e:
+                os.write(2, repr(e).encode())
+                os._exit(1)
+        for _ in range(100):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                break
+            threading.Event().wait(0.05)
+        else:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+            status = "hung"
+        allowed.set()
+        gate.release()
+        for thread in threads:
+            thread.join(60)
+        print("status", status)
+    """)
+    assert (done.stdout, done.stderr) == ("status 0\n", "")
+
+
 def test_ctrl_c_in_compiled_steps_leaves_the_values_of_a_finished_step() -> None:
     done = python(
         """

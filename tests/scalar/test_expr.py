@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 from fractions import Fraction
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -37,6 +39,32 @@ def test_nodes_that_nobody_holds_are_freed() -> None:
     del e
     gc.collect()
     assert len(expr._nodes) <= before
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_difference_from_minus_zero_is_computed_as_it_makes_minus_zero_plus_zero(dtype: str) -> None:
+    x = load(0, dtype)
+    assert x - 0.0 is x
+    (found,) = evaluate([x - (-0.0)], {0: np.array([-0.0, 0.0, 1.0], dtype)})
+    assert np.signbit(found).tolist() == [False, False, False]
+
+
+def test_a_finalizer_may_make_expressions_while_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Collected(WeakValueDictionary[expr.Key, expr.Expr]):
+        def get(self, key, default=None):  # a pass of the collector begins here, and runs a finalizer
+            if not made:
+                made.append(None)
+                made.append(const(4.5, "float32"))
+            return super().get(key, default)
+
+    monkeypatch.setattr(expr, "_nodes", Collected())
+    faulthandler.dump_traceback_later(60, exit=True)
+    try:
+        assert const(4.5, "float32") is made[1]
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def test_identities_hold_for_signed_zeros_and_nan() -> None:

@@ -20,6 +20,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import DeviceError
 from firebrick.core.hooks import hooks
+from firebrick.core.locks import forkable
 from firebrick.ops import OPS
 
 _OWN = {
@@ -30,7 +31,7 @@ _OWN = {
 }
 _FASTEST_FIRST = ("torch:cuda:0", "torch:xpu:0", "torch:mps:0", "cpu:0")
 
-_lock = RLock()
+_lock = forkable(RLock())
 _backends: dict[str, Backend] = {}
 _external: dict[str, Any] | None = None
 _found: dict[str, Device] = {}

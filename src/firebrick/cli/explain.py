@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError
 
 FORMS = ("graph", "groups", "specs", "naive", "code")
-_INPUT = re.compile(r"(\w+)\[([\d, ]*)\]")
+_INPUT = re.compile(r"(\w+)\[\s*((?:\d{1,18}\s*(?:,\s*\d{1,18}\s*)*,?)?)\s*\]")
 
 
 @click.command()
@@ -40,6 +41,7 @@ def explain(where: str, inputs: tuple[str, ...], device: str, wanted: tuple[str,
 
     function = _function(where)
     arguments = [_argument(text) for text in inputs]
+    _check_takes(function, arguments)
     home = find_device(device)
     with use_device(home):
         graph = jit(function).graph(*(zeros(shape, dtype=dtype) for dtype, shape in arguments))
@@ -61,9 +63,25 @@ def _function(where: str) -> Callable[..., Any]:
     return function
 
 
+def _check_takes(function: Callable[..., Any], arguments: list[Any]) -> None:
+    """A call with another number of arguments than the function takes is a mistake in the options, not in the file."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a callable that tells nothing of its arguments
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as e:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ConfigError(
+            f"the arguments of {name}{signature} are tensors, an --input for each", f"{len(arguments)} inputs: {e}",
+            "write one --input for each argument, in order",
+        ) from None  # fmt: skip
+
+
 def _argument(text: str) -> tuple[DType, tuple[int, ...]]:
     match = _INPUT.fullmatch(text.strip())
     if match is None:
         raise ConfigError("an input is DTYPE[SHAPE]", text, "write float32[64,64], or float32[] for one number")
     dtype, sizes = match.groups()
-    return as_dtype(dtype), tuple(int(n) for n in sizes.replace(" ", "").split(",") if n)
+    return as_dtype(dtype), tuple(int(n) for n in sizes.split(",") if n.strip())

@@ -6,6 +6,7 @@ The kinds of the compiler have a row in each of the tables that are written here
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from firebrick.compiler.kernel.naive import NAIVE, Naive
 from firebrick.compiler.spec.faults import Fault
 from firebrick.compiler.spec.interpret import INTERPRETERS
 from firebrick.compiler.spec.kinds import KINDS, Kind
-from firebrick.compiler.spec.text import SPECS
+from firebrick.compiler.spec.text import PARTS, SPECS
 from firebrick.core.aval import Aval
 from firebrick.core.errors import OperandError
 from firebrick.ir import Graph, Node
@@ -47,10 +48,25 @@ def register_kind(
         naive: The naive form of a specification.
 
     Raises:
-        OperandError: There is a kind of this name, or one with this specification.
+        OperandError: There is a kind of this name, or one with this specification; or an argument is not what it must be.
     """
-    if name in KINDS or spec.__name__ in SPECS:
+    functions = {"build": build, "check": check, "interpret": interpret, "naive": naive}
+    if wrong := _wrong(name, spec, functions):
+        raise OperandError("a kind has a name, a frozen dataclass with sources and cost, and four functions", *wrong)
+    if name in KINDS or spec.__name__ in SPECS or spec.__name__ in PARTS:
         raise OperandError("a kind has a name of its own", f"{name} with {spec.__name__}", "choose another name")
     KINDS[name] = Kind(build)
     SPECS[spec.__name__] = spec
     INTERPRETERS[spec], NAIVE[spec], CHECKS[spec] = interpret, naive, check
+
+
+def _wrong(name: Any, spec: Any, functions: dict[str, Any]) -> tuple[str, str] | None:
+    """The argument that a kind cannot have, and what to do; None if there is none."""
+    if not isinstance(name, str) or not name:  # ops without a kind have the name ""
+        return f"name={name!r:.80}", "pass a text that is not empty"
+    frozen = isinstance(spec, type) and is_dataclass(spec) and spec.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    names = {f.name for f in fields(spec)} if frozen else set()
+    if "sources" not in names or not ("cost" in names or hasattr(spec, "cost")):
+        return f"spec={spec!r:.80}", "pass the class of the specification"
+    missing = [k for k, fn in functions.items() if not callable(fn)]
+    return (f"{missing[0]}={functions[missing[0]]!r:.80}", "pass a function") if missing else None

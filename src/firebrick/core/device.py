@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any
 
 from firebrick.core.hooks import hooks
+from firebrick.core.locks import forkable
 
 
 class Memory:
@@ -61,7 +62,7 @@ class Device:
 
     __slots__ = ("_memory", "backend", "engine", "index", "name", "platform")
     _made: dict[tuple[str, str, int], Device] = {}  # noqa: RUF012 - the intern table
-    _lock = Lock()
+    _lock = forkable(Lock())
 
     engine: str
     platform: str

@@ -16,6 +16,7 @@ from threading import Lock, RLock
 from typing import Any
 from weakref import ref
 
+from firebrick.core.locks import forkable
 from firebrick.graph.call import Linear
 from firebrick.graph.differences import differences
 from firebrick.graph.program import Program
@@ -79,7 +80,7 @@ class Entries:
         self.walks: OrderedDict[tuple[int, ...], Walk] = OrderedDict()
         self.numbers: OrderedDict[Any, int] = OrderedDict()
         self._next = count()
-        self._lock = RLock()
+        self._lock = forkable(RLock())
         self._locks: dict[Any, Lock] = {}
 
     def walk(self, objects: list[tuple[str, Any]]) -> Walk:
@@ -121,7 +122,7 @@ class Entries:
     def lock(self, key: Any) -> Iterator[None]:
         """Held by the thread that traces the graph of a key; others with this key wait for it."""
         with self._lock:
-            lock = self._locks.setdefault(key, Lock())
+            lock = self._locks.setdefault(key, forkable(Lock()))
         with lock:
             yield
 

@@ -15,13 +15,14 @@ from firebrick.backends.registry import find_device
 from firebrick.core.device import Device
 from firebrick.core.errors import ConfigError
 from firebrick.core.hooks import hooks
+from firebrick.core.locks import forkable
 from firebrick.core.tensor import Tensor
 from firebrick.graph.signature import AMBIENT
 from firebrick.random.generator import Generator, State, _rows, refuse_in_trace, shape_first
 
 _INITIAL = 0  # stream number of initial parameters
 
-_lock = RLock()
+_lock = forkable(RLock())
 _generators: dict[Device, Generator] = {}
 _root = Generator(0)
 _initial = _root.fork(_INITIAL)

@@ -31,6 +31,7 @@ from firebrick.core.dtypes import DType, float32, float64, iinfo, int64
 from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DTypeError, OperandError, UnsupportedError
 from firebrick.core.hooks import hooks
+from firebrick.core.locks import forkable
 from firebrick.core.operands import describe
 from firebrick.core.settings import number, whole
 from firebrick.core.shapes import normalize_shape
@@ -187,7 +188,7 @@ class Generator:
     def __init__(self, seed: int) -> None:
         self._seed = check_seed(seed)
         self._counter = 0
-        self._lock = Lock()
+        self._lock = forkable(Lock())
         trace = hooks.trace()
         if trace is not None:
             trace.begin(self)

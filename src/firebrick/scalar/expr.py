@@ -18,6 +18,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from firebrick.core.locks import forkable
+
 FLOATS = ("float32", "float64")
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
@@ -141,7 +143,7 @@ Operand = Expr | bool | int | float
 Key = tuple[str, str, tuple[int, ...], object]
 
 _nodes: WeakValueDictionary[Key, Expr] = WeakValueDictionary()
-_lock = threading.Lock()
+_lock = forkable(threading.RLock())  # a finalizer that the collector runs within may compile a function
 
 
 def node(op: str, dtype: str, args: tuple[Expr, ...] = (), value: Number | str | None = None) -> Expr:
@@ -152,9 +154,9 @@ def node(op: str, dtype: str, args: tuple[Expr, ...] = (), value: Number | str |
     with _lock:
         found = _nodes.get(key)
         if found is None:
-            found = Expr()
-            found.op, found.dtype, found.args, found.value = op, dtype, args, value
-            _nodes[key] = found
+            made = Expr()
+            made.op, made.dtype, made.args, made.value = op, dtype, args, value
+            found = _nodes.setdefault(key, made)
     return found
 
 
@@ -412,7 +414,7 @@ def _simplified(op: str, dtype: str, args: tuple[Expr, ...]) -> Expr:
         return const(out.item(), dtype)
     if len(args) == 2 and args[1].op == "const":
         a, value = args[0], args[1].value
-        zero = value == 0 and (a.dtype not in FLOATS or math.copysign(1.0, float(value or 0.0)) > 0)
+        zero = isinstance(value, (int, float)) and value == 0 and math.copysign(1.0, value) > 0  # x - (-0.0) is 0.0 for -0.0
         if (op in ("mul", "div") and value == 1) or (op in ("sub", "shl", "shr") and zero):
             return a
         if a.dtype in INTEGERS and op in ("add", "or", "xor") and value == 0:

@@ -24,6 +24,7 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.dtypes import _BY_NP
+from firebrick.core.locks import forkable
 from firebrick.core.op import Op
 from firebrick.ir import CONSTANT, Graph
 from firebrick.ir.keys import key_of
@@ -84,7 +85,7 @@ class EagerKernels:
 
     def __init__(self, compile: Callable[[Graph], Executable]) -> None:
         self._compile = compile
-        self._lock = threading.Lock()
+        self._lock = forkable(threading.Lock())
         self._made: OrderedDict[Any, Executable | None] = OrderedDict()
 
     def __len__(self) -> int:

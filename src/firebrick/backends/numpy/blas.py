@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.core.locks import forkable
 from firebrick.ops.declare import Array
 from firebrick.ops.indexing import total
 
@@ -21,7 +22,7 @@ _SMALL = 32_000_000  # multiplications and additions of one product
 # OpenBLAS itself does not split products up to this size (interface/gemm.c: SMP_THRESHOLD_MIN * GEMM_MULTITHREAD_THRESHOLD)
 _NEVER_SPLIT = 4 * 65536
 
-_lock = Lock()
+_lock = forkable(Lock())
 
 
 @cache

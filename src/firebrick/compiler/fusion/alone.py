@@ -223,7 +223,8 @@ def _boxes(n: Node, operands: Sequence[Aval]) -> list[tuple[int | None, Box]]:
         inner = tuple((before, 1, d) for (before, _), d in zip(p["widths"], operands[0].shape, strict=True))
         rest: list[tuple[int | None, Box]] = [] if operands[0].size == prod(out) else [(None, whole)]
         return [*rest, (0, inner)]
-    part = tuple(zip(p["starts"], p["steps"], operands[1].shape, strict=True))
+    steps = zip(p["starts"], p["steps"], operands[1].shape, strict=True)
+    part = tuple((start, step if d > 1 else 1, d) for start, step, d in steps)  # of one element any step is 1, as in ``_box``
     return [(0, whole), (1, part)]
 
 

@@ -29,7 +29,8 @@ SPECS: dict[str, type] = {
     t.__name__: t for t in (Attention, Contract, Copy, Fold, Map, Prefix, Row, Scatter, Search, Sort, Window)
 }
 """The kinds of specifications, by name."""
-_PARTS: dict[str, type] = {t.__name__: t for t in (Bound, Convolution, Factor, Operand, Part, Piece, Result, Site, Windows)}
+PARTS: dict[str, type] = {t.__name__: t for t in (Bound, Convolution, Factor, Operand, Part, Piece, Result, Site, Windows)}
+"""The classes of their fields, by name."""
 
 
 def to_json(spec: KernelSpec) -> str:
@@ -95,7 +96,7 @@ def _decoded(x: Any, nodes: Sequence[Expr]) -> Any:
     if not isinstance(x, dict):
         return x
     if "type" in x:
-        return (SPECS.get(x["type"]) or _PARTS[x["type"]])(**{k: _decoded(v, nodes) for k, v in x.items() if k != "type"})
+        return (SPECS.get(x["type"]) or PARTS[x["type"]])(**{k: _decoded(v, nodes) for k, v in x.items() if k != "type"})
     if "view" in x:
         return View(tuple(tuple(Digit(*d) for d in axis) for axis in x["view"]), x["offset"])
     if "expression" in x:
