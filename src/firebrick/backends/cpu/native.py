@@ -25,7 +25,7 @@ from firebrick.compiler.program.segments import Kinds, NodeSegment, SegmentPlan,
 from firebrick.compiler.targets.llvm.copy_kernels import copied
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lower import lower
-from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, at_offset
+from firebrick.compiler.targets.llvm.lowered import At, Lowered, LoweredKernel, at_offset
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -45,7 +45,7 @@ class Kernels(Protocol):
     """The interface of a native node's kernels: ``Lowered``, or those of a ``NativeScan``."""
 
     @property
-    def parts(self) -> tuple[Part, ...]: ...
+    def parts(self) -> tuple[LoweredKernel, ...]: ...
     @property
     def temporary(self) -> tuple[int, ...]: ...
     @property

@@ -66,10 +66,10 @@ def contract(body: Graph) -> Contract:
     Raises:
         TypeError: What follows reads elements elsewhere than at the position of the product's.
     """
-    return _Builder(body).spec()
+    return _ContractBuilder(body).spec()
 
 
-class _Builder:
+class _ContractBuilder:
     def __init__(self, body: Graph) -> None:
         self.body, self.avals = body, body.avals
         self.seen: dict[int, tuple[int, View]] = {i: (i, row_major(a.shape)) for i, a in enumerate(body.inputs)}

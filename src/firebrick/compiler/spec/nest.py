@@ -67,10 +67,10 @@ def nest(body: Graph) -> Nest:
         body: The nodes. Reductions are along equal axes of one shape; beside those along its last axis there may be sums along
             all others.
     """
-    return _Builder(body).spec()
+    return _NestBuilder(body).spec()
 
 
-class _Builder:
+class _NestBuilder:
     def __init__(self, body: Graph) -> None:
         self.body, self.avals = body, body.avals
         rows = [n for n in body.nodes if n.op.fusion == "row"]
@@ -121,7 +121,7 @@ class _Builder:
             self.values[n.first] = self.value(n.inputs[0])
         elif n.op.access is not None:
             shape = n.avals[0]
-            self.values[n.first] = n.op.access.element(_Reader(self, n), operands, shape, **n.params)
+            self.values[n.first] = n.op.access.element(_NestReader(self, n), operands, shape, **n.params)
         else:
             self.values[n.first] = element(n, [self.value(v) for v in n.inputs], operands)
 
@@ -140,10 +140,10 @@ class _Builder:
         return load(self.read(i, strides, view.offset), computed(self.avals[v].dtype.name))
 
 
-class _Reader:
+class _NestReader:
     """``ops.access.Reader`` for a node of a group."""
 
-    def __init__(self, builder: _Builder, n: Node) -> None:
+    def __init__(self, builder: _NestBuilder, n: Node) -> None:
         self.builder, self.n = builder, n
         self.rank = len(builder.domain)
 

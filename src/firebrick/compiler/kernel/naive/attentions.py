@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY, Array, Buffer, Builder, Naive, Step
+from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY, Array, Buffer, Builder, Naive, NaiveLaunch
 from firebrick.compiler.spec.attention import Attention
 from firebrick.core.indexing import strides_of
 from firebrick.core.views import View, row_major, strided
@@ -32,7 +32,7 @@ def attention(spec: Attention) -> Naive:
     return Naive((_weights(spec), *steps), (pairs, pairs))
 
 
-def _weights(spec: Attention) -> Step:
+def _weights(spec: Attention) -> NaiveLaunch:
     """An item for each query: softmax of its scores; for gradients the cotangents of the scores too."""
     b = Builder("weights", (*spec.lead, spec.n))
     dtype = computed(spec.dtype)
@@ -132,7 +132,7 @@ def _mask(spec: Attention) -> View:
 def _products(
     spec: Attention, kind: str, result: Buffer, shape: tuple[int, int], pairs: Buffer, by_query: bool, array: Buffer,
     scale: float = 1.0,
-) -> Step:  # fmt: skip
+) -> NaiveLaunch:  # fmt: skip
     """Sums of products, an item for each element: Σ_j pairs[i, j] · array[j], or Σ_i pairs[i, j] · array[i].
 
     Args:

@@ -53,7 +53,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NaiveLaunch:
     """A launch.
 
     Attributes:
@@ -104,7 +104,7 @@ class Naive:
         temporaries: Memory that they share.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[NaiveLaunch, ...]
     temporaries: tuple[Array, ...] = ()
 
 
@@ -251,7 +251,7 @@ class Builder:
             at = at + digit * stride
         return at
 
-    def step(self) -> Step:
+    def step(self) -> NaiveLaunch:
         """The launch."""
         arrays = sorted(self._arrays, key=lambda b: (b.origin != INPUT, b.origin, b.number))
         parameters = tuple(
@@ -264,4 +264,4 @@ class Builder:
         function = Function("kernel", parameters, tuple(map(ScalarParameter, scalars)), "item", tuple(self.body))
         # kernels of one module have different names, and equal kernels the same
         name = f"naive_{self.kind}_{blake2b(to_json(function).encode(), digest_size=8).hexdigest()}"
-        return Step(replace(function, name=name), tuple(arrays), tuple(scalars.values()), self.grid)
+        return NaiveLaunch(replace(function, name=name), tuple(arrays), tuple(scalars.values()), self.grid)

@@ -15,8 +15,8 @@ from firebrick.compiler.kernel.naive.building import (
     Buffer,
     Builder,
     Naive,
+    NaiveLaunch,
     Placed,
-    Step,
 )
 from firebrick.compiler.spec.base import Operand, Result
 from firebrick.compiler.spec.nest import Nest
@@ -32,7 +32,7 @@ _COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
 def nest(spec: Nest) -> Naive:
     """The naive form. What is summed along other axes than those of the rows is first written to temporary memory."""
     written: list[tuple[Buffer, Result]] = []
-    sums: list[Step] = []
+    sums: list[NaiveLaunch] = []
     temporaries: list[Array] = []
     for i, r in enumerate(spec.results):
         if not r.summed:
@@ -133,7 +133,7 @@ class _Rows:
         self.results = [(buffer, r, b.place(r.view)) for buffer, r in results]
         self.known: dict[Expr, Expr] = {}
 
-    def step(self) -> Step:
+    def step(self) -> NaiveLaunch:
         for e in walk(r.expression for _, r, _ in self.results):
             if e.op == "reduce":
                 self.known[e] = self.reduction(e)
@@ -177,7 +177,7 @@ class _Rows:
             self.b.store(buffer, r.dtype, self.b.address(placed, at), value)
 
 
-def _columns(spec: Nest, r: Result, result: Buffer, elements: Buffer) -> Step:
+def _columns(spec: Nest, r: Result, result: Buffer, elements: Buffer) -> NaiveLaunch:
     """The sums of elements that were written before: an item for each position along the axes that stay."""
     kept = [a for a in range(len(spec.domain)) if a not in r.summed]
     b = Builder("sum", [spec.domain[a] for a in kept])

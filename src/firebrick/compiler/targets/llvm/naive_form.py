@@ -12,7 +12,7 @@ from typing import Any
 from firebrick.compiler.kernel.naive import Buffer, naive
 from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY
 from firebrick.compiler.spec.base import Fault
-from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.memory import item_bytes
 from firebrick.compiler.targets.llvm.native import module_text, named
 from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel
@@ -45,7 +45,7 @@ def lowered(spec: Any, inputs: Sequence[Aval], outputs: Sequence[Aval], target: 
         scalars = dict(zip([s.name for s in step.function.scalars], step.scalars, strict=True))
         kernel = cpu_kernel(step.function, target, step.grid, scalars)
         kernel = named(kernel, step.function.name.rsplit("_", 1)[0])
-        parts.append(Part(kernel, tuple(map(number, step.buffers)), cost_us, faults))
+        parts.append(LoweredKernel(kernel, tuple(map(number, step.buffers)), cost_us, faults))
     temporary = tuple(t.elements * item_bytes(t.dtype) for t in form.temporaries)
     text = module_text({p.kernel.name: p.kernel for p in parts}.values())
     return Lowered(tuple(parts), temporary, text, (frozenset(),) * len(outputs))

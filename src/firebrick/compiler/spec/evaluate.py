@@ -50,7 +50,7 @@ def interpret(spec: KernelSpec, inputs: Sequence[Array], counts: Sequence[int], 
     Example:
         >>> import numpy as np
         >>> from firebrick.compiler.spec.nest import Map
-        >>> from firebrick.compiler.spec.interpret import interpret
+        >>> from firebrick.compiler.spec.evaluate import interpret
         >>> from firebrick.compiler.spec.base import Operand, Result
         >>> from firebrick.core.views import row_major
         >>> from firebrick.scalar.expr import load
