@@ -1,4 +1,4 @@
-"""The naive form of every specification: plain kernel IR, an item for an element or a row."""
+"""The naive form of every specification: simple kernel IR with one work item for each element or row."""
 
 from firebrick.compiler.kernel.naive.building import Array, Buffer, Naive, NaiveLaunch
 from firebrick.compiler.kernel.naive.dispatch import NAIVE, naive

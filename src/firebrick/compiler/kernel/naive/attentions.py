@@ -123,7 +123,7 @@ def _cotangents(
 
 
 def _mask(spec: Attention) -> View:
-    """Where the mask of a query and a key lies."""
+    """The address of the mask's element for a query and a key."""
     shape = (1,) * (len(spec.lead) + 2 - len(spec.mask)) + spec.mask
     steps = [0 if size == 1 else stride for size, stride in zip(shape, strides_of(shape), strict=True)]
     return strided((*spec.lead, spec.n, spec.m), steps)

@@ -46,7 +46,7 @@ def nest(spec: Nest) -> Naive:
 
 
 def neutral(kind: str, dtype: str) -> Expr:
-    """What a reduction begins with."""
+    """The initial value of a reduction."""
     if kind == "prod":
         return const(1, dtype)
     if dtype in FLOATS:
@@ -169,7 +169,7 @@ class _Rows:
         return total.local
 
     def write(self, results: Sequence[tuple[Buffer, Result, Placed]], counters: Sequence[Expr]) -> None:
-        """Write an element of each result. All are computed first, since a result may lie over an operand."""
+        """Write an element of each result. All are computed first, since a result may use an operand's memory."""
         at = self.at(counters)
         values = self.operands.values([r.expression for _, r, _ in results], at, self.known)
         values = [self.b.let(v) for v in values]
@@ -178,7 +178,7 @@ class _Rows:
 
 
 def _columns(spec: Nest, r: Result, result: Buffer, elements: Buffer) -> NaiveLaunch:
-    """The sums of elements that were written before: an item for each position along the axes that stay."""
+    """The sums of elements in temporary memory: an item for each position along the axes that are not summed."""
     kept = [a for a in range(len(spec.domain)) if a not in r.summed]
     b = Builder("sum", [spec.domain[a] for a in kept])
     source, to, dtype = b.place(row_major(spec.domain)), b.place(r.view), r.expression.dtype

@@ -1,7 +1,7 @@
-"""Kernels of a kind that this target has no generator for: its naive form, one item after the other.
+"""Kernels of a kind for which this target has no generator: its naive form, one item after the other.
 
-The arguments of each launch are constants of its kernel's code, as no segment has a buffer of constants. So one kernel serves
-one problem, as those of the other generators do, and LLVM sees the sizes.
+The arguments of each launch are constants of its kernel's code, since segments have no buffers of constants. So one kernel
+serves one problem, like the kernels of generators, and LLVM can use the sizes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 
 FLOPS_PER_US = 1000.0
-"""Operations of one thread, each of which waits for the one before it, in a microsecond."""
+"""Assumed number of dependent operations of one thread in a microsecond."""
 
 
 def lowered(spec: Any, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
