@@ -52,7 +52,7 @@ class Engine(Protocol):
     def around(self) -> tuple[str, dict[str, Any]] | None:
         """A context manager, as an expression, in which all kernels run."""
 
-    def told(self, error: Exception) -> Exception:
+    def translated(self, error: Exception) -> Exception:
         """Translate a library's error to an error of the contract."""
 
     def from_host(self, array: np.ndarray[Any, Any], device: Any) -> Any:
@@ -112,7 +112,7 @@ class Executable:
                 raise ShapeError(
                     "a program takes the inputs of its graph", f"{len(natives)} of {self._count}", "pass each one"
                 ) from None
-            error = self._engine.told(e)
+            error = self._engine.translated(e)
             try:
                 _locate(error, e, self._file, self._lines)
                 if error is not e:
