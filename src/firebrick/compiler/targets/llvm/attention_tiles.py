@@ -158,6 +158,7 @@ class _AttentionGenerator:
             from_b, to_c = e.at(b[0], at, self.type), e.at(c[0], at, self.type)
 
             def call(height: int, i: Value, part: int = part, from_b: str = from_b, to_c: str = to_c) -> None:
+                # with two blocks, the micro-kernel adds the tile to C unless its argument ``first`` is true
                 t = Tile(
                     height, part, self.vl, self.type, a[1], Strides(1, b[1]), b[2], c[1], self.s.dtype, True, 2 if first else 1
                 )
