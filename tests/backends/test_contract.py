@@ -254,7 +254,7 @@ def test_what_an_engine_leaves_out_has_the_meaning_that_the_contract_states(poor
     assert engine.first_device() is device
     assert engine.around() is None
     error = ValueError()
-    assert engine.told(error) is error
+    assert engine.translated(error) is error
     assert engine.fast_kernel(OPS["add"], (fb.float32,)) is None
     for call in (lambda: engine.to_dlpack(x), lambda: engine.dlpack_device(x)):
         with pytest.raises(

@@ -253,9 +253,9 @@ def test_explain_lists_runs_their_kernels_what_stays_outside_and_why() -> None:
     x = fb.ones((300, 300))
     step = fb.jit(lambda x: fb.relu(x * 2.0 + 1.0) * fb.sigmoid(x) + fb.sort(fb.exp(x[:20, 0])).sum())
     text = step.explain(x)
-    assert "native runs: 2, with an arena of " in text
+    assert "native segments: 2, with an arena of " in text
     assert "outside of them: sort" in text
-    assert re.search(r"run 0: \d nodes, 1 arrays in, \d out, 1 copies of views \(80 B\)", text)
+    assert re.search(r"segment 0: \d nodes, 1 arrays in, \d out, 1 copies of views \(80 B\)", text)
     assert re.search(
         r"float32\[300,300\] = multiply × 2, .*sigmoid.*: \d+\.\d (k|M)FLOP, \d+\.\d KiB, about \d+\.\d µs on one", text
     )

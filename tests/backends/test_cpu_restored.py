@@ -34,7 +34,7 @@ pipeline = sys.modules["firebrick.graph.passes.optimized"]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache of its own, in which programs of any size are kept."""
     monkeypatch.setattr(cache, "store", ObjectStore())
-    monkeypatch.setattr(reuse, "LEAST", 1)
+    monkeypatch.setattr(reuse, "MIN_NODES", 1)
     settings = {"cache_dir": str(tmp_path / "cache"), "cache_plans": True, "verify_graphs": False}
     with fb.config.scope(**settings), kernels_of_any_size():
         yield tmp_path / "cache" / "objects"
@@ -369,7 +369,7 @@ def test_a_setting_switches_it_off(home: Path, planned: list[str]) -> None:
 
 
 def test_small_graphs_are_not_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reuse, "LEAST", 64)
+    monkeypatch.setattr(reuse, "MIN_NODES", 64)
     chained()
     assert not entries(home, "program")
     assert not entries(home, "passes")

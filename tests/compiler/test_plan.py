@@ -181,7 +181,7 @@ def test_figures_and_source_are_explained() -> None:
     text = program.explain(source=True)
     assert "3 nodes: exp × 2, subtract" in text
     assert "donated inputs overwritten: %0" in text
-    assert "memory: at most 128 B beside inputs and constants" in text
+    assert "memory: at most 128 B without inputs and constants" in text
     assert "v2 = exp(v2, v2)" in text
     assert "v2 = exp" not in program.explain()
 

@@ -292,7 +292,7 @@ def test_elsewhere_it_is_not_fused_and_explained() -> None:
         f = fb.jit(lambda t: t - fb.max(t * t, axis=1))
         np.testing.assert_allclose(f(fb.asarray(x)).numpy(), wide - (wide * wide).max(axis=1), rtol=1e-6, atol=1e-6)
         text = f.explain(fb.asarray(x))
-    assert "groups not fused for want of a proof: 1" in text
+    assert "groups not fused, without a proof: 1" in text
     assert "multiply, max, subtract: result 0 (float32[64,64]) is not proved to be that of subtract" in text
 
 

@@ -260,7 +260,7 @@ class Backend:
         """A context manager in which a compiled program runs, as a Python expression and the values of its names."""
         return None
 
-    def told(self, error: Exception) -> Exception:
+    def translated(self, error: Exception) -> Exception:
         """An error of the engine's library in a compiled program, translated to the contract's: a failed allocation is a
         MemoryError."""
         return error

@@ -17,7 +17,7 @@ from random_groups import drawn, groups_of
 from firebrick.compiler.kernel import Fault, Function
 from firebrick.compiler.kernel.naive import NAIVE, Naive, naive
 from firebrick.compiler.spec.base import key
-from firebrick.compiler.spec.interpret import interpret
+from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.kinds import KINDS, spec_of
 from firebrick.compiler.spec.text import printed
 from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module

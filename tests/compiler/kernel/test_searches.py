@@ -12,7 +12,7 @@ from naive_forms import run_naive
 from firebrick.compiler.kernel.ir import Let
 from firebrick.compiler.kernel.naive import naive
 from firebrick.compiler.spec.base import key
-from firebrick.compiler.spec.interpret import interpret
+from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.search import Search
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import dtype

@@ -13,7 +13,7 @@ from naive_forms import groups, run_naive
 from firebrick.compiler.kernel.ir import For, Let
 from firebrick.compiler.kernel.naive import naive
 from firebrick.compiler.spec.base import key
-from firebrick.compiler.spec.interpret import interpret
+from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.spec.sort import Sort
 from firebrick.core.aval import Aval

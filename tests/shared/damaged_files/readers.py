@@ -359,7 +359,7 @@ def _entry(rng: Random, folder: Path) -> None:
 
 def _read_entry(folder: Path) -> Any:
     with fb.config.scope(cache_dir=str(folder)):
-        store = compiled.Store()
+        store = compiled.ObjectStore()
         entries = [", ".join(e.facts["functions"]) for e in store.entries() if e.facts]
         return store.load(KEY), entries
 

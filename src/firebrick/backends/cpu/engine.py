@@ -96,8 +96,8 @@ class CpuBackend(HostBackend):
         linked = compiled(kinds, kernels, plan_memory(fused, kernels, given, ready, kinds.arrange))
         if form is not None:
             restored.keep(form, fused, kernels, linked)
-        program = write(self, fused, kernels, linked.segments.plan, device, linked.runs)
-        program.notes += explained(kinds, kernels, linked.segments, reasons, proofs.refused)
+        program = write(self, fused, kernels, linked.segment_plan.plan, device, linked.functions)
+        program.notes += explained(kinds, kernels, linked.segment_plan, reasons, proofs.refused)
         return program
 
     def forms(self, graph: Graph, which: tuple[str, ...]) -> str:

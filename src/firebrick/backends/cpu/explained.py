@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from firebrick.backends.cpu.native import lowered_of
 from firebrick.compiler import Kernel
 from firebrick.compiler.program.plan import size_text
-from firebrick.compiler.program.segments import HOST, Kinds, Run, Segments
+from firebrick.compiler.program.segments import HOST, Kinds, NodeSegment, SegmentPlan
 from firebrick.ir import Node
 from firebrick.ir.nested import nodes_in
 
 SHOWN = 12
-"""Reasons of one kind, and kernels of a run, that are listed."""
+"""Maximum number of listed reasons, and of listed kernels of a segment."""
 
 
 def explained(
-    kinds: Kinds, kernels: Sequence[Kernel | None], segments: Segments, reasons: Sequence[str], refused: Sequence[str]
+    kinds: Kinds, kernels: Sequence[Kernel | None], segment_plan: SegmentPlan, reasons: Sequence[str], refused: Sequence[str]
 ) -> list[str]:  # fmt: skip
     """Lines about a program.
 
     Args:
         kinds: Of its nodes.
         kernels: Of its nodes.
-        segments: Its runs.
-        reasons: Why operations were not compiled.
-        refused: Groups that were not fused, since their kernels are not proved to compute what their nodes mean.
+        segment_plan: Its segments.
+        reasons: Reasons why operations were not compiled.
+        refused: Groups that were not fused, since their kernels are not proved to compute their nodes.
     """
     graph = kinds.graph
     native = [(graph.nodes[k], found) for k, kernel in enumerate(kernels) if (found := lowered_of(kernel)) is not None]
@@ -34,12 +34,13 @@ def explained(
     inside = sum(_computes(n) for n in nodes_in(n for n, _ in native) if n.op.name != "fused")
     lines = [f"compiled kernels: {different} for {inside} operations"]
     outside = Counter(graph.nodes[k].op.name for k, kind in enumerate(kinds.of) if kind == HOST)
-    arena = size_text(segments.arena)
-    lines.append(f"native runs: {len(segments.runs)}, with an arena of {arena}; outside of them: {_counted(outside)}")
-    for number, run in enumerate(segments.runs):
-        lines += _run(number, run, kinds, kernels)
+    arena = size_text(segment_plan.arena)
+    count = len(segment_plan.segments)
+    lines.append(f"native segments: {count}, with an arena of {arena}; outside of them: {_counted(outside)}")
+    for number, segment in enumerate(segment_plan.segments):
+        lines += _segment_lines(number, segment, kinds, kernels)
     if refused:
-        lines.append(f"groups not fused for want of a proof: {len(refused)}")
+        lines.append(f"groups not fused, without a proof: {len(refused)}")
         lines += [f"  {line}" for line in refused]
     left = Counter(reasons)
     if left:
@@ -54,19 +55,19 @@ def _computes(n: Node) -> bool:
     return n.op.fusion in ("map", "row", "contract", "scatter", "window", "prefix", "sort", "search")
 
 
-def _run(number: int, run: Run, kinds: Kinds, kernels: Sequence[Kernel | None]) -> list[str]:
-    copies = [c for c in run.calls if c.view is not None]
+def _segment_lines(number: int, segment: NodeSegment, kinds: Kinds, kernels: Sequence[Kernel | None]) -> list[str]:
+    copies = [c for c in segment.calls if c.view is not None]
     moved = sum(c.view[1].nbytes for c in copies if c.view is not None)
-    text = f"run {number}: {len(run.nodes)} nodes, {len(run.arrays)} arrays in, {len(run.results)} out"
+    text = f"segment {number}: {len(segment.nodes)} nodes, {len(segment.arrays)} arrays in, {len(segment.results)} out"
     lines = [text + (f", {len(copies)} copies of views ({size_text(moved)})" if copies else "")]
-    for k in run.nodes[:SHOWN]:
+    for k in segment.nodes[:SHOWN]:
         n, found = kinds.graph.nodes[k], lowered_of(kernels[k])
         assert found is not None
         cost = n.op.cost(tuple(kinds.avals[v] for v in n.inputs), n.avals, n.params)
         figures = f"{_flops(cost.flops)}, {size_text(cost.bytes)}, about {found.cost_us:.1f} µs on one thread"
         lines.append(f"  {_described(n)}: {figures}")
-    if len(run.nodes) > SHOWN:
-        lines.append(f"  and {len(run.nodes) - SHOWN} more")
+    if len(segment.nodes) > SHOWN:
+        lines.append(f"  and {len(segment.nodes) - SHOWN} more")
     return lines
 
 

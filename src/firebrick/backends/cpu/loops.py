@@ -17,7 +17,7 @@ from firebrick.compiler import Kernel, choose, plan_memory
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.layout.views import strided_view
 from firebrick.compiler.program.launch import Launch
-from firebrick.compiler.program.segments import HOST, Kinds, Segments, segment
+from firebrick.compiler.program.segments import HOST, Kinds, SegmentPlan, find_segments
 from firebrick.compiler.program.spans import rounded
 from firebrick.compiler.targets.llvm.copy_kernels import SIZES, copied
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
@@ -45,10 +45,10 @@ def loop_kernel(engine: Any, n: Node, device: Device | None, proofs: Proofs) -> 
     kernels = choose(engine, fused, device)
     for donated in (tuple(range(consts, consts + carries)), ()):
         kinds = kinds_of(fused, kernels)
-        parts = segment(kinds, kernels, plan_memory(fused, kernels, donated, (), kinds.arrange))
+        parts = find_segments(kinds, kernels, plan_memory(fused, kernels, donated, (), kinds.arrange))
         step = _step(kinds, kernels, parts, consts, carries)
         if step is not None:
-            if n.params["length"] * sum(len(run.calls) for run in parts.runs) > MOST:
+            if n.params["length"] * sum(len(segment.calls) for segment in parts.segments) > MOST:
                 return None
             loop = NativeScan(step, n.params["length"], n.params["reverse"])
             return kernel_of(NativeNode(loop, partial(n.op.control, engine, n.params, device)), len(n.inputs))
@@ -61,7 +61,7 @@ class _ScanStep:
 
     Attributes:
         kernels: Kernels of the body's nodes.
-        segments: Its segments.
+        segment_plan: Segments of the body.
         consts: Number of inputs that are equal in all steps.
         carries: Number of inputs from the previous step; the others are elements of sequences.
         inputs: All inputs.
@@ -70,7 +70,7 @@ class _ScanStep:
     """
 
     kernels: Sequence[Kernel | None]
-    segments: Segments
+    segment_plan: SegmentPlan
     consts: int
     carries: int
     inputs: list[Aval]
@@ -79,14 +79,14 @@ class _ScanStep:
     avals: list[Aval]
 
 
-def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, consts: int, carries: int) -> _ScanStep | None:
+def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: SegmentPlan, consts: int, carries: int) -> _ScanStep | None:
     """A body as a step; None if some node is not native, or if the step cannot be repeated on other memory."""
     graph, avals = kinds.graph, kinds.avals
     if any(kind == HOST and not n.op.view for kind, n in zip(kinds.of, graph.nodes, strict=True)):
         return None
-    made = {v for run in parts.runs for v in run.results}
+    made = {v for segment in parts.segments for v in segment.results}
     known = made.union(range(len(graph.inputs)))
-    if any(v not in known for run in parts.runs for v in run.arrays):
+    if any(v not in known for segment in parts.segments for v in segment.arrays):
         return None  # a constant array
     outputs = []
     for v in graph.outputs:
@@ -96,8 +96,8 @@ def _step(kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments, const
         outputs.append((*located, avals[v]))
     uses = Counter(base for base, _, _ in outputs)
     over: dict[int, int] = {}
-    for run in parts.runs:
-        for v, u in run.into.items():
+    for segment in parts.segments:
+        for v, u in segment.into.items():
             k = u - consts
             if not 0 <= k < carries or graph.outputs[k] != v or uses[v] > 1:
                 return None
@@ -139,9 +139,9 @@ class NativeScan:
         lowered_kernels = [found for kernel in step.kernels if (found := lowered_of(kernel)) is not None]
         self.parts = tuple(part for found in lowered_kernels for part in found.parts)
         self._texts: dict[str, None] = {}
-        self.made = [v for run in step.segments.runs for v in run.results]
+        self.made = [v for segment in step.segment_plan.segments for v in segment.results]
         self.alternating: dict[int, int] = {}  # value or carry → offset of the first of its two buffers
-        self.size = step.segments.arena
+        self.size = step.segment_plan.arena
         self._launches = self._initial_copies()
         steps = range(length - 1, -1, -1) if reverse else range(length)
         for iteration, t in enumerate(steps):
@@ -178,8 +178,8 @@ class NativeScan:
         for v in self.made:
             slots[v] = self._destination(v, iteration, t)
         out: list[Launch] = []
-        for run in s.segments.runs:
-            launches, texts = launched(run, s.kernels, s.segments, slots, self.block)
+        for segment in s.segment_plan.segments:
+            launches, texts = launched(segment, s.kernels, s.segment_plan, slots, self.block)
             out += launches
             self._texts.update(dict.fromkeys(texts))
         for j, (base, view, aval) in enumerate(s.outputs[s.carries :], s.carries):

@@ -1,7 +1,7 @@
-"""Compiled kernels as functions of NumPy arrays: each run of a program by one native call.
+"""Compiled kernels as functions of NumPy arrays: each segment of a program is one native call.
 
 Operands that are not row-major are copied; a destination that is not is ignored, and a new array is returned. Several threads
-may call one function at once: each call uses its own table of addresses, and each run of a program its own arena.
+may call one function at once: each call uses its own table of addresses, and each call of a program its own arena.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.program.expression import ROWS, Kernel
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.plan import Plan, plan_memory
-from firebrick.compiler.program.python import Runs
-from firebrick.compiler.program.segments import Kinds, Run, Segments, segment
+from firebrick.compiler.program.python import SegmentFunctions
+from firebrick.compiler.program.segments import Kinds, NodeSegment, SegmentPlan, find_segments
 from firebrick.compiler.targets.llvm.copy_kernels import copied
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lower import lower
-from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, at_offset
+from firebrick.compiler.targets.llvm.lowered import At, Lowered, LoweredKernel, at_offset
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
@@ -45,7 +45,7 @@ class Kernels(Protocol):
     """The interface of a native node's kernels: ``Lowered``, or those of a ``NativeScan``."""
 
     @property
-    def parts(self) -> tuple[Part, ...]: ...
+    def parts(self) -> tuple[LoweredKernel, ...]: ...
     @property
     def temporary(self) -> tuple[int, ...]: ...
     @property
@@ -62,7 +62,7 @@ class NativeNode:
 
     Args:
         lowered: The kernels.
-        alone: Makes the function that runs them separately.
+        alone: Returns the function that runs them separately.
     """
 
     __name__ = "alone"
@@ -81,7 +81,7 @@ class Proofs:
     """Validation of a graph's groups; see ``compiler.fusion.validate``.
 
     Attributes:
-        refused: A line for each group that is not proved to be correct.
+        refused: A line for each group that is not proved to be valid.
     """
 
     def __init__(self) -> None:
@@ -138,13 +138,13 @@ def _alone(body: Graph, lowered: Lowered) -> Callable[..., tuple[Any, ...]]:
     graph = Graph(list(body.inputs))
     graph.outputs = graph.add(FUSED, *range(len(graph.inputs)), body=body)
     kernels = [kernel_of(NativeNode(lowered, lambda: _alone(body, lowered)), len(graph.inputs))]
-    runs = compiled(kinds_of(graph, kernels), kernels, plan_memory(graph, kernels)).runs
-    ((_, function),) = runs.made
+    linked = compiled(kinds_of(graph, kernels), kernels, plan_memory(graph, kernels)).functions
+    ((_, function),) = linked.pairs
 
     def run(*arrays: Any) -> tuple[Any, ...]:
-        if runs.arena is None:
+        if linked.arena is None:
             return function(*arrays)
-        with runs.arena() as space:
+        with linked.arena() as space:
             return function(space, *arrays)
 
     return run
@@ -157,7 +157,7 @@ def lowered_of(kernel: Kernel | None) -> Kernels | None:
 
 
 def kinds_of(graph: Graph, kernels: Sequence[Kernel | None]) -> Kinds:
-    """Which nodes of a graph run natively."""
+    """The kinds of a graph's nodes."""
     return Kinds(graph, [lowered_of(kernel) for kernel in kernels])
 
 
@@ -166,73 +166,75 @@ class Linked:
     """The native part of a program.
 
     Attributes:
-        segments: Its runs, and the plan for the rest.
-        runs: The runs as functions.
-        launches: Of each run.
-        texts: The modules of all kernels, each once.
+        segment_plan: Its segments, and the plan of the host nodes.
+        functions: The segments as functions.
+        launches: The launches of each segment.
+        texts: The modules of all kernels, without repetition.
     """
 
-    segments: Segments
-    runs: Runs
+    segment_plan: SegmentPlan
+    functions: SegmentFunctions
     launches: list[list[Launch]]
     texts: list[str]
 
 
 def compiled(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> Linked:
     """The native part of a program, all its kernels compiled and linked at once."""
-    parts = segment(kinds, kernels, plan)
-    listed = [_launches(run, kinds, kernels, parts) for run in parts.runs]
-    texts = list(dict.fromkeys(text for _, found in listed for text in found))
+    parts = find_segments(kinds, kernels, plan)
+    launches_and_texts = [_launches(segment, kinds, kernels, parts) for segment in parts.segments]
+    texts = list(dict.fromkeys(text for _, found in launches_and_texts for text in found))
     module = compile_many(texts) if texts else None
-    launches = [found for found, _ in listed]
-    return Linked(parts, functions(parts.runs, launches, module, kinds.avals, parts.arena, parts.skipped), launches, texts)
+    launches = [found for found, _ in launches_and_texts]
+    return Linked(parts, functions(parts.segments, launches, module, kinds.avals, parts.arena, parts.skipped), launches, texts)
 
 
 def functions(
-    runs: Sequence[Run], launches: Sequence[Sequence[Launch]], module: Module | None, avals: Sequence[Aval], arena: int,
-    skipped: frozenset[int] = frozenset(),
-) -> Runs:  # fmt: skip
-    """The runs of a program as functions.
+    segments: Sequence[NodeSegment], launches: Sequence[Sequence[Launch]], module: Module | None, avals: Sequence[Aval],
+    arena: int, skipped: frozenset[int] = frozenset(),
+) -> SegmentFunctions:  # fmt: skip
+    """The segments of a program as functions.
 
     Args:
-        runs: The runs.
-        launches: Of each of them.
-        module: With their kernels; None if there are none.
-        avals: Of the program's values.
-        arena: Bytes of its arena.
-        skipped: Places of nodes that need no line.
+        segments: The segments.
+        launches: The launches of each segment.
+        module: The module of their kernels; None if there are none.
+        avals: Shapes and dtypes of the program's values.
+        arena: Bytes of the arena.
+        skipped: Indices of nodes that need no line.
     """
     made = []
-    for run, found in zip(runs, launches, strict=True):
+    for segment, found in zip(segments, launches, strict=True):
         code = Segment(found, [module] if module is not None else [], name="a compiled program")
-        made.append((run, function(run, avals, code, arena > 0)))
-    return Runs(made, skipped, partial(ARENAS.run, arena) if arena else None)
+        made.append((segment, function(segment, avals, code, arena > 0)))
+    return SegmentFunctions(made, skipped, partial(ARENAS.run, arena) if arena else None)
 
 
-def _launches(run: Run, kinds: Kinds, kernels: Sequence[Kernel | None], parts: Segments) -> tuple[list[Launch], list[str]]:
-    """A run's launches, and the texts of their kernels; its arrays and results stand in front of the arena."""
-    slots: dict[int, At] = {v: i for i, v in enumerate(run.arrays)}
-    count, made = len(slots), set(run.results)
-    for v in run.results:
-        over = run.into.get(v)
+def _launches(
+    segment: NodeSegment, kinds: Kinds, kernels: Sequence[Kernel | None], parts: SegmentPlan
+) -> tuple[list[Launch], list[str]]:
+    """A segment's launches, and the texts of their kernels; its arrays and results precede the arena in the address array."""
+    slots: dict[int, At] = {v: i for i, v in enumerate(segment.arrays)}
+    count, made = len(slots), set(segment.results)
+    for v in segment.results:
+        over = segment.into.get(v)
         if over in made:
             slots[v] = slots[over]
         else:
             slots[v], count = count, count + 1
-    return launched(run, kernels, parts, slots, count)
+    return launched(segment, kernels, parts, slots, count)
 
 
 def launched(
-    run: Run, kernels: Sequence[Kernel | None], parts: Segments, slots: Mapping[int, At], arena: At
+    segment: NodeSegment, kernels: Sequence[Kernel | None], parts: SegmentPlan, slots: Mapping[int, At], arena: At
 ) -> tuple[list[Launch], list[str]]:  # fmt: skip
-    """A run's launches, and the texts of their kernels.
+    """A segment's launches, and the texts of their kernels.
 
     Args:
-        run: Of a program.
+        segment: Segment of a program.
         kernels: Of the program's nodes.
-        parts: All of its runs.
-        slots: Where the arrays that it reads and writes stand in the segment's array.
-        arena: Where the arena stands there.
+        parts: The program's segments.
+        slots: Slots in the segment's address array of the arrays that it reads and writes.
+        arena: Slot of the arena.
     """
 
     def place(buffer: int, offset: int = 0) -> At:
@@ -240,7 +242,7 @@ def launched(
 
     launches: list[Launch] = []
     texts: list[str] = []
-    for c in run.calls:
+    for c in segment.calls:
         if c.view is None:
             found = lowered_of(kernels[c.node])
             assert found is not None
@@ -258,14 +260,14 @@ def launched(
     return launches, texts
 
 
-def function(run: Run, avals: Sequence[Aval], segment: Segment, arena: bool) -> Callable[..., tuple[Any, ...]]:
-    """A run as a function of the arena, if there is one, its arrays, and those whose memory its results take."""
+def function(segment: NodeSegment, avals: Sequence[Aval], code: Segment, arena: bool) -> Callable[..., tuple[Any, ...]]:
+    """A segment as a function of the arena, if there is one, its arrays, and the arrays whose memory its results use."""
     allocators: dict[Aval, Callable[[], np.ndarray[Any, Any]]] = {}
-    outside = {u: i for i, u in enumerate(run.outside)}
-    made, slots = set(run.results), dict[int, int]()
+    outside = {u: i for i, u in enumerate(segment.outside)}
+    made, slots = set(segment.results), dict[int, int]()
     own: list[_Own] = []
-    for v in run.results:
-        over = run.into.get(v)
+    for v in segment.results:
+        over = segment.into.get(v)
         if over in made:
             slots[v] = slots[over]
             continue
@@ -274,22 +276,23 @@ def function(run: Run, avals: Sequence[Aval], segment: Segment, arena: bool) -> 
         if aval not in allocators:
             allocators[aval] = _allocator(aval)
         own.append((allocators[aval], -1 if over is None else outside[over]))
-    returned = [slots[v] for v in run.results]
-    write = _looping if len(run.arrays) + len(own) > LONG else _straight
-    return write(len(run.arrays), len(outside), own, returned, segment, arena)
+    returned = [slots[v] for v in segment.results]
+    write = _looping if len(segment.arrays) + len(own) > LONG else _straight
+    return write(len(segment.arrays), len(outside), own, returned, code, arena)
 
 
 _Own = tuple[Callable[[], np.ndarray[Any, Any]], int]
-"""A result's array: what makes a new one, and which of the arrays from outside it is, if that is row-major; -1 for none."""
+"""A result's array: the function that allocates it, and the number of the outside array that is used instead, if that is
+row-major; -1 for none."""
 
 
 def _straight(
-    arrays: int, outside: int, own: Sequence[_Own], returned: Sequence[int], segment: Segment, arena: bool
+    arrays: int, outside: int, own: Sequence[_Own], returned: Sequence[int], code: Segment, arena: bool
 ) -> Callable[..., tuple[Any, ...]]:
-    """Without a loop, as Python text: quicker to call by some microseconds."""
+    """A function without loops, from Python text: a call is some microseconds faster."""
     xs, overs, results = ([f"{stem}{i}" for i in range(n)] for stem, n in (("x", arrays), ("over", outside), ("y", len(own))))
     space: dict[str, Any] = {
-        "rows": partial(np.require, requirements="CA"), "segment": segment, "tables": [], "Table": AddressTable,
+        "rows": partial(np.require, requirements="CA"), "segment": code, "tables": [], "Table": AddressTable,
     }  # fmt: skip
     makes: list[str] = []  # lines that allocate results
     slow: list[str] = [f"{x} = rows({x})" for x in xs]
@@ -322,9 +325,9 @@ def _straight(
 
 
 def _looping(
-    arrays: int, outside: int, own: Sequence[_Own], returned: Sequence[int], segment: Segment, arena: bool
+    arrays: int, outside: int, own: Sequence[_Own], returned: Sequence[int], code: Segment, arena: bool
 ) -> Callable[..., tuple[Any, ...]]:
-    """The same with loops: to compile Python text for thousands of arrays takes longer than all planning."""
+    """The same function with loops: compiling Python text for thousands of arrays takes longer than planning."""
     tables: list[AddressTable] = []
     first = int(arena)
     end = first + arrays
@@ -345,7 +348,7 @@ def _looping(
                 for y, (new, over) in zip(results, own, strict=True)
             ]
             table.put(0, (*xs, *results, *space))
-        segment(table.address)
+        code(table.address)
         tables.append(table)
         return tuple([results[i] for i in returned])
 

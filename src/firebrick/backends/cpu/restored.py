@@ -1,8 +1,8 @@
-"""Programs on disk: what a later process needs to run a graph that an earlier one has compiled, without planning it again.
+"""Programs on disk: a process can run a graph that another process has compiled, without planning it again.
 
-Kept are the launches of a program's runs, the keys of the objects with their kernels, and the nodes between the runs, whose
-kernels are the engine's own and chosen anew. It is data; the program's Python text is written from it as from a plan. What is
-only looked at (steps, explanations) is not kept: ``Restored`` compiles the graph when somebody asks for it.
+An entry has the launches of a program's segments, the keys of the objects with their kernels, and the host nodes, whose kernels
+the engine chooses again. It is data; the program's Python text is generated from it as from a plan. What only serves inspection
+(steps, explanations) is not stored: ``Restored`` compiles the graph when it is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from firebrick.compiler import Executable, Kernel, Plan, Step, choose, reuse, wr
 from firebrick.compiler.fusion.policy import in_force
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.python import Engine
-from firebrick.compiler.program.segments import Run
+from firebrick.compiler.program.segments import NodeSegment
 from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.host import find_many, identities
@@ -32,9 +32,9 @@ KIND = "program"
 _FIGURES = ("peak", "unplanned", "reused", "donated", "constants")
 _DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, KernelCompileError)
 
-_RUN = Op(
-    name="native_run",
-    doc="The place of a run in the graph of a program that was kept.",
+_SEGMENT = Op(
+    name="native_segment",
+    doc="A segment in the graph of a stored program.",
     operands=(),
     infer=lambda: (),
     reference=lambda: (),
@@ -47,23 +47,24 @@ _RUN = Op(
     tolerance=0,
     control=lambda engine, params, device: _never,
 )
-INTERNAL[_RUN.name] = _RUN
+INTERNAL[_SEGMENT.name] = _SEGMENT
 
 
 def _never() -> Any:
-    raise AssertionError("a run is called by the program")
+    raise AssertionError("a segment is called by the program")
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a program is found by: its graph, what may be overwritten, what is asked to be ready by then, and the processor."""
+    """The identity of a program: its graph, its donated inputs, the outputs that are ready before these are overwritten, and
+    the processor."""
 
     tables: Tables
     text: bytes
 
 
 def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form | None:
-    """The form of a program; None where programs like it are not kept."""
+    """The form of a program; None if it is not stored."""
     if not reuse.wanted(len(graph.nodes)):
         return None
     found = encoded(graph)
@@ -78,13 +79,13 @@ def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form |
 
 
 def keep(form: Form, graph: Graph, kernels: Sequence[Kernel | None], linked: Linked) -> None:
-    """Keep a program, if all in it can be written.
+    """Store a program, if all of it can be encoded.
 
     Args:
         form: Of the graph that was compiled.
         graph: The graph that runs, with its fused nodes.
         kernels: Of its nodes.
-        linked: Its runs.
+        linked: Its native part.
     """
     if not linked.texts:
         return
@@ -96,21 +97,21 @@ def keep(form: Form, graph: Graph, kernels: Sequence[Kernel | None], linked: Lin
 
 
 class _Writing:
-    """A program in terms of JSON. Its values have numbers of their own: only those that are arrays are left."""
+    """A program as JSON. Only values that are arrays are stored, and they are numbered anew."""
 
     def __init__(self, form: Form, graph: Graph, kernels: Sequence[Kernel | None], linked: Linked) -> None:
         self.form, self.graph, self.kernels, self.linked = form, graph, kernels, linked
-        self.avals, self.plan = graph.avals, linked.segments.plan
+        self.avals, self.plan = graph.avals, linked.segment_plan.plan
         self.number = {v: v for v in range(len(graph.inputs))}
         self.nodes: list[Node] = []  # of the new graph
         self.functions: dict[str, int] = {}
 
     def content(self) -> dict[str, Any]:
-        plan, runs = self.plan, self.linked.runs
-        inside = runs.skipped.union(*(run.nodes for run, _ in runs.made))
-        ends = {run.nodes[-1]: i for i, (run, _) in enumerate(runs.made)}
+        plan, functions = self.plan, self.linked.functions
+        inside = functions.skipped.union(*(segment.nodes for segment, _ in functions.pairs))
+        ends = {segment.nodes[-1]: i for i, (segment, _) in enumerate(functions.pairs)}
         begin = -1
-        listed: list[list[Any]] = []  # of each new node: its run or -1, what it is written over, what dies with it
+        listed: list[list[Any]] = []  # of each new node: its segment or -1, what it is written over, what dies with it
         for n in self.graph.nodes:
             if n.op is CONSTANT:
                 self._put(n, n.results)
@@ -120,8 +121,8 @@ class _Writing:
             if p == plan.begin:
                 begin = len(listed)
             if k in ends:
-                run = runs.made[ends[k]][0]
-                self._put(Node(_RUN, (), {}, 0, ()), run.results)
+                segment = functions.pairs[ends[k]][0]
+                self._put(Node(_SEGMENT, (), {}, 0, ()), segment.results)
                 listed.append([ends[k], [], plan.dies.get(p, [])])
             if n.op is CONSTANT or k in inside:
                 continue
@@ -136,13 +137,13 @@ class _Writing:
         return {
             "keys": [key.hex() for key in keys],
             "names": names,
-            "arena": self.linked.segments.arena,
+            "arena": self.linked.segment_plan.arena,
             "nodes": rows,
             "places": [
-                [run, [[[number[v], number[u]] for v, u in pairs] for pairs in over], [number[v] for v in dies]]
-                for run, over, dies in listed
+                [segment, [[[number[v], number[u]] for v, u in pairs] for pairs in over], [number[v] for v in dies]]
+                for segment, over, dies in listed
             ],
-            "runs": [self._run(run) for run, _ in runs.made],
+            "segments": [self._run(segment) for segment, _ in functions.pairs],
             "launches": [[self._launch(x) for x in launches] for launches in self.linked.launches],
             "begin": begin,
             "outputs": [number[v] for v in self.graph.outputs],
@@ -154,17 +155,17 @@ class _Writing:
         }
 
     def _put(self, n: Node, results: Sequence[int]) -> None:
-        """Append a node of the new graph, which gives these values."""
+        """Append a node of the new graph, which computes these values."""
         first = self.nodes[-1].first + len(self.nodes[-1].avals) if self.nodes else len(self.graph.inputs)
         self.number.update(zip(results, range(first, first + len(results)), strict=True))
         avals = tuple([self.avals[v] for v in results])
         inputs = tuple([self.number[v] for v in n.inputs])
         self.nodes.append(Node(n.op, inputs, n.params, first, avals, n.label, n.line, n.region))
 
-    def _run(self, run: Run) -> list[Any]:
+    def _run(self, segment: NodeSegment) -> list[Any]:
         number = self.number
-        into = [[number[v], number[u]] for v, u in run.into.items()]
-        return [[number[v] for v in run.arrays], [number[v] for v in run.results], into]
+        into = [[number[v], number[u]] for v, u in segment.into.items()]
+        return [[number[v] for v in segment.arrays], [number[v] for v in segment.results], into]
 
     def _launch(self, x: Launch) -> list[Any]:
         line = self.form.tables.line
@@ -176,7 +177,7 @@ class _Writing:
 
 
 class Restored(Executable):
-    """A program that was kept. ``graph``, ``source``, ``notes`` and what is made of them come from compiling it again."""
+    """A stored program. ``graph``, ``source``, ``notes`` and everything derived from them need its graph to be compiled."""
 
     def __init__(self, program: Executable, compile: Callable[[], Executable]) -> None:
         self._run, self._lines, self._file = program._run, program._lines, program._file
@@ -211,21 +212,21 @@ class Restored(Executable):
 def find(
     form: Form, engine: Engine, graph: Graph, device: Device | None, compile: Callable[[], Executable]
 ) -> Restored | None:  # fmt: skip
-    """The program of a form, if it was kept and its objects are there.
+    """The program of a form, if it is stored and its objects are in the cache; else None.
 
     Args:
-        form: Of the graph.
-        engine: Whose kernels run between the native ones.
-        graph: What is compiled.
-        device: Where it runs.
-        compile: Compiles the graph, for what is not kept.
+        form: Form of the graph.
+        engine: Engine of the host nodes' kernels.
+        graph: The graph.
+        device: Device on which it runs.
+        compile: Compiles the graph, for what is not stored.
     """
     content = reuse.load(KIND, form.text)
     if content is None:
         return None
     try:
         return Restored(_read(content, form, engine, graph, device), compile)
-    except _DAMAGED:  # also where an object is not there any more: the program is compiled, and the entry replaced
+    except _DAMAGED:  # or an object is no longer in the cache: the program is compiled, and the entry replaced
         return None
 
 
@@ -233,7 +234,7 @@ def _read(d: dict[str, Any], form: Form, engine: Engine, graph: Graph, device: D
     names: list[str] = d["names"]
     module = find_many([bytes.fromhex(key) for key in d["keys"]], names)
     if module is None:
-        raise LookupError("an object is not there any more")
+        raise LookupError("an object is no longer in the cache")
     tables = form.tables
     tables.extend(d["tables"])
     made = Graph(list(graph.inputs), tables.nodes(d["nodes"], len(graph.inputs)), tuple(d["outputs"]), list(graph.names))
@@ -241,17 +242,17 @@ def _read(d: dict[str, Any], form: Form, engine: Engine, graph: Graph, device: D
     plan.writes, plan.copied, plan.ready = frozenset(d["writes"]), frozenset(d["copied"]), tuple(d["ready"])
     for name, value in zip(_FIGURES, d["figures"], strict=True):
         setattr(plan, name, value)
-    runs = [Run([], [], dict.fromkeys(arrays), results, dict(into)) for arrays, results, into in d["runs"]]
-    for k, (run, over, dies) in enumerate(d["places"]):
+    segments = [NodeSegment([], [], dict.fromkeys(arrays), results, dict(into)) for arrays, results, into in d["segments"]]
+    for k, (segment, over, dies) in enumerate(d["places"]):
         plan.dies[k] = dies
-        if run >= 0:
-            runs[run].nodes.append(k)
+        if segment >= 0:
+            segments[segment].nodes.append(k)
         elif over:
             (into, outs) = over
             plan.into.update((k, u) for _, u in into)
             plan.outs.update(map(tuple, outs))
     launches = [[_launch(x, names, tables) for x in found] for found in d["launches"]]
-    native = functions(runs, launches, module, made.avals, d["arena"])
+    native = functions(segments, launches, module, made.avals, d["arena"])
     return write(engine, made, choose(engine, made, device), plan, device, native)
 
 

@@ -221,7 +221,7 @@ class TorchBackend(Backend):
         found: Kernel = self._calls.settle(op, operands, params, device.platform, known)
         return found
 
-    def told(self, error: Exception) -> Exception:
+    def translated(self, error: Exception) -> Exception:
         return self._translated(error) if isinstance(error, RuntimeError) else error
 
     def copy(self, native: Any, device: Device | None = None) -> Any:

@@ -190,7 +190,7 @@ Request = tuple[int, Index, int]
 
 
 @dataclass(slots=True)
-class _Step:
+class _Derivation:
     """How a requested element follows from others."""
 
     needs: list[Request]
@@ -207,7 +207,7 @@ class _Nodes:
 
     def element(self, v: int, index: Index, depth: int = 0) -> Expr:
         """The element of a value at an index."""
-        steps: dict[Request, _Step] = {}
+        steps: dict[Request, _Derivation] = {}
         waiting: dict[int, dict[Request, None]] = {v: {(v, index, depth): None}}
         order: list[Request] = []
         for u in range(v, -1, -1):  # operands have smaller numbers
@@ -223,16 +223,16 @@ class _Nodes:
             self.known[request] = step.make([self.known[need] for need in step.needs])
         return self.known[v, index, depth]
 
-    def _step(self, request: Request) -> _Step:
+    def _step(self, request: Request) -> _Derivation:
         v, index, depth = request
         n = self.made_by.get(v)
         if n is None:
             aval = self.avals[v]
             e = self.names.element(v, _stored(aval), flat(index, aval.shape))
-            return _Step([], lambda _: e)
+            return _Derivation([], lambda _: e)
         if n.op is CONSTANT:
             number = self._number(n)
-            return _Step([], lambda _: number)
+            return _Derivation([], lambda _: number)
         special = _contraction if n.op.kind == "contract" else _SPECIAL.get(n.op.name)
         if special is not None:
             return special(self, n, index, depth)
@@ -242,14 +242,14 @@ class _Nodes:
             return self._row(n, index, depth)
         where = self._indices(n, index, depth, v - n.first)
         if n.op.fusion == "move":
-            return _Step([(n.inputs[0], where[0], depth)], lambda xs: xs[0])
+            return _Derivation([(n.inputs[0], where[0], depth)], lambda xs: xs[0])
         if n.op.access is not None:
-            return _Step([(n.inputs[0], where[0], depth)], lambda xs: xs[0])
+            return _Derivation([(n.inputs[0], where[0], depth)], lambda xs: xs[0])
         if not is_elementwise(n):
             raise _Unknown(f"{n.op.name} has no scalar expression")
         operands = [self.avals[i] for i in n.inputs]
         needs = [(i, w, depth) for i, w in zip(n.inputs, where, strict=True)]
-        return _Step(needs, lambda xs: element(n, xs, operands, self.names.products))
+        return _Derivation(needs, lambda xs: element(n, xs, operands, self.names.products))
 
     def _indices(
         self, n: Node, index: Index, depth: int, slot: int = 0, along: Callable[[int], Affine | int] | None = None
@@ -287,7 +287,7 @@ class _Nodes:
             n = self.made_by.get(n.inputs[0])
         return self._number(n) if n is not None and n.op is CONSTANT else None
 
-    def _row(self, n: Node, index: Index, depth: int) -> _Step:
+    def _row(self, n: Node, index: Index, depth: int) -> _Derivation:
         """A reduction, or an operation on rows: its expression, of elements at each depth of its reductions."""
         operands = [self.avals[i] for i in n.inputs]
         shape = operands[0].shape
@@ -326,7 +326,7 @@ class _Nodes:
 
             return _substituted(template, leaf, depth, sizes, self.names)
 
-        return _Step(list(needs), make)
+        return _Derivation(list(needs), make)
 
 
 def _sizes(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
@@ -339,7 +339,7 @@ def _stored(aval: Aval) -> str:
     return aval.dtype.name
 
 
-def _ravelled(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
+def _ravelled(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
     where = nodes._indices(n, index, depth)
     needs = [(v, w, depth) for v, w in zip(n.inputs, where, strict=True)]
 
@@ -349,13 +349,13 @@ def _ravelled(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
             out = out + _bounded(whole_number(x), size, n.line or "") * stride
         return out
 
-    return _Step(needs, make)
+    return _Derivation(needs, make)
 
 
-def _scattered(put: Callable[[Node, Expr, Expr], Expr]) -> Callable[[_Nodes, Node, Index, int], _Step]:
+def _scattered(put: Callable[[Node, Expr, Expr], Expr]) -> Callable[[_Nodes, Node, Index, int], _Derivation]:
     """One update for each row along the axis: where it falls, ``put`` of the element and the update."""
 
-    def step(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
+    def step(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
         axis, x, at = n.params["axis"], nodes.avals[n.inputs[0]], nodes.avals[n.inputs[1]]
         if at.shape[axis] != 1:
             raise _Unknown(f"{n.op.name} with several updates of one row")
@@ -368,7 +368,7 @@ def _scattered(put: Callable[[Node, Expr, Expr], Expr]) -> Callable[[_Nodes, Nod
                 here, there = cast(here, "int32"), cast(there, "int32")
             return select(eq(there, here), put(n, xs[0], xs[2]), xs[0])
 
-        return _Step([(n.inputs[0], index, depth), (n.inputs[1], beside, depth), (n.inputs[2], beside, depth)], make)
+        return _Derivation([(n.inputs[0], index, depth), (n.inputs[1], beside, depth), (n.inputs[2], beside, depth)], make)
 
     return step
 
@@ -376,7 +376,7 @@ def _scattered(put: Callable[[Node, Expr, Expr], Expr]) -> Callable[[_Nodes, Nod
 _FOLDS: dict[str, Callable[[Expr, Expr], Expr]] = {"mul": lambda a, b: a * b, "min": minimum, "max": maximum}
 
 
-def _random(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
+def _random(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
     key = n.inputs[0]
     at = binary("add", nodes.names.position(flat(index, n.avals[0].shape)), const(n.params["offset"], "int64"))
     at = _rebuilt(at, at.args, nodes.names)
@@ -388,16 +388,16 @@ def _random(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
         )  # fmt: skip
         return _substituted(made, lambda e, args, level: e if e.op in ("load", "index") else None, 0, (), nodes.names)
 
-    return _Step([(key, (i,), depth) for i in range(4)], make)
+    return _Derivation([(key, (i,), depth) for i in range(4)], make)
 
 
-def _contraction(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Step:
+def _contraction(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
     e = nodes.names.leaf(computed(_stored(n.avals[0])), ("contraction", n.first, tuple(map(affine, index))))
     nodes.names.products.add(e)
-    return _Step([], lambda _: e)
+    return _Derivation([], lambda _: e)
 
 
-_SPECIAL: dict[str, Callable[[_Nodes, Node, Index, int], _Step]] = {
+_SPECIAL: dict[str, Callable[[_Nodes, Node, Index, int], _Derivation]] = {
     "ravel_index": _ravelled, "random_bits": _random, "random_uniform": _random,
     "scatter": _scattered(lambda n, x, update: update), "scatter_add": _scattered(lambda n, x, update: x + update),
     "scatter_reduce": _scattered(lambda n, x, update: _FOLDS[n.params["mode"]](x, update)),

@@ -66,7 +66,7 @@ class Plan:
     def __str__(self) -> str:
         saved = f", {size_text(self.unplanned)} with memory of its own for every result" if self.unplanned > self.peak else ""
         lines = [
-            f"memory: at most {size_text(self.peak)} beside inputs and constants{saved}",
+            f"memory: at most {size_text(self.peak)} without inputs and constants{saved}",
             f"reuse: {len(self.into) + len(self.outs)} results, {size_text(self.reused)}, over dead values; "
             f"{size_text(self.donated)} of donated inputs",
         ]

@@ -20,7 +20,7 @@ import numpy as np
 
 from firebrick.compiler.program.expression import Kernel, call
 from firebrick.compiler.program.plan import Plan, plan_memory
-from firebrick.compiler.program.segments import Run
+from firebrick.compiler.program.segments import NodeSegment
 from firebrick.core.aval import Aval
 from firebrick.core.device import Device
 from firebrick.core.errors import ShapeError
@@ -52,7 +52,7 @@ class Engine(Protocol):
     def around(self) -> tuple[str, dict[str, Any]] | None:
         """A context manager, as an expression, in which all kernels run."""
 
-    def told(self, error: Exception) -> Exception:
+    def translated(self, error: Exception) -> Exception:
         """Translate a library's error to an error of the contract."""
 
     def from_host(self, array: np.ndarray[Any, Any], device: Any) -> Any:
@@ -112,7 +112,7 @@ class Executable:
                 raise ShapeError(
                     "a program takes the inputs of its graph", f"{len(natives)} of {self._count}", "pass each one"
                 ) from None
-            error = self._engine.told(e)
+            error = self._engine.translated(e)
             try:
                 _locate(error, e, self._file, self._lines)
                 if error is not e:
@@ -236,25 +236,24 @@ def choose(
 
 
 @dataclass(frozen=True)
-class Runs:
-    """A program's runs (``segments``) as functions.
+class SegmentFunctions:
+    """The segments of a program as functions.
 
     Attributes:
-        made: Each with a function of the arena, the arrays that it reads, and those that its results are to take the memory of;
-            it returns the results as a tuple.
-        skipped: Places of nodes that need no line.
-        arena: A context manager, as an object of this name in the program, whose value is the arena of one run of the program;
-            None if the functions need none.
+        pairs: Each segment with a function of the arena, the arrays that it reads, and the arrays whose memory its results
+            use; it returns a tuple of the results.
+        skipped: Indices of nodes that need no line.
+        arena: Returns a context manager whose value is the arena of one call of the program; None if the functions need none.
     """
 
-    made: Sequence[tuple[Run, Callable[..., tuple[Any, ...]]]]
+    pairs: Sequence[tuple[NodeSegment, Callable[..., tuple[Any, ...]]]]
     skipped: frozenset[int]
     arena: Callable[[], Any] | None
 
 
 def write(
     engine: Engine, graph: Graph, kernels: Sequence[Kernel | None], plan: Plan, device: Device | None,
-    native: Runs = Runs((), frozenset(), None),
+    native: SegmentFunctions = SegmentFunctions((), frozenset(), None),
 ) -> Executable:  # fmt: skip
     """The program of a graph, by its kernels and its memory plan."""
     return _ProgramWriter(engine, graph, kernels, plan, device, native).executable()
@@ -267,7 +266,7 @@ class _ProgramWriter:
     kernels: Sequence[Kernel | None]
     plan: Plan
     device: Device | None
-    native: Runs
+    native: SegmentFunctions
     space: dict[str, Any] = field(default_factory=lambda: {"copy": None})
     known: dict[int, str] = field(default_factory=dict)
     further: dict[str, Iterator[str]] = field(default_factory=dict)  # stem of a name → numbers not used yet
@@ -275,8 +274,8 @@ class _ProgramWriter:
     def __post_init__(self) -> None:
         self.avals = self.graph.avals
         self.items: dict[int, tuple[str, int]] = {}  # values that are items of a sequence → its name, and their index
-        self.inside = self.native.skipped.union(*(run.nodes for run, _ in self.native.made))
-        self.ends = {run.nodes[-1]: (run, function) for run, function in self.native.made}
+        self.inside = self.native.skipped.union(*(segment.nodes for segment, _ in self.native.pairs))
+        self.ends = {segment.nodes[-1]: (segment, function) for segment, function in self.native.pairs}
 
     def executable(self) -> Executable:
         graph, plan, engine = self.graph, self.plan, self.engine
@@ -300,7 +299,7 @@ class _ProgramWriter:
                 continue
             texts[k] = self.text(kernel.expr, n, kernel, [f"a{i}" for i in range(len(n.inputs))])
             if k in self.ends:
-                body += self.run_lines(*self.ends[k], names, plan.dies.get(p, ()))
+                body += self.segment_lines(*self.ends[k], names, plan.dies.get(p, ()))
             if k in self.inside:
                 continue
             places[len(body)] = n
@@ -369,23 +368,23 @@ class _ProgramWriter:
             found.append("arena() as space")
         return found
 
-    def run_lines(
-        self, run: Run, function: Callable[..., Any], names: dict[int, str], dies: Iterable[int]
+    def segment_lines(
+        self, segment: NodeSegment, function: Callable[..., Any], names: dict[int, str], dies: Iterable[int]
     ) -> list[str]:  # fmt: skip
         """One call for many nodes."""
         args = ["space"] if self.native.arena is not None else []
-        given = [*run.arrays, *run.outside]
+        given = [*segment.arrays, *segment.outside]
         args += [names[v] for v in given] if len(given) <= LONG else [f"*{self.listed(given, names)}"]
         text = f"{self.name('native', function)}({', '.join(args)})"
-        if len(run.results) > LONG and self.named.isdisjoint(run.results):
+        if len(segment.results) > LONG and self.named.isdisjoint(segment.results):
             made = self.name("made", object())
-            self.items.update((v, (made, i)) for i, v in enumerate(run.results))
-            names.update((v, f"{made}[{i}]") for i, v in enumerate(run.results))
+            self.items.update((v, (made, i)) for i, v in enumerate(segment.results))
+            names.update((v, f"{made}[{i}]") for i, v in enumerate(segment.results))
             text = f"{made} = {text}"
         else:
-            names.update((v, f"v{v}") for v in run.results)
-            if run.results:
-                text = f"({', '.join(names[v] for v in run.results)},) = {text}"
+            names.update((v, f"v{v}") for v in segment.results)
+            if segment.results:
+                text = f"({', '.join(names[v] for v in segment.results)},) = {text}"
         dead = [names[v] for v in dies if names[v] not in self.inputs]
         return [text, f"del {', '.join(dead)}"] if dead else [text]
 

@@ -65,8 +65,8 @@ class Call:
 
 
 @dataclass(slots=True)
-class Run:
-    """The nodes of one native call.
+class NodeSegment:
+    """A segment: the nodes of one native call.
 
     Attributes:
         nodes: Indices of the nodes, in order.
@@ -90,12 +90,12 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
-    """A program's runs.
+class SegmentPlan:
+    """The segments of a program.
 
     Attributes:
-        plan: The plan of the arrays and of the other nodes.
-        runs: In the order in which they run.
+        plan: The plan of the arrays and of the host nodes.
+        segments: The segments, in order.
         skipped: Indices of nodes that are not executed: views that kernels read through.
         arena: Bytes of the arena.
         at: Buffer that is no array → its offset in the arena.
@@ -103,7 +103,7 @@ class Segments:
     """
 
     plan: Plan
-    runs: list[Run]
+    segments: list[NodeSegment]
     skipped: frozenset[int]
     arena: int
     at: dict[int, int]
@@ -123,7 +123,7 @@ class Kinds:
         self.node_of = {v: k for k, n in enumerate(graph.nodes) for v in n.results}
         self.memory = memory
         self.of = [self._first(k, n) for k, n in enumerate(graph.nodes)]
-        self.wanted = set(graph.outputs)  # values that are read as arrays outside of runs
+        self.wanted = set(graph.outputs)  # values that are read as arrays outside of segments
         for k in range(len(graph.nodes) - 1, -1, -1):
             n = graph.nodes[k]
             if self.of[k] == VIEW and self.wanted.intersection(n.results):
@@ -237,29 +237,29 @@ class _Order:
                 self._ready(user)
 
 
-def segment(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> Segments:
-    """The runs of a program.
+def find_segments(kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> SegmentPlan:
+    """The segments of a program.
 
     Args:
         kinds: Of its nodes.
         kernels: Of its nodes; host nodes' kernels have scratch memory.
         plan: Order and arrays, as if each node were a call of its own.
     """
-    return _SegmentBuilder(kinds, kernels, plan).segments()
+    return _SegmentBuilder(kinds, kernels, plan).build()
 
 
 class _SegmentBuilder:
     def __init__(self, kinds: Kinds, kernels: Sequence[Kernel | None], plan: Plan) -> None:
         self.kinds, self.kernels, self.plan = kinds, kernels, plan
         self.graph, self.avals = kinds.graph, kinds.avals
-        self.runs: list[Run] = []
-        self.actions: list[Run | int] = []  # runs, and nodes outside of them
+        self.segments: list[NodeSegment] = []
+        self.actions: list[NodeSegment | int] = []  # segments, and host nodes
         self.into, self.owner = self._arrays()
         self.views: dict[int, tuple[int, View]] = {}
         self.copies: dict[int, int] = {}
         self.sizes: dict[int, int] = {}  # of copies, in bytes
-        self.made_in: dict[int, Run] = {}
-        current: Run | None = None
+        self.made_in: dict[int, NodeSegment] = {}
+        current: NodeSegment | None = None
         for p, k in enumerate(plan.order):
             if p == plan.begin or kinds.of[k] == HOST:
                 current = None
@@ -267,8 +267,8 @@ class _SegmentBuilder:
                 self.actions.append(k)
             elif kinds.of[k] == NATIVE:
                 if current is None:
-                    current = Run()
-                    self.runs.append(current)
+                    current = NodeSegment()
+                    self.segments.append(current)
                     self.actions.append(current)
                 self._native(k, current)
 
@@ -292,67 +292,67 @@ class _SegmentBuilder:
         k = self.kinds.node_of.get(buffer)
         return buffer in self.owner or (k is not None and self.kinds.of[k] in (NUMBER, HOST))
 
-    def _native(self, k: int, run: Run) -> None:
+    def _native(self, k: int, segment: NodeSegment) -> None:
         n = self.graph.nodes[k]
-        operands = tuple(self._operand(v, run) for v in n.inputs)
-        run.nodes.append(k)
-        self._call(Call(k, operands, tuple(n.results)), run)
+        operands = tuple(self._operand(v, segment) for v in n.inputs)
+        segment.nodes.append(k)
+        self._call(Call(k, operands, tuple(n.results)), segment)
         for v in n.results:
             if v in self.owner:
-                run.results.append(v)
-                self.made_in[v] = run
+                segment.results.append(v)
+                self.made_in[v] = segment
                 if v in self.into:
-                    run.into[v] = self.into[v]
+                    segment.into[v] = self.into[v]
 
-    def _call(self, call: Call, run: Run) -> None:
-        run.calls.append(call)
+    def _call(self, call: Call, segment: NodeSegment) -> None:
+        segment.calls.append(call)
         for r in call.operands:
-            if self._is_array(r.buffer) and self.made_in.get(r.buffer) is not run:
-                run.arrays[r.buffer] = None
+            if self._is_array(r.buffer) and self.made_in.get(r.buffer) is not segment:
+                segment.arrays[r.buffer] = None
 
-    def _operand(self, v: int, run: Run) -> Ref:
-        buffer, view = self._view_in_buffer(v, run)
+    def _operand(self, v: int, segment: NodeSegment) -> Ref:
+        buffer, view = self._view_in_buffer(v, segment)
         if not view.in_rows:
-            return Ref(self._copied(v, run))
+            return Ref(self._copied(v, segment))
         return Ref(buffer, view.offset * self.avals[v].dtype.itemsize)
 
-    def _view_in_buffer(self, v: int, run: Run) -> tuple[int, View]:
+    def _view_in_buffer(self, v: int, segment: NodeSegment) -> tuple[int, View]:
         """The buffer of a value, and the view of the buffer that it is."""
         found = self.views.get(v)
         if found is None:
-            found = self.views[v] = self._resolve_view(v, run)
+            found = self.views[v] = self._resolve_view(v, segment)
         return found
 
-    def _resolve_view(self, v: int, run: Run) -> tuple[int, View]:
+    def _resolve_view(self, v: int, segment: NodeSegment) -> tuple[int, View]:
         k = self.kinds.node_of.get(v)
         n = None if k is None else self.graph.nodes[k]
         if n is None or not n.op.view:
             return v, row_major(self.avals[v].shape)
         (source,) = n.inputs
-        buffer, view = self._view_in_buffer(source, run)
+        buffer, view = self._view_in_buffer(source, segment)
         found = strided_view(n, v - n.first, view)
         if found is not None:
             return buffer, found
         view_of_copy = strided_view(n, v - n.first, row_major(self.avals[source].shape))
         assert view_of_copy is not None  # every reshape of row-major memory is a view
-        return self._copied(source, run), view_of_copy
+        return self._copied(source, segment), view_of_copy
 
-    def _copied(self, v: int, run: Run) -> int:
+    def _copied(self, v: int, segment: NodeSegment) -> int:
         """The buffer of a row-major copy of a view."""
         if v not in self.copies:
-            buffer, view = self._view_in_buffer(v, run)
+            buffer, view = self._view_in_buffer(v, segment)
             made = self.copies[v] = self.graph.size + len(self.copies)
             self.sizes[made] = self.avals[v].nbytes
-            self._call(Call(-1, (Ref(buffer),), (made,), (view, self.avals[v])), run)
+            self._call(Call(-1, (Ref(buffer),), (made,), (view, self.avals[v])), segment)
         return self.copies[v]
 
     # the arena
 
-    def segments(self) -> Segments:
+    def build(self) -> SegmentPlan:
         spans: dict[int, Span] = {}
         group: dict[int, int] = {}
         temporary: dict[int, list[Span]] = {}
-        calls = [c for run in self.runs for c in run.calls]
+        calls = [c for segment in self.segments for c in segment.calls]
         last: dict[int, int] = {}
         for t, c in enumerate(calls):
             last.update((r.buffer, t) for r in c.operands)
@@ -378,7 +378,7 @@ class _SegmentBuilder:
         at = {v: spans[g].at for v, g in group.items()}
         skipped = frozenset(k for k, kind in enumerate(self.kinds.of) if kind == VIEW)
         offsets = {k: tuple(s.at for s in found) for k, found in temporary.items()}
-        return Segments(self._planned(arena, unshared), self.runs, skipped, arena, at, offsets)
+        return SegmentPlan(self._planned(arena, unshared), self.segments, skipped, arena, at, offsets)
 
     def _over(
         self, c: Call, slot: int, t: int, last: dict[int, int], taken: set[int], spans: dict[int, Span], group: dict[int, int]
@@ -426,18 +426,18 @@ class _SegmentBuilder:
         reused = sum(self.avals[v].nbytes for v in self.into)
         return replace(self.plan, into=into, outs=outs, dies=dies, peak=arena + arrays, unplanned=unplanned, reused=reused)
 
-    def _last_node(self, action: Run | int) -> int:
+    def _last_node(self, action: NodeSegment | int) -> int:
         """The last node of an action."""
         return action if isinstance(action, int) else action.nodes[-1]
 
-    def _read(self, action: Run | int) -> Iterable[int]:
-        if isinstance(action, Run):
+    def _read(self, action: NodeSegment | int) -> Iterable[int]:
+        if isinstance(action, NodeSegment):
             return [*action.arrays, *action.outside]
         n = self.graph.nodes[action]
         return [*n.inputs, *(u for v in n.results if (u := self.into.get(v)) is not None)]
 
-    def _written(self, action: Run | int) -> Iterable[int]:
-        return action.results if isinstance(action, Run) else self.graph.nodes[action].results
+    def _written(self, action: NodeSegment | int) -> Iterable[int]:
+        return action.results if isinstance(action, NodeSegment) else self.graph.nodes[action].results
 
     def _peak(self, ends: dict[int, int], defined_at: dict[int, int], outputs: set[int]) -> int:
         """The peak memory of arrays, without inputs and constants."""

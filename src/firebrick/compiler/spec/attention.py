@@ -14,20 +14,20 @@ from firebrick.ir import Graph
 @dataclass(frozen=True, slots=True)
 class Attention:
     """Arrays are row-major: query [*lead, n, d], key [*lead, m, d], value [*lead, m, e], and a mask (bool) that broadcasts to
-    [*lead, n, m]. A query that sees no key gives 0.
+    [*lead, n, m]. The result of a query whose keys are all masked is 0.
 
     Attributes:
-        dtype: Of all but the mask.
+        dtype: Dtype of all arrays but the mask.
         lead: Sizes of the axes of the batch.
         n: Queries.
         m: Keys.
         d: Features of queries and keys.
         e: Features of values.
         mask: Shape of the mask.
-        scale: Of the scores.
-        causal: Whether query i sees only the keys up to number i.
-        gradient: Whether it is the gradients of query, key and value, of the result's cotangent, which comes first.
-        sources: The inputs that the operands are: the cotangent, if ``gradient``, then query, key, value and mask.
+        scale: Factor of the scores.
+        causal: Whether query i attends only to the keys up to number i.
+        gradient: Whether the results are the gradients of query, key and value; the first operand is then the cotangent.
+        sources: The inputs that are the operands: the cotangent, if ``gradient``, then query, key, value and mask.
     """
 
     dtype: str

@@ -1,9 +1,9 @@
-"""What all kinds of kernel specifications are made of: operands, results, faults, and sizes that can be told from structure.
+"""The components of all kinds of kernel specifications: operands, results, faults, and sizes that are separate from structure.
 
 A specification is frozen data. Its sizes are fields of the types ``Size`` and ``Sizes``; its strides and offsets are in views.
-``structure`` gives the specification with symbols in place of these numbers, and its binding: the numbers. ``with_binding``
-puts other numbers in. So ``key`` names the structure, which a kernel that takes sizes as arguments serves, and ``problem`` the
-structure with its sizes.
+``structure`` returns the specification with symbols instead of these numbers, and its binding, the numbers. ``with_binding``
+replaces the numbers. ``key`` identifies the structure, for which one kernel with sizes as arguments suffices; ``problem``
+identifies the structure with its sizes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Operand:
     Attributes:
         source: Number of the input.
         dtype: In memory.
-        view: Where the element at each position of the domain lies.
+        view: View over the domain.
     """
 
     source: int
@@ -49,10 +49,10 @@ class Result:
     """An array that a kernel writes.
 
     Attributes:
-        expression: Its element at a position of the domain, of the elements that ``load(k)`` reads of operand ``k``.
+        expression: Its element at a position of the domain; ``load(k)`` is the element of operand ``k``.
         dtype: In memory.
-        view: Where the element at each position lies; stride 0 along axes that are reduced.
-        summed: Axes of the domain along which the values of the expression are added up: a domain of its own.
+        view: View over the domain, with stride 0 along axes that are reduced.
+        summed: Axes of the domain along which the values of the expression are summed.
     """
 
     expression: Expr
@@ -67,7 +67,7 @@ class Cost:
 
     Attributes:
         flops: Arithmetic operations.
-        nbytes: Bytes read and written at least.
+        nbytes: Minimum bytes read and written.
     """
 
     flops: float
@@ -75,7 +75,7 @@ class Cost:
 
 
 def _class_of(number: int, stride: bool) -> Any:
-    """What the structure keeps of a number: sizes and strides of 0 and 1 are not those of others."""
+    """The part of a number that belongs to the structure: sizes and strides of 0 and 1 are distinguished from others."""
     return number if number in (0, 1) else ("s" if stride else "n")
 
 
@@ -125,7 +125,7 @@ def structure(spec: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def key(spec: Any) -> str:
-    """The name of a specification's structure: equal for specifications that differ in sizes only."""
+    """A hash of a specification's structure: equal for specifications that differ in sizes only."""
     return blake2b(dumps(structure(spec)[0], sort_keys=True).encode(), digest_size=16).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""``Contract``: products of matrices and convolutions, C[b, m, n] = Σ_k A[b, m, k] · B[b, k, n], and what is computed of C.
+"""``Contract``: matrix products and convolutions, C[b, m, n] = Σ_k A[b, m, k] · B[b, k, n], and elementwise functions of C.
 
 Each of m, n and k is one index whose digits step through memory, so that a patch of an image needs no copy: its address is a
 sum of strides times digits, and it is 0 where a coordinate of the image (a ``Bound``) is outside.
@@ -30,12 +30,12 @@ class Contract:
     """Contractions, and elementwise work on their elements.
 
     Attributes:
-        parts: One, or several that write the parts of one result, disjoint and together all of it.
+        parts: One contraction, or several that compute disjoint parts of one result, and together all of it.
         dtype: Of A, B and C.
         operands: What ``load(1)``, ``load(2)``, … of the results' expressions read, over the domain [*batch, m, n] of the one
             part; ``load(0)`` is the element of C.
         results: Over the same domain. Of several parts: C itself, whose view each part gives.
-        convolution: The convolution that it is, if it is one: what a target may use in place of the parts.
+        convolution: The convolution that it is, if it is one; a target may use it instead of the parts.
     """
 
     parts: tuple[Part, ...]
@@ -64,12 +64,12 @@ def contract(body: Graph) -> Contract:
     """The specification of a group of one contraction and the elementwise nodes that follow from it.
 
     Raises:
-        TypeError: What follows reads elements elsewhere than at the position of the product's.
+        TypeError: A node reads elements at other positions than that of the product's element.
     """
-    return _Builder(body).spec()
+    return _ContractBuilder(body).spec()
 
 
-class _Builder:
+class _ContractBuilder:
     def __init__(self, body: Graph) -> None:
         self.body, self.avals = body, body.avals
         self.seen: dict[int, tuple[int, View]] = {i: (i, row_major(a.shape)) for i, a in enumerate(body.inputs)}
@@ -103,7 +103,7 @@ class _Builder:
         return Contract(parts, dtype, reads, results, geometry)
 
     def _refined(self) -> tuple[int, ...]:
-        """The shape of C, its leading axes cut where those of any value that follows are."""
+        """The shape of C, with its leading axes split where those of any consumer's shape are."""
         shape = self.n.avals[0].shape
         if self.n.op.facts is not None:
             return shape
@@ -116,7 +116,7 @@ class _Builder:
         return *(b // a for a, b in reversed(list(pairwise(inner)))), *shape[-2:]
 
     def _node(self, m: Node) -> None:
-        """Make the result of a node known."""
+        """Add the result of a node to ``values``."""
         if m.op is CONSTANT:
             dtype = computed(m.avals[0].dtype.name)
             self.values[m.first] = const(m.params["value"].reshape(()).astype(dtype).item(), dtype)
@@ -136,7 +136,7 @@ class _Builder:
             self.values[m.first] = element(m, args, [self.avals[v] for v in m.inputs], (self.product,))
 
     def _element(self, v: int, shape: Sequence[int]) -> Expr:
-        """The element of a value, which is broadcast to ``shape``, at the position of C."""
+        """The element, at the position of C, of a value that is broadcast to ``shape``."""
         if v not in self.seen:
             return self.values[v]
         i, view = self.seen[v]

@@ -16,10 +16,10 @@ FORWARD, INPUT, WEIGHT = DIRECTIONS = "forward", "input", "weight"
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """Image, kernel and result of a convolution, all row-major, and which of them is computed of the two others.
+    """Image, kernel and result of a convolution, all row-major; one of them is computed from the other two.
 
     Attributes:
-        dtype: Of all three arrays.
+        dtype: Dtype of all three arrays.
         image: Shape [batch, channels, *image].
         weight: Shape [out, channels / groups, *kernel].
         stride: One for each axis of the image.
@@ -41,7 +41,7 @@ class Convolution:
 
     @property
     def result(self) -> tuple[int, ...]:
-        """Shape [batch, out, *places]."""
+        """Shape [batch, out, *positions]."""
         each = zip(self.image[2:], self.weight[2:], self.stride, self.padding, self.dilation, strict=True)
         return (self.image[0], self.weight[0], *((n + sum(p) - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in each))
 
@@ -52,11 +52,11 @@ class Convolution:
         return image, weight, result
 
     def parts(self, first: int, second: int) -> tuple[Part, ...]:
-        """The contractions that it is: A the second operand, B the first.
+        """The contractions that compute it; A is the second operand, B the first.
 
         Args:
             first: Number of the input that is the node's first operand.
-            second: That of its second one.
+            second: Number of the input that is its second operand.
         """
         return {FORWARD: _forward, INPUT: _input, WEIGHT: _weight}[self.direction](self, second, first)
 
@@ -81,7 +81,8 @@ def _batch(g: Convolution, stride: int) -> Digits:
 
 
 def _forward(g: Convolution, a: int, b: int) -> tuple[Part, ...]:
-    """Rows are output channels, columns positions of all images, sums over channels and taps: A the weight, B the image."""
+    """Rows are output channels, columns are positions of all images, sums are over channels and taps. A is the weight, B the
+    image."""
     (xs, ws, ys), y, rank = g.strides, g.result, len(g.stride)
     out, channels = g.weight[0] // g.groups, g.weight[1]
     bounds = tuple(
@@ -99,7 +100,8 @@ def _forward(g: Convolution, a: int, b: int) -> tuple[Part, ...]:
 
 
 def _weight(g: Convolution, a: int, b: int) -> tuple[Part, ...]:
-    """Rows are output channels, columns the taps of each channel, sums over positions: A the result's gradient, B the image."""
+    """Rows are output channels, columns are the taps of each channel, sums are over positions. A is the result's gradient, B
+    the image."""
     (xs, ws, ys), y, rank = g.strides, g.result, len(g.stride)
     out, channels = g.weight[0] // g.groups, g.weight[1]
     bounds = tuple(
@@ -121,13 +123,13 @@ class Residue:
     """One class of positions of an image axis, those whose padded coordinate is ``r`` modulo the stride.
 
     Attributes:
-        first: Coordinate of its first position; the others follow at the stride.
-        count: How many positions.
-        tap: The first tap of the kernel that meets it.
-        step: Distance of its taps.
-        taps: How many.
-        at: The position of the result that the first position and the first tap meet in.
-        back: How many positions of the result each further tap goes back.
+        first: Coordinate of its first position; the distance of the others is the stride.
+        count: Number of positions.
+        tap: The first tap that reads these positions.
+        step: Distance of the taps that read them.
+        taps: Number of these taps.
+        at: The position of the result for which the first tap reads the first position.
+        back: Number of positions of the result from one tap back to the next.
     """
 
     first: int
@@ -140,11 +142,11 @@ class Residue:
 
 
 def residues(size: int, kernel: int, stride: int, pad: int, dilation: int) -> list[Residue]:
-    """The classes of positions of an axis of an image that there are."""
+    """The non-empty classes of positions of an axis of an image."""
     out = []
     step = stride // gcd(dilation, stride)
     for r in range(stride):
-        t = -(-(pad - r) // stride)  # the first padded coordinate r + stride·t that lies in the image
+        t = -(-(pad - r) // stride)  # the first padded coordinate r + stride·t in the image
         first = r + stride * t - pad
         count = max(0, -(-(size - first) // stride))
         tap = next((i for i in range(min(step, kernel)) if (i * dilation - r) % stride == 0), kernel)

@@ -1,4 +1,4 @@
-"""``Copy``: a result that is put together of parts, each copied from an array or filled with a number."""
+"""``Copy``: a result that is assembled from pieces, each copied from an array or filled with a number."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from firebrick.ir import Graph
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the result. Pieces are written in their order, later ones over earlier ones.
+    """A part of the result. Pieces are written in order; later pieces overwrite earlier ones.
 
     Attributes:
         source: Number of the input that is copied; None for a number.
-        bits: The number's, as an unsigned integer of an element's size.
-        read: Where the elements lie in the input.
-        write: Where they go, of the same shape.
-        whole: Whether the input is copied as it is, element by element; then the result may be its memory.
+        bits: Bits of the number, as an unsigned integer of an element's size.
+        read: View of the elements in the input.
+        write: View of the elements in the result, of the same shape.
+        whole: Whether the input is copied as a whole, in the same order, so that the result may use its memory.
     """
 
     source: int | None
@@ -53,7 +53,7 @@ class Copy:
 
 
 def copy(body: Graph) -> Copy:
-    """The specification of a group of one node that puts arrays together."""
+    """The specification of a group of one node that assembles arrays."""
     s = single(body)
     out = s.node.avals[0]
     size = out.dtype.itemsize
@@ -74,7 +74,7 @@ def copy(body: Graph) -> Copy:
 
 
 def in_place(spec: Copy) -> frozenset[int]:
-    """The inputs whose memory the result may take: those that the first piece copies as they are, read nowhere else."""
+    """The inputs whose memory the result may use: those that only the first piece reads, and copies as a whole."""
     first = spec.pieces[0] if spec.pieces else None
     if first is None or first.source is None or not first.whole or len(spec.pieces) < 2:
         return frozenset()

@@ -34,7 +34,7 @@ def element(n: Node, args: Sequence[Expr], operands: Sequence[Aval], products: C
         n: A node that ``is_elementwise`` or ``is_reduction``.
         args: The operands' elements.
         operands: Its operands.
-        products: Leaves that are no elements of memory, but products that are computed before the expression.
+        products: Leaves that are not elements of memory, but products that are computed before the expression.
 
     Raises:
         TypeError: Operands of these dtypes have no expression.
@@ -64,7 +64,7 @@ def _first(operands: Sequence[Aval]) -> Expr:
 
 
 def _reductions(n: Node, operands: Sequence[Aval]) -> set[str]:
-    """How a reduction of one operand reduces."""
+    """The kind of a reduction of one operand."""
     if not is_reduction(n) or len(operands) != 1:
         return set()
     return {str(e.value) for e in walk([element(n, [_first(operands)], operands)]) if e.op == "reduce"}
@@ -84,5 +84,5 @@ def decided(n: Node, args: Sequence[Expr], operands: Sequence[Aval], products: C
 
 
 def _stored(x: Expr, products: Collection[Expr]) -> bool:
-    """Whether an element comes from memory, where it is rounded already."""
+    """Whether an element is loaded from memory, where it is already rounded."""
     return x.op in ("load", "gather") and x not in products

@@ -26,7 +26,7 @@ class Kind:
 
     Attributes:
         build: The specification of a group of nodes of this kind.
-        grouped: Whether groups may have several nodes; else there is one, and numbers of the program that it takes.
+        grouped: Whether groups may have several nodes; else a group has one node, and constants that it reads.
     """
 
     build: Callable[[Graph], KernelSpec]
@@ -45,7 +45,7 @@ KINDS: dict[str, Kind] = {
     "sort": Kind(sort),
     "search": Kind(search),
 }
-"""By the name that an entry of the op table gives as its ``kind``."""
+"""Kinds by name, the ``kind`` of an entry of the op table."""
 
 
 def kind_of(n: Node, operands: Sequence[Aval]) -> str:

@@ -19,14 +19,14 @@ from firebrick.scalar.storage import computed
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """What the three kinds are made of.
+    """The fields of the three kinds.
 
     Attributes:
         domain: Sizes of the axes.
-        reduced: Those along which ``reduce`` nodes run.
-        operands: What ``load(k)`` and ``gather(k, …)`` read.
-        results: What is written, in order.
-        sites: Checks of indices, by the number that ``bounded`` nodes give.
+        reduced: Axes that ``reduce`` nodes reduce.
+        operands: Arrays that ``load(k)`` and ``gather(k, …)`` read.
+        results: Arrays that are written, in order.
+        sites: Checks of indices, by the numbers in ``bounded`` nodes.
     """
 
     domain: Sizes
@@ -49,11 +49,11 @@ class Map(Nest):
 
 
 class Row(Nest):
-    """Reductions along the last axis, elementwise work around them, and sums over all other axes of what a row computes."""
+    """Reductions along the last axis, fused with elementwise work, and sums of a row's values over all other axes."""
 
 
 class Fold(Nest):
-    """Reductions along any axes, with elementwise work around them."""
+    """Reductions along any axes, fused with elementwise work."""
 
 
 def itemsize(dtype: str) -> int:
@@ -65,13 +65,13 @@ def nest(body: Graph) -> Nest:
     """The specification of a group of elementwise nodes, views of its inputs, and reductions.
 
     Args:
-        body: The nodes. Reductions are along equal axes of one shape; beside those along its last axis there may be sums along
-            all others.
+        body: The nodes. Reductions are along the same axes of one shape; besides reductions along its last axis there may be
+            sums along all others.
     """
-    return _Builder(body).spec()
+    return _NestBuilder(body).spec()
 
 
-class _Builder:
+class _NestBuilder:
     def __init__(self, body: Graph) -> None:
         self.body, self.avals = body, body.avals
         rows = [n for n in body.nodes if n.op.fusion == "row"]
@@ -122,12 +122,12 @@ class _Builder:
             self.values[n.first] = self.value(n.inputs[0])
         elif n.op.access is not None:
             shape = n.avals[0]
-            self.values[n.first] = n.op.access.element(_Reader(self, n), operands, shape, **n.params)
+            self.values[n.first] = n.op.access.element(_NestReader(self, n), operands, shape, **n.params)
         else:
             self.values[n.first] = element(n, [self.value(v) for v in n.inputs], operands)
 
     def read(self, source: int, strides: Sequence[int], offset: int = 0) -> int:
-        """The number of an input, seen through strides along the domain, as an operand."""
+        """The number of the operand that is an input with these strides along the domain."""
         x = Operand(source, self.body.inputs[source].dtype.name, strided(self.domain, strides, offset))
         return self.operands.setdefault(x, len(self.operands))
 
@@ -141,10 +141,10 @@ class _Builder:
         return load(self.read(i, strides, view.offset), computed(self.avals[v].dtype.name))
 
 
-class _Reader:
+class _NestReader:
     """``ops.access.Reader`` for a node of a group."""
 
-    def __init__(self, builder: _Builder, n: Node) -> None:
+    def __init__(self, builder: _NestBuilder, n: Node) -> None:
         self.builder, self.n = builder, n
         self.rank = len(builder.domain)
 
@@ -177,7 +177,7 @@ class _Reader:
         return position(self._spread(strides))
 
     def moved(self, operand: int, at: Expr) -> Expr:
-        """What is reduced stays as it is."""
+        """The element of an operand at another index of the last axis; its reductions do not change."""
         done: dict[Expr, Expr] = {}
         root = self.value(operand)
         for x in walk([root]):

@@ -1,4 +1,4 @@
-"""``Part``: one contraction over one domain, and the memory that its factors lie in."""
+"""``Part``: one contraction over one domain, with the memory layout of its factors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firebrick.core.views import View
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A coordinate ``start + Σ coefficient · digit`` that must be in [0, size) for an element to be read; it is 0 elsewhere.
+    """A coordinate ``start + Σ coefficient · digit``. An element is read if the coordinate is in [0, size), and is 0 otherwise.
 
     Attributes:
         size: Of the axis of the image.
@@ -53,7 +53,7 @@ class Part:
         k: Length of each sum; 0 is allowed.
         left: A.
         right: B.
-        result: Where C lies, over [*batch, m, n].
+        result: View of C over [*batch, m, n].
     """
 
     batch: Sizes

@@ -33,11 +33,11 @@ class Prefix:
         fold: ``sum``, ``prod``, ``max`` or ``min``.
         outer: Elements before the axis.
         size: Length of the axis.
-        inner: Elements behind it.
+        inner: Elements after the axis.
         reverse: Whether the first element of the scan is the last one of the axis.
         dtype: Of the operand and the result in memory.
-        total: Dtype in which the running value is kept; each result is rounded from it.
-        sources: The input that the operand is.
+        total: Dtype of the running value, from which each result is rounded.
+        sources: The input that is the operand.
     """
 
     fold: str
@@ -72,7 +72,7 @@ class Prefix:
 
 
 def _extremes(x: Array, fold: str) -> tuple[Array, Array]:
-    """Running extremes along the middle axis, and the positions at which they were met first."""
+    """Running extremes along the middle axis, and the positions at which they first occur."""
     values, at = x.copy(), np.zeros(x.shape, np.int64)
     for k in range(1, x.shape[1]):
         new, best = x[:, k], values[:, k - 1]
@@ -83,7 +83,7 @@ def _extremes(x: Array, fold: str) -> tuple[Array, Array]:
 
 
 def kept_in(fold: str, dtype: str) -> str:
-    """The dtype of a running value: a wider one for sums and products of floats, whose roundings add up."""
+    """The dtype of a running value: a wider one for sums and products of floats, whose rounding errors accumulate."""
     if dtype in HALVES:
         return "float32"
     return "float64" if dtype == "float32" and fold not in EXTREMES else dtype

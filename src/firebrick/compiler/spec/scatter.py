@@ -1,4 +1,4 @@
-"""``Scatter``: updates put into, or folded into, the elements of an array that indices name."""
+"""``Scatter``: updates that are assigned to, or combined with, indexed elements of an array."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ FOLDS: dict[str, Callable[[Expr, Expr], Expr]] = {
     "set": lambda old, new: new, "add": lambda old, new: old + new, "mul": lambda old, new: binary("mul", old, new),
     "min": minimum, "max": maximum,
 }  # fmt: skip
-"""How an element and an update become the new element."""
+"""The new element, by the old one and an update."""
 FEW = 16
-"""So many updates of one element are added in its own dtype."""
+"""Maximum number of updates that are summed in the array's own dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Arrays are row-major, seen as [outer, size, inner] with the indexed axis in the middle. Updates are taken in their order:
-    equal indices accumulate in that order, and of several values that are put the last one stays.
+    """Arrays are row-major, and are viewed as [outer, size, inner] with the indexed axis in the middle. Updates are applied in
+    order: updates of equal indices accumulate in that order, and the last one of several assigned values is kept.
 
     Attributes:
         fold: One of ``FOLDS``.
         outer: Elements before the axis.
         size: Length of the axis, not 0.
-        inner: Elements behind it.
+        inner: Elements after the axis.
         count: Indices at each outer position, for each inner element or (``slices``) for all of them.
-        slices: Whether an index names all inner elements at its position, and is the same for all outer positions.
-        dtype: Of the array and the updates in memory.
+        slices: Whether an index selects all inner elements at its position, and is the same for all outer positions.
+        dtype: Dtype of the array and the updates in memory.
         index: Dtype of the indices.
-        total: Dtype in which updates are folded: the array's, or a wider one for a sum; the result is rounded at the end.
-        update: The number that all updates are, if it is one of the program.
-        start: The number that all elements of the array are, if it is one of the program.
+        total: Dtype of the computation: the array's, or a wider one for a sum; the result is rounded at the end.
+        update: The value of all updates, if it is a constant of the program.
+        start: The value of all elements of the array, if it is a constant of the program.
         site: The check of the indices.
-        sources: The inputs that the array, the indices and the updates are, those that are numbers left out.
+        sources: The inputs that are the array, the indices and the updates, without those that are constants.
     """
 
     fold: str
@@ -74,12 +74,12 @@ class Scatter:
 
 
 def summed_in(fold: str, dtype: str, count: int) -> str:
-    """The dtype in which updates are folded: a wider one where many roundings would add up."""
+    """The dtype in which updates are combined: a wider one if rounding errors would accumulate."""
     if fold in ("set", "min", "max"):
         return dtype
     if dtype in HALVES:
         return "float32"
-    return "float64" if dtype == "float32" and count > FEW else dtype  # all of them may be for one element
+    return "float64" if dtype == "float32" and count > FEW else dtype  # all updates may be of one element
 
 
 def scatter(body: Graph) -> Scatter:
@@ -92,7 +92,7 @@ def scatter(body: Graph) -> Scatter:
     count = at.size if slices else at.shape[axis]
     dtype = x.dtype.name
     if fold == "set" and dtype in HALVES and not s.numbers:
-        dtype = "uint16"  # bits are moved as they are
+        dtype = "uint16"  # bits are copied
     total = summed_in(fold, dtype, count)
     update = s.numbers[2].astype(computed(total)).item() if 2 in s.numbers else None
     start = None

@@ -28,7 +28,7 @@ class Search:
     Attributes:
         size: Elements of the array in ascending order. Of one in no order the results are some indices of it, or its size.
         count: Elements that are looked for, and results.
-        right: Whether an element would go behind its equals, else before them.
+        right: Whether an element would be inserted after its equals, or before them.
         dtype: Of both operands in memory.
         index: Of the results in memory.
         sources: The inputs that the array and the elements are.

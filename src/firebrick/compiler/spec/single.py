@@ -1,4 +1,4 @@
-"""Groups of one node whose kernels read its operands as they lie, some of which may be numbers of the program."""
+"""Groups of one node, whose kernels read row-major operands; some operands may be constants of the program."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Scalar = bool | int | float
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """The node of a group, and what its operands are.
+    """The node of a group, and its operands.
 
     Attributes:
-        node: The group's last node; the others are numbers that it takes.
+        node: The group's last node; the others are constants that it reads.
         operands: Their shapes and dtypes.
-        sources: For each operand the number of the group's input that it is; None for a number.
-        numbers: The numbers, as arrays without axes, by operand.
+        sources: For each operand, the number of the group's input that it is; None for a constant.
+        numbers: The constants, as arrays without axes, by operand.
     """
 
     node: Node
@@ -36,7 +36,7 @@ class Single:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the op table says of the node for its kind of kernel."""
+        """The op table's facts about the node, for its kind of kernel."""
         n = self.node
         return {} if n.op.facts is None else n.op.facts(self.operands, n.avals, **n.params)
 

@@ -29,8 +29,8 @@ class Sort:
     Attributes:
         outer: Elements before the axis.
         size: Length of the axis.
-        inner: Elements behind it.
-        kept: How many elements along the axis are results: the first ones in order, all for a sort, k for the k largest.
+        inner: Elements after the axis.
+        kept: Number of elements along the axis of the result: the first ones in order; all for a sort, k for the k largest.
         descending: Whether the largest element comes first.
         dtype: Of the operand and the values in memory.
         index: Of the indices in memory.

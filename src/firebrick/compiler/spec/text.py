@@ -1,4 +1,4 @@
-"""Specifications as JSON and as text for people."""
+"""Specifications as JSON, and as text for readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Window``: the largest value or the mean of each window of images, and what windows send back to the images."""
+"""``Window``: the maximum or the mean of each window of images, and its gradient."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from firebrick.ir import Graph
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of ``planes`` images, each axis padded by ``before`` in front; one or two axes stand behind leading ones of
-    size 1. ``places``: how many windows there are along each axis."""
+    """The windows of ``planes`` images, whose axes are padded by ``before`` at their start. Images with one or two axes have
+    leading axes of size 1. ``places`` is the number of windows along each axis."""
 
     planes: Size
     image: Triple
@@ -33,11 +33,11 @@ class Windows:
         return product(range(z), range(y), range(x))
 
     def offset(self, at: Triple, axis: int) -> int:
-        """How far element ``at`` lies behind ``stride`` times the window's number, along an axis."""
+        """The coordinate of element ``at`` minus ``stride`` times the window's number, along an axis."""
         return at[axis] * self.dilation[axis] - self.before[axis]
 
     def inside(self, axis: int, offset: int) -> bool:
-        """Whether this element lies in the image for every window along an axis."""
+        """Whether an element is in the image for every window along an axis."""
         return offset >= 0 and (self.places[axis] - 1) * self.stride[axis] + offset < self.image[axis]
 
 
@@ -47,13 +47,13 @@ class Window:
 
     Attributes:
         windows: Their geometry.
-        fold: ``"max"``: the largest value of each window and its index in the image (int64), the first of equal ones and the
-            first NaN before all; ``"mean"``: the mean, with zeros for padding.
-        gradient: Whether cotangents of the windows are sent back: to the index that is given for each, if it lies in the
-            window, or an equal share to every element.
-        dtype: Of the images and the values.
-        index: Dtype of the indices that are given; empty if there are none.
-        sources: The inputs that the images or cotangents, and the indices, are.
+        fold: ``"max"``: the maximum of each window and its index in the image (int64), of equal values the first, and the first
+            NaN before any number; ``"mean"``: the mean, with zeros for padding.
+        gradient: Whether the result is the gradient: each window's cotangent is added to the element at its index, if that is
+            in the window, or divided among all elements of the window if there are no indices.
+        dtype: Dtype of the images and the values.
+        index: Dtype of the indices; empty if there are none.
+        sources: The inputs that are the images or cotangents, and the indices.
     """
 
     windows: Windows

@@ -24,7 +24,7 @@ _ARRAYS = {np.ndarray}
 
 
 class AddressTable:
-    """Addresses of buffers, in memory where kernels read them.
+    """Addresses of buffers, in memory that kernels read.
 
     A table belongs to one run of a segment at a time, and does not keep the arrays.
 
@@ -73,7 +73,7 @@ def _good(array: np.ndarray[Any, Any]) -> bool:
 
 @cache
 def _at_head() -> bool:
-    """Whether tuples hold their items, and arrays their address and flags, where this module reads them."""
+    """Whether the memory layout of tuples and arrays is the one that this module reads."""
     samples: tuple[np.ndarray[Any, Any], ...] = (
         np.zeros(3), np.zeros((5, 7), np.int8)[1:, ::2], np.zeros(()), np.zeros((2, 3)).T, np.zeros((4, 4))[:2],
         np.zeros(9, np.int8)[1:].view(np.float32),

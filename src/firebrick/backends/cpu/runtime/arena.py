@@ -28,7 +28,7 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
 
 
 def size_class(nbytes: int) -> int:
-    """The bytes of the buffer that serves a request: four classes in each doubling, at least 4096."""
+    """The bytes of the buffer for a request: a size class, of which there are four in each doubling; at least 4096."""
     if nbytes <= _LEAST:
         return _LEAST
     step = (1 << (nbytes - 1).bit_length() - 1) // _STEPS
@@ -36,7 +36,7 @@ def size_class(nbytes: int) -> int:
 
 
 class ArenaPool:
-    """Buffers of any sizes, reused by class; several threads may use it at once.
+    """Buffers of any size, reused by size class. Thread-safe.
 
     Args:
         most: Bytes of unused buffers to keep.
@@ -50,7 +50,7 @@ class ArenaPool:
         _pools.add(self)
 
     def take(self, nbytes: int) -> Bytes:
-        """A buffer of at least ``nbytes`` bytes, aligned, with any content.
+        """An aligned, uninitialised buffer of at least ``nbytes`` bytes.
 
         Raises:
             MemoryError: The system has no more.
@@ -68,7 +68,7 @@ class ArenaPool:
         try:
             return aligned(size)
         except MemoryError:
-            self.release()  # unused buffers of other classes may make the room
+            self.release()  # without the unused buffers of other classes, the allocation may succeed
         try:
             return aligned(size)
         except MemoryError:
@@ -77,7 +77,7 @@ class ArenaPool:
             raise
 
     def give(self, buffer: Bytes) -> None:
-        """Give a buffer back that ``take`` returned; nobody may use it after that."""
+        """Return a buffer that ``take`` returned; it must not be used afterwards."""
         size = buffer.nbytes
         with self._lock:
             self._live -= size
@@ -95,7 +95,7 @@ class ArenaPool:
             return {"live": self._live, "peak": self._peak, "kept": self._kept}
 
     def release(self) -> int:
-        """Give unused buffers back to the system, and restart the peak from what is in use; returns their bytes."""
+        """Free unused buffers, and reset the peak to the bytes in use; returns the freed bytes."""
         with self._lock:
             freed, self._kept = self._kept, 0
             self._free.clear()
@@ -104,7 +104,7 @@ class ArenaPool:
 
 
 class Loan:
-    """A buffer that is given back at the end of a ``with`` block."""
+    """A buffer that is returned to its pool at the end of a ``with`` block."""
 
     __slots__ = ("buffer", "nbytes", "pool")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY, Array, Buffer, Builder, Naive, Step
+from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY, Array, Buffer, Builder, Naive, NaiveLaunch
 from firebrick.compiler.spec.attention import Attention
 from firebrick.core.indexing import strides_of
 from firebrick.core.views import View, row_major, strided
@@ -32,7 +32,7 @@ def attention(spec: Attention) -> Naive:
     return Naive((_weights(spec), *steps), (pairs, pairs))
 
 
-def _weights(spec: Attention) -> Step:
+def _weights(spec: Attention) -> NaiveLaunch:
     """An item for each query: softmax of its scores; for gradients the cotangents of the scores too."""
     b = Builder("weights", (*spec.lead, spec.n))
     dtype = computed(spec.dtype)
@@ -123,7 +123,7 @@ def _cotangents(
 
 
 def _mask(spec: Attention) -> View:
-    """Where the mask of a query and a key lies."""
+    """The address of the mask's element for a query and a key."""
     shape = (1,) * (len(spec.lead) + 2 - len(spec.mask)) + spec.mask
     steps = [0 if size == 1 else stride for size, stride in zip(shape, strides_of(shape), strict=True)]
     return strided((*spec.lead, spec.n, spec.m), steps)
@@ -132,7 +132,7 @@ def _mask(spec: Attention) -> View:
 def _products(
     spec: Attention, kind: str, result: Buffer, shape: tuple[int, int], pairs: Buffer, by_query: bool, array: Buffer,
     scale: float = 1.0,
-) -> Step:  # fmt: skip
+) -> NaiveLaunch:  # fmt: skip
     """Sums of products, an item for each element: Σ_j pairs[i, j] · array[j], or Σ_i pairs[i, j] · array[i].
 
     Args:

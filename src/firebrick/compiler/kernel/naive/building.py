@@ -30,7 +30,7 @@ from firebrick.core.views import View
 from firebrick.scalar.expr import Expr, binary, const, local, maximum, minimum, select, walk
 
 INPUT, RESULT, TEMPORARY = "x", "y", "t"
-"""Where a buffer comes from, which its name in a kernel begins with."""
+"""The origin of a buffer, the prefix of its name in a kernel."""
 ZERO, ONE = const(0, "int64"), const(1, "int64")
 
 
@@ -48,12 +48,12 @@ class Buffer:
 
     @property
     def name(self) -> str:
-        """In kernels."""
+        """Its name in kernels."""
         return f"{self.origin}{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NaiveLaunch:
     """A launch.
 
     Attributes:
@@ -71,7 +71,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Memory that a program writes.
+    """A temporary array of a naive form.
 
     Attributes:
         dtype: Of its elements.
@@ -104,12 +104,12 @@ class Naive:
         temporaries: Memory that they share.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[NaiveLaunch, ...]
     temporaries: tuple[Array, ...] = ()
 
 
 class Builder:
-    """One kernel in the making, and the arguments of its launch.
+    """Builds one kernel, and the arguments of its launch.
 
     Args:
         kind: What its name begins with.
@@ -157,7 +157,7 @@ class Builder:
     # statements
 
     def let(self, value: Expr, stem: str = "v") -> Expr:
-        """Define a local; constants and names are taken as they are."""
+        """Define a local variable for an expression; a constant or a name is returned unchanged."""
         if value.op in ("const", "local"):
             return value
         s = Let(self.fresh(stem), value)
@@ -165,7 +165,7 @@ class Builder:
         return s.local
 
     def variable(self, value: Expr, stem: str) -> Let:
-        """Define a local that is assigned to."""
+        """Define a local variable that is assigned to."""
         s = Let(self.fresh(stem), value)
         self.body.append(s)
         return s
@@ -178,7 +178,7 @@ class Builder:
         return inner
 
     def loops(self, sizes: Sequence[Expr], write: Callable[[list[Expr]], None], counters: Sequence[Expr] = ()) -> None:
-        """Nested loops over an index space; ``write`` gets the counters. An axis of size 1 has no loop."""
+        """Nested loops over an index space; ``write`` receives the counters. An axis of size 1 has no loop."""
         if not sizes:
             write(list(counters))
         elif sizes[0] is ONE:
@@ -190,11 +190,11 @@ class Builder:
             self.body.append(For(name, ZERO, sizes[0], 1, body))
 
     def when(self, condition: Expr, write: Callable[[], None]) -> None:
-        """Statements behind a condition."""
+        """Statements that are executed if a condition is true."""
         self.body.append(If(condition, self.block(write)))
 
     def assign(self, variable: Let, value: Expr) -> None:
-        """Give a variable another value."""
+        """Assign to a variable."""
         self.body.append(Assign(variable.name, value))
 
     def bounded(self, at: Expr, size: Expr, site: int) -> Expr:
@@ -238,20 +238,20 @@ class Builder:
         return out[::-1]
 
     def address(self, placed: Placed, positions: Sequence[Expr]) -> Expr:
-        """Where the element at a position lies."""
+        """The address of the element at a position."""
         at = placed.offset
         for axis, position in zip(placed.axes, positions, strict=True):
             at = at + self.along(axis, self.digits(position, [size for size, _ in axis]))
         return self.let(at, "at")
 
     def along(self, axis: Sequence[tuple[Expr, Expr]], digits: Sequence[Expr]) -> Expr:
-        """How far the digits of an index along one axis step through memory."""
+        """The offset of an index along one axis, by the strides of its digits."""
         at = ZERO
         for digit, (_, stride) in zip(digits, axis, strict=True):
             at = at + digit * stride
         return at
 
-    def step(self) -> Step:
+    def step(self) -> NaiveLaunch:
         """The launch."""
         arrays = sorted(self._arrays, key=lambda b: (b.origin != INPUT, b.origin, b.number))
         parameters = tuple(
@@ -264,4 +264,4 @@ class Builder:
         function = Function("kernel", parameters, tuple(map(ScalarParameter, scalars)), "item", tuple(self.body))
         # kernels of one module have different names, and equal kernels the same
         name = f"naive_{self.kind}_{blake2b(to_json(function).encode(), digest_size=8).hexdigest()}"
-        return Step(replace(function, name=name), tuple(arrays), tuple(scalars.values()), self.grid)
+        return NaiveLaunch(replace(function, name=name), tuple(arrays), tuple(scalars.values()), self.grid)

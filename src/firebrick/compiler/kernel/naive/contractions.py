@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, Buffer, Builder, Naive, Step
+from firebrick.compiler.kernel.naive.building import INPUT, RESULT, Buffer, Builder, Naive, NaiveLaunch
 from firebrick.compiler.kernel.naive.nests import Operands
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.parts import Factor, Part
@@ -17,11 +17,11 @@ def contract(spec: Contract) -> Naive:
     return Naive(tuple(_part(spec, p) for p in spec.parts))
 
 
-def _part(spec: Contract, part: Part) -> Step:
+def _part(spec: Contract, part: Part) -> NaiveLaunch:
     b = Builder("contract", part.domain)
     dtype = computed(spec.dtype)
     *batch, i, j = b.positions
-    left, right = _Reader(b, part.left, [*batch, i]), _Reader(b, part.right, [*batch, j])
+    left, right = _FactorReader(b, part.left, [*batch, i]), _FactorReader(b, part.right, [*batch, j])
     results = [(r, b.place(r.view if len(spec.parts) == 1 else part.result)) for r in spec.results]
     operands = Operands(b, spec.operands, first=1)
     total = b.variable(const(0, dtype), "total")
@@ -37,7 +37,7 @@ def _part(spec: Contract, part: Part) -> Step:
     return b.step()
 
 
-class _Reader:
+class _FactorReader:
     """A factor at an item's positions of batch and lane: its elements along k, 0 where a coordinate is outside."""
 
     def __init__(self, b: Builder, factor: Factor, positions: Sequence[Expr]) -> None:

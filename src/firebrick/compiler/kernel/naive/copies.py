@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, ZERO, Buffer, Builder, Naive, Step
+from firebrick.compiler.kernel.naive.building import INPUT, RESULT, ZERO, Buffer, Builder, Naive, NaiveLaunch
 from firebrick.compiler.spec.copy import Copy, Piece
 from firebrick.scalar.expr import const, eq, select
 
@@ -15,7 +15,7 @@ def copy(spec: Copy) -> Naive:
     return Naive(tuple(_piece(spec, p) for p in spec.pieces))
 
 
-def _piece(spec: Copy, piece: Piece) -> Step:
+def _piece(spec: Copy, piece: Piece) -> NaiveLaunch:
     words, dtype = max(1, spec.itemsize // WORD), f"uint{8 * min(WORD, spec.itemsize)}"
     b = Builder("copy", (*piece.write.shape, words))
     *position, word = b.positions

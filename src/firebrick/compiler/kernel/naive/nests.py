@@ -15,8 +15,8 @@ from firebrick.compiler.kernel.naive.building import (
     Buffer,
     Builder,
     Naive,
+    NaiveLaunch,
     Placed,
-    Step,
 )
 from firebrick.compiler.spec.base import Operand, Result
 from firebrick.compiler.spec.nest import Nest
@@ -32,7 +32,7 @@ _COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
 def nest(spec: Nest) -> Naive:
     """The naive form. What is summed along other axes than those of the rows is first written to temporary memory."""
     written: list[tuple[Buffer, Result]] = []
-    sums: list[Step] = []
+    sums: list[NaiveLaunch] = []
     temporaries: list[Array] = []
     for i, r in enumerate(spec.results):
         if not r.summed:
@@ -46,7 +46,7 @@ def nest(spec: Nest) -> Naive:
 
 
 def neutral(kind: str, dtype: str) -> Expr:
-    """What a reduction begins with."""
+    """The initial value of a reduction."""
     if kind == "prod":
         return const(1, dtype)
     if dtype in FLOATS:
@@ -133,7 +133,7 @@ class _Rows:
         self.results = [(buffer, r, b.place(r.view)) for buffer, r in results]
         self.known: dict[Expr, Expr] = {}
 
-    def step(self) -> Step:
+    def step(self) -> NaiveLaunch:
         for e in walk(r.expression for _, r, _ in self.results):
             if e.op == "reduce":
                 self.known[e] = self.reduction(e)
@@ -169,7 +169,7 @@ class _Rows:
         return total.local
 
     def write(self, results: Sequence[tuple[Buffer, Result, Placed]], counters: Sequence[Expr]) -> None:
-        """Write an element of each result. All are computed first, since a result may lie over an operand."""
+        """Write an element of each result. All are computed first, since a result may use an operand's memory."""
         at = self.at(counters)
         values = self.operands.values([r.expression for _, r, _ in results], at, self.known)
         values = [self.b.let(v) for v in values]
@@ -177,8 +177,8 @@ class _Rows:
             self.b.store(buffer, r.dtype, self.b.address(placed, at), value)
 
 
-def _columns(spec: Nest, r: Result, result: Buffer, elements: Buffer) -> Step:
-    """The sums of elements that were written before: an item for each position along the axes that stay."""
+def _columns(spec: Nest, r: Result, result: Buffer, elements: Buffer) -> NaiveLaunch:
+    """The sums of elements in temporary memory: an item for each position along the axes that are not summed."""
     kept = [a for a in range(len(spec.domain)) if a not in r.summed]
     b = Builder("sum", [spec.domain[a] for a in kept])
     source, to, dtype = b.place(row_major(spec.domain)), b.place(r.view), r.expression.dtype

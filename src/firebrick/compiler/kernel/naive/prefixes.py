@@ -1,4 +1,4 @@
-"""``Prefix``: an item for each line along the axis, which goes from one end to the other."""
+"""``Prefix``: an item for each line along the axis, which scans the line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def prefix(spec: Prefix) -> Naive:
 
 
 def _keep(b: Builder, spec: Prefix, total: Let, where: Let, x: Expr, along: Expr) -> None:
-    """Take an element that is more extreme than all before it, or the first NaN."""
+    """Update the running extreme by an element, if it is more extreme, or the first NaN."""
     better = x > total.local if spec.fold == "max" else x < total.local
     if spec.total in FLOATS:
         better = better | (ne(x, x) & eq(total.local, total.local))

@@ -1,4 +1,4 @@
-"""``Scatter``: an item for each column [outer, :, inner], which takes all updates in their order."""
+"""``Scatter``: an item for each column [outer, :, inner], which applies all of its updates in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firebrick.scalar.storage import computed
 
 
 def scatter(spec: Scatter) -> Naive:
-    """The naive form. What is folded in a wider dtype is kept in temporary memory."""
+    """The naive form. Updates that are combined in a wider dtype need temporary memory."""
     b = Builder("scatter", (spec.outer, spec.inner))
     outer, inner = b.positions
     total, wide = computed(spec.total), spec.total != spec.dtype

@@ -1,4 +1,4 @@
-"""``Search``: an item for each element, which halves the part of the array that its index lies in until that is one index."""
+"""``Search``: a binary search by an item for each element."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from firebrick.scalar.storage import computed
 
 
 def search(spec: Search) -> Naive:
-    """The naive form. Whatever the array's order is, every read is inside of it: low ≤ middle < high ≤ size."""
+    """The naive form. Every read is in bounds, even if the array is not sorted: low ≤ middle < high ≤ size."""
     b = Builder("search", (spec.count,))
     (own,), size = b.positions, b.number(spec.size)
     array, wanted = (Buffer(INPUT, s) for s in spec.sources)

@@ -35,7 +35,7 @@ def sort(spec: Sort) -> Naive:
         step = b.block(lambda: b.assign(rank, rank.local + cast(counts(element(local(name, "int64"))), "int64")))
         b.body.append(For(name, start, stop, 1, step))
 
-    count(ZERO, own, lambda y: ~before(x, y, spec.descending))  # of equal elements those in front come first
+    count(ZERO, own, lambda y: ~before(x, y, spec.descending))  # the sort is stable: preceding equal elements come first
     count(own + 1, size, lambda y: before(y, x, spec.descending))
 
     def put() -> None:

@@ -1,4 +1,4 @@
-"""``Window``: an item for each window, or for each element of the images that windows send their cotangents to."""
+"""``Window``: an item for each window, or, for the gradient, for each element of the images."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_
 from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel
 from firebrick.compiler.targets.llvm.contract.problem import FactorLayout
 from firebrick.compiler.targets.llvm.emit import Emitter, literal
-from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, FLOPS_PER_US, Lowered, Part
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, FLOPS_PER_US, Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.memory import Strip, read
 from firebrick.compiler.targets.llvm.native import NativeKernel
 from firebrick.compiler.targets.llvm.target import Target
@@ -74,7 +74,7 @@ class _AttentionGenerator:
         self.last_keys = s.m - (self.key_blocks - 1) * self.keys
         self.declared: set[str] = set()
         self.functions: dict[str, str] = {}
-        self.kernels: list[Part] = []
+        self.kernels: list[LoweredKernel] = []
         self.temporary: list[int] = []
         self.used = 0  # bytes of scratch
         missing = len(s.lead) + 2 - len(s.mask)
@@ -93,7 +93,9 @@ class _AttentionGenerator:
         e.do("ret void")
         name = f"{self.name}.{ending}" if ending else self.name
         self.functions[name] = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
-        self.kernels.append(Part(NativeKernel(name, "", frozenset(), len(buffers), grid, self.used), tuple(buffers), cost_us))
+        self.kernels.append(
+            LoweredKernel(NativeKernel(name, "", frozenset(), len(buffers), grid, self.used), tuple(buffers), cost_us)
+        )
         self.used = 0
 
     def lowered_kernels(self, results: int) -> Lowered:
@@ -156,6 +158,7 @@ class _AttentionGenerator:
             from_b, to_c = e.at(b[0], at, self.type), e.at(c[0], at, self.type)
 
             def call(height: int, i: Value, part: int = part, from_b: str = from_b, to_c: str = to_c) -> None:
+                # with two blocks, the micro-kernel adds the tile to C unless its argument ``first`` is true
                 t = Tile(
                     height, part, self.vl, self.type, a[1], Strides(1, b[1]), b[2], c[1], self.s.dtype, True, 2 if first else 1
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from firebrick.compiler.targets.llvm.blocks import block_kernel, in_blocks
-from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import NAME, NativeKernel, module_text, named
@@ -31,7 +31,7 @@ def copied(view: View, itemsize: int, target: Target) -> Lowered:
     shape, strides = view.shape, view.strides
     assert strides is not None
     kernel = copy_kernel(shape, strides, tuple(strides_of(shape)), itemsize, target)
-    return Lowered((Part(kernel, (0, 1), moving_us(shape, itemsize)),), (), module_text([kernel]), (frozenset(),))
+    return Lowered((LoweredKernel(kernel, (0, 1), moving_us(shape, itemsize)),), (), module_text([kernel]), (frozenset(),))
 
 
 def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Target, same: bool = False) -> NativeKernel:

@@ -98,10 +98,10 @@ def splat(code: Code, element: str, value: str, lanes: int) -> str:
 
 
 def fenced(code: Code, value: str, element: str, lanes: int) -> str:
-    """A float behind a fence, so that LLVM does not rewrite a select by a comparison as a minimum or maximum.
+    """A float behind a fence, so that LLVM does not replace a comparison and a select by a minimum or maximum.
 
-    LLVM 22 writes ``select(h > 0, 0, fpext h)`` with ``h >= 0``, which makes 0 of -0, and gives ``m`` for
-    ``select(m > 0, m, 0)`` where m is ``select(0 > x, 0, x)``, which is NaN for NaN.
+    LLVM 22 rewrites ``select(h > 0, 0, fpext h)`` with ``h >= 0``, which changes -0 to 0, and ``select(m > 0, m, 0)`` to ``m``
+    if m is ``select(0 > x, 0, x)``, which is NaN for NaN.
     """
     vector = vector_type(element, lanes)
     if code.target.arch == "amdgcn":  # LLVM 22 fails with "illegal VGPR to SGPR copy" on a uniform value
@@ -141,7 +141,7 @@ def _report(code: Code, site: str, index: str) -> None:
 
 
 class Emitter:
-    """Writes the code of expressions for one position of a kernel; each node once.
+    """Writes the code of expressions for one position of a kernel, each node once.
 
     Args:
         code: Function to append to.

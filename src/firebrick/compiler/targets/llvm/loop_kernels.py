@@ -7,7 +7,7 @@ from math import prod
 
 from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.targets.llvm.axes import reduction_stages, split
-from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, At, Lowered, Part, at_offset
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, At, Lowered, LoweredKernel, at_offset
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.native import NAME, module_text, named
@@ -68,7 +68,7 @@ class _NestGenerator:
             return self._staged(kind)
         generate = row_kernel if spec.reduced else map_kernel
         kernel = named(generate(NAME, shape, self.operands, self.results, self.target), kind)
-        part = Part(kernel, (*self.buffers, *self._own()), self.cost, spec.sites)
+        part = LoweredKernel(kernel, (*self.buffers, *self._own()), self.cost, spec.sites)
         return Lowered((part,), (), module_text([kernel]), self._over())
 
     def _own(self) -> range:
@@ -101,7 +101,7 @@ class _NestGenerator:
         buffers += [(*partial, *spare), (*partial, *spare, *sum_results)] if spare else [(*partial, *sum_results)]
         costs = [self.cost, sum(generated.partial) / BYTES_PER_US, sum(generated.further) / BYTES_PER_US]
         sites = [self.spec.sites, (), ()]
-        parts = [Part(*part) for part in zip(kernels, buffers, costs, sites, strict=False)]
+        parts = [LoweredKernel(*part) for part in zip(kernels, buffers, costs, sites, strict=False)]
         over = self._over()  # empty for sums, whose shape differs from that of the inputs
         return Lowered(tuple(parts), (*generated.partial, *generated.further), module_text(kernels), over)
 
@@ -112,7 +112,7 @@ class _NestGenerator:
         numbers = [*self.buffers, *self._own(), *range(first, first + len(generated.temporary))]
         spare = sum(generated.temporary) / BYTES_PER_US
         parts = [
-            Part(kernel, tuple(numbers[b] for b in first_result), spare if k else self.cost, self.spec.sites)
+            LoweredKernel(kernel, tuple(numbers[b] for b in first_result), spare if k else self.cost, self.spec.sites)
             for k, (kernel, first_result) in enumerate(generated.kernels)
         ]
         return Lowered(tuple(parts), generated.temporary, module_text([p.kernel for p in parts]), self._over())

@@ -20,7 +20,7 @@ At = int | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LoweredKernel:
     """One kernel of a group.
 
     Attributes:
@@ -50,7 +50,7 @@ class Lowered:
             that are not validated.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[LoweredKernel, ...]
     temporary: tuple[int, ...]
     text: str
     over: tuple[frozenset[int], ...]
@@ -93,7 +93,7 @@ class Lowered:
                 return (inputs[b[0]] if b[0] < own else b[0] + more), b[1]
             return inputs[b] if b < own else b + more
 
-        parts = tuple(Part(p.kernel, tuple(map(buffer, p.buffers)), p.cost_us, p.sites) for p in self.parts)
+        parts = tuple(LoweredKernel(p.kernel, tuple(map(buffer, p.buffers)), p.cost_us, p.sites) for p in self.parts)
         over = tuple(frozenset(inputs) - {v for i, v in enumerate(inputs) if i not in o} for o in self.over)
         return replace(self, parts=parts, over=over)
 
@@ -122,7 +122,7 @@ def contracted(
         more_us: Estimate of the time of their epilogues, on one thread.
         light: Whether epilogues are so short that optimisation passes gain nothing.
     """
-    parts: list[Part] = []
+    parts: list[LoweredKernel] = []
     sizes: list[int] = []
     functions: dict[str, str] = {}
     declarations: set[str] = set()
@@ -134,6 +134,6 @@ def contracted(
         for i, k in enumerate(c.kernels):
             cost = k.flops / FLOPS_PER_US or c.workspace / BYTES_PER_US
             cost += more_us / len(made) if i == len(c.kernels) - 1 else 0.0
-            parts.append(Part(NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch), buffers, cost))
+            parts.append(LoweredKernel(NativeKernel(k.name, "", frozenset(), len(buffers), k.grid, k.scratch), buffers, cost))
     text = (AS_WRITTEN if light else "") + "\n".join([*sorted(declarations), *functions.values(), ""])
     return Lowered(tuple(parts), tuple(sizes), text, (frozenset(),) * results)

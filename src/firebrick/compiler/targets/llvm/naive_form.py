@@ -1,7 +1,7 @@
-"""Kernels of a kind that this target has no generator for: its naive form, one item after the other.
+"""Kernels of a kind for which this target has no generator: its naive form, one item after the other.
 
-The arguments of each launch are constants of its kernel's code, as no segment has a buffer of constants. So one kernel serves
-one problem, as those of the other generators do, and LLVM sees the sizes.
+The arguments of each launch are constants of its kernel's code, since segments have no buffers of constants. So one kernel
+serves one problem, like the kernels of generators, and LLVM can use the sizes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from firebrick.compiler.kernel.naive import Buffer, naive
 from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY
 from firebrick.compiler.spec.faults import sites_of
-from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.memory import item_bytes
 from firebrick.compiler.targets.llvm.native import module_text, named
 from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel
@@ -20,7 +20,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 
 FLOPS_PER_US = 1000.0
-"""Operations of one thread, each of which waits for the one before it, in a microsecond."""
+"""Assumed number of dependent operations of one thread in a microsecond."""
 
 
 def lowered(spec: Any, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
@@ -45,7 +45,7 @@ def lowered(spec: Any, inputs: Sequence[Aval], outputs: Sequence[Aval], target: 
         scalars = dict(zip([s.name for s in step.function.scalars], step.scalars, strict=True))
         kernel = cpu_kernel(step.function, target, step.grid, scalars)
         kernel = named(kernel, step.function.name.rsplit("_", 1)[0])
-        parts.append(Part(kernel, tuple(map(number, step.buffers)), cost_us, sites))
+        parts.append(LoweredKernel(kernel, tuple(map(number, step.buffers)), cost_us, sites))
     temporary = tuple(t.elements * item_bytes(t.dtype) for t in form.temporaries)
     text = module_text({p.kernel.name: p.kernel for p in parts}.values())
     return Lowered(tuple(parts), temporary, text, (frozenset(),) * len(outputs))

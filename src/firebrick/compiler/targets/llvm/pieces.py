@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from firebrick.compiler.spec.copy import Copy, in_place
 from firebrick.compiler.targets.llvm.copy_kernels import copy_kernel, fill_kernel, moving_us
-from firebrick.compiler.targets.llvm.lowered import At, Lowered, Part, at_offset
+from firebrick.compiler.targets.llvm.lowered import At, Lowered, LoweredKernel, at_offset
 from firebrick.compiler.targets.llvm.native import NativeKernel, module_text
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
@@ -14,7 +14,7 @@ from firebrick.core.aval import Aval
 
 def lowered(spec: Copy, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
     """The kernels of a specification; arguments as for ``loop_kernels.lowered``."""
-    parts: list[Part] = []
+    parts: list[LoweredKernel] = []
     kernels: dict[str, NativeKernel] = {}
     over, size = in_place(spec), spec.itemsize
     for piece in spec.pieces:
@@ -28,5 +28,5 @@ def lowered(spec: Copy, inputs: Sequence[Aval], outputs: Sequence[Aval], target:
             kernel = copy_kernel(shape, read, write, size, target, piece.source in over)
             buffers = (at_offset(piece.source, piece.read.offset * size), *buffers)
         kernels.setdefault(kernel.name, kernel)
-        parts.append(Part(kernel, buffers, moving_us(shape, size)))
+        parts.append(LoweredKernel(kernel, buffers, moving_us(shape, size)))
     return Lowered(tuple(parts), (), module_text(kernels.values()), (over,))

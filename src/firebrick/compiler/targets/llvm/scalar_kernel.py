@@ -29,7 +29,7 @@ WORD = 8
 def cpu_kernel(
     function: Function, target: Target, grid: int = 0, constants: Mapping[str, Number] | None = None
 ) -> NativeKernel:  # fmt: skip
-    """A kernel for a processor, with the signature of all generated kernels (``native``).
+    """A kernel for a CPU, with the signature of all generated kernels (``native``).
 
     Its work units are the work items. ``bufs`` holds a pointer for each array, in the order of the parameters, then, if there
     are scalars, one to a block of words: the k-th scalar begins at byte 8 · k, in its own dtype (``argument_words``).

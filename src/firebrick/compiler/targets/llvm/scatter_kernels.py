@@ -14,7 +14,7 @@ import numpy as np
 from firebrick.compiler.spec.scatter import FOLDS, Scatter
 from firebrick.compiler.targets.llvm.copy_kernels import copy_kernel, fill_kernel, moving_us
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal
-from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, Part
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import BufferView, Strip, item_bytes, read, stored_type, tail_mask, write
 from firebrick.compiler.targets.llvm.native import NAME, Loop, NativeKernel, buffer_pointers, finish, module_text, named
@@ -55,11 +55,13 @@ def lowered(spec: Scatter, inputs: Sequence[Aval], outputs: Sequence[Aval], targ
     updates = spec.outer * spec.count * spec.inner * out.dtype.itemsize
     work = (at.nbytes + 2 * updates) / BYTES_PER_US + at.size / UPDATES_PER_US
     parts = [
-        Part(first, (0, result) if copied else (result,), moving_us(size, itemsize)),
-        Part(put, (*range(int(copied), given), result), work, (spec.site,)),
+        LoweredKernel(first, (0, result) if copied else (result,), moving_us(size, itemsize)),
+        LoweredKernel(put, (*range(int(copied), given), result), work, (spec.site,)),
     ]
     if widened:
-        parts.append(Part(_cast_kernel(size, spec.total, out.dtype.name, target), (result, given), moving_us(size, itemsize)))
+        parts.append(
+            LoweredKernel(_cast_kernel(size, spec.total, out.dtype.name, target), (result, given), moving_us(size, itemsize))
+        )
     over = frozenset({0}) if copied and not widened else frozenset[int]()
     temporary = (size[0] * itemsize,) if widened else ()
     text = module_text({p.kernel.name: p.kernel for p in parts}.values())

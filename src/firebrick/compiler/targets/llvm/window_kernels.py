@@ -17,7 +17,7 @@ from math import prod
 from firebrick.compiler.spec.base import Triple
 from firebrick.compiler.spec.window import Window, Windows
 from firebrick.compiler.targets.llvm.emit import Code, literal, scalar_type, splat, vector_type
-from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, Part
+from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.memory import Strip, read, stored_type, write
 from firebrick.compiler.targets.llvm.native import NAME, UNIT, Loop, NativeKernel, buffer_pointers, finish, module_text, named
 from firebrick.compiler.targets.llvm.target import Target
@@ -42,7 +42,7 @@ def lowered(spec: Window, inputs: Sequence[Aval], outputs: Sequence[Aval], targe
     moved = sum(inputs[i].nbytes for i in spec.sources) + sum(a.nbytes for a in outputs)
     steps = 3 * w.planes * prod(w.places) * prod(w.kernel)
     buffers = tuple(range(len(spec.sources) + len(outputs)))
-    part = Part(kernel, buffers, moved / BYTES_PER_US + steps / STEPS_PER_US)
+    part = LoweredKernel(kernel, buffers, moved / BYTES_PER_US + steps / STEPS_PER_US)
     kernels = Lowered((part,), (), module_text([kernel]), (frozenset(),) * len(outputs))
     return kernels.of(spec.sources, len(inputs))
 

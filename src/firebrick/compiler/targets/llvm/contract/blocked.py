@@ -243,6 +243,7 @@ class _BlockedGenerator:
         e.start("%entry")
         sources, views = self.pointers(e)
         space = e.operand(self.space_slot) if self.workspace else ""
+        # the last index is fastest: adjacent work units, which one thread takes in turn, read the same columns of B
         sizes = [*p.batch, self.splits, -(-p.n // v.nc), -(-p.m // v.mc)]
         step = {s: x.elements(min(v.kc, p.k) if getattr(v, s) == UNIT else p.k, self.vl) for s, x in self.sides.items()}
         a_bytes = _aligned(v.mc // v.mr * step["a"] * self.size) if v.a == UNIT else 0

@@ -159,8 +159,9 @@ def suits_col2im(g: Convolution, target: Target) -> bool:
     size = bytes_of(compute_type(g.dtype))
     y, dense = g.result[2:], set(g.stride) == {1}
     grows = prod(g.image[2:]) >= 1.25 * prod(y) > 0
-    masks = target.arch == "x86_64" and target.width_bits >= 256
+    masks = target.arch == "x86_64" and target.width_bits >= 256  # every tap's load is masked
     small = g.weight[1] * prod(g.weight[2:]) * (prod(y) + 32) * size <= (384 if dense else 704) << 10
+    # with strides, a vector must not be mostly padding, and ``col2im`` interleaves at most two residues
     full = dense or (prod(y) * size * 8 >= target.width_bits and g.stride[-1] <= 2)
     return grows and masks and small and full and prod(g.weight[2:]) <= 64 and g.weight[0] // g.groups >= 8
 

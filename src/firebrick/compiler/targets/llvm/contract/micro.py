@@ -127,6 +127,7 @@ def micro_kernel(e: IRBuilder, t: Tile, epilogue: Epilogue | None) -> str:
             put(e, vectors, t.vl, mask)
     e.do("ret void")
     args = "".join(f", ptr %x{n}" for n in range(len(epilogue.views) if epilogue else 0))
+    # noinline: all calls, also those of other contractions in the module, share one function
     head = f"(ptr noalias %a, ptr noalias %b, i64 %kc, ptr %c, i1 %first{args})"
     return "\n".join([f"{head} noinline nounwind {{", *e.lines, "}"])
 

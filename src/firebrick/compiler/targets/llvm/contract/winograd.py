@@ -155,6 +155,7 @@ def tiling(g: Convolution, target: Target, adjoint: bool, worth: float = 0.8) ->
     height, wide = -(-made[2] // 2), -(-made[3] // 2)
     strips = g.image[0] * height
     best, best_tiling = worth * 9.0 * channels * outputs * g.image[0] * made[2] * made[3] / (2 * vl), None
+    # at most about four vectors of patches: the more vectors, the fewer rows of the tile fit in the registers
     for across in range(1, min(strips, max(1, 4 * vl // wide)) + 1):
         lanes = -(-across * wide // vl) * vl
         vectors = lanes // vl

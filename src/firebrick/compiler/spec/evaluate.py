@@ -1,7 +1,7 @@
-"""``interpret``: a specification's results, in NumPy: the witness that every generator of kernels is held against.
+"""``interpret``: the results of a specification in NumPy, the reference of every generator of kernels.
 
-It shares nothing with any target. An operand is what its view shows of a flat buffer, every address of which is checked.
-Expressions are computed in their own dtypes; sums and products of floats in float64, so it is at least as exact as a kernel.
+It shares no code with any target. An operand is read from a flat buffer through its view, and every address is checked.
+Expressions are computed in their own dtypes, sums and products of floats in float64, so it is at least as exact as a kernel.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def interpret(spec: KernelSpec, inputs: Sequence[Array], counts: Sequence[int], 
         spec: The specification.
         inputs: The group's inputs, row-major.
         counts: Elements of each result.
-        dtypes: Of each result, in memory.
+        dtypes: Dtype of each result in memory.
 
     Raises:
         OutOfRangeError: An index is outside of its axis.
-        IndexError: A view leaves its buffer: the specification is wrong.
+        IndexError: A view exceeds its buffer: the specification is wrong.
 
     Example:
         >>> import numpy as np
         >>> from firebrick.compiler.spec.nest import Map
-        >>> from firebrick.compiler.spec.interpret import interpret
+        >>> from firebrick.compiler.spec.evaluate import interpret
         >>> from firebrick.compiler.spec.base import Operand, Result
         >>> from firebrick.core.views import row_major
         >>> from firebrick.scalar.expr import load
@@ -84,7 +84,7 @@ def outcome(
 
 
 def _unwritten(count: int, dtype: str) -> Array:
-    """Memory whose elements do not look like a result's."""
+    """Memory with values that results rarely have, so that elements that are not written are noticed."""
     return np.full(count * as_dtype(dtype).itemsize, 0xA5, np.uint8).view(as_dtype(dtype).np)
 
 

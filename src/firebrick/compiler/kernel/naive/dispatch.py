@@ -1,8 +1,8 @@
 """``naive``: the kernels of a specification in their simplest form.
 
-They are the first implementation of a new kind, what a tuned kernel is compared with, and what a new target runs first. Sizes
-and strides are arguments, so specifications of one structure have the same kernels. Buffers are whole arrays: offsets of views
-are arguments too. Sums are in the order of memory, in the dtype that the specification computes in.
+They are the first implementation of a new kind and of a new target, and the reference of tuned kernels. Sizes and strides are
+arguments, so specifications of one structure have the same kernels. Buffers are whole arrays: offsets of views are arguments,
+too. Sums are in the order of memory, in the dtype of the specification's computation.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from random_groups import drawn, groups_of
 
 from firebrick.compiler.fusion.facts import KINDS
 from firebrick.compiler.spec.base import key, problem, structure, with_binding
-from firebrick.compiler.spec.interpret import interpret
+from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.targets.llvm import lower
 from firebrick.core.errors import OutOfRangeError
