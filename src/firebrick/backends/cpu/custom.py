@@ -23,7 +23,7 @@ from firebrick.compiler.program.expression import Kernel
 from firebrick.compiler.program.launch import chunk_of
 from firebrick.compiler.targets.llvm.host import Module, compile_many
 from firebrick.compiler.targets.llvm.lanes import LanesKernel, lanes_kernel
-from firebrick.compiler.targets.llvm.lowered import Lowered, Part
+from firebrick.compiler.targets.llvm.lowered import Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.masked import Limit
 from firebrick.compiler.targets.llvm.native import module_text, named
 from firebrick.compiler.targets.llvm.target import Target
@@ -136,7 +136,7 @@ def _lowered(program: KernelProgram, operands: Sequence[Aval], statics: dict[str
     sizes = program.sizes([a.shape for a in operands[: len(program.operands)]], statics)
     number = {n: k for k, n in enumerate(program.operands)}
     number |= {n: len(operands) + k for k, n in enumerate(program.signature.results)}
-    parts: list[Part] = []
+    parts: list[LoweredKernel] = []
 
     def add(
         f: Function, words: Sequence[int], grid: Sequence[int], buffers: Sequence[int], sites: tuple[Any, ...] = ()
@@ -144,7 +144,7 @@ def _lowered(program: KernelProgram, operands: Sequence[Aval], statics: dict[str
         made = lanes_kernel(f, target, limit=Limit(config.kernel_loop_limit, program.limit_site), words=words)
         if made.units(grid):
             kernel = named(replace(made.kernel, grid=made.units(grid)), f"kernel_{function.name}")
-            parts.append(Part(kernel, tuple(buffers), made.cost_us(grid), sites))
+            parts.append(LoweredKernel(kernel, tuple(buffers), made.cost_us(grid), sites))
 
     for (name, array), aval in zip(program.signature.results.items(), sizes.results, strict=True):
         if array.role == "InOut":
