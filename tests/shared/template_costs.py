@@ -22,11 +22,21 @@ from firebrick.compiler.kernel import Function
 from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
 from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.compiler.templates import Template, product, row_reduction, scan
+from firebrick.compiler.templates import (
+    Template,
+    convolution,
+    input_gradient,
+    product,
+    row_reduction,
+    scan,
+    weight_gradient,
+)
 from firebrick.compiler.templates.epilogues import add
 from firebrick.core.dtypes import float32
 
-TILES = {"group_size": 256, "tile_m": 128, "tile_n": 128, "tile_k": 8, "rows": 8, "columns": 8, "vector": 4, "of": float32}
+TILES = {"group_size": 256, "tile_m": 128, "tile_n": 128, "tile_k": 8, "rows": 8, "columns": 8, "of": float32}
+GEOMETRY = {"kernel": 3, "stride": 1, "padding": 1, "dilation": 1}
+GEOMETRY = {f"{what}_{axis}": n for what, n in GEOMETRY.items() for axis in "hw"}
 TARGETS = EVERY_NVIDIA | AMD
 
 
@@ -57,7 +67,12 @@ VARIANTS = {
     "row reduction": Variant(
         lambda: row_reduction(add, 0.0), {"group_size": 256, "lanes": 256, "vector": 4, "of": float32}, {"x": "float32"}
     ),
-    "product": Variant(product, TILES, {"x": "float32", "y": "float32"}),
+    "product": Variant(product, TILES | {"vector": 4}, {"x": "float32", "y": "float32"}),
+    "convolution": Variant(convolution, TILES | GEOMETRY, {"x": "float32"}),
+    "gradient of a convolution by its input": Variant(input_gradient, TILES | GEOMETRY, {"cotangent": "float32"}),
+    "gradient of a convolution by its weight": Variant(
+        weight_gradient, TILES | GEOMETRY | {"splits": 8}, {"cotangent": "float32"}
+    ),
     "scan": Variant(
         lambda: scan(add, 0.0), {"group_size": 256, "vector": 4, "exclusive": False, "of": float32}, {"x": "float32"}
     ),

@@ -52,6 +52,24 @@ def test_what_is_assigned_to_an_underscore_may_be_anything() -> None:
     assert np.asarray(some_parts(fb.asarray([1.0, 2.0], device="numpy"))).tolist() == [7, 7]
 
 
+@fb.kernel
+def variables_of_unrolled_branches(x: fb.kernel.In[fb.float32, "n"], out: fb.kernel.Out[fb.float32, "n"]):
+    i = fb.kernel.index()
+    total = x[i]
+    for j in fb.kernel.unrolled(3):
+        if i > j:
+            weight = 1.0 if total > 0.0 else 2.0
+            if total > 3.0:
+                weight = weight + 1.0
+            total = total + weight
+    out[i] = total
+
+
+def test_a_variable_of_a_branch_of_an_unrolled_loop_is_another_one_each_time() -> None:
+    found = variables_of_unrolled_branches(fb.asarray([1.0, -1.0, 4.0, 2.0], device="numpy"))
+    assert np.asarray(found).tolist() == [1.0, 1.0, 8.0, 6.0]
+
+
 def test_a_shared_array_may_be_made_after_a_shuffle_in_an_expression() -> None:
     x = np.arange(32, dtype=np.float32)
     found = shared_after_a_shuffle(fb.asarray(x, device="numpy"))

@@ -12,7 +12,7 @@ from template_costs import VARIANTS, cost, fused, innermost, table
 from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
 from firebrick.compiler.targets.llvm.host import emit_object
 
-TILED = ("product",)
+TILED = [name for name, v in VARIANTS.items() if "tile_k" in v.constants]
 
 
 @pytest.mark.parametrize("cpu", [*EVERY_NVIDIA, *AMD])

@@ -6,12 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from running_kernels import bits
 from running_lanes import Compiled, agree
 from threads_on_cpu import threads
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
-from firebrick.compiler.templates import Problem, Template, product, row_reduction, scan
+from firebrick.compiler.templates import (
+    Problem,
+    Template,
+    convolution,
+    input_gradient,
+    product,
+    row_reduction,
+    scan,
+    weight_gradient,
+)
 from firebrick.compiler.templates.epilogues import add, larger
 from firebrick.core.dtypes import float32, float64
 
@@ -136,6 +146,49 @@ def test_a_long_row_is_scanned_in_pieces() -> None:
     assert np.array_equal(found.reshape(1, -1), np.cumsum(x, 1))
 
 
+def geometry(kernel: tuple[int, int], stride: int, padding: int, dilation: int) -> dict[str, int]:
+    found = {"kernel_h": kernel[0], "kernel_w": kernel[1]}
+    for what, n in (("stride", stride), ("padding", padding), ("dilation", dilation)):
+        found |= {f"{what}_h": n, f"{what}_w": n}
+    return found
+
+
+CONVOLUTIONS = {
+    "of one element": (1, 1, 1, 1, 1, (1, 1), 1, 0, 1),
+    "of odd sizes": (2, 3, 7, 9, 5, (3, 3), 1, 1, 1),
+    "with strides": (2, 2, 11, 8, 17, (3, 2), 2, 1, 1),
+    "with dilation": (1, 3, 9, 9, 4, (3, 3), 1, 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_and_their_gradients_are_those_of_torch(name: str) -> None:
+    batch, channels, height, width, outputs, kernel, stride, padding, dilation = CONVOLUTIONS[name]
+    constants = SMALL | geometry(kernel, stride, padding, dilation)
+    x, w = whole((batch, channels, height, width)), whole((outputs, channels, *kernel), 1)
+    leaves = [torch.tensor(a, requires_grad=True) for a in (x, w)]
+    y = torch.nn.functional.conv2d(*leaves, stride=stride, padding=padding, dilation=dilation)
+    cotangent = whole(tuple(y.shape), 2)
+    y.backward(torch.tensor(cotangent))
+    found = run(convolution(), [x, w.reshape(outputs, -1)], **constants)
+    assert np.array_equal(found.reshape(y.shape), y.detach().numpy())
+    program = input_gradient().program({"cotangent": "float32"}, **constants)
+    sizes = {"height": height, "width": width}
+    by_x = program.interpreted([cotangent, w.reshape(outputs, channels, -1)], sizes, checked=True)[0]
+    assert np.array_equal(by_x.reshape(x.shape), leaves[0].grad.numpy())
+    for splits in (1, 3):
+        by_w = run(weight_gradient(), [cotangent, x], splits=splits, **constants)
+        assert np.array_equal(by_w.sum(0).reshape(w.shape), leaves[1].grad.numpy())
+
+
+def test_a_convolution_has_a_prologue_and_an_epilogue() -> None:
+    x, w = whole((1, 2, 5, 5)), whole((3, 2, 3, 3), 1)
+    constants = SMALL | geometry((3, 3), 1, 1, 1)
+    found = run(convolution(one_more, squared), [x, w.reshape(3, -1)], **constants)  # padding stays 0
+    want = torch.nn.functional.conv2d(torch.tensor(x + 1), torch.tensor(w), padding=1).numpy() ** 2
+    assert np.array_equal(found.reshape(want.shape), want)
+
+
 def drawn(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
@@ -145,6 +198,12 @@ LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
         row_reduction(add, 0.0), [drawn(5, 19, 4)], {"group_size": 128, "lanes": 64, "vector": 4, "of": float32}
     ),
     "product": (product(), [drawn(2, 17, 3, 4), drawn(2, 12, 5, 4)], SMALL | {"vector": 4}),
+    "convolution": (
+        convolution(), [drawn(2, 3, 5, 6), drawn(5, 27)], SMALL | geometry((3, 3), 1, 1, 1)
+    ),
+    "gradient of a convolution by its weight": (
+        weight_gradient(), [drawn(2, 5, 5, 6), drawn(2, 3, 5, 6)], SMALL | geometry((3, 3), 1, 1, 1) | {"splits": 2}
+    ),
     "scan": (
         scan(add, 0.0), [drawn(3, 70, 1), drawn(3)], {"group_size": 32, "vector": 1, "exclusive": False, "of": float32}
     ),

@@ -60,8 +60,8 @@ def product(left: HelperFunction = same, right: HelperFunction = same, epilogue:
         vector: int,
     ) -> None:  # fmt: skip
         batch, block_m, block_n = group()
-        tile_x = shared(of, (2, tile_k, tile_m + PADDING))
-        tile_y = shared(of, (2, tile_k, tile_n + PADDING))
+        tile_x = shared(of, 2 * tile_k * (tile_m + PADDING))
+        tile_y = shared(of, 2 * tile_k * (tile_n + PADDING))
         total = registers(of(0), (rows, columns))
         tiled(
             ((x, batch, vector, of), no_notes, read_left, True, vector),

@@ -104,6 +104,8 @@ class Template:
         """
         found: dict[str, DType] = {}
         for name, p in self.signature.parameters.items():
+            if name in self.signature.static:
+                continue
             own = getattr(p, "dtype", None)
             if isinstance(own, DType):
                 found[name] = own
@@ -124,12 +126,12 @@ class Template:
 
 
 def template(
-    types: Mapping[str, ParameterType], grid: str, group: str, valid: Valid
+    types: Mapping[str, ParameterType | type], grid: str, group: str, valid: Valid
 ) -> Callable[[Callable[..., None]], Template]:  # fmt: skip
     """Make a template of a function.
 
     Args:
-        types: Of its parameters.
+        types: Of its parameters; ``int`` for an integer that sizes depend on.
         grid: Sizes of the grid of groups.
         group: Name of the constant that is the number of items of a group.
         valid: See ``Template.valid_for``.

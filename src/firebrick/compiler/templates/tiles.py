@@ -82,31 +82,32 @@ def note_lines(operand: Any, notes: Any, first: Any, lines: Any, tile_k: Any, gr
 
 @HelperFunction
 def store_tile(operand: Any, tile: Any, now: Any, held: Any, lines: Any, tile_k: Any, group_size: Any) -> None:
-    """Store this item's part of a tile to shared memory ``tile`` [2, tile_k, lines + PADDING]."""
+    """Store this item's part of a tile to shared memory ``tile`` [2 · tile_k · (lines + PADDING)]."""
     along, vector = operand[3], operand[4]
     across = tile_k // vector if along else lines // vector
     for p in unrolled(lines * tile_k // (vector * group_size)):
         chunk = lane() + p * group_size
         for v in unrolled(vector):
             if along:
-                tile[now, chunk % across * vector + v, chunk // across] = held[p, v]
+                tile[(now * tile_k + chunk % across * vector + v) * (lines + PADDING) + chunk // across] = held[p, v]
             else:
-                tile[now, chunk // across, chunk % across * vector + v] = held[p, v]
+                tile[(now * tile_k + chunk // across) * (lines + PADDING) + chunk % across * vector + v] = held[p, v]
 
 
 @HelperFunction
 def multiply_tiles(total: Any, left: Any, right: Any, now: Any, sizes: Any) -> None:
     """Add the products of a pair of tiles to registers ``total`` [rows, columns]."""
     tile_m, tile_n, tile_k, rows, columns, of = sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6]
-    at_m = lane() // (tile_n // columns)
-    at_n = lane() % (tile_n // columns)
+    # one sum for all elements, to which constants are added: LLVM must see that these are neighbours
+    from_x = now * (tile_k * (tile_m + PADDING)) + lane() // (tile_n // columns) * 4
+    from_y = now * (tile_k * (tile_n + PADDING)) + lane() % (tile_n // columns) * 4
     a = registers(of(0), rows)
     b = registers(of(0), columns)
     for k in unrolled(tile_k):
         for i in unrolled(rows):
-            a[i] = left[now, k, i // 4 * (4 * tile_m // rows) + at_m * 4 + i % 4]
+            a[i] = left[from_x + (k * (tile_m + PADDING) + i // 4 * (4 * tile_m // rows) + i % 4)]
         for j in unrolled(columns):
-            b[j] = right[now, k, j // 4 * (4 * tile_n // columns) + at_n * 4 + j % 4]
+            b[j] = right[from_y + (k * (tile_n + PADDING) + j // 4 * (4 * tile_n // columns) + j % 4)]
         for i in unrolled(rows):
             for j in unrolled(columns):
                 total[i, j] = fma(a[i], b[j], total[i, j])
@@ -122,8 +123,8 @@ def tiled(
         left: Operand.
         right: Operand.
         total: Registers [rows, columns]; changed.
-        tile_x: Shared [2, tile_k, tile_m + PADDING].
-        tile_y: Shared [2, tile_k, tile_n + PADDING].
+        tile_x: Shared [2 · tile_k · (tile_m + PADDING)].
+        tile_y: Shared [2 · tile_k · (tile_n + PADDING)].
         first_m: First row of the group's tile.
         first_n: First column of the group's tile.
         begin: First step.
@@ -150,3 +151,16 @@ def tiled(
             store_tile(left, tile_x, t % 2, held_x, tile_m, tile_k, group_size)
             store_tile(right, tile_y, t % 2, held_y, tile_n, tile_k, group_size)
         barrier()
+
+
+@HelperFunction
+def store_results(total: Any, first_m: Any, first_n: Any, write: Any, arrays: Any, sizes: Any) -> None:
+    """Call ``write(arrays, row, column, value)`` for each result of the item."""
+    tile_m, tile_n, rows, columns = sizes[1], sizes[2], sizes[4], sizes[5]
+    at_m = lane() // (tile_n // columns)
+    at_n = lane() % (tile_n // columns)
+    for j in unrolled(columns):
+        column = first_n + j // 4 * (4 * tile_n // columns) + at_n * 4 + j % 4
+        for i in unrolled(rows):
+            row = first_m + i // 4 * (4 * tile_m // rows) + at_m * 4 + i % 4
+            write(arrays, row, column, total[i, j])

@@ -58,6 +58,7 @@ class Facts:
         self.checked: dict[tuple[Expr, Expr], Expr] = {}
         self._known: list[Form] = []
         self._changed: list[set[str]] = []
+        self._names: dict[Expr, frozenset[str]] = {}  # those that an expression reads
 
     def form(self, e: Expr) -> Form:
         """An int64 expression as a linear form."""
@@ -156,14 +157,17 @@ class Facts:
         for changed in self._changed:
             changed |= gone
         if gone:
-            self._known = [f for f in self._known if not any(_reads(e, gone) for e, _ in f.terms)]
-            self.defined = {n: e for n, e in self.defined.items() if n not in gone and not _reads(e, gone)}
+            self._known = [f for f in self._known if not any(self._reads(e, gone) for e, _ in f.terms)]
+            self.defined = {n: e for n, e in self.defined.items() if n not in gone and not self._reads(e, gone)}
+
+    def _reads(self, e: Expr, names: set[str]) -> bool:
+        found = self._names.get(e)
+        if found is None:
+            found = self._names[e] = frozenset(str(x.value) for x in walk([e]) if x.op == "local")
+        return not found.isdisjoint(names)
 
 
 def _bounded(form: Form) -> Form | None:
     """A form, if its coefficients are small."""
     return form if all(abs(c) < 1 << 20 for c in (form.constant >> 20, *(c for _, c in form.terms))) else None
 
-
-def _reads(e: Expr, names: set[str]) -> bool:
-    return any(x.op == "local" and x.value in names for x in walk([e]))
