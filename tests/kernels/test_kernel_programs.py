@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_programs import PROGRAMS
+from python_reference import run_in_python
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["eager", "jit"])
@@ -23,6 +24,13 @@ def test_both_engines_agree_in_bits(name: str) -> None:
     arguments = p.inputs(np.random.default_rng(5), p.sizes[-1])
     for a, b in zip(p.run(arguments, "cpu", False), p.run(arguments, "numpy", False), strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if not PROGRAMS[n].kernel._group])
+def test_a_program_is_what_python_makes_of_its_text(name: str) -> None:
+    p = PROGRAMS[name]
+    arguments = p.inputs(np.random.default_rng(3), min(p.sizes[-1], 7))
+    p.agree(run_in_python(p.kernel, arguments), arguments)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -1,5 +1,5 @@
 """Variables and Python numbers of kernels: what has which dtype, and parameters that are assigned to."""
-# ruff: noqa: B007
+# ruff: noqa: B007, SIM108
 
 from __future__ import annotations
 
@@ -72,3 +72,94 @@ def after(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
 def test_a_counter_after_its_loop_is_no_global_of_the_same_name() -> None:
     with pytest.raises(fb.KernelCompileError, match="the counter j has a value in its loop only"):
         after(fb.ones(3, dtype=fb.int64))
+
+
+@K
+def carried(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
+    """Variables of loops that are written out: one that the first iteration alone assigns to, and some of inner blocks."""
+    i = K.index()
+    total = fb.int64(0)
+    for k in K.unrolled(3):
+        if k == 0:
+            v = x[i] * 10
+        total += v
+        for step in (1, 2):
+            if x[i] > 2:
+                count = fb.int64(0)
+                while count < step:
+                    count += 1
+                total += count
+    out[i] = total
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_variables_of_loops_that_are_written_out_keep_their_values(device: str) -> None:
+    x = fb.asarray([1, 2, 3, 4], dtype=fb.int64, device=device)
+    assert carried(x).tolist() == [30, 60, 90 + 9, 120 + 9]
+
+
+@K
+def undecided(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
+    """A variable that branches assign integers to, and operations of integers on it."""
+    i = K.index()
+    if x[i] > 2:
+        v = 5
+    else:
+        v = 6
+    out[i] = (v >> 1) + ~v + x[i]
+
+
+def test_a_variable_that_branches_assign_integers_to_is_an_integer_after_them() -> None:
+    assert undecided(fb.asarray([1, 3], dtype=fb.int64)).tolist() == [1 + 3 + ~6, 3 + 2 + ~5]
+
+
+@K
+def first_values(x: K.In[fb.float32, "n"], out: K.Out[fb.float16, "n", 3]):
+    """Changes a result of half precision, whose elements are rounded each time."""
+    i = K.index()
+    out[i] += x[i]
+    out[i] *= 2
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_an_element_of_half_precision_is_rounded_when_it_is_stored(device: str) -> None:
+    x = np.float32([1.0, 1 / 3, 2049.5])
+    want = (np.float16(x + np.float32(3)).astype(np.float32) * np.float32(2)).astype(np.float16)
+    given = fb.asarray(x, device=device)
+    assert first_values(given).tolist() == want.tolist()
+    assert fb.jit(lambda t: first_values(t * 1))(given).tolist() == want.tolist()
+
+
+@K
+def counted_up(x: K.In[fb.int32, "n"], out: K.Out[fb.int32, "n", 5]):
+    """Changes a result that has a first value: an elementwise operation."""
+    i = K.index()
+    out[i] += x[i]
+
+
+def test_an_elementwise_kernel_reads_the_first_value_of_its_result() -> None:
+    assert counted_up(fb.asarray([1, 2], dtype=fb.int32)).tolist() == [6, 7]
+
+
+@K.function
+def clipped(v):
+    """Returns at several levels."""
+    if v > 3:
+        if v > 5:
+            return v - 5
+        for _ in range(2):
+            if v == 4:
+                return v * 100
+            v += 1
+        return v
+    return v
+
+
+@K
+def clip(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
+    """Calls a function with early returns."""
+    out[K.index()] = clipped(x[K.index()])
+
+
+def test_a_function_that_returns_at_several_levels() -> None:
+    assert clip(fb.asarray([1, 4, 5, 9], dtype=fb.int64)).tolist() == [1, 400, 7, 4]

@@ -21,7 +21,8 @@ from firebrick.core.hooks import hooks
 from firebrick.core.tensor import Tensor
 from firebrick.ops.table import OPS
 from firebrick.scalar.elements import philox_word
-from firebrick.scalar.expr import FLOATS, Expr, load, local, rebuilt, rewritten, select, walk
+from firebrick.scalar.expr import FLOATS, Expr, const, load, local, rebuilt, rewritten, select, walk
+from firebrick.scalar.storage import computed
 
 
 class NotComposed(Exception):
@@ -330,6 +331,9 @@ class _Elementwise:
     def made(self) -> Callable[..., Expr]:
         if any(n in self.shapes and self.shapes[n] != self.grid for n in self.number):
             raise NotComposed("operands of other shapes")
+        array = self.program.signature.results[self.result]
+        if array.initial is not None:
+            self.state = const(array.initial, computed(self.program.dtype(self.result).name))
         self.block(self.function.body, None)
         out = self.state
         if out is None or len(_nodes(out)) > 2000:
@@ -379,6 +383,10 @@ class _Elementwise:
                 name = str(e.value)
                 if name in self.shapes:
                     self._check_place(e.args[0], name)
+                if name == self.result:
+                    if self.state is None or self.state.dtype != self.program.dtype(name).name:
+                        raise NotComposed("an element without a value, or one that is rounded when it is stored")
+                    return self.state
                 return load(self.number[name], e.dtype)
             if e.op == "local" and str(e.value) in self.values:
                 return self.values[str(e.value)]

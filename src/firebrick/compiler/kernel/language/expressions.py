@@ -295,7 +295,7 @@ class Expressions:
                 f"assign to {node.id} on each path to this line",
             )  # fmt: skip
         if isinstance(found, Variable) or found is not None:
-            if node.id in frame.homes and node.id not in frame.assigned:
+            if node.id in frame.homes and node.id not in frame.assigned and not node.id.startswith("%"):
                 self.refuse(
                     node, f"the variable {node.id} has a value on each path to here", "a path without one",
                     f"assign to {node.id} on each path to this line",

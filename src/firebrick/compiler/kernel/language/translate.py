@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from firebrick.compiler.kernel.ir import (
@@ -148,7 +148,8 @@ class _Translator(Calls):
                 shape = tuple(sizes[size_name(name, a, s)] for a, s in enumerate(p.sizes))
                 frame.names[name] = ArrayValue(name, dtypes[name], shape, p.role)
                 if p.initial is not None:
-                    self.fitting(frame.source.tree, Weak(p.initial), dtypes[name], f"the first value of {name}")
+                    held = dtype(computed(dtypes[name].name))
+                    self.fitting(frame.source.tree, Weak(p.initial), held, f"the first value of {name}")
             elif isinstance(p, ConstantType):
                 v = constants[name]
                 frame.names[name] = Held(v) if isinstance(v, DType) else Weak(v)
@@ -282,7 +283,8 @@ class _Translator(Calls):
         for k, s in enumerate(body):
             outer, self.line, self.statement = self.line, self.frame.source.line(s), s
             for name in self._before.get((id(body), k), ()):
-                if name in self.frame.homes and self.frame.homes[name].block == id(body):
+                home = self.frame.homes.get(name)
+                if home is not None and home.block == id(body) and name not in self.frame.names:
                     self._declare(name)
             rule = self._statements.get(type(s))
             if rule is None:
@@ -368,7 +370,7 @@ class _Translator(Calls):
             self.changed = True
         self.emit(Assign(found.name, held, line=self.line))
         self.facts.forget((found.name,))
-        return found
+        return found if found.kind is None else replace(found, kind=self.kinds.get(key, found.kind))
 
     @staticmethod
     def _default(value: Value) -> DType:
@@ -559,9 +561,18 @@ class _Translator(Calls):
         self.frame.counters.update(names)
         for v in self.settled(found):  # type: ignore[union-attr]
             self._bind_counter(s.target, v)
-            self.statements(s.body)
+            self._written_out(s.body)
         for name in names:
             self.frame.names.pop(name, None)
+
+    def _written_out(self, body: list[ast.stmt]) -> None:
+        """One iteration of a loop that is written out: variables of blocks in it are not those of the iteration before."""
+        inner = {id(b) for s in body for x in ast.walk(s) for b in (getattr(x, "body", 0), getattr(x, "orelse", 0))}
+        for name, home in self.frame.homes.items():
+            if home.block in inner:
+                self.frame.names.pop(name, None)
+                self.frame.assigned.discard(name)
+        self.statements(body)
 
     def _bind_counter(self, target: ast.expr, v: Any) -> None:
         if isinstance(target, ast.Name):
@@ -583,7 +594,7 @@ class _Translator(Calls):
                 self.refuse(s, "the step of a loop is not 0", "0", "write another step")
             for k in range(*bounds):
                 self.frame.names[counter] = Weak(k)
-                self.statements(s.body)
+                self._written_out(s.body)
         else:
             step = self.constant(call.args[2], "the step of a loop") if len(call.args) == 3 else 1
             if step == 0:
