@@ -183,9 +183,9 @@ def test_an_endless_loop_ends_at_its_limit_and_reports_a_fault(width: int) -> No
 def test_a_loop_of_as_many_rounds_as_its_limit_reports_nothing() -> None:
     x, n = ArrayParameter("x", "int32", "read_write"), Let("n", const(0, "int32"))
     f = Function("count", (x,), (), "i", (n, While(n.local < x[ITEM], (Assign("n", n.local + 1),)), Store("x", ITEM, n.local)))
-    for rounds, site in ((100, None), (99, 5)):
+    for rounds, fault in ((100, None), (99, Fault(5, 99))):
         data = np.arange(101, dtype=np.int32)
-        assert Compiled(f, limit=Limit(rounds, 5))({"x": data}, {}, (101,)) == site
+        assert Compiled(f, limit=Limit(rounds, 5))({"x": data}, {}, (101,)) == fault
 
 
 def test_locals_live_across_barriers_whether_they_differ_between_items_or_not() -> None:
