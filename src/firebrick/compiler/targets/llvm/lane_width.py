@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from firebrick.compiler.kernel.ir import (
     ArrayParameter,
     Atomic,
+    Check,
     For,
     Function,
     If,
@@ -26,7 +27,7 @@ from firebrick.compiler.kernel.ir import (
     expressions,
     statements,
 )
-from firebrick.compiler.kernel.uniform import varies, varying
+from firebrick.compiler.kernel.uniform import varying
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import BITS, FLOATS, Expr, walk
 from firebrick.scalar.storage import computed
@@ -35,27 +36,17 @@ MOST = 64
 """Most lanes of a vector."""
 ROUNDS = 32
 """Iterations that a loop is taken to have."""
-SHORT = 24
+SHORT = 40
 """Most nodes of an inner loop without memory accesses that is executed for two registers of lanes at a time: then it waits
 for results rather than for units of the processor."""
 _SLOW = {"div": 8.0, "rem": 16.0, "sqrt": 8.0, "philox": 40.0}
-# estimated cycles, from measurements on Zen 4: of an element of a gather, of one read by scalar code, of an operation on a
-# vector, of one on a scalar
-_GATHERED, _READ, _VECTOR, _SCALAR = 1.2, 0.5, 0.7, 0.35
+"""Operations that take so many times as long as others."""
+# Estimated cycles, from measurements on Zen 4: of an element of a gather, of one read by scalar code, of an operation on a
+# vector register, of one on a scalar, of one whose result is for a branch, of a branch that depends on lanes, of a division of
+# integers, which no vector has.
+_GATHERED, _READ, _VECTOR, _SCALAR, _TEST, _BRANCH, _DIVIDED = 1.2, 0.5, 0.7, 0.4, 0.15, 2.0, 18.0
 _APART = 1.5
 """Ratio of the longest of the lanes' loops to their average."""
-
-
-@dataclass(slots=True)
-class _Time:
-    """Estimated cycles for all items of one vector."""
-
-    lanes: float = 0.0
-    scalar: float = 0.0
-
-    def add(self, lanes: float, scalar: float) -> None:
-        self.lanes += lanes
-        self.scalar += scalar
 
 
 def lanes_of(function: Function, target: Target) -> int:
@@ -75,46 +66,75 @@ def lanes_of(function: Function, target: Target) -> int:
     whole = [BITS[d] for d in found if d not in (*FLOATS, "bool", "int64")]
     widest = max(floats or whole or [64 if "int64" in found else 32])
     lanes = min(MOST, target.lanes(max(16, widest)))
-    if cycles_of(function, 1) * lanes < cycles_of(function, lanes):
+    if cycles_of(function, 1, target) * lanes < cycles_of(function, lanes, target):
         return 1
-    return min(MOST, 2 * lanes) if lanes > 1 and _waits(function, names) else lanes
+    return min(MOST, 2 * lanes) if lanes > 1 and _waits(function) else lanes
 
 
-def cycles_of(function: Function, lanes: int) -> float:
-    """An estimate of the processor cycles that so many items take: as lanes of a vector, or one as scalar code."""
-    names, time = varying(function), _Time()
-    _block(function, function.body, names, _steps(function, names), lanes, 1.0, False, time)
-    return max(1.0, time.lanes if lanes > 1 else time.scalar)
+def cycles_of(function: Function, lanes: int, target: Target) -> float:
+    """An estimate of the processor cycles that so many items take as lanes of a vector, or one as scalar code."""
+    names = varying(function)
+    estimate = _Estimate(function, names, _steps(function, names), lanes, target.width_bits)
+    return max(1.0, estimate.block(function.body, 1.0, False, set()))
 
 
-def _block(
-    function: Function, body: tuple[Statement, ...], names: frozenset[str], steps: Mapping[str, int | None], lanes: int,
-    times: float, apart: bool, time: _Time,
-) -> None:  # fmt: skip
-    """Add the time of a block that is executed so many times; ``apart``: for as long as one of the lanes needs it."""
-    for s in body:
-        more = times * (_APART if apart else 1.0)
-        nodes = walk(expressions(s))
-        changing = _varying(function, nodes, names)
-        for e in nodes:
-            if e.op in ("local", "const") or e not in changing:
-                continue
-            if e.op == "element":
-                near = _step(e.args[0], steps) in (-1, 0, 1)
-                time.add(more if near else more * lanes * _GATHERED, times * lanes * _READ)
-            elif e.dtype != "int64" or _step(e, steps) is None:
-                cost = _SLOW.get(e.op, 1.0)
-                time.add(more * cost * _VECTOR * max(1, BITS[e.dtype] // 32), times * lanes * cost * _SCALAR)
-        if isinstance(s, Store):
-            near = _step(s.index, steps) in (-1, 1)
-            time.add(more if near else more * lanes * _GATHERED, times * lanes * _READ)
-        loop = isinstance(s, For | While)
-        parts = isinstance(s, For | While) and any(varies(e, names, function) for e in expressions(s))
-        for block in blocks(s):
-            _block(function, block, names, steps, lanes, times * ROUNDS if loop else times, apart or parts, time)
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    function: Function
+    names: frozenset[str]
+    steps: Mapping[str, int | None]
+    lanes: int
+    width_bits: int
+
+    def block(self, body: tuple[Statement, ...], times: float, apart: bool, seen: set[Expr]) -> float:
+        """The cycles of a block that is executed so many times.
+
+        Args:
+            body: Statements.
+            times: How often.
+            apart: Whether that is as often as the last of the lanes needs.
+            seen: The nodes that were evaluated before, and are not again.
+        """
+        found = 0.0
+        for s in body:
+            nodes = walk(expressions(s))
+            changing = _varying(self.function, nodes, self.names)
+            once = sum(self._node(e) for e in nodes if e in changing and e not in seen)
+            seen |= changing
+            if isinstance(s, Store):
+                once += self._access(s.index)
+            if isinstance(s, Atomic):
+                once += _DIVIDED * self.lanes
+            if isinstance(s, If | Check | While) and s.condition in changing:
+                once += _BRANCH if self.lanes > 1 else _TEST
+            found += once * times * (_APART if apart and self.lanes > 1 else 1.0)
+            if isinstance(s, For | While):
+                parts = any(e in changing for e in expressions(s))
+                found += self.block(s.body, times * ROUNDS, apart or parts, set(seen))
+            else:
+                found += sum(self.block(b, times, apart, set(seen)) for b in blocks(s))
+        return found
+
+    def _node(self, e: Expr) -> float:
+        if e.op in ("local", "const") or (e.dtype == "int64" and _step(e, self.steps) is not None):
+            return 0.0
+        if e.op == "element":
+            return self._access(e.args[0])
+        bits = max(BITS[x.dtype] for x in (e, *e.args))
+        registers = max(1.0, self.lanes * bits / self.width_bits)
+        if e.op in ("div", "rem") and e.dtype not in FLOATS and e.args[1].op != "const":
+            return _DIVIDED * self.lanes
+        if self.lanes == 1:
+            return _TEST if e.dtype == "bool" else _SLOW.get(e.op, 1.0) * _SCALAR
+        return _SLOW.get(e.op, 1.0) * _VECTOR * registers
+
+    def _access(self, at: Expr) -> float:
+        if self.lanes == 1:
+            return _READ
+        return 1.0 if _step(at, self.steps) in (-1, 0, 1) else self.lanes * _GATHERED
 
 
-def _waits(function: Function, names: frozenset[str]) -> bool:
+def _waits(function: Function) -> bool:
     """Whether all inner loops are short and access no memory."""
     inner = [
         s for s in statements(function.body)

@@ -92,7 +92,7 @@ def lanes_kernel(
     else:
         _items(masked, sizes)
     kernel = finish(function.name, code, len(pointers), 0, scratch.bytes)
-    cycles = cycles_of(function, lanes) * max(1, -(-function.group // lanes))
+    cycles = cycles_of(function, lanes, target) * max(1, -(-function.group // lanes))
     return LanesKernel(kernel, lanes, cycles, function.group)
 
 
