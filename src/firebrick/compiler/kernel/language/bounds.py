@@ -170,4 +170,3 @@ class Facts:
 def _bounded(form: Form) -> Form | None:
     """A form, if its coefficients are small."""
     return form if all(abs(c) < 1 << 20 for c in (form.constant >> 20, *(c for _, c in form.terms))) else None
-
