@@ -27,19 +27,20 @@ class CustomOperation:
 
     Attributes:
         op: Its entry of the op table.
+        kernel: That it is written as; None for a reference.
     """
 
     __jit_through__ = "_watched"
 
     def __init__(self, op: Op, kernel: Kernel | None, rules: tuple[Any, ...]) -> None:
-        self.op, self._kernel = op, kernel
+        self.op, self.kernel = op, kernel
         self._watched = (op.name, kernel, *rules)  # what a compiled program depends on
         self.__name__, self.__doc__ = op.name, op.doc
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         """The result, or results as a tuple."""
-        if self._kernel is not None:
-            _, operands, found = self._kernel.operation(*args, **params)
+        if self.kernel is not None:
+            _, operands, found = self.kernel.operation(*args, **params)
             return bind(self.op, operands, found)
         names = [o.name for o in self.op.operands]
         if len(args) != len(names) and not self.op.operands[-1].variadic:

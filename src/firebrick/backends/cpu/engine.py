@@ -105,6 +105,12 @@ class CpuBackend(HostBackend):
 
         return forms(graph, which)
 
+    def kernel_forms(self, function: Any, which: tuple[str, ...], target: str = "") -> str:
+        """The representations of a kernel of the kernel language: ``ir``, ``code`` and ``assembly``, for any target."""
+        from firebrick.backends.cpu.forms import kernel_forms
+
+        return kernel_forms(function, which, target)
+
     def run_expensive(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if eager.ESTIMATES[op.name](inputs, params) < eager.EXPENSIVE_US or not self.compiles:
             return None
