@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firebrick.compiler.spec.evaluate import interpret, outcome
 from lowered_bodies import Body, body_of
 from naive_forms import run_naive
 from native_kernels import SITES, widths
@@ -21,6 +20,7 @@ from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.compiler.kernel import ArrayParameter, Check, Function
 from firebrick.compiler.kernel.naive import naive
+from firebrick.compiler.spec.evaluate import interpret, outcome
 from firebrick.compiler.spec.faults import LARGEST_INDEX, LARGEST_SITE, Fault, Site, first_fault, found, table
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.targets.llvm.host import compile_ir
