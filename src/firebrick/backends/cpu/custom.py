@@ -36,7 +36,7 @@ from firebrick.scalar.storage import computed
 Array = np.ndarray[Any, Any]
 
 
-class _Code:
+class _KernelCode:
     """A kernel's code.
 
     Attributes:
@@ -55,11 +55,11 @@ class _Code:
         self.scratch = kernel.scratch
 
 
-_made: WeakKeyDictionary[KernelProgram, dict[tuple[int, int], _Code]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[KernelProgram, dict[tuple[int, int], _KernelCode]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def code_of(program: KernelProgram) -> _Code:
+def code_of(program: KernelProgram) -> _KernelCode:
     """The code of a kernel, compiled at its first call."""
     target = Target.host()
     key = target.width_bits, config.kernel_loop_limit
@@ -67,7 +67,7 @@ def code_of(program: KernelProgram) -> _Code:
         kept = _made.setdefault(program, {})
         found = kept.get(key)
     if found is None:
-        found = _Code(program, target, config.kernel_loop_limit)
+        found = _KernelCode(program, target, config.kernel_loop_limit)
         with _lock:
             kept[key] = found
     return found

@@ -1,6 +1,6 @@
-"""``Facts``: what is known of integers at a place of a kernel, to prove that an index needs no check.
+"""``IntegerFacts``: what is known of integers at a place of a kernel, to prove that an index needs no check.
 
-Facts are linear forms that are not negative: of indices of the grid, sizes, counters, and of what conditions compare. A form is
+IntegerFacts are linear forms that are not negative: of indices of the grid, sizes, counters, and of what conditions compare. A form is
 proved by subtracting at most two facts, after which a constant of at least 0 is left.
 
 Arithmetic of int64 may wrap around, and forms do not. So a sum is taken apart only where its terms are small for certain
@@ -22,7 +22,7 @@ _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class AffineForm:
     """A linear form: a constant and terms.
 
     Attributes:
@@ -33,15 +33,15 @@ class Form:
     terms: tuple[tuple[Expr, int], ...]
     constant: int
 
-    def plus(self, other: Form, factor: int = 1) -> Form:
+    def plus(self, other: AffineForm, factor: int = 1) -> AffineForm:
         """The sum with a multiple of another form."""
         terms = dict(self.terms)
         for e, c in other.terms:
             terms[e] = terms.get(e, 0) + factor * c
-        return Form(tuple((e, c) for e, c in terms.items() if c), self.constant + factor * other.constant)
+        return AffineForm(tuple((e, c) for e, c in terms.items() if c), self.constant + factor * other.constant)
 
 
-class Facts:
+class IntegerFacts:
     """What is known at a place of a kernel.
 
     Attributes:
@@ -56,42 +56,42 @@ class Facts:
         self.fixed: set[str] = set()
         self.defined: dict[str, Expr] = {}
         self.checked: dict[tuple[Expr, Expr], Expr] = {}
-        self._known: list[Form] = []
+        self._known: list[AffineForm] = []
         self._changed: list[set[str]] = []
         self._names: dict[Expr, frozenset[str]] = {}  # those that an expression reads
 
-    def form(self, e: Expr) -> Form:
+    def form(self, e: Expr) -> AffineForm:
         """An int64 expression as a linear form."""
         found = self._form(e)
-        return found if found is not None else Form(((e, 1),), 0)
+        return found if found is not None else AffineForm(((e, 1),), 0)
 
-    def _form(self, e: Expr) -> Form | None:
+    def _form(self, e: Expr) -> AffineForm | None:
         """The form of an expression that cannot wrap around; None for others."""
         if e.dtype != "int64":
             return None
         if e.op == "const":
             value = int(e.value or 0)
-            return Form((), value) if abs(value) < _SMALL else None
+            return AffineForm((), value) if abs(value) < _SMALL else None
         if e.op == "local":
             name = str(e.value)
             if name in self.defined:
                 return self._form(self.defined[name])
-            return Form(((e, 1),), 0) if name in self.small else None
+            return AffineForm(((e, 1),), 0) if name in self.small else None
         if e.op in ("add", "sub"):
             a, b = self._form(e.args[0]), self._form(e.args[1])
             return None if a is None or b is None else _bounded(a.plus(b, 1 if e.op == "add" else -1))
         if e.op == "neg":
             a = self._form(e.args[0])
-            return None if a is None else Form((), 0).plus(a, -1)
+            return None if a is None else AffineForm((), 0).plus(a, -1)
         if e.op == "mul":
             a, b = self._form(e.args[0]), self._form(e.args[1])
             if a is not None and b is not None and not (a.terms and b.terms):
-                return _bounded(Form((), 0).plus(a, b.constant) if a.terms else Form((), 0).plus(b, a.constant))
+                return _bounded(AffineForm((), 0).plus(a, b.constant) if a.terms else AffineForm((), 0).plus(b, a.constant))
         return None
 
     def know(self, e: Expr, less: Expr | None = None, constant: int = 0) -> None:
         """Note that e - less + constant is not negative."""
-        found = self.form(e).plus(Form((), constant))
+        found = self.form(e).plus(AffineForm((), constant))
         if less is not None:
             found = found.plus(self.form(less), -1)
         if not any(x.op == "element" for t, _ in found.terms for x in walk([t])):  # which a store may change
@@ -119,12 +119,12 @@ class Facts:
 
     def prove(self, e: Expr, less: Expr | None = None, constant: int = 0) -> bool:
         """Whether e - less + constant is not negative, as far as is known."""
-        goal = self.form(e).plus(Form((), constant))
+        goal = self.form(e).plus(AffineForm((), constant))
         if less is not None:
             goal = goal.plus(self.form(less), -1)
         return self._proved(goal, 2)
 
-    def _proved(self, goal: Form, steps: int) -> bool:
+    def _proved(self, goal: AffineForm, steps: int) -> bool:
         if not goal.terms:
             return goal.constant >= 0
         if not steps:
@@ -167,6 +167,6 @@ class Facts:
         return not found.isdisjoint(names)
 
 
-def _bounded(form: Form) -> Form | None:
+def _bounded(form: AffineForm) -> AffineForm | None:
     """A form, if its coefficients are small."""
     return form if all(abs(c) < 1 << 20 for c in (form.constant >> 20, *(c for _, c in form.terms))) else None

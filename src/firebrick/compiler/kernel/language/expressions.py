@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 from firebrick.compiler.kernel.ir import Assign, Check, If, Let, Statement, Store
-from firebrick.compiler.kernel.language.bounds import Facts
+from firebrick.compiler.kernel.language.bounds import IntegerFacts
 from firebrick.compiler.kernel.language.homes import Home
 from firebrick.compiler.kernel.language.source import Source
 from firebrick.compiler.kernel.language.values import (
@@ -94,7 +94,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CheckSite:
     """A check of a kernel.
 
     Attributes:
@@ -131,9 +131,9 @@ class Expressions:
     def __init__(self, unchecked: bool) -> None:
         self.unchecked = unchecked
         self.out: list[Statement] = []
-        self.facts = Facts()
+        self.facts = IntegerFacts()
         self.frame: Frame
-        self.sites: list[Site] = []
+        self.sites: list[CheckSite] = []
         self.origins: Origins = {}
         self.captures: dict[str, Any] = {}
         self.known: Mapping[str, Any] = {}
@@ -553,7 +553,7 @@ class Expressions:
 
     def site(self, array: str, axis: int, size: str) -> int:
         """The number of a check."""
-        self.sites.append(Site(array, axis, size, self.line))
+        self.sites.append(CheckSite(array, axis, size, self.line))
         return len(self.sites) - 1
 
     def store(self, node: ast.AST, of: ArrayValue, indices: Sequence[Expr], value: Value) -> None:

@@ -128,10 +128,10 @@ def structured(source: Source, body: Sequence[ast.stmt], result: bool) -> list[a
         and isinstance(body[0].value.value, str)
     ):
         body = body[1:]  # its docstring
-    return _Structure(source, result).function(body)
+    return _Structuring(source, result).function(body)
 
 
-class _Structure:
+class _Structuring:
     def __init__(self, source: Source, result: bool) -> None:
         self.source, self.result = source, result
         self._count = 0
@@ -169,7 +169,7 @@ class _Structure:
         out = [_set(returned, False, body[0]), *self.block(replaced, returned, None)]
         return [*out, _placed(ast.Return(ast.Name(result, ast.Load())), returns[-1])]
 
-    def block(self, body: Sequence[ast.stmt], returned: str | None, loop: _Loop | None) -> list[ast.stmt]:
+    def block(self, body: Sequence[ast.stmt], returned: str | None, loop: _LoopFlags | None) -> list[ast.stmt]:
         """A block; after a statement that may leave it, the others are executed if it did not."""
         out: list[ast.stmt] = []
         for k, s in enumerate(body):
@@ -197,7 +197,7 @@ class _Structure:
             out.append(s)
         return out
 
-    def _partly(self, s: ast.If, rest: list[ast.stmt], returned: str | None, loop: _Loop | None) -> list[ast.stmt]:
+    def _partly(self, s: ast.If, rest: list[ast.stmt], returned: str | None, loop: _LoopFlags | None) -> list[ast.stmt]:
         """A branch that leaves the block on some of its paths: a flag says whether it did."""
         if not rest:
             return [_placed(ast.If(s.test, self.block(s.body, returned, loop), self.block(s.orelse, returned, loop)), s)]
@@ -206,7 +206,7 @@ class _Structure:
         first = _placed(ast.If(s.test, self.block(marked.body, returned, loop), self.block(marked.orelse, returned, loop)), s)
         return [_set(left, False, s), first, _unless(left, self.block(rest, returned, loop), s)]
 
-    def _jump(self, s: ast.stmt, returned: str | None, loop: _Loop | None) -> list[ast.stmt]:
+    def _jump(self, s: ast.stmt, returned: str | None, loop: _LoopFlags | None) -> list[ast.stmt]:
         if isinstance(s, ast.Return):
             return [s] if returned is None else [_set(returned, True, s)]
         if loop is None:
@@ -219,7 +219,7 @@ class _Structure:
     def _loop(self, s: ast.For | ast.While, returned: str | None) -> tuple[list[ast.stmt], bool]:
         if s.orelse:
             self.source.refuse(s, "a loop has no else", "else", "set a variable in the loop, and test it after the loop")
-        loop = _Loop(self._flag("stopped"))
+        loop = _LoopFlags(self._flag("stopped"))
         inner = self.block(s.body, returned, loop) or [ast.Pass()]
         made: Any = ast.For(s.target, s.iter, inner, []) if isinstance(s, ast.For) else ast.While(s.test, inner, [])
         may_return = returned is not None and any(isinstance(x, ast.Return) for x in _within(s.body))
@@ -228,7 +228,7 @@ class _Structure:
         return [*first, _placed(made, s)], may_return
 
 
-class _Loop:
+class _LoopFlags:
     """A loop being structured: the flag by which ``break`` ends it, and whether there is one."""
 
     def __init__(self, stopped: str) -> None:

@@ -26,7 +26,7 @@ from firebrick.compiler.kernel.ir import (
 from firebrick.compiler.kernel.language import intrinsics
 from firebrick.compiler.kernel.language.annotations import ArrayType, ConstantType, NumberType, Signature, Size, size_name
 from firebrick.compiler.kernel.language.calls import Calls
-from firebrick.compiler.kernel.language.expressions import BINARY, Frame, Site, Variable
+from firebrick.compiler.kernel.language.expressions import BINARY, CheckSite, Frame, Variable
 from firebrick.compiler.kernel.language.homes import IGNORED, assigned_names, homes
 from firebrick.compiler.kernel.language.source import Source, structured
 from firebrick.compiler.kernel.language.values import (
@@ -84,7 +84,7 @@ class Translated:
     """
 
     function: Function
-    sites: tuple[Site, ...]
+    sites: tuple[CheckSite, ...]
     captures: tuple[tuple[str, Any], ...]
     origins: Origins
     shapes: dict[str, tuple[Expr, ...]]
