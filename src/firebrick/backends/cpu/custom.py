@@ -125,9 +125,13 @@ def native(program: KernelProgram, operands: Sequence[Aval], params: Mapping[str
         params: Of the node.
     """
     statics = dict(params["statics"])
-    lowered = _lowered(program, operands, statics)
     count = len(program.operands)
-    return kernel_of(NativeNode(lowered, lambda: lambda *arrays: run(program, arrays[:count], statics)), len(operands))
+
+    def alone(*arrays: Array) -> Any:
+        results = run(program, arrays[:count], statics)
+        return results if len(results) > 1 else results[0]
+
+    return kernel_of(NativeNode(_lowered(program, operands, statics), lambda: alone), len(operands))
 
 
 def _lowered(program: KernelProgram, operands: Sequence[Aval], statics: dict[str, int]) -> Lowered:

@@ -1,7 +1,7 @@
 """``IntegerFacts``: what is known of integers at a place of a kernel, to prove that an index needs no check.
 
-IntegerFacts are linear forms that are not negative: of indices of the grid, sizes, counters, and of what conditions compare. A form is
-proved by subtracting at most two facts, after which a constant of at least 0 is left.
+The facts are linear forms that are not negative: of indices of the grid, sizes, counters, and of what conditions compare. A
+form is proved by subtracting at most two facts, after which a constant of at least 0 is left.
 
 Arithmetic of int64 may wrap around, and forms do not. So a sum is taken apart only where its terms are small for certain
 (indices, sizes and counters from small numbers); any other expression is a term of its own.
