@@ -207,7 +207,7 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
         if isinstance(v, Expr):
             common[group] = _common(op, common.get(group), dtype(v.dtype), operands)
     is_open = any(isinstance(v, Open) for v in operands)
-    for i, v in enumerate(operands):
+    for i in range(len(operands)):
         group = op.operand(i).group or f"{i}"
         if group not in common:  # python's numbers only
             members = [w for j, w in enumerate(operands) if (op.operand(j).group or f"{j}") == group]
