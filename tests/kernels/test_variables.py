@@ -163,3 +163,24 @@ def clip(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
 
 def test_a_function_that_returns_at_several_levels() -> None:
     assert clip(fb.asarray([1, 4, 5, 9], dtype=fb.int64)).tolist() == [1, 400, 7, 4]
+
+
+@K.function
+def either(a, b):
+    """Returns in a branch."""
+    if a > b:
+        return a
+    return b
+
+
+@K
+def scaled(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
+    """A variable whose dtype is that of a function's result, which is decided late."""
+    i = K.index()
+    h = either(x[i], i)
+    h = h if x[i] > 3 else (5 * h)
+    out[i] = h
+
+
+def test_a_number_on_the_left_decides_no_dtype() -> None:
+    assert scaled(fb.asarray([1, 3, 4], dtype=fb.int64)).tolist() == [5, 15, 4]

@@ -6,8 +6,18 @@ its conditions chain comparisons and guard reads out of bounds. Each expression 
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
+from typing import Any
+
+import numpy as np
+
+import firebrick as fb
+from firebrick.compiler.kernel.language.annotations import ArrayType
+
+Array = np.ndarray[Any, Any]
 
 FLOATS = ("float32", "float64")
 INTEGERS = ("int32", "int64", "uint8")
@@ -41,6 +51,9 @@ class Drawing:
     lines: list[str] = field(default_factory=list)
     count: int = 0
     in_loop: bool = False
+    loops: bool = True
+    returns: str = ""
+    can_return: bool = True
     helper: bool = False
 
     def fresh(self, stem: str) -> str:
@@ -239,7 +252,7 @@ class Drawing:
         rng = self.rng
         before, inside = dict(self.known), self.in_loop
         name = self.fresh("c")
-        way = rng.random()
+        way = rng.random() if self.loops else rng.uniform(0.35, 0.6)
         self.in_loop = True
         if way < 0.35:
             bounds = rng.choice(["4", "1, 5", "5, 0, -2", "0, 7, 3", "3, -1, -1", "2, 2"])
@@ -281,9 +294,6 @@ class Drawing:
                 self.known = before
             self.put(at + 1, self.rng.choice(ways))
 
-    returns: str = ""
-    can_return: bool = True
-
     def block(self, at: int, depth: int, leaves: bool = False) -> None:
         """Some statements."""
         count = len(self.lines)
@@ -323,8 +333,13 @@ WEIGHT = 0.75
 '''
 
 
-def drawn_source(seed: int) -> str:
-    """The text of a module whose function ``kernel`` is a random kernel of the arguments x0, x1, …."""
+def drawn_source(seed: int, loops: bool = True) -> str:
+    """The text of a module whose function ``kernel`` is a random kernel of the arguments x0, x1, ….
+
+    Args:
+        seed: Of the randomness.
+        loops: Whether it has loops that are not written out.
+    """
     rng = Random(seed)
     rank = rng.choice([1, 1, 2, 3])
     arrays = {f"x{k}": rng.choice(list(ARRAYS)) for k in range(rng.randrange(1, 4))}
@@ -333,8 +348,8 @@ def drawn_source(seed: int) -> str:
     helpers = {}
     for k in range(rng.randrange(0, 3)):
         t = rng.choice([d for d in DTYPES if d != "bool"])
-        h = Drawing(rng, 1, {}, {}, {"a": t, "b": "int64"}, [], [], 10 * k, False, True)
-        h.returns = t
+        h = Drawing(rng, 1, {}, {}, {"a": t, "b": "int64"}, [], [], 10 * k, helper=True)
+        h.returns, h.loops = t, loops
         h.put(0, "@K.function")
         h.put(0, f"def helper{k}(a, b=LIMIT):")
         h.put(1, "b = fb.int64(b)")
@@ -343,6 +358,7 @@ def drawn_source(seed: int) -> str:
         helpers[f"helper{k}"] = t
         parts.append("\n".join(h.lines) + "\n")
     d = Drawing(rng, rank, arrays, results)
+    d.loops = loops
     shape = ", ".join(SIZES[:rank])
     params = [f'{n}: K.In[fb.{t}, "{shape}"]' for n, t in arrays.items()]
     params += [f"s: {rng.choice(['float', 'int', 'fb.int32', 'fb.float64'])}"]
@@ -367,3 +383,41 @@ def drawn_source(seed: int) -> str:
     for name in results:
         d.put(1, f"{name}[{', '.join(d.indices())}] = {name}[{', '.join(d.indices())}]")
     return "\n".join(parts) + "\n" + "\n".join(d.lines) + "\n"
+
+
+def kernel_of(source: str, path: Path) -> Any:
+    """The kernel of a module, which is written to a file."""
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.kernel
+
+
+def arguments_of(kernel: Any, rng: np.random.Generator) -> list[Any]:
+    """Arrays of a few elements, among them extreme integers, and a number."""
+    shape = tuple(rng.integers(1, most) for most in (12, 4, 4))
+    out: list[Any] = []
+    for p in kernel.signature.given.values():
+        if not isinstance(p, ArrayType):
+            out.append(2)
+            continue
+        of, assigned = p.dtype, shape[: p.rank]
+        assert isinstance(of, fb.DType)
+        if of.kind == "bool":
+            out.append(rng.random(assigned) < 0.5)
+        elif of.kind == "float":
+            out.append((rng.integers(-40, 40, assigned) / 8).astype(of.np))
+        else:
+            info = np.iinfo(of.np)
+            extreme = rng.integers(info.min, info.max, assigned, dtype=of.np, endpoint=True)
+            out.append(np.where(rng.random(assigned) < 0.3, extreme, rng.integers(0, 4, assigned).astype(of.np)))
+    return out
+
+
+def same_numbers(a: Array, b: Array) -> bool:
+    """Whether arrays are equal in bits, but for NaN's."""
+    nan = np.isnan(a) & np.isnan(b) if a.dtype.kind == "f" else np.zeros(a.shape, bool)
+    return bool((nan | ((a == b) & (np.signbit(a) == np.signbit(b)) if a.dtype.kind == "f" else a == b)).all())

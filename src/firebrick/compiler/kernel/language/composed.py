@@ -199,7 +199,7 @@ class _Run:
             out = self._local(e, mask)
         elif e.op == "element":
             out = self._read(e, args[0], mask)
-        elif e.op == "cast":
+        elif e.op in ("cast", "bitcast"):  # of integers of one size
             out = OPS["cast"](args[0], dtype=dtype(e.dtype))
         elif e.op == "fma":
             out = OPS["add"](OPS["multiply"](args[0], args[1]), args[2])

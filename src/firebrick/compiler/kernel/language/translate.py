@@ -361,6 +361,8 @@ class _Translator(Calls):
         if not isinstance(value, Expr | Weak | Open):
             self.refuse(node, f"{name} is a number", shown(value), "use another name")
         to = self._decide(key, value)
+        if found is not None and not isinstance(found, Variable):  # a part of a tuple, which is one only since this walk
+            return value
         if found is None:
             first = as_dtype(value, self._default(value)) if to is None else self.fitting(node, value, to, name)
             return self._variable(name, first, to, self.kinds.get(key))

@@ -206,15 +206,14 @@ def apply(op: Op, operands: Sequence[Value], origins: Origins | None = None, **p
         group = op.operand(i).group or f"{i}"
         if isinstance(v, Expr):
             common[group] = _common(op, common.get(group), dtype(v.dtype), operands)
-    is_open = False
-    for i, v in enumerate(operands):
+    is_open = any(isinstance(v, Open) for v in operands)
+    for i in range(len(operands)):
         group = op.operand(i).group or f"{i}"
         if group not in common:  # python's numbers only
             members = [w for j, w in enumerate(operands) if (op.operand(j).group or f"{j}") == group]
             kinds = [type(w.value) if isinstance(w, Weak) else w.kind for w in members if isinstance(w, Weak | Open)]
             kind = float if float in kinds or op.operand(i).kind in ("floating", "inexact") else int if int in kinds else bool
             common[group] = WEAK_DTYPES[kind]
-            is_open = is_open or isinstance(v, Open)
     exprs = []
     for i, v in enumerate(operands):
         to, kind_name = common[op.operand(i).group or f"{i}"], op.operand(i).kind
