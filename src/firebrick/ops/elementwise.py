@@ -34,7 +34,7 @@ from firebrick.ops.declare import (
     values,
 )
 from firebrick.ops.table import register
-from firebrick.scalar import elements, expr, power
+from firebrick.scalar import complex_numbers, elements, expr, power
 from firebrick.scalar import math as scalar_math
 
 _STEPS = Nondifferentiable("piecewise constant: the derivative is 0 wherever it exists")
@@ -77,13 +77,13 @@ def binary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "numeric", dty
 # arithmetic
 
 
-@binary(lambda g, r: (g, g), residuals=(), one_step=True, scalar=elements.add)
+@binary(lambda g, r: (g, g), residuals=(), one_step=True, scalar=elements.add, complex_scalar=complex_numbers.add)
 def add(x1: Array, x2: Array) -> Array:
     """x1 + x2."""
     return np.add(x1, x2)
 
 
-@binary(lambda g, r: (g, -g), residuals=(), one_step=True, scalar=elements.subtract)
+@binary(lambda g, r: (g, -g), residuals=(), one_step=True, scalar=elements.subtract, complex_scalar=complex_numbers.subtract)
 def subtract(x1: Array, x2: Array) -> Array:
     """x1 - x2."""
     return np.subtract(x1, x2)
@@ -92,7 +92,7 @@ def subtract(x1: Array, x2: Array) -> Array:
 @binary(
     lambda g, r: tuple(g * conjugate(r.inputs[1 - i]) if r.needs[i] else None for i in (0, 1)),
     tolerance=4, one_step=True,
-    scalar=elements.multiply,
+    scalar=elements.multiply, complex_scalar=complex_numbers.multiply,
 )  # fmt: skip
 def multiply(x1: Array, x2: Array) -> Array:
     """x1 · x2."""
@@ -114,6 +114,7 @@ def _divide_vjp(g: Any, r: Any) -> Any:
     samples=binary_samples(low2=0.5, high2=3.0),
     complex_tolerance=4,
     scalar=elements.divide,
+    complex_scalar=complex_numbers.divide,
 )
 def divide(x1: Array, x2: Array) -> Array:
     """x1 / x2."""
@@ -283,7 +284,8 @@ def minimum(x1: Array, x2: Array) -> Array:
 # one operand
 
 
-@unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, one_step=True, scalar=elements.negative)
+@unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, one_step=True, scalar=elements.negative,
+       complex_scalar=complex_numbers.negative)  # fmt: skip
 def negative(x: Array) -> Array:
     """-x."""
     return np.negative(x)
@@ -302,7 +304,8 @@ def _abs_vjp(g: Any, r: Any) -> Any:
 
 
 @unary(_abs_vjp, kind="numeric", dtypes=NUMERIC, tolerance=0, complex_tolerance=2, one_step=True,
-       infer=lambda x: Aval(x.shape, real_of(x.dtype)), scalar=expr.absolute)  # fmt: skip
+       infer=lambda x: Aval(x.shape, real_of(x.dtype)), scalar=expr.absolute,
+       complex_scalar=complex_numbers.modulus)  # fmt: skip
 def abs_(x: Array) -> Array:
     """|x|, real also of a complex x; gradient 0 at 0."""
     return np.abs(x)
@@ -446,19 +449,19 @@ def _test(**more: Any) -> Declare:
     return unary(_BOOL, residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, infer=predicate, **more)
 
 
-@_test(scalar=elements.isnan)
+@_test(scalar=elements.isnan, complex_scalar=complex_numbers.isnan)
 def isnan(x: Array) -> Array:
     """Whether x is NaN."""
     return np.isnan(x)
 
 
-@_test(scalar=elements.isinf)
+@_test(scalar=elements.isinf, complex_scalar=complex_numbers.isinf)
 def isinf(x: Array) -> Array:
     """Whether x is +∞ or -∞."""
     return np.isinf(x)
 
 
-@_test(scalar=elements.isfinite)
+@_test(scalar=elements.isfinite, complex_scalar=complex_numbers.isfinite)
 def isfinite(x: Array) -> Array:
     """Whether x is neither NaN nor infinite."""
     return np.isfinite(x)
@@ -467,17 +470,17 @@ def isfinite(x: Array) -> Array:
 # comparison and logic
 
 
-def _compare(scalar: Any, kind: str = "real", dtypes: Any = REAL) -> Declare:
-    return binary(_BOOL, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, infer=predicate, scalar=scalar)
+def _compare(scalar: Any, kind: str = "real", dtypes: Any = REAL, **more: Any) -> Declare:
+    return binary(_BOOL, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, infer=predicate, scalar=scalar, **more)
 
 
-@_compare(expr.eq, "comparable", COMPARABLE)
+@_compare(expr.eq, "comparable", COMPARABLE, complex_scalar=complex_numbers.equal)
 def equal(x1: Array, x2: Array) -> Array:
     """x1 = x2."""
     return np.equal(x1, x2)
 
 
-@_compare(expr.ne, "comparable", COMPARABLE)
+@_compare(expr.ne, "comparable", COMPARABLE, complex_scalar=complex_numbers.not_equal)
 def not_equal(x1: Array, x2: Array) -> Array:
     """x1 ≠ x2."""
     return np.not_equal(x1, x2)
@@ -557,7 +560,7 @@ def _where_vjp(g: Any, r: Any) -> Any:
     vjp=_where_vjp,
     samples=_where_samples, cost=per_result(1), bound="memory", fusion="map", tolerance=0, broadcasts=True, dtypes=ALL,
     one_step=True,
-    scalar=expr.select,
+    scalar=expr.select, complex_scalar=complex_numbers.where,
 )  # fmt: skip
 def where(condition: Array, x1: Array, x2: Array) -> Array:
     """x1 where condition holds, else x2."""

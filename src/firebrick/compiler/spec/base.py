@@ -15,7 +15,8 @@ from json import dumps
 from typing import Any
 
 from firebrick.core.views import Digit, View
-from firebrick.scalar.expr import Expr, walk
+from firebrick.scalar.complex_numbers import parts
+from firebrick.scalar.expr import COMPLEX, Expr, walk
 
 Size = int
 """A number of a specification that belongs to its binding, not to its structure."""
@@ -31,11 +32,11 @@ def _symbolic(f: Field[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An array that a kernel reads.
+    """An array that a kernel reads; of complex numbers, their real or their imaginary parts.
 
     Attributes:
         source: Number of the input.
-        dtype: In memory.
+        dtype: In memory; of an input of complex numbers, that of a part.
         view: View over the domain.
     """
 
@@ -59,6 +60,14 @@ class Result:
     dtype: str
     view: View
     summed: tuple[int, ...] = ()
+
+    @property
+    def reals(self) -> tuple[Result, ...]:
+        """The arrays of reals that it is: of a complex result, the real and the imaginary parts in the same memory."""
+        if self.dtype not in COMPLEX:
+            return (self,)
+        dtype = COMPLEX[self.dtype]
+        return tuple(Result(e, dtype, self.view.of_parts(k), self.summed) for k, e in enumerate(parts(self.expression)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,11 +76,16 @@ def outcome(
         counts: Elements of each result.
         dtypes: Of each result.
     """
-    flat = [np.ascontiguousarray(x).reshape(-1) for x in inputs]
+    flat = [_reals(np.ascontiguousarray(x).reshape(-1)) for x in inputs]
     outs = [_unwritten(n, d) for n, d in zip(counts, dtypes, strict=True)]
     with np.errstate(all="ignore"):
         fault = INTERPRETERS[type(spec)](spec, flat, outs)
     return outs, fault
+
+
+def _reals(x: Array) -> Array:
+    """A flat array; of complex numbers, the same memory as their parts."""
+    return x.view(x.real.dtype) if x.dtype.kind == "c" else x
 
 
 def _unwritten(count: int, dtype: str) -> Array:
@@ -168,7 +173,8 @@ def _nest(spec: Nest, inputs: Sequence[Array], outs: Sequence[Array]) -> Fault |
 
     of = _Domain(spec.domain, leaf, spec.reduced)
     for r, out in zip(spec.results, outs, strict=True):
-        _write_result(r, out, of(r.expression), spec.domain)
+        for part in r.reals:
+            _write_result(part, _reals(out), of(part.expression), spec.domain)
     return of.fault
 
 
@@ -219,7 +225,8 @@ def _contract(spec: Contract, inputs: Sequence[Array], outs: Sequence[Array]) ->
 
         of = _Domain(part.domain, leaf)
         for r, out in zip(spec.results, outs, strict=True):
-            _write(out, addresses(r.view, _grid(part.domain)), of(r.expression), part.domain)
+            for x in r.reals:
+                _write(_reals(out), addresses(x.view, _grid(part.domain)), of(x.expression), part.domain)
 
 
 def _attention(spec: Attention, inputs: Sequence[Array], outs: Sequence[Array]) -> None:

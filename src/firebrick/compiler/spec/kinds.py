@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from firebrick.compiler.spec.attention import Attention, attention
 from firebrick.compiler.spec.contract import Contract, contract
 from firebrick.compiler.spec.copy import Copy, copy
+from firebrick.compiler.spec.elements import rule_of
 from firebrick.compiler.spec.nest import Nest, nest
 from firebrick.compiler.spec.prefix import Prefix, prefix
 from firebrick.compiler.spec.scatter import Scatter, scatter
@@ -56,7 +57,7 @@ def kind_of(n: Node, operands: Sequence[Aval]) -> str:
             return "" if refused else "map"
     if n.op.view is not None or n.op.control is not None or n.op.kind not in KINDS:
         return ""
-    needs = n.op.scalar if n.op.kind in ("map", "row") else n.op.facts
+    needs = rule_of(n, operands) if n.op.kind in ("map", "row") else n.op.facts
     return n.op.kind if needs is not None or n.op.kind == "contract" else ""
 
 

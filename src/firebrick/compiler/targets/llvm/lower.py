@@ -41,7 +41,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, Node
 from firebrick.ir.keys import key_of
-from firebrick.scalar.expr import load
+from firebrick.scalar.expr import COMPLEX, load
 from firebrick.scalar.storage import STORAGE, computed
 
 FACTORS = 9
@@ -67,9 +67,11 @@ compiled from their naive form."""
 def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     """How a node can be computed in kernels, one of ``facts.KINDS``; else why it cannot."""
     strange = [a.dtype.name for a in (*operands, *n.avals) if a.dtype.name not in STORAGE]
-    if strange:
-        return f"no kernels of {strange[0]}"
+    if any(d not in COMPLEX for d in strange):
+        return f"no kernels of {', '.join(sorted(set(strange) - set(COMPLEX)))}"
     kind = kinds.kind_of(n, operands)
+    if strange and kind not in ("map", "row"):
+        return f"no {kind} kernels of {strange[0]}" if kind else f"no scalar expression of {strange[0]}"
     if not kind:
         empty = n.op.access is not None and n.op.access.refused([a.shape for a in operands], **n.params)
         return empty or ("several results" if len(n.avals) != 1 else "no scalar expression")
