@@ -67,10 +67,11 @@ def groups(name: str) -> Iterator[Group]:
             avals = [*body.inputs, *(body.avals[v] for v in body.outputs)]
             if op.kind == "copy" and any(a.dtype.itemsize > 8 for a in avals):
                 continue  # a copy does not know the bits of such a number
-            known = {*STORAGE, *COMPLEX} if op.complex_scalar is not None or op.access is not None else STORAGE
-            if op.kind != "copy" and not {a.dtype.name for a in avals} <= set(known):
+            kind = kind_of(body.nodes[0], body.inputs)
+            known = {*STORAGE, *COMPLEX} if kind in ("map", "row") else set(STORAGE)
+            if kind != "copy" and not {a.dtype.name for a in avals} <= known:
                 continue
-            if kind_of(body.nodes[0], body.inputs) and all(a.size for a in avals):
+            if kind and all(a.size for a in avals):
                 yield Group(f"{d}, {sample.name}", sample, arrays, body, spec_of(body))
 
 

@@ -34,7 +34,7 @@ from firebrick.ops.declare import (
     values,
 )
 from firebrick.ops.table import register
-from firebrick.scalar import complex_numbers, elements, expr, power
+from firebrick.scalar import complex_functions, complex_numbers, elements, expr, power
 from firebrick.scalar import math as scalar_math
 
 _STEPS = Nondifferentiable("piecewise constant: the derivative is 0 wherever it exists")
@@ -231,7 +231,8 @@ def _pow_scale(x1: Array, x2: Array) -> Array:
     return np.asarray(out * (1 + np.abs(x2 * np.log(x1)))) if x1.dtype.kind == "c" else out
 
 
-@binary(_pow_vjp, dtypes=NUMERIC, samples=_pow_samples, flops=20, tolerance=4, scale=_pow_scale, scalar=power.power)
+@binary(_pow_vjp, dtypes=NUMERIC, samples=_pow_samples, flops=20, tolerance=4, scale=_pow_scale, scalar=power.power,
+        complex_scalar=complex_functions.power)  # fmt: skip
 def pow_(x1: Array, x2: Array) -> Array:
     """x1 to the power x2, 1 for an exponent of 0; integers wrap, and a negative integer exponent truncates towards 0."""
     if x1.dtype.kind in "iu":
@@ -317,14 +318,26 @@ def sign(x: Array) -> Array:
     return np.sign(x)
 
 
-@analytic(lambda g, r: (g * conjugate(r.outputs[0]),), residuals=("outputs",), flops=10, one_step=True, scalar=scalar_math.exp)
+@analytic(
+    lambda g, r: (g * conjugate(r.outputs[0]),),
+    residuals=("outputs",),
+    flops=10,
+    one_step=True,
+    scalar=scalar_math.exp,
+    complex_scalar=complex_functions.exp,
+)
 def exp(x: Array) -> Array:
     """e to the power x."""
     return np.exp(x)
 
 
 @analytic(
-    lambda g, r: (g * (conjugate(r.outputs[0]) + 1.0),), residuals=("outputs",), flops=12, tolerance=3, scalar=scalar_math.expm1
+    lambda g, r: (g * (conjugate(r.outputs[0]) + 1.0),),
+    residuals=("outputs",),
+    flops=12,
+    tolerance=3,
+    scalar=scalar_math.expm1,
+    complex_scalar=complex_functions.expm1,
 )
 def expm1(x: Array) -> Array:
     """exp(x) - 1, accurate near 0."""
@@ -341,7 +354,14 @@ _FLAT = 40.0
 """Beyond, exp(x) - 1 is exp(x) or -1 to the precision of float64."""
 
 
-@analytic(lambda g, r: (g / conjugate(r.inputs[0]),), low=0.2, high=5.0, flops=10, scalar=scalar_math.log)
+@analytic(
+    lambda g, r: (g / conjugate(r.inputs[0]),),
+    low=0.2,
+    high=5.0,
+    flops=10,
+    scalar=scalar_math.log,
+    complex_scalar=complex_functions.log,
+)
 def log(x: Array) -> Array:
     """Natural logarithm."""
     return np.log(x)
@@ -351,19 +371,26 @@ def _log_of(base: float) -> Any:
     return lambda g, r: (g / (conjugate(r.inputs[0]) * math.log(base)),)
 
 
-@analytic(_log_of(2), low=0.2, high=5.0, flops=10, scalar=scalar_math.log2)
+@analytic(_log_of(2), low=0.2, high=5.0, flops=10, scalar=scalar_math.log2, complex_scalar=complex_functions.log2)
 def log2(x: Array) -> Array:
     """Logarithm to base 2."""
     return np.log2(x)
 
 
-@analytic(_log_of(10), low=0.2, high=5.0, flops=10, scalar=scalar_math.log10)
+@analytic(_log_of(10), low=0.2, high=5.0, flops=10, scalar=scalar_math.log10, complex_scalar=complex_functions.log10)
 def log10(x: Array) -> Array:
     """Logarithm to base 10."""
     return np.log10(x)
 
 
-@analytic(lambda g, r: (g / (conjugate(r.inputs[0]) + 1.0),), low=-0.6, high=4.0, flops=12, scalar=scalar_math.log1p)
+@analytic(
+    lambda g, r: (g / (conjugate(r.inputs[0]) + 1.0),),
+    low=-0.6,
+    high=4.0,
+    flops=12,
+    scalar=scalar_math.log1p,
+    complex_scalar=complex_functions.log1p,
+)
 def log1p(x: Array) -> Array:
     """log(1 + x), accurate near 0."""
     if x.dtype.kind != "c":
@@ -379,7 +406,13 @@ def log1p(x: Array) -> Array:
 
 
 @analytic(
-    lambda g, r: (g / (conjugate(r.outputs[0]) * 2.0),), residuals=("outputs",), low=0.2, high=5.0, flops=4, scalar=expr.sqrt
+    lambda g, r: (g / (conjugate(r.outputs[0]) * 2.0),),
+    residuals=("outputs",),
+    low=0.2,
+    high=5.0,
+    flops=4,
+    scalar=expr.sqrt,
+    complex_scalar=complex_functions.sqrt,
 )
 def sqrt(x: Array) -> Array:
     """Square root."""

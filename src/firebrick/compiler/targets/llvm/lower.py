@@ -67,11 +67,9 @@ compiled from their naive form."""
 def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     """How a node can be computed in kernels, one of ``facts.KINDS``; else why it cannot."""
     strange = [a.dtype.name for a in (*operands, *n.avals) if a.dtype.name not in STORAGE]
-    if any(d not in COMPLEX for d in strange):
-        return f"no kernels of {', '.join(sorted(set(strange) - set(COMPLEX)))}"
     kind = kinds.kind_of(n, operands)
-    if strange and kind not in ("map", "row"):
-        return f"no {kind} kernels of {strange[0]}" if kind else f"no scalar expression of {strange[0]}"
+    if strange and (kind not in ("map", "row") or not COMPLEX.keys() >= set(strange)):
+        return f"no kernels of {strange[0]}"
     if not kind:
         empty = n.op.access is not None and n.op.access.refused([a.shape for a in operands], **n.params)
         return empty or ("several results" if len(n.avals) != 1 else "no scalar expression")
