@@ -182,7 +182,7 @@ def _copy(body: Graph, n: Node, operands: Sequence[Aval], spec: Copy, address: A
         operand, region = wanted[left[0]]
         if operand is None or n.inputs[operand] >= len(body.inputs):
             number = n.params["value"] if operand is None else _number(body, n.inputs[operand])
-            bits = int(np.asarray(number).astype(out.dtype.np).reshape(1).view(f"u{spec.itemsize}")[0])
+            bits = int.from_bytes(np.asarray(number).astype(out.dtype.np).tobytes(), "little")
             if piece.source is not None or piece.bits != bits:
                 return "a piece is filled with another number"
             if operand is None:  # filled regions may be cut in any way: that they are the rest follows from their number

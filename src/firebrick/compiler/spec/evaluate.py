@@ -329,12 +329,12 @@ def _scatter(spec: Scatter, inputs: Sequence[Array], outs: Sequence[Array]) -> F
 
 
 def _copy(spec: Copy, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
-    out = outs[0].view(f"u{spec.itemsize}")
+    out = outs[0].view(f"V{spec.itemsize}")  # bytes of any number
     for piece in spec.pieces:
         shape = piece.write.shape
         grid = _grid(shape)
         if piece.source is None:
-            value: Array = np.asarray(piece.bits, out.dtype)
+            value: Array = np.frombuffer(piece.bits.to_bytes(spec.itemsize, "little"), out.dtype)[0:1].reshape(())
         else:
             at = np.broadcast_to(addresses(piece.read, grid), shape)
             value = inputs[piece.source].view(out.dtype)[at]

@@ -68,7 +68,7 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     """How a node can be computed in kernels, one of ``facts.KINDS``; else why it cannot."""
     strange = [a.dtype.name for a in (*operands, *n.avals) if a.dtype.name not in STORAGE]
     kind = kinds.kind_of(n, operands)
-    if strange and (kind not in ("map", "row") or not COMPLEX.keys() >= set(strange)):
+    if strange and (kind not in ("map", "row", "copy") or not COMPLEX.keys() >= set(strange)):
         return f"no kernels of {strange[0]}"
     if not kind:
         empty = n.op.access is not None and n.op.access.refused([a.shape for a in operands], **n.params)

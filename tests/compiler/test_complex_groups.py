@@ -1,0 +1,279 @@
+"""Groups of complex nodes: what their specifications read and write, what validation refuses, and random graphs of them."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from forced import kernels_of_any_size
+from graphs import execute
+from lowered_bodies import Body, body_of
+from native_kernels import run_kernel, widths
+from random_groups import drawn
+
+import firebrick as fb
+from firebrick.backends.cpu.engine import CpuBackend
+from firebrick.compiler.fusion.fused import FUSED
+from firebrick.compiler.fusion.groups import fuse
+from firebrick.compiler.fusion.validate import doubt
+from firebrick.compiler.kernel.naive import naive
+from firebrick.compiler.spec.evaluate import interpret
+from firebrick.compiler.spec.kinds import spec_of
+from firebrick.compiler.spec.nest import Map, Nest
+from firebrick.compiler.spec.text import from_json, to_json
+from firebrick.compiler.targets.llvm.cpu_policy import POLICY
+from firebrick.compiler.targets.llvm.lower import kind_of, lower
+from firebrick.compiler.targets.llvm.map import map_kernel
+from firebrick.compiler.targets.llvm.memory import BufferView
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.aval import Aval
+from firebrick.core.views import strided
+from firebrick.ir import Graph
+from firebrick.ir import interpret as interpret_graph
+from firebrick.ops import OPS
+from firebrick.scalar.complex_numbers import Parts, paired, parts
+from firebrick.scalar.expr import load
+
+from naive_forms import run_naive  # isort: skip
+
+C, F, N = fb.complex64, fb.float32, 12
+
+
+def number(shape: tuple[int, ...], dtype: Any = np.complex64, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
+
+
+def square_and_sum() -> Graph:
+    """z · w and the sums of its rows, of matrices."""
+    z = number((N, N))
+    return body_of(
+        (z, z), ("multiply", (0, 1), {}), ("conj", (2,), {}), ("sum", (3,), {"axes": (1,), "keepdims": False}), outputs=(3, 4)
+    )
+
+
+def nest_of(body: Graph) -> Nest:
+    found = spec_of(body)
+    assert isinstance(found, Nest)
+    return found
+
+
+def test_a_specification_reads_parts_and_writes_pairs() -> None:
+    z = number((3, 5))
+    d = spec_of(body_of((z, z), ("permute", (0,), {"axes": (1, 0)}), ("permute", (2,), {"axes": (1, 0)}), ("add", (3, 1), {})))
+    assert isinstance(d, Map)
+    assert [(x.source, x.dtype, x.view) for x in d.operands] == [
+        (k, "float32", strided((3, 5), (10, 2), part)) for k in (0, 1) for part in (0, 1)
+    ]
+    (r,) = d.results
+    assert (r.dtype, r.view) == ("complex64", strided((3, 5), (5, 1)))
+    assert r.expression.op == "pair"
+    assert [(x.dtype, x.view) for x in r.reals] == [("float32", strided((3, 5), (10, 2), part)) for part in (0, 1)]
+    assert from_json(to_json(d)) == d
+
+
+def test_a_product_may_lie_over_an_operand_of_its_shape_and_dtype_that_is_read_in_place() -> None:
+    z, row, x = number((4, 4)), number((4,)), np.ones((4, 4), np.float32)
+    found = lower(body_of((z, row, x), ("multiply", (0, 1), {}), ("multiply", (3, 0), {})), Target.host())
+    assert found.over == (frozenset({0}),)
+    turned = body_of((z,), ("flip", (0,), {"axes": (0,)}), ("multiply", (0, 1), {}))
+    assert lower(turned, Target.host()).over == (frozenset(),)
+    kernel = Body(body_of((z, z), ("multiply", (0, 1), {}), ("add", (2, 0), {})))
+    over, other = z.copy(), number((4, 4), seed=1)
+    kernel(over, other, out=[over])
+    np.testing.assert_allclose(over, z * other + z, rtol=1e-5)
+
+
+# validation
+
+
+def _operands(d: Nest, change: Callable[[Any], Any]) -> Nest:
+    return replace(d, operands=tuple(map(change, d.operands)))
+
+
+def _result(d: Nest, number: int, change: Callable[[Any], Any]) -> Nest:
+    return replace(d, results=tuple(change(r) if i == number else r for i, r in enumerate(d.results)))
+
+
+def _of_parts(change: Callable[[Parts], Parts]) -> Callable[[Any], Any]:
+    return lambda r: replace(r, expression=paired(change(parts(r.expression))))
+
+
+WRONG: dict[str, Callable[[Nest], Nest]] = {
+    "imaginary parts for real ones": lambda d: _operands(
+        d, lambda x: replace(x, view=strided(x.view.shape, x.view.strides or (), 1 - x.view.offset))
+    ),
+    "parts of the next number": lambda d: _operands(
+        d, lambda x: replace(x, view=strided(x.view.shape, x.view.strides or (), 2 + x.view.offset))
+    ),
+    "strides of numbers, not of parts": lambda d: _operands(
+        d, lambda x: replace(x, view=strided(x.view.shape, (N, 1), x.view.offset))
+    ),
+    "complex operands": lambda d: _operands(d, lambda x: replace(x, dtype="complex64")),
+    "parts exchanged": lambda d: _result(d, 0, _of_parts(lambda z: Parts(z.im, z.re))),
+    "no conjugate": lambda d: _result(d, 0, _of_parts(lambda z: Parts(z.re, -z.im))),
+    "a part twice": lambda d: _result(d, 1, _of_parts(lambda z: Parts(z.re, z.re))),
+    "the real part alone": lambda d: _result(d, 0, lambda r: replace(r, expression=parts(r.expression).re, dtype="float32")),
+    "elements for sums": lambda d: _result(d, 1, lambda r: replace(r, expression=d.results[0].expression)),
+    "strides of parts in a result": lambda d: _result(d, 0, lambda r: replace(r, view=strided((N, N), (2 * N, 2)))),
+}
+
+
+def test_the_specification_of_complex_nodes_is_proved() -> None:
+    body = square_and_sum()
+    assert doubt(body, nest_of(body)) == ""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_specification_of_complex_nodes_is_refused(name: str) -> None:
+    body = square_and_sum()
+    assert doubt(body, WRONG[name](nest_of(body))) != ""
+
+
+# random graphs
+
+UNARY = ("negative", "conj", "exp", "sqrt", "sin", "log", "tanh")
+BINARY = ("add", "subtract", "multiply", "divide")
+
+
+def random_graph(seed: int, dtype: Any) -> Graph:
+    """Complex and real values of a few shapes, in elementwise operations, sums, reads by index and views."""
+    rng = np.random.default_rng(seed)
+    g = Graph([Aval(s, dtype) for s in ((4, 6), (6,), (4, 1), ())] + [Aval((4, 6), F if dtype is C else fb.float64)])
+    at = g.constant(np.asarray([3, 0, 2, 2]))
+
+    def add(name: str, *inputs: int, **params: Any) -> None:
+        g.add(OPS[name], *inputs, **params)
+
+    def pick(kind: str) -> int:
+        found = [v for v, a in enumerate(g.avals) if a.dtype.kind == kind]
+        return int(rng.choice(found[-8:] if rng.random() < 0.6 else found))
+
+    for _ in range(14):
+        z, w, x = pick("complex"), pick("complex"), pick("float")
+        shape = g.avals[z].shape
+        how = rng.integers(14)
+        try:
+            if how < 4:
+                add(str(rng.choice(BINARY)), z, w)
+            elif how < 7:
+                add(str(rng.choice(UNARY)), z)
+            elif how == 7:
+                add(str(rng.choice(["real", "imag", "abs"])), z)
+            elif how == 8:
+                add("complex", x, pick("float"))
+            elif how == 9:
+                add("cast", x, dtype=dtype)
+            elif how == 10:
+                add(
+                    "sum" if rng.random() < 0.6 else "mean",
+                    z,
+                    axes=(int(rng.integers(len(shape))),),
+                    keepdims=bool(rng.integers(2)),
+                )
+            elif how == 11:
+                add("permute", z, axes=tuple(range(len(shape)))[::-1])
+            elif how == 12 and shape[:1] == (4,):
+                add("take", z, at, axis=0)
+            elif how == 13 and shape[-1:] == (6,):
+                lead = (0,) * (len(shape) - 1)
+                add("slice", z, starts=(*lead, 1), stops=(*shape[:-1], 6), steps=(*(1 for _ in lead), 2))
+        except (ValueError, IndexError):  # shapes that do not fit
+            continue
+    made = [v for v in range(len(g.inputs), g.size) if g.avals[v].dtype.is_inexact]
+    g.outputs = tuple(dict.fromkeys([*map(int, rng.choice(made, 3)), made[-1]]))
+    return g
+
+
+def close(got: Any, want: Any, digits: int) -> bool:
+    wide = np.complex128 if got.dtype.kind == "c" else np.float64
+    x, y = np.asarray(got).astype(wide), np.asarray(want).astype(wide)
+    size = np.abs(y[np.isfinite(y)]).max(initial=1.0)
+    near = np.abs(x - y) <= digits * float(np.finfo(got.dtype).eps) * size
+    return bool((near | ~np.isfinite(y)).all())
+
+
+@pytest.mark.parametrize("dtype", [fb.complex64, fb.complex128], ids=str)
+@pytest.mark.parametrize("seed", range(40))
+def test_random_complex_graphs_compute_the_same_in_kernels(seed: int, dtype: Any) -> None:
+    g = random_graph(seed, dtype)
+    rng = np.random.default_rng(seed)
+    arrays = [np.asarray(drawn(a, rng)) for a in g.inputs]
+    want = interpret_graph(g, arrays, execute)
+    if any(np.abs(np.where(np.isfinite(x), x, 0)).max(initial=0) > 1e6 for x in map(np.asarray, want)):
+        pytest.skip("numbers so large that rounding errors are, too")
+    with kernels_of_any_size():
+        program = CpuBackend().compile(g)
+        refused = [line for line in program.notes if "not proved" in line]
+    assert not refused
+    for got, expected in zip(program(arrays), want, strict=True):
+        assert close(np.asarray(got), expected, 1 << 12), g
+    # every group: its specification, and its naive form
+    for body in [n.params["body"] for n in fuse(g, kind_of, POLICY).nodes if n.op is FUSED]:
+        spec, avals = spec_of(body), [body.avals[v] for v in body.outputs]
+        values = [np.asarray(drawn(a, rng)) for a in body.inputs]
+        expected = interpret_graph(body, values, execute)
+        found = interpret(spec, values, [a.size for a in avals], [a.dtype.name for a in avals])
+        forms, fault = run_naive(naive(spec), values, avals, native=True)
+        assert fault is None
+        for x, y, z, a in zip(expected, found, forms, avals, strict=True):
+            assert close(y.reshape(a.shape), x, 1 << 12)
+            assert close(z, x, 1 << 12)
+
+
+def test_random_graphs_have_groups_with_complex_results() -> None:
+    """The tests above hold something."""
+    with kernels_of_any_size():
+        made = [fuse(random_graph(seed, C), kind_of, POLICY) for seed in range(40)]
+    groups = [n.params["body"] for g in made for n in g.nodes if n.op is FUSED]
+    several = [b for b in groups if len(b.nodes) > 2 and any(b.avals[v].dtype is C for v in b.outputs)]
+    assert len(several) > 15
+    assert any(n.op.fusion == "row" for b in several for n in b.nodes)
+
+
+# memory
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mprotect of Linux")
+@pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_parts_at_the_end_of_memory_are_read_without_reading_beyond(dtype: str, target: Target) -> None:
+    part = {"complex64": "float32", "complex128": "float64"}[dtype]
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 2 * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + page), page, 0) == 0
+    try:
+        whole = np.frombuffer(memory, np.uint8)[:page]
+        for n in (1, 2, 3, 5, 8, 13, 16, 17, 33, 100):
+            z = whole[page - n * np.dtype(dtype).itemsize :].view(dtype)
+            z[:] = number((n,), dtype, n)
+            out = np.zeros(n, dtype)
+            reads = [BufferView(part, (2,)), BufferView(part, (2,))]
+            e = paired(Parts(load(1, part), load(0, part)))
+            kernel = map_kernel("k", (n,), reads, [(e, BufferView(dtype, (1,)))], target)
+            run_kernel(kernel, [z.real, z.imag, out], target)
+            assert np.array_equal(out, z.imag + 1j * z.real)
+    finally:
+        ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + page), page, 3)
+
+
+@pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
+@pytest.mark.parametrize("stride", [1, 3])
+def test_what_lies_beside_a_complex_result_stays(stride: int, target: Target) -> None:
+    for dtype, part in (("complex64", "float32"), ("complex128", "float64")):
+        for n in (1, 2, 3, 5, 9, 17, 33, 65):
+            x = np.ones(n, part)
+            e = paired(Parts(load(0, part), load(0, part)))
+            kernel = map_kernel("k", (n,), [BufferView(part, (1,))], [(e, BufferView(dtype, (stride,)))], target)
+            memory = np.full(n * stride + 32, 7j, dtype)
+            run_kernel(kernel, [x, memory[16:]], target)
+            want = np.full(n * stride + 32, 7j, dtype)
+            want[16 : 16 + n * stride : stride] = 1 + 1j
+            assert np.array_equal(memory, want), (n, dtype)
