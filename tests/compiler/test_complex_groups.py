@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,12 @@ from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.fusion.validate import doubt
 from firebrick.compiler.kernel.naive import naive
+from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.spec.nest import Map, Nest
+from firebrick.compiler.spec.prefix import Prefix
+from firebrick.compiler.spec.scatter import Scatter
 from firebrick.compiler.spec.text import from_json, to_json
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
@@ -136,6 +141,65 @@ def test_a_wrong_specification_of_complex_nodes_is_refused(name: str) -> None:
     assert doubt(body, WRONG[name](nest_of(body))) != ""
 
 
+def test_rows_of_complex_numbers_are_added_and_summed_up_as_rows_of_twice_as_many_reals() -> None:
+    z, at, update = number((5, 3)), np.array([4, 0, 4]), number((3, 3), seed=1)
+    added = spec_of(body_of((z, at, update), ("index_add", (0, 1, 2), {"axis": 0})))
+    assert isinstance(added, Scatter)
+    assert (added.inner, added.dtype) == (6, "float32")
+    summed = spec_of(body_of((z,), ("cumulative_sum", (0,), {"axis": 0, "reverse": False})))
+    assert isinstance(summed, Prefix)
+    assert (summed.inner, summed.dtype) == (6, "float32")
+    for spec, node, operands in (
+        (added, ("index_add", (0, 1, 2), {"axis": 0}), (z, at, update)),
+        (summed, ("cumulative_sum", (0,), {"axis": 0, "reverse": False}), (z,)),
+    ):
+        body = body_of(operands, node)
+        assert doubt(body, spec) == ""
+        for wrong in (replace(spec, inner=3), replace(spec, outer=2), replace(spec, dtype="float64")):
+            assert doubt(body, wrong) != ""
+
+
+def test_numbers_that_updates_are_stay_arrays_where_they_are_complex() -> None:
+    g = Graph([Aval((3,), fb.int64), Aval((3, 4), C)])
+    start = g.add(OPS["broadcast_to"], g.constant(np.asarray(1 + 2j, np.complex64)), shape=(5, 4))
+    g.outputs = g.add(OPS["index_add"], *start, 0, 1, axis=0)
+    at, update = np.array([0, 4, 0]), number((3, 4))
+    want = np.full((5, 4), 1 + 2j, np.complex64)
+    np.add.at(want, at, update)
+    with kernels_of_any_size():
+        (got,) = CpuBackend().compile(g)([at, update])
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_a_result_of_a_product_of_matrices_may_become_complex_in_its_kernel() -> None:
+    x, w, z = (np.random.default_rng(k).normal(size=(40, 40)).astype(np.float32) for k in range(3))
+    z = z + 1j * x[::-1]
+    body = body_of((x, w, z.astype(np.complex64)), ("matmul", (0, 1), {}), ("complex", (3, 3), {}), ("multiply", (4, 2), {}))
+    assert isinstance(spec_of(body), Contract)
+    kernel = Body(body)
+    assert not kernel.lowered.doubt
+    (got,) = kernel(x, w, z.astype(np.complex64))
+    want = (x @ w) * (1 + 1j) * z
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    (named,), fault = run_naive(naive(spec_of(body)), (x, w, z.astype(np.complex64)), [body.avals[5]], native=True)
+    assert fault is None
+    np.testing.assert_allclose(named, want, rtol=1e-4, atol=1e-4)
+
+
+def test_the_document_lists_the_operations_that_stay_on_the_host() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "compiler.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`(\w+)`", text.split("These stay on the host:")[1].split("\n\n")[0]))
+    for name, op in OPS.items():
+        if "complex64" not in op.dtypes or op.view is not None or name == "to_device":
+            continue
+        found = set()
+        for s in op.samples(np.random.default_rng(0), "complex64"):
+            arrays = [np.asarray(x) for x in s.inputs]
+            body = body_of(arrays, (name, tuple(range(len(arrays))), s.params))
+            found.add("no kernels of complex64" not in kind_of(body.nodes[0], tuple(body.inputs)))
+        assert (name in listed or op.reference.__module__.endswith(("linalg", "decomposition"))) == (False in found), name
+
+
 # random graphs
 
 UNARY = ("negative", "conj", "exp", "sqrt", "sin", "log", "tanh")
@@ -158,7 +222,7 @@ def random_graph(seed: int, dtype: Any) -> Graph:
     for _ in range(14):
         z, w, x = pick("complex"), pick("complex"), pick("float")
         shape = g.avals[z].shape
-        how = rng.integers(14)
+        how = rng.integers(17)
         try:
             if how < 4:
                 add(str(rng.choice(BINARY)), z, w)
@@ -184,6 +248,12 @@ def random_graph(seed: int, dtype: Any) -> Graph:
             elif how == 13 and shape[-1:] == (6,):
                 lead = (0,) * (len(shape) - 1)
                 add("slice", z, starts=(*lead, 1), stops=(*shape[:-1], 6), steps=(*(1 for _ in lead), 2))
+            elif how == 14 and shape:
+                add("cumulative_sum", z, axis=int(rng.integers(len(shape))), reverse=bool(rng.integers(2)))
+            elif how == 15 and shape == g.avals[w].shape and shape:
+                add("concat", z, w, axis=len(shape) - 1)
+            elif how == 16 and shape == (4, 6):
+                add("index_add", z, at, w, axis=0)
         except (ValueError, IndexError):  # shapes that do not fit
             continue
     made = [v for v in range(len(g.inputs), g.size) if g.avals[v].dtype.is_inexact]

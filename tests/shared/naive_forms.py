@@ -65,11 +65,8 @@ def groups(name: str) -> Iterator[Group]:
             arrays = tuple(np.asarray(x) for x in sample.inputs)
             body = body_of(arrays, (name, tuple(range(len(arrays))), sample.params))
             avals = [*body.inputs, *(body.avals[v] for v in body.outputs)]
-            if op.kind == "copy" and any(a.dtype.itemsize > 8 for a in avals):
-                continue  # a copy does not know the bits of such a number
             kind = kind_of(body.nodes[0], body.inputs)
-            known = {*STORAGE, *COMPLEX} if kind in ("map", "row") else set(STORAGE)
-            if kind != "copy" and not {a.dtype.name for a in avals} <= known:
+            if kind != "copy" and not {a.dtype.name for a in avals} <= {*STORAGE, *COMPLEX}:
                 continue
             if kind and all(a.size for a in avals):
                 yield Group(f"{d}, {sample.name}", sample, arrays, body, spec_of(body))

@@ -107,15 +107,8 @@ def _divide_vjp(g: Any, r: Any) -> Any:
 
 
 # a complex quotient: six products, three sums and two quotients of reals
-@binary(
-    _divide_vjp,
-    kind="inexact",
-    dtypes=INEXACT,
-    samples=binary_samples(low2=0.5, high2=3.0),
-    complex_tolerance=4,
-    scalar=elements.divide,
-    complex_scalar=complex_numbers.divide,
-)
+@binary(_divide_vjp, kind="inexact", dtypes=INEXACT, samples=binary_samples(low2=0.5, high2=3.0), complex_tolerance=4,
+        scalar=elements.divide, complex_scalar=complex_numbers.divide)  # fmt: skip
 def divide(x1: Array, x2: Array) -> Array:
     """x1 / x2."""
     if x1.dtype.kind != "c":
@@ -156,15 +149,8 @@ def _times(x: Array, factor: Array) -> Array:
     return out
 
 
-@binary(
-    _STEPS,
-    residuals=(),
-    kind="real",
-    dtypes=REAL,
-    samples=binary_samples(low2=0.5, high2=3.0),
-    scalar=elements.floor_divide,
-    discontinuous=True,
-)
+@binary(_STEPS, residuals=(), kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0),
+        scalar=elements.floor_divide, discontinuous=True)  # fmt: skip
 def floor_divide(x1: Array, x2: Array) -> Array:
     """x1 / x2 rounded towards -∞, also if one of them is infinite; 0 for an integer divided by 0."""
     out = np.floor_divide(x1, x2)
@@ -304,9 +290,8 @@ def _abs_vjp(g: Any, r: Any) -> Any:
     return (g * direction(r.inputs[0]),)
 
 
-@unary(_abs_vjp, kind="numeric", dtypes=NUMERIC, tolerance=0, complex_tolerance=2, one_step=True,
-       infer=lambda x: Aval(x.shape, real_of(x.dtype)), scalar=expr.absolute,
-       complex_scalar=complex_numbers.modulus)  # fmt: skip
+@unary(_abs_vjp, kind="numeric", dtypes=NUMERIC, tolerance=0, complex_tolerance=2, one_step=True, scalar=expr.absolute,
+       infer=lambda x: Aval(x.shape, real_of(x.dtype)), complex_scalar=complex_numbers.modulus)  # fmt: skip
 def abs_(x: Array) -> Array:
     """|x|, real also of a complex x; gradient 0 at 0."""
     return np.abs(x)
@@ -319,26 +304,18 @@ def sign(x: Array) -> Array:
 
 
 @analytic(
-    lambda g, r: (g * conjugate(r.outputs[0]),),
-    residuals=("outputs",),
-    flops=10,
-    one_step=True,
-    scalar=scalar_math.exp,
-    complex_scalar=complex_functions.exp,
-)
+    lambda g, r: (g * conjugate(r.outputs[0]),), residuals=("outputs",), flops=10, one_step=True,
+    scalar=scalar_math.exp, complex_scalar=complex_functions.exp,
+)  # fmt: skip
 def exp(x: Array) -> Array:
     """e to the power x."""
     return np.exp(x)
 
 
 @analytic(
-    lambda g, r: (g * (conjugate(r.outputs[0]) + 1.0),),
-    residuals=("outputs",),
-    flops=12,
-    tolerance=3,
-    scalar=scalar_math.expm1,
-    complex_scalar=complex_functions.expm1,
-)
+    lambda g, r: (g * (conjugate(r.outputs[0]) + 1.0),), residuals=("outputs",), flops=12, tolerance=3,
+    scalar=scalar_math.expm1, complex_scalar=complex_functions.expm1,
+)  # fmt: skip
 def expm1(x: Array) -> Array:
     """exp(x) - 1, accurate near 0."""
     out = np.asarray(np.expm1(x))
@@ -355,13 +332,9 @@ _FLAT = 40.0
 
 
 @analytic(
-    lambda g, r: (g / conjugate(r.inputs[0]),),
-    low=0.2,
-    high=5.0,
-    flops=10,
-    scalar=scalar_math.log,
-    complex_scalar=complex_functions.log,
-)
+    lambda g, r: (g / conjugate(r.inputs[0]),), low=0.2, high=5.0, flops=10,
+    scalar=scalar_math.log, complex_scalar=complex_functions.log,
+)  # fmt: skip
 def log(x: Array) -> Array:
     """Natural logarithm."""
     return np.log(x)
@@ -384,13 +357,9 @@ def log10(x: Array) -> Array:
 
 
 @analytic(
-    lambda g, r: (g / (conjugate(r.inputs[0]) + 1.0),),
-    low=-0.6,
-    high=4.0,
-    flops=12,
-    scalar=scalar_math.log1p,
-    complex_scalar=complex_functions.log1p,
-)
+    lambda g, r: (g / (conjugate(r.inputs[0]) + 1.0),), low=-0.6, high=4.0, flops=12,
+    scalar=scalar_math.log1p, complex_scalar=complex_functions.log1p,
+)  # fmt: skip
 def log1p(x: Array) -> Array:
     """log(1 + x), accurate near 0."""
     if x.dtype.kind != "c":
@@ -406,14 +375,9 @@ def log1p(x: Array) -> Array:
 
 
 @analytic(
-    lambda g, r: (g / (conjugate(r.outputs[0]) * 2.0),),
-    residuals=("outputs",),
-    low=0.2,
-    high=5.0,
-    flops=4,
-    scalar=expr.sqrt,
-    complex_scalar=complex_functions.sqrt,
-)
+    lambda g, r: (g / (conjugate(r.outputs[0]) * 2.0),), residuals=("outputs",), low=0.2, high=5.0, flops=4,
+    scalar=expr.sqrt, complex_scalar=complex_functions.sqrt,
+)  # fmt: skip
 def sqrt(x: Array) -> Array:
     """Square root."""
     return np.sqrt(x)

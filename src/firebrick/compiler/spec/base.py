@@ -14,6 +14,8 @@ from hashlib import blake2b
 from json import dumps
 from typing import Any
 
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.views import Digit, View
 from firebrick.scalar.complex_numbers import parts
 from firebrick.scalar.expr import COMPLEX, Expr, walk
@@ -23,6 +25,13 @@ Size = int
 Sizes = tuple[int, ...]
 SizePairs = tuple[tuple[int, int], ...]
 Triple = tuple[int, int, int]
+
+
+def as_reals(array: Aval) -> Aval:
+    """An array; of complex numbers the same memory, their parts along one more axis."""
+    if array.dtype.kind != "complex":
+        return array
+    return Aval((*array.shape, 2), as_dtype(COMPLEX[array.dtype.name]))
 
 
 def _symbolic(f: Field[Any]) -> bool:

@@ -79,7 +79,7 @@ def outcome(
     flat = [_reals(np.ascontiguousarray(x).reshape(-1)) for x in inputs]
     outs = [_unwritten(n, d) for n, d in zip(counts, dtypes, strict=True)]
     with np.errstate(all="ignore"):
-        fault = INTERPRETERS[type(spec)](spec, flat, outs)
+        fault = INTERPRETERS[type(spec)](spec, flat, [_reals(out) for out in outs])
     return outs, fault
 
 
@@ -174,7 +174,7 @@ def _nest(spec: Nest, inputs: Sequence[Array], outs: Sequence[Array]) -> Fault |
     of = _Domain(spec.domain, leaf, spec.reduced)
     for r, out in zip(spec.results, outs, strict=True):
         for part in r.reals:
-            _write_result(part, _reals(out), of(part.expression), spec.domain)
+            _write_result(part, out, of(part.expression), spec.domain)
     return of.fault
 
 
@@ -226,7 +226,7 @@ def _contract(spec: Contract, inputs: Sequence[Array], outs: Sequence[Array]) ->
         of = _Domain(part.domain, leaf)
         for r, out in zip(spec.results, outs, strict=True):
             for x in r.reals:
-                _write(_reals(out), addresses(x.view, _grid(part.domain)), of(x.expression), part.domain)
+                _write(out, addresses(x.view, _grid(part.domain)), of(x.expression), part.domain)
 
 
 def _attention(spec: Attention, inputs: Sequence[Array], outs: Sequence[Array]) -> None:

@@ -68,7 +68,7 @@ def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     """How a node can be computed in kernels, one of ``facts.KINDS``; else why it cannot."""
     strange = [a.dtype.name for a in (*operands, *n.avals) if a.dtype.name not in STORAGE]
     kind = kinds.kind_of(n, operands)
-    if strange and (kind not in ("map", "row", "copy") or not COMPLEX.keys() >= set(strange)):
+    if strange and (not kind or not COMPLEX.keys() >= set(strange)):
         return f"no kernels of {strange[0]}"
     if not kind:
         empty = n.op.access is not None and n.op.access.refused([a.shape for a in operands], **n.params)
@@ -148,7 +148,8 @@ def _no_window(n: Node, operands: Sequence[Aval]) -> str:
 def _no_scatter(n: Node, operands: Sequence[Aval]) -> str:
     x, at = operands[:2]
     assert n.op.facts is not None
-    if n.op.facts(operands, n.avals, **n.params)["fold"] == "add" and x.dtype.name == "float64" and at.size > FEW_UPDATES:
+    adds = n.op.facts(operands, n.avals, **n.params)["fold"] == "add"
+    if adds and x.dtype.name in ("float64", "complex128") and at.size > FEW_UPDATES:
         return "float64 sums that may be of many updates, which nothing wider adds up"
     return "" if prod(x.shape) else "no elements"
 
