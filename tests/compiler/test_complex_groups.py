@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assembling import PROCESSORS, object_for
 from forced import kernels_of_any_size
 from graphs import execute
 from lowered_bodies import Body, body_of
@@ -305,6 +306,21 @@ def test_random_graphs_have_groups_with_complex_results() -> None:
     several = [b for b in groups if len(b.nodes) > 2 and any(b.avals[v].dtype is C for v in b.outputs)]
     assert len(several) > 15
     assert any(n.op.fusion == "row" for b in several for n in b.nodes)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_kernels_of_complex_numbers_are_generated_for_other_processors(processor: str) -> None:
+    z, x, at = number((8, 37)), np.ones((37,), np.float32), np.array([3, 1])
+    bodies = [
+        body_of((z, x), ("complex", (1, 1), {}), ("divide", (0, 2), {}), ("exp", (3,), {}), ("flip", (4,), {"axes": (1,)}),
+                ("add", (4, 0), {})),
+        body_of((z,), ("sum", (0,), {"axes": (1,), "keepdims": True}), ("multiply", (0, 1), {})),
+        body_of((z,), ("mean", (0,), {"axes": (0,), "keepdims": False})),
+        body_of((z, at), ("take", (0, 1), {"axis": 1}), ("sqrt", (2,), {})),
+        body_of((z, z), ("concat", (0, 1), {"axis": 1})),
+    ]  # fmt: skip
+    for body in bodies:
+        assert object_for(processor, lower(body, PROCESSORS[processor]).text)
 
 
 # memory
