@@ -37,6 +37,7 @@ from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.lower import kind_of, lower
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import BufferView
+from firebrick.compiler.targets.llvm.native import UNIT
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.views import strided
@@ -170,6 +171,41 @@ def test_numbers_that_updates_are_stay_arrays_where_they_are_complex() -> None:
     with kernels_of_any_size():
         (got,) = CpuBackend().compile(g)([at, update])
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_numbers_around_complex_ones_keep_both_of_their_parts(dtype: str) -> None:
+    z = number((2, 3), dtype)
+    body = body_of((z,), ("pad", (0,), {"widths": ((1, 0), (0, 2)), "value": 2.5}))
+    want = np.full((3, 5), 2.5, dtype)
+    want[1:, :3] = z
+    kernel, spec = Body(body), spec_of(body)
+    assert not kernel.lowered.doubt
+    (found,) = interpret(spec, [z], [15], [dtype])
+    (named,), _ = run_naive(naive(spec), (z,), [body.avals[1]], native=True)
+    for got in (kernel(z)[0], found.reshape(3, 5), named):
+        assert np.array_equal(got, want)
+
+
+def test_sums_of_many_updates_in_complex128_stay_on_the_host_as_those_in_float64_do() -> None:
+    for dtype in ("complex128", "float64"):
+        z, at = np.ones((3, 2), dtype), np.zeros(17, int)
+        body = body_of((z, at, np.ones((17, 2), dtype)), ("index_add", (0, 1, 2), {"axis": 0}))
+        assert kind_of(body.nodes[0], tuple(body.inputs)).startswith("float64 sums")
+
+
+@pytest.mark.parametrize("target", widths(), ids=lambda t: str(t.width_bits))
+def test_large_complex_results_are_written_past_the_caches(target: Target) -> None:
+    part, n = BufferView("float32", (1,)), UNIT + 3
+    e = paired(Parts(load(0, "float32"), load(0, "float32") * 2.0))
+    kernel = map_kernel("k", (n,), [part], [(e, BufferView("complex64", (1,)))], target, stream=True)
+    assert f"align {target.width_bits // 8}, !nontemporal" in kernel.text
+    x = np.arange(n, dtype=np.float32)
+    memory = np.zeros(n + 16, np.complex64)
+    for first in (-memory.ctypes.data % 64 // 8, -memory.ctypes.data % 64 // 8 + 1):  # aligned, and not
+        out = memory[first : first + n]
+        run_kernel(kernel, [x, out], target)
+        assert np.array_equal(out, x + 2j * x)
 
 
 def test_a_result_of_a_product_of_matrices_may_become_complex_in_its_kernel() -> None:

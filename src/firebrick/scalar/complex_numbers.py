@@ -147,7 +147,7 @@ def divide(x: Parts, y: Parts) -> Parts:
     ratio = small / large
     inverse = 1.0 / (large + small * ratio)
     re, across, back = u + v * ratio, v - u * ratio, u * ratio - v
-    zero, size = flat & eq(large, 0.0), absolute(c)
+    zero, size = eq(large, 0.0), absolute(c)
     back_in_range = second / first
     return scaled(
         Parts(select(zero, a / size, re * inverse), select(zero, b / size, select(flat, across, back) * inverse)), back_in_range
