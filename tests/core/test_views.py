@@ -100,3 +100,13 @@ def test_cuts_of_shapes_that_do_not_nest_are_refused() -> None:
     assert cuts((16, 64, 256), (1024, 256)) == [1, 256, 16384, 262144]
     assert cuts((4, 6), (8, 3)) == [1, 3, 6, 24]
     assert cuts((6, 4), (8, 3)) is None
+
+
+def test_parts_of_complex_elements_are_a_view_of_the_same_memory_in_reals() -> None:
+    memory = np.arange(24) + 1j * np.arange(100, 124)
+    view = row_major((4, 6)).permuted((1, 0)).flipped((0,))
+    shown = memory.reshape(4, 6).T[::-1]
+    for part, want in ((0, shown.real), (1, shown.imag)):
+        of = view.of_parts(part)
+        at = of.offset + sum(np.ogrid[:6, :4][a] * s for a, s in enumerate(of.strides or ()))
+        assert np.array_equal(memory.view(float)[at], want)

@@ -16,7 +16,7 @@ from firebrick.scalar.storage import STORAGE
 
 RULES = {name: op.scalar for name, op in OPS.items() if op.fusion == "map" and op.scalar is not None}
 
-# complex parts, positions in other tensors, and the draws that have functions of their own
+# complex parts (see test_complex_numbers), positions in other tensors, and the draws that have functions of their own
 WITHOUT = {"complex", "conj", "imag", "real", "take", "gather", "ravel_index", "random_bits", "random_uniform"}
 
 

@@ -21,15 +21,15 @@ from firebrick.core.dtypes import dtype
 from firebrick.core.op import Sample
 from firebrick.ir import Graph
 from firebrick.ops import OPS
+from firebrick.scalar.expr import COMPLEX
 from firebrick.scalar.storage import STORAGE
 
 Array = np.ndarray[Any, Any]
 
 WITHOUT = {
-    "broadcast_to", "complex", "conj", "flip", "imag",
-    "permute", "real", "reshape", "slice", "split", "standardize", "standardize_gradient", "to_device",
+    "broadcast_to", "flip", "permute", "reshape", "slice", "split", "standardize", "standardize_gradient", "to_device",
 }  # fmt: skip
-"""Views, complex parts, and ops of a kind that have no specification."""
+"""Views, and ops of a kind that have no specification."""
 WITH_KERNELS = sorted({name for name, op in OPS.items() if op.kind} - WITHOUT)
 
 
@@ -65,11 +65,10 @@ def groups(name: str) -> Iterator[Group]:
             arrays = tuple(np.asarray(x) for x in sample.inputs)
             body = body_of(arrays, (name, tuple(range(len(arrays))), sample.params))
             avals = [*body.inputs, *(body.avals[v] for v in body.outputs)]
-            if any(a.dtype.itemsize > 8 for a in avals):
-                continue  # a copy does not know the bits of such a number
-            if op.kind != "copy" and not {a.dtype.name for a in avals} <= set(STORAGE):
+            kind = kind_of(body.nodes[0], body.inputs)
+            if kind != "copy" and not {a.dtype.name for a in avals} <= {*STORAGE, *COMPLEX}:
                 continue
-            if kind_of(body.nodes[0], body.inputs) and all(a.size for a in avals):
+            if kind and all(a.size for a in avals):
                 yield Group(f"{d}, {sample.name}", sample, arrays, body, spec_of(body))
 
 

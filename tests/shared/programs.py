@@ -33,6 +33,12 @@ VALUES: dict[str, tuple[str, ...]] = {
         "fb.hypot({f}, {f})",
         "{f} * {f} + {f}", "({f} + {f}) * ({f} - {f})", "{f} - fb.mean({f})",
     ),
+    "complex": (
+        "fb.abs(fb.complex({f}, {f}))", "fb.real(fb.square(fb.complex({f}, {g})))",
+        "fb.imag(fb.conj(fb.complex({g}, {n})) * 1.5)",
+        "fb.real(fb.sum(fb.complex({m}, 0.5), axis=0))", "fb.real(fb.sin(fb.complex({f}, 0.25)) / fb.complex({f}, 2.0))",
+        "fb.imag(fb.complex({m}, 1.0)[0])",
+    ),
     "numbers": (
         "{f} + {n}", "{f} * {n}", "{n} - {f}", "{n} / (fb.square({f}) + 1.0)", "{i} + {k}", "{k} * {i}",
         "fb.clip({f}, -1.0, {n})",

@@ -38,6 +38,8 @@ def drawn(aval: Aval, rng: np.random.Generator) -> Array:
     """Values at which functions are smooth; indices are small."""
     if aval.dtype.kind == "bool":
         return rng.random(aval.shape) > 0.5
+    if aval.dtype.kind == "complex":
+        return (rng.uniform(0.5, 1.5, aval.shape) + 1j * rng.uniform(0.5, 1.5, aval.shape)).astype(aval.dtype.np)
     if not aval.dtype.is_floating:
         return rng.integers(0, 2, aval.shape).astype(aval.dtype.np)
     return rng.uniform(0.5, 1.5, aval.shape).astype(aval.dtype.np)

@@ -177,6 +177,8 @@ class Op:
         scalar: ``(*elements, **params)`` gives the scalar expression (``firebrick.scalar``) of a result's element, made of
             the operands' elements. For a ``fusion`` of ``"row"`` it holds ``reduce`` nodes, and takes ``count``, how many
             elements are reduced.
+        complex_scalar: The same where an operand or the result is complex; each such element is a
+            ``scalar.complex_numbers.Parts``. None if there is no such expression.
         discontinuous: Whether a small difference in an operand may change a result by a whole number.
         known_as: What users call it in errors of indices; its name by default.
         kind: The kind of kernel that computes it alone (``compiler.spec``); empty if there is none.
@@ -210,6 +212,7 @@ class Op:
     decompose: Callable[..., Any] | None = None
     index_map: Callable[..., tuple[tuple[Any, ...], ...]] | None = None
     scalar: Callable[..., Any] | None = None
+    complex_scalar: Callable[..., Any] | None = None
     discontinuous: bool = False
     access: Access | None = None
     known_as: str = ""

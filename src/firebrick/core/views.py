@@ -107,6 +107,10 @@ class View:
             out.append(tuple(reversed(axis)) or (ONE,))
         return View(tuple(reversed(out)), self.offset)
 
+    def of_parts(self, part: int) -> View:
+        """Of elements that are two numbers each, number ``part`` (0 or 1); offsets and strides are then in numbers."""
+        return View(tuple(tuple(Digit(n, 2 * s) for n, s in axis) for axis in self.axes), 2 * self.offset + part)
+
     def flipped(self, axes: Sequence[int]) -> View:
         """Elements in reverse order along some axes."""
         offset, out = self.offset, list(self.axes)

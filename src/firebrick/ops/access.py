@@ -13,7 +13,8 @@ from firebrick.core.aval import Aval
 from firebrick.core.indexing import strides_of
 from firebrick.core.op import Access
 from firebrick.scalar import elements
-from firebrick.scalar.expr import BITS, Expr, cast, const, eq, index, maximum, minimum, select
+from firebrick.scalar.complex_numbers import by_parts
+from firebrick.scalar.expr import BITS, COMPLEX, Expr, cast, const, eq, index, maximum, minimum, select
 
 Strides = Sequence[int]
 
@@ -81,9 +82,9 @@ def scattered(put: Callable[..., Expr]) -> Callable[..., Expr]:
         size = operands[0].shape[axis]
         here = reader.inside(at, size)
         there = index(axis) if size > 1 else const(0, "int64")
-        if size < 1 << 31 and BITS[x.dtype] <= 32:
+        if size < 1 << 31 and BITS[COMPLEX.get(x.dtype, x.dtype)] <= 32:
             here, there = cast(here, "int32"), cast(there, "int32")
-        return select(eq(there, here), put(x, update, **more), x)
+        return by_parts(lambda old, new: select(eq(there, here), put(old, new, **more), old), x, update)
 
     return element
 

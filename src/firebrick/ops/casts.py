@@ -37,7 +37,7 @@ from firebrick.ops.declare import (
     values,
 )
 from firebrick.ops.table import register
-from firebrick.scalar import elements
+from firebrick.scalar import complex_numbers, elements
 
 
 def _near_ties(name: str, goal: str) -> Array:
@@ -94,7 +94,7 @@ def _cast_vjp(g: Any, r: Any) -> Any:
     operands="x:any", infer=lambda x, *, dtype: Aval(x.shape, dtype), residuals=(),
     vjp=_cast_vjp, samples=_cast_samples, cost=per_result(1), bound="memory",
     fusion="map", tolerance=0, dtypes=(*ALL, *WIDE), one_step=True,
-    scalar=elements.to_dtype, discontinuous=True,
+    scalar=elements.to_dtype, complex_scalar=complex_numbers.to_dtype, discontinuous=True,
 )  # fmt: skip
 def cast(x: Array, *, dtype: Any) -> Array:
     """x as another dtype: floats round to nearest even; float → integer truncates, saturates, NaN becomes 0; integers wrap."""
@@ -117,14 +117,15 @@ def conjugate(x: Any) -> Any:
     return conj(x) if x.dtype.kind == "complex" else x
 
 
-def _part(vjp: Any) -> Declare:
+def _part(vjp: Any, complex_scalar: Any) -> Declare:
     return register(
         operands="x:complex", infer=lambda x: Aval(x.shape, real_of(x.dtype)), vjp=vjp, residuals=(),
         samples=unary_samples(), cost=per_result(0), bound="memory", fusion="map", tolerance=0, dtypes=COMPLEX, one_step=True,
+        complex_scalar=complex_scalar,
     )  # fmt: skip
 
 
-@_part(lambda g, r: (cast(g, dtype=r.avals[0].dtype),))
+@_part(lambda g, r: (cast(g, dtype=r.avals[0].dtype),), complex_numbers.real)
 def real(x: Array) -> Array:
     """The real part of x."""
     return np.array(x.real)
@@ -134,7 +135,7 @@ def _imag_vjp(g: Any, r: Any) -> Any:
     return (complex_(0.0, g),)
 
 
-@_part(_imag_vjp)
+@_part(_imag_vjp, complex_numbers.imag)
 def imag(x: Array) -> Array:
     """The imaginary part of x."""
     return np.array(x.imag)
@@ -146,7 +147,7 @@ def _conj_vjp(g: Any, r: Any) -> Any:
 
 @register(
     operands="x:complex", infer=same, vjp=_conj_vjp, residuals=(), samples=unary_samples(), cost=per_result(1),
-    bound="memory", fusion="map", tolerance=0, dtypes=COMPLEX, one_step=True,
+    bound="memory", fusion="map", tolerance=0, dtypes=COMPLEX, one_step=True, complex_scalar=complex_numbers.conj,
 )  # fmt: skip
 def conj(x: Array) -> Array:
     """The complex conjugate of x."""
@@ -165,7 +166,7 @@ def _complex_vjp(g: Any, r: Any) -> Any:
 @register(
     operands="re:floating=T im:floating=T", infer=_infer_complex, vjp=_complex_vjp, residuals=(), samples=binary_samples(),
     cost=per_result(0), bound="memory", fusion="map", tolerance=0, broadcasts=True, dtypes=FLOATS,
-    one_step=True,
+    one_step=True, complex_scalar=complex_numbers.joined,
 )  # fmt: skip
 def complex_(re: Array, im: Array) -> Array:
     """re + i · im; complex64, or complex128 from float64."""

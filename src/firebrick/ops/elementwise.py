@@ -34,7 +34,7 @@ from firebrick.ops.declare import (
     values,
 )
 from firebrick.ops.table import register
-from firebrick.scalar import elements, expr, power
+from firebrick.scalar import complex_functions, complex_numbers, elements, expr, power
 from firebrick.scalar import math as scalar_math
 
 _STEPS = Nondifferentiable("piecewise constant: the derivative is 0 wherever it exists")
@@ -77,13 +77,13 @@ def binary(vjp: Any, *, residuals: Any = ("inputs",), kind: str = "numeric", dty
 # arithmetic
 
 
-@binary(lambda g, r: (g, g), residuals=(), one_step=True, scalar=elements.add)
+@binary(lambda g, r: (g, g), residuals=(), one_step=True, scalar=elements.add, complex_scalar=complex_numbers.add)
 def add(x1: Array, x2: Array) -> Array:
     """x1 + x2."""
     return np.add(x1, x2)
 
 
-@binary(lambda g, r: (g, -g), residuals=(), one_step=True, scalar=elements.subtract)
+@binary(lambda g, r: (g, -g), residuals=(), one_step=True, scalar=elements.subtract, complex_scalar=complex_numbers.subtract)
 def subtract(x1: Array, x2: Array) -> Array:
     """x1 - x2."""
     return np.subtract(x1, x2)
@@ -92,7 +92,7 @@ def subtract(x1: Array, x2: Array) -> Array:
 @binary(
     lambda g, r: tuple(g * conjugate(r.inputs[1 - i]) if r.needs[i] else None for i in (0, 1)),
     tolerance=4, one_step=True,
-    scalar=elements.multiply,
+    scalar=elements.multiply, complex_scalar=complex_numbers.multiply,
 )  # fmt: skip
 def multiply(x1: Array, x2: Array) -> Array:
     """x1 · x2."""
@@ -107,14 +107,8 @@ def _divide_vjp(g: Any, r: Any) -> Any:
 
 
 # a complex quotient: six products, three sums and two quotients of reals
-@binary(
-    _divide_vjp,
-    kind="inexact",
-    dtypes=INEXACT,
-    samples=binary_samples(low2=0.5, high2=3.0),
-    complex_tolerance=4,
-    scalar=elements.divide,
-)
+@binary(_divide_vjp, kind="inexact", dtypes=INEXACT, samples=binary_samples(low2=0.5, high2=3.0), complex_tolerance=4,
+        scalar=elements.divide, complex_scalar=complex_numbers.divide)  # fmt: skip
 def divide(x1: Array, x2: Array) -> Array:
     """x1 / x2."""
     if x1.dtype.kind != "c":
@@ -155,15 +149,8 @@ def _times(x: Array, factor: Array) -> Array:
     return out
 
 
-@binary(
-    _STEPS,
-    residuals=(),
-    kind="real",
-    dtypes=REAL,
-    samples=binary_samples(low2=0.5, high2=3.0),
-    scalar=elements.floor_divide,
-    discontinuous=True,
-)
+@binary(_STEPS, residuals=(), kind="real", dtypes=REAL, samples=binary_samples(low2=0.5, high2=3.0),
+        scalar=elements.floor_divide, discontinuous=True)  # fmt: skip
 def floor_divide(x1: Array, x2: Array) -> Array:
     """x1 / x2 rounded towards -∞, also if one of them is infinite; 0 for an integer divided by 0."""
     out = np.floor_divide(x1, x2)
@@ -230,7 +217,8 @@ def _pow_scale(x1: Array, x2: Array) -> Array:
     return np.asarray(out * (1 + np.abs(x2 * np.log(x1)))) if x1.dtype.kind == "c" else out
 
 
-@binary(_pow_vjp, dtypes=NUMERIC, samples=_pow_samples, flops=20, tolerance=4, scale=_pow_scale, scalar=power.power)
+@binary(_pow_vjp, dtypes=NUMERIC, samples=_pow_samples, flops=20, tolerance=4, scale=_pow_scale, scalar=power.power,
+        complex_scalar=complex_functions.power)  # fmt: skip
 def pow_(x1: Array, x2: Array) -> Array:
     """x1 to the power x2, 1 for an exponent of 0; integers wrap, and a negative integer exponent truncates towards 0."""
     if x1.dtype.kind in "iu":
@@ -283,7 +271,8 @@ def minimum(x1: Array, x2: Array) -> Array:
 # one operand
 
 
-@unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, one_step=True, scalar=elements.negative)
+@unary(lambda g, r: (-g,), residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, one_step=True, scalar=elements.negative,
+       complex_scalar=complex_numbers.negative)  # fmt: skip
 def negative(x: Array) -> Array:
     """-x."""
     return np.negative(x)
@@ -301,8 +290,8 @@ def _abs_vjp(g: Any, r: Any) -> Any:
     return (g * direction(r.inputs[0]),)
 
 
-@unary(_abs_vjp, kind="numeric", dtypes=NUMERIC, tolerance=0, complex_tolerance=2, one_step=True,
-       infer=lambda x: Aval(x.shape, real_of(x.dtype)), scalar=expr.absolute)  # fmt: skip
+@unary(_abs_vjp, kind="numeric", dtypes=NUMERIC, tolerance=0, complex_tolerance=2, one_step=True, scalar=expr.absolute,
+       infer=lambda x: Aval(x.shape, real_of(x.dtype)), complex_scalar=complex_numbers.modulus)  # fmt: skip
 def abs_(x: Array) -> Array:
     """|x|, real also of a complex x; gradient 0 at 0."""
     return np.abs(x)
@@ -314,15 +303,19 @@ def sign(x: Array) -> Array:
     return np.sign(x)
 
 
-@analytic(lambda g, r: (g * conjugate(r.outputs[0]),), residuals=("outputs",), flops=10, one_step=True, scalar=scalar_math.exp)
+@analytic(
+    lambda g, r: (g * conjugate(r.outputs[0]),), residuals=("outputs",), flops=10, one_step=True,
+    scalar=scalar_math.exp, complex_scalar=complex_functions.exp,
+)  # fmt: skip
 def exp(x: Array) -> Array:
     """e to the power x."""
     return np.exp(x)
 
 
 @analytic(
-    lambda g, r: (g * (conjugate(r.outputs[0]) + 1.0),), residuals=("outputs",), flops=12, tolerance=3, scalar=scalar_math.expm1
-)
+    lambda g, r: (g * (conjugate(r.outputs[0]) + 1.0),), residuals=("outputs",), flops=12, tolerance=3,
+    scalar=scalar_math.expm1, complex_scalar=complex_functions.expm1,
+)  # fmt: skip
 def expm1(x: Array) -> Array:
     """exp(x) - 1, accurate near 0."""
     out = np.asarray(np.expm1(x))
@@ -338,7 +331,10 @@ _FLAT = 40.0
 """Beyond, exp(x) - 1 is exp(x) or -1 to the precision of float64."""
 
 
-@analytic(lambda g, r: (g / conjugate(r.inputs[0]),), low=0.2, high=5.0, flops=10, scalar=scalar_math.log)
+@analytic(
+    lambda g, r: (g / conjugate(r.inputs[0]),), low=0.2, high=5.0, flops=10,
+    scalar=scalar_math.log, complex_scalar=complex_functions.log,
+)  # fmt: skip
 def log(x: Array) -> Array:
     """Natural logarithm."""
     return np.log(x)
@@ -348,19 +344,22 @@ def _log_of(base: float) -> Any:
     return lambda g, r: (g / (conjugate(r.inputs[0]) * math.log(base)),)
 
 
-@analytic(_log_of(2), low=0.2, high=5.0, flops=10, scalar=scalar_math.log2)
+@analytic(_log_of(2), low=0.2, high=5.0, flops=10, scalar=scalar_math.log2, complex_scalar=complex_functions.log2)
 def log2(x: Array) -> Array:
     """Logarithm to base 2."""
     return np.log2(x)
 
 
-@analytic(_log_of(10), low=0.2, high=5.0, flops=10, scalar=scalar_math.log10)
+@analytic(_log_of(10), low=0.2, high=5.0, flops=10, scalar=scalar_math.log10, complex_scalar=complex_functions.log10)
 def log10(x: Array) -> Array:
     """Logarithm to base 10."""
     return np.log10(x)
 
 
-@analytic(lambda g, r: (g / (conjugate(r.inputs[0]) + 1.0),), low=-0.6, high=4.0, flops=12, scalar=scalar_math.log1p)
+@analytic(
+    lambda g, r: (g / (conjugate(r.inputs[0]) + 1.0),), low=-0.6, high=4.0, flops=12,
+    scalar=scalar_math.log1p, complex_scalar=complex_functions.log1p,
+)  # fmt: skip
 def log1p(x: Array) -> Array:
     """log(1 + x), accurate near 0."""
     if x.dtype.kind != "c":
@@ -376,8 +375,9 @@ def log1p(x: Array) -> Array:
 
 
 @analytic(
-    lambda g, r: (g / (conjugate(r.outputs[0]) * 2.0),), residuals=("outputs",), low=0.2, high=5.0, flops=4, scalar=expr.sqrt
-)
+    lambda g, r: (g / (conjugate(r.outputs[0]) * 2.0),), residuals=("outputs",), low=0.2, high=5.0, flops=4,
+    scalar=expr.sqrt, complex_scalar=complex_functions.sqrt,
+)  # fmt: skip
 def sqrt(x: Array) -> Array:
     """Square root."""
     return np.sqrt(x)
@@ -446,19 +446,19 @@ def _test(**more: Any) -> Declare:
     return unary(_BOOL, residuals=(), kind="numeric", dtypes=NUMERIC, tolerance=0, infer=predicate, **more)
 
 
-@_test(scalar=elements.isnan)
+@_test(scalar=elements.isnan, complex_scalar=complex_numbers.isnan)
 def isnan(x: Array) -> Array:
     """Whether x is NaN."""
     return np.isnan(x)
 
 
-@_test(scalar=elements.isinf)
+@_test(scalar=elements.isinf, complex_scalar=complex_numbers.isinf)
 def isinf(x: Array) -> Array:
     """Whether x is +∞ or -∞."""
     return np.isinf(x)
 
 
-@_test(scalar=elements.isfinite)
+@_test(scalar=elements.isfinite, complex_scalar=complex_numbers.isfinite)
 def isfinite(x: Array) -> Array:
     """Whether x is neither NaN nor infinite."""
     return np.isfinite(x)
@@ -467,17 +467,17 @@ def isfinite(x: Array) -> Array:
 # comparison and logic
 
 
-def _compare(scalar: Any, kind: str = "real", dtypes: Any = REAL) -> Declare:
-    return binary(_BOOL, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, infer=predicate, scalar=scalar)
+def _compare(scalar: Any, kind: str = "real", dtypes: Any = REAL, **more: Any) -> Declare:
+    return binary(_BOOL, residuals=(), kind=kind, dtypes=dtypes, tolerance=0, infer=predicate, scalar=scalar, **more)
 
 
-@_compare(expr.eq, "comparable", COMPARABLE)
+@_compare(expr.eq, "comparable", COMPARABLE, complex_scalar=complex_numbers.equal)
 def equal(x1: Array, x2: Array) -> Array:
     """x1 = x2."""
     return np.equal(x1, x2)
 
 
-@_compare(expr.ne, "comparable", COMPARABLE)
+@_compare(expr.ne, "comparable", COMPARABLE, complex_scalar=complex_numbers.not_equal)
 def not_equal(x1: Array, x2: Array) -> Array:
     """x1 ≠ x2."""
     return np.not_equal(x1, x2)
@@ -557,7 +557,7 @@ def _where_vjp(g: Any, r: Any) -> Any:
     vjp=_where_vjp,
     samples=_where_samples, cost=per_result(1), bound="memory", fusion="map", tolerance=0, broadcasts=True, dtypes=ALL,
     one_step=True,
-    scalar=expr.select,
+    scalar=expr.select, complex_scalar=complex_numbers.where,
 )  # fmt: skip
 def where(condition: Array, x1: Array, x2: Array) -> Array:
     """x1 where condition holds, else x2."""

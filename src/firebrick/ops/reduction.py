@@ -32,7 +32,7 @@ from firebrick.ops.declare import (
     values,
 )
 from firebrick.ops.table import OPS, register
-from firebrick.scalar import rows
+from firebrick.scalar import complex_numbers, rows
 from firebrick.scalar.expr import index, reduce
 
 
@@ -123,7 +123,8 @@ def pairwise_sum(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 
 @_reduction(lambda g, r: (spread(g, r),), kind="numeric", dtypes=NUMERIC, samples=_samples(), tolerance=8,
-            scale="operands", one_step=True, scalar=lambda x, count, **_: rows.total(x))  # fmt: skip
+            scale="operands", one_step=True, scalar=lambda x, count, **_: rows.total(x),
+            complex_scalar=lambda x, count, **_: complex_numbers.total(x))  # fmt: skip
 def sum_(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Sum over axes, in the operand's dtype; 0 for none."""
     return pairwise_sum(x, axes, keepdims)
@@ -160,7 +161,8 @@ def _mean_vjp(g: Any, r: Any) -> Any:
 
 
 @_reduction(_mean_vjp, kind="inexact", dtypes=FLOATS + COMPLEX, samples=_samples(empty=False), tolerance=8, scale="operands",
-            one_step=True, scalar=lambda x, count, **_: rows.average(x, count))  # fmt: skip
+            one_step=True, scalar=lambda x, count, **_: rows.average(x, count),
+            complex_scalar=lambda x, count, **_: complex_numbers.average(x, count))  # fmt: skip
 def mean(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Arithmetic mean over axes; NaN for none."""
     count = size_of(x.shape[a] for a in axes)

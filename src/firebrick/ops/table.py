@@ -28,8 +28,8 @@ _REQUIRED = (
     "dtypes",
 )
 _OPTIONAL = (
-    "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "discontinuous", "access",
-    "known_as", "kind", "facts", "indexes", "control", "one_step",
+    "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "complex_scalar", "discontinuous",
+    "access", "known_as", "kind", "facts", "indexes", "control", "one_step",
 )  # fmt: skip
 _CHOICES = {
     "bound": ("compute", "memory"),

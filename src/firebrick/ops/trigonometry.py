@@ -11,7 +11,7 @@ from firebrick.core.op import Sample
 from firebrick.ops.casts import conjugate
 from firebrick.ops.declare import FLOATS, Array, binary_samples, unary_samples
 from firebrick.ops.elementwise import analytic, binary, equal, sqrt, where
-from firebrick.scalar import elements, math, periodic
+from firebrick.scalar import complex_functions, elements, math, periodic
 
 
 def _of_input(rule: Any) -> Any:
@@ -28,13 +28,13 @@ def _sin_slope(g: Any, x: Any) -> Any:
     return g * cos(x)
 
 
-@analytic(_of_input(_sin_slope), flops=12, scalar=periodic.sin)
+@analytic(_of_input(_sin_slope), flops=12, scalar=periodic.sin, complex_scalar=complex_functions.sin)
 def sin(x: Array) -> Array:
     """Sine of x in radians."""
     return np.sin(x)
 
 
-@analytic(_of_input(lambda g, x: -(g * sin(x))), flops=12, scalar=periodic.cos)
+@analytic(_of_input(lambda g, x: -(g * sin(x))), flops=12, scalar=periodic.cos, complex_scalar=complex_functions.cos)
 def cos(x: Array) -> Array:
     """Cosine of x in radians."""
     return np.cos(x)
@@ -48,6 +48,7 @@ def cos(x: Array) -> Array:
     flops=20,
     tolerance=4,
     scalar=periodic.tan,
+    complex_scalar=complex_functions.tan,
 )
 def tan(x: Array) -> Array:
     """Tangent of x in radians."""
@@ -70,6 +71,7 @@ def _zero_like(x: Array) -> Array:
     flops=20,
     tolerance=3,
     scalar=elements.asin,
+    complex_scalar=complex_functions.asin,
 )
 def asin(x: Array) -> Array:
     """Inverse sine in radians, in [-π/2, π/2]; NaN for a real x outside [-1, 1]."""
@@ -83,13 +85,20 @@ def asin(x: Array) -> Array:
     flops=20,
     tolerance=3,
     scalar=elements.acos,
+    complex_scalar=complex_functions.acos,
 )
 def acos(x: Array) -> Array:
     """Inverse cosine in radians, in [0, π]; NaN for a real x outside [-1, 1]."""
     return np.arccos(x)
 
 
-@analytic(_of_input(lambda g, x: g / (x * x + 1.0)), flops=20, tolerance=3, scalar=elements.atan)
+@analytic(
+    _of_input(lambda g, x: g / (x * x + 1.0)),
+    flops=20,
+    tolerance=3,
+    scalar=elements.atan,
+    complex_scalar=complex_functions.atan,
+)
 def atan(x: Array) -> Array:
     """Inverse tangent in radians, in [-π/2, π/2]."""
     return np.arctan(x)
@@ -110,19 +119,40 @@ def _sinh_slope(g: Any, x: Any) -> Any:
     return g * cosh(x)
 
 
-@analytic(_of_input(_sinh_slope), flops=12, tolerance=3, samples=_hyperbolic_samples, scalar=math.sinh)
+@analytic(
+    _of_input(_sinh_slope),
+    flops=12,
+    tolerance=3,
+    samples=_hyperbolic_samples,
+    scalar=math.sinh,
+    complex_scalar=complex_functions.sinh,
+)
 def sinh(x: Array) -> Array:
     """Hyperbolic sine."""
     return np.sinh(x)
 
 
-@analytic(_of_input(lambda g, x: g * sinh(x)), flops=12, tolerance=3, samples=_hyperbolic_samples, scalar=math.cosh)
+@analytic(
+    _of_input(lambda g, x: g * sinh(x)),
+    flops=12,
+    tolerance=3,
+    samples=_hyperbolic_samples,
+    scalar=math.cosh,
+    complex_scalar=complex_functions.cosh,
+)
 def cosh(x: Array) -> Array:
     """Hyperbolic cosine."""
     return np.cosh(x)
 
 
-@analytic(_of_output(lambda g, y: g * (1.0 - y * y)), residuals=("outputs",), flops=12, tolerance=3, scalar=math.tanh)
+@analytic(
+    _of_output(lambda g, y: g * (1.0 - y * y)),
+    residuals=("outputs",),
+    flops=12,
+    tolerance=3,
+    scalar=math.tanh,
+    complex_scalar=complex_functions.tanh,
+)
 def tanh(x: Array) -> Array:
     """Hyperbolic tangent."""
     out = np.asarray(np.tanh(x))
@@ -140,21 +170,35 @@ def _asinh_slope(g: Any, x: Any) -> Any:
     return g / (sqrt(1.0 - turned) * sqrt(1.0 + turned))
 
 
-@analytic(_of_input(_asinh_slope), flops=20, tolerance=4, scalar=elements.asinh)
+@analytic(_of_input(_asinh_slope), flops=20, tolerance=4, scalar=elements.asinh, complex_scalar=complex_functions.asinh)
 def asinh(x: Array) -> Array:
     """Inverse hyperbolic sine."""
     return np.arcsinh(x)
 
 
 @analytic(
-    _of_input(lambda g, x: g / (sqrt(x - 1.0) * sqrt(x + 1.0))), low=1.1, high=5.0, flops=20, tolerance=4, scalar=elements.acosh
+    _of_input(lambda g, x: g / (sqrt(x - 1.0) * sqrt(x + 1.0))),
+    low=1.1,
+    high=5.0,
+    flops=20,
+    tolerance=4,
+    scalar=elements.acosh,
+    complex_scalar=complex_functions.acosh,
 )
 def acosh(x: Array) -> Array:
     """Inverse hyperbolic cosine, ≥ 0; NaN for a real x < 1."""
     return np.arccosh(x)
 
 
-@analytic(_of_input(lambda g, x: g / ((1.0 - x) * (1.0 + x))), low=-0.9, high=0.9, flops=20, tolerance=4, scalar=elements.atanh)
+@analytic(
+    _of_input(lambda g, x: g / ((1.0 - x) * (1.0 + x))),
+    low=-0.9,
+    high=0.9,
+    flops=20,
+    tolerance=4,
+    scalar=elements.atanh,
+    complex_scalar=complex_functions.atanh,
+)
 def atanh(x: Array) -> Array:
     """Inverse hyperbolic tangent; NaN for a real x outside [-1, 1]."""
     return np.arctanh(x)

@@ -1,7 +1,8 @@
 """The op table's elementwise entries as scalar expressions, with the table's edge rules.
 
 Half precision is loaded as float32 and rounded where a result is stored, compared or cast, not between other fused operations.
-Complex numbers and 8-bit floats have no scalar expressions, nor has an op that reads other elements.
+Those of complex numbers are in ``complex_numbers``. 8-bit floats have no scalar expressions, nor has an op that reads other
+elements.
 """
 
 from __future__ import annotations

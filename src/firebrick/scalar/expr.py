@@ -25,6 +25,8 @@ SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTEGERS = SIGNED + UNSIGNED
 DTYPES = ("bool", *INTEGERS, *FLOATS)
+COMPLEX = {"complex64": "float32", "complex128": "float64"}
+"""Dtypes of numbers with two parts, and that of each part. ``complex_numbers`` makes their expressions."""
 BITS = {"bool": 1, "float32": 32, "float64": 64} | {d: int(d.lstrip("uint")) for d in INTEGERS}
 
 Number = bool | int | float
@@ -162,7 +164,7 @@ def node(op: str, dtype: str, args: tuple[Expr, ...] = (), value: Number | str |
 
 def load(place: int, dtype: str) -> Expr:
     """The element of operand ``place`` at the kernel's current position, as ``dtype`` (storage is converted by the kernel)."""
-    return node("load", _checked(dtype), (), place)
+    return node("load", dtype if dtype in COMPLEX else _checked(dtype), (), place)
 
 
 def index(axis: int) -> Expr:

@@ -6,16 +6,16 @@ payload of a NaN.
 
 from __future__ import annotations
 
-from firebrick.scalar.expr import Expr, bitcast, cast, const, minimum, ne, select
+from firebrick.scalar.expr import COMPLEX, Expr, bitcast, cast, const, minimum, ne, select
 
 HALVES = ("float16", "bfloat16")
 STORAGE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", *HALVES, "float32", "float64")
 
 
 def computed(dtype: str) -> str:
-    """The dtype that a storage dtype is computed in: float32 for half precision, else itself."""
-    if dtype not in STORAGE:
-        raise TypeError(f"kernels read and write {', '.join(STORAGE)}. Received: {dtype!r}")
+    """The dtype that a storage or complex dtype is computed in: float32 for half precision, else itself."""
+    if dtype not in STORAGE and dtype not in COMPLEX:
+        raise TypeError(f"kernels read and write {', '.join((*STORAGE, *COMPLEX))}. Received: {dtype!r}")
     return "float32" if dtype in HALVES else dtype
 
 

@@ -110,7 +110,7 @@ def test_a_wrong_stride_is_noticed() -> None:
         assert not np.array_equal(found[0], right[0]), step.function.scalars[k]
 
 
-EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-17, "float64": 2.0**-17}
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7} | dict.fromkeys(("float32", "float64", "complex64", "complex128"), 2.0**-17)
 """How far results may be apart, relative to the largest of them: one unit of a half precision, or 64 of float32."""
 
 
@@ -130,7 +130,8 @@ def test_naive_forms_of_groups_of_random_programs_compute_what_their_specificati
                 got, fault = run_naive(naive(spec), arrays, avals, native)
                 assert fault is None
                 for x, y in zip(got, want, strict=True):
-                    wide, truth = (np.asarray(v).reshape(-1).astype(np.float64) for v in (x, y))
+                    wider = np.complex128 if x.dtype.kind == "c" else np.float64
+                    wide, truth = (np.asarray(v).reshape(-1).astype(wider) for v in (x, y))
                     close = np.abs(wide - truth) <= EPS.get(x.dtype.name, 0) * (1 + np.abs(truth).max(initial=0))
                     assert (close | (wide == truth) | (np.isnan(wide) & np.isnan(truth))).all(), f"seed {seed}: {printed(spec)}"
             tried += 1

@@ -75,7 +75,7 @@ def test_groups_of_random_programs_are_what_their_specifications_say(seeds: rang
                 continue
             for x, y in zip(got, want, strict=True):
                 assert x.dtype == y.dtype
-                wide, truth = (np.asarray(v).astype(np.float64) for v in (x, y))
+                wide, truth = (np.asarray(v).astype(np.complex128 if x.dtype.kind == "c" else np.float64) for v in (x, y))
                 close = np.abs(wide - truth) <= 64 * 2.0**-23 * (1 + np.abs(truth).max(initial=0))
                 assert (close | (wide == truth) | (np.isnan(wide) & np.isnan(truth))).all(), f"seed {seed}: {spec_of(body)}"
             tried += 1

@@ -12,7 +12,7 @@ import firebrick as fb
 from firebrick.backends.cpu.runtime.addresses import AddressTable
 from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.compiler.targets.llvm.blocks import in_blocks
-from firebrick.compiler.targets.llvm.copy_kernels import SIZES, copied
+from firebrick.compiler.targets.llvm.copy_kernels import SIZES, WORD, copied
 from firebrick.compiler.targets.llvm.host import compile_many
 from firebrick.compiler.targets.llvm.memory import BufferView
 from firebrick.compiler.targets.llvm.target import Target
@@ -62,18 +62,22 @@ def test_copies_of_permuted_cut_and_turned_arrays(itemsize: int, width: int) -> 
     rng = np.random.default_rng(0)
     kinds = set()
     for shape in SHAPES[width // 128 :: 3] if itemsize != 4 else SHAPES[::2]:
-        x = rng.integers(0, 250, shape).astype(f"u{itemsize}")
+        x = rng.integers(0, 250, shape).astype(f"u{itemsize}" if itemsize <= WORD else np.complex128)
         for axes in list(permutations(range(len(shape))))[-3:]:
             y = x.transpose(axes)
             for z in (y[::-1], y[..., 1::2], y[1:]):
                 if z.size:
                     np.testing.assert_array_equal(copy_of(z, target), z)
+                    if itemsize > WORD:
+                        continue
                     views = (
                         BufferView(f"uint{8 * itemsize}", steps(z)),
                         BufferView(f"uint{8 * itemsize}", tuple(strides_of(z.shape))),
                     )
                     kinds.add((transposes(z.shape, *views, target), in_blocks(z.shape, *views)))
-    assert len(kinds) >= 2 or (itemsize, width) == (8, 128)  # two elements of a vector are too few for squares
+    assert (
+        len(kinds) >= 2 or itemsize > WORD or (itemsize, width) == (8, 128)
+    )  # two elements of a vector are too few for squares
 
 
 def test_large_copies_on_several_threads() -> None:

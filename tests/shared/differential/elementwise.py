@@ -61,6 +61,35 @@ _unary("cube", "{0} ** 3")
 _unary("power", "(fb.abs({0}) + 0.5) ** {c}", draw=number)
 _unary("reciprocal", "1.0 / (fb.abs({0}) + 0.5)")
 
+# through complex numbers, and back to the operand's dtype
+_unary(
+    "complex_size",
+    "fb.astype(fb.abs(fb.complex({0} + 0.5, fb.sin({0}))), {0}.dtype)",
+    "np.abs({0} + 0.5 + 1j * np.sin({0}))",
+    "torch.abs(torch.complex({0} + 0.5, torch.sin({0})))",
+    weight=0.5,
+)
+_unary(
+    "complex_square",
+    "fb.astype(fb.imag(fb.square(fb.complex({0}, fb.cos({0})))), {0}.dtype)",
+    "2 * {0} * np.cos({0})",
+    "2 * {0} * torch.cos({0})",
+    weight=0.5,
+)
+_unary(
+    "complex_turn",
+    "fb.astype(fb.real(fb.exp(fb.complex(-fb.abs({0}), {0}))), {0}.dtype)",
+    "np.exp(-np.abs({0})) * np.cos({0})",
+    weight=0.5,
+)
+_unary(
+    "complex_quotient",
+    "fb.astype(fb.real(fb.conj(fb.complex({0}, {0} * 0.0 + 1.0)) / (fb.complex(fb.abs({0}), {0} * 0.5) + 1.0)), {0}.dtype)",
+    "np.real(({0} - 1j) / (np.abs({0}) + 1 + 0.5j * {0}))",
+    "torch.real(({0} - 1j) / (torch.abs({0}) + 1 + 0.5j * {0}))",
+    weight=0.5,
+)
+
 rule("number", "times", "f", "=", "{0} * {c}", draw=number)
 rule("number", "plus", "f", "=", "{0} + {c}", draw=number)
 rule("number", "from_number", "f", "=", "{c} - {0}", draw=number)

@@ -24,6 +24,13 @@ def _corrected(d: Random, shapes: list[Shape]) -> Params | None:
 
 for name, torch_name, weight in (("sum", "sum", 3), ("mean", "mean", 2), ("max", "amax", 2), ("min", "amin", 1)):
     _reduction(name, f"fb.{name}{_AXIS}", "", f"torch.{torch_name}{_DIM}", weight=weight)
+_reduction(
+    "complex_sum",
+    "fb.astype(fb.real(fb.sum(fb.complex({0}, fb.sin({0})), axis={axis}, keepdims={keepdims})), {0}.dtype)",
+    "np.sum({0}, axis={axis}, keepdims={keepdims})",
+    "torch.sum({0}, dim={dim}, keepdim={keepdims})",
+    weight=0.7,
+)
 _reduction("prod", f"fb.prod{_AXIS}", "", "torch.prod({0}, dim={axis}, keepdim={keepdims})", weight=0.5, draw=reduced_along_one)
 _reduction("var", f"fb.var{_AXIS}", "", "torch.var({0}, dim={dim}, keepdim={keepdims}, correction=0)")
 _reduction(

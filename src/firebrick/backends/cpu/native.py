@@ -107,12 +107,16 @@ class Proofs:
 def _wrong(body: Graph, lowered: Lowered) -> str:
     """The difference between kernels and a body's nodes on random numbers, as text; empty if there is none."""
     rng = np.random.default_rng(0)
-    arrays = [rng.uniform(0.5, 1.5, a.shape).astype(a.dtype.np) for a in body.inputs]
+    arrays = [
+        (rng.uniform(0.5, 1.5, a.shape) + (1j if a.dtype.kind == "complex" else 0) * rng.random(a.shape)).astype(a.dtype.np)
+        for a in body.inputs
+    ]
     found = _alone(body, lowered)(*arrays)
     wanted = interpret(body, arrays, lambda op, xs, params: op.reference(*xs, **params))
     for number, (got, want) in enumerate(zip(found, wanted, strict=True)):
-        wide = np.asarray(want).astype(np.float64)
-        far = np.abs(got.astype(np.float64) - wide).max(initial=0.0)
+        dtype = np.complex128 if got.dtype.kind == "c" else np.float64
+        wide = np.asarray(want).astype(dtype)
+        far = np.abs(got.astype(dtype) - wide).max(initial=0.0)
         if not far <= 1e-3 * np.abs(wide).max(initial=0.0):  # larger than any rounding error of numbers near 1
             return f"result {number} differs by {far:.3g}"
     return ""

@@ -23,6 +23,7 @@ from firebrick.compiler.spec.search import Search
 from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.spec.window import Window, Windows
 from firebrick.core.aval import Aval
+from firebrick.core.dtypes import float32, float64
 from firebrick.core.views import View
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.index_maps import unflattened
@@ -66,6 +67,12 @@ def _number(body: Graph, v: int) -> Any:
     return made_by[v].params["value"].reshape(())
 
 
+def _reals(x: Aval) -> Aval:
+    """A complex array as its parts, next to each other."""
+    parts = {"complex64": float32, "complex128": float64}
+    return Aval((*x.shape, 2), parts[x.dtype.name]) if x.dtype.name in parts else x
+
+
 def _attention(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     first = len(operands) - 4
     q, k, v, mask = (a.shape for a in operands[first:])
@@ -99,7 +106,7 @@ def _window(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
 
 
 def _scatter(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
-    x, at = operands[0], operands[1]
+    x, at = _reals(operands[0]), operands[1]
     axis, shape = n.params["axis"], x.shape
     assert n.op.facts is not None
     facts = n.op.facts(operands, n.avals, **n.params)
@@ -120,7 +127,7 @@ def _scatter(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
 
 
 def _prefix(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
-    (x,), axis = operands, n.params["axis"]
+    x, axis = _reals(operands[0]), n.params["axis"]
     assert n.op.facts is not None
     facts = n.op.facts(operands, n.avals, **n.params)
     dtype = x.dtype.name
@@ -182,7 +189,7 @@ def _copy(body: Graph, n: Node, operands: Sequence[Aval], spec: Copy, address: A
         operand, region = wanted[left[0]]
         if operand is None or n.inputs[operand] >= len(body.inputs):
             number = n.params["value"] if operand is None else _number(body, n.inputs[operand])
-            bits = int(np.asarray(number).astype(out.dtype.np).reshape(1).view(f"u{spec.itemsize}")[0])
+            bits = int.from_bytes(np.asarray(number).astype(out.dtype.np).tobytes(), "little")
             if piece.source is not None or piece.bits != bits:
                 return "a piece is filled with another number"
             if operand is None:  # filled regions may be cut in any way: that they are the rest follows from their number

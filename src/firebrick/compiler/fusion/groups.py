@@ -484,7 +484,8 @@ class _BodyBuilder:
         self.alone = kind == ALONE  # kernels of single nodes read arrays, not views
         self.mapped = kind == MAP
         self.product = False  # true while operands of a product are added, whose views cost nothing, since they are packed
-        self.numbered = kind == ALONE and graph.nodes[members[0]].op.fusion in ("scatter", "move")
+        fusion, dtype = graph.nodes[members[0]].op.fusion, graph.nodes[members[0]].avals[0].dtype
+        self.numbered = kind == ALONE and (fusion == "move" or (fusion == "scatter" and dtype.kind != "complex"))
         self.inputs: list[int] = []
         for k in members:  # operands that are read at any position are inputs, not views
             n = graph.nodes[k]

@@ -30,8 +30,11 @@ from firebrick.core.views import Digits, View
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.index_maps import aligned, flat, unflattened
 from firebrick.scalar import elements
+from firebrick.scalar.complex_numbers import Parts, by_parts, paired
+from firebrick.scalar.complex_numbers import number as constant
 from firebrick.scalar.expr import (
     BITS,
+    COMPLEX,
     Expr,
     binary,
     bitcast,
@@ -91,7 +94,10 @@ class _Names:
         return node("load", dtype, (), self._numbers.setdefault(key, len(self._numbers)))
 
     def element(self, source: int, stored: str, address: Affine | int) -> Expr:
-        """The element of an input at an address, in elements."""
+        """The element of an input at an address, in elements; a complex one is two reals next to each other."""
+        if stored in COMPLEX:
+            at = affine(address) * 2
+            return paired(Parts(*(self.element(source, COMPLEX[stored], at + part) for part in (0, 1))))
         return self.leaf(computed(stored), (source, stored, affine(address)))
 
     def position(self, x: Affine | int) -> Expr:
@@ -126,6 +132,8 @@ def _rebuilt(e: Expr, args: tuple[Expr, ...], names: _Names) -> Expr:
         return args[1]
     if e.op == "bitcast":
         return bitcast(args[0], e.dtype)
+    if e.op in ("real", "imag") and args[0].op == "pair":
+        return args[0].args[e.op == "imag"]
     known = [a.op for a in args if a.op in ("index", "const")]
     if e.dtype == "int64" and e.op in ("add", "sub", "mul") and ("index" in known or len(known) == len(args)):
         return names.position(names.number(node(e.op, e.dtype, args)))
@@ -278,7 +286,7 @@ class _Nodes:
         if given.size != 1:
             raise _Unknown("a constant of several elements")
         dtype = computed(_stored(n.avals[0]))
-        return const(given.reshape(()).astype(dtype).item(), dtype)
+        return constant(given.reshape(()).astype(dtype).item(), dtype)
 
     def _constant(self, v: int) -> Expr | None:
         """The number that a value is everywhere, if it is one of the program's."""
@@ -334,7 +342,7 @@ def _sizes(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
 
 
 def _stored(aval: Aval) -> str:
-    if aval.dtype.name not in STORAGE:
+    if aval.dtype.name not in STORAGE and aval.dtype.name not in COMPLEX:
         raise _Unknown(f"no scalar expressions of {aval.dtype.name}")
     return aval.dtype.name
 
@@ -364,9 +372,9 @@ def _scattered(put: Callable[[Node, Expr, Expr], Expr]) -> Callable[[_Nodes, Nod
 
         def make(xs: list[Expr]) -> Expr:
             size, here, there = x.shape[axis], _bounded(whole_number(xs[1]), x.shape[axis], n.line or ""), place
-            if size < 1 << 31 and BITS[xs[0].dtype] <= 32:
+            if size < 1 << 31 and BITS[COMPLEX.get(xs[0].dtype, xs[0].dtype)] <= 32:
                 here, there = cast(here, "int32"), cast(there, "int32")
-            return select(eq(there, here), put(n, xs[0], xs[2]), xs[0])
+            return by_parts(lambda old, new: select(eq(there, here), put(n, old, new), old), xs[0], xs[2])
 
         return _Derivation([(n.inputs[0], index, depth), (n.inputs[1], beside, depth), (n.inputs[2], beside, depth)], make)
 
@@ -443,7 +451,8 @@ def _nest(body: Graph, d: Nest, nodes: _Nodes, names: _Names) -> str:
         if x.view.shape != d.domain:
             return f"an array is seen as {x.view.shape}, over {d.domain}"
     for r in d.operands:
-        if r.dtype != body.inputs[r.source].dtype.name:
+        stored = body.inputs[r.source].dtype.name
+        if r.dtype != COMPLEX.get(stored, stored):
             return f"input {r.source} is {body.inputs[r.source].dtype.name}, and is read as {r.dtype}"
 
     def expression(root: Expr, index: Index, depth: int, memo: dict[int, dict[Expr, Expr]] | None = None) -> Expr:
@@ -549,7 +558,8 @@ def _product(body: Graph, d: Contract, nodes: _Nodes, names: _Names) -> str:
         return f"{part.domain} is not the {shape} of {n.op.name}"
 
     def read(x: Operand | Factor, index: Index) -> Expr:
-        if x.dtype != body.inputs[x.source].dtype.name:
+        stored = body.inputs[x.source].dtype.name
+        if x.dtype != COMPLEX.get(stored, stored):
             raise _Unknown(f"input {x.source} is {body.inputs[x.source].dtype.name}, and is read as {x.dtype}")
         wanted = [(i.terms and i.range[1] + 1) or 1 for i in map(affine, index)]
         if any(a not in (1, b) for a, b in zip(x.view.shape, wanted, strict=True)):

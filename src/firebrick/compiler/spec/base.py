@@ -14,14 +14,24 @@ from hashlib import blake2b
 from json import dumps
 from typing import Any
 
+from firebrick.core.aval import Aval
+from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.views import Digit, View
-from firebrick.scalar.expr import Expr, walk
+from firebrick.scalar.complex_numbers import parts
+from firebrick.scalar.expr import COMPLEX, Expr, walk
 
 Size = int
 """A number of a specification that belongs to its binding, not to its structure."""
 Sizes = tuple[int, ...]
 SizePairs = tuple[tuple[int, int], ...]
 Triple = tuple[int, int, int]
+
+
+def as_reals(array: Aval) -> Aval:
+    """An array; of complex numbers the same memory, their parts along one more axis."""
+    if array.dtype.kind != "complex":
+        return array
+    return Aval((*array.shape, 2), as_dtype(COMPLEX[array.dtype.name]))
 
 
 def _symbolic(f: Field[Any]) -> bool:
@@ -31,11 +41,11 @@ def _symbolic(f: Field[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An array that a kernel reads.
+    """An array that a kernel reads; of complex numbers, their real or their imaginary parts.
 
     Attributes:
         source: Number of the input.
-        dtype: In memory.
+        dtype: In memory; of an input of complex numbers, that of a part.
         view: View over the domain.
     """
 
@@ -59,6 +69,14 @@ class Result:
     dtype: str
     view: View
     summed: tuple[int, ...] = ()
+
+    @property
+    def reals(self) -> tuple[Result, ...]:
+        """The arrays of reals that it is: of a complex result, the real and the imaginary parts in the same memory."""
+        if self.dtype not in COMPLEX:
+            return (self,)
+        dtype = COMPLEX[self.dtype]
+        return tuple(Result(e, dtype, self.view.of_parts(k), self.summed) for k, e in enumerate(parts(self.expression)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from firebrick.compiler.spec.nest import itemsize
 from firebrick.compiler.spec.parts import Factor, Part
 from firebrick.core.views import View, cuts, row_major
 from firebrick.ir import CONSTANT, Graph, Node
-from firebrick.scalar.expr import Expr, const, load, walk
+from firebrick.scalar.complex_numbers import Parts, number, paired
+from firebrick.scalar.expr import COMPLEX, Expr, load, walk
 from firebrick.scalar.storage import computed
 
 _STEADY = frozenset({"index", "gather", "reduce", "bounded"})
@@ -87,11 +88,11 @@ class _ContractBuilder:
         moving = sorted({e.op for e in walk(e for e, _ in outputs) if e.op in _STEADY})
         if moving:
             raise TypeError(f"{moving[0]} after a product")
-        operands = [(i, self.body.inputs[i].dtype.name, view) for i, view in self.operands]
+        given = [a.dtype.name for a in self.body.inputs]
+        operands = [(i, COMPLEX.get(given[i], given[i]), view) for i, view in self.operands]
         geometry: Convolution | None = None
         if n.op.facts is not None:
-            given = [self.avals[v] for v in n.inputs]
-            geometry = Convolution(**n.op.facts(given, n.avals, **n.params))
+            geometry = Convolution(**n.op.facts([self.avals[v] for v in n.inputs], n.avals, **n.params))
             parts = geometry.parts(*(self.seen[v][0] for v in n.inputs))
             placed = geometry.placed
         else:
@@ -119,7 +120,7 @@ class _ContractBuilder:
         """Add the result of a node to ``values``."""
         if m.op is CONSTANT:
             dtype = computed(m.avals[0].dtype.name)
-            self.values[m.first] = const(m.params["value"].reshape(()).astype(dtype).item(), dtype)
+            self.values[m.first] = number(m.params["value"].reshape(()).astype(dtype).item(), dtype)
         elif m is self.n:
             self.values[m.first] = self.product
         elif m.op.view:
@@ -142,7 +143,13 @@ class _ContractBuilder:
         i, view = self.seen[v]
         found = view.broadcast_to(shape).reshaped(self.shape)
         assert found is not None
-        return load(self.operands.setdefault((i, found), len(self.operands)) + 1, computed(self.avals[v].dtype.name))
+        dtype = computed(self.avals[v].dtype.name)
+        if dtype not in COMPLEX:
+            return self._load(i, found, dtype)
+        return paired(Parts(*(self._load(i, found.of_parts(k), COMPLEX[dtype]) for k in (0, 1))))
+
+    def _load(self, source: int, view: View, dtype: str) -> Expr:
+        return load(self.operands.setdefault((source, view), len(self.operands)) + 1, dtype)
 
     def _matrices(self) -> Part:
         """The product of two matrices for each position of the batch."""

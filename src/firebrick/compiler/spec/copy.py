@@ -59,7 +59,7 @@ def copy(body: Graph) -> Copy:
     size = out.dtype.itemsize
 
     def bits(value: Any) -> int:
-        return int(np.asarray(value).astype(out.dtype.np).reshape(1).view(f"u{size}")[0])
+        return int.from_bytes(np.asarray(value).astype(out.dtype.np).tobytes(), "little")
 
     pieces = []
     for operand, value, write in s.facts["pieces"]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
+from typing import Any
 
 from firebrick.core.aval import Aval
 from firebrick.ir import Node
-from firebrick.scalar.expr import Expr, load, walk
+from firebrick.scalar.complex_numbers import Parts, paired, parts
+from firebrick.scalar.expr import COMPLEX, Expr, load, walk
 from firebrick.scalar.storage import HALVES, computed, rounded
 
 
 def is_elementwise(n: Node) -> bool:
     """Whether each element of a node's result is an expression of one element of each operand."""
-    return n.op.scalar is not None and n.op.fusion == "map"
+    return (n.op.scalar is not None or n.op.complex_scalar is not None) and n.op.fusion == "map"
 
 
 def is_reduction(n: Node) -> bool:
@@ -25,6 +27,16 @@ def reduced_axes(n: Node, ndim: int) -> tuple[int, ...]:
     """The axes along which the expression of a reduction reduces its first operand, which has ``ndim`` axes."""
     axes: tuple[int, ...] = n.params["axes"] if "axes" in n.params else (n.params.get("axis", ndim - 1),)
     return axes
+
+
+def rule_of(n: Node, operands: Sequence[Aval]) -> Callable[..., Any] | None:
+    """The field of a node's entry that gives its element; None if the entry has none for these dtypes."""
+    return n.op.complex_scalar if is_complex(n, operands) else n.op.scalar
+
+
+def is_complex(n: Node, operands: Sequence[Aval]) -> bool:
+    """Whether a node's results or operands are complex."""
+    return any(a.dtype.kind == "complex" for a in (*operands, *n.avals))
 
 
 def element(n: Node, args: Sequence[Expr], operands: Sequence[Aval], products: Collection[Expr] = ()) -> Expr:
@@ -39,14 +51,16 @@ def element(n: Node, args: Sequence[Expr], operands: Sequence[Aval], products: C
     Raises:
         TypeError: Operands of these dtypes have no expression.
     """
-    assert n.op.scalar is not None
-    found = decided(n, args, operands, products)
+    rule = rule_of(n, operands)
+    if rule is None:
+        raise TypeError(f"{n.op.name} of {', '.join(a.dtype.name for a in operands)} has no scalar expression")
+    found = [parts(x) if x.dtype in COMPLEX else x for x in decided(n, args, operands, products)]
     if n.op.fusion == "map":
-        made: Expr = n.op.scalar(*found, **n.params)
-        return made
-    shape = operands[0].shape
-    made = n.op.scalar(*found, count=prod(shape[a] for a in reduced_axes(n, len(shape))), **n.params)
-    return made
+        made: Expr | Parts = rule(*found, **n.params)
+    else:
+        shape = operands[0].shape
+        made = rule(*found, count=prod(shape[a] for a in reduced_axes(n, len(shape))), **n.params)
+    return paired(made) if isinstance(made, Parts) else made
 
 
 def is_sum(n: Node, operands: Sequence[Aval]) -> bool:

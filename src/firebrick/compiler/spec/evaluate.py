@@ -76,11 +76,16 @@ def outcome(
         counts: Elements of each result.
         dtypes: Of each result.
     """
-    flat = [np.ascontiguousarray(x).reshape(-1) for x in inputs]
+    flat = [_reals(np.ascontiguousarray(x).reshape(-1)) for x in inputs]
     outs = [_unwritten(n, d) for n, d in zip(counts, dtypes, strict=True)]
     with np.errstate(all="ignore"):
-        fault = INTERPRETERS[type(spec)](spec, flat, outs)
+        fault = INTERPRETERS[type(spec)](spec, flat, [_reals(out) for out in outs])
     return outs, fault
+
+
+def _reals(x: Array) -> Array:
+    """A flat array; of complex numbers, the same memory as their parts."""
+    return x.view(x.real.dtype) if x.dtype.kind == "c" else x
 
 
 def _unwritten(count: int, dtype: str) -> Array:
@@ -168,7 +173,8 @@ def _nest(spec: Nest, inputs: Sequence[Array], outs: Sequence[Array]) -> Fault |
 
     of = _Domain(spec.domain, leaf, spec.reduced)
     for r, out in zip(spec.results, outs, strict=True):
-        _write_result(r, out, of(r.expression), spec.domain)
+        for part in r.reals:
+            _write_result(part, out, of(part.expression), spec.domain)
     return of.fault
 
 
@@ -219,7 +225,8 @@ def _contract(spec: Contract, inputs: Sequence[Array], outs: Sequence[Array]) ->
 
         of = _Domain(part.domain, leaf)
         for r, out in zip(spec.results, outs, strict=True):
-            _write(out, addresses(r.view, _grid(part.domain)), of(r.expression), part.domain)
+            for x in r.reals:
+                _write(out, addresses(x.view, _grid(part.domain)), of(x.expression), part.domain)
 
 
 def _attention(spec: Attention, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
@@ -322,12 +329,12 @@ def _scatter(spec: Scatter, inputs: Sequence[Array], outs: Sequence[Array]) -> F
 
 
 def _copy(spec: Copy, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
-    out = outs[0].view(f"u{spec.itemsize}")
+    out = outs[0].view(f"V{spec.itemsize}")  # bytes of any number
     for piece in spec.pieces:
         shape = piece.write.shape
         grid = _grid(shape)
         if piece.source is None:
-            value: Array = np.asarray(piece.bits, out.dtype)
+            value: Array = np.frombuffer(piece.bits.to_bytes(spec.itemsize, "little"), out.dtype)[0:1].reshape(())
         else:
             at = np.broadcast_to(addresses(piece.read, grid), shape)
             value = inputs[piece.source].view(out.dtype)[at]

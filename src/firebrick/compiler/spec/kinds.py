@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from firebrick.compiler.spec.attention import Attention, attention
 from firebrick.compiler.spec.contract import Contract, contract
 from firebrick.compiler.spec.copy import Copy, copy
+from firebrick.compiler.spec.elements import is_complex, rule_of
 from firebrick.compiler.spec.nest import Nest, nest
 from firebrick.compiler.spec.prefix import Prefix, prefix
 from firebrick.compiler.spec.scatter import Scatter, scatter
@@ -27,21 +28,34 @@ class Kind:
     Attributes:
         build: The specification of a group of nodes of this kind.
         grouped: Whether groups may have several nodes; else a group has one node, and constants that it reads.
+        complex: Whether a node of complex numbers, with these operands, has a specification of this kind.
     """
 
     build: Callable[[Graph], KernelSpec]
     grouped: bool = False
+    complex: Callable[[Node, Sequence[Aval]], bool] = lambda n, operands: False
+
+
+def _always(n: Node, operands: Sequence[Aval]) -> bool:
+    return True
+
+
+def _alike(n: Node, operands: Sequence[Aval]) -> bool:
+    """Whether the parts of complex numbers go through a fold as two more elements of a row would."""
+    assert n.op.facts is not None
+    facts = n.op.facts(operands, n.avals, **n.params)
+    return facts["fold"] in ("set", "add", "sum") and bool(facts.get("slices", True))
 
 
 KINDS: dict[str, Kind] = {
-    "map": Kind(nest, grouped=True),
-    "row": Kind(nest, grouped=True),
+    "map": Kind(nest, grouped=True, complex=_always),
+    "row": Kind(nest, grouped=True, complex=_always),
     "contract": Kind(contract, grouped=True),
     "attention": Kind(attention),
     "window": Kind(window),
-    "scatter": Kind(scatter),
-    "copy": Kind(copy),
-    "prefix": Kind(prefix),
+    "scatter": Kind(scatter, complex=_alike),
+    "copy": Kind(copy, complex=_always),
+    "prefix": Kind(prefix, complex=_alike),
     "sort": Kind(sort),
     "search": Kind(search),
 }
@@ -56,8 +70,10 @@ def kind_of(n: Node, operands: Sequence[Aval]) -> str:
             return "" if refused else "map"
     if n.op.view is not None or n.op.control is not None or n.op.kind not in KINDS:
         return ""
-    needs = n.op.scalar if n.op.kind in ("map", "row") else n.op.facts
-    return n.op.kind if needs is not None or n.op.kind == "contract" else ""
+    needs = rule_of(n, operands) if n.op.kind in ("map", "row") else n.op.facts
+    if (needs is None and n.op.kind != "contract") or (is_complex(n, operands) and not KINDS[n.op.kind].complex(n, operands)):
+        return ""
+    return n.op.kind
 
 
 def spec_of(body: Graph) -> KernelSpec:

@@ -13,7 +13,8 @@ from firebrick.compiler.spec.faults import Site
 from firebrick.core.views import View, row_major, strided
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.access import spread
-from firebrick.scalar.expr import Expr, bounded, const, gather, load, node, position, steps, walk, whole_number
+from firebrick.scalar.complex_numbers import Parts, number, paired
+from firebrick.scalar.expr import COMPLEX, Expr, bounded, gather, load, node, position, steps, walk, whole_number
 from firebrick.scalar.storage import computed
 
 
@@ -107,7 +108,7 @@ class _NestBuilder:
         operands = [self.avals[v] for v in n.inputs]
         if n.op is CONSTANT:
             value, dtype = n.params["value"], computed(n.avals[0].dtype.name)
-            self.values[n.first] = const(value.reshape(()).astype(dtype).item(), dtype)
+            self.values[n.first] = number(value.reshape(()).astype(dtype).item(), dtype)
         elif n.op.view:
             v = n.inputs[0]
             if v in self.views:
@@ -127,9 +128,20 @@ class _NestBuilder:
             self.values[n.first] = element(n, [self.value(v) for v in n.inputs], operands)
 
     def read(self, source: int, strides: Sequence[int], offset: int = 0) -> int:
-        """The number of the operand that is an input with these strides along the domain."""
-        x = Operand(source, self.body.inputs[source].dtype.name, strided(self.domain, strides, offset))
+        """The number of the operand that is an input with these strides along the domain; of a complex one, of its parts."""
+        dtype = self.body.inputs[source].dtype.name
+        x = Operand(source, COMPLEX.get(dtype, dtype), strided(self.domain, strides, offset))
         return self.operands.setdefault(x, len(self.operands))
+
+    def element(self, source: int, strides: Sequence[int], offset: int = 0, at: Expr | None = None) -> Expr:
+        """The element of an input through strides along the domain, ``at`` elements behind that one if given."""
+        dtype = computed(self.body.inputs[source].dtype.name)
+        if dtype not in COMPLEX:
+            k = self.read(source, strides, offset)
+            return load(k, dtype) if at is None else gather(k, dtype, at)
+        twice, part = [2 * s for s in strides], COMPLEX[dtype]
+        ks = [self.read(source, twice, 2 * offset + i) for i in (0, 1)]
+        return paired(Parts(*(load(k, part) if at is None else gather(k, part, at * 2) for k in ks)))
 
     def value(self, v: int) -> Expr:
         """The element of a value at the position in the domain."""
@@ -138,7 +150,7 @@ class _NestBuilder:
         i, view = self.views[v]
         strides = view.broadcast_to(self.domain).strides
         assert strides is not None
-        return load(self.read(i, strides, view.offset), computed(self.avals[v].dtype.name))
+        return self.element(i, strides, view.offset)
 
 
 class _NestReader:
@@ -157,16 +169,13 @@ class _NestReader:
     def _spread(self, strides: Sequence[int]) -> tuple[int, ...]:
         return spread(strides, self.n.avals[0].shape, self.builder.domain)
 
-    def _dtype(self, operand: int) -> str:
-        return computed(self.builder.avals[self.n.inputs[operand]].dtype.name)
-
     def load(self, operand: int, strides: Sequence[int]) -> Expr:
         assert self.stored(operand)
-        return load(self.builder.read(self.n.inputs[operand], self._spread(strides)), self._dtype(operand))
+        return self.builder.element(self.n.inputs[operand], self._spread(strides))
 
     def gather(self, operand: int, strides: Sequence[int], at: Expr) -> Expr:
         assert self.stored(operand)
-        return gather(self.builder.read(self.n.inputs[operand], self._spread(strides)), self._dtype(operand), at)
+        return self.builder.element(self.n.inputs[operand], self._spread(strides), at=at)
 
     def inside(self, at: Expr, size: int) -> Expr:
         sites = self.builder.sites

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.spec.base import Cost, Size
+from firebrick.compiler.spec.base import Cost, Size, as_reals
 from firebrick.compiler.spec.nest import itemsize
 from firebrick.compiler.spec.single import single
 from firebrick.core.dtypes import dtype as as_dtype
@@ -92,7 +92,7 @@ def kept_in(fold: str, dtype: str) -> str:
 def prefix(body: Graph) -> Prefix:
     """The specification of a group of one running fold."""
     s = single(body)
-    (x,), axis, fold = s.operands, s.node.params["axis"], s.facts["fold"]
+    x, axis, fold = as_reals(s.operands[0]), s.node.params["axis"], s.facts["fold"]
     dtype = x.dtype.name
     return Prefix(
         fold, prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]), s.node.params["reverse"], dtype,

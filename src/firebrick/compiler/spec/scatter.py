@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from firebrick.compiler.spec.base import Cost, Size
+from firebrick.compiler.spec.base import Cost, Size, as_reals
 from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.spec.nest import itemsize
 from firebrick.compiler.spec.single import Scalar, single
@@ -85,7 +85,7 @@ def summed_in(fold: str, dtype: str, count: int) -> str:
 def scatter(body: Graph) -> Scatter:
     """The specification of a group of one scatter."""
     s = single(body)
-    n, (x, at) = s.node, s.operands[:2]
+    n, x, at = s.node, as_reals(s.operands[0]), s.operands[1]
     axis: int = n.params["axis"]
     facts = s.facts
     slices, fold = facts["slices"], facts["fold"]

@@ -22,7 +22,8 @@ def _part(spec: Contract, part: Part) -> NaiveLaunch:
     dtype = computed(spec.dtype)
     *batch, i, j = b.positions
     left, right = _FactorReader(b, part.left, [*batch, i]), _FactorReader(b, part.right, [*batch, j])
-    results = [(r, b.place(r.view if len(spec.parts) == 1 else part.result)) for r in spec.results]
+    whole = len(spec.parts) == 1
+    results = [(k, x, b.place(x.view if whole else part.result)) for k, r in enumerate(spec.results) for x in r.reals]
     operands = Operands(b, spec.operands, first=1)
     total = b.variable(const(0, dtype), "total")
 
@@ -30,9 +31,9 @@ def _part(spec: Contract, part: Part) -> NaiveLaunch:
         b.assign(total, total.local + left.element(counters[0]) * right.element(counters[0]))
 
     b.loops(b.numbers([part.k]), add)
-    values = operands.values([r.expression for r, _ in results], b.positions, {load(0, dtype): total.local})
+    values = operands.values([r.expression for _, r, _ in results], b.positions, {load(0, dtype): total.local})
     values = [b.let(v) for v in values]
-    for k, ((r, placed), value) in enumerate(zip(results, values, strict=True)):
+    for (k, r, placed), value in zip(results, values, strict=True):
         b.store(Buffer(RESULT, k), r.dtype, b.address(placed, b.positions), value)
     return b.step()
 

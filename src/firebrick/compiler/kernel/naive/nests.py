@@ -36,7 +36,7 @@ def nest(spec: Nest) -> Naive:
     temporaries: list[Array] = []
     for i, r in enumerate(spec.results):
         if not r.summed:
-            written.append((Buffer(RESULT, i), r))
+            written += [(Buffer(RESULT, i), part) for part in r.reals]
             continue
         elements = Buffer(TEMPORARY, len(temporaries))
         temporaries.append(Array(r.expression.dtype, prod(spec.domain)))

@@ -13,10 +13,12 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.targets.llvm.transpose import transposes, transposing_kernel
 from firebrick.core.indexing import strides_of
 from firebrick.core.views import View
-from firebrick.scalar.expr import const, load
+from firebrick.scalar.expr import const, eq, index, load, select
 
 Axes = tuple[int, ...]
-SIZES = (1, 2, 4, 8)
+WORD = 8
+"""Bytes of the widest integer; elements of 16 bytes are two of them, along one more axis."""
+SIZES = (1, 2, 4, WORD, 2 * WORD)
 """Supported element sizes in bytes."""
 
 
@@ -46,6 +48,7 @@ def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Tar
         same: Whether source and destination may be the same memory. The kernel then compares the pointers first, and returns at
             once if they are equal.
     """
+    (shape, strides, itemsize), (_, to, _) = (_in_words(shape, x, itemsize) for x in (strides, to))
     dtype = f"uint{8 * itemsize}"
     source, destination = BufferView(dtype, strides), BufferView(dtype, to)
     if transposes(shape, source, destination, target):
@@ -59,8 +62,17 @@ def copy_kernel(shape: Axes, strides: Axes, to: Axes, itemsize: int, target: Tar
 
 def fill_kernel(shape: Axes, bits: int, to: Axes, itemsize: int, target: Target) -> NativeKernel:
     """The kernel that fills a view with the element that has these bits."""
-    dtype = f"uint{8 * itemsize}"
-    return named(map_kernel(NAME, shape, [], [(const(bits, dtype), BufferView(dtype, to))], target), "fill")
+    words = [const(bits >> shift, f"uint{8 * min(itemsize, WORD)}") for shift in range(0, 8 * itemsize, 8 * WORD)]
+    value = words[0] if len(set(words)) == 1 else select(eq(index(len(shape)), 0), words[0], words[1])
+    shape, to, itemsize = _in_words(shape, to, itemsize)
+    return named(map_kernel(NAME, shape, [], [(value, BufferView(value.dtype, to))], target), "fill")
+
+
+def _in_words(shape: Axes, strides: Axes, itemsize: int) -> tuple[Axes, Axes, int]:
+    """A shape, strides in it, and bytes of an element, in elements of ``WORD`` bytes at most."""
+    if itemsize <= WORD:
+        return shape, strides, itemsize
+    return (*shape, 2), (*(2 * s for s in strides), 1), WORD
 
 
 def moving_us(shape: Axes, itemsize: int) -> float:

@@ -205,6 +205,8 @@ class Emitter:
             return Emitter(self.code, self.lanes, lambda x: v[int(x.value or 0)]).value(philox_word(words, load(4, "int64")))
         if op == "select":
             return self._select(v[0], dtype, v[1], v[2])
+        if op == "pair":
+            return self._pairs(e.args[0].dtype, v)
         if op in ("cast", "bitcast"):
             return self._converted(e, v[0])
         if op in COMPARISONS:
@@ -218,6 +220,15 @@ class Emitter:
         t = self.type(dtype)
         chosen = self.code.put(f"select {self.type('bool')} {condition}, {t} {a}, {t} {b}")
         return fenced(self.code, chosen, scalar_type(dtype), self.lanes) if dtype in FLOATS else chosen
+
+    def _pairs(self, part: str, v: list[str]) -> str:
+        """Complex numbers: one vector of their parts, in the order of memory."""
+        element, t = scalar_type(part), self.type(part)
+        if self.lanes == 1:
+            first = self.code.put(f"insertelement <2 x {element}> poison, {element} {v[0]}, i64 0")
+            return self.code.put(f"insertelement <2 x {element}> {first}, {element} {v[1]}, i64 1")
+        order = ", ".join(f"i32 {i}, i32 {self.lanes + i}" for i in range(self.lanes))
+        return self.code.put(f"shufflevector {t} {v[0]}, {t} {v[1]}, <{2 * self.lanes} x i32> <{order}>")
 
     def _intrinsic(self, name: str, dtype: str, v: list[str]) -> str:
         t = self.type(dtype)

@@ -9,7 +9,7 @@ from firebrick.compiler.spec.nest import Nest
 from firebrick.compiler.targets.llvm.axes import reduction_stages, split
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, STEPS_PER_US, At, Lowered, LoweredKernel, at_offset
 from firebrick.compiler.targets.llvm.map import map_kernel
-from firebrick.compiler.targets.llvm.memory import BufferView
+from firebrick.compiler.targets.llvm.memory import BufferView, item_bytes
 from firebrick.compiler.targets.llvm.native import NAME, module_text, named
 from firebrick.compiler.targets.llvm.row import Output, row_kernel
 from firebrick.compiler.targets.llvm.row_sums import row_sum_kernels
@@ -51,11 +51,12 @@ class _NestGenerator:
         self.operands = [BufferView(x.dtype, _strides(x.view)) for x in spec.operands]
         self.results: list[Output] = [(r.expression, BufferView(r.dtype, _strides(r.view))) for r in spec.results]
         self.buffers: list[At] = [
-            at_offset(x.source, x.view.offset * a.dtype.itemsize) for x, a in zip(spec.operands, sources, strict=True)
+            at_offset(x.source, x.view.offset * item_bytes(x.dtype)) for x in spec.operands
         ]  # fmt: skip
         exprs = [r.expression for r in spec.results]
         steps = sum(e.op not in ("load", "const") for e in walk(exprs)) * prod(self.shape)
-        moved = sum(min(a.nbytes, a.dtype.itemsize * prod(self.shape)) for a in sources) + sum(a.nbytes for a in outputs)
+        moved = sum(min(a.nbytes, x.itemsize * prod(self.shape)) for a, x in zip(sources, self.operands, strict=True))
+        moved += sum(a.nbytes for a in outputs)
         self.cost = moved / BYTES_PER_US + steps * max(a.dtype.itemsize for a in outputs) / 4 / STEPS_PER_US
 
     def lowered(self) -> Lowered:
@@ -78,8 +79,11 @@ class _NestGenerator:
     def _over(self) -> tuple[frozenset[int], ...]:
         """For each result, the inputs whose elements are read only to compute the result's element at the same position."""
         whole = row_major(self.shape).broadcast_to(self.shape)
+        own = (whole,), (whole.of_parts(0), whole.of_parts(1))
         views = [(x.source, x.view) for x in self.spec.operands]
-        elementwise = [all(view == whole for j, view in views if j == i) for i in range(len(self.inputs))]
+        elementwise = [
+            all(view in own[x.dtype.kind == "complex"] for j, view in views if j == i) for i, x in enumerate(self.inputs)
+        ]
         return tuple(
             frozenset(i for i, x in enumerate(self.inputs) if elementwise[i] and x == a and x.shape == self.shape)
             for a in self.outputs

@@ -41,7 +41,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.ir import Graph, Node
 from firebrick.ir.keys import key_of
-from firebrick.scalar.expr import load
+from firebrick.scalar.expr import COMPLEX, load
 from firebrick.scalar.storage import STORAGE, computed
 
 FACTORS = 9
@@ -67,9 +67,9 @@ compiled from their naive form."""
 def kind_of(n: Node, operands: tuple[Aval, ...]) -> str:
     """How a node can be computed in kernels, one of ``facts.KINDS``; else why it cannot."""
     strange = [a.dtype.name for a in (*operands, *n.avals) if a.dtype.name not in STORAGE]
-    if strange:
-        return f"no kernels of {strange[0]}"
     kind = kinds.kind_of(n, operands)
+    if strange and (not kind or not COMPLEX.keys() >= set(strange)):
+        return f"no kernels of {strange[0]}"
     if not kind:
         empty = n.op.access is not None and n.op.access.refused([a.shape for a in operands], **n.params)
         return empty or ("several results" if len(n.avals) != 1 else "no scalar expression")
@@ -148,7 +148,8 @@ def _no_window(n: Node, operands: Sequence[Aval]) -> str:
 def _no_scatter(n: Node, operands: Sequence[Aval]) -> str:
     x, at = operands[:2]
     assert n.op.facts is not None
-    if n.op.facts(operands, n.avals, **n.params)["fold"] == "add" and x.dtype.name == "float64" and at.size > FEW_UPDATES:
+    adds = n.op.facts(operands, n.avals, **n.params)["fold"] == "add"
+    if adds and x.dtype.name in ("float64", "complex128") and at.size > FEW_UPDATES:
         return "float64 sums that may be of many updates, which nothing wider adds up"
     return "" if prod(x.shape) else "no elements"
 

@@ -19,6 +19,7 @@ from firebrick.compiler.targets.llvm.memory import (
     positions,
     read,
     read_uniform,
+    store_bytes,
     stored_type,
     tail_mask,
     write,
@@ -126,7 +127,7 @@ class _MapGenerator:
         self.stream = 0
         if stream and lanes > 1:
             contiguous = all(nest.strides[self.operands + i][-1] == 1 for i in range(len(results)))
-            sizes = {lanes * v.itemsize for _, v in results}
+            sizes = {store_bytes(v.dtype, lanes) for _, v in results}
             if contiguous and min(sizes) >= 16 and nest.shape[-1] >= UNIT:
                 self.stream = max(sizes)
 
@@ -202,4 +203,4 @@ class _MapGenerator:
         emitter.values.update(self.streams.values(at, lanes, mask))
         values = emitter.all(e for e, _ in self.results)
         for strip, value, (_, view) in zip(self.strips[self.operands :], values, self.results, strict=True):
-            write(code, strip, at, value, lanes, mask, lanes * view.itemsize if stream else 0)
+            write(code, strip, at, value, lanes, mask, store_bytes(view.dtype, lanes) if stream else 0)

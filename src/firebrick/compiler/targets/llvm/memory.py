@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, fenced, scalar_type, splat, suffix, vector_type
-from firebrick.scalar.expr import BITS, FLOATS, Expr, load
+from firebrick.scalar.expr import BITS, COMPLEX, FLOATS, Expr, load
 from firebrick.scalar.storage import HALVES, computed, decode, encode
 
 
@@ -28,13 +29,22 @@ class BufferView:
 
 def item_bytes(dtype: str) -> int:
     """Bytes of one element in memory."""
+    if dtype in COMPLEX:
+        return 2 * item_bytes(COMPLEX[dtype])
     return 2 if dtype in HALVES else max(1, BITS[computed(dtype)] // 8)
+
+
+def store_bytes(dtype: str, lanes: int) -> int:
+    """Bytes of a vector that a store writes at once; those of parts of complex numbers take two."""
+    return lanes * item_bytes(COMPLEX.get(dtype, dtype))
 
 
 def stored_type(dtype: str, code: Code) -> str:
     """LLVM's type of an element in memory: bools are bytes; float16 is i16 if the target cannot convert it."""
     if dtype == "bool":
         return "i8"
+    if dtype in COMPLEX:
+        return f"[2 x {scalar_type(COMPLEX[dtype])}]"
     if dtype == "float16" and _converts(code):
         return "half"
     return "i16" if dtype in HALVES else scalar_type(dtype)
@@ -95,6 +105,8 @@ def read(code: Code, strip: Strip, at: str, lanes: int, mask: str = "") -> str:
         raw = code.put(f"load {vector}, ptr {address(code, strip, low)}, align {align}")
         reversed_lanes = ", ".join(f"i32 {i}" for i in range(lanes - 1, -1, -1))
         raw = code.put(f"shufflevector {vector} {raw}, {vector} poison, <{lanes} x i32> <{reversed_lanes}>")
+    elif strip.stride == 2:
+        raw = _every_second(code, strip, element, at, lanes, mask)
     else:
         active = mask or "splat (i1 true)"
         name = f"llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
@@ -103,6 +115,33 @@ def read(code: Code, strip: Strip, at: str, lanes: int, mask: str = "") -> str:
             (vector, "zeroinitializer"),
         )  # fmt: skip
     return _decoded(code, strip.dtype, raw, lanes)
+
+
+def _every_second(code: Code, strip: Strip, element: str, at: str, lanes: int, mask: str) -> str:
+    """Elements at a stride of 2, such as parts of complex numbers: two loads, which read nothing beyond the last element."""
+    vector, align = vector_type(element, lanes), item_bytes(strip.dtype)
+    first = address(code, strip, at)
+    second = code.put(f"getelementptr {element}, ptr {first}, i64 {lanes - 1}")
+    half = lanes // 2
+    loads = []
+    for number, where in enumerate((first, second)):
+        if not mask:
+            loads.append(code.put(f"load {vector}, ptr {where}, align {align}"))
+            continue
+        # the elements between are not read: the last one may be beyond the array
+        order = [half * number + i // 2 if i % 2 == number else lanes for i in range(lanes)]
+        on = shuffled(code, "i1", mask, "zeroinitializer", order, lanes)
+        name = f"llvm.masked.load.{suffix(element, lanes)}.p0"
+        loads.append(
+            code.call(vector, name, (f"ptr align {align}", where), (f"<{lanes} x i1>", on), (vector, "zeroinitializer"))
+        )
+    return shuffled(code, element, loads[0], loads[1], [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)], lanes)
+
+
+def shuffled(code: Code, element: str, a: str, b: str, order: Sequence[int], lanes: int) -> str:
+    """Lanes of two vectors of ``lanes``, in an order of numbers below 2 · ``lanes``."""
+    picked, t = ", ".join(f"i32 {i}" for i in order), vector_type(element, lanes)
+    return code.put(f"shufflevector {t} {a}, {t} {b}, <{len(order)} x i32> <{picked}>")
 
 
 def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = "", align: int = 0) -> str:
@@ -132,6 +171,9 @@ def write(
 ) -> None:  # fmt: skip
     """Store ``lanes`` values from position ``at`` on, where ``mask`` is true. ``stream`` is 0, or the alignment in bytes of a
     non-temporal store; ``align`` the address's alignment in bytes if it is more than an element's."""
+    if strip.dtype in COMPLEX:
+        _write_pairs(code, strip, at, value, lanes, mask, stream)
+        return
     raw = _encoded(code, strip.dtype, value, lanes)
     element, align = stored_type(strip.dtype, code), max(align, item_bytes(strip.dtype))
     vector = vector_type(element, lanes)
@@ -163,6 +205,29 @@ def write_at(code: Code, strip: Strip, positions: str, value: str, lanes: int, m
     code.call(
         "void", name, (vector_type(element, lanes), raw), (f"<{lanes} x ptr> align {align}", places), (f"<{lanes} x i1>", on)
     )
+
+
+def _write_pairs(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str, stream: int) -> None:
+    """Store complex numbers, given as one vector of their parts in the order of memory."""
+    part = COMPLEX[strip.dtype]
+    element, align = scalar_type(part), item_bytes(part)
+    both = f"<{2 * lanes} x {element}>"
+    if lanes == 1 or (strip.stride == 1 and not mask):
+        how = f"align {stream}, !nontemporal !0" if stream else f"align {align}"
+        code.do(f"store {both} {value}, ptr {address(code, strip, at)}, {how}")
+    elif strip.stride == 1:
+        on = shuffled(code, "i1", mask, "poison", [i // 2 for i in range(2 * lanes)], lanes)
+        name = f"llvm.masked.store.{suffix(element, 2 * lanes)}.p0"
+        where = address(code, strip, at)
+        code.call("void", name, (both, value), (f"ptr align {align}", where), (f"<{2 * lanes} x i1>", on))
+    else:
+        vector, to = vector_type(element, lanes), _addresses(code, strip, at, lanes)
+        name = f"llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0"
+        for k in (0, 1):
+            one = shuffled(code, element, value, "poison", range(k, 2 * lanes, 2), 2 * lanes)
+            there = code.put(f"getelementptr {element}, <{lanes} x ptr> {to}, i64 {k}")
+            on = mask or "splat (i1 true)"
+            code.call("void", name, (vector, one), (f"<{lanes} x ptr> align {align}", there), (f"<{lanes} x i1>", on))
 
 
 def opaque(code: Code, mask: str, where: str, lanes: int) -> str:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from firebrick.compiler.targets.llvm.emit import Code
 from firebrick.compiler.targets.llvm.target import Target
-from firebrick.scalar.expr import BITS, FLOATS, Expr
+from firebrick.scalar.expr import BITS, COMPLEX, FLOATS, Expr
 
 NAME = "firebrick_kernel"
 """Placeholder for a kernel's name until its text is complete; ``named`` replaces it."""
@@ -131,7 +131,7 @@ class Loop:
 
 def lanes_for(target: Target, nodes: Iterable[Expr], dtypes: Iterable[str]) -> int:
     """Number of lanes: as many elements of the widest float, or else of the widest integer, as a register holds."""
-    found = {e.dtype for e in nodes} | set(dtypes)
+    found = {COMPLEX.get(d, d) for d in {*(e.dtype for e in nodes), *dtypes}}
     floats = [BITS[d] for d in found if d in FLOATS]
     widest = max(floats) if floats else max((BITS[d] for d in found), default=32)
     return min(64, target.lanes(max(8, widest)))

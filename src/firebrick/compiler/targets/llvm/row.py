@@ -26,6 +26,7 @@ from firebrick.compiler.targets.llvm.memory import (
     read,
     read_at,
     read_uniform,
+    store_bytes,
     stored_type,
     tail_mask,
     write,
@@ -152,7 +153,7 @@ class RowGenerator:
         self.stream = 0
         large = [v for e, v in results if prod(shape) * v.itemsize >= STREAM and not self._is_per_row(e, v)]
         if large and code.target.arch == "x86_64" and all(results[i][1].strides[-1] == 1 for _, i in self.per_element):
-            self.stream = max(self.lanes * v.itemsize for v in large)
+            self.stream = max(store_bytes(v.dtype, self.lanes) for v in large)
 
     def _prefetched(self, shape: list[int]) -> list[tuple[int, int]]:
         """Operands whose next row is prefetched in the second pass, and its offset in elements."""
@@ -446,7 +447,7 @@ class RowGenerator:
             values = emitter.all([*(e for e, _ in self.per_element), *self.sums])  # all loads come before the stores
             for (_, i), value in zip(self.per_element, values, strict=False):
                 strip = self.strips[len(self.operands) + i]
-                write(code, strip, at, value, lanes, mask, lanes * item_bytes(strip.dtype) if stream else 0)
+                write(code, strip, at, value, lanes, mask, store_bytes(strip.dtype, lanes) if stream else 0)
             self._accumulate_sums(emitter, at, mask)
 
         def whole(stream: bool) -> None:

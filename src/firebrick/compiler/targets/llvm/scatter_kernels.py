@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from firebrick.compiler.spec.base import as_reals
 from firebrick.compiler.spec.scatter import FOLDS, Scatter
 from firebrick.compiler.targets.llvm.copy_kernels import copy_kernel, fill_kernel, moving_us
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal
@@ -37,7 +38,7 @@ UPDATES_PER_US = 500.0
 
 def lowered(spec: Scatter, inputs: Sequence[Aval], outputs: Sequence[Aval], target: Target) -> Lowered:
     """The kernels of a specification; arguments as for ``loop_kernels.lowered``."""
-    (out,) = outputs
+    out = as_reals(outputs[0])
     copied = spec.start is None
     given = len(spec.sources)
     widened = spec.total != spec.dtype
