@@ -276,10 +276,6 @@ class _Translator(Calls):
 
     def statements(self, body: Sequence[ast.stmt]) -> None:
         """Translate a block."""
-        for name, home in self.frame.homes.items():
-            if home.block == id(body):  # the block of an unrolled loop is written again, with variables of its own
-                self.frame.names.pop(name, None)
-                self.frame.assigned.discard(name)
         for k, s in enumerate(body):
             outer, self.line, self.statement = self.line, self.frame.source.line(s), s
             for name in self._before.get((id(body), k), ()):

@@ -1,4 +1,4 @@
-"""``Group``: the items of a group on one thread, in loops over vectors that are cut at barriers.
+"""``GroupLanes``: the items of a group on one thread, in loops over vectors that are cut at barriers.
 
 Statements between two barriers are one loop over the group's items. Control flow around barriers is uniform, so it is scalar
 control flow outside of these loops. A local that differs between items and lives across a barrier is an array in scratch
@@ -23,7 +23,7 @@ from firebrick.compiler.kernel.ir import (
 )
 from firebrick.compiler.kernel.live import Names, live_after, live_before
 from firebrick.compiler.targets.llvm.emit import literal, scalar_type
-from firebrick.compiler.targets.llvm.lane_forms import Form
+from firebrick.compiler.targets.llvm.lane_forms import LaneForm
 from firebrick.compiler.targets.llvm.lane_memory import read_lanes, write_lanes
 from firebrick.compiler.targets.llvm.masked import Masked, taken
 from firebrick.compiler.targets.llvm.memory import Strip, tail_mask
@@ -54,7 +54,7 @@ class _Take:
 Part = Statement | _Offer | _Take
 
 
-class Group:
+class GroupLanes:
     """Writes the body of one group.
 
     Args:
@@ -68,7 +68,7 @@ class Group:
         self._assigned = assigned(self.function.body)
         self._slots: dict[str, int] = {}
         self._again: dict[str, Let] = {}
-        self._item = Form("0")
+        self._item = LaneForm("0")
 
     def unit(self) -> None:
         """All items of the group."""
@@ -107,9 +107,9 @@ class Group:
         masked.values = {name: masked.values[name] for name in before}
         self._slots, self._again = slots, again
 
-    def _index(self, first: str) -> Form:
+    def _index(self, first: str) -> LaneForm:
         """The index of the items of a vector, from that of its first one."""
-        return Form(first, 1, near=0) if self.lanes > 1 else Form(first)
+        return LaneForm(first, 1, near=0) if self.lanes > 1 else LaneForm(first)
 
     def _cut(self, s: Statement) -> bool:
         """Whether a statement ends the loop over items: it has a barrier, or a shuffle between vectors."""
@@ -150,14 +150,14 @@ class Group:
                 self._keep(name, item)
         masked.mask = ""
         loop.close([masked.values[n].base for n in uniform])
-        masked.values = outside | {n: Form(v) for n, v in zip(uniform, loop.values, strict=True)}
+        masked.values = outside | {n: LaneForm(v) for n, v in zip(uniform, loop.values, strict=True)}
 
     def _first(self, name: str, dtype: str) -> str:
         """A uniform name's value before a loop over items."""
         known = self.masked.values.get(name)
         return known.base if known else literal(0, dtype)
 
-    def _parts(self, parts: list[Part], after: Names, item: Form) -> None:
+    def _parts(self, parts: list[Part], after: Names, item: LaneForm) -> None:
         masked = self.masked
         lives = [after]
         for p in reversed(parts[1:]):
@@ -178,10 +178,10 @@ class Group:
         """The array that holds a local's values; its address is computed here, as no loop comes before all others."""
         return self.masked.scratch.at(self._slots[name], self.masked.dtypes[name])
 
-    def _read(self, name: str, item: Form) -> Form:
+    def _read(self, name: str, item: LaneForm) -> LaneForm:
         return self.masked.lanes.form(read_lanes(self.masked.lanes, self._array(name), item, self.masked.mask))
 
-    def _keep(self, name: str, item: Form) -> None:
+    def _keep(self, name: str, item: LaneForm) -> None:
         """Write a local's values to its array in scratch memory."""
         masked = self.masked
         value = masked.lanes.vector(masked.values[name], masked.dtypes[name])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, scalar_type
-from firebrick.compiler.targets.llvm.lane_forms import Form, Lanes
+from firebrick.compiler.targets.llvm.lane_forms import LaneForm, Lanes
 from firebrick.compiler.targets.llvm.memory import Strip, address, item_bytes, read, write
 from firebrick.compiler.targets.llvm.scratch import Scratch
 from firebrick.scalar.expr import BITS, FLOATS, SIGNED, binary, load
@@ -18,9 +18,9 @@ _ORDER = "monotonic"
 
 
 def each_lane(
-    lanes: Lanes, scratch: Scratch, operands: list[tuple[Form, str]], dtype: str, mask: str,
+    lanes: Lanes, scratch: Scratch, operands: list[tuple[LaneForm, str]], dtype: str, mask: str,
     operation: Callable[[list[str]], str],
-) -> Form:  # fmt: skip
+) -> LaneForm:  # fmt: skip
     """The results of an operation with scalar operands, executed for each active lane in turn.
 
     Args:
@@ -33,7 +33,7 @@ def each_lane(
     """
     code, count = lanes.code, lanes.lanes
     if count == 1:
-        return Form(operation([form.base for form, _ in operands]))
+        return LaneForm(operation([form.base for form, _ in operands]))
     rooms = []
     for form, d in operands:
         rooms.append(scratch.array(d, count) if not form.uniform else None)
@@ -56,7 +56,7 @@ def each_lane(
     code.do(f"br i1 {code.put(f'icmp ne i64 {rest}, 0')}, label %{head}, label %{after}")
     code.lines.insert(place, f"  {left} = phi i64 [ {bits}, %{before} ], [ {rest}, %{code.block} ]")
     code.label(after)
-    return Form(vector=read(code, results, "0", count))
+    return LaneForm(vector=read(code, results, "0", count))
 
 
 def update(code: Code, op: str, array: Strip, index: str, value: str, shared: bool) -> str:

@@ -1,7 +1,7 @@
 """``Lanes``: values of the work items that are the lanes of a vector, and scalar expressions over them.
 
-A ``Form`` keeps a value as what differs between the lanes and what does not: a uniform value is a scalar, and an index such as
-``row * width + item`` is a scalar and a step between lanes. So index arithmetic is scalar, in 64 bits, and reads of consecutive
+A ``LaneForm`` keeps a value as what differs between the lanes and what does not: a uniform value is a scalar, and an index
+such as ``row * width + item`` is a scalar and a step between lanes. So index arithmetic is scalar, in 64 bits, and reads of consecutive
 elements are known as such. All arithmetic of forms is integer arithmetic that wraps, so it is exact.
 """
 
@@ -24,7 +24,7 @@ _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "n
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class LaneForm:
     """The value base + step · lane + vector.
 
     Attributes:
@@ -65,7 +65,7 @@ class Lanes:
     """
 
     def __init__(
-        self, code: Code, lanes: int, arrays: Mapping[str, Strip], values: dict[str, Form], constant: frozenset[str]
+        self, code: Code, lanes: int, arrays: Mapping[str, Strip], values: dict[str, LaneForm], constant: frozenset[str]
     ) -> None:
         self.code, self.lanes, self.arrays, self.values, self.constant = code, lanes, arrays, values, constant
         self.powers: dict[str, int] = {}
@@ -88,7 +88,7 @@ class Lanes:
         """The lanes that are active in two masks; the first may be empty."""
         return self.code.put(f"and {self.type('bool')} {a}, {b}") if a else b
 
-    def vector(self, form: Form, dtype: str) -> str:
+    def vector(self, form: LaneForm, dtype: str) -> str:
         """A form as a vector."""
         if form.plain or self.lanes == 1:
             return form.vector or form.base
@@ -102,9 +102,9 @@ class Lanes:
         spread = splat(code, element, form.base, self.lanes)
         return code.put(f"add {kind} {out}, {spread}") if out else spread
 
-    def form(self, value: str) -> Form:
+    def form(self, value: str) -> LaneForm:
         """The form of a vector, or of the scalar that it is for one lane."""
-        return Form(vector=value) if self.lanes > 1 else Form(value)
+        return LaneForm(vector=value) if self.lanes > 1 else LaneForm(value)
 
     def steps(self, step: int | str, dtype: str = "int64") -> str:
         """0, step, 2 · step, … as a vector."""
@@ -115,7 +115,7 @@ class Lanes:
             return f"<{numbers}>"
         return self.code.put(f"mul {self.type(dtype)} {splat(self.code, element, step, self.lanes)}, <{numbers}>")
 
-    def evaluated(self, roots: Sequence[Expr], mask: str) -> list[Form]:
+    def evaluated(self, roots: Sequence[Expr], mask: str) -> list[LaneForm]:
         """The values of expressions. At least one lane of the mask is active: scalar reads are for all of them."""
         return _Evaluation(self, mask).forms(with_blocks(roots, self.powers))
 
@@ -123,12 +123,12 @@ class Lanes:
 class _Evaluation:
     def __init__(self, lanes: Lanes, mask: str) -> None:
         self.lanes, self.code, self.mask = lanes, lanes.code, mask
-        self.known: dict[Expr, Form] = {}
+        self.known: dict[Expr, LaneForm] = {}
         self.varies: set[Expr] = set()
         self.scalar = Emitter(self.code, 1, self._leaf, self._element)
         self.wide = Emitter(self.code, lanes.lanes, self._leaf)
 
-    def forms(self, roots: Sequence[Expr]) -> list[Form]:
+    def forms(self, roots: Sequence[Expr]) -> list[LaneForm]:
         order = walk(roots)
         for e in order:
             if self._differs(e):
@@ -146,9 +146,9 @@ class _Evaluation:
             return self.lanes.lanes > 1
         return any(a in self.varies for a in e.args)
 
-    def _form(self, e: Expr) -> Form:
+    def _form(self, e: Expr) -> LaneForm:
         if e not in self.known:
-            self.known[e] = Form(vector=self.wide.value(e)) if e in self.varies else Form(self.scalar.value(e))
+            self.known[e] = LaneForm(vector=self.wide.value(e)) if e in self.varies else LaneForm(self.scalar.value(e))
         return self.known[e]
 
     def _varying(self, e: Expr) -> None:
@@ -157,7 +157,7 @@ class _Evaluation:
             pass
         elif e.op == "element":  # read here, with the index in its form: the emitter knows vectors only
             strip, at = self.lanes.arrays[str(e.value)], self._form(e.args[0])
-            self.known[e] = Form(vector=read_lanes(self.lanes, strip, at, self.mask))
+            self.known[e] = LaneForm(vector=read_lanes(self.lanes, strip, at, self.mask))
         else:
             found = self._compared(e) if e.op in _FLIPPED else self._split(e) if e.op in _SPLIT else self._sum(e)
             if found is not None:
@@ -172,7 +172,7 @@ class _Evaluation:
         if e in self.known and self.known[e].plain:
             self.wide.values[e] = self.known[e].vector
 
-    def _compared(self, e: Expr) -> Form | None:
+    def _compared(self, e: Expr) -> LaneForm | None:
         """A comparison of an index near the item's with a uniform number: of the lane's number, in 32 bits."""
         a, b = e.args
         op = e.op
@@ -187,9 +187,9 @@ class _Evaluation:
         place = code.call("i64", "llvm.smin.i64", ("i64", low), ("i64", str(lanes.lanes)))
         spread = splat(code, "i32", code.put(f"trunc i64 {place} to i32"), lanes.lanes)
         sign = "" if op in ("eq", "ne") else "s"
-        return Form(vector=code.put(f"icmp {sign}{op} {lanes.type('int32')} {lanes.steps(1, 'int32')}, {spread}"))
+        return LaneForm(vector=code.put(f"icmp {sign}{op} {lanes.type('int32')} {lanes.steps(1, 'int32')}, {spread}"))
 
-    def _split(self, e: Expr) -> Form | None:
+    def _split(self, e: Expr) -> LaneForm | None:
         """A quotient or remainder of the item's index, such as the row and column of a tile.
 
         The first item of a vector is a multiple of the lanes, so if these and the divisor divide each other, the quotients of
@@ -208,15 +208,15 @@ class _Evaluation:
         quotient = e.op in ("div", "shr")
         base = self.code.put(f"{'udiv' if quotient else 'urem'} i64 {form.base}, {by}")
         if by % lanes == 0:
-            return Form(base, 0 if quotient else 1)
+            return LaneForm(base, 0 if quotient else 1)
         numbers = ", ".join(f"i64 {i // by if quotient else i % by}" for i in range(lanes))
         return _form(base if quotient else "0", 0, f"<{numbers}>")
 
-    def _sum(self, e: Expr) -> Form | None:
+    def _sum(self, e: Expr) -> LaneForm | None:
         """The form of an integer node whose operands are forms with more than a vector, or may become one."""
         if e.dtype not in INTEGERS or any(a.dtype not in INTEGERS for a in e.args):
             return None
-        parts = [self.known[a] if a in self.known else None if a in self.varies else Form("0") for a in e.args]
+        parts = [self.known[a] if a in self.known else None if a in self.varies else LaneForm("0") for a in e.args]
         if all(p is None or p.plain for p in parts) or (e.dtype != "int64" and any(p is None or p.vector for p in parts)):
             return None
         if e.op in _SUMS:
@@ -237,7 +237,7 @@ class _Evaluation:
         return None
 
     def _near(self, e: Expr) -> int | None:
-        """``Form.near`` of a sum."""
+        """``LaneForm.near`` of a sum."""
         if len(e.args) < 2 or e.args[1].op != "const" or e.args[0] not in self.known:
             return None
         before, number = self.known[e.args[0]].near, int(e.args[1].value or 0)
@@ -246,9 +246,9 @@ class _Evaluation:
         after = before + (number if e.op == "add" else -number)
         return after if abs(after) < _NEAR else None
 
-    def _added(self, dtype: str, op: str, forms: list[Form]) -> Form:
+    def _added(self, dtype: str, op: str, forms: list[LaneForm]) -> LaneForm:
         if op == "neg":
-            op, forms = "sub", [Form("0"), *forms]
+            op, forms = "sub", [LaneForm("0"), *forms]
         a, b = forms
         one, many = scalar_type(dtype), self.lanes.type(dtype)
         base = self._pair(op, one, a.base, b.base)
@@ -265,7 +265,7 @@ class _Evaluation:
             return b
         return self.code.put(f"{op} {kind} {a or ('zeroinitializer' if kind[0] == '<' else '0')}, {b}")
 
-    def _times(self, a: Form, b: Expr, dtype: str) -> Form:
+    def _times(self, a: LaneForm, b: Expr, dtype: str) -> LaneForm:
         one, many, code = scalar_type(dtype), self.lanes.type(dtype), self.code
         by = self._form(b).base
         base = code.put(f"mul {one} {a.base}, {by}") if a.base not in ("", "0") else "0"
@@ -280,12 +280,12 @@ class _Evaluation:
             vector = code.put(f"mul {many} {a.vector}, {splat(code, one, by, self.lanes.lanes)}")
         return _form(base, step, vector)
 
-    def _narrowed(self, a: Form, source: str, to: str) -> Form:
+    def _narrowed(self, a: LaneForm, source: str, to: str) -> LaneForm:
         if BITS[source] == BITS[to]:
             return a
         cut = f"trunc {scalar_type(source)} {{}} to {scalar_type(to)}"
         base = self.code.put(cut.format(a.base))
-        return Form(base, a.step if isinstance(a.step, int) else self.code.put(cut.format(a.step)))
+        return LaneForm(base, a.step if isinstance(a.step, int) else self.code.put(cut.format(a.step)))
 
     def _leaf(self, e: Expr) -> str:
         form = self.known[e]
@@ -295,5 +295,5 @@ class _Evaluation:
         return read_at(self.code, self.lanes.arrays[str(e.value)], at, 1)
 
 
-def _form(base: str, step: int | str, vector: str) -> Form:
-    return Form("" if vector and base in ("", "0") else base or "0", step, vector)
+def _form(base: str, step: int | str, vector: str) -> LaneForm:
+    return LaneForm("" if vector and base in ("", "0") else base or "0", step, vector)

@@ -1,4 +1,4 @@
-"""Loads and stores of the lanes of a vector at indices in their ``Form``: one element, consecutive ones, or any."""
+"""Loads and stores of the lanes of a vector at indices in their ``LaneForm``: one element, consecutive ones, or any."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from firebrick.compiler.targets.llvm.memory import Strip, read, read_at, stored_
 from firebrick.scalar.storage import computed
 
 if TYPE_CHECKING:
-    from firebrick.compiler.targets.llvm.lane_forms import Form, Lanes
+    from firebrick.compiler.targets.llvm.lane_forms import LaneForm, Lanes
 
 
-def read_lanes(lanes: Lanes, strip: Strip, at: Form, mask: str) -> str:
+def read_lanes(lanes: Lanes, strip: Strip, at: LaneForm, mask: str) -> str:
     """The elements at an index, a vector in the dtype they are computed in; 0 or that of another lane where the mask is false.
 
     Args:
@@ -36,7 +36,7 @@ def read_lanes(lanes: Lanes, strip: Strip, at: Form, mask: str) -> str:
     return read_at(code, near, offsets, count, mask)
 
 
-def write_lanes(lanes: Lanes, strip: Strip, at: Form, value: str, mask: str) -> None:
+def write_lanes(lanes: Lanes, strip: Strip, at: LaneForm, value: str, mask: str) -> None:
     """Store a vector where the mask is true. Arguments as of ``read_lanes``."""
     code, count = lanes.code, lanes.lanes
     if count == 1:
@@ -60,7 +60,7 @@ def _turned(lanes: Lanes, vector: str, dtype: str) -> str:
     return lanes.code.put(f"shufflevector {kind} {vector}, {kind} poison, <{count} x i32> <{order}>")
 
 
-def _offsets(lanes: Lanes, strip: Strip, at: Form) -> tuple[Strip, str]:
+def _offsets(lanes: Lanes, strip: Strip, at: LaneForm) -> tuple[Strip, str]:
     """The uniform part of an index added to the pointer, and the rest as a vector: loops often change the former alone."""
     code = lanes.code
     pointer = strip.pointer

@@ -16,8 +16,8 @@ from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.uniform import varying
 from firebrick.compiler.kernel.verify import verify
 from firebrick.compiler.targets.llvm.emit import Code
-from firebrick.compiler.targets.llvm.group_lanes import Group
-from firebrick.compiler.targets.llvm.lane_forms import Form
+from firebrick.compiler.targets.llvm.group_lanes import GroupLanes
+from firebrick.compiler.targets.llvm.lane_forms import LaneForm
 from firebrick.compiler.targets.llvm.lane_width import cycles_of, lanes_of
 from firebrick.compiler.targets.llvm.masked import Limit, Masked
 from firebrick.compiler.targets.llvm.memory import Strip, read_at, tail_mask
@@ -80,15 +80,15 @@ def lanes_kernel(
     code = Code(target)
     pointers = buffer_pointers(code, len(function.arrays) + (words is None))
     arrays = {a.name: Strip(a.dtype, p, 1) for a, p in zip(function.arrays, pointers, strict=False)}
-    read = _Words(code, pointers[-1]).read if words is None else _Literals(words).read
-    values = {s.name: Form(read(s.dtype)) for s in function.scalars}
+    read = _ArgumentWords(code, pointers[-1]).read if words is None else _Literals(words).read
+    values = {s.name: LaneForm(read(s.dtype)) for s in function.scalars}
     sizes = [read("int64") for _ in (*function.outer, function.item)]
     scratch = Scratch(code)
     arrays |= {a.name: scratch.array(a.dtype, a.extent) for a in function.shared}
     names = varying(function)
     masked = Masked(code, function, lanes, names, arrays, values, scratch, limit or Limit())
     if function.group:
-        _groups(masked, Group(masked, names), sizes)
+        _groups(masked, GroupLanes(masked, names), sizes)
     else:
         _items(masked, sizes)
     kernel = finish(function.name, code, len(pointers), 0, scratch.bytes)
@@ -107,7 +107,7 @@ class _Literals:
         return str(next(self._words))
 
 
-class _Words:
+class _ArgumentWords:
     """The block of words, read in order."""
 
     def __init__(self, code: Code, pointer: str) -> None:
@@ -146,7 +146,7 @@ def _items(masked: Masked, sizes: Sequence[str]) -> None:
 
     def vector(at: str, mask: str) -> None:
         item = code.put(f"mul i64 {at}, {lanes}") if lanes > 1 else at
-        masked.values = outer | {function.item: Form(item, 1 if lanes > 1 else 0, near=0 if lanes > 1 else None)}
+        masked.values = outer | {function.item: LaneForm(item, 1 if lanes > 1 else 0, near=0 if lanes > 1 else None)}
         masked.block(function.body, frozenset(), mask)
 
     loop = Loop(code, column, last, 1)
@@ -165,7 +165,7 @@ def _items(masked: Masked, sizes: Sequence[str]) -> None:
     code.label(done)
 
 
-def _groups(masked: Masked, group: Group, sizes: Sequence[str]) -> None:
+def _groups(masked: Masked, group: GroupLanes, sizes: Sequence[str]) -> None:
     """The loop over groups."""
     loop = Loop(masked.code, "%begin", "%end", 1)
     masked.values |= _indices(masked.code, masked.function.outer, sizes, loop.index)
@@ -177,13 +177,13 @@ def _positive(code: Code, value: str) -> str:
     return code.put(f"icmp sgt i64 {value}, 0")
 
 
-def _indices(code: Code, outer: Sequence[str], sizes: Sequence[str], number: str) -> dict[str, Form]:
+def _indices(code: Code, outer: Sequence[str], sizes: Sequence[str], number: str) -> dict[str, LaneForm]:
     """The indices along the outer axes of a row, by its number."""
-    found: dict[str, Form] = {}
+    found: dict[str, LaneForm] = {}
     for k in range(len(outer) - 1, 0, -1):
         rows = code.put(f"sdiv i64 {number}, {sizes[k]}")
-        found[outer[k]] = Form(code.put(f"sub i64 {number}, {code.put(f'mul i64 {rows}, {sizes[k]}')}"))
+        found[outer[k]] = LaneForm(code.put(f"sub i64 {number}, {code.put(f'mul i64 {rows}, {sizes[k]}')}"))
         number = rows
     if outer:
-        found[outer[0]] = Form(number)
+        found[outer[0]] = LaneForm(number)
     return found

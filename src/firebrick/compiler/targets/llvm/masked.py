@@ -36,7 +36,7 @@ from firebrick.compiler.kernel.live import Names, live_after, live_at_head
 from firebrick.compiler.kernel.uniform import varies
 from firebrick.compiler.targets.llvm.emit import Code, literal, report, scalar_type, splat
 from firebrick.compiler.targets.llvm.lane_atomics import compare_exchange, each_lane, update
-from firebrick.compiler.targets.llvm.lane_forms import Form, Lanes
+from firebrick.compiler.targets.llvm.lane_forms import LaneForm, Lanes
 from firebrick.compiler.targets.llvm.lane_memory import read_lanes, write_lanes
 from firebrick.compiler.targets.llvm.lane_random import power
 from firebrick.compiler.targets.llvm.memory import Strip
@@ -84,7 +84,7 @@ class Masked:
 
     def __init__(
         self, code: Code, function: Function, lanes: int, names: Names, arrays: Mapping[str, Strip],
-        values: dict[str, Form], scratch: Scratch, limit: Limit,
+        values: dict[str, LaneForm], scratch: Scratch, limit: Limit,
     ) -> None:  # fmt: skip
         self.code, self.function, self.limit = code, function, limit
         self.names = names if lanes > 1 else frozenset()
@@ -102,12 +102,12 @@ class Masked:
         }  # fmt: skip
 
     @property
-    def values(self) -> dict[str, Form]:
+    def values(self) -> dict[str, LaneForm]:
         """The form of each visible name."""
         return self.lanes.values
 
     @values.setter
-    def values(self, values: dict[str, Form]) -> None:
+    def values(self, values: dict[str, LaneForm]) -> None:
         self.lanes.values = values
 
     def block(self, body: tuple[Statement, ...], after: Names, mask: str) -> None:
@@ -133,7 +133,7 @@ class Masked:
         """Whether one of some expressions differs between lanes."""
         return self.lanes.lanes > 1 and any(varies(e, self.names, self.function) for e in s)
 
-    def held(self, name: str, form: Form) -> str:
+    def held(self, name: str, form: LaneForm) -> str:
         """A name's value where control flow joins: a scalar if it is uniform, else a vector."""
         return self.lanes.vector(form, self.dtypes[name]) if name in self.names else form.base
 
@@ -141,9 +141,9 @@ class Masked:
         """LLVM's type of ``held``."""
         return self.lanes.type(self.dtypes[name]) if name in self.names else scalar_type(self.dtypes[name])
 
-    def form(self, name: str, value: str) -> Form:
+    def form(self, name: str, value: str) -> LaneForm:
         """The form of what is ``held``."""
-        return Form(vector=value) if name in self.names else Form(value)
+        return LaneForm(vector=value) if name in self.names else LaneForm(value)
 
     def changed(self, s: Statement, live: Names) -> list[str]:
         """The names visible here that a statement assigns to and that are read after it, in an order."""
@@ -182,7 +182,7 @@ class Masked:
         code.do(f"br label %{after}")
         code.label(after)
 
-    def _least(self, form: Form, mask: str) -> str:
+    def _least(self, form: LaneForm, mask: str) -> str:
         """The smallest number of the active lanes (i64)."""
         if form.uniform:
             return form.base
@@ -217,7 +217,7 @@ class Masked:
 
         self._define(s.name, each_lane(self.lanes, self.scratch, operands, array.dtype, self.mask, one), array.dtype)
 
-    def _define(self, name: str, value: Form, dtype: str) -> None:
+    def _define(self, name: str, value: LaneForm, dtype: str) -> None:
         if name:
             self.dtypes[name], self.values[name] = dtype, value
 
@@ -227,7 +227,7 @@ class Masked:
     def _shuffle(self, s: Shuffle, live: Names) -> None:
         """Items of one vector exchange values."""
         lanes, dtype = self.lanes, s.value.dtype
-        room, first = self.scratch.array(dtype, lanes.lanes), Form("0", 1 if lanes.lanes > 1 else 0)
+        room, first = self.scratch.array(dtype, lanes.lanes), LaneForm("0", 1 if lanes.lanes > 1 else 0)
         value = lanes.evaluated([s.value], self.mask)[0]
         write_lanes(lanes, room, first, lanes.vector(value, dtype), self.mask)
         self._define(s.name, taken(self, s, room, first), dtype)
@@ -336,7 +336,7 @@ class Masked:
 
     def _while(self, s: While, live: Names) -> None:
         varying = self.varies(s.condition)
-        head = _Head(self, s, live)
+        head = _MaskedHead(self, s, live)
         mask = head.phi(self.lanes.type("bool"), self.lanes.full(self.mask)) if varying else self.mask
         rounds = head.phi("i64", "0") if self.limit.rounds else ""
         self.mask, outer = mask, self.mask
@@ -355,7 +355,7 @@ class Masked:
         self._round(head, s.body, mask if varying else "")
         head.close(following)
 
-    def _limited(self, rounds: str, head: _Head, more: str) -> str:
+    def _limited(self, rounds: str, head: _MaskedHead, more: str) -> str:
         """Enter a loop's block if it was not executed too often; returns the number of rounds with this one."""
         code = self.code
         again, endless = code.fresh("again"), code.fresh("endless")
@@ -376,10 +376,10 @@ class Masked:
             self._varying_for(s, live, start, stop)
             return
         code = self.code
-        head = _Head(self, s, live)
+        head = _MaskedHead(self, s, live)
         counter = head.phi("i64", start.base)
         head.enter(code.put(f"icmp slt i64 {counter}, {stop.base}"))
-        self.values[s.name] = Form(counter)
+        self.values[s.name] = LaneForm(counter)
         self._round(head, s.body, "")
         if s.step == 1:  # the counter is below stop, so adding 1 does not overflow
             following = code.put(f"add nsw i64 {counter}, 1")
@@ -387,18 +387,18 @@ class Masked:
             following = code.call("i64", "llvm.sadd.sat.i64", ("i64", counter), ("i64", str(s.step)))
         head.close([following])
 
-    def _varying_for(self, s: For, live: Names, start: Form, stop: Form) -> None:
+    def _varying_for(self, s: For, live: Names, start: LaneForm, stop: LaneForm) -> None:
         """A loop to the largest number of rounds of a lane; a lane is active in its first rounds."""
         code, lanes = self.code, self.lanes
         rounds = self._rounds(lanes.vector(start, "int64"), lanes.vector(stop, "int64"), s.step)
         kind = lanes.type("int64")
         most = code.call("i64", f"llvm.vector.reduce.umax.v{lanes.lanes}i64", (kind, rounds))
-        head = _Head(self, s, live)
+        head = _MaskedHead(self, s, live)
         done, base = head.phi("i64", "0"), head.phi("i64", start.base or "0")
         head.enter(code.put(f"icmp ult i64 {done}, {most}"))
         # not the counter is compared with stop: it wraps around in lanes that are done
         mask = code.put(f"icmp ugt {kind} {rounds}, {splat(code, 'i64', done, lanes.lanes)}")
-        self.values[s.name] = Form(base, start.step, start.vector)
+        self.values[s.name] = LaneForm(base, start.step, start.vector)
         self._round(head, s.body, mask)
         head.close([code.put(f"add nuw i64 {done}, 1"), code.put(f"add i64 {base}, {s.step}")])
 
@@ -417,7 +417,7 @@ class Masked:
             count = code.put(f"add {kind} {code.put(f'udiv {kind} {last}, {each(step)}')}, {each(1)}")
         return code.put(f"select {bools} {more}, {kind} {count}, {kind} zeroinitializer")
 
-    def _round(self, head: _Head, body: tuple[Statement, ...], mask: str) -> None:
+    def _round(self, head: _MaskedHead, body: tuple[Statement, ...], mask: str) -> None:
         """The block of a loop, under a mask of its own or, if that is empty, under that of the loop."""
         self.inner(body, head.live, mask or self.mask)
         for name in head.names:
@@ -427,7 +427,7 @@ class Masked:
             self.values[name] = self.form(name, value)
 
 
-def taken(masked: Masked, s: Shuffle, room: Strip, item: Form) -> Form:
+def taken(masked: Masked, s: Shuffle, room: Strip, item: LaneForm) -> LaneForm:
     """The value that another item left in an array.
 
     Args:
@@ -449,7 +449,7 @@ def taken(masked: Masked, s: Shuffle, room: Strip, item: Form) -> Form:
     return lanes.form(read_lanes(lanes, room, at, masked.mask))
 
 
-class _Head:
+class _MaskedHead:
     """The header of a loop, with phis for what its rounds pass on; their last operands are known at the loop's end.
 
     Attributes:
