@@ -1,8 +1,8 @@
 """``Lanes``: values of the work items that are the lanes of a vector, and scalar expressions over them.
 
 A ``LaneForm`` keeps a value as what differs between the lanes and what does not: a uniform value is a scalar, and an index
-such as ``row * width + item`` is a scalar and a step between lanes. So index arithmetic is scalar, in 64 bits, and reads of consecutive
-elements are known as such. All arithmetic of forms is integer arithmetic that wraps, so it is exact.
+such as ``row * width + item`` is a scalar and a step between lanes. So index arithmetic is scalar, in 64 bits, and reads of
+consecutive elements are known as such. All arithmetic of forms is integer arithmetic that wraps, so it is exact.
 """
 
 from __future__ import annotations
