@@ -268,3 +268,19 @@ def test_a_kernel_with_a_loop_has_no_gradient_and_says_why() -> None:
 
     with pytest.raises(fb.GradientError):
         fb.grad(lambda x: fb.sum(running(x)))(fb.ones(3))
+
+
+def test_a_kernel_with_a_loop_has_the_gradient_of_its_rule() -> None:
+    @K
+    def running(x: K.In[fb.float64, "n"], decay: float, out: K.Out[fb.float64, "n"]):
+        i = K.index()
+        total = 0.0
+        for k in range(i + 1):
+            total = total * decay + x[k]
+        out[i] = total
+
+    summed = fb.op(
+        "decayed_sum_of_tests", kernel=running, vjp=lambda g, x, decay: (fb.flip(running(fb.flip(g), decay)), None),
+        samples=[(np.ones(3), 0.5)], replace=True,
+    )  # fmt: skip
+    fb.gradcheck(lambda x: summed(x, 0.9), (fb.asarray(np.linspace(0.0, 1.0, 6)),))

@@ -255,5 +255,5 @@ def _of_kernel(name: str, kernel: Kernel, vjp: Any, samples: Any, tolerance: flo
     found = dtype(first[0].inputs[0].dtype).name if first[0].inputs else "float32"
     reference = made.reference
     reference.__module__ = str(kernel.__module__)  # an entry that is not Firebrick's own is not kept on disk
-    more: dict[str, Any] = {"vjp": _rule(name, vjp)} if vjp is not None else {}
+    more: dict[str, Any] = {"vjp": _rule(name, vjp), "residuals": ("inputs",)} if vjp is not None else {}
     return dataclasses.replace(made, fast={}, name=name, samples=cases, dtypes=(found,), tolerance=tolerance, **more)
