@@ -92,7 +92,7 @@ class Drawing:
             op = rng.choice(["+", "-", "*"] if dtype in FLOATS else ["+", "-", "*", "&", "|", "^"])
             return f"({b} {op} {a})" if rng.random() < 0.3 else f"({a} {op} {b})"
         if way < 0.75:
-            return f"({a} if {self.condition(depth - 1)} else {b})"
+            return f"({a} if {self.condition(depth - 1)} else {self.typed(dtype, depth - 1)})"
         if way < 0.82:
             return f"{rng.choice(['min', 'max'])}({a}, {b})"
         if way < 0.88:

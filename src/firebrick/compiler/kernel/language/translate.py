@@ -279,8 +279,8 @@ class _Translator(Calls):
         for k, s in enumerate(body):
             outer, self.line, self.statement = self.line, self.frame.source.line(s), s
             for name in self._before.get((id(body), k), ()):
-                owner = self.frame.homes.get(name)
-                if owner is not None and owner.block == id(body) and name not in self.frame.names:
+                home = self.frame.homes.get(name)
+                if home is not None and home.block == id(body) and name not in self.frame.names:
                     self._declare(name)
             rule = self._statements.get(type(s))
             if rule is None:
