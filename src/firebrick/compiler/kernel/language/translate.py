@@ -349,6 +349,8 @@ class _Translator(Calls):
                     self.changed = True
                     return value
                 self.refuse(node, f"{name} is always a tuple of equally many numbers", shown(value), "use another name")
+            value = self.settled(value, name)  # of the parts as they are, whose variables are assigned to in turn
+            assert isinstance(value, tuple)
             old = found or (None,) * len(value)
             return tuple(self._assigned(node, f"{name}.{i}", o, v) for i, (o, v) in enumerate(zip(old, value, strict=True)))
         if isinstance(found, tuple):
