@@ -75,6 +75,7 @@ class Drawing:
         """An expression of a dtype that is no literal."""
         rng = self.rng
         ways = [n for n, t in self.known.items() if t == dtype] * 2
+        ways += [f"{n}[{rng.choice([0, 1, -1])}]" for n, t in self.known.items() if t == f"tuple of {dtype}"]
         if dtype == "int64":
             ways += self.counters
         way = rng.random()
@@ -92,7 +93,7 @@ class Drawing:
             op = rng.choice(["+", "-", "*"] if dtype in FLOATS else ["+", "-", "*", "&", "|", "^"])
             return f"({b} {op} {a})" if rng.random() < 0.3 else f"({a} {op} {b})"
         if way < 0.75:
-            return f"({a} if {self.condition(depth - 1)} else {b})"
+            return f"({a} if {self.condition(depth - 1)} else {self.typed(dtype, depth - 1)})"
         if way < 0.82:
             return f"{rng.choice(['min', 'max'])}({a}, {b})"
         if way < 0.88:
@@ -194,18 +195,34 @@ class Drawing:
             same = [n for n, d in self.known.items() if d == t]
             a, b = rng.choice(same), rng.choice(same)
             if a != b:
-                return self.put(at, f"{a}, {b} = {b}, {self.typed(t, 1)}" if rng.random() < 0.5 else f"{a}, {b} = {b}, {a}")
+                other = a if t.startswith("tuple") or rng.random() < 0.5 else self.typed(t, 1)
+                return self.put(at, f"{a}, {b} = {b}, {other}")
         if way < 0.45 and self.known:
             name = rng.choice(list(self.known))
             t = self.known[name]
+            if t.startswith("tuple"):
+                swapped = f"{name}[1], {name}[0]"
+                return self.put(at, f"{name} = {swapped if rng.random() < 0.5 else self.pair(t)}")
             if t != "bool" and rng.random() < 0.6:
                 return self.put(at, f"{name} {rng.choice(['+=', '-=', '*='])} {self.operand(t, 2)}")
             return self.put(at, f"{name} = {self.typed(t, 2)}")
         t = rng.choice(DTYPES)
         name = self.fresh("v")
+        if rng.random() < 0.2:
+            self.put(at, f"{name} = {self.pair(f'tuple of {t}')}")
+            self.known[name] = f"tuple of {t}"
+            return None
         text = (self.float_read(t) if t in FLOATS and not self.helper and rng.random() < 0.5 else None) or self.typed(t, 3)
         self.put(at, f"{name} = {text}")
         self.known[name] = t
+
+    def pair(self, t: str) -> str:
+        """A tuple of two numbers of a dtype, or one of two tuples."""
+        dtype = t.removeprefix("tuple of ")
+        text = f"({self.typed(dtype, 1)}, {self.typed(dtype, 1)})"
+        if self.rng.random() < 0.3:
+            return f"{text} if {self.condition(1)} else ({self.typed(dtype, 1)}, {self.typed(dtype, 1)})"
+        return text
 
     def store(self, at: int) -> None:
         """A store to the item's own element of a result."""
@@ -228,10 +245,11 @@ class Drawing:
         before = dict(self.known)
         self.put(at, f"if {self.condition(2)}:")
         made = self.fresh("w")
-        t = self.rng.choice(DTYPES)
+        t = self.rng.choice([*DTYPES, *(f"tuple of {d}" for d in DTYPES)])
         both = self.rng.random() < 0.4
+        draw = self.pair if t.startswith("tuple") else lambda t: self.typed(t, 1)
         if both:
-            self.put(at + 1, f"{made} = {self.typed(t, 1)}")
+            self.put(at + 1, f"{made} = {draw(t)}")
         self.block(at + 1, depth - 1)
         if self.rng.random() < 0.3 and not both:
             self.known = dict(before)
@@ -241,7 +259,7 @@ class Drawing:
         if both or self.rng.random() < 0.5:
             self.put(at, "else:")
             if both:
-                self.put(at + 1, f"{made} = {self.typed(t, 1)}")
+                self.put(at + 1, f"{made} = {draw(t)}")
             self.block(at + 1, depth - 1)
         self.known = dict(before)
         if both:

@@ -159,6 +159,11 @@ def _replaced(f: Any, language: _Language) -> Any:
     names: dict[str, Any] = {**f.__globals__, "K": language, **_REPLACED}
     for name, held in list(names.items()):
         if isinstance(held, HelperFunction):
-            g = held.function
-            names[name] = types.FunctionType(g.__code__, names, g.__name__, g.__defaults__, g.__closure__)
-    return types.FunctionType(f.__code__, names, f.__name__, f.__defaults__, f.__closure__)
+            names[name] = _with_names(held.function, names)
+    return _with_names(f, names)
+
+
+def _with_names(f: Any, names: dict[str, Any]) -> Any:
+    made = types.FunctionType(f.__code__, names, f.__name__, f.__defaults__, f.__closure__)
+    made.__kwdefaults__ = f.__kwdefaults__
+    return made

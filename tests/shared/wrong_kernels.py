@@ -110,6 +110,55 @@ def _() -> Any:
     return f(floats())
 
 
+@case("the counter of an outer loop")
+def _() -> Any:
+    @K
+    def f(x: K.In[F, "n"], out: K.Out[F, "n"]):
+        i = K.index()
+        total = 0
+        for j in range(3):
+            for j in range(2):  # here
+                total += j
+            total *= j
+        out[i] = F(total)
+
+    return f(floats())
+
+
+@case("a counter that is a variable too")
+def _() -> Any:
+    @K
+    def f(x: K.In[F, "n"], out: K.Out[F, "n"]):
+        i = K.index()
+        j = 2
+        for j in (1, 2):  # here
+            out[i] = x[i]
+        out[j] = x[j]
+
+    return f(floats())
+
+
+@case("tuples of different lengths by a condition")
+def _() -> Any:
+    @K
+    def f(x: K.In[F, "n"], out: K.Out[F, "n"]):
+        i = K.index()
+        a, b = (x[i], 1.0) if x[i] > 0 else (x[i], 1.0, 2.0)  # here
+        out[i] = a + b
+
+    return f(floats())
+
+
+@case("a bool beside floats")
+def _() -> Any:
+    @K
+    def f(x: K.In[F, "n"], out: K.Out[F, "n"]):
+        i = K.index()
+        out[i] = x[i] * True  # here
+
+    return f(floats())
+
+
 @case("an assignment to an array")
 def _() -> Any:
     @K

@@ -442,29 +442,42 @@ class Expressions:
         for truth, part in ((True, node.body), (False, node.orelse)):
             with self.facts.scope():
                 self.facts.holds(test, truth)
-                blocks.append(self.block(partial(self._number_to, part, found)))
-        a, b = found
-        both = self.chosen(test, a, b)
-        if not any(blocks) and not any(
-            _reads(v.expr if isinstance(v, Open) else v) for v in found if isinstance(v, Expr | Open)
+                blocks.append(self.block(partial(self._value_to, part, found)))
+        sides = [v if isinstance(v, tuple) else (v,) for v in found]
+        if len(sides[0]) != len(sides[1]) or isinstance(found[0], tuple) != isinstance(found[1], tuple):
+            self.refuse(node, "two numbers, or tuples of equally many", " and ".join(map(shown, found)), "write equally many")
+        for v in (*sides[0], *sides[1]):
+            if not isinstance(v, Expr | Weak | Open):
+                self.refuse(node, "a number is needed here", shown(v), "write one")
+        out = [self.chosen(test, a, b) for a, b in zip(*sides, strict=True)]
+        if any(blocks) or any(
+            _reads(v.expr if isinstance(v, Open) else v) for v in (*sides[0], *sides[1]) if not isinstance(v, Weak)
         ):
-            return both
-        if isinstance(both, Weak):
-            both = as_dtype(both, WEAK_DTYPES[type(both.value)])
-        out = both.expr if isinstance(both, Open) else both
-        assert isinstance(out, Expr)
-        name = self.fresh("chosen")
-        self.emit(Let(name, const(0, out.dtype), line=self.line))
-        made = [
-            (*block, Assign(name, as_dtype(v, dtype(out.dtype)), line=self.line))
-            for block, v in zip(blocks, found, strict=True)
-        ]
-        self.emit(If(test, made[0], made[1], line=self.line))
-        chosen = local(name, out.dtype)
-        return Open(chosen, both.kind) if isinstance(both, Open) else chosen
+            out = self._by_branches(test, blocks, sides, out)
+        return tuple(out) if isinstance(found[0], tuple) else out[0]
 
-    def _number_to(self, node: ast.expr, found: list[Value]) -> None:
-        found.append(self.number(node))
+    def _by_branches(
+        self, test: Expr, blocks: Sequence[tuple[Statement, ...]], sides: Sequence[tuple[Value, ...]], like: Sequence[Value]
+    ) -> list[Value]:
+        """One of two tuples, whose elements only a branch may evaluate."""
+        out: list[Value] = []
+        made: list[list[Statement]] = [list(b) for b in blocks]
+        for k, both in enumerate(like):
+            if isinstance(both, Weak):
+                both = as_dtype(both, WEAK_DTYPES[type(both.value)])
+            e = both.expr if isinstance(both, Open) else both
+            assert isinstance(e, Expr)
+            name = self.fresh("chosen")
+            self.emit(Let(name, const(0, e.dtype), line=self.line))
+            for block, side in zip(made, sides, strict=True):
+                block.append(Assign(name, as_dtype(side[k], dtype(e.dtype)), line=self.line))
+            chosen = local(name, e.dtype)
+            out.append(Open(chosen, both.kind) if isinstance(both, Open) else chosen)
+        self.emit(If(test, tuple(made[0]), tuple(made[1]), line=self.line))
+        return out
+
+    def _value_to(self, node: ast.expr, found: list[Value]) -> None:
+        found.append(self.value(node))
 
     def chosen(self, test: Expr, a: Value, b: Value) -> Value:
         """One of two numbers; of two Python numbers, the dtype is not decided."""

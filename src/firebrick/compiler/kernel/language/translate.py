@@ -279,8 +279,8 @@ class _Translator(Calls):
         for k, s in enumerate(body):
             outer, self.line, self.statement = self.line, self.frame.source.line(s), s
             for name in self._before.get((id(body), k), ()):
-                owner = self.frame.homes.get(name)
-                if owner is not None and owner.block == id(body) and name not in self.frame.names:
+                home = self.frame.homes.get(name)
+                if home is not None and home.block == id(body) and name not in self.frame.names:
                     self._declare(name)
             rule = self._statements.get(type(s))
             if rule is None:
@@ -349,6 +349,8 @@ class _Translator(Calls):
                     self.changed = True
                     return value
                 self.refuse(node, f"{name} is always a tuple of equally many numbers", shown(value), "use another name")
+            value = self.settled(value, name)  # of the parts as they are, whose variables are assigned to in turn
+            assert isinstance(value, tuple)
             old = found or (None,) * len(value)
             return tuple(self._assigned(node, f"{name}.{i}", o, v) for i, (o, v) in enumerate(zip(old, value, strict=True)))
         if isinstance(found, tuple):
@@ -538,13 +540,6 @@ class _Translator(Calls):
             if callee in (range, intrinsics.unrolled) and not over.keywords and 1 <= len(over.args) <= 3:
                 if not isinstance(target, ast.Name):
                     self.refuse(target, "the counter of a loop is one name", ast.unparse(target), "write one name")
-                if target.id in self.frame.homes:
-                    self.refuse(
-                        s,
-                        "the counter of a loop is no other variable",
-                        f"{target.id}, which is assigned to elsewhere",
-                        "use another name",
-                    )
                 return self._range(s, target.id, over, callee is intrinsics.unrolled)
         found = self.value(over) if not isinstance(over, ast.Call) else None
         if isinstance(found, tuple):
@@ -556,12 +551,23 @@ class _Translator(Calls):
         if getattr(s, "stopped", ()):
             self.refuse(s, "a loop that is written out goes to its end", "break or return in it", "use an if")
         names = [x.id for x in ast.walk(s.target) if isinstance(x, ast.Name)]
-        self.frame.counters.update(names)
+        self._own_counters(s, names)
         for v in self.settled(found):  # type: ignore[union-attr]
             self._bind_counter(s.target, v)
             self._written_out(s.body)
         for name in names:
             self.frame.names.pop(name, None)
+
+    def _own_counters(self, s: ast.For, names: Sequence[str]) -> None:
+        """Check that the counters of a loop are no other variables, whose values they would replace."""
+        for name in names:
+            other = (
+                "assigned to elsewhere" if name in self.frame.homes else "a value already" if name in self.frame.names else ""
+            )
+            if other and name != IGNORED:
+                has = "is" if name in self.frame.homes else "has"
+                self.refuse(s, "the counter of a loop is no other variable", f"{name}, which {has} {other}", "use another name")
+        self.frame.counters.update(names)
 
     def _written_out(self, body: list[ast.stmt]) -> None:
         """One iteration of a loop that is written out: variables of blocks in it are not those of the iteration before."""
@@ -582,8 +588,7 @@ class _Translator(Calls):
             self.refuse(target, "a name for each element", shown(v), "write as many names")
 
     def _range(self, s: ast.For, counter: str, call: ast.Call, unrolled: bool) -> None:
-        outside = self.frame.names.get(counter)
-        self.frame.counters.add(counter)
+        self._own_counters(s, [counter])
         if unrolled:
             if getattr(s, "stopped", ()):
                 self.refuse(s, "a loop that is written out goes to its end", "break or return in it", "use an if, or range(…)")
@@ -603,10 +608,7 @@ class _Translator(Calls):
             ]
             start, stop = (const(0, "int64"), found[0]) if len(found) == 1 else found
             self._counted(s, counter, self.let(start, "start"), self.let(stop, "stop"), step)
-        if outside is None:
-            self.frame.names.pop(counter, None)
-        else:
-            self.frame.names[counter] = outside
+        self.frame.names.pop(counter, None)
 
     def _counted(self, s: ast.For, counter: str, start: Expr, stop: Expr, step: int) -> None:
         running = self._running(s)

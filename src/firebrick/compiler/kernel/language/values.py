@@ -130,7 +130,8 @@ def number(v: Number, to: DType) -> Expr:
     if not scalar_fits(v, to):
         raise Misfit(
             f"a Python number takes the dtype of what it is combined with, {to.name}", f"{type(v).__name__} {v!r}",
-            f"cast the other operand: fb.{'float32' if isinstance(v, float) else 'int64'}(…)",
+            f"write {v:d} for {v}" if isinstance(v, bool)
+            else f"cast the other operand: fb.{'float32' if isinstance(v, float) else 'int64'}(…)",
         )  # fmt: skip
     if isinstance(v, int) and to.kind in ("int", "uint") and int(np.array(0, to.np).item()) == 0:
         info = np.iinfo(to.np)
