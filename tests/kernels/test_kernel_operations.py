@@ -127,6 +127,51 @@ def test_a_program_is_traced_again_when_a_number_outside_of_the_kernel_changes(m
     assert by_factor(x).tolist() == program(x).tolist() == [4.0, 4.0]
 
 
+def test_numbers_of_one_name_in_a_kernel_and_its_function_are_two() -> None:
+    def helper(factor: float) -> object:
+        @K.function
+        def times(v):
+            return v * factor
+
+        return times
+
+    def made(times: object, factor: float) -> object:
+        @K
+        def both(x: K.In[fb.float32, "n"], out: K.Out[fb.float32, "n"]):
+            i = K.index()
+            out[i] = times(x[i]) + factor
+
+        return both
+
+    kernel = made(helper(2.0), 10.0)
+    program = fb.jit(lambda x: kernel(x))
+    for _ in range(2):
+        assert kernel(fb.ones(1)).item() == program(fb.ones(1)).item() == 12.0
+
+
+def test_a_function_that_is_defined_again_is_called_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, program = fb.ones(2), fb.jit(lambda x: by_factor(x))
+    assert by_factor(x).tolist() == program(x).tolist() == [4.0, 4.0]
+
+    @K.function
+    def other(v):
+        return v - 1.0
+
+    monkeypatch.setitem(globals(), "scaled", other)
+    assert by_factor(x).tolist() == program(x).tolist() == [2.0, 2.0]
+
+
+def test_numbers_from_outside_are_told_apart_by_type_and_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    @K
+    def sign_of_zero(x: K.In[fb.float32, "n"], out: K.Out[fb.float32, "n"]):
+        i = K.index()
+        out[i] = fb.copysign(x[i], FACTOR * 1.0)
+
+    for factor, want in ((0.0, 1.0), (-0.0, -1.0), (0, 1.0), (-2, -1.0), (True, 1.0)):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        assert sign_of_zero(fb.ones(1)).item() == want
+
+
 def test_kernels_of_one_name_are_not_confused() -> None:
     def made(beta: float) -> object:
         @K

@@ -28,7 +28,7 @@ from firebrick.compiler.kernel.language.annotations import (
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.composed import composed, obstacle, pure_expression
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
-from firebrick.compiler.kernel.language.source import Source
+from firebrick.compiler.kernel.language.source import Captured, Source
 from firebrick.compiler.kernel.language.translate import Instance, translate
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
@@ -40,12 +40,13 @@ from firebrick.core.op import Cost, Op, Operand, Vjp
 from firebrick.core.operands import not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor
+from firebrick.ir.keys import key_of
 from firebrick.ops import index_maps
 from firebrick.ops.table import OPS
 from firebrick.scalar.expr import Expr
 
 _KEPT = 64
-"""Maximum number of translations of a kernel for different numbers from outside of it."""
+"""Maximum number of translations of a kernel that are kept, for what it uses from outside."""
 
 
 class Kernel:
@@ -70,7 +71,7 @@ class Kernel:
         self.signature: Signature = signature_of(function, grid)
         self._group, self._unchecked, self._deterministic = group, unchecked, deterministic
         self._watched = function, grid, group, unchecked, deterministic  # what a compiled program depends on
-        self._programs: dict[Instance, list[KernelProgram]] = {}
+        self._programs: dict[Any, list[KernelProgram]] = {}
         self._found: dict[Any, KernelProgram] = {}
         self._ops: dict[str, Op] = {}
         self._lock = threading.Lock()
@@ -163,7 +164,7 @@ class Kernel:
             self._number(n, dtypes[n], values[n], where) if isinstance(signature.given[n], NumberType) else values[n]
             for n in self.operands
         )  # fmt: skip
-        params = {"statics": tuple(statics.items()), "constants": tuple(constants.items()), "captures": None}
+        params: dict[str, Any] = {"statics": tuple(statics.items()), "constants": tuple(constants.items()), "captures": None}
         program = self.program([dtypes[n] for n in self.operands], params)
         params["captures"] = program.translated.captures
         # an operand says where an operation runs
@@ -200,11 +201,11 @@ class Kernel:
 
         Args:
             dtypes: Of the operands. Where an annotation has another dtype, that counts.
-            params: ``constants``, and ``captures``: the numbers from outside of the function that it uses; None for those now.
+            params: ``constants``, and ``captures``: what it uses from outside of the function; None for what is there now.
         """
-        key = tuple(dtypes), params["constants"], params["captures"]
+        key = tuple(dtypes), key_of(params["constants"]), params["captures"]
         found = self._found.get(key)
-        if found is not None and (key[2] is not None or self._captures_hold(found.translated.captures)):
+        if found is not None and (key[2] is not None or _hold(found.translated.captures)):
             return found
         made = self._made(dtypes, params)
         if len(self._found) >= _KEPT:
@@ -222,13 +223,11 @@ class Kernel:
         )  # fmt: skip
         captures = params["captures"]
         with self._lock:
-            made = self._programs.setdefault(instance, [])
+            made = self._programs.setdefault((instance, key_of(constants)), [])
             for found in reversed(made):
-                if (
-                    captures is None and self._captures_hold(found.translated.captures)
-                ) or found.translated.captures == captures:
+                if (captures is None and _hold(found.translated.captures)) or found.translated.captures == captures:
                     return found
-            translated = translate(self._source, self.signature, instance, dict(captures or ()))
+            translated = translate(self._source, self.signature, instance, captures or ())
             made.append(KernelProgram(self.name, self.signature, instance, translated))
             if len(made) > _KEPT:
                 del made[0]
@@ -307,12 +306,9 @@ class Kernel:
                 found = self._ops[kind] = operation(self, program, kind == "map")
         return found
 
-    def _captures_hold(self, captures: tuple[tuple[str, Any], ...]) -> bool:
-        return all(_same(self._source.captured_again(name), value) for name, value in captures)
 
-
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and (a == b or (a != a and b != b))
+def _hold(captures: Sequence[Captured]) -> bool:
+    return all(c.holds for c in captures)
 
 
 def elementwise_of(program: KernelProgram) -> Callable[..., Expr] | None:

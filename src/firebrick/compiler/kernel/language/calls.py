@@ -93,7 +93,7 @@ class Calls(Expressions):
             if name in given:
                 frame.names[name] = self.settled(found[names.index(name)], name)
             else:
-                frame.names[name] = self.captured(node, name, p.default)
+                frame.names[name] = self.captured((), p.default)
         body = structured(f.source, f.source.tree.body, True)
         returns = bool(body) and isinstance(body[-1], ast.Return)
         if used and not returns:

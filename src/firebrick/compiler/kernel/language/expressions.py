@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NoReturn
 from firebrick.compiler.kernel.ir import Assign, Check, If, Let, Statement, Store
 from firebrick.compiler.kernel.language.bounds import IntegerFacts
 from firebrick.compiler.kernel.language.homes import Home
-from firebrick.compiler.kernel.language.source import Source
+from firebrick.compiler.kernel.language.source import Path, Source, plain
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
     ArrayValue,
@@ -119,7 +119,7 @@ class Expressions:
         frame: The function that is being translated.
         sites: The checks of the kernel so far.
         origins: The operations that expressions are results of.
-        captures: Numbers from outside of the kernel that it uses.
+        captures: Numbers and other objects from outside of the kernel that it uses, by function and path.
         known: Values of some of them.
         initial: The arrays whose elements have values before they are stored.
         reads: The arrays that are read.
@@ -135,8 +135,8 @@ class Expressions:
         self.frame: Frame
         self.sites: list[CheckSite] = []
         self.origins: Origins = {}
-        self.captures: dict[str, Any] = {}
-        self.known: Mapping[str, Any] = {}
+        self.captures: dict[tuple[Source, Path], Any] = {}
+        self.known: Mapping[tuple[Source, Path], Any] = {}
         self.initial: set[str] = set()
         self.reads: set[str] = set()
         self.registers: dict[str, Frame] = {}
@@ -312,7 +312,7 @@ class Expressions:
                 node, f"the name {node.id} is defined", "no parameter, variable or global of this name",
                 "define it, or correct the name",
             )  # fmt: skip
-        return self.captured(node, node.id, held)
+        return self.captured((node.id,), held)
 
     def read(self, found: Value | Variable) -> Value:
         """The value of a variable now."""
@@ -322,18 +322,24 @@ class Expressions:
             return tuple(self.read(v) for v in found)
         return found
 
-    def captured(self, node: ast.AST, name: str, held: Any) -> Value:
-        """An object from outside of the kernel; numbers become constants of its code."""
-        import numpy as np
+    def captured(self, path: Path, held: Any) -> Value:
+        """An object from outside of the function; numbers become constants of the code.
 
-        if isinstance(held, np.generic):
-            held = held.item()
-        if isinstance(held, bool | int | float):
-            held = self.captures[name] = self.known.get(name, held)
+        Args:
+            path: Where it was found; empty for a default value, which does not change.
+            held: The object.
+        """
+        held = plain(held)
+        number = isinstance(held, bool | int | float)
+        if path and (number or len(path) == 1):
+            place = self.frame.source, path
+            held = self.known.get(place, held)
+            self.captures[place] = held
+        if number:
             return Weak(held)
         if isinstance(held, tuple):
-            return tuple(self.captured(node, f"{name}[{i}]", v) for i, v in enumerate(held))
-        return Held(held)
+            return tuple(self.captured((*path, i) if path else (), v) for i, v in enumerate(held))
+        return Held(held, path)
 
     def _attribute(self, node: ast.Attribute) -> Value:
         of = self.value(node.value)
@@ -354,7 +360,7 @@ class Expressions:
             held = getattr(of.value, node.attr)
         except AttributeError:
             self.refuse(node, f"{shown(of)} has an attribute of this name", f".{node.attr}", "correct the name")
-        return self.captured(node, ast.unparse(node), held)
+        return self.captured((*of.path, node.attr) if of.path else (), held)
 
     @staticmethod
     def _size(e: Expr) -> Value:

@@ -12,10 +12,17 @@ import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import CellType
 from typing import Any, NoReturn
 
+import numpy as np
+
 from firebrick.core.errors import KernelCompileError
+from firebrick.ir.keys import key_of
+
+Path = tuple[str | int, ...]
+"""A name, then attributes and numbers of elements of tuples."""
 
 
 class Source:
@@ -91,19 +98,51 @@ class Source:
                 return True, names[name]
         return False, None
 
-    def captured_again(self, name: str) -> Any:
-        """The value now of what ``free`` gave: of ``a``, ``module.a`` or ``a[0]``."""
-        tree = ast.parse(name, mode="eval").body
-        return self._evaluated(tree)
+    def at(self, path: Path) -> Any:
+        """What a path leads to now: a free name, then attributes and numbers of elements of tuples; None if to nothing."""
+        found = self.free(str(path[0]))[1]
+        for step in path[1:]:
+            if isinstance(step, str):
+                found = getattr(found, step, None)
+            else:
+                found = found[step] if isinstance(found, tuple) and step < len(found) else None
+        return found
 
-    def _evaluated(self, e: ast.expr) -> Any:
-        if isinstance(e, ast.Name):
-            return self.free(e.id)[1]
-        if isinstance(e, ast.Attribute):
-            return getattr(self._evaluated(e.value), e.attr, None)
-        if isinstance(e, ast.Subscript) and isinstance(e.slice, ast.Constant):
-            return self._evaluated(e.value)[e.slice.value]
-        return None
+
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """A number, or another object, from outside of a function; equal only to one of the same type and bits, or the same object.
+
+    Attributes:
+        source: Of the function.
+        path: Where it was found.
+        value: What it was.
+    """
+
+    source: Source
+    path: Path
+    value: Any
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        number = isinstance(self.value, bool | int | float)
+        return self.source, self.path, key_of(self.value) if number else id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Captured) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the same is there now."""
+        return Captured(self.source, self.path, plain(self.source.at(self.path))) == self
+
+
+def plain(value: Any) -> Any:
+    """A NumPy scalar as a Python number; other objects as they are."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 _JUMPS = (ast.Return, ast.Break, ast.Continue)

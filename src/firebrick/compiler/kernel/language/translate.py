@@ -28,7 +28,7 @@ from firebrick.compiler.kernel.language.annotations import ArrayType, ConstantTy
 from firebrick.compiler.kernel.language.calls import Calls
 from firebrick.compiler.kernel.language.expressions import BINARY, CheckSite, Frame, Variable
 from firebrick.compiler.kernel.language.homes import IGNORED, assigned_names, homes
-from firebrick.compiler.kernel.language.source import Source, structured
+from firebrick.compiler.kernel.language.source import Captured, Source, structured
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
     ArrayValue,
@@ -78,20 +78,20 @@ class Translated:
         function: Kernel IR. Its arrays are those of the signature, then the numbers, each an array of one element; its
             scalars are sizes and integers that sizes depend on.
         sites: Its checks, by number.
-        captures: Numbers from outside of the function that are constants of it.
+        captures: What it uses from outside of the function: numbers, which are constants of it, functions and modules.
         origins: The operations that expressions are results of.
         shapes: Sizes of each array.
     """
 
     function: Function
     sites: tuple[CheckSite, ...]
-    captures: tuple[tuple[str, Any], ...]
+    captures: tuple[Captured, ...]
     origins: Origins
     shapes: dict[str, tuple[Expr, ...]]
 
 
 def translate(
-    source: Source, signature: Signature, instance: Instance, captures: Mapping[str, Any] | None = None
+    source: Source, signature: Signature, instance: Instance, captures: Sequence[Captured] = ()
 ) -> Translated:  # fmt: skip
     """The kernel IR of a function.
 
@@ -99,14 +99,14 @@ def translate(
         source: The function.
         signature: Its parameters.
         instance: Their dtypes, and what else is known.
-        captures: Values of numbers from outside of the function; those that they have now, by default.
+        captures: What it uses from outside of the function; what is there now, by default.
 
     Raises:
         KernelCompileError: The function is not in the kernel language; the error tells the line, and what to do.
     """
     decided: dict[Any, DType] = {}
     for _ in range(_MOST_WALKS):
-        walk = _Translator(source, signature, instance, decided, captures or {})
+        walk = _Translator(source, signature, instance, decided, captures)
         try:
             made = walk.kernel()
         except KernelCompileError:
@@ -123,10 +123,11 @@ def translate(
 
 class _Translator(Calls):
     def __init__(
-        self, source: Source, signature: Signature, instance: Instance, decided: dict[Any, DType], captures: Mapping[str, Any]
+        self, source: Source, signature: Signature, instance: Instance, decided: dict[Any, DType], captures: Sequence[Captured]
     ) -> None:  # fmt: skip
         super().__init__(instance.unchecked)
-        self.signature, self.instance, self.known = signature, instance, captures
+        self.signature, self.instance = signature, instance
+        self.known = {(c.source, c.path): c.value for c in captures}
         self.decided, self.changed = decided, False
         self.kinds: dict[Any, type] = {}
         self.frame = Frame(source, (), {})
@@ -192,7 +193,8 @@ class _Translator(Calls):
             instance.group, tuple(self.shared),
         )  # fmt: skip
         shapes = {n: v.sizes for n, v in frame.names.items() if isinstance(v, ArrayValue) and v.role != "shared"}
-        return Translated(function, tuple(self.sites), tuple(self.captures.items()), self.origins, shapes)
+        captured = tuple(Captured(source, path, v) for (source, path), v in self.captures.items())
+        return Translated(function, tuple(self.sites), captured, self.origins, shapes)
 
     def _top(self, body: list[ast.stmt], dtypes: dict[str, DType]) -> None:
         """The statements of the kernel; in front of them, its numbers are read."""
