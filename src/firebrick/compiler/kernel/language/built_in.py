@@ -7,9 +7,9 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from firebrick.compiler.kernel.ir import Atomic, Barrier, CompareExchange, If, Let, SharedArray, Shuffle
+from firebrick.compiler.kernel.ir import Assign, Atomic, Barrier, CompareExchange, Let, SharedArray, Shuffle
 from firebrick.compiler.kernel.language import intrinsics
-from firebrick.compiler.kernel.language.expressions import Variable
+from firebrick.compiler.kernel.language.expressions import Place, Variable
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
     ArrayValue,
@@ -147,7 +147,7 @@ def _unrolled(t: Any, node: ast.Call, given: Arguments, used: bool) -> Value:
 
 def _changed(
     t: Any, node: ast.Call, given: Arguments, used: bool, names: tuple[str, ...]
-) -> tuple[ArrayValue, Any, Any, list[Expr]]:
+) -> tuple[ArrayValue, Place, list[Expr]]:
     """An atomic operation's array, the place of its element, the condition that it exists, and the values."""
     of = t.value(given["array"])
     if not isinstance(of, ArrayValue):
@@ -177,44 +177,39 @@ def _changed(
     subscript = ast.copy_location(ast.Subscript(given["array"], given["index"], ast.Load()), node)
     indices = t.indices(subscript, of)
     values = [t.fitting(node, v, of.dtype, f"an element of {of.name}") for v in t.values([given[n] for n in names])]
-    at, inside = t.place(node, of, indices)
+    place = t.place(node, of, indices)
     t.reads.add(of.name)
     t.stored.add(of.name)
-    return of, at, inside, values
+    return of, place, values
 
 
 def _atomic(op: str) -> Callable[[Any, ast.Call, Arguments, bool], Value]:
     def rule(t: Any, node: ast.Call, given: Arguments, used: bool) -> Value:
-        of, at, inside, (value,) = _changed(t, node, given, used, ("value",))
+        of, place, (value,) = _changed(t, node, given, used, ("value",))
         if of.dtype.kind == "float" and op in ("and", "or", "xor"):
             t.refuse(node, f"atomic_{op} is of integers", of.dtype.name, "use an array of integers")
         name = t.fresh("before") if used else ""
-        return _guarded(t, of, inside, name, lambda own: Atomic(op, of.name, at, value, own, line=t.line))
+        return _guarded(t, of, place, name, lambda own: Atomic(op, of.name, place.at, value, own, line=t.line))
 
     return rule
 
 
 def _exchange(t: Any, node: ast.Call, given: Arguments, used: bool) -> Value:
-    of, at, inside, (expected, value) = _changed(t, node, given, used, ("expected", "value"))
+    of, place, (expected, value) = _changed(t, node, given, used, ("expected", "value"))
     if of.dtype.kind == "float":
         t.refuse(node, "compare_exchange is of integers", of.dtype.name, "use an array of integers")
     name = t.fresh("before")
-    return _guarded(t, of, inside, name, lambda own: CompareExchange(own, of.name, at, expected, value, line=t.line))
+    return _guarded(t, of, place, name, lambda own: CompareExchange(own, of.name, place.at, expected, value, line=t.line))
 
 
-def _guarded(t: Any, of: ArrayValue, inside: Expr | None, name: str, made: Callable[[str], Any]) -> Value:
+def _guarded(t: Any, of: ArrayValue, place: Place, name: str, made: Callable[[str], Any]) -> Value:
     """An atomic operation where its element exists."""
-    if inside is None:
-        t.emit(made(name))
+    if not name or place.inside is None:
+        t.access(place, (made(name),))
         return local(name, of.dtype.name) if name else Weak(0)
-    from firebrick.compiler.kernel.ir import Assign
-
-    if not name:
-        t.emit(If(inside, (made(""),), line=t.line))
-        return Weak(0)
     own = t.fresh("old")
     t.emit(Let(name, const(0, of.dtype.name), line=t.line))
-    t.emit(If(inside, (made(own), Assign(name, local(own, of.dtype.name), line=t.line)), line=t.line))
+    t.access(place, (made(own), Assign(name, local(own, of.dtype.name), line=t.line)))
     return local(name, of.dtype.name)
 
 

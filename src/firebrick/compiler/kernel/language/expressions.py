@@ -94,6 +94,21 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """An element of an array.
+
+    Attributes:
+        at: Its position in memory.
+        inside: Whether it exists; None if that is proved.
+        checks: What reports a fault if it does not.
+    """
+
+    at: Expr
+    inside: Expr | None
+    checks: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CheckSite:
     """A check of a kernel.
 
@@ -512,14 +527,14 @@ class Expressions:
                 f"annotate it as InOut, or give a first value: Out[fb.{of.dtype.name}, …, 0]",
             )  # fmt: skip
         indices = self.indices(node, of)
-        at, inside = self.place(node, of, indices)
+        place = self.place(node, of, indices)
         self.reads.add(of.name)
-        read: Expr = element(of.name, computed(of.dtype.name), at)
-        if inside is None:
+        read: Expr = element(of.name, computed(of.dtype.name), place.at)
+        if place.inside is None:
             return read
         name = self.fresh(f"{of.name}_at")
         self.emit(Let(name, const(0, read.dtype), line=self.line))
-        self.emit(If(inside, (Assign(name, read, line=self.line),), line=self.line))
+        self.access(place, (Assign(name, read, line=self.line),))
         return local(name, read.dtype)
 
     def indices(self, node: ast.Subscript, of: ArrayValue) -> list[Expr]:
@@ -548,9 +563,10 @@ class Expressions:
             out.append(e)
         return out
 
-    def place(self, node: ast.AST, of: ArrayValue, indices: Sequence[Expr]) -> tuple[Expr, Expr | None]:
-        """Where an element lies, and a condition that it exists, which is checked; None if that is proved."""
+    def place(self, node: ast.AST, of: ArrayValue, indices: Sequence[Expr]) -> Place:
+        """Where an element lies; the access is emitted by ``access``."""
         inside: Expr | None = None
+        checks: list[Statement] = []
         at: Expr | None = None
         settled = []
         for axis, (e, n) in enumerate(zip(indices, of.sizes, strict=True)):
@@ -559,16 +575,22 @@ class Expressions:
                 self.refuse(node, f"an index of {of.name} is below {n.value}", str(e.value), "correct the index")
             if not self.unchecked and not (self.facts.prove(e, zero) and self.facts.prove(n, e, -1)):
                 e = self.let(e, "index")
-                fits = (e >= 0) & (e < n)
-                size = str(n.value)
-                self.emit(
-                    Check(fits if inside is None else fits | _not(inside), self.site(of.name, axis, size), e, line=self.line)
-                )
+                fits = self.facts.checked.get((e, n))
+                if fits is None:
+                    fits = self.let((e >= 0) & (e < n), "inside")
+                    checks.append(Check(fits, self.site(of.name, axis, str(n.value)), e, line=self.line))
+                    if e.op == "const" or e.value in self.facts.fixed:
+                        self.facts.checked[e, n] = fits
                 inside = fits if inside is None else inside & fits
             settled.append(e)
         for e, n in zip(settled, of.sizes, strict=True):
             at = e if at is None else at * n + e
-        return const(0, "int64") if at is None else at, inside
+        return Place(const(0, "int64") if at is None else at, inside, tuple(checks))
+
+    def access(self, place: Place, body: Sequence[Statement]) -> None:
+        """Append statements that access an element, where it exists; elsewhere its checks report faults."""
+        for s in body if place.inside is None else (If(place.inside, tuple(body), place.checks, line=self.line),):
+            self.emit(s)
 
     def site(self, array: str, axis: int, size: str) -> int:
         """The number of a check."""
@@ -581,9 +603,8 @@ class Expressions:
             self.refuse(node, f"{of.name} is read only", "an assignment to its element", f"annotate {of.name} as InOut")
         want = dtype(computed(of.dtype.name))
         held = self.fitting(node, value, want, f"an element of {of.name}")
-        at, inside = self.place(node, of, indices)
-        s = Store(of.name, at, held, line=self.line)
-        self.emit(s if inside is None else If(inside, (s,), line=self.line))
+        place = self.place(node, of, indices)
+        self.access(place, (Store(of.name, place.at, held, line=self.line),))
 
     def fitting(self, node: ast.AST, value: Value, to: DType, what: str) -> Expr:
         """A value in the dtype of what it is assigned to; only Python numbers are converted."""

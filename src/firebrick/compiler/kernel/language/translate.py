@@ -500,7 +500,8 @@ class _Translator(Calls):
         before = set(self.frame.assigned)
         with self.facts.scope(self._changing(s.body)):
             tests: list[Expr | bool] = []
-            first = self.block(lambda: tests.append(self.condition(s.test)))
+            with self.facts.scope():  # statements of the condition are written again, in the loop
+                first = self.block(lambda: tests.append(self.condition(s.test)))
             test = tests[0]
             if test is False:
                 return
