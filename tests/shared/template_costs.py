@@ -24,9 +24,13 @@ from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.templates import (
     Template,
+    attention,
     convolution,
+    deltas,
     input_gradient,
+    key_gradients,
     product,
+    query_gradient,
     row_reduction,
     scan,
     weight_gradient,
@@ -37,6 +41,7 @@ from firebrick.core.dtypes import float32
 TILES = {"group_size": 256, "tile_m": 128, "tile_n": 128, "tile_k": 8, "rows": 8, "columns": 8, "of": float32}
 GEOMETRY = {"kernel": 3, "stride": 1, "padding": 1, "dilation": 1}
 GEOMETRY = {f"{what}_{axis}": n for what, n in GEOMETRY.items() for axis in "hw"}
+HEADS = {"group_size": 128, "tile_m": 64, "tile_n": 32, "features": 64, "vector": 4, "causal": False, "of": float32}
 TARGETS = EVERY_NVIDIA | AMD
 
 
@@ -73,13 +78,21 @@ VARIANTS = {
     "gradient of a convolution by its weight": Variant(
         weight_gradient, TILES | GEOMETRY | {"splits": 8}, {"cotangent": "float32"}
     ),
+    "attention": Variant(attention, HEADS, {"query": "float32", "scale": "float32"}),
+    "gradient of attention by the query": Variant(
+        query_gradient, HEADS | {"tile_m": 32}, {"query": "float32", "scale": "float32"}
+    ),
+    "gradients of attention by key and value": Variant(
+        key_gradients, HEADS | {"tile_m": 32}, {"query": "float32", "scale": "float32"}
+    ),
+    "sums of products of rows": Variant(deltas, {"group_size": 256, "vector": 4, "of": float32}, {"x": "float32"}),
     "scan": Variant(
         lambda: scan(add, 0.0), {"group_size": 256, "vector": 4, "exclusive": False, "of": float32}, {"x": "float32"}
     ),
 }  # fmt: skip
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def assembly(name: str, cpu: str) -> str:
     """The code of a variant, for arrays that are aligned to 16 bytes."""
     target = TARGETS[cpu]
@@ -87,7 +100,7 @@ def assembly(name: str, cpu: str) -> str:
     return ptx(text, target) if cpu in EVERY_NVIDIA else emit_assembly(text, target)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def cost(name: str, cpu: str) -> Cost:
     """What a variant needs of a GPU."""
     text = assembly(name, cpu)

@@ -11,10 +11,12 @@ from running_kernels import bits
 from running_lanes import Compiled, agree
 from threads_on_cpu import threads
 
+from firebrick.compiler.kernel.language.annotations import ConstantType
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.templates import (
     Problem,
     Template,
+    attention,
     convolution,
     input_gradient,
     product,
@@ -204,6 +206,11 @@ LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
     "gradient of a convolution by its weight": (
         weight_gradient(), [drawn(2, 5, 5, 6), drawn(2, 3, 5, 6)], SMALL | geometry((3, 3), 1, 1, 1) | {"splits": 2}
     ),
+    "attention": (
+        attention(),
+        [drawn(1, 5, 7, 1), drawn(1, 19, 7, 1), drawn(1, 19, 5, 1), np.ones((1, 1, 1), np.bool_), np.array(0.5, np.float32)],
+        {"group_size": 32, "tile_m": 16, "tile_n": 16, "features": 16, "vector": 1, "causal": True, "of": float32},
+    ),
     "scan": (
         scan(add, 0.0), [drawn(3, 70, 1), drawn(3)], {"group_size": 32, "vector": 1, "exclusive": False, "of": float32}
     ),
@@ -214,7 +221,7 @@ LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_lanes_and_threads_have_the_bits_of_the_interpreter(name: str) -> None:
     t, arrays, constants = LAUNCHES[name]
-    names = [n for n, a in t.signature.arrays.items() if a.role != "Out"]
+    names = [n for n, p in t.signature.given.items() if not isinstance(p, ConstantType)]
     program = t.program({n: x.dtype.name for n, x in zip(names, arrays, strict=True)}, **constants)
     function, sizes = program.translated.function, program.sizes([x.shape for x in arrays], {})
     results = program.prepared(arrays, sizes, lambda a: np.zeros(a.shape, a.dtype.np))

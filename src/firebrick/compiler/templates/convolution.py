@@ -8,6 +8,7 @@ strides, dilations and the padding are compile-time constants, so most divisions
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
@@ -50,6 +51,7 @@ def note_position(arrays: Any, notes: Any, part: Any, column: Any) -> None:
     notes[part, 2] = int64(place % int32(width)) * stride_w + offset_w if inside else _OUTSIDE
 
 
+@lru_cache(maxsize=64)
 def convolution(prologue: HelperFunction = same, epilogue: HelperFunction = same) -> Template:
     """The template of a convolution.
 
@@ -119,6 +121,7 @@ def convolution(prologue: HelperFunction = same, epilogue: HelperFunction = same
     return convolution
 
 
+@lru_cache(maxsize=64)
 def input_gradient(epilogue: HelperFunction = same) -> Template:
     """The template of the gradient by the input.
 
@@ -192,6 +195,7 @@ def input_gradient(epilogue: HelperFunction = same) -> Template:
     return input_gradient
 
 
+@lru_cache(maxsize=64)
 def weight_gradient() -> Template:
     """The template of the gradient by the weight.
 

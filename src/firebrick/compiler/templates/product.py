@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
@@ -17,6 +18,7 @@ def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
     return aligned(problem, constants) and whole_tiles(constants)
 
 
+@lru_cache(maxsize=64)
 def product(left: HelperFunction = same, right: HelperFunction = same, epilogue: HelperFunction = same) -> Template:
     """The template of a product.
 

@@ -7,6 +7,7 @@ among 32, and through shared memory beyond. So the order of the operation depend
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
@@ -25,6 +26,7 @@ def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
     return bool(whole and aligned and lanes <= 1024)
 
 
+@lru_cache(maxsize=64)
 def row_reduction(
     combine: HelperFunction, first: float, prologue: HelperFunction = same, epilogue: HelperFunction = same
 ) -> Template:

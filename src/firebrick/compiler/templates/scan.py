@@ -8,6 +8,7 @@ several short ones, of which ``row_reduction`` gives the sums, whose exclusive s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
@@ -24,6 +25,7 @@ def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
     return bool(aligned and size % 32 == 0 and 32 <= size <= 1024)
 
 
+@lru_cache(maxsize=64)
 def scan(combine: HelperFunction, first: float, prologue: HelperFunction = same) -> Template:
     """The template of a scan.
 
