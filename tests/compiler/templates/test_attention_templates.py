@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from firebrick.compiler.templates import Problem, attention, deltas, key_gradients, query_gradient
+from firebrick.compiler.templates import TemplateProblem, attention, deltas, key_gradients, query_gradient
 from firebrick.core.dtypes import float32
 
 Array = np.ndarray[Any, Any]
@@ -86,6 +86,6 @@ def test_a_row_that_sees_nothing_is_0_and_one_that_sees_scores_of_minus_infinity
 
 def test_a_template_of_attention_is_not_valid_for_more_features_than_its_tiles_have() -> None:
     constants = SMALL | {"causal": False}
-    assert attention().valid_for(Problem({"d": 16, "e": 16}), **constants)
-    assert not attention().valid_for(Problem({"d": 17, "e": 16}), **constants)
-    assert not attention().valid_for(Problem({"d": 16, "e": 16}), **constants | {"tile_n": 24})
+    assert attention().valid_for(TemplateProblem({"d": 16, "e": 16}), **constants)
+    assert not attention().valid_for(TemplateProblem({"d": 17, "e": 16}), **constants)
+    assert not attention().valid_for(TemplateProblem({"d": 16, "e": 16}), **constants | {"tile_n": 24})

@@ -14,8 +14,8 @@ from threads_on_cpu import threads
 from firebrick.compiler.kernel.language.annotations import ConstantType
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.templates import (
-    Problem,
     Template,
+    TemplateProblem,
     attention,
     convolution,
     input_gradient,
@@ -235,10 +235,10 @@ def test_lanes_and_threads_have_the_bits_of_the_interpreter(name: str) -> None:
 
 def test_templates_say_what_they_are_valid_for() -> None:
     constants = SMALL | {"vector": 4}
-    assert product().valid_for(Problem({}, 16), **constants)
-    assert not product().valid_for(Problem({}, 4), **constants)
+    assert product().valid_for(TemplateProblem({}, 16), **constants)
+    assert not product().valid_for(TemplateProblem({}, 4), **constants)
     for bad in ({"group_size": 32}, {"rows": 2}, {"tile_k": 6}, {"vector": 3}):
-        assert not product().valid_for(Problem({}, 16), **constants | bad)
-    assert not scan(add, 0.0).valid_for(Problem({}, 16), group_size=48, vector=1, of=float32)
-    assert not row_reduction(add, 0.0).valid_for(Problem({}, 8), group_size=64, lanes=64, vector=4, of=float32)
-    assert not row_reduction(add, 0.0).valid_for(Problem({}, 16), group_size=64, lanes=48, vector=4, of=float32)
+        assert not product().valid_for(TemplateProblem({}, 16), **constants | bad)
+    assert not scan(add, 0.0).valid_for(TemplateProblem({}, 16), group_size=48, vector=1, of=float32)
+    assert not row_reduction(add, 0.0).valid_for(TemplateProblem({}, 8), group_size=64, lanes=64, vector=4, of=float32)
+    assert not row_reduction(add, 0.0).valid_for(TemplateProblem({}, 16), group_size=64, lanes=48, vector=4, of=float32)

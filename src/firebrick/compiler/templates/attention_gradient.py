@@ -16,8 +16,17 @@ from typing import Any
 from firebrick.compiler.kernel.language.annotations import ParameterType
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, fma, group, lane, registers, shared, shuffle, unrolled
-from firebrick.compiler.templates.attention import ACROSS, TYPES, load_lines, multiply, place, seen, store_scores, valid_for
-from firebrick.compiler.templates.template import Problem, Template, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
+from firebrick.compiler.templates.tiled_attention import (
+    ACROSS,
+    TYPES,
+    load_lines,
+    multiply,
+    place,
+    seen,
+    store_scores,
+    valid_for,
+)
 from firebrick.core.dtypes import DType, bool_
 
 _OPERANDS: dict[str, ParameterType | type] = {
@@ -28,7 +37,7 @@ _OPERANDS: dict[str, ParameterType | type] = {
 }  # fmt: skip
 
 
-def _rows_valid(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def _rows_valid(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     aligned = problem.alignment % min(16, constants["vector"] * constants["of"].itemsize) == 0
     return bool(aligned and constants["group_size"] % 32 == 0)
 

@@ -9,11 +9,11 @@ from typing import Any
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import group, lane, registers, shared, unrolled
 from firebrick.compiler.templates.epilogues import same
-from firebrick.compiler.templates.template import Problem, Template, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.compiler.templates.tiles import PADDING, TYPES, aligned, no_notes, tiled, whole_tiles
 
 
-def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     """Any sizes, of which those of the operands' last axes are in vectors; aligned addresses for vectors."""
     return aligned(problem, constants) and whole_tiles(constants)
 

@@ -13,11 +13,11 @@ from typing import Any
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, group, lane, shared, shuffle, unrolled
 from firebrick.compiler.templates.epilogues import same
-from firebrick.compiler.templates.template import Problem, Template, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.core.dtypes import DType
 
 
-def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     """Any sizes; an axis of vectors has aligned ones."""
     size, lanes = constants["group_size"], constants["lanes"]
     whole = size % lanes == 0 and lanes & (lanes - 1) == 0 and size % min(lanes, 32) == 0

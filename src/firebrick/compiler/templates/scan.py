@@ -14,11 +14,11 @@ from typing import Any
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, group, lane, registers, shared, shuffle, unrolled
 from firebrick.compiler.templates.epilogues import same
-from firebrick.compiler.templates.template import Problem, Template, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.core.dtypes import DType
 
 
-def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     """Any sizes; aligned addresses for vectors."""
     size = constants["group_size"]
     aligned = problem.alignment % min(16, constants["vector"] * constants["of"].itemsize) == 0

@@ -14,7 +14,7 @@ from typing import Any
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import group, registers, shared
 from firebrick.compiler.templates.epilogues import same
-from firebrick.compiler.templates.template import Problem, Template, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.compiler.templates.tiles import PADDING, TYPES, no_notes, store_results, tiled, whole_tiles
 from firebrick.core import dtypes
 
@@ -32,7 +32,7 @@ _OUTSIDE = -(1 << 30)
 """A position that is outside of every array, whatever a kernel adds to it."""
 
 
-def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     """One group of channels; arrays of fewer than 2^31 elements; any other sizes."""
     return problem.sizes.get("groups", 1) == 1 and problem.sizes.get("elements", 0) < 1 << 31 and whole_tiles(constants)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, fma, group, lane, registers, shared, shuffle, unrolled
-from firebrick.compiler.templates.template import Problem, Template, constant, operand, result, template
+from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.core.dtypes import DType, bool_
 
 ACROSS = 16
@@ -30,7 +30,7 @@ TYPES = {
 """The constants of attention; ``features`` is that of the tiles, at least that of the arrays."""
 
 
-def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     """Any numbers of queries and keys; no more features than those of the tiles; aligned addresses for vectors."""
     c = constants
     size, vector = c["group_size"], c["vector"]
