@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +28,26 @@ from firebrick.compiler.templates import (
     attention,
     convolution,
     deltas,
+    digit_counts,
+    digit_scatter,
     input_gradient,
     key_gradients,
     product,
     query_gradient,
     row_reduction,
     scan,
+    segmented_scatter,
     weight_gradient,
+    window,
 )
-from firebrick.compiler.templates.epilogues import add
+from firebrick.compiler.templates.epilogues import add, larger
 from firebrick.core.dtypes import float32
 
 TILES = {"group_size": 256, "tile_m": 128, "tile_n": 128, "tile_k": 8, "rows": 8, "columns": 8, "of": float32}
 GEOMETRY = {"kernel": 3, "stride": 1, "padding": 1, "dilation": 1}
 GEOMETRY = {f"{what}_{axis}": n for what, n in GEOMETRY.items() for axis in "hw"}
 HEADS = {"group_size": 128, "tile_m": 64, "tile_n": 32, "features": 64, "vector": 4, "causal": False, "of": float32}
+DIGIT = {"group_size": 256, "each": 8, "shift": 4}
 TARGETS = EVERY_NVIDIA | AMD
 
 
@@ -86,6 +92,12 @@ VARIANTS = {
         key_gradients, HEADS | {"tile_m": 32}, {"query": "float32", "scale": "float32"}
     ),
     "sums of products of rows": Variant(deltas, {"group_size": 256, "vector": 4, "of": float32}, {"x": "float32"}),
+    "segmented scatter": Variant(
+        lambda: segmented_scatter(add, 0.0), {"group_size": 256, "across": 32, "of": float32}, {"target": "float32"}
+    ),
+    "window": Variant(lambda: window(larger, -inf), GEOMETRY | {"group_size": 256, "of": float32}, {"x": "float32"}),
+    "counts of digits": Variant(digit_counts, DIGIT, {}),
+    "scatter by digits": Variant(digit_scatter, DIGIT, {}),
     "scan": Variant(
         lambda: scan(add, 0.0), {"group_size": 256, "vector": 4, "exclusive": False, "of": float32}, {"x": "float32"}
     ),

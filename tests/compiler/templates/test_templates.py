@@ -18,10 +18,13 @@ from firebrick.compiler.templates import (
     TemplateProblem,
     attention,
     convolution,
+    digit_counts,
+    digit_scatter,
     input_gradient,
     product,
     row_reduction,
     scan,
+    segmented_scatter,
     weight_gradient,
 )
 from firebrick.compiler.templates.epilogues import add, larger
@@ -195,6 +198,8 @@ def drawn(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+# where each digit of one group of keys begins
+DIGIT_STARTS = np.searchsorted(np.sort(np.arange(90) * 7 % 16), np.arange(16)).astype(np.int32).reshape(16, 1)
 LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
     "row reduction": (
         row_reduction(add, 0.0), [drawn(5, 19, 4)], {"group_size": 128, "lanes": 64, "vector": 4, "of": float32}
@@ -210,6 +215,19 @@ LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
         attention(),
         [drawn(1, 5, 7, 1), drawn(1, 19, 7, 1), drawn(1, 19, 5, 1), np.ones((1, 1, 1), np.bool_), np.array(0.5, np.float32)],
         {"group_size": 32, "tile_m": 16, "tile_n": 16, "features": 16, "vector": 1, "causal": True, "of": float32},
+    ),
+    "segmented scatter": (
+        segmented_scatter(add, 0.0),
+        [drawn(3, 5), drawn(40, 5), np.random.default_rng(0).permutation(40), np.array([0, 7, 7, 40])],
+        {"group_size": 64, "across": 4, "of": float32},
+    ),
+    "counts of digits": (
+        digit_counts(), [np.random.default_rng(0).integers(0, 1 << 32, 150, np.uint32)],
+        {"group_size": 64, "each": 2, "shift": 8},
+    ),
+    "scatter by digits": (
+        digit_scatter(), [np.arange(90, dtype=np.uint32) * 7 % 16, np.arange(90, dtype=np.int32), DIGIT_STARTS],
+        {"group_size": 32, "each": 3, "shift": 0},
     ),
     "scan": (
         scan(add, 0.0), [drawn(3, 70, 1), drawn(3)], {"group_size": 32, "vector": 1, "exclusive": False, "of": float32}

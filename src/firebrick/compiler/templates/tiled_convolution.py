@@ -24,10 +24,11 @@ int64: Any = dtypes.int64
 _AXES = ("kernel", "stride", "padding", "dilation")
 GEOMETRY = {f"{what}_{axis}": constant(int) for what in _AXES for axis in "hw"}
 """The constants of a convolution, for each axis."""
-_OUT = {
+OUT_SIZES = {
     axis: f"(({size} + 2 * padding_{axis} - dilation_{axis} * (kernel_{axis} - 1) - 1) // stride_{axis} + 1)"
     for axis, size in (("h", "height"), ("w", "width"))
 }
+"""The size of a result along each axis."""
 _OUTSIDE = -(1 << 30)
 """A position that is outside of every array, whatever a kernel adds to it."""
 
@@ -93,10 +94,10 @@ def convolution(prologue: HelperFunction = same, epilogue: HelperFunction = same
     @template(
         {
             "x": operand(None, "batch, channels, height, width"), "weight": operand("x", "outputs, depth"),
-            "out": result("x", f"batch, outputs, {_OUT['h']} * {_OUT['w']}"), **TYPES, **GEOMETRY,
+            "out": result("x", f"batch, outputs, {OUT_SIZES['h']} * {OUT_SIZES['w']}"), **TYPES, **GEOMETRY,
         },
-        f"(outputs + tile_m - 1) // tile_m, (batch * ({_OUT['h']} * {_OUT['w']}) + tile_n - 1) // tile_n", "group_size",
-        valid_for,
+        f"(outputs + tile_m - 1) // tile_m, (batch * ({OUT_SIZES['h']} * {OUT_SIZES['w']}) + tile_n - 1) // tile_n",
+        "group_size", valid_for,
     )  # fmt: skip
     def convolution(
         x: Any, weight: Any, out: Any, group_size: int, tile_m: int, tile_n: int, tile_k: int, rows: int, columns: int, of: Any,
