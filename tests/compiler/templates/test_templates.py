@@ -121,6 +121,13 @@ def test_a_product_is_a_chain_of_fused_multiply_adds() -> None:
         assert np.array_equal(found.reshape(1, 5, 8), want)
 
 
+def test_a_product_of_half_precision_is_summed_in_float32() -> None:
+    x, y = whole((1, 5, 8), dtype=np.float16), whole((1, 8, 4), 1, np.float16) / 8
+    found = run(product(), [vectors(x, 4), vectors(y, 4)], vector=4, **SMALL)
+    assert found.dtype == np.float16
+    assert np.array_equal(found.reshape(1, 5, 4), (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16))
+
+
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_scans_continue_what_comes_before_each_row(exclusive: bool) -> None:
     for rows, columns, vector, size in ((1, 1, 1, 32), (3, 31, 1, 32), (2, 64, 4, 64), (2, 1028, 4, 64), (1, 97, 1, 32)):
