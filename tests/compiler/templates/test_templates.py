@@ -12,7 +12,7 @@ from running_lanes import Compiled, agree
 from threads_on_cpu import threads
 
 from firebrick.compiler.kernel.language.annotations import ConstantType
-from firebrick.compiler.kernel.language.calls import HelperFunction
+from firebrick.compiler.kernel.language.calls import HelperFunction, InlinedExpression
 from firebrick.compiler.templates import (
     Template,
     TemplateProblem,
@@ -29,6 +29,8 @@ from firebrick.compiler.templates import (
 )
 from firebrick.compiler.templates.epilogues import add, larger
 from firebrick.core.dtypes import float32, float64
+from firebrick.core.errors import KernelCompileError
+from firebrick.scalar.expr import load
 
 Array = np.ndarray[Any, Any]
 SMALL = {"group_size": 16, "tile_m": 16, "tile_n": 16, "tile_k": 4, "rows": 4, "columns": 4, "of": float32}
@@ -77,6 +79,23 @@ def test_a_reduction_has_a_prologue_and_an_epilogue() -> None:
     x = whole((5, 97))
     found = run(row_reduction(add, 0.0, squared, one_more), [vectors(x, 1)], group_size=64, lanes=64, vector=1, of=float32)
     assert np.array_equal(found, (x * x).sum(1) + 1)
+
+
+def test_a_prologue_may_be_a_scalar_expression() -> None:
+    a, b = load(0, "float32"), load(1, "float32")
+    t = row_reduction(InlinedExpression("sum", a + b), 0.0, InlinedExpression("cube", a * a * a))
+    assert t is row_reduction(InlinedExpression("sum", a + b), 0.0, InlinedExpression("cube", a * a * a))
+    x = whole((3, 20))
+    assert np.array_equal(run(t, [vectors(x, 1)], group_size=32, lanes=8, vector=1, of=float32), (x**3).sum(1))
+    with pytest.raises(KernelCompileError, match="sum has 2 operands"):
+        run(
+            row_reduction(add, 0.0, InlinedExpression("sum", a + b)),
+            [vectors(x, 1)],
+            group_size=32,
+            lanes=8,
+            vector=1,
+            of=float32,
+        )
 
 
 def test_the_largest_number_of_a_row_may_be_nan() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import group, lane, registers, shared, unrolled
-from firebrick.compiler.templates.epilogues import same
+from firebrick.compiler.templates.epilogues import Elementwise, same
 from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.compiler.templates.tiles import PADDING, TYPES, aligned, no_notes, tiled, whole_tiles
 
@@ -19,7 +19,7 @@ def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=64)
-def product(left: HelperFunction = same, right: HelperFunction = same, epilogue: HelperFunction = same) -> Template:
+def product(left: Elementwise = same, right: Elementwise = same, epilogue: Elementwise = same) -> Template:
     """The template of a product.
 
     Args:

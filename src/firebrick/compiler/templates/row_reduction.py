@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, group, lane, shared, shuffle, unrolled
-from firebrick.compiler.templates.epilogues import same
+from firebrick.compiler.templates.epilogues import Elementwise, same
 from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.core.dtypes import DType
 
@@ -27,9 +26,7 @@ def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=64)
-def row_reduction(
-    combine: HelperFunction, first: float, prologue: HelperFunction = same, epilogue: HelperFunction = same
-) -> Template:
+def row_reduction(combine: Elementwise, first: float, prologue: Elementwise = same, epilogue: Elementwise = same) -> Template:
     """The template of a reduction.
 
     Args:

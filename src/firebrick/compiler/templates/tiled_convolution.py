@@ -13,7 +13,7 @@ from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import group, registers, shared
-from firebrick.compiler.templates.epilogues import same
+from firebrick.compiler.templates.epilogues import Elementwise, same
 from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.compiler.templates.tiles import PADDING, TYPES, no_notes, store_results, tiled, whole_tiles
 from firebrick.core import dtypes
@@ -53,7 +53,7 @@ def note_position(arrays: Any, notes: Any, part: Any, column: Any) -> None:
 
 
 @lru_cache(maxsize=64)
-def convolution(prologue: HelperFunction = same, epilogue: HelperFunction = same) -> Template:
+def convolution(prologue: Elementwise = same, epilogue: Elementwise = same) -> Template:
     """The template of a convolution.
 
     Args:
@@ -123,7 +123,7 @@ def convolution(prologue: HelperFunction = same, epilogue: HelperFunction = same
 
 
 @lru_cache(maxsize=64)
-def input_gradient(epilogue: HelperFunction = same) -> Template:
+def input_gradient(epilogue: Elementwise = same) -> Template:
     """The template of the gradient by the input.
 
     Args:
