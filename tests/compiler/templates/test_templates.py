@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from running_kernels import bits
 from running_lanes import Compiled, agree
 from threads_on_cpu import threads
 
+from firebrick.compiler.kernel import Barrier, Function, interpret
+from firebrick.compiler.kernel.ir import BLOCKS, Statement, statements
 from firebrick.compiler.kernel.language.annotations import ConstantType
 from firebrick.compiler.kernel.language.calls import HelperFunction, InlinedExpression
+from firebrick.compiler.kernel.language.kernel_program import LaunchSizes
 from firebrick.compiler.templates import (
     Template,
     TemplateProblem,
@@ -29,7 +33,7 @@ from firebrick.compiler.templates import (
 )
 from firebrick.compiler.templates.epilogues import add, larger
 from firebrick.core.dtypes import float32, float64
-from firebrick.core.errors import KernelCompileError
+from firebrick.core.errors import ExecutionError, KernelCompileError
 from firebrick.scalar.expr import load
 
 Array = np.ndarray[Any, Any]
@@ -239,7 +243,7 @@ LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
     ),
     "attention": (
         attention(),
-        [drawn(1, 5, 7, 1), drawn(1, 19, 7, 1), drawn(1, 19, 5, 1), np.ones((1, 1, 1), np.bool_), np.array(0.5, np.float32)],
+        [drawn(1, 18, 7, 1), drawn(1, 19, 7, 1), drawn(1, 19, 5, 1), np.ones((1, 1, 1), np.bool_), np.array(0.5, np.float32)],
         {"group_size": 32, "tile_m": 16, "tile_n": 16, "features": 16, "vector": 1, "causal": True, "of": float32},
     ),
     "segmented scatter": (
@@ -262,19 +266,47 @@ LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
 """Small launches, whose numbers are rounded."""
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
-def test_lanes_and_threads_have_the_bits_of_the_interpreter(name: str) -> None:
+def launched(name: str) -> tuple[Function, dict[str, Array], LaunchSizes]:
+    """A launch's function, its arrays and its sizes."""
     t, arrays, constants = LAUNCHES[name]
     names = [n for n, p in t.signature.given.items() if not isinstance(p, ConstantType)]
     program = t.program({n: x.dtype.name for n, x in zip(names, arrays, strict=True)}, **constants)
     function, sizes = program.translated.function, program.sizes([x.shape for x in arrays], {})
     results = program.prepared(arrays, sizes, lambda a: np.zeros(a.shape, a.dtype.np))
-    memory = dict(zip([a.name for a in function.arrays], program.buffers(arrays, results), strict=True))
+    return function, dict(zip([a.name for a in function.arrays], program.buffers(arrays, results), strict=True)), sizes
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_lanes_and_threads_have_the_bits_of_the_interpreter(name: str) -> None:
+    function, memory, sizes = launched(name)
     want = agree(Compiled(function), memory, sizes.scalars, sizes.grid)
     found = {n: x.copy() for n, x in memory.items()}
     assert threads(function, found, sizes.scalars, sizes.grid) is None
     for n, x in want.items():
         assert np.array_equal(bits(x), bits(found[n])), n
+
+
+def without(body: tuple[Statement, ...], number: int, seen: list[int]) -> tuple[Statement, ...]:
+    """Statements without the barrier of a number."""
+    out: list[Statement] = []
+    for s in body:
+        if isinstance(s, Barrier):
+            seen[0] += 1
+            if seen[0] - 1 == number:
+                continue
+        out.append(replace(s, **{name: without(getattr(s, name), number, seen) for name in BLOCKS.get(type(s), ())}))
+    return tuple(out)
+
+
+@pytest.mark.parametrize("name", ["product", "row reduction", "scan", "attention", "scatter by digits"])
+def test_each_barrier_of_a_template_is_needed(name: str) -> None:
+    function, memory, sizes = launched(name)
+    count = sum(isinstance(s, Barrier) for s in statements(function.body))
+    assert count > 0
+    for number in range(count):
+        hasty = replace(function, body=without(function.body, number, [0]))
+        with pytest.raises(ExecutionError):
+            interpret(hasty, {n: x.copy() for n, x in memory.items()}, sizes.scalars, sizes.grid)
 
 
 def test_templates_say_what_they_are_valid_for() -> None:
