@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,29 @@ from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.compiler.templates import (
     Template,
+    attention,
     convolution,
+    deltas,
+    digit_counts,
+    digit_scatter,
     input_gradient,
+    key_gradients,
     product,
+    query_gradient,
     row_reduction,
     scan,
+    segmented_scatter,
     weight_gradient,
+    window,
 )
-from firebrick.compiler.templates.epilogues import add
+from firebrick.compiler.templates.epilogues import add, larger
 from firebrick.core.dtypes import float32
 
 TILES = {"group_size": 256, "tile_m": 128, "tile_n": 128, "tile_k": 8, "rows": 8, "columns": 8, "of": float32}
 GEOMETRY = {"kernel": 3, "stride": 1, "padding": 1, "dilation": 1}
 GEOMETRY = {f"{what}_{axis}": n for what, n in GEOMETRY.items() for axis in "hw"}
+HEADS = {"group_size": 128, "tile_m": 64, "tile_n": 32, "features": 64, "vector": 4, "causal": False, "of": float32}
+DIGIT = {"group_size": 256, "each": 8, "shift": 4}
 TARGETS = EVERY_NVIDIA | AMD
 
 
@@ -73,13 +84,27 @@ VARIANTS = {
     "gradient of a convolution by its weight": Variant(
         weight_gradient, TILES | GEOMETRY | {"splits": 8}, {"cotangent": "float32"}
     ),
+    "attention": Variant(attention, HEADS, {"query": "float32", "scale": "float32"}),
+    "gradient of attention by the query": Variant(
+        query_gradient, HEADS | {"tile_m": 32}, {"query": "float32", "scale": "float32"}
+    ),
+    "gradients of attention by key and value": Variant(
+        key_gradients, HEADS | {"tile_m": 32}, {"query": "float32", "scale": "float32"}
+    ),
+    "sums of products of rows": Variant(deltas, {"group_size": 256, "vector": 4, "of": float32}, {"x": "float32"}),
+    "segmented scatter": Variant(
+        lambda: segmented_scatter(add, 0.0), {"group_size": 256, "across": 32, "of": float32}, {"target": "float32"}
+    ),
+    "window": Variant(lambda: window(larger, -inf), GEOMETRY | {"group_size": 256, "of": float32}, {"x": "float32"}),
+    "counts of digits": Variant(digit_counts, DIGIT, {}),
+    "scatter by digits": Variant(digit_scatter, DIGIT, {}),
     "scan": Variant(
         lambda: scan(add, 0.0), {"group_size": 256, "vector": 4, "exclusive": False, "of": float32}, {"x": "float32"}
     ),
 }  # fmt: skip
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def assembly(name: str, cpu: str) -> str:
     """The code of a variant, for arrays that are aligned to 16 bytes."""
     target = TARGETS[cpu]
@@ -87,7 +112,7 @@ def assembly(name: str, cpu: str) -> str:
     return ptx(text, target) if cpu in EVERY_NVIDIA else emit_assembly(text, target)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def cost(name: str, cpu: str) -> Cost:
     """What a variant needs of a GPU."""
     text = assembly(name, cpu)
@@ -129,14 +154,18 @@ def fused(instructions: Counter[str]) -> int:
 
 
 def table() -> str:
-    """The costs of all variants."""
-    heads = ("template", "GPU", "registers", "shared bytes", "spilled bytes", "multiply-adds in the inner loop")
-    lines = [f"| {' | '.join(heads)} |", "| --- | --- | --: | --: | --: | --: |"]
+    """The costs of all variants: registers on each GPU, then what is most on any of them."""
+    lines = [
+        f"| template | {' | '.join(TARGETS)} | shared | spilled | multiply-adds |",
+        f"| --- |{' --: |' * (len(TARGETS) + 3)}",
+    ]
     for name in VARIANTS:
-        for cpu in TARGETS:
-            c, inner = cost(name, cpu), innermost(name, cpu)
-            share = f"{fused(inner)} of {inner.total()}" if fused(inner) >= 16 else ""
-            lines.append(f"| {name} | {cpu} | {c.registers} | {c.shared} | {c.spilled} | {share} |")
+        found = [cost(name, cpu) for cpu in TARGETS]
+        inner = [innermost(name, cpu) for cpu in TARGETS]
+        tiled = min(map(fused, inner)) >= 64
+        text = f"{min(fused(x) / x.total() for x in inner):.0%}" if tiled else ""
+        cells = [*(c.registers for c in found), max(c.shared for c in found), max(c.spilled for c in found), text]
+        lines.append(f"| {name} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 

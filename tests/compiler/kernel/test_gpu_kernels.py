@@ -139,6 +139,21 @@ def test_groups_use_the_instructions_of_amd() -> None:
         assert outside.count("s_barrier") == 2
 
 
+def test_float16_is_converted_by_instructions() -> None:
+    x, y = ArrayParameter("x", "float16"), ArrayParameter("y", "float16", "write")
+    f = Function("k", (x, y), (), "i", (Store("y", ITEM, x[ITEM] * x[ITEM + 1] + x[ITEM + 2]),))
+    text = ptx(gpu_module([f], NVIDIA["sm_80"]), NVIDIA["sm_80"])
+    assert text.count("cvt.f32.f16") == 3
+    assert text.count("cvt.rn.f16.f32") == 1
+    assert "mul.rn.f32" in text
+    amd_text = emit_assembly(gpu_module([f], AMD["gfx942"]), AMD["gfx942"])
+    assert "v_cvt_f32_f16" in amd_text
+    assert "v_cvt_f16_f32" in amd_text
+    numbers = np.concatenate([np.arange(0, 1 << 16, 7, dtype=np.uint16).view(np.float16)[:9000], np.float16([0, 1])])
+    numbers[np.isnan(numbers)] = 0
+    agree(Launch(f, {"x": numbers, "y": np.zeros(9000, np.float16)}, {}, 9000))
+
+
 def test_atomic_operations_have_the_scope_of_their_array() -> None:
     y, s = ArrayParameter("y", "int32", "read_write"), SharedArray("s", "int32", 4)
     one = cast(LANE, "int32")

@@ -62,5 +62,7 @@ def test_a_missing_linker_is_a_skip_by_name_and_a_failure_in_ci(monkeypatch: pyt
         linked(b"", tmp_path)
 
 
-def test_the_table_of_costs_has_a_line_for_each_template_and_gpu() -> None:
-    assert len(table().splitlines()) == 2 + len(VARIANTS) * (len(EVERY_NVIDIA) + len(AMD))
+def test_the_table_of_costs_has_a_line_for_each_template() -> None:
+    lines = table().splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == list(VARIANTS)
+    assert len({line.count("|") for line in lines}) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,29 @@ from running_kernels import bits
 from running_lanes import Compiled, agree
 from threads_on_cpu import threads
 
-from firebrick.compiler.kernel.language.calls import HelperFunction
+from firebrick.compiler.kernel import Barrier, Function, interpret
+from firebrick.compiler.kernel.ir import BLOCKS, Statement, statements
+from firebrick.compiler.kernel.language.annotations import ConstantType
+from firebrick.compiler.kernel.language.calls import HelperFunction, InlinedExpression
+from firebrick.compiler.kernel.language.kernel_program import LaunchSizes
 from firebrick.compiler.templates import (
-    Problem,
     Template,
+    TemplateProblem,
+    attention,
     convolution,
+    digit_counts,
+    digit_scatter,
     input_gradient,
     product,
     row_reduction,
     scan,
+    segmented_scatter,
     weight_gradient,
 )
 from firebrick.compiler.templates.epilogues import add, larger
 from firebrick.core.dtypes import float32, float64
+from firebrick.core.errors import ExecutionError, KernelCompileError
+from firebrick.scalar.expr import load
 
 Array = np.ndarray[Any, Any]
 SMALL = {"group_size": 16, "tile_m": 16, "tile_n": 16, "tile_k": 4, "rows": 4, "columns": 4, "of": float32}
@@ -74,6 +85,23 @@ def test_a_reduction_has_a_prologue_and_an_epilogue() -> None:
     assert np.array_equal(found, (x * x).sum(1) + 1)
 
 
+def test_a_prologue_may_be_a_scalar_expression() -> None:
+    a, b = load(0, "float32"), load(1, "float32")
+    t = row_reduction(InlinedExpression("sum", a + b), 0.0, InlinedExpression("cube", a * a * a))
+    assert t is row_reduction(InlinedExpression("sum", a + b), 0.0, InlinedExpression("cube", a * a * a))
+    x = whole((3, 20))
+    assert np.array_equal(run(t, [vectors(x, 1)], group_size=32, lanes=8, vector=1, of=float32), (x**3).sum(1))
+    with pytest.raises(KernelCompileError, match="sum has 2 operands"):
+        run(
+            row_reduction(add, 0.0, InlinedExpression("sum", a + b)),
+            [vectors(x, 1)],
+            group_size=32,
+            lanes=8,
+            vector=1,
+            of=float32,
+        )
+
+
 def test_the_largest_number_of_a_row_may_be_nan() -> None:
     x = whole((4, 40), dtype=np.float64)
     x[2, 33] = np.nan
@@ -114,6 +142,13 @@ def test_a_product_is_a_chain_of_fused_multiply_adds() -> None:
     for tile in ({"tile_k": 4}, {"tile_k": 8, "tile_m": 32, "rows": 8, "columns": 4}):
         found = run(product(), [vectors(x, 4), vectors(y, 4)], **SMALL | tile | {"vector": 4})
         assert np.array_equal(found.reshape(1, 5, 8), want)
+
+
+def test_a_product_of_half_precision_is_summed_in_float32() -> None:
+    x, y = whole((1, 5, 8), dtype=np.float16), whole((1, 8, 4), 1, np.float16) / 8
+    found = run(product(), [vectors(x, 4), vectors(y, 4)], vector=4, **SMALL)
+    assert found.dtype == np.float16
+    assert np.array_equal(found.reshape(1, 5, 4), (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16))
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
@@ -193,6 +228,8 @@ def drawn(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+# where each digit of one group of keys begins
+DIGIT_STARTS = np.searchsorted(np.sort(np.arange(90) * 7 % 16), np.arange(16)).astype(np.int32).reshape(16, 1)
 LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
     "row reduction": (
         row_reduction(add, 0.0), [drawn(5, 19, 4)], {"group_size": 128, "lanes": 64, "vector": 4, "of": float32}
@@ -204,6 +241,24 @@ LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
     "gradient of a convolution by its weight": (
         weight_gradient(), [drawn(2, 5, 5, 6), drawn(2, 3, 5, 6)], SMALL | geometry((3, 3), 1, 1, 1) | {"splits": 2}
     ),
+    "attention": (
+        attention(),
+        [drawn(1, 18, 7, 1), drawn(1, 19, 7, 1), drawn(1, 19, 5, 1), np.ones((1, 1, 1), np.bool_), np.array(0.5, np.float32)],
+        {"group_size": 32, "tile_m": 16, "tile_n": 16, "features": 16, "vector": 1, "causal": True, "of": float32},
+    ),
+    "segmented scatter": (
+        segmented_scatter(add, 0.0),
+        [drawn(3, 5), drawn(40, 5), np.random.default_rng(0).permutation(40), np.array([0, 7, 7, 40])],
+        {"group_size": 64, "across": 4, "of": float32},
+    ),
+    "counts of digits": (
+        digit_counts(), [np.random.default_rng(0).integers(0, 1 << 32, 150, np.uint32)],
+        {"group_size": 64, "each": 2, "shift": 8},
+    ),
+    "scatter by digits": (
+        digit_scatter(), [np.arange(90, dtype=np.uint32) * 7 % 16, np.arange(90, dtype=np.int32), DIGIT_STARTS],
+        {"group_size": 32, "each": 3, "shift": 0},
+    ),
     "scan": (
         scan(add, 0.0), [drawn(3, 70, 1), drawn(3)], {"group_size": 32, "vector": 1, "exclusive": False, "of": float32}
     ),
@@ -211,14 +266,19 @@ LAUNCHES: dict[str, tuple[Template, list[Array], dict[str, Any]]] = {
 """Small launches, whose numbers are rounded."""
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
-def test_lanes_and_threads_have_the_bits_of_the_interpreter(name: str) -> None:
+def launched(name: str) -> tuple[Function, dict[str, Array], LaunchSizes]:
+    """A launch's function, its arrays and its sizes."""
     t, arrays, constants = LAUNCHES[name]
-    names = [n for n, a in t.signature.arrays.items() if a.role != "Out"]
+    names = [n for n, p in t.signature.given.items() if not isinstance(p, ConstantType)]
     program = t.program({n: x.dtype.name for n, x in zip(names, arrays, strict=True)}, **constants)
     function, sizes = program.translated.function, program.sizes([x.shape for x in arrays], {})
     results = program.prepared(arrays, sizes, lambda a: np.zeros(a.shape, a.dtype.np))
-    memory = dict(zip([a.name for a in function.arrays], program.buffers(arrays, results), strict=True))
+    return function, dict(zip([a.name for a in function.arrays], program.buffers(arrays, results), strict=True)), sizes
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_lanes_and_threads_have_the_bits_of_the_interpreter(name: str) -> None:
+    function, memory, sizes = launched(name)
     want = agree(Compiled(function), memory, sizes.scalars, sizes.grid)
     found = {n: x.copy() for n, x in memory.items()}
     assert threads(function, found, sizes.scalars, sizes.grid) is None
@@ -226,12 +286,35 @@ def test_lanes_and_threads_have_the_bits_of_the_interpreter(name: str) -> None:
         assert np.array_equal(bits(x), bits(found[n])), n
 
 
+def without(body: tuple[Statement, ...], number: int, seen: list[int]) -> tuple[Statement, ...]:
+    """Statements without the barrier of a number."""
+    out: list[Statement] = []
+    for s in body:
+        if isinstance(s, Barrier):
+            seen[0] += 1
+            if seen[0] - 1 == number:
+                continue
+        out.append(replace(s, **{name: without(getattr(s, name), number, seen) for name in BLOCKS.get(type(s), ())}))
+    return tuple(out)
+
+
+@pytest.mark.parametrize("name", ["product", "row reduction", "scan", "attention", "scatter by digits"])
+def test_each_barrier_of_a_template_is_needed(name: str) -> None:
+    function, memory, sizes = launched(name)
+    count = sum(isinstance(s, Barrier) for s in statements(function.body))
+    assert count > 0
+    for number in range(count):
+        hasty = replace(function, body=without(function.body, number, [0]))
+        with pytest.raises(ExecutionError):
+            interpret(hasty, {n: x.copy() for n, x in memory.items()}, sizes.scalars, sizes.grid)
+
+
 def test_templates_say_what_they_are_valid_for() -> None:
     constants = SMALL | {"vector": 4}
-    assert product().valid_for(Problem({}, 16), **constants)
-    assert not product().valid_for(Problem({}, 4), **constants)
+    assert product().valid_for(TemplateProblem({}, 16), **constants)
+    assert not product().valid_for(TemplateProblem({}, 4), **constants)
     for bad in ({"group_size": 32}, {"rows": 2}, {"tile_k": 6}, {"vector": 3}):
-        assert not product().valid_for(Problem({}, 16), **constants | bad)
-    assert not scan(add, 0.0).valid_for(Problem({}, 16), group_size=48, vector=1, of=float32)
-    assert not row_reduction(add, 0.0).valid_for(Problem({}, 8), group_size=64, lanes=64, vector=4, of=float32)
-    assert not row_reduction(add, 0.0).valid_for(Problem({}, 16), group_size=64, lanes=48, vector=4, of=float32)
+        assert not product().valid_for(TemplateProblem({}, 16), **constants | bad)
+    assert not scan(add, 0.0).valid_for(TemplateProblem({}, 16), group_size=48, vector=1, of=float32)
+    assert not row_reduction(add, 0.0).valid_for(TemplateProblem({}, 8), group_size=64, lanes=64, vector=4, of=float32)
+    assert not row_reduction(add, 0.0).valid_for(TemplateProblem({}, 16), group_size=64, lanes=48, vector=4, of=float32)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from firebrick.compiler.kernel.language.calls import HelperFunction
+from firebrick.compiler.kernel.language.calls import HelperFunction, InlinedExpression
+
+Elementwise = HelperFunction | InlinedExpression
+"""A function in the kernel language, or a scalar expression of a spec."""
 
 
 @HelperFunction

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import group, lane, registers, shared, unrolled
-from firebrick.compiler.templates.epilogues import same
-from firebrick.compiler.templates.template import Problem, Template, constant, operand, result, template
+from firebrick.compiler.templates.epilogues import Elementwise, same
+from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.compiler.templates.tiles import PADDING, TYPES, aligned, no_notes, tiled, whole_tiles
 
 
-def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     """Any sizes, of which those of the operands' last axes are in vectors; aligned addresses for vectors."""
     return aligned(problem, constants) and whole_tiles(constants)
 
 
-def product(left: HelperFunction = same, right: HelperFunction = same, epilogue: HelperFunction = same) -> Template:
+@lru_cache(maxsize=64)
+def product(left: Elementwise = same, right: Elementwise = same, epilogue: Elementwise = same) -> Template:
     """The template of a product.
 
     Args:

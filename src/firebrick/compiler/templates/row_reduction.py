@@ -7,16 +7,16 @@ among 32, and through shared memory beyond. So the order of the operation depend
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, group, lane, shared, shuffle, unrolled
-from firebrick.compiler.templates.epilogues import same
-from firebrick.compiler.templates.template import Problem, Template, constant, operand, result, template
+from firebrick.compiler.templates.epilogues import Elementwise, same
+from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.core.dtypes import DType
 
 
-def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     """Any sizes; an axis of vectors has aligned ones."""
     size, lanes = constants["group_size"], constants["lanes"]
     whole = size % lanes == 0 and lanes & (lanes - 1) == 0 and size % min(lanes, 32) == 0
@@ -25,9 +25,8 @@ def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
     return bool(whole and aligned and lanes <= 1024)
 
 
-def row_reduction(
-    combine: HelperFunction, first: float, prologue: HelperFunction = same, epilogue: HelperFunction = same
-) -> Template:
+@lru_cache(maxsize=64)
+def row_reduction(combine: Elementwise, first: float, prologue: Elementwise = same, epilogue: Elementwise = same) -> Template:
     """The template of a reduction.
 
     Args:

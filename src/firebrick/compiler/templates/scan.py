@@ -8,23 +8,24 @@ several short ones, of which ``row_reduction`` gives the sums, whose exclusive s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, group, lane, registers, shared, shuffle, unrolled
-from firebrick.compiler.templates.epilogues import same
-from firebrick.compiler.templates.template import Problem, Template, constant, operand, result, template
+from firebrick.compiler.templates.epilogues import Elementwise, same
+from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.core.dtypes import DType
 
 
-def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     """Any sizes; aligned addresses for vectors."""
     size = constants["group_size"]
     aligned = problem.alignment % min(16, constants["vector"] * constants["of"].itemsize) == 0
     return bool(aligned and size % 32 == 0 and 32 <= size <= 1024)
 
 
-def scan(combine: HelperFunction, first: float, prologue: HelperFunction = same) -> Template:
+@lru_cache(maxsize=64)
+def scan(combine: Elementwise, first: float, prologue: Elementwise = same) -> Template:
     """The template of a scan.
 
     Args:

@@ -52,7 +52,7 @@ def constant(kind: type) -> ConstantType:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class TemplateProblem:
     """What a launch of a template is about.
 
     Attributes:
@@ -64,7 +64,7 @@ class Problem:
     alignment: int = 16
 
 
-Valid = Callable[[Problem, Mapping[str, Any]], bool]
+Valid = Callable[[TemplateProblem, Mapping[str, Any]], bool]
 """(problem, compile-time constants) → whether the template computes it."""
 
 
@@ -88,7 +88,7 @@ class Template:
     _programs: dict[Any, KernelProgram] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def valid_for(self, problem: Problem, **constants: Any) -> bool:
+    def valid_for(self, problem: TemplateProblem, **constants: Any) -> bool:
         """Whether the template with these constants computes a problem, of these sizes and this alignment."""
         return self.valid(problem, constants)
 

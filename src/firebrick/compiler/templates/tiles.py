@@ -20,7 +20,7 @@ from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import barrier, fma, lane, registers, unrolled
-from firebrick.compiler.templates.template import Problem, constant
+from firebrick.compiler.templates.template import TemplateProblem, constant
 from firebrick.core.dtypes import DType
 
 PADDING = 4
@@ -47,7 +47,7 @@ def whole_tiles(constants: Mapping[str, Any]) -> bool:
     )
 
 
-def aligned(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def aligned(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     """Whether addresses are those of vectors."""
     return bool(problem.alignment % min(16, constants.get("vector", 1) * constants["of"].itemsize) == 0)
 

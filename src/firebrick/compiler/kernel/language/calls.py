@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from firebrick.compiler.kernel.language.built_in import BUILT_IN
 from firebrick.compiler.kernel.language.expressions import Expressions, Frame
 from firebrick.compiler.kernel.language.source import Source, structured
-from firebrick.compiler.kernel.language.values import ArrayValue, Held, Open, Value, Weak, as_dtype, counted, shown
+from firebrick.compiler.kernel.language.values import ArrayValue, Held, Misfit, Open, Value, Weak, as_dtype, counted, shown
 from firebrick.core.dtypes import DType, dtype, float32, int64
+from firebrick.core.errors import UnsupportedError
 from firebrick.ops.table import OPS
 from firebrick.scalar import elements
-from firebrick.scalar.expr import Expr
+from firebrick.scalar.expr import Expr, rebuilt, rewritten, walk
 from firebrick.scalar.storage import STORAGE, computed
 
 _MOST_CALLS = 50
@@ -38,6 +40,38 @@ class HelperFunction:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The Python function itself, on numbers: for tests of it."""
         return self.function(*args, **named)
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedExpression:
+    """A scalar expression that kernels call like a function: operand k is its leaf ``load(k)``.
+
+    Attributes:
+        name: For messages.
+        expr: Expression, without other leaves than constants.
+    """
+
+    name: str
+    expr: Expr
+
+    def __call__(self, *operands: Any) -> Any:
+        """Kernels call it; Python does not."""
+        raise UnsupportedError(f"{self.name} is called by kernels", "a call outside of a kernel", "evaluate the expression")
+
+    def of(self, operands: Sequence[Value]) -> Expr:
+        """The expression of operands, which are cast to the dtypes of the leaves.
+
+        Raises:
+            Misfit: There are fewer operands than leaves.
+        """
+        count = 1 + max((int(e.value or 0) for e in walk([self.expr]) if e.op == "load"), default=-1)
+        if len(operands) < count:
+            raise Misfit(f"{self.name} has {count} operands", str(len(operands)), "correct the call")
+
+        def leaf(e: Expr, args: tuple[Expr, ...]) -> Expr:
+            return as_dtype(operands[int(e.value or 0)], dtype(e.dtype)) if e.op == "load" else rebuilt(e, args)
+
+        return rewritten([self.expr], leaf)[0]
 
 
 class Calls(Expressions):
@@ -67,6 +101,8 @@ class Calls(Expressions):
         f = callee.value
         if isinstance(f, HelperFunction):
             return self._inlined(node, f, used)
+        if isinstance(f, InlinedExpression):
+            return f.of(self.values(node.args))
         rule = BUILT_IN.get(f) if _hashable(f) else None
         if rule is not None:
             return rule(self, node, self.arguments(node, f), used)

@@ -51,7 +51,7 @@ def stored_type(dtype: str, code: Code) -> str:
 
 
 def _converts(code: Code) -> bool:
-    return code.target.has("f16c") or code.target.has("avx512f") or code.target.arch == "aarch64"
+    return code.target.has("f16c") or code.target.has("avx512f") or code.target.arch in ("aarch64", "nvptx64", "amdgcn")
 
 
 @dataclass(slots=True)

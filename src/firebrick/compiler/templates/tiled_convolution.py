@@ -8,12 +8,13 @@ strides, dilations and the padding are compile-time constants, so most divisions
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.intrinsics import group, registers, shared
-from firebrick.compiler.templates.epilogues import same
-from firebrick.compiler.templates.template import Problem, Template, constant, operand, result, template
+from firebrick.compiler.templates.epilogues import Elementwise, same
+from firebrick.compiler.templates.template import Template, TemplateProblem, constant, operand, result, template
 from firebrick.compiler.templates.tiles import PADDING, TYPES, no_notes, store_results, tiled, whole_tiles
 from firebrick.core import dtypes
 
@@ -23,15 +24,16 @@ int64: Any = dtypes.int64
 _AXES = ("kernel", "stride", "padding", "dilation")
 GEOMETRY = {f"{what}_{axis}": constant(int) for what in _AXES for axis in "hw"}
 """The constants of a convolution, for each axis."""
-_OUT = {
+OUT_SIZES = {
     axis: f"(({size} + 2 * padding_{axis} - dilation_{axis} * (kernel_{axis} - 1) - 1) // stride_{axis} + 1)"
     for axis, size in (("h", "height"), ("w", "width"))
 }
+"""The size of a result along each axis."""
 _OUTSIDE = -(1 << 30)
 """A position that is outside of every array, whatever a kernel adds to it."""
 
 
-def valid_for(problem: Problem, constants: Mapping[str, Any]) -> bool:
+def valid_for(problem: TemplateProblem, constants: Mapping[str, Any]) -> bool:
     """One group of channels; arrays of fewer than 2^31 elements; any other sizes."""
     return problem.sizes.get("groups", 1) == 1 and problem.sizes.get("elements", 0) < 1 << 31 and whole_tiles(constants)
 
@@ -50,7 +52,8 @@ def note_position(arrays: Any, notes: Any, part: Any, column: Any) -> None:
     notes[part, 2] = int64(place % int32(width)) * stride_w + offset_w if inside else _OUTSIDE
 
 
-def convolution(prologue: HelperFunction = same, epilogue: HelperFunction = same) -> Template:
+@lru_cache(maxsize=64)
+def convolution(prologue: Elementwise = same, epilogue: Elementwise = same) -> Template:
     """The template of a convolution.
 
     Args:
@@ -91,10 +94,10 @@ def convolution(prologue: HelperFunction = same, epilogue: HelperFunction = same
     @template(
         {
             "x": operand(None, "batch, channels, height, width"), "weight": operand("x", "outputs, depth"),
-            "out": result("x", f"batch, outputs, {_OUT['h']} * {_OUT['w']}"), **TYPES, **GEOMETRY,
+            "out": result("x", f"batch, outputs, {OUT_SIZES['h']} * {OUT_SIZES['w']}"), **TYPES, **GEOMETRY,
         },
-        f"(outputs + tile_m - 1) // tile_m, (batch * ({_OUT['h']} * {_OUT['w']}) + tile_n - 1) // tile_n", "group_size",
-        valid_for,
+        f"(outputs + tile_m - 1) // tile_m, (batch * ({OUT_SIZES['h']} * {OUT_SIZES['w']}) + tile_n - 1) // tile_n",
+        "group_size", valid_for,
     )  # fmt: skip
     def convolution(
         x: Any, weight: Any, out: Any, group_size: int, tile_m: int, tile_n: int, tile_k: int, rows: int, columns: int, of: Any,
@@ -119,7 +122,8 @@ def convolution(prologue: HelperFunction = same, epilogue: HelperFunction = same
     return convolution
 
 
-def input_gradient(epilogue: HelperFunction = same) -> Template:
+@lru_cache(maxsize=64)
+def input_gradient(epilogue: Elementwise = same) -> Template:
     """The template of the gradient by the input.
 
     Args:
@@ -192,6 +196,7 @@ def input_gradient(epilogue: HelperFunction = same) -> Template:
     return input_gradient
 
 
+@lru_cache(maxsize=64)
 def weight_gradient() -> Template:
     """The template of the gradient by the weight.
 
