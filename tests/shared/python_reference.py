@@ -1,15 +1,17 @@
 """``run_in_python``: a kernel's function executed by Python itself, item by item, on NumPy arrays.
 
 The names ``K`` (``fb.kernel``), ``fb``, ``math`` and the built-in functions that kernels know stand for others, which
-compute on NumPy numbers in the dtypes of the kernel language. Arrays check their indices. Groups are not executed.
+compute on NumPy numbers in the dtypes of the kernel language. Arrays check their indices.
 """
 
 from __future__ import annotations
 
 import builtins
 import itertools
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -53,13 +55,51 @@ class Elements:
 
 
 class _Language:
-    """``fb.kernel`` for Python: ``here`` is the index of the item."""
+    """``fb.kernel`` for Python. The items of a group are threads.
 
-    here: tuple[Any, ...] = ()
+    Attributes:
+        size: Number of items of a group; 0 for none.
+        own: Of the item: ``here``, its index or its group's; ``lane``; ``arrays``, the number of shared arrays that it made.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size, self.own = size, threading.local()
+        self._lock = threading.Lock()
+
+    def begin(self, here: tuple[Any, ...]) -> None:
+        """Begin an item, or the items of a group."""
+        self.own.here = here
+        self._arrays: list[Elements] = []
+        self.together = threading.Barrier(max(self.size, 1))
+        self._offered: list[Any] = [None] * self.size
+
+    def group(self, axis: int | None = None) -> Any:
+        found = self.own.here if axis is None else self.own.here[axis]
+        return found[0] if isinstance(found, tuple) and len(found) == 1 else found
 
     def index(self, axis: int | None = None) -> Any:
-        found = self.here if axis is None else self.here[axis]
-        return found[0] if isinstance(found, tuple) and len(found) == 1 else found
+        return self.group() * np.int64(self.size) + self.own.lane if self.size else self.group(axis)
+
+    def lane(self) -> Any:
+        return self.own.lane
+
+    def shared(self, dtype: Any, shape: Any) -> Elements:
+        self.own.arrays += 1
+        with self._lock:
+            if len(self._arrays) < self.own.arrays:
+                self._arrays.append(Elements(np.zeros(shape, dtype.of)))
+            return self._arrays[self.own.arrays - 1]
+
+    def barrier(self) -> None:
+        self.together.wait()
+
+    def shuffle(self, value: Any, source: Any, width: int) -> Any:
+        lane = int(self.own.lane)
+        self._offered[lane] = value
+        self.together.wait()
+        found = self._offered[lane // width * width + int(source) % width]
+        self.together.wait()
+        return found
 
     def unrolled(self, *bounds: int) -> range:
         return range(*bounds)
@@ -68,13 +108,24 @@ class _Language:
         return Elements(np.full(shape, value, np.asarray(value).dtype))
 
     def atomic_add(self, array: Elements, at: Any, v: Any) -> None:
-        array[at] = array[at] + v
+        with self._lock:
+            array[at] = array[at] + v
 
     def random_bits(self, key: Elements, position: Any) -> Any:
         return OPS["random_bits"].reference(key.array, shape=(), offset=int(position))[()]
 
     def random_uniform(self, key: Elements, position: Any, dtype: Any = fb.float32) -> Any:
         return OPS["random_uniform"].reference(key.array, shape=(), offset=int(position), dtype=dtype)[()]
+
+
+class _Cast:
+    """A dtype, which casts."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def __call__(self, v: Any) -> Any:
+        return in_dtype(v, self.of)
 
 
 def _counters(*bounds: Any) -> Iterator[Any]:
@@ -89,7 +140,7 @@ class _Firebrick:
     def __getattr__(self, name: str) -> Any:
         dtype = getattr(fb, name)
         if isinstance(dtype, fb.DType):
-            return lambda v: in_dtype(v, dtype.np)
+            return _Cast(dtype.np)
         if name == "erf":
             return lambda v: OPS["erf"].reference(np.asarray(v))[()]
         return getattr(np, name)
@@ -113,7 +164,7 @@ _REPLACED: dict[str, Any] = {
 
 
 def run_in_python(kernel: Any, arguments: Sequence[Any]) -> tuple[Array, ...]:
-    """The results of a kernel without groups, by Python.
+    """The results of a kernel, by Python.
 
     Args:
         kernel: Made by ``@fb.kernel``.
@@ -145,13 +196,35 @@ def run_in_python(kernel: Any, arguments: Sequence[Any]) -> tuple[Array, ...]:
     for name, p in signature.parameters.items():
         if isinstance(p, NumberType):
             values[name] = in_dtype(given[name], (p.dtype or floating).np)
-    language = _Language()
+    size = given[kernel._group] if isinstance(kernel._group, str) else kernel._group
+    language = _Language(size)
     body = _replaced(kernel.__wrapped__, language)
-    with np.errstate(all="ignore"):
-        for here in itertools.product(*(range(s.value(sizes)) for s in signature.grid)):
-            language.here = tuple(map(np.int64, here))
-            body(**values)
+    for here in itertools.product(*(range(s.value(sizes)) for s in signature.grid)):
+        language.begin(tuple(map(np.int64, here)))
+        if size:
+            _group_of_threads(language, body, values)
+        else:
+            with np.errstate(all="ignore"):
+                body(**values)
     return tuple(values[n].array for n in signature.results)
+
+
+def _group_of_threads(language: _Language, body: Any, values: dict[str, Any]) -> None:
+    here = language.own.here
+
+    def item(lane: int) -> None:
+        language.own.here, language.own.lane, language.own.arrays = here, np.int64(lane), 0
+        ended = False
+        try:
+            with np.errstate(all="ignore"):
+                body(**values)
+            ended = True
+        finally:
+            if not ended:
+                language.together.abort()
+
+    with ThreadPoolExecutor(language.size) as pool:
+        list(pool.map(item, range(language.size)))
 
 
 def _replaced(f: Any, language: _Language) -> Any:
