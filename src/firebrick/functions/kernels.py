@@ -28,6 +28,7 @@ from firebrick.compiler.kernel.language.annotations import (
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.composed import composed, obstacle, pure_expression
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
+from firebrick.compiler.kernel.language.outside import exact
 from firebrick.compiler.kernel.language.source import Source
 from firebrick.compiler.kernel.language.translate import Instance, translate
 from firebrick.core.aval import Aval
@@ -70,7 +71,7 @@ class Kernel:
         self.signature: Signature = signature_of(function, grid)
         self._group, self._unchecked, self._deterministic = group, unchecked, deterministic
         self._watched = function, grid, group, unchecked, deterministic  # what a compiled program depends on
-        self._programs: dict[Instance, list[KernelProgram]] = {}
+        self._programs: dict[Any, list[KernelProgram]] = {}
         self._found: dict[Any, KernelProgram] = {}
         self._ops: dict[str, Op] = {}
         self._lock = threading.Lock()
@@ -163,7 +164,7 @@ class Kernel:
             self._number(n, dtypes[n], values[n], where) if isinstance(signature.given[n], NumberType) else values[n]
             for n in self.operands
         )  # fmt: skip
-        params = {"statics": tuple(statics.items()), "constants": tuple(constants.items()), "captures": None}
+        params: dict[str, Any] = {"statics": tuple(statics.items()), "constants": tuple(constants.items()), "captures": None}
         program = self.program([dtypes[n] for n in self.operands], params)
         params["captures"] = program.translated.captures
         # an operand says where an operation runs
@@ -200,11 +201,11 @@ class Kernel:
 
         Args:
             dtypes: Of the operands. Where an annotation has another dtype, that counts.
-            params: ``constants``, and ``captures``: the numbers from outside of the function that it uses; None for those now.
+            params: ``constants``, and ``captures``: the objects from outside of the function that it uses; None for those now.
         """
-        key = tuple(dtypes), params["constants"], params["captures"]
+        key = tuple(dtypes), exact(params["constants"]), params["captures"]
         found = self._found.get(key)
-        if found is not None and (key[2] is not None or self._captures_hold(found.translated.captures)):
+        if found is not None and (key[2] is not None or found.translated.captures.holds()):
             return found
         made = self._made(dtypes, params)
         if len(self._found) >= _KEPT:
@@ -222,13 +223,12 @@ class Kernel:
         )  # fmt: skip
         captures = params["captures"]
         with self._lock:
-            made = self._programs.setdefault(instance, [])
+            made = self._programs.setdefault((instance.dtypes, exact(constants)), [])
             for found in reversed(made):
-                if (
-                    captures is None and self._captures_hold(found.translated.captures)
-                ) or found.translated.captures == captures:
+                before = found.translated.captures
+                if before.holds() if captures is None else before == captures:
                     return found
-            translated = translate(self._source, self.signature, instance, dict(captures or ()))
+            translated = translate(self._source, self.signature, instance, captures)
             made.append(KernelProgram(self.name, self.signature, instance, translated))
             if len(made) > _KEPT:
                 del made[0]
@@ -306,13 +306,6 @@ class Kernel:
             if found is None:
                 found = self._ops[kind] = operation(self, program, kind == "map")
         return found
-
-    def _captures_hold(self, captures: tuple[tuple[str, Any], ...]) -> bool:
-        return all(_same(self._source.captured_again(name), value) for name, value in captures)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and (a == b or (a != a and b != b))
 
 
 def elementwise_of(program: KernelProgram) -> Callable[..., Expr] | None:

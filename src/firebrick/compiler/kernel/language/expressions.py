@@ -7,7 +7,7 @@ Kernel IR evaluates all expressions of a statement, and may read every element i
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NoReturn
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NoReturn
 from firebrick.compiler.kernel.ir import Assign, Check, If, Let, Statement, Store
 from firebrick.compiler.kernel.language.bounds import IntegerFacts
 from firebrick.compiler.kernel.language.homes import Home
+from firebrick.compiler.kernel.language.outside import Outside, Place, plain
 from firebrick.compiler.kernel.language.source import Source
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
@@ -119,8 +120,8 @@ class Expressions:
         frame: The function that is being translated.
         sites: The checks of the kernel so far.
         origins: The operations that expressions are results of.
-        captures: Numbers from outside of the kernel that it uses.
-        known: Values of some of them.
+        captures: Objects from outside of the kernel that it uses.
+        known: Those to use for some places.
         initial: The arrays whose elements have values before they are stored.
         reads: The arrays that are read.
         registers: The function in which each array of registers was made.
@@ -135,8 +136,8 @@ class Expressions:
         self.frame: Frame
         self.sites: list[CheckSite] = []
         self.origins: Origins = {}
-        self.captures: dict[str, Any] = {}
-        self.known: Mapping[str, Any] = {}
+        self.captures: dict[Place, Any] = {}
+        self.known = Outside()
         self.initial: set[str] = set()
         self.reads: set[str] = set()
         self.registers: dict[str, Frame] = {}
@@ -312,7 +313,7 @@ class Expressions:
                 node, f"the name {node.id} is defined", "no parameter, variable or global of this name",
                 "define it, or correct the name",
             )  # fmt: skip
-        return self.captured(node, node.id, held)
+        return self.captured(Place(frame.source, node.id), held)
 
     def read(self, found: Value | Variable) -> Value:
         """The value of a variable now."""
@@ -322,18 +323,16 @@ class Expressions:
             return tuple(self.read(v) for v in found)
         return found
 
-    def captured(self, node: ast.AST, name: str, held: Any) -> Value:
+    def captured(self, place: Place, held: Any) -> Value:
         """An object from outside of the kernel; numbers become constants of its code."""
-        import numpy as np
+        held = self.captures[place] = self.known.get(place, plain(held))
+        return self.constants_of(held)
 
-        if isinstance(held, np.generic):
-            held = held.item()
+    def constants_of(self, held: Any) -> Value:
+        """An object that is known when the kernel is compiled."""
         if isinstance(held, bool | int | float):
-            held = self.captures[name] = self.known.get(name, held)
             return Weak(held)
-        if isinstance(held, tuple):
-            return tuple(self.captured(node, f"{name}[{i}]", v) for i, v in enumerate(held))
-        return Held(held)
+        return tuple(map(self.constants_of, held)) if isinstance(held, tuple) else Held(held)
 
     def _attribute(self, node: ast.Attribute) -> Value:
         of = self.value(node.value)
@@ -354,7 +353,7 @@ class Expressions:
             held = getattr(of.value, node.attr)
         except AttributeError:
             self.refuse(node, f"{shown(of)} has an attribute of this name", f".{node.attr}", "correct the name")
-        return self.captured(node, ast.unparse(node), held)
+        return self.captured(Place(of.value, node.attr), held)
 
     @staticmethod
     def _size(e: Expr) -> Value:

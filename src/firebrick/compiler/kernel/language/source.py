@@ -91,20 +91,6 @@ class Source:
                 return True, names[name]
         return False, None
 
-    def captured_again(self, name: str) -> Any:
-        """The value now of what ``free`` gave: of ``a``, ``module.a`` or ``a[0]``."""
-        tree = ast.parse(name, mode="eval").body
-        return self._evaluated(tree)
-
-    def _evaluated(self, e: ast.expr) -> Any:
-        if isinstance(e, ast.Name):
-            return self.free(e.id)[1]
-        if isinstance(e, ast.Attribute):
-            return getattr(self._evaluated(e.value), e.attr, None)
-        if isinstance(e, ast.Subscript) and isinstance(e.slice, ast.Constant):
-            return self._evaluated(e.value)[e.slice.value]
-        return None
-
 
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 

@@ -28,6 +28,7 @@ from firebrick.compiler.kernel.language.annotations import ArrayType, ConstantTy
 from firebrick.compiler.kernel.language.calls import Calls
 from firebrick.compiler.kernel.language.expressions import BINARY, CheckSite, Frame, Variable
 from firebrick.compiler.kernel.language.homes import IGNORED, assigned_names, homes
+from firebrick.compiler.kernel.language.outside import Outside
 from firebrick.compiler.kernel.language.source import Source, structured
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
@@ -78,20 +79,20 @@ class Translated:
         function: Kernel IR. Its arrays are those of the signature, then the numbers, each an array of one element; its
             scalars are sizes and integers that sizes depend on.
         sites: Its checks, by number.
-        captures: Numbers from outside of the function that are constants of it.
+        captures: Objects from outside of the function, such as numbers that are constants of it.
         origins: The operations that expressions are results of.
         shapes: Sizes of each array.
     """
 
     function: Function
     sites: tuple[CheckSite, ...]
-    captures: tuple[tuple[str, Any], ...]
+    captures: Outside
     origins: Origins
     shapes: dict[str, tuple[Expr, ...]]
 
 
 def translate(
-    source: Source, signature: Signature, instance: Instance, captures: Mapping[str, Any] | None = None
+    source: Source, signature: Signature, instance: Instance, captures: Outside | None = None
 ) -> Translated:  # fmt: skip
     """The kernel IR of a function.
 
@@ -99,14 +100,14 @@ def translate(
         source: The function.
         signature: Its parameters.
         instance: Their dtypes, and what else is known.
-        captures: Values of numbers from outside of the function; those that they have now, by default.
+        captures: Objects from outside of the function; those of now, by default.
 
     Raises:
         KernelCompileError: The function is not in the kernel language; the error tells the line, and what to do.
     """
     decided: dict[Any, DType] = {}
     for _ in range(_MOST_WALKS):
-        walk = _Translator(source, signature, instance, decided, captures or {})
+        walk = _Translator(source, signature, instance, decided, captures or Outside())
         try:
             made = walk.kernel()
         except KernelCompileError:
@@ -123,7 +124,7 @@ def translate(
 
 class _Translator(Calls):
     def __init__(
-        self, source: Source, signature: Signature, instance: Instance, decided: dict[Any, DType], captures: Mapping[str, Any]
+        self, source: Source, signature: Signature, instance: Instance, decided: dict[Any, DType], captures: Outside
     ) -> None:  # fmt: skip
         super().__init__(instance.unchecked)
         self.signature, self.instance, self.known = signature, instance, captures
@@ -192,7 +193,7 @@ class _Translator(Calls):
             instance.group, tuple(self.shared),
         )  # fmt: skip
         shapes = {n: v.sizes for n, v in frame.names.items() if isinstance(v, ArrayValue) and v.role != "shared"}
-        return Translated(function, tuple(self.sites), tuple(self.captures.items()), self.origins, shapes)
+        return Translated(function, tuple(self.sites), Outside(self.captures.items()), self.origins, shapes)
 
     def _top(self, body: list[ast.stmt], dtypes: dict[str, DType]) -> None:
         """The statements of the kernel; in front of them, its numbers are read."""
