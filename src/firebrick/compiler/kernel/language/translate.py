@@ -616,7 +616,7 @@ class _Translator(Calls):
         at = local(name, "int64")
         changing = self._changing(s.body)
         with self.facts.scope(changing if running is None else {*changing, name}):
-            small = self.facts._form(start) is not None
+            small = self.facts.counts_small(start, step)
             if running is None and step > 0:
                 self.facts.fixed.add(name)
                 if small:
@@ -641,7 +641,7 @@ class _Translator(Calls):
         def write() -> None:
             self.emit(Let(here, at, line=self.line))
             self.facts.fixed.add(here)
-            if self.facts._form(start) is not None:
+            if self.facts.counts_small(start, step):
                 self.facts.small.add(here)
             first, last = (start, stop) if step > 0 else (stop, start)
             value = local(here, "int64")
