@@ -28,7 +28,8 @@ from firebrick.compiler.kernel.language.annotations import (
 from firebrick.compiler.kernel.language.calls import HelperFunction
 from firebrick.compiler.kernel.language.composed import composed, obstacle, pure_expression
 from firebrick.compiler.kernel.language.kernel_program import KernelProgram
-from firebrick.compiler.kernel.language.source import Captured, Source
+from firebrick.compiler.kernel.language.outside import exact
+from firebrick.compiler.kernel.language.source import Source
 from firebrick.compiler.kernel.language.translate import Instance, translate
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
@@ -40,7 +41,6 @@ from firebrick.core.op import Cost, Op, Operand, Vjp
 from firebrick.core.operands import not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor
-from firebrick.ir.keys import key_of
 from firebrick.ops import index_maps
 from firebrick.ops.table import OPS
 from firebrick.scalar.expr import Expr
@@ -201,11 +201,11 @@ class Kernel:
 
         Args:
             dtypes: Of the operands. Where an annotation has another dtype, that counts.
-            params: ``constants``, and ``captures``: what it uses from outside of the function; None for what is there now.
+            params: ``constants``, and ``captures``: the objects from outside of the function that it uses; None for those now.
         """
-        key = tuple(dtypes), key_of(params["constants"]), params["captures"]
+        key = tuple(dtypes), exact(params["constants"]), params["captures"]
         found = self._found.get(key)
-        if found is not None and (key[2] is not None or _hold(found.translated.captures)):
+        if found is not None and (key[2] is not None or found.translated.captures.holds()):
             return found
         made = self._made(dtypes, params)
         if len(self._found) >= _KEPT:
@@ -223,11 +223,12 @@ class Kernel:
         )  # fmt: skip
         captures = params["captures"]
         with self._lock:
-            made = self._programs.setdefault((instance, key_of(constants)), [])
+            made = self._programs.setdefault((instance.dtypes, exact(constants)), [])
             for found in reversed(made):
-                if (captures is None and _hold(found.translated.captures)) or found.translated.captures == captures:
+                before = found.translated.captures
+                if before.holds() if captures is None else before == captures:
                     return found
-            translated = translate(self._source, self.signature, instance, captures or ())
+            translated = translate(self._source, self.signature, instance, captures)
             made.append(KernelProgram(self.name, self.signature, instance, translated))
             if len(made) > _KEPT:
                 del made[0]
@@ -305,10 +306,6 @@ class Kernel:
             if found is None:
                 found = self._ops[kind] = operation(self, program, kind == "map")
         return found
-
-
-def _hold(captures: Sequence[Captured]) -> bool:
-    return all(c.holds for c in captures)
 
 
 def elementwise_of(program: KernelProgram) -> Callable[..., Expr] | None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from firebrick.scalar.expr import Expr, walk
 
 _SMALL = 1 << 40
+_SMALL_STEP = 1 << 8
+"""The largest step of a counter that is small because nobody waits until it is not: 2^32 rounds at least."""
 _ORDER = {"lt": (1, -1), "le": (1, 0), "gt": (-1, -1), "ge": (-1, 0)}
 """Comparison of a and b → the sign and the constant of the form sign · (b - a) + constant that it makes not negative."""
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
@@ -88,6 +90,10 @@ class IntegerFacts:
             if a is not None and b is not None and not (a.terms and b.terms):
                 return _bounded(AffineForm((), 0).plus(a, b.constant) if a.terms else AffineForm((), 0).plus(b, a.constant))
         return None
+
+    def counts_small(self, start: Expr, step: int) -> bool:
+        """Whether a counter is small for certain."""
+        return abs(step) <= _SMALL_STEP and self._form(start) is not None
 
     def know(self, e: Expr, less: Expr | None = None, constant: int = 0) -> None:
         """Note that e - less + constant is not negative."""

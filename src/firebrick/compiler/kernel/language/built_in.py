@@ -9,7 +9,7 @@ from typing import Any
 
 from firebrick.compiler.kernel.ir import Assign, Atomic, Barrier, CompareExchange, Let, SharedArray, Shuffle
 from firebrick.compiler.kernel.language import intrinsics
-from firebrick.compiler.kernel.language.expressions import Place, Variable
+from firebrick.compiler.kernel.language.expressions import ElementPlace, Variable
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
     ArrayValue,
@@ -147,7 +147,7 @@ def _unrolled(t: Any, node: ast.Call, given: Arguments, used: bool) -> Value:
 
 def _changed(
     t: Any, node: ast.Call, given: Arguments, used: bool, names: tuple[str, ...]
-) -> tuple[ArrayValue, Place, list[Expr]]:
+) -> tuple[ArrayValue, ElementPlace, list[Expr]]:
     """An atomic operation's array, the place of its element, the condition that it exists, and the values."""
     of = t.value(given["array"])
     if not isinstance(of, ArrayValue):
@@ -202,7 +202,7 @@ def _exchange(t: Any, node: ast.Call, given: Arguments, used: bool) -> Value:
     return _guarded(t, of, place, name, lambda own: CompareExchange(own, of.name, place.at, expected, value, line=t.line))
 
 
-def _guarded(t: Any, of: ArrayValue, place: Place, name: str, made: Callable[[str], Any]) -> Value:
+def _guarded(t: Any, of: ArrayValue, place: ElementPlace, name: str, made: Callable[[str], Any]) -> Value:
     """An atomic operation where its element exists."""
     if not name or place.inside is None:
         t.access(place, (made(name),))

@@ -10,6 +10,7 @@ from typing import Any
 
 from firebrick.compiler.kernel.language.built_in import BUILT_IN
 from firebrick.compiler.kernel.language.expressions import Expressions, Frame
+from firebrick.compiler.kernel.language.outside import plain
 from firebrick.compiler.kernel.language.source import Source, structured
 from firebrick.compiler.kernel.language.values import ArrayValue, Held, Misfit, Open, Value, Weak, as_dtype, counted, shown
 from firebrick.core.dtypes import DType, dtype, float32, int64
@@ -129,7 +130,7 @@ class Calls(Expressions):
             if name in given:
                 frame.names[name] = self.settled(found[names.index(name)], name)
             else:
-                frame.names[name] = self.captured((), p.default)
+                frame.names[name] = self.constants_of(plain(p.default))
         body = structured(f.source, f.source.tree.body, True)
         returns = bool(body) and isinstance(body[-1], ast.Return)
         if used and not returns:

@@ -7,7 +7,7 @@ Kernel IR evaluates all expressions of a statement, and may read every element i
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NoReturn
@@ -15,7 +15,8 @@ from typing import Any, ClassVar, NoReturn
 from firebrick.compiler.kernel.ir import Assign, Check, If, Let, Statement, Store
 from firebrick.compiler.kernel.language.bounds import IntegerFacts
 from firebrick.compiler.kernel.language.homes import Home
-from firebrick.compiler.kernel.language.source import Path, Source, plain
+from firebrick.compiler.kernel.language.outside import Outside, Place, plain
+from firebrick.compiler.kernel.language.source import Source
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
     ArrayValue,
@@ -94,7 +95,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ElementPlace:
     """An element of an array.
 
     Attributes:
@@ -134,8 +135,8 @@ class Expressions:
         frame: The function that is being translated.
         sites: The checks of the kernel so far.
         origins: The operations that expressions are results of.
-        captures: Numbers and other objects from outside of the kernel that it uses, by function and path.
-        known: Values of some of them.
+        captures: Objects from outside of the kernel that it uses.
+        known: Those to use for some places.
         initial: The arrays whose elements have values before they are stored.
         reads: The arrays that are read.
         registers: The function in which each array of registers was made.
@@ -150,8 +151,8 @@ class Expressions:
         self.frame: Frame
         self.sites: list[CheckSite] = []
         self.origins: Origins = {}
-        self.captures: dict[tuple[Source, Path], Any] = {}
-        self.known: Mapping[tuple[Source, Path], Any] = {}
+        self.captures: dict[Place, Any] = {}
+        self.known = Outside()
         self.initial: set[str] = set()
         self.reads: set[str] = set()
         self.registers: dict[str, Frame] = {}
@@ -327,7 +328,7 @@ class Expressions:
                 node, f"the name {node.id} is defined", "no parameter, variable or global of this name",
                 "define it, or correct the name",
             )  # fmt: skip
-        return self.captured((node.id,), held)
+        return self.captured(Place(frame.source, node.id), held)
 
     def read(self, found: Value | Variable) -> Value:
         """The value of a variable now."""
@@ -337,24 +338,16 @@ class Expressions:
             return tuple(self.read(v) for v in found)
         return found
 
-    def captured(self, path: Path, held: Any) -> Value:
-        """An object from outside of the function; numbers become constants of the code.
+    def captured(self, place: Place, held: Any) -> Value:
+        """An object from outside of the kernel; numbers become constants of its code."""
+        held = self.captures[place] = self.known.get(place, plain(held))
+        return self.constants_of(held)
 
-        Args:
-            path: Where it was found; empty for a default value, which does not change.
-            held: The object.
-        """
-        held = plain(held)
-        number = isinstance(held, bool | int | float)
-        if path and (number or len(path) == 1):
-            place = self.frame.source, path
-            held = self.known.get(place, held)
-            self.captures[place] = held
-        if number:
+    def constants_of(self, held: Any) -> Value:
+        """An object that is known when the kernel is compiled."""
+        if isinstance(held, bool | int | float):
             return Weak(held)
-        if isinstance(held, tuple):
-            return tuple(self.captured((*path, i) if path else (), v) for i, v in enumerate(held))
-        return Held(held, path)
+        return tuple(map(self.constants_of, held)) if isinstance(held, tuple) else Held(held)
 
     def _attribute(self, node: ast.Attribute) -> Value:
         of = self.value(node.value)
@@ -375,7 +368,7 @@ class Expressions:
             held = getattr(of.value, node.attr)
         except AttributeError:
             self.refuse(node, f"{shown(of)} has an attribute of this name", f".{node.attr}", "correct the name")
-        return self.captured((*of.path, node.attr) if of.path else (), held)
+        return self.captured(Place(of.value, node.attr), held)
 
     @staticmethod
     def _size(e: Expr) -> Value:
@@ -563,7 +556,7 @@ class Expressions:
             out.append(e)
         return out
 
-    def place(self, node: ast.AST, of: ArrayValue, indices: Sequence[Expr]) -> Place:
+    def place(self, node: ast.AST, of: ArrayValue, indices: Sequence[Expr]) -> ElementPlace:
         """Where an element lies; the access is emitted by ``access``."""
         inside: Expr | None = None
         checks: list[Statement] = []
@@ -585,9 +578,9 @@ class Expressions:
             settled.append(e)
         for e, n in zip(settled, of.sizes, strict=True):
             at = e if at is None else at * n + e
-        return Place(const(0, "int64") if at is None else at, inside, tuple(checks))
+        return ElementPlace(const(0, "int64") if at is None else at, inside, tuple(checks))
 
-    def access(self, place: Place, body: Sequence[Statement]) -> None:
+    def access(self, place: ElementPlace, body: Sequence[Statement]) -> None:
         """Append statements that access an element, where it exists; elsewhere its checks report faults."""
         for s in body if place.inside is None else (If(place.inside, tuple(body), place.checks, line=self.line),):
             self.emit(s)

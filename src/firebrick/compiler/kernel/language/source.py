@@ -12,17 +12,10 @@ import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import CellType
 from typing import Any, NoReturn
 
-import numpy as np
-
 from firebrick.core.errors import KernelCompileError
-from firebrick.ir.keys import key_of
-
-Path = tuple[str | int, ...]
-"""A name, then attributes and numbers of elements of tuples."""
 
 
 class Source:
@@ -97,52 +90,6 @@ class Source:
             if name in names:
                 return True, names[name]
         return False, None
-
-    def at(self, path: Path) -> Any:
-        """What a path leads to now: a free name, then attributes and numbers of elements of tuples; None if to nothing."""
-        found = self.free(str(path[0]))[1]
-        for step in path[1:]:
-            if isinstance(step, str):
-                found = getattr(found, step, None)
-            else:
-                found = found[step] if isinstance(found, tuple) and step < len(found) else None
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class Captured:
-    """A number, or another object, from outside of a function; equal only to one of the same type and bits, or the same object.
-
-    Attributes:
-        source: Of the function.
-        path: Where it was found.
-        value: What it was.
-    """
-
-    source: Source
-    path: Path
-    value: Any
-
-    @property
-    def _key(self) -> tuple[Any, ...]:
-        number = isinstance(self.value, bool | int | float)
-        return self.source, self.path, key_of(self.value) if number else id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Captured) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    @property
-    def holds(self) -> bool:
-        """Whether the same is there now."""
-        return Captured(self.source, self.path, plain(self.source.at(self.path))) == self
-
-
-def plain(value: Any) -> Any:
-    """A NumPy scalar as a Python number; other objects as they are."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 _JUMPS = (ast.Return, ast.Break, ast.Continue)

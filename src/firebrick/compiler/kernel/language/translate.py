@@ -28,7 +28,8 @@ from firebrick.compiler.kernel.language.annotations import ArrayType, ConstantTy
 from firebrick.compiler.kernel.language.calls import Calls
 from firebrick.compiler.kernel.language.expressions import BINARY, CheckSite, Frame, Variable
 from firebrick.compiler.kernel.language.homes import IGNORED, assigned_names, homes
-from firebrick.compiler.kernel.language.source import Captured, Source, structured
+from firebrick.compiler.kernel.language.outside import Outside
+from firebrick.compiler.kernel.language.source import Source, structured
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
     ArrayValue,
@@ -78,20 +79,20 @@ class Translated:
         function: Kernel IR. Its arrays are those of the signature, then the numbers, each an array of one element; its
             scalars are sizes and integers that sizes depend on.
         sites: Its checks, by number.
-        captures: What it uses from outside of the function: numbers, which are constants of it, functions and modules.
+        captures: Objects from outside of the function, such as numbers that are constants of it.
         origins: The operations that expressions are results of.
         shapes: Sizes of each array.
     """
 
     function: Function
     sites: tuple[CheckSite, ...]
-    captures: tuple[Captured, ...]
+    captures: Outside
     origins: Origins
     shapes: dict[str, tuple[Expr, ...]]
 
 
 def translate(
-    source: Source, signature: Signature, instance: Instance, captures: Sequence[Captured] = ()
+    source: Source, signature: Signature, instance: Instance, captures: Outside | None = None
 ) -> Translated:  # fmt: skip
     """The kernel IR of a function.
 
@@ -99,14 +100,14 @@ def translate(
         source: The function.
         signature: Its parameters.
         instance: Their dtypes, and what else is known.
-        captures: What it uses from outside of the function; what is there now, by default.
+        captures: Objects from outside of the function; those of now, by default.
 
     Raises:
         KernelCompileError: The function is not in the kernel language; the error tells the line, and what to do.
     """
     decided: dict[Any, DType] = {}
     for _ in range(_MOST_WALKS):
-        walk = _Translator(source, signature, instance, decided, captures)
+        walk = _Translator(source, signature, instance, decided, captures or Outside())
         try:
             made = walk.kernel()
         except KernelCompileError:
@@ -123,11 +124,10 @@ def translate(
 
 class _Translator(Calls):
     def __init__(
-        self, source: Source, signature: Signature, instance: Instance, decided: dict[Any, DType], captures: Sequence[Captured]
+        self, source: Source, signature: Signature, instance: Instance, decided: dict[Any, DType], captures: Outside
     ) -> None:  # fmt: skip
         super().__init__(instance.unchecked)
-        self.signature, self.instance = signature, instance
-        self.known = {(c.source, c.path): c.value for c in captures}
+        self.signature, self.instance, self.known = signature, instance, captures
         self.decided, self.changed = decided, False
         self.kinds: dict[Any, type] = {}
         self.frame = Frame(source, (), {})
@@ -193,8 +193,7 @@ class _Translator(Calls):
             instance.group, tuple(self.shared),
         )  # fmt: skip
         shapes = {n: v.sizes for n, v in frame.names.items() if isinstance(v, ArrayValue) and v.role != "shared"}
-        captured = tuple(Captured(source, path, v) for (source, path), v in self.captures.items())
-        return Translated(function, tuple(self.sites), captured, self.origins, shapes)
+        return Translated(function, tuple(self.sites), Outside(self.captures.items()), self.origins, shapes)
 
     def _top(self, body: list[ast.stmt], dtypes: dict[str, DType]) -> None:
         """The statements of the kernel; in front of them, its numbers are read."""
@@ -620,7 +619,7 @@ class _Translator(Calls):
         at = local(name, "int64")
         changing = self._changing(s.body)
         with self.facts.scope(changing if running is None else {*changing, name}):
-            small = self.facts._form(start) is not None
+            small = self.facts.counts_small(start, step)
             if running is None and step > 0:
                 self.facts.fixed.add(name)
                 if small:
@@ -645,7 +644,7 @@ class _Translator(Calls):
         def write() -> None:
             self.emit(Let(here, at, line=self.line))
             self.facts.fixed.add(here)
-            if self.facts._form(start) is not None:
+            if self.facts.counts_small(start, step):
                 self.facts.small.add(here)
             first, last = (start, stop) if step > 0 else (stop, start)
             value = local(here, "int64")

@@ -45,15 +45,9 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A Python object, such as a module or a function.
-
-    Attributes:
-        value: The object.
-        path: Where it was found; empty if it has no name.
-    """
+    """A Python object, such as a module or a function."""
 
     value: Any
-    path: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
