@@ -12,8 +12,8 @@ from python_reference import run_in_python
 import firebrick as fb
 
 
-def _check(seed: int, folder: Path) -> None:
-    kernel = kernel_of(drawn_source(seed), folder / f"drawn_{seed}.py")
+def _check(seed: int, folder: Path, groups: bool = False) -> None:
+    kernel = kernel_of(drawn_source(seed, groups=groups), folder / f"drawn_{seed}.py")
     arguments = arguments_of(kernel, np.random.default_rng(seed))
     expected = run_in_python(kernel, arguments)
     for device in ("cpu", "numpy"):
@@ -27,6 +27,19 @@ def _check(seed: int, folder: Path) -> None:
 def test_random_kernels_are_what_python_makes_of_their_text(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 10):
         _check(seed, tmp_path)
+
+
+@pytest.mark.parametrize("first", range(0, 30, 10))
+def test_random_kernels_of_groups_are_what_python_makes_of_their_text(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + 10):
+        _check(seed, tmp_path, groups=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(30, 2000, 50))
+def test_many_random_kernels_of_groups_are_what_python_makes_of_their_text(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + 50):
+        _check(seed, tmp_path, groups=True)
 
 
 @pytest.mark.soak

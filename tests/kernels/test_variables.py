@@ -184,3 +184,22 @@ def scaled(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
 
 def test_a_number_on_the_left_decides_no_dtype() -> None:
     assert scaled(fb.asarray([1, 3, 4], dtype=fb.int64)).tolist() == [5, 15, 4]
+
+
+@K(grid="n // 4", group=4)
+def offered(x: K.In[fb.int32, "n"], out: K.Out[fb.int32, "n"]):
+    """Exchanges a variable whose dtype is decided in branches."""
+    i = K.index()
+    if x[i] > 2:
+        v = x[i]
+    else:
+        v = x[i] + 10
+    w = K.shuffle(v, K.lane() ^ 1, 4)
+    w *= 100
+    r = K.registers(v, 2)
+    r[1] = w
+    out[i] = r[0] + r[1]
+
+
+def test_an_exchanged_variable_has_the_dtype_that_it_gets_in_branches() -> None:
+    assert offered(fb.asarray([1, 3, 4, 2], dtype=fb.int32)).tolist() == [311, 1103, 1204, 412]

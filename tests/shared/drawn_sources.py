@@ -341,7 +341,53 @@ class Drawing:
             self.put(at, "pass")
         self.can_return = outer
 
+    def exchange(self, at: int, own: str) -> None:
+        """What the items of a group give each other: by a shared array of a dtype, by counts, or directly."""
+        rng = self.rng
+        v, k = self.fresh("v"), rng.randrange(GROUP)
+        other = rng.choice([f"(lane + {k}) % {GROUP}", f"lane ^ {k}", f"{GROUP - 1} - lane"])
+        way = rng.random()
+        if way < 0.4:
+            self.put(at, f"own[lane] = {self.typed(own, 2)}")
+            if rng.random() < 0.5:
+                self.put(at, f"if {self.condition(1)}:")
+                self.put(at + 1, f"own[lane] {rng.choice(['=', '+='])} {self.typed(own, 1)}")
+            self.put(at, "K.barrier()")
+            self.put(at, f"{v} = own[{other}]")
+            self.put(at, "K.barrier()")
+            self.known[v] = own
+        elif way < 0.7:
+            t = rng.choice([d for d in DTYPES if d != "bool"])
+            self.put(at, f"{v} = K.shuffle({self.typed(t, 2)}, {other}, {rng.choice([2, 4, GROUP])})")
+            self.known[v] = t
+        else:
+            self.put(at, "counts[lane] = fb.int32(lane)")
+            self.put(at, "K.barrier()")
+            self.put(at, f"if {self.condition(1)}:")
+            self.put(at + 1, f"K.atomic_add(counts, {self.typed('int64', 1)} & {GROUP - 1}, {self.operand('int32', 1)})")
+            self.put(at, "K.barrier()")
+            self.put(at, f"{v} = counts[{other}]")
+            self.put(at, "K.barrier()")
+            self.known[v] = "int32"
 
+    def phases(self, own: str) -> None:
+        """The body of a kernel of groups: all items execute each exchange."""
+        self.can_return = False
+        for _ in range(self.rng.randrange(2, 4)):
+            self.block(1, 2)
+            self.exchange(1, own)
+            if self.rng.random() < 0.5:
+                before, c = dict(self.known), self.fresh("c")
+                self.put(1, f"for {c} in range({self.rng.choice(['3', '2, 0, -1', 'x0.shape[0] // 8'])}):")
+                self.counters.append(c)
+                self.block(2, 1)
+                self.exchange(2, own)
+                self.counters.remove(c)
+                self.known = before
+
+
+GROUP = 8
+"""Items of a group."""
 HEAD = '''"""A random kernel."""
 from __future__ import annotations
 import firebrick as fb
@@ -351,15 +397,16 @@ WEIGHT = 0.75
 '''
 
 
-def drawn_source(seed: int, loops: bool = True) -> str:
+def drawn_source(seed: int, loops: bool = True, groups: bool = False) -> str:
     """The text of a module whose function ``kernel`` is a random kernel of the arguments x0, x1, ….
 
     Args:
         seed: Of the randomness.
         loops: Whether it has loops that are not written out.
+        groups: Whether its items are in groups, which exchange numbers.
     """
     rng = Random(seed)
-    rank = rng.choice([1, 1, 2, 3])
+    rank = 1 if groups else rng.choice([1, 1, 2, 3])
     arrays = {f"x{k}": rng.choice(list(ARRAYS)) for k in range(rng.randrange(1, 4))}
     results = {f"y{k}": rng.choice(list(ARRAYS)) for k in range(rng.randrange(1, 3))}
     parts = [HEAD]
@@ -383,7 +430,7 @@ def drawn_source(seed: int, loops: bool = True) -> str:
     for n, t in results.items():
         first = "1" if t != "bool" else "True"
         params.append(f'{n}: K.Out[fb.{t}, "{shape}", {first}]')
-    d.put(0, "@K")
+    d.put(0, f'@K(grid="n // {GROUP}", group={GROUP})' if groups else "@K")
     d.put(0, f"def kernel({', '.join(params)}):")
     d.put(1, f"{', '.join(d.indices())} = K.index()")
     d.known |= {"s1": "float32", "s2": "int64"}
@@ -395,8 +442,16 @@ def drawn_source(seed: int, loops: bool = True) -> str:
         second = rng.choice(["", ", s2", ", b=i"])
         d.put(1, f"{v} = {name}({d.typed(t, 1)}{second})")
         d.known[v] = t
-    for _ in range(rng.randrange(1, 4)):
-        d.block(1, 3)
+    if groups:
+        own = rng.choice([t for t in DTYPES if t != "bool"])
+        d.put(1, "lane = K.lane()")
+        d.counters = [*d.counters, "lane"]
+        d.put(1, f"own = K.shared(fb.{own}, {GROUP})")
+        d.put(1, f"counts = K.shared(fb.int32, {GROUP})")
+        d.phases(own)
+    else:
+        for _ in range(rng.randrange(1, 4)):
+            d.block(1, 3)
     d.store(1)
     for name in results:
         d.put(1, f"{name}[{', '.join(d.indices())}] = {name}[{', '.join(d.indices())}]")
@@ -417,6 +472,8 @@ def kernel_of(source: str, path: Path) -> Any:
 def arguments_of(kernel: Any, rng: np.random.Generator) -> list[Any]:
     """Arrays of a few elements, among them extreme integers, and a number."""
     shape = tuple(rng.integers(1, most) for most in (12, 4, 4))
+    if kernel._group:
+        shape = (GROUP * int(rng.integers(1, 4)),)
     out: list[Any] = []
     for p in kernel.signature.given.values():
         if not isinstance(p, ArrayType):

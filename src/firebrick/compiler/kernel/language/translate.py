@@ -130,6 +130,7 @@ class _Translator(Calls):
         self.signature, self.instance, self.known = signature, instance, captures
         self.decided, self.changed = decided, False
         self.kinds: dict[Any, type] = {}
+        self.begun: set[Any] = set()
         self.frame = Frame(source, (), {})
         self.initial = {n for n, a in signature.results.items() if a.role == "InOut" or a.initial is not None}
         self.shared: list[SharedArray] = []
@@ -384,9 +385,12 @@ class _Translator(Calls):
         """The dtype of a variable; None as long as only Python numbers were assigned to it."""
         found = self.decided.get(key)
         if isinstance(value, Expr):
-            if found is None:
-                found = self.decided[key] = dtype(value.dtype)
+            own = dtype(value.dtype)
+            # an earlier walk may have decided by a dtype that was not decided itself
+            if found is None or (found is not own and key not in self.begun):
+                found = self.decided[key] = own
                 self.changed = True
+            self.begun.add(key)
             return found
         kind = type(value.value) if isinstance(value, Weak) else value.kind  # type: ignore[union-attr]
         known = self.kinds.get(key, kind)
