@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import assembling
 import pytest
 from assembling import AMD, EVERY_NVIDIA, linked
-from template_costs import VARIANTS, cost, fused, innermost, table
+from template_costs import VARIANTS, assembly, cost, fused, innermost, table
 
 from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
 from firebrick.compiler.targets.llvm.host import emit_object
@@ -35,6 +36,17 @@ def test_the_inner_loop_of_a_tiled_product_is_multiply_adds_and_wide_loads(name:
     assert fused(found) >= 0.8 * found.total()
     loads = {n for n in found if n.startswith(("ld.", "ds_load", "ds_read"))}
     assert loads <= {"ld.shared.v4.b32", "ds_read_b128", "ds_load_b128"}
+
+
+@pytest.mark.parametrize("cpu", [*EVERY_NVIDIA, *AMD])
+@pytest.mark.parametrize("name", ["product", "attention", "row reduction"])
+def test_arrays_in_vectors_are_accessed_by_128_bits(name: str, cpu: str) -> None:
+    text = assembly(name, cpu)
+    loads = re.findall(r"\bld\.global\.v4\.b32|\bglobal_load_(?:dwordx4|b128)", text)
+    stores = re.findall(r"\bst\.global\.v4\.b32|\bglobal_store_(?:dwordx4|b128)", text)
+    assert len(loads) >= (1 if name == "row reduction" else 2)
+    if name == "product":  # a tile of 8 × 8 results
+        assert len(stores) == 16
 
 
 @pytest.mark.parametrize("cpu", AMD)
