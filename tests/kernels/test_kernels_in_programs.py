@@ -57,3 +57,53 @@ def test_an_index_out_of_range_raises_though_the_result_is_not_used(program, jit
     run(fb.ones(3), fb.arange(3))
     with pytest.raises(fb.OutOfRangeError, match="axis 0 of x"):
         run(fb.ones(3), fb.asarray(np.array([0, 5, 1])))
+
+
+def declared(name, reference):
+    return fb.op(
+        name,
+        infer=lambda x: x,
+        reference=reference,
+        vjp=lambda g, x: g,
+        samples=lambda rng, dtype: [(rng.normal(size=3).astype(dtype),)],
+        replace=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "received"),
+    [
+        (lambda x: x[:2], r"float32\[2\]"),
+        (lambda x: x[:, None], r"float32\[3,1\]"),
+        (lambda x: np.float32(3), r"float32\[\]"),
+        (lambda x: x.astype(np.float64), r"float64\[3\]"),
+        (lambda x: x.astype(np.int32), r"int32\[3\]"),
+        (lambda x: (x, x), "2 results"),
+        (lambda x: None, "NoneType"),
+    ],
+)
+@pytest.mark.parametrize("jit", [lambda f: f, fb.jit], ids=["eager", "jit"])
+def test_a_reference_whose_result_is_not_what_the_shape_rule_says_is_an_error(reference, received, jit):
+    made = declared("attacked_reference", reference)
+    with pytest.raises(fb.ExecutionError, match=r"(?s)attacked_reference.*float32\[3\].*" + received):
+        jit(lambda x: made(x) + 0.0 * x)(fb.ones(3))
+
+
+@pytest.mark.parametrize("jit", [lambda f: f, fb.jit], ids=["eager", "jit"])
+def test_a_reference_cannot_change_its_operands(jit):
+    made = declared("attacked_operand", lambda x: np.negative(x, out=x))
+    x = fb.ones(3)
+    with pytest.raises(ValueError, match="read-only"):
+        jit(lambda x: made(x) * 1.0)(x)
+    assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("reference", [lambda x: x, lambda x: x[::-1], lambda x: np.broadcast_to(x[:1], x.shape)])
+@pytest.mark.parametrize("jit", [lambda f: f, fb.jit], ids=["eager", "jit"])
+def test_a_result_that_is_an_operand_shares_no_memory_with_it(reference, jit):
+    made = declared("attacked_result", reference)
+    x = fb.ones(3)
+    y = jit(lambda x: made(x))(x)
+    y[0] = 5.0
+    assert y.tolist() == [5.0, 1.0, 1.0]
+    assert x.tolist() == [1.0, 1.0, 1.0]
