@@ -13,7 +13,7 @@ from firebrick.compiler.kernel.language.annotations import ArrayType, ConstantTy
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import dtype, float32
-from firebrick.core.errors import GradientError, OperandError
+from firebrick.core.errors import ExecutionError, GradientError, OperandError
 from firebrick.core.op import Cost, Nondifferentiable, Op, Sample, Vjp
 from firebrick.core.tensor import Tensor
 from firebrick.functions.kernels import Kernel, elementwise_of, operation
@@ -199,7 +199,10 @@ def _of_reference(
         return made if several else made[0]
 
     def computed(*arrays: Any, **params: Any) -> Any:
-        return reference(*arrays, **params)
+        given = [_read_only(x) for x in arrays]
+        found = reference(*given, **params)
+        wanted = inferred(*(Aval(x.shape, dtype(x.dtype)) for x in given), **params)
+        return _results(name, found, wanted, given)
 
     computed.__name__, computed.__module__ = name, str(reference.__module__)
     computed.__doc__ = (reference.__doc__ or f"{name}.").strip()
@@ -211,6 +214,36 @@ def _of_reference(
         tolerance=tolerance, dtypes=dtypes,
     )(computed)  # fmt: skip
     return made
+
+
+def _read_only(x: Any) -> Any:
+    view = np.asarray(x).view()
+    view.flags.writeable = False
+    return view
+
+
+def _results(name: str, found: Any, wanted: Any, given: list[Any]) -> Any:
+    """What a reference returns, as arrays of their own, if it is what the shape rule says."""
+    several = type(wanted) is tuple
+    avals = wanted if several else (wanted,)
+    if several != isinstance(found, tuple) or (several and len(found) != len(avals)):
+        raise _unlike(name, avals, f"{len(found)} results" if isinstance(found, tuple) else type(found).__name__)
+    made = []
+    for a, r in zip(avals, found if several else (found,), strict=True):
+        r = np.asarray(r)
+        wide = r.dtype == np.float64 and a.dtype.is_floating and any(x.dtype == np.float64 for x in given)  # in tests
+        if r.shape != a.shape or (r.dtype != a.dtype.np and not wide):
+            raise _unlike(name, avals, f"{r.dtype}[{','.join(map(str, r.shape))}]" if r.dtype != object else type(r[()]).__name__)
+        shared = not r.flags.writeable or any(np.may_share_memory(r, x) for x in given)
+        made.append(r.copy() if shared else r)
+    return tuple(made) if several else made[0]
+
+
+def _unlike(name: str, avals: tuple[Aval, ...], received: str) -> ExecutionError:
+    return ExecutionError(
+        f"the reference of {name} returns {', '.join(map(str, avals))}, as its shape rule says", received,
+        "correct the reference, or infer", op=name,
+    )  # fmt: skip
 
 
 def _aval(name: str, found: Any) -> Aval:

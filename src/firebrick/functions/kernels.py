@@ -61,6 +61,7 @@ class Kernel:
     """
 
     __jit_through__ = "_watched"
+    __qualname__: str  # of the function
 
     def __init__(
         self, function: Callable[..., Any], grid: str | None, group: int | str, unchecked: bool, deterministic: bool
@@ -90,6 +91,10 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
+
+    def __reduce__(self) -> str:
+        """Copies of a kernel are the kernel itself, and pickles its name, as of a function."""
+        return str(self.__qualname__)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -233,6 +238,12 @@ class Kernel:
             if len(made) > _KEPT:
                 del made[0]
             return made[-1]
+
+    @property
+    def checks(self) -> bool:
+        """Whether a call may raise an error of an index or an assertion."""
+        with self._lock:
+            return any(p.translated.sites for made in self._programs.values() for p in made)
 
     def _array_dtype(self, name: str, p: ArrayType, v: Any) -> DType:
         if not isinstance(v, Tensor):

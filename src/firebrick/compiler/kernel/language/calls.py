@@ -36,7 +36,11 @@ class HelperFunction:
         self.function = function
         self.source = Source(function)
         self.__name__, self.__doc__ = function.__name__, function.__doc__
-        self.__wrapped__ = function
+        self.__wrapped__, self.__module__, self.__qualname__ = function, function.__module__, function.__qualname__
+
+    def __reduce__(self) -> str:
+        """Copies are the function itself, and pickles its name."""
+        return str(self.__qualname__)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The Python function itself, on numbers: for tests of it."""
