@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+
+import firebrick as fb
 
 Run = Callable[..., Result]
 
@@ -32,6 +34,12 @@ twice = fb.op("twice_explained", replace=True, kernel=axpy, samples=samples)
 def plain(x):
     return x + 1.0
 """
+
+
+@pytest.fixture(autouse=True)
+def without_its_operation() -> Iterator[None]:
+    yield
+    fb.ops.OPS.pop("twice_explained", None)
 
 
 @pytest.fixture(scope="module")
