@@ -25,13 +25,14 @@ EXAMPLES = dict(
 
 # runs the blocks of a page in one namespace, `pycon` blocks as doctests
 RUNNER = """
-import doctest, re, sys, types
+import doctest, linecache, re, sys, types
 from pathlib import Path
 sys.modules["page"] = page = types.ModuleType("page")  # classes of a page can be pickled
 names, failed = vars(page), 0
 text = Path(sys.argv[1]).read_text("utf-8")
 for number, (kind, body) in enumerate(re.findall(r"```(python|pycon)\\n(.*?)```", text, flags=re.S)):
     if kind == "python":
+        linecache.cache[f"block {number}"] = len(body), None, body.splitlines(True), f"block {number}"  # for inspect
         exec(compile(body, f"block {number}", "exec"), names)
     else:
         test = doctest.DocTestParser().get_doctest(body, names, f"block {number}", sys.argv[1], 0)

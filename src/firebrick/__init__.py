@@ -734,6 +734,9 @@ _LAZY = ("nn", "optim", "data", "distributed", "train", "models", "random", "tes
 _CHAPTERS = ("fft", "linalg")  # extensions of the Array API standard
 
 
+_OWN_OPS = {"kernel": "kernels", "op": "custom"}  # for operations of one's own, which few programs have
+
+
 def _array_namespace(api_version: str | None = None) -> Any:
     """The Array API namespace of every tensor: this package."""
     return _sys.modules[__name__]
@@ -749,4 +752,6 @@ def __getattr__(name: str) -> Any:
             return import_module(f"firebrick.{name}")
         if name in _CHAPTERS:
             return import_module(f"firebrick.functions.{name}")
+        if name in _OWN_OPS:
+            return getattr(import_module(f"firebrick.functions.{_OWN_OPS[name]}"), name)
     raise AttributeError(f"module 'firebrick' has no attribute {name!r}")

@@ -167,7 +167,7 @@ def test_a_long_product_is_cut_into_blocks_that_hold_every_element(monkeypatch: 
 @pytest.mark.parametrize("reasons", [12, 13, 15])
 def test_reasons_beyond_the_twelve_most_common_are_counted(reasons: int) -> None:
     kinds: Any = SimpleNamespace(graph=SimpleNamespace(nodes=[]), of=[])
-    segments: Any = SimpleNamespace(arena=0, runs=[])
+    segments: Any = SimpleNamespace(arena=0, segments=[])
     lines = explained(kinds, [], segments, [f"reason {i}" for i in range(reasons)] + ["reason 0"] * 2, [])
     at = lines.index(f"operations without a kernel: {reasons + 2}")
     assert lines[at + 1] == "  reason 0 × 3"

@@ -1,7 +1,7 @@
 """Generated code for machines that are not here: PTX that NVIDIA's assembler accepts, and objects for other processors.
 
-``ptxas`` comes with the wheel ``nvidia-cuda-nvcc``, which the test extra has for Linux on x86-64. Where it is missing, what
-needs it is skipped by name; with ``CI=true`` that is a failure.
+``ptxas`` comes with the wheel ``nvidia-cuda-nvcc``, which the test extra has for Linux on x86-64, and LLVM's linker with the
+wheel ``ziglang``. Where one is missing, what needs it is skipped by name; with ``CI=true`` that is a failure.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from firebrick.compiler.targets.llvm.host import emit_assembly, emit_object
 from firebrick.compiler.targets.llvm.target import Target
 
-NVIDIA = {cpu: Target("nvptx64-nvidia-cuda", cpu, "", 32) for cpu in ("sm_80", "sm_120")}
+EVERY_NVIDIA = {cpu: Target("nvptx64-nvidia-cuda", cpu, "", 32) for cpu in ("sm_75", "sm_80", "sm_90", "sm_120")}
+NVIDIA = {cpu: EVERY_NVIDIA[cpu] for cpu in ("sm_80", "sm_120")}
+"""Two of them, for what depends little on the processor."""
 AMD = {cpu: Target("amdgcn-amd-amdhsa", cpu, "", 32) for cpu in ("gfx90a", "gfx942", "gfx1100", "gfx1201")}
 PROCESSORS = {
     "aarch64-linux": Target.named("aarch64"),
@@ -47,11 +51,32 @@ def ptxas() -> str:
     """The path of NVIDIA's assembler; without it the test is skipped, or fails in CI."""
     found = _ptxas()
     if found is None:
-        reason = "ptxas cannot be used here: install the wheel nvidia-cuda-nvcc (Linux on x86-64)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        _missing("ptxas cannot be used here: install the wheel nvidia-cuda-nvcc (Linux on x86-64)")
     return found
+
+
+def _missing(reason: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _linker() -> list[str] | None:
+    found = importlib.util.find_spec("ziglang")
+    return None if found is None else [sys.executable, "-m", "ziglang", "ld.lld"]
+
+
+def linked(image: bytes, folder: Path) -> bytes:
+    """The shared library that LLVM's linker makes of an object for one of AMD's GPUs, which is what its driver loads."""
+    linker = _linker()
+    if linker is None:
+        _missing("LLVM's linker cannot be used here: install the wheel ziglang")
+    source, out = folder / "module.o", folder / "module.hsaco"
+    source.write_bytes(image)
+    command = [*linker, "-shared", "--no-undefined", str(source), "-o", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ld.lld: {done.stdout}{done.stderr}"
+    return out.read_bytes()
 
 
 def ptx(text: str, target: Target) -> str:

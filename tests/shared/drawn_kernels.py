@@ -32,16 +32,26 @@ from firebrick.scalar.storage import STORAGE, computed
 Array = np.ndarray[Any, Any]
 Names = dict[str, tuple[str, bool]]
 """The visible names, with their dtypes and whether they may be assigned to."""
+Maker = Callable[[Names, int], list[Statement]]
+"""Draws a statement from the visible names and the number of blocks that it may still contain in each other."""
 SIZE, OWN = 16, 4
 """Elements of an array that is read, and of an array that is written for each item: powers of two."""
 
 
 def draw(seed: int) -> Launch:
     """The random kernel of a seed, with a launch; what it makes is not known."""
-    return _Drawn(seed).launch()
+    return Drawn(seed).launch()
 
 
-class _Drawn:
+class Drawn:
+    """A kernel while it is drawn.
+
+    Attributes:
+        number: Of the item in the grid.
+    """
+
+    number = ITEM
+
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.seed = seed
@@ -86,11 +96,13 @@ class _Drawn:
     def block(self, visible: Names, depth: int, most: int) -> tuple[Statement, ...]:
         visible, out = dict(visible), []
         for _ in range(self.rng.integers(1, most + 1)):
-            kinds = [self.let, self.let, self.assign, self.store, self.check]
-            if depth:
-                kinds += [self.branch, self.counted, self.loop]
+            kinds = self.kinds(depth)
             out += kinds[self.rng.integers(len(kinds))](visible, depth)
         return tuple(out)
+
+    def kinds(self, depth: int) -> list[Maker]:
+        """What may be the next statement, some of it more often."""
+        return [self.let, self.let, self.assign, self.store, self.check] + [self.branch, self.counted, self.loop] * (depth > 0)
 
     def let(self, visible: Names, depth: int) -> list[Statement]:
         s = Let(self.name(), self.value(visible, self.dtype()))
@@ -135,7 +147,7 @@ class _Drawn:
 
     def own(self, visible: Names) -> Expr:
         """The index of an element that belongs to the item."""
-        return ITEM * OWN + (self.value(visible, "int64", 1) & (OWN - 1))
+        return self.number * OWN + (self.value(visible, "int64", 1) & (OWN - 1))
 
     def value(self, visible: Names, dtype: str, depth: int = 3) -> Expr:
         """An expression of a dtype."""
@@ -185,12 +197,12 @@ class _Drawn:
         if self.rng.random() < 0.5:
             number = self.numbers(dtype, 1).item()
             return const(number, dtype)
-        place = ITEM + int(self.rng.integers(SIZE))
+        place = self.number + int(self.rng.integers(SIZE))
         if self.rng.random() < 0.6:
             array = self.inputs[self.rng.integers(len(self.inputs))]
             return cast(array[place & (SIZE - 1)], dtype)
         array = self.outputs[self.rng.integers(len(self.outputs))]
-        return cast(array[ITEM * OWN + whole(int(self.rng.integers(OWN)))], dtype)
+        return cast(array[self.number * OWN + whole(int(self.rng.integers(OWN)))], dtype)
 
 
 def _a_number(x: Expr) -> Expr:

@@ -28,7 +28,7 @@ class Launch:
     function: Function
     arrays: dict[str, Array]
     want: dict[str, Array]
-    grid: int
+    grid: int | tuple[int, ...]
     scalars: dict[str, Number] = field(default_factory=dict)
 
 

@@ -17,6 +17,8 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError
 
 FORMS = ("graph", "groups", "specs", "naive", "code")
+KERNEL_FORMS = ("ir", "code", "assembly")
+"""Of functions in the kernel language."""
 _INPUT = re.compile(r"(\w+)\[\s*((?:\d{1,18}\s*(?:,\s*\d{1,18}\s*)*,?)?)\s*\]")
 
 
@@ -25,27 +27,70 @@ _INPUT = re.compile(r"(\w+)\[\s*((?:\d{1,18}\s*(?:,\s*\d{1,18}\s*)*,?)?)\s*\]")
 @click.option("--input", "inputs", multiple=True, metavar="DTYPE[SHAPE]", help="An argument, such as float32[64,64]; in order.")
 @click.option("--device", default="cpu", show_default=True, help="Whose forms to show.")
 @click.option(
-    "--form", "wanted", multiple=True, type=click.Choice(FORMS), help="Form to show; graph, groups and specs by default."
+    "--form", "wanted", multiple=True, type=click.Choice(tuple(dict.fromkeys(FORMS + KERNEL_FORMS))),
+    help="Form to show; by default graph, groups and specs, and of a kernel ir.",
 )  # fmt: skip
+@click.option(
+    "--target", default="", help="Whose code of a kernel to show: x86_64, aarch64, sm_80, gfx90a; this machine's by default."
+)
 @reported
-def explain(where: str, inputs: tuple[str, ...], device: str, wanted: tuple[str, ...]) -> None:
+def explain(where: str, inputs: tuple[str, ...], device: str, wanted: tuple[str, ...], target: str) -> None:
     """Show what becomes of a function under jit.
 
     FILE:FUNCTION names a function of tensors in a Python file, which is run. Its arguments have the shapes and dtypes of
     --input; their values are zeros. Shown are the graph that is traced and simplified, the groups of nodes that become kernels,
     and the specification of each kernel; with --form also their naive forms and their code.
+
+    Of a function that @fb.kernel decorates, or an operation that fb.op makes of one, shown are its kernel IR (ir), and with
+    --form the LLVM IR (code) and the assembly for a --target. Its numbers are inputs such as 8 or 0.5.
     """
     from firebrick.backends.registry import find_device, use_device
     from firebrick.functions.creation import zeros
     from firebrick.graph import jit
 
     function = _function(where)
+    kernel = getattr(function, "kernel", function)
+    forms = KERNEL_FORMS if type(kernel).__name__ == "Kernel" else FORMS
+    if set(wanted) - set(forms):
+        raise ConfigError(f"the forms of {where} are {', '.join(forms)}", ", ".join(wanted), "choose some of these")
+    if forms is KERNEL_FORMS:
+        click.echo(_of_kernel(kernel, inputs, wanted or KERNEL_FORMS[:1], target))
+        return
+    if target:
+        raise ConfigError("a target is of a kernel", f"{where}, which is none", "leave out --target")
     arguments = [_argument(text) for text in inputs]
     _check_takes(function, arguments)
     home = find_device(device)
     with use_device(home):
         graph = jit(function).graph(*(zeros(shape, dtype=dtype) for dtype, shape in arguments))
         click.echo(home.backend.forms(graph, wanted or FORMS[:3]))
+
+
+def _of_kernel(kernel: Any, inputs: tuple[str, ...], wanted: tuple[str, ...], target: str) -> str:
+    from firebrick.backends.registry import find_device
+    from firebrick.functions.creation import zeros
+
+    arguments: list[Any] = []
+    for text in inputs:
+        number = _number(text)
+        if number is None:
+            of, shape = _argument(text)
+            arguments.append(zeros(shape, dtype=of, device="cpu"))
+        else:
+            arguments.append(number)
+    _, operands, params = kernel.operation(*arguments, device="cpu")
+    program = kernel.program([t.dtype for t in operands], params)
+    engine: Any = find_device("cpu").backend
+    return str(engine.kernel_forms(program.translated.function, wanted, target))
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
 
 
 def _function(where: str) -> Callable[..., Any]:

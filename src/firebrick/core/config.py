@@ -93,6 +93,7 @@ SETTINGS = {
     "distributed_timeout": Setting(300.0, _seconds, "seconds a collective operation waits for its ranks"),
     "fallback": Setting("warn", str, "what to do when an op must run on the host", ("warn", "error", "silent")),
     "jit": Setting(True, _switch, "whether functions under jit are traced and compiled"),
+    "kernel_loop_limit": Setting(1 << 32, _count, "rounds after which a while loop of a kernel ends with an error"),
     "logical_devices": Setting(4, _count, "logical devices each host engine offers"),
     "num_threads": Setting(0, _threads, "threads of compiled CPU code (0: one for each core this process may use)"),
     "require_engines": Setting((), _names, "engines that must be usable, comma separated"),

@@ -188,6 +188,8 @@ class Op:
             operands that hold indices, and the sizes of the axes that they index.
         control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
             them, and the kernel takes and returns native arrays like ``Backend.execute``.
+        program: For ops that are written in the kernel language: the ``KernelProgram`` that computes it; ``reference`` is its
+            interpreter.
     """
 
     name: str
@@ -219,6 +221,7 @@ class Op:
     indexes: Callable[..., dict[int, int]] | None = None
     control: Callable[..., Callable[..., Any]] | None = None
     one_step: bool = False
+    program: Any = None
     differentiable: bool = field(init=False)
     fast: dict[Any, Any] = field(default_factory=dict, repr=False)
 

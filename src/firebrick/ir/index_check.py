@@ -61,10 +61,16 @@ def checked(node: Node, avals: Sequence[Aval]) -> list[Checked]:
 
 
 def raises(node: Node) -> bool:
-    """Whether a node must run although its results are not used: a check, or control flow that contains one."""
-    if node.op is CHECK_INDICES:
+    """Whether a node must run although its results are not used: a check, a kernel with checks, or control flow around one."""
+    if node.op is CHECK_INDICES or _kernel_raises(node):
         return True
-    return node.op.control is not None and any(n.op is CHECK_INDICES or n.op.indexes is not None for n in _within(node))
+    return node.op.control is not None and any(
+        n.op is CHECK_INDICES or n.op.indexes is not None or _kernel_raises(n) for n in _within(node)
+    )
+
+
+def _kernel_raises(node: Node) -> bool:
+    return node.op.program is not None and node.op.program.checks
 
 
 def _within(node: Node) -> Iterator[Node]:

@@ -49,7 +49,7 @@ def counted(start: Any = ZERO, stop: Any = ZERO, step: Any = 1, body: Any = ()) 
 IN_USE = "choose another name, or Assign to the one there is"
 BEFORE = "define it with Let before, outside of the loop or branch if it is used after it"
 UNDEFINED = "a name is defined before it is read, in this block or around it"
-KEPT = "arguments, counters and the item's index keep their values"
+KEPT = "arguments, counters, indices and results of atomics and shuffles keep their values"
 OWN = "define a local with Let and assign to that"
 POSITION = "replace what depends on a position by index arithmetic, and bounded by a Check"
 MADE_OF = "is made of letters, digits and underscores"
@@ -226,7 +226,7 @@ RULES: list[tuple[str, str, list[tuple[Function, str]]]] = [
     ),
     ("Let is made of expressions", "make one with const(…)", [(kernel(Let("t", 1.0)), "1.0")]),
     (
-        "a statement is Let, Assign, For, While, If, Store, Check",
+        "a statement is Let, Assign, For, While, If, Store, Check, Atomic, CompareExchange, Barrier, Shuffle",
         "use one of these",
         [(kernel("t = 1"), "'t = 1'")],
     ),

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
+from drawn_groups import draw_group
 from drawn_kernels import draw
 from written_kernels import ITEM, WRITTEN, collatz, gather, whole
 
-from firebrick.compiler.kernel import ArrayParameter, Check, For, Function, Let, Store, from_json, to_json
+from firebrick.compiler.kernel import (
+    ArrayParameter,
+    Atomic,
+    Barrier,
+    Check,
+    CompareExchange,
+    For,
+    Function,
+    Let,
+    ScalarParameter,
+    SharedArray,
+    Shuffle,
+    Store,
+    from_json,
+    to_json,
+)
+from firebrick.compiler.kernel.ir import statements
 from firebrick.core.errors import KernelCompileError
-from firebrick.scalar.expr import const
+from firebrick.scalar.expr import const, local
 
 
 def test_a_kernel_reads_like_the_program_it_is() -> None:
@@ -38,6 +56,37 @@ def test_a_kernel_reads_like_the_program_it_is() -> None:
     ])  # fmt: skip
 
 
+def exchanging() -> Function:
+    """Every statement of groups."""
+    x, s = ArrayParameter("x", "uint32", "read_write"), SharedArray("s", "int32", 64)
+    at, n = local("r", "int64") * 64 + ITEM, ScalarParameter("n")
+    one = const(1, "int32")
+    body = (
+        Shuffle("t", ITEM, ITEM + 1, 32, line="model.py:3"),
+        Store("s", ITEM, one),
+        Barrier(line="model.py:5"),
+        Atomic("add", "s", local("t", "int64"), one),
+        Atomic("max", "s", ITEM, one, "before"),
+        CompareExchange("u", "x", at, const(0, "uint32"), const(3, "uint32"), line="model.py:8"),
+    )
+    return Function("exchanging", (x,), (n,), "i", body, ("r",), 64, (s,))
+
+
+def test_a_kernel_of_groups_reads_like_the_program_it_is() -> None:
+    assert str(exchanging()) == "\n".join([
+        "kernel exchanging(x: read_write uint32[], n: int64) for item r, i of a group of 64:",
+        "    s: shared int32[64]",
+        "    let t: int64 = shuffle(i, i + 1) among 32",
+        "    s[i] = 1",
+        "    barrier",
+        "    atomic add s[t], 1",
+        "    let before = atomic max s[i], 1",
+        "    let u = atomic exchange x[(r * 64) + i], 0 -> 3",
+    ])  # fmt: skip
+    two = Function("k", (), (), "j", (), ("a", "b"))
+    assert str(two) == "kernel k() for item a, b, j:\n    pass"
+
+
 def test_what_a_statement_uses_twice_is_written_once() -> None:
     e = ITEM
     for _ in range(60):  # 2^60 leaves as a tree
@@ -51,7 +100,8 @@ def test_what_a_statement_uses_twice_is_written_once() -> None:
 
 
 def all_kernels() -> list[Function]:
-    return [make().function for make in WRITTEN.values()] + [draw(seed).function for seed in range(30)]
+    drawn = [*map(draw, range(30)), *map(draw_group, range(30))]
+    return [make().function for make in WRITTEN.values()] + [launch.function for launch in drawn] + [exchanging()]
 
 
 def test_a_kernel_comes_back_from_json_equal() -> None:
@@ -61,6 +111,25 @@ def test_a_kernel_comes_back_from_json_equal() -> None:
         assert hash(again) == hash(f)
         assert str(again) == str(f)
         assert to_json(again) == to_json(f)
+
+
+def test_lines_of_statements_come_back_from_json_and_make_no_difference() -> None:
+    again = from_json(to_json(exchanging()))
+    assert [s.line for s in statements(again.body)] == ["model.py:3", "", "model.py:5", "", "", "model.py:8"]
+    elsewhere = json.loads(to_json(exchanging()))
+    for s in elsewhere["body"]:
+        s["line"] = "other.py:1"
+    assert from_json(json.dumps(elsewhere)) == again
+
+
+def test_json_of_the_version_before_groups_is_read() -> None:
+    for f in (gather().function, collatz().function):
+        document = json.loads(to_json(f)) | {"version": 1}
+        for key in ("outer", "group", "shared"):
+            del document[key]
+        text = re.sub(r', "line": ""', "", json.dumps(document))
+        assert "line" not in text
+        assert from_json(text) == f
 
 
 def test_numbers_keep_their_bits_in_json() -> None:
@@ -82,8 +151,8 @@ def test_kernels_that_differ_in_one_thing_are_not_equal() -> None:
     assert len(near) == 4
 
 
-def damaged(change: Any) -> str:
-    document = json.loads(to_json(gather().function))
+def damaged(change: Any, function: Function | None = None) -> str:
+    document = json.loads(to_json(function or gather().function))
     change(document)
     return json.dumps(document)
 
@@ -96,7 +165,9 @@ def node_of(document: dict[str, Any], op: str) -> list[Any]:
     ("change", "received"),
     [
         (lambda d: d.pop("format"), 'no "format": "firebrick kernel"'),
-        (lambda d: d.update(version=2), "version 2, where this Firebrick reads version 1"),
+        (lambda d: d.update(version=3), "version 3, where this Firebrick reads version 2 and those before"),
+        (lambda d: d.update(version=True), "version True, where"),
+        (lambda d: d.pop("group"), "KeyError: 'group'"),
         (lambda d: d.pop("item"), "KeyError: 'item'"),
         (lambda d: d.update(item=3), "3 instead of a name"),
         (lambda d: d["body"][0].update(kind="Jump"), "KeyError: 'Jump'"),
@@ -117,6 +188,39 @@ def test_damaged_json_is_an_error(change: Any, received: str) -> None:
     assert from_json(damaged(lambda d: None)) == gather().function
     with pytest.raises(KernelCompileError) as caught:
         from_json(damaged(change))
+    assert received in caught.value.received.replace("\\'", "'")
+
+
+@pytest.mark.parametrize(
+    ("change", "received"),
+    [
+        (lambda d: d.update(group=None), "None"),
+        (lambda d: d.update(group=0), "s: shared int32[64], and no group"),
+        (lambda d: d.update(group=16), "32 in `let t: int64 = shuffle(i, i + 1) among 32` at model.py:3"),
+        (lambda d: d.update(outer=["r", 3]), "3 instead of a name"),
+        (lambda d: d.update(outer=3), "TypeError"),
+        (lambda d: d.update(outer=[]), "r, which has no value here"),
+        (lambda d: d["shared"][0].append(1), "ValueError: too many values"),
+        (lambda d: d["shared"][0].__setitem__(0, None), "None instead of a name"),
+        (lambda d: d["shared"][0].__setitem__(1, "int4"), "s: shared int4[64]"),
+        (lambda d: d["shared"][0].__setitem__(1, ["int4"]), "['int4'] instead of a name"),
+        (lambda d: d["shared"][0].__setitem__(2, "64"), "s: shared int32[64]"),
+        (lambda d: d["body"][0].pop("line"), "KeyError: 'line'"),
+        (lambda d: d["body"][0].update(line=3), "3 instead of a name"),
+        (lambda d: d["body"][0].update(width=None), "None in `let t"),
+        (lambda d: d["body"][0].update(width="32"), "'32' in `let t"),
+        (lambda d: d["body"][3].update(op="sub"), "'sub' in `atomic sub"),
+        (lambda d: d["body"][3].update(op=["add"]), "['add'] instead of a name"),
+        (lambda d: d["body"][3].pop("name"), "KeyError: 'name'"),
+        (lambda d: d["body"][5].update(name=""), "'' in `let  = atomic"),
+        (lambda d: d["body"][5].update(expected=10**6), "node 1000000 of"),
+        (lambda d: d["body"].pop(2), "both, of s, in `atomic add s[t], 1`"),
+    ],
+)  # fmt: skip
+def test_damaged_json_of_a_kernel_of_groups_is_an_error(change: Any, received: str) -> None:
+    assert from_json(damaged(lambda d: None, exchanging())) == exchanging()
+    with pytest.raises(KernelCompileError) as caught:
+        from_json(damaged(change, exchanging()))
     assert received in caught.value.received.replace("\\'", "'")
 
 

@@ -16,9 +16,10 @@ from threads_on_cpu import threads
 from written_kernels import ITEM, WRITTEN, saxpy, whole
 
 from firebrick.compiler.kernel import ArrayParameter, Function, Store, interpret
+from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
 from firebrick.compiler.targets.llvm.host import emit_assembly, emit_object
 from firebrick.compiler.targets.llvm.native import module_text
-from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel, gpu_module
+from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar import expr
 from firebrick.scalar.expr import DTYPES, FLOATS, Expr, binary, bitcast, cast, philox, unary

@@ -20,9 +20,10 @@ from firebrick.compiler.spec.base import key
 from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.kinds import KINDS, spec_of
 from firebrick.compiler.spec.text import printed
+from firebrick.compiler.targets.llvm.gpu_kernel import gpu_module
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
 from firebrick.compiler.targets.llvm.native import module_text
-from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel, gpu_module
+from firebrick.compiler.targets.llvm.scalar_kernel import cpu_kernel
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.errors import ExecutionError, OutOfRangeError
 from firebrick.ops import OPS

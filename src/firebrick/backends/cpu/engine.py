@@ -32,6 +32,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
+from firebrick.core.dtypes import dtype
 from firebrick.core.errors import KernelCompileError, ShapeError, UnsupportedError
 from firebrick.core.op import Op
 from firebrick.ir import Graph
@@ -104,10 +105,25 @@ class CpuBackend(HostBackend):
 
         return forms(graph, which)
 
+    def kernel_forms(self, function: Any, which: tuple[str, ...], target: str = "") -> str:
+        """The representations of a kernel of the kernel language: ``ir``, ``code`` and ``assembly``, for any target."""
+        from firebrick.backends.cpu.forms import kernel_forms
+
+        return kernel_forms(function, which, target)
+
     def run_expensive(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if eager.ESTIMATES[op.name](inputs, params) < eager.EXPENSIVE_US or not self.compiles:
             return None
         return self._eager.run(op, inputs, params)
+
+    def run_kernel(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if not self.compiles:
+            return super().run_kernel(op, inputs, params)
+        from firebrick.backends.cpu import custom  # imported here, since few programs have kernels of their own
+
+        program = op.program.program([dtype(x.dtype) for x in inputs], params)
+        results = custom.run(program, inputs[: len(program.operands)], dict(params["statics"]))
+        return results if len(results) > 1 else results[0]
 
     def kernel(
         self,
@@ -122,6 +138,10 @@ class CpuBackend(HostBackend):
             if self.compiles:
                 return native_kernel(params["body"])
             return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
+        if op.program is not None and self.compiles:
+            from firebrick.backends.cpu import custom
+
+            return custom.native(op.program.program([a.dtype for a in operands], params), operands, params)
         return super().kernel(op, operands, params, results, device, known)
 
     def properties(self, device: Device) -> dict[str, Any]:

@@ -15,13 +15,14 @@ import numpy as np
 from firebrick.backends.contract import ARITHMETIC, STORAGE, Backend
 from firebrick.backends.numpy.calls import settle, widened
 from firebrick.backends.numpy.kernels import KERNELS, REAL_UFUNCS
-from firebrick.compiler import Kernel
+from firebrick.compiler import Kernel, call
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.dtypes import _BY_NP, DType, bfloat16, dtype, float16, float32
 from firebrick.core.op import Op
+from firebrick.core.sources import defines
 from firebrick.ir import CONSTANT, interpret
 from firebrick.ops import OPS
 
@@ -38,7 +39,10 @@ def _quiet(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return np.errstate(all="ignore")(kernel)
 
 
-_KERNELS = {op.name: _quiet(KERNELS.get(op.name, op.reference)) for op in OPS.values()}
+# those of ops that others declare are not kept: another declaration may replace them
+_KERNELS = {
+    op.name: _quiet(KERNELS.get(op.name, op.reference)) for op in OPS.values() if defines(str(op.reference.__module__))
+}  # fmt: skip
 
 
 _UFUNCS = {name: _quiet(kernel) for name, kernel in KERNELS.items() if isinstance(kernel, np.ufunc)}
@@ -114,6 +118,8 @@ class HostBackend(Backend):
         return True
 
     def execute(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any], out: Any = None) -> Any:
+        if op.program is not None:
+            return self.run_kernel(op, inputs, params)
         if op.name in self.expensive and (found := self.run_expensive(op, inputs, params)) is not None:
             return found
         if op is FUSED:
@@ -131,6 +137,10 @@ class HostBackend(Backend):
         """The result of an engine's own kernel, as ``execute`` returns it; None to run NumPy's."""
         return None
 
+    def run_kernel(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The result of an op that is written in the kernel language: by the interpreter of kernel IR."""
+        return op.reference(*inputs, **params)
+
     def _inside(self, op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return params["value"] if op is CONSTANT else self.execute(op, inputs, params)
 
@@ -146,6 +156,8 @@ class HostBackend(Backend):
         if type(self).execute is not HostBackend.execute:  # an engine with an execute of its own
             return super().kernel(op, operands, params, results, device, known)
         stored = operands[-1].dtype.np
+        if op.program is not None:
+            return call(lambda *natives: self.run_kernel(op, natives, params), len(operands), {})
         if stored not in _STORED or op.name in _MOVES:
             return settle(op, operands, params, results, known)
         wide = dtype(_STORED[stored])

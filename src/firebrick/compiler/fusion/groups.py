@@ -153,7 +153,7 @@ class _Groups:
             return group
         if facts.kind not in KINDS:
             if not n.op.view:
-                reasons.append(f"{n.op.name} {n.avals[0]}: {facts.kind}")
+                reasons += [] if n.op.program is not None else [f"{n.op.name} {n.avals[0]}: {facts.kind}"]
             return group
         if all(self.is_number(v) for v in n.inputs):
             return group  # a constant, computed once when the graph is compiled

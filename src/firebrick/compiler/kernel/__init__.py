@@ -4,12 +4,17 @@ from firebrick.compiler.kernel.interpret import interpret
 from firebrick.compiler.kernel.ir import (
     ArrayParameter,
     Assign,
+    Atomic,
+    Barrier,
     Check,
+    CompareExchange,
     For,
     Function,
     If,
     Let,
     ScalarParameter,
+    SharedArray,
+    Shuffle,
     Statement,
     Store,
     While,
@@ -19,6 +24,6 @@ from firebrick.compiler.kernel.verify import verify
 from firebrick.compiler.spec.faults import Fault
 
 __all__ = [
-    "ArrayParameter", "Assign", "Check", "Fault", "For", "Function", "If", "Let", "ScalarParameter", "Statement", "Store",
-    "While", "from_json", "interpret", "to_json", "verify",
+    "ArrayParameter", "Assign", "Atomic", "Barrier", "Check", "CompareExchange", "Fault", "For", "Function", "If", "Let",
+    "ScalarParameter", "SharedArray", "Shuffle", "Statement", "Store", "While", "from_json", "interpret", "to_json", "verify",
 ]  # fmt: skip

@@ -14,13 +14,12 @@ from firebrick.scalar.expr import FLOATS, Number, const
 Array = np.ndarray[Any, Any]
 
 
-def check_arrays(function: Function, arrays: Mapping[str, Array], grid: int) -> None:
-    """Check the arrays and the grid of a launch.
+def check_arrays(function: Function, arrays: Mapping[str, Array]) -> None:
+    """Check the arrays of a launch.
 
     Args:
         function: Kernel to launch.
         arrays: For each of its arrays the memory, one-dimensional and contiguous.
-        grid: Number of items.
 
     Raises:
         LaunchError: A name is missing or unknown, or an array does not fit its parameter.
@@ -33,8 +32,28 @@ def check_arrays(function: Function, arrays: Mapping[str, Array], grid: int) -> 
             how = "contiguous" if x.flags.c_contiguous else "not contiguous"
             how += "" if x.flags.writeable else ", read-only"
             _refuse(function, str(a), f"{x.dtype.name}{list(x.shape)}, {how}", "pass a contiguous array of one axis")
-    if type(grid) is not int or grid < 0:
-        _refuse(function, "its grid is a number of items", repr(grid), "pass an int of at least 0")
+
+
+def sizes(function: Function, grid: int | tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes of a launch's grid, along the outer axes and the item's.
+
+    Args:
+        function: Kernel to launch.
+        grid: These sizes, or the only one.
+
+    Raises:
+        LaunchError: The grid does not fit the kernel.
+    """
+    found = grid if isinstance(grid, tuple) else (grid,)
+    axes = len(function.outer) + 1
+    if len(found) != axes or any(type(n) is not int or n < 0 for n in found):
+        what = "its grid is a number of items"
+        if axes > 1:
+            what += f" for each of {', '.join((*function.outer, function.item))}"
+        _refuse(function, what, repr(grid), "pass an int of at least 0" + (" for each" if axes > 1 else ""))
+    if function.group and found[-1] != function.group:
+        _refuse(function, f"the last axis of its grid is a group of {function.group}", repr(grid), "launch whole groups")
+    return found
 
 
 def numbers(function: Function, scalars: Mapping[str, Number]) -> dict[str, Array]:

@@ -1,10 +1,16 @@
 """Kernel IR: a function that every work item of a grid executes, as statements over scalar expressions.
 
-A kernel has no size of its own: the length of the grid, and the sizes and strides that the statements need, are arguments of a
-launch. Items run in any order, or at once, so no item may access an element that another item stores. Expressions are those
-of ``firebrick.scalar``, with two kinds of leaves: ``local`` is the value of a name, and ``element`` reads an array. All of a
-statement's expressions are evaluated before it has an effect, and every ``element`` in them may be read, whatever a ``select``
-chooses: a read that must not happen belongs in an ``If``.
+A kernel has no size of its own: the sizes of the grid, and the sizes and strides that the statements need, are arguments of a
+launch. Items run in any order, or at once, so no item may access an element that another item stores, but by an ``Atomic``.
+Expressions are those of ``firebrick.scalar``, with two kinds of leaves: ``local`` is the value of a name, and ``element`` reads
+an array. All of a statement's expressions are evaluated before it has an effect, and every ``element`` in them may be read,
+whatever a ``select`` chooses: a read that must not happen belongs in an ``If``.
+
+The items of a group (``Function.group``) share arrays and meet at barriers: what an item stores before a ``Barrier`` the others
+of its group may access after it. Barriers and shuffles are in uniform control flow: the same statements are executed by all
+items of the group, which ``verify`` decides without knowing values (``uniform``).
+
+Each statement may have a ``line``, of the source that it comes from, for messages; equal statements may differ in it.
 
 A local is visible from its ``Let`` to the end of the block that the ``Let`` is in, so every read finds a value. A name that is
 visible is not defined again; blocks that do not contain each other may use one name. ``verify`` checks all of this.
@@ -13,7 +19,7 @@ visible is not defined again; blocks that do not contain each other may use one 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from firebrick.scalar.expr import Expr, element, local
 from firebrick.scalar.storage import computed
@@ -68,6 +74,27 @@ class ScalarParameter:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedArray:
+    """Memory that the items of a group have in common; its elements have no value before they are stored.
+
+    Attributes:
+        name: In expressions and stores.
+        dtype: As of ``ArrayParameter``.
+        extent: Number of elements, at least 1.
+    """
+
+    name: str
+    dtype: str
+    extent: int
+
+    def __getitem__(self, index: Expr) -> Expr:
+        return element(self.name, computed(self.dtype), index)
+
+    def __str__(self) -> str:
+        return f"{self.name}: shared {self.dtype}[{self.extent}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Let:
     """Define a local.
 
@@ -78,6 +105,7 @@ class Let:
 
     name: str
     value: Expr
+    line: str = field(default="", compare=False, kw_only=True)
 
     @property
     def local(self) -> Expr:
@@ -96,6 +124,7 @@ class Assign:
 
     name: str
     value: Expr
+    line: str = field(default="", compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +144,7 @@ class For:
     stop: Expr
     step: int
     body: tuple[Statement, ...]
+    line: str = field(default="", compare=False, kw_only=True)
 
     @property
     def counter(self) -> Expr:
@@ -133,6 +163,7 @@ class While:
 
     condition: Expr
     body: tuple[Statement, ...]
+    line: str = field(default="", compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +179,7 @@ class If:
     condition: Expr
     then: tuple[Statement, ...]
     otherwise: tuple[Statement, ...] = ()
+    line: str = field(default="", compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +195,7 @@ class Store:
     array: str
     index: Expr
     value: Expr
+    line: str = field(default="", compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +214,85 @@ class Check:
     condition: Expr
     site: int
     payload: Expr
+    line: str = field(default="", compare=False, kw_only=True)
 
 
-Statement = Let | Assign | For | While | If | Store | Check
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """Read an element, combine it with a value and store the result, as one operation that no other item's comes between.
+
+    The order of the items' operations is not determined; nor is the result ``name``, then, nor the sum of floats.
+
+    Attributes:
+        op: One of ``ATOMIC``.
+        array: Name of a shared array, or of one that the kernel may read and write, of 32- or 64-bit elements.
+        index: int64.
+        value: Of the array's dtype.
+        name: Of a local that is defined as the element's value before; empty for none.
+    """
+
+    op: str
+    array: str
+    index: Expr
+    value: Expr
+    name: str = ""
+    line: str = field(default="", compare=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareExchange:
+    """Store a value to an element if it has the expected one, as one operation that no other item's comes between.
+
+    Attributes:
+        name: Of a local that is defined as the element's value before.
+        array: As of ``Atomic``; integers.
+        index: int64.
+        expected: Of the array's dtype.
+        value: Of the array's dtype.
+    """
+
+    name: str
+    array: str
+    index: Expr
+    expected: Expr
+    value: Expr
+    line: str = field(default="", compare=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Wait until all items of the group are here: what they stored before, to shared arrays and others, all see after."""
+
+    line: str = field(default="", compare=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Define a local as a value that another item of the group has here; its control flow is uniform.
+
+    Attributes:
+        name: Not visible so far.
+        value: What each item offers.
+        source: Which item's value is taken: its place among the ``width`` items, int64, taken modulo ``width``.
+        width: Power of two that divides the group: so many consecutive items exchange values.
+    """
+
+    name: str
+    value: Expr
+    source: Expr
+    width: int
+    line: str = field(default="", compare=False, kw_only=True)
+
+
+Statement = Let | Assign | For | While | If | Store | Check | Atomic | CompareExchange | Barrier | Shuffle
+
+ATOMIC = ("add", "min", "max", "and", "or", "xor", "exchange")
+"""The operations of ``Atomic``; ``add``, ``min``, ``max`` and ``exchange`` of floats too."""
 
 VALUES: dict[type, tuple[str, ...]] = {
     Let: ("value",), Assign: ("value",), For: ("start", "stop"), While: ("condition",), If: ("condition",),
-    Store: ("index", "value"), Check: ("condition", "payload"),
+    Store: ("index", "value"), Check: ("condition", "payload"), Atomic: ("index", "value"),
+    CompareExchange: ("index", "expected", "value"), Barrier: (), Shuffle: ("value", "source"),
 }  # fmt: skip
 """The fields of each kind of statement that are expressions."""
 BLOCKS: dict[type, tuple[str, ...]] = {For: ("body",), While: ("body",), If: ("then", "otherwise")}
@@ -202,8 +307,13 @@ class Function:
         name: A Python identifier, as all names.
         arrays: Its buffers. They may overlap in memory, as long as no item accesses an element that another item stores.
         scalars: Run-time arguments.
-        item: Name of the work item's index, int64: 0 ≤ item < grid, and the grid is an argument of the launch.
+        item: Name of the work item's index along the last axis of the grid, int64: 0 ≤ item < size, and the sizes of the grid
+            are arguments of the launch.
         body: What one item does.
+        outer: Names of the item's indices along the axes of the grid before the last, int64.
+        group: Number of items of a group, which is then the size of the grid's last axis: a group is all items with equal
+            ``outer``. 0 for items that have nothing in common.
+        shared: The arrays of a group.
 
     Example:
         >>> from firebrick.compiler.kernel import ArrayParameter, Function, ScalarParameter, Store
@@ -220,10 +330,18 @@ class Function:
     scalars: tuple[ScalarParameter, ...]
     item: str
     body: tuple[Statement, ...]
+    outer: tuple[str, ...] = ()
+    group: int = 0
+    shared: tuple[SharedArray, ...] = ()
 
     def __str__(self) -> str:
         parameters = ", ".join(map(str, (*self.arrays, *self.scalars)))
-        lines = [f"kernel {self.name}({parameters}) for item {self.item}:", *_block(self.body)]
+        indices = ", ".join((*self.outer, self.item)) + (f" of a group of {self.group}" if self.group else "")
+        lines = [
+            f"kernel {self.name}({parameters}) for item {indices}:",
+            *(f"    {a}" for a in self.shared),
+            *_block(self.body),
+        ]
         return "\n".join(lines)
 
 
@@ -273,6 +391,14 @@ def _head(s: Statement, texts: list[str]) -> str:
             return f"{s.array}[{texts[0]}] = {texts[1]}"
         case Check():
             return f"check {texts[0]} else fault {s.site} with {texts[1]}"
+        case Atomic():
+            return (f"let {s.name} = " if s.name else "") + f"atomic {s.op} {s.array}[{texts[0]}], {texts[1]}"
+        case CompareExchange():
+            return f"let {s.name} = atomic exchange {s.array}[{texts[0]}], {texts[1]} -> {texts[2]}"
+        case Barrier():
+            return "barrier"
+        case Shuffle():
+            return f"let {s.name}: {s.value.dtype} = shuffle({texts[0]}, {texts[1]}) among {s.width}"
 
 
 def _block(body: tuple[Statement, ...]) -> list[str]:

@@ -17,6 +17,7 @@ from firebrick.compiler.kernel.ir import (
     ArrayParameter,
     Function,
     ScalarParameter,
+    SharedArray,
     Statement,
     expressions,
     statements,
@@ -27,7 +28,8 @@ from firebrick.core.untrusted import json_of
 from firebrick.scalar.expr import FLOATS, Expr, node, walk
 from firebrick.scalar.rewrite import made
 
-FORMAT, VERSION = "firebrick kernel", 1
+FORMAT, VERSION = "firebrick kernel", 2
+"""Version 1 had one axis and no groups, and statements had no lines."""
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in VALUES}
 
 
@@ -38,7 +40,7 @@ def to_json(function: Function) -> str:
         function: Kernel to write.
 
     Returns:
-        Text that ``from_json`` reads back to an equal kernel.
+        Text that ``from_json`` reads back to an equal kernel, with the same lines.
 
     Example:
         >>> from firebrick.compiler.kernel import ArrayParameter, Function, Store, from_json, to_json
@@ -56,7 +58,10 @@ def to_json(function: Function) -> str:
         "name": function.name,
         "arrays": [[a.name, a.dtype, a.access, a.extent] for a in function.arrays],
         "scalars": [[s.name, s.dtype] for s in function.scalars],
+        "outer": list(function.outer),
         "item": function.item,
+        "group": function.group,
+        "shared": [[a.name, a.dtype, a.extent] for a in function.shared],
         "nodes": [[e.op, e.dtype, [numbers[a] for a in e.args], _value(e)] for e in order],
         "body": [_statement(s, numbers) for s in function.body],
     }
@@ -94,8 +99,11 @@ def from_json(text: str) -> Function:
         document = json_of(text, finite=True)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ValueError(f'no "format": "{FORMAT}"')
-        if document["version"] != VERSION:
-            raise ValueError(f"version {document['version']!r}, where this Firebrick reads version {VERSION}")
+        version = document["version"]
+        if type(version) is not int or not 1 <= version <= VERSION:
+            raise ValueError(f"version {version!r}, where this Firebrick reads version {VERSION} and those before")
+        if version == 1:
+            document |= {"outer": [], "group": 0, "shared": []}
         nodes: list[Expr] = []
         for op, dtype, args, value in document["nodes"]:
             nodes.append(_node(op, dtype, tuple(nodes[_number(a, len(nodes))] for a in args), _read_value(op, dtype, value)))
@@ -104,7 +112,10 @@ def from_json(text: str) -> Function:
             tuple(ArrayParameter(_text(name), *rest) for name, *rest in document["arrays"]),
             tuple(ScalarParameter(_text(name), dtype) for name, dtype in document["scalars"]),
             _text(document["item"]),
-            tuple(_read_statement(s, nodes) for s in document["body"]),
+            tuple(_read_statement(s, nodes, version) for s in document["body"]),
+            tuple(_text(name) for name in document["outer"]),
+            document["group"],
+            tuple(SharedArray(_text(name), _text(dtype), extent) for name, dtype, extent in document["shared"]),
         )
         verify(function)
     except KernelCompileError:
@@ -141,16 +152,18 @@ def _read_value(op: str, dtype: str, value: Any) -> Any:
     return value
 
 
-def _read_statement(d: dict[str, Any], nodes: list[Expr]) -> Statement:
+def _read_statement(d: dict[str, Any], nodes: list[Expr], version: int) -> Statement:
     kind = _KINDS[d["kind"]]
     values: dict[str, Any] = {}
     for field in fields(kind):
+        if field.name == "line" and version == 1:
+            continue
         value = d[field.name]
         if field.name in VALUES[kind]:
             value = nodes[_number(value, len(nodes))]
         elif field.name in BLOCKS.get(kind, ()):
-            value = tuple(_read_statement(inner, nodes) for inner in value)
-        elif field.name in ("name", "array"):
+            value = tuple(_read_statement(inner, nodes, version) for inner in value)
+        elif field.name in ("name", "array", "op", "line"):
             value = _text(value)
         values[field.name] = value
     statement: Statement = kind(**values)

@@ -1,23 +1,30 @@
-"""The rules of kernel IR, checked before a kernel is interpreted or printed: names, dtypes, access, constant indices.
+"""The rules of kernel IR, checked before a kernel is interpreted or printed: names, dtypes, access, constant indices, groups.
 
-Every error shows the statement, what is expected and what to do.
+Every error shows the statement with its line, what is expected and what to do. The rules of barriers are in ``barriers``.
 """
 
 from __future__ import annotations
 
 from typing import NoReturn
 
+from firebrick.compiler.kernel.barriers import divergence, mixture
 from firebrick.compiler.kernel.ir import (
     ACCESS,
+    ATOMIC,
     BLOCKS,
     VALUES,
     ArrayParameter,
     Assign,
+    Atomic,
+    Barrier,
     Check,
+    CompareExchange,
     For,
     Function,
     If,
     Let,
+    SharedArray,
+    Shuffle,
     Statement,
     Store,
     While,
@@ -26,7 +33,7 @@ from firebrick.compiler.kernel.ir import (
     statements,
 )
 from firebrick.core.errors import KernelCompileError
-from firebrick.scalar.expr import DTYPES, Expr, walk
+from firebrick.scalar.expr import DTYPES, FLOATS, Expr, walk
 from firebrick.scalar.storage import STORAGE, computed
 
 _POSITIONAL = ("load", "index", "gather", "bounded", "reduce")
@@ -35,7 +42,11 @@ _POSITIONAL = ("load", "index", "gather", "bounded", "reduce")
 _DTYPES: dict[tuple[type, str], str] = {
     (For, "start"): "int64", (For, "stop"): "int64", (While, "condition"): "bool", (If, "condition"): "bool",
     (Store, "index"): "int64", (Check, "condition"): "bool", (Check, "payload"): "int64",
+    (Atomic, "index"): "int64", (CompareExchange, "index"): "int64", (Shuffle, "source"): "int64",
 }  # fmt: skip
+_WORDS = ("int32", "int64", "uint32", "uint64")
+_ATOMIC_DTYPES = dict.fromkeys(ATOMIC, _WORDS) | dict.fromkeys(("add", "min", "max", "exchange"), (*_WORDS, *FLOATS))
+"""The dtypes of each operation of ``Atomic``."""
 
 
 def verify(function: Function) -> None:
@@ -60,7 +71,7 @@ class _Verifier:
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.arrays: dict[str, ArrayParameter] = {}
+        self.arrays: dict[str, ArrayParameter | SharedArray] = {}
         self.visible: dict[str, str] = {}
         self.mutable: set[str] = set()
 
@@ -82,9 +93,51 @@ class _Verifier:
             if s.dtype not in DTYPES:
                 self._refuse(f"a scalar argument is {', '.join(DTYPES)}", str(s), "take another dtype")
             self.visible[s.name] = s.dtype
+        if not isinstance(f.outer, tuple):
+            self._refuse("outer indices are a tuple of names", repr(f.outer)[:200], "pass a tuple")
+        for name in f.outer:
+            self._name(name, "an outer index")
+            self.visible[name] = "int64"
         self._name(f.item, "the item's index")
         self.visible[f.item] = "int64"
+        self._group()
         self._block(f.body)
+        self._barriers()
+
+    def _group(self) -> None:
+        f = self.function
+        if type(f.group) is not int or f.group < 0:
+            self._refuse("a group is a number of items, or 0 for none", repr(f.group), "pass an int of at least 1")
+        if f.shared and not f.group:
+            text = ", ".join(map(str, f.shared))
+            self._refuse("arrays are shared by the items of a group", f"{text}, and no group", "give the kernel a group")
+        for a in f.shared:
+            self._name(a.name, "the shared array")
+            if a.dtype not in STORAGE:
+                self._refuse(f"the elements of an array are {', '.join(STORAGE)}", str(a), "take another dtype")
+            if type(a.extent) is not int or a.extent < 1:
+                self._refuse("the extent of a shared array is a number of elements", str(a), "pass an int of at least 1")
+            self.arrays[a.name] = a
+
+    def _barriers(self) -> None:
+        """Rules of the whole body, whose statements are right one by one."""
+        found = divergence(self.function)
+        if found is not None:
+            s, around = found
+            what = "its bounds vary" if isinstance(around, For) else "its condition varies"
+            self._refuse(
+                f"all items of a group execute a {type(s).__name__}, or none",
+                f"one inside `{headline(around)}`{_at(around)}, where {what} between items of a group,",
+                "move it out of the block, or make the block depend on arguments, outer indices and uniform elements of arrays"
+                " that are only read", s,
+            )  # fmt: skip
+        mixed = mixture(self.function)
+        if mixed is not None:
+            s, name = mixed
+            self._refuse(
+                "an array is accessed either by atomics or plainly between two barriers", f"both, of {name},",
+                "put a Barrier between the accesses, or let two kernels do it, or access it by atomics only", s,
+            )  # fmt: skip
 
     def _block(self, body: tuple[Statement, ...]) -> None:
         """Check the statements of a block; what it defines is not visible after it."""
@@ -114,6 +167,15 @@ class _Verifier:
                 self._store(s)
             case Check() if type(s.site) is not int or s.site < 0:
                 self._refuse("the site of Check is a number of at least 0", repr(s.site), "number the sites from 0", s)
+            case Atomic():
+                self._atomic(s)
+            case CompareExchange():
+                array = self._word(s, "CompareExchange", _WORDS)
+                self._same(s, array, s.expected)
+                self._same(s, array, s.value)
+                self._define(s, s.name, s.value.dtype)
+            case Barrier() | Shuffle():
+                self._of_group(s)
             case For() if type(s.step) is not int or not 0 < s.step < 1 << 63:
                 self._refuse(
                     "the step of For is a positive constant", repr(s.step),
@@ -131,8 +193,8 @@ class _Verifier:
             self._refuse("what is assigned to was defined before, in this block or around it", self._where(s.name), _LET, s)
         if s.name not in self.mutable:
             self._refuse(
-                "arguments, counters and the item's index keep their values", f"an assignment to {s.name}",
-                "define a local with Let and assign to that", s,
+                "arguments, counters, indices and results of atomics and shuffles keep their values",
+                f"an assignment to {s.name}", "define a local with Let and assign to that", s,
             )  # fmt: skip
         if s.value.dtype != self.visible[s.name]:
             self._refuse(f"{s.name} is {self.visible[s.name]}", s.value.dtype, "cast the value", s)
@@ -143,6 +205,43 @@ class _Verifier:
         want = computed(array.dtype)
         if s.value.dtype != want:
             self._refuse(f"an element of {array} is stored from {want}", s.value.dtype, f"cast the value to {want}", s)
+
+    def _atomic(self, s: Atomic) -> None:
+        if s.op not in ATOMIC:
+            self._refuse(f"an atomic operation is {', '.join(ATOMIC)}", repr(s.op), "take one of these", s)
+        array = self._word(s, f"atomic {s.op}", _ATOMIC_DTYPES[s.op])
+        self._same(s, array, s.value)
+        if s.name != "":
+            self._define(s, s.name, s.value.dtype)
+
+    def _word(self, s: Atomic | CompareExchange, what: str, dtypes: tuple[str, ...]) -> ArrayParameter | SharedArray:
+        """The array of an atomic operation."""
+        array = self._array(s, s.array, "write", "accessed by atomics")
+        if isinstance(array, ArrayParameter) and array.access != "read_write":
+            self._refuse(
+                "an array that is accessed by atomics has access read_write", str(array), f"declare {s.array} as read_write", s
+            )
+        if array.dtype not in dtypes:
+            self._refuse(f"the elements of {what} are {', '.join(dtypes)}", str(array), "take another dtype", s)
+        self._inside(s, array, s.index)
+        return array
+
+    def _same(self, s: Statement, array: ArrayParameter | SharedArray, value: Expr) -> None:
+        if value.dtype != array.dtype:
+            text = f"the operands of an atomic operation have the dtype of {array}"
+            self._refuse(text, value.dtype, f"cast the value to {array.dtype}", s)
+
+    def _of_group(self, s: Barrier | Shuffle) -> None:
+        group = self.function.group
+        if not group:
+            self._refuse(f"{type(s).__name__} is between the items of a group", "no group", "give the kernel a group", s)
+        if isinstance(s, Shuffle):
+            if type(s.width) is not int or s.width < 1 or s.width & (s.width - 1) or group % s.width:
+                self._refuse(
+                    f"the width of Shuffle is a power of two that divides the group of {group}", repr(s.width),
+                    "take another width, or another group", s,
+                )  # fmt: skip
+            self._define(s, s.name, s.value.dtype)
 
     def _expression(self, s: Statement, root: Expr) -> None:
         if not isinstance(root, Expr):
@@ -170,21 +269,23 @@ class _Verifier:
             self._refuse(f"{name} is {self.visible[name]}", f"a read as {e.dtype}", "read it in its dtype and cast that", s)
 
     def _where(self, name: str) -> str:
-        elsewhere = any(isinstance(s, Let | For) and s.name == name for s in statements(self.function.body))
+        defined = Let | For | Atomic | CompareExchange | Shuffle
+        elsewhere = any(isinstance(s, defined) and s.name == name for s in statements(self.function.body))
         return f"{name}, which has no value here" + (", but is defined in another place" if elsewhere else "")
 
-    def _array(self, s: Statement, name: str, access: str, done: str) -> ArrayParameter:
+    def _array(self, s: Statement, name: str, access: str, done: str) -> ArrayParameter | SharedArray:
         array = self.arrays.get(name)
         if array is None:
             known = ", ".join(self.arrays) or "none"
-            self._refuse(f"arrays are parameters of the kernel: {known}", name, "add it to the parameters", s)
-        if access not in array.access.split("_"):
+            shared = " or shared" if self.function.group else ""
+            self._refuse(f"arrays are parameters of the kernel{shared}: {known}", str(name), "add it to the parameters", s)
+        if isinstance(array, ArrayParameter) and access not in array.access.split("_"):
             self._refuse(
                 f"an array that is {done} has access {access} or read_write", str(array), f"declare {name} as read_write", s
             )
         return array
 
-    def _inside(self, s: Statement, array: ArrayParameter, index: Expr) -> None:
+    def _inside(self, s: Statement, array: ArrayParameter | SharedArray, index: Expr) -> None:
         """Refuse a constant index that no launch can have."""
         if index.op == "const":
             at = int(index.value or 0)
@@ -207,11 +308,17 @@ class _Verifier:
         context: dict[str, str] = {"kernel": str(self.function.name)}
         if s is not None:
             context["statement"] = _text(s)
-            received = f"{received} in `{context['statement']}`"
+            received = f"{received} in `{context['statement']}`{_at(s)}"
+            if s.line:
+                context["line"] = s.line
         raise KernelCompileError(f"kernel {self.function.name}: {expected}", received, remedy, **context)
 
 
 _LET = "define it with Let before, outside of the loop or branch if it is used after it"
+
+
+def _at(s: Statement) -> str:
+    return f" at {s.line}" if s.line else ""
 
 
 def _text(s: Statement) -> str:

@@ -159,7 +159,7 @@ class Pool:
             found.reserve_sites(sites)
         return found
 
-    def parallel_for(self, kernel: int, bufs: int, grid: int, chunk: int, scratch: int = 0) -> Fault | None:
+    def parallel_for(self, kernel: int, bufs: int, grid: int, chunk: int, scratch: int = 0, sites: int = 1) -> Fault | None:
         """Run one kernel over its grid.
 
         Args:
@@ -168,13 +168,14 @@ class Pool:
             grid: Length of its grid.
             chunk: How much of the grid a thread takes at a time.
             scratch: Bytes of working space it needs.
+            sites: Number of its checks.
 
         Returns:
             The fault that it reports.
         """
         if not self.started:
             self.start()
-        caller = self.caller(scratch)
+        caller = self.caller(scratch, sites)
         caller.faults[:] = 0
         self.native.parallel_for(caller.address, kernel, bufs, grid, chunk, caller.faults_address)
         return faults.found(caller.faults)

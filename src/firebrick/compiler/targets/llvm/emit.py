@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from firebrick.compiler.spec.faults import FIRST_PAYLOAD, LARGEST_INDEX, LARGEST_SITE
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.elements import philox_word
-from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, by_magic, const, load, ne, select
+from firebrick.scalar.expr import BITS, COMPARISONS, FLOATS, SIGNED, Expr, bitcast, by_magic, const, eq, load, ne, select
 
 _INTEGER = {
     "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor",
@@ -248,7 +248,7 @@ class Emitter:
         if op == "kept":  # without fast-math flags LLVM does not reassociate sums
             return v[0]
         if op in ("fma", "muladd"):
-            return self._fused(dtype, v)
+            return self._fused(dtype, v, op == "fma")
         if op == "scale":
             return self._scaled(dtype, v)
         if op not in ("min", "max"):
@@ -262,14 +262,32 @@ class Emitter:
         code.declared.add(f"declare {t} @{name}({t}, {t})")
         return code.put(f"call nsz {t} @{name}({t} {v[0]}, {t} {v[1]})")  # nsz: the IR leaves the sign of a zero result open
 
-    def _fused(self, dtype: str, v: list[str]) -> str:
+    def _fused(self, dtype: str, v: list[str], exact: bool) -> str:
         if self.code.target.fma or dtype == "float64":
             return self._intrinsic("fma", dtype, v)
         # no fma instruction: the product is exact in float64; the sum rounds twice, which is 2^-29 of a unit off at most
         narrow, wide = self.type("float32"), self.type("float64")
         a, b, c = (self.code.put(f"fpext {narrow} {x} to {wide}") for x in v)
-        total = self.code.put(f"fadd {wide} {self.code.put(f'fmul {wide} {a}, {b}')}, {c}")
+        product = self.code.put(f"fmul {wide} {a}, {b}")
+        total = self.code.put(f"fadd {wide} {product}, {c}")
+        if exact:
+            total = self._odd(product, c, total)
         return self.code.put(f"fptrunc {wide} {total} to {narrow}")
+
+    def _odd(self, a: str, b: str, total: str) -> str:
+        """The float64 sum of a and b rounded to an odd significand unless it is exact: rounding it again rounds the sum once.
+
+        Source: Boldo, Melquiond, "Emulation of a FMA and correctly rounded sums", IEEE Transactions on Computers 57, 2008.
+        """
+        x = [load(i, "float64") for i in range(3)]
+        part = x[2] - x[0]
+        error = (x[0] - (x[2] - part)) + (x[1] - part)
+        bits = bitcast(x[2], "int64")
+        outwards = eq(error > 0.0, x[2] > 0.0)
+        even = eq(bits & 1, 0) & ((error > 0.0) | (error < 0.0))
+        odd = bitcast(select(even, select(outwards, bits + 1, bits - 1), bits), "float64")
+        values = (a, b, total)
+        return Emitter(self.code, self.lanes, lambda e: values[int(e.value or 0)]).value(odd)
 
     def _scaled(self, dtype: str, v: list[str]) -> str:
         width = self.lanes * BITS[dtype]
@@ -322,6 +340,9 @@ class Emitter:
         if by.op == "const" and by.value not in (0, -1):
             return self._plain(name, dtype, v)
         t, zero = self.type(dtype), self._number(0, dtype)
+        # LLVM 22 moves a vector's division before the choice of its divisor if it believes that the divisor is never 0. That
+        # includes shifts by too large a number (poison), but not after freeze
+        v = [v[0], code.put(f"freeze {t} {v[1]}")]
         bad = code.put(f"icmp eq {t} {v[1]}, {zero}")
         by_zero = bad
         if signed:  # the smallest integer divided by -1 traps on x86

@@ -51,7 +51,7 @@ def stored_type(dtype: str, code: Code) -> str:
 
 
 def _converts(code: Code) -> bool:
-    return code.target.has("f16c") or code.target.has("avx512f") or code.target.arch == "aarch64"
+    return code.target.has("f16c") or code.target.has("avx512f") or code.target.arch in ("aarch64", "nvptx64", "amdgcn")
 
 
 @dataclass(slots=True)
@@ -144,9 +144,12 @@ def shuffled(code: Code, element: str, a: str, b: str, order: Sequence[int], lan
     return code.put(f"shufflevector {t} {a}, {t} {b}, <{len(order)} x i32> <{picked}>")
 
 
-def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = "") -> str:
-    """The elements at ``lanes`` offsets in elements (i64) from the strip's pointer; the strip's stride is not applied."""
-    element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
+def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = "", align: int = 0) -> str:
+    """The elements at ``lanes`` offsets in elements (i64) from the strip's pointer; the strip's stride is not applied.
+
+    ``align`` is the address's alignment in bytes if it is more than an element's.
+    """
+    element, align = stored_type(strip.dtype, code), max(align, item_bytes(strip.dtype))
     if lanes == 1:
         where = code.put(f"getelementptr {element}, ptr {strip.pointer}, i64 {positions}")
         return _decoded(code, strip.dtype, code.put(f"load {element}, ptr {where}, align {align}"), 1)
@@ -163,14 +166,16 @@ def read_at(code: Code, strip: Strip, positions: str, lanes: int, mask: str = ""
     return _decoded(code, strip.dtype, raw, lanes)
 
 
-def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str = "", stream: int = 0) -> None:
+def write(
+    code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str = "", stream: int = 0, align: int = 0
+) -> None:  # fmt: skip
     """Store ``lanes`` values from position ``at`` on, where ``mask`` is true. ``stream`` is 0, or the alignment in bytes of a
-    non-temporal store."""
+    non-temporal store; ``align`` the address's alignment in bytes if it is more than an element's."""
     if strip.dtype in COMPLEX:
         _write_pairs(code, strip, at, value, lanes, mask, stream)
         return
     raw = _encoded(code, strip.dtype, value, lanes)
-    element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
+    element, align = stored_type(strip.dtype, code), max(align, item_bytes(strip.dtype))
     vector = vector_type(element, lanes)
     if lanes == 1:
         code.do(f"store {element} {raw}, ptr {address(code, strip, at)}, align {align}")
@@ -188,6 +193,18 @@ def write(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str =
         name = f"llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0"
         to = _addresses(code, strip, at, lanes)
         code.call("void", name, (vector, raw), (f"<{lanes} x ptr> align {align}", to), (f"<{lanes} x i1>", active))
+
+
+def write_at(code: Code, strip: Strip, positions: str, value: str, lanes: int, mask: str = "") -> None:
+    """Store ``lanes`` values at offsets in elements (i64) from the strip's pointer, where ``mask`` is true."""
+    raw = _encoded(code, strip.dtype, value, lanes)
+    element, align = stored_type(strip.dtype, code), item_bytes(strip.dtype)
+    places = code.put(f"getelementptr {element}, ptr {strip.pointer}, <{lanes} x i64> {positions}")
+    name = f"llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0"
+    on = mask or "splat (i1 true)"
+    code.call(
+        "void", name, (vector_type(element, lanes), raw), (f"<{lanes} x ptr> align {align}", places), (f"<{lanes} x i1>", on)
+    )
 
 
 def _write_pairs(code: Code, strip: Strip, at: str, value: str, lanes: int, mask: str, stream: int) -> None:

@@ -1,14 +1,13 @@
-"""Kernel IR as scalar LLVM IR: on processors a loop over work items, on GPUs one thread for each work item.
+"""Kernel IR as scalar LLVM IR: the statements of one item, and on processors a loop over work items.
 
 Names become SSA values directly: a name that a branch or a loop assigns to gets a phi where control flow joins. Arrays are
-generic pointers; a GPU kernel's parameters are pointers to global memory, which LLVM infers through the casts. No external
-function is called.
+generic pointers. No external function is called. ``gpu_kernel`` prints the same statements for one thread of a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ import numpy as np
 from firebrick.compiler.kernel.arguments import numbers
 from firebrick.compiler.kernel.ir import Assign, Check, For, Function, If, Let, Statement, Store, While, assigned
 from firebrick.compiler.kernel.verify import verify
+from firebrick.compiler.targets.llvm.alignments import Alignments
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, report, scalar_type
-from firebrick.compiler.targets.llvm.memory import Strip, item_bytes, read_at, write
+from firebrick.compiler.targets.llvm.memory import Strip, read_at, write
 from firebrick.compiler.targets.llvm.native import Loop, NativeKernel, buffer_pointers, finish
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.scalar.expr import Expr, Number
@@ -54,7 +54,7 @@ def cpu_kernel(
         word = code.put(f"getelementptr i8, ptr {pointers[-1]}, i64 {k * WORD}")
         values[s.name] = read_at(code, Strip(s.dtype, word, 1), "0", 1)
     loop = Loop(code, "%begin", "%end", 1)
-    _Printer(code, arrays, {**values, function.item: loop.index}).block(function.body)
+    Printer(code, arrays, {**values, function.item: loop.index}).block(function.body)
     loop.close()
     return finish(function.name, code, count, grid)
 
@@ -75,101 +75,27 @@ def argument_words(function: Function, scalars: Mapping[str, Number]) -> np.ndar
     return words
 
 
-@dataclass(frozen=True, slots=True)
-class _Gpu:
-    """LLVM IR that differs between kinds of GPUs.
-
-    Attributes:
-        convention: Calling convention of a kernel.
-        group: Intrinsic for the number of this thread's group.
-        lane: Intrinsic for the number of this thread in its group.
-        width: Appends code for the number of threads of a group, i32.
-    """
-
-    convention: str
-    group: str
-    lane: str
-    width: Callable[[Code], str]
-
-
-def _amdgcn_width(code: Code) -> str:
-    """The group size: 16 bits at byte 4 of the dispatch packet."""
-    packet = code.call("ptr addrspace(4)", "llvm.amdgcn.dispatch.ptr")
-    at = code.put(f"getelementptr i8, ptr addrspace(4) {packet}, i64 4")
-    return code.put(f"zext i16 {code.put(f'load i16, ptr addrspace(4) {at}, align 4')} to i32")
-
-
-_GPUS = {
-    "nvptx64": _Gpu(
-        "ptx_kernel", "llvm.nvvm.read.ptx.sreg.ctaid.x", "llvm.nvvm.read.ptx.sreg.tid.x",
-        lambda code: code.call("i32", "llvm.nvvm.read.ptx.sreg.ntid.x"),
-    ),
-    "amdgcn": _Gpu("amdgpu_kernel", "llvm.amdgcn.workgroup.id.x", "llvm.amdgcn.workitem.id.x", _amdgcn_width),
-}  # fmt: skip
-
-
-def gpu_module(functions: Iterable[Function], target: Target) -> str:
-    """A module of kernels for a GPU.
-
-    The parameters of each are a pointer to global memory for each array, its scalars in their dtypes (a bool is a byte), the
-    grid (i64), the number of the kernel's first site in the program (i32) and a pointer to the program's table of faults.
-    Threads beyond the grid do nothing.
-
-    Args:
-        functions: Kernels with different names.
-        target: GPU, by its triple ``nvptx64-nvidia-cuda`` or ``amdgcn-amd-amdhsa``.
-
-    Raises:
-        KernelCompileError: A kernel breaks a rule of kernel IR.
-    """
-    texts, declared = [], set()
-    for function in functions:
-        code = Code(target)
-        texts.append(_gpu_kernel(function, code))
-        declared |= code.declared
-    return "\n".join([*sorted(declared), *texts, ""])
-
-
-def _gpu_kernel(function: Function, code: Code) -> str:
-    verify(function)
-    gpu = _GPUS[code.target.arch]
-    parameters, arrays, values = [], {}, {}
-    for a in function.arrays:
-        parameters.append(f"ptr addrspace(1) align {item_bytes(a.dtype)} %in.{a.name}")
-        pointer = code.put(f"addrspacecast ptr addrspace(1) %in.{a.name} to ptr")
-        arrays[a.name] = Strip(a.dtype, pointer, 1)
-    for s in function.scalars:
-        parameters.append(f"{'i8' if s.dtype == 'bool' else scalar_type(s.dtype)} %in.{s.name}")
-        values[s.name] = code.put(f"icmp ne i8 %in.{s.name}, 0") if s.dtype == "bool" else f"%in.{s.name}"
-    code.do("%faults = addrspacecast ptr addrspace(1) %global.faults to ptr")
-    group, width, lane = code.call("i32", gpu.group), gpu.width(code), code.call("i32", gpu.lane)
-    group, width, lane = (code.put(f"zext i32 {x} to i64") for x in (group, width, lane))
-    item = code.put(f"add i64 {code.put(f'mul i64 {group}, {width}')}, {lane}")
-    code.do(f"br i1 {code.put(f'icmp slt i64 {item}, %grid')}, label %item, label %done")
-    code.label("item")
-    _Printer(code, arrays, {**values, function.item: item}, "%first.site").block(function.body)
-    code.do("br label %done")
-    code.label("done")
-    parameters += ["i64 %grid", "i32 %first.site", "ptr addrspace(1) align 8 %global.faults"]
-    head = f"define {gpu.convention} void @{function.name}({', '.join(parameters)}) {{\nentry:"
-    return "\n".join([head, *code.lines, "  ret void", "}"])
-
-
-class _Printer:
+class Printer:
     """Writes the statements of one item.
 
     Args:
         code: Function to append to.
         arrays: The memory of each array.
         values: The SSA value of each visible name.
-        first: Number of the kernel's first site in the table of faults; 0 by default.
+        more: Writes the statements that only groups have, by kind.
+        first: On a GPU, the number of the kernel's first site in the table of faults.
+        alignments: Of accesses; by default that of the elements.
     """
 
-    def __init__(self, code: Code, arrays: Mapping[str, Strip], values: dict[str, str], first: str = "") -> None:
-        self.code, self.arrays, self.values, self.first = code, arrays, values, first
+    def __init__(
+        self, code: Code, arrays: Mapping[str, Strip], values: dict[str, str],
+        more: Mapping[type, Callable[[Printer, Any], None]] | None = None, first: str = "",
+        alignments: Alignments | None = None,
+    ) -> None:  # fmt: skip
+        self.code, self.arrays, self.values, self._first, self._alignments = code, arrays, values, first, alignments
         self._write: dict[type, Callable[[Any], None]] = {
             Let: self._set, Assign: self._set, Store: self._store, Check: self._check, If: self._if, While: self._while,
-            For: self._for,
+            For: self._for, **{kind: partial(rule, self) for kind, rule in (more or {}).items()},
         }  # fmt: skip
         self._types: dict[str, str] = {}
 
@@ -181,7 +107,8 @@ class _Printer:
             self._write[type(s)](s)
         self.values = {name: self.values[name] for name in before}
 
-    def _evaluated(self, *roots: Expr) -> list[str]:
+    def evaluated(self, *roots: Expr) -> list[str]:
+        """The values of expressions here."""
         emitter = Emitter(self.code, 1, self._leaf, self._element)
         return emitter.all(roots)
 
@@ -189,29 +116,32 @@ class _Printer:
         return self.values[str(e.value)]
 
     def _element(self, e: Expr, at: str) -> str:
-        return read_at(self.code, self.arrays[str(e.value)], at, 1)
+        return read_at(self.code, self.arrays[str(e.value)], at, 1, align=self._align(str(e.value), e.args[0]))
+
+    def _align(self, array: str, index: Expr) -> int:
+        return self._alignments.of(array, index) if self._alignments is not None else 0
 
     def _set(self, s: Let | Assign) -> None:
         self._types[s.name] = scalar_type(s.value.dtype)
-        self.values[s.name] = self._evaluated(s.value)[0]
+        self.values[s.name] = self.evaluated(s.value)[0]
 
     def _store(self, s: Store) -> None:
-        index, value = self._evaluated(s.index, s.value)
-        write(self.code, self.arrays[s.array], index, value, 1)
+        index, value = self.evaluated(s.index, s.value)
+        write(self.code, self.arrays[s.array], index, value, 1, align=self._align(s.array, s.index))
 
     def _check(self, s: Check) -> None:
         code = self.code
-        holds = self._evaluated(s.condition)[0]
+        holds = self.evaluated(s.condition)[0]
         fault, after = code.fresh("fault"), code.fresh("after")
         code.do(f"br i1 {holds}, label %{after}, label %{fault}")
         code.label(fault)
-        report(code, s.site, self._evaluated(s.payload)[0], self.first)
+        report(code, s.site, self.evaluated(s.payload)[0], self._first)
         code.do(f"br label %{after}")
         code.label(after)
 
     def _if(self, s: If) -> None:
         code, before = self.code, self.values
-        condition = self._evaluated(s.condition)[0]
+        condition = self.evaluated(s.condition)[0]
         then, otherwise, after = code.fresh("then"), code.fresh("else"), code.fresh("after")
         code.do(f"br i1 {condition}, label %{then}, label %{otherwise}")
         ends: list[tuple[str, dict[str, str]]] = []
@@ -229,11 +159,11 @@ class _Printer:
 
     def _while(self, s: While) -> None:
         head = _Head(self, s)
-        self._rounds(head, self._evaluated(s.condition)[0], s.body)
+        self._rounds(head, self.evaluated(s.condition)[0], s.body)
 
     def _for(self, s: For) -> None:
         code = self.code
-        start, stop = self._evaluated(s.start, s.stop)
+        start, stop = self.evaluated(s.start, s.stop)
         head = _Head(self, s, ("i64", start))
         self.values[s.name] = head.counter
         more = code.put(f"icmp slt i64 {head.counter}, {stop}")
@@ -264,7 +194,7 @@ class _Head:
     The phis' values of the back edge are known only at the loop's end, so ``close`` inserts the phis into the header.
     """
 
-    def __init__(self, printer: _Printer, s: While | For, counter: tuple[str, str] | None = None) -> None:
+    def __init__(self, printer: Printer, s: While | For, counter: tuple[str, str] | None = None) -> None:
         code = self.code = printer.code
         self._before, self._label = code.block, code.fresh("loop")
         code.do(f"br label %{self._label}")

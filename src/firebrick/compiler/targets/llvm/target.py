@@ -19,6 +19,7 @@ _X86_FEATURES = {
     256: frozenset({"avx2", "avx", "fma", "f16c", "bmi", "bmi2", "sse4.1", "sse4.2"}),
     128: frozenset({"sse4.1", "sse4.2"}),
 }
+_GPU_TRIPLES = {"sm_": "nvptx64-nvidia-cuda", "gfx": "amdgcn-amd-amdhsa"}
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _AVX2 = ("avx2", "fma", "f16c")
 
@@ -57,7 +58,7 @@ class Target:
         """A typical processor of an architecture, to generate code for it on any machine.
 
         Args:
-            arch: ``x86_64`` or ``aarch64``.
+            arch: ``x86_64`` or ``aarch64``, or a GPU by LLVM's name of it: ``sm_80``, ``gfx90a``.
             width_bits: Bits of its vectors; the widest by default.
 
         Raises:
@@ -68,7 +69,13 @@ class Target:
             return Target("x86_64-unknown-linux-gnu", cpu, _flat(_X86_FEATURES[width_bits or 512]), width_bits or 512)
         if arch == "aarch64" and width_bits in (0, 128):
             return Target("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fullfp16,+dotprod", 128)
-        raise ConfigError("a target is x86_64 with 128, 256 or 512 bits, or aarch64 with 128", f"{arch}, {width_bits} bits")
+        for prefix, triple in _GPU_TRIPLES.items():
+            if arch.startswith(prefix) and arch.removeprefix(prefix).isalnum() and not width_bits:
+                return Target(triple, arch, "", 32)
+        raise ConfigError(
+            "a target is x86_64 with 128, 256 or 512 bits, aarch64 with 128, or a GPU such as sm_80 or gfx90a",
+            f"{arch}, {width_bits} bits" if width_bits else arch, "choose one of these",
+        )  # fmt: skip
 
     @property
     def arch(self) -> str:
@@ -95,7 +102,8 @@ class Target:
         return max(1, self.width_bits // max(8, bits))
 
     def __str__(self) -> str:
-        return f"{self.cpu} ({self.triple}), vectors of {self.width_bits} bits"
+        vectors = "" if self.arch in ("nvptx64", "amdgcn") else f", vectors of {self.width_bits} bits"
+        return f"{self.cpu} ({self.triple}){vectors}"
 
 
 def _flat(features: frozenset[str]) -> str:

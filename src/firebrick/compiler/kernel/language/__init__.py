@@ -1,0 +1,1 @@
+"""The kernel language: a restricted Python function as kernel IR."""

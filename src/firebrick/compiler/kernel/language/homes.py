@@ -1,0 +1,101 @@
+"""Where the variables of a function are defined in kernel IR, whose locals are visible in one block alone.
+
+A variable's home is the innermost block that contains all statements that use it. If its first use there is an assignment, that
+defines it; otherwise it is defined in front of the statement that uses it first.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+IGNORED = "_"
+"""What is assigned to this name is not used."""
+Path = tuple[tuple[int, int], ...]
+"""The blocks around an occurrence, each with the number of its statement there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a variable is defined.
+
+    Attributes:
+        block: ``id`` of the list of statements.
+        statement: Number of the statement there.
+        before: Whether it is defined in front of the statement, instead of by it.
+        once: Whether one statement alone assigns to it.
+    """
+
+    block: int
+    statement: int
+    before: bool
+    once: bool
+
+
+def homes(body: Sequence[ast.stmt]) -> dict[str, Home]:
+    """The home of each variable of a function's statements."""
+    found: dict[str, list[tuple[Path, bool]]] = {}
+    for name, path, store in _occurrences(body, ()):
+        if name != IGNORED:
+            found.setdefault(name, []).append((path, store))
+    out: dict[str, Home] = {}
+    for name, uses in found.items():
+        stores = [path for path, store in uses if store]
+        if not stores:
+            continue
+        depth = 0
+        shortest = min(len(path) for path, _ in uses)
+        while depth + 1 < shortest and len({path[depth + 1][0] for path, _ in uses}) == 1:
+            depth += 1
+        block, statement = uses[0][0][depth]
+        first, is_store = uses[0]
+        direct = is_store and len(first) == depth + 1
+        out[name] = Home(block, statement, not direct, direct and len(stores) == 1)
+    return out
+
+
+def _occurrences(body: Sequence[ast.stmt], around: Path) -> Iterator[tuple[str, Path, bool]]:
+    """The uses of names in the order in which they are executed: (name, path, whether it is assigned to)."""
+    for k, s in enumerate(body):
+        path = (*around, (id(body), k))
+        match s:
+            case ast.Assign(targets=targets, value=value):
+                yield from _names(value, path)
+                for t in targets:
+                    yield from _names(t, path)
+            case ast.AnnAssign(target=target, value=v):
+                if v is not None:
+                    yield from _names(v, path)
+                yield from _names(target, path)
+            case ast.AugAssign(target=target, value=value):
+                yield from _names(value, path)
+                if isinstance(target, ast.Name):
+                    yield target.id, path, False
+                yield from _names(target, path)
+            case ast.If(test=test, body=then, orelse=other):
+                yield from _names(test, path)
+                yield from _occurrences(then, path)
+                yield from _occurrences(other, path)
+            case ast.While(test=test, body=inner):
+                yield from _names(test, path)
+                yield from ((flag, path, False) for flag in getattr(s, "stopped", ()))
+                yield from _occurrences(inner, path)
+            case ast.For(target=target, iter=over, body=inner):
+                yield from _names(over, path)
+                yield from ((flag, path, False) for flag in getattr(s, "stopped", ()))
+                counters = {x.id for x in ast.walk(target) if isinstance(x, ast.Name)}
+                yield from (u for u in _occurrences(inner, path) if u[0] not in counters)
+            case _:
+                yield from _names(s, path)
+
+
+def _names(e: ast.AST, path: Path) -> Iterator[tuple[str, Path, bool]]:
+    for x in ast.walk(e):
+        if isinstance(x, ast.Name):
+            yield x.id, path, isinstance(x.ctx, ast.Store)
+
+
+def assigned_names(body: Sequence[ast.stmt]) -> set[str]:
+    """The names that statements assign to."""
+    return {x.id for s in body for x in ast.walk(s) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}

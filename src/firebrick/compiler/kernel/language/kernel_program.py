@@ -1,0 +1,231 @@
+"""``KernelProgram``: a translated kernel with what a call needs: sizes, results, the interpreter, errors of its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from firebrick.compiler.kernel.interpret import interpret
+from firebrick.compiler.kernel.ir import While, statements
+from firebrick.compiler.kernel.language.annotations import NumberType, Signature, size_name
+from firebrick.compiler.kernel.language.coverage import stores_all
+from firebrick.compiler.kernel.language.translate import Instance, Translated
+from firebrick.compiler.kernel.language.values import counted
+from firebrick.core.aval import Aval
+from firebrick.core.config import config
+from firebrick.core.dtypes import DType
+from firebrick.core.errors import ExecutionError, FirebrickError, OutOfRangeError, ShapeError
+
+"""Items of a launch, at most, that is repeated to find an index that is out of range."""
+
+Array = np.ndarray[Any, Any]
+_LAUNCHES = 256
+"""Maximum number of calls whose sizes are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSizes:
+    """The sizes of one call.
+
+    Attributes:
+        scalars: A number for each scalar of the kernel's function.
+        grid: Sizes of the grid; that of a group last, if there are groups.
+        results: Shape and dtype of each result.
+    """
+
+    scalars: dict[str, int]
+    grid: tuple[int, ...]
+    results: tuple[Aval, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class KernelProgram:
+    """A kernel for certain dtypes, for all sizes.
+
+    Attributes:
+        name: For messages.
+        signature: Its parameters.
+        instance: Their dtypes.
+        translated: Its kernel IR.
+    """
+
+    name: str
+    signature: Signature
+    instance: Instance
+    translated: Translated
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """Parameters that a call has an array for, numbers among them, in order."""
+        static = self.signature.static
+        return tuple(
+            n for n, p in self.signature.given.items()
+            if n not in static and (isinstance(p, NumberType) or n in self.signature.arrays)
+        )  # fmt: skip
+
+    @cached_property
+    def filled(self) -> dict[str, bool | int | float]:
+        """The value of all elements of a result before the launch: 0 where some may not be stored."""
+        found: dict[str, bool | int | float] = {}
+        for name, array in self.signature.results.items():
+            sizes = [size_name(name, a, s) for a, s in enumerate(array.sizes)]
+            whole = sizes == [s.text for s in self.signature.grid]
+            function, shape = self.translated.function, self.translated.shapes[name]
+            if array.role == "Out" and (array.initial is not None or not (whole and stores_all(function, name, shape))):
+                found[name] = array.initial or 0
+        return found
+
+    @cached_property
+    def unset(self) -> tuple[str, ...]:
+        """The results whose elements have no values before the launch."""
+        return tuple(n for n, a in self.signature.results.items() if a.role == "Out" and a.initial is None)
+
+    @property
+    def limit_site(self) -> int:
+        """The site of the fault of a loop that passes the limit of rounds."""
+        return len(self.translated.sites)
+
+    def dtype(self, name: str) -> DType:
+        """The dtype of an array or number."""
+        return dict(self.instance.dtypes)[name]
+
+    @cached_property
+    def _launches(self) -> dict[Any, LaunchSizes]:
+        """Sizes of some calls before."""
+        return {}
+
+    def sizes(self, shapes: Sequence[tuple[int, ...]], statics: Mapping[str, int]) -> LaunchSizes:
+        """The sizes of a call.
+
+        Args:
+            shapes: Of the operands.
+            statics: Integers that sizes depend on.
+
+        Raises:
+            ShapeError: Shapes do not fit the annotations, or each other.
+        """
+        key = tuple(shapes), tuple(statics.items())
+        found = self._launches.get(key)
+        if found is None:
+            if len(self._launches) >= _LAUNCHES:
+                self._launches.clear()
+            found = self._launches[key] = self._sizes(shapes, statics)
+        return found
+
+    def _sizes(self, shapes: Sequence[tuple[int, ...]], statics: Mapping[str, int]) -> LaunchSizes:
+        known: dict[str, int] = {n: v for n, v in dict(self.instance.constants).items() if type(v) is int} | dict(statics)
+        where = {n: f"{n}={v}" for n, v in known.items()}
+        for name, shape in zip(self.operands, shapes, strict=True):
+            array = self.signature.arrays.get(name)
+            wanted = array.sizes if array is not None else ()
+            if len(shape) != len(wanted):
+                raise ShapeError(
+                    f"{name} has {counted(len(wanted), 'axis')}", f"{name}: {self.dtype(name).name}{list(shape)}",
+                    "reshape it", op=self.name,
+                )  # fmt: skip
+            for axis, (n, s) in enumerate(zip(shape, wanted, strict=True)):
+                text = size_name(name, axis, s)
+                if text.isdecimal():
+                    known.setdefault(text, int(text))
+                    where.setdefault(text, f"the annotation of {name}")
+                if known.setdefault(text, n) != n:
+                    raise ShapeError(
+                        f"axis {axis} of {name} has size {known[text]}, as {where[text]}",
+                        f"{name}: {self.dtype(name).name}{list(shape)}",
+                        f"pass arrays whose sizes {text} are equal" if text.isidentifier() else f"pass one of size {text}",
+                        op=self.name,
+                    )  # fmt: skip
+                where.setdefault(text, f"axis {axis} of {name}")
+        results: list[Aval] = []
+        for name, array in self.signature.results.items():
+            lengths: list[int] = []
+            for axis, s in enumerate(array.sizes):
+                n = known[size_name(name, axis, s)] if s is None or (s.simple and s.text in known) else s.value(known)
+                if n < 0:
+                    raise ShapeError(
+                        f"axis {axis} of the result {name} has a size of at least 0, {s.text if s else ''}",
+                        f"{n}", "pass larger arrays", op=self.name,
+                    )  # fmt: skip
+                if s is not None and not s.simple:
+                    known[f"{name}_size{axis}"] = n
+                lengths.append(n)
+            results.append(Aval(tuple(lengths), self.dtype(name)))
+        # a size of a result may be an expression, which the grid repeats
+        grid = [int(known[s.text]) if s.text in known else s.value(known) for s in self.signature.grid] or [1]
+        if any(n < 0 for n in grid):
+            raise ShapeError("sizes of the grid are not negative", str(grid), "pass larger arrays", op=self.name)
+        if self.instance.group:
+            grid.append(self.instance.group)
+        function = self.translated.function
+        return LaunchSizes({s.name: known[s.name] for s in function.scalars}, tuple(grid), tuple(results))
+
+    def buffers(self, operands: Sequence[Array], results: Sequence[Array]) -> list[Array]:
+        """The arrays of the kernel's function in order, flat; an ``InOut`` argument has been copied to its result."""
+        given = dict(zip(self.operands, operands, strict=True)) | dict(zip(self.signature.results, results, strict=True))
+        return [given[a.name].reshape(-1) for a in self.translated.function.arrays]
+
+    def prepared(self, operands: Sequence[Array], sizes: LaunchSizes, new: Callable[[Aval], Array]) -> list[Array]:
+        """New arrays for the results, with the values that they have before the launch."""
+        given = dict(zip(self.operands, operands, strict=True))
+        made = []
+        for (name, array), aval in zip(self.signature.results.items(), sizes.results, strict=True):
+            out = new(aval)
+            if array.role == "InOut":
+                out[...] = given[name]
+            elif name in self.filled:
+                out.fill(self.filled[name])
+            made.append(out)
+        return made
+
+    def interpreted(self, operands: Sequence[Array], statics: Mapping[str, int], checked: bool = False) -> tuple[Array, ...]:
+        """The results by the interpreter of kernel IR.
+
+        Args:
+            operands: Arrays.
+            statics: Integers that sizes depend on.
+            checked: Whether races, and reads of what was not written, are looked for.
+
+        Raises:
+            OutOfRangeError: A check fails.
+        """
+        sizes = self.sizes([x.shape for x in operands], statics)
+        flat = [np.ascontiguousarray(x) for x in operands]
+        results = self.prepared(flat, sizes, lambda a: np.zeros(a.shape, a.dtype.np))
+        function = self.translated.function
+        arrays = dict(zip([a.name for a in function.arrays], self.buffers(flat, results), strict=True))
+        fault = interpret(function, arrays, sizes.scalars, sizes.grid, config.kernel_loop_limit, checked, unset=self.unset)
+        if fault is not None:
+            raise self.error(fault.site, fault.payload, sizes.scalars)
+        return tuple(results)
+
+    def error(self, site: int, payload: int, scalars: Mapping[str, int]) -> FirebrickError:
+        """The error of a check that failed.
+
+        Args:
+            site: Number of the check.
+            payload: The index that is out of range.
+            scalars: Of the launch.
+        """
+        if site == self.limit_site:
+            loops = [s.line for s in statements(self.translated.function.body) if isinstance(s, While)]
+            lines = list(dict.fromkeys(loops))
+            return ExecutionError(
+                f"{self.name}: a while loop ends after at most {config.kernel_loop_limit:,} rounds",
+                f"one that goes on, at {' or '.join(lines)}", "correct its condition, or raise fb.config.kernel_loop_limit",
+                op=self.name, line=lines[0] if len(lines) == 1 else None,
+            )  # fmt: skip
+        at = self.translated.sites[site]
+        if not at.array:
+            return ExecutionError(
+                f"{self.name}: {at.size}", f"an item for which this does not hold, at {at.line}", "correct the arguments",
+                op=self.name, line=at.line,
+            )  # fmt: skip
+        size = scalars.get(at.size, at.size)
+        return OutOfRangeError(
+            f"{self.name}: an index of axis {at.axis} of {at.array} is at least 0 and below {size}", f"{payload}, at {at.line}",
+            "correct the index, or test it with if", op=self.name, line=at.line,
+        )  # fmt: skip

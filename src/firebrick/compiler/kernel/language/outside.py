@@ -1,0 +1,96 @@
+"""``Outside``: the objects from outside of a kernel that its translation depends on, each with the place where it was found.
+
+A call looks again at the places: if another object is there, the kernel is translated again. A gradient is that of the objects
+of its call, whatever is at the places later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firebrick.compiler.kernel.language.source import Source
+
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where an object is found.
+
+    Attributes:
+        owner: The function whose free name it is, or the object whose attribute it is.
+        name: Of it there.
+    """
+
+    owner: Any
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self.owner is other.owner and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((id(self.owner), self.name))
+
+    def now(self) -> Any:
+        """The object that is there now."""
+        if isinstance(self.owner, Source):
+            known, held = self.owner.free(self.name)
+            return plain(held) if known else _MISSING
+        return plain(getattr(self.owner, self.name, _MISSING))
+
+
+class Outside:
+    """Objects by their places. Two are equal if their numbers have equal bits, and their other objects are the same ones.
+
+    Args:
+        items: (place, object), in the order of their use.
+    """
+
+    def __init__(self, items: Iterable[tuple[Place, Any]] = ()) -> None:
+        self._items = dict(items)
+        self._exact = tuple((p, exact(v)) for p, v in self._items.items())
+
+    def get(self, place: Place, default: Any) -> Any:
+        """The object that was at a place; the default if it was not asked for."""
+        return self._items.get(place, default)
+
+    def holds(self) -> bool:
+        """Whether the same objects are at the places now."""
+        return all(exact(p.now()) == e for p, e in self._exact)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outside) and self._exact == other._exact
+
+    def __hash__(self) -> int:
+        return hash(self._exact)
+
+    def __repr__(self) -> str:
+        numbers = {p.name: v for p, v in self._items.items() if isinstance(v, bool | int | float | tuple)}
+        return f"Outside({numbers})"
+
+
+def plain(v: Any) -> Any:
+    """An object; numbers of NumPy and of enumerations, also those in tuples, as Python's."""
+    if isinstance(v, np.generic):
+        v = v.item()
+    for kind in (bool, int, float):
+        if isinstance(v, kind):
+            return kind(v)
+    if isinstance(v, tuple):
+        return tuple(map(plain, v))
+    return v
+
+
+def exact(v: Any) -> Any:
+    """A key of an object of an ``Outside``, or of a compile-time constant: equal keys have equal code."""
+    if isinstance(v, float):
+        return float, v.hex()  # 0.0 and -0.0 are two, and one NaN is like another
+    if isinstance(v, bool | int):
+        return type(v), v
+    if isinstance(v, tuple):
+        return tuple, tuple(map(exact, v))
+    return object, id(v)  # the ``Outside`` keeps it, so that no other object gets its address

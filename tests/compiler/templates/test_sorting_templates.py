@@ -1,0 +1,72 @@
+"""GPU templates of sorts, scatters and windows: by the interpreter they compute what NumPy and torch do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from firebrick.compiler.templates import TemplateProblem, digit_counts, digit_scatter, scan, segmented_scatter, window
+from firebrick.compiler.templates.epilogues import add, larger
+from firebrick.core.dtypes import float32, int32
+
+Array = np.ndarray[Any, Any]
+
+
+def by_digits(keys: Array, **constants: int) -> tuple[Array, Array]:
+    """Sorted keys, and where they were."""
+    values = np.arange(keys.size, dtype=np.int32)
+    exclusive = scan(add, 0.0).program({"x": "int32"}, group_size=32, vector=1, exclusive=True, of=int32)
+    for shift in range(0, 32, 4):
+        (counts,) = digit_counts().program({}, **constants, shift=shift).interpreted([keys], {}, checked=True)
+        row = [counts.reshape(1, -1, 1), np.zeros(1, np.int32)]
+        (starts,) = exclusive.interpreted(row, {}, checked=True)
+        move = digit_scatter().program({}, **constants, shift=shift)
+        keys, values = move.interpreted([keys, values, starts.reshape(counts.shape)], {}, checked=True)
+    return keys, values
+
+
+@pytest.mark.parametrize("n", [1, 96, 300, 1009])
+def test_keys_are_sorted_by_digits_and_equal_ones_stay_in_order(n: int) -> None:
+    keys = np.random.default_rng(n).integers(0, 1 << 32, n, dtype=np.uint32)
+    keys[::3] = keys[0]
+    found, places = by_digits(keys, group_size=64 if n > 1000 else 32, each=3)
+    assert np.array_equal(found, np.sort(keys))
+    assert np.array_equal(places, np.argsort(keys, kind="stable"))
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1, 32, 1), (7, 50, 5, 32, 4), (5, 0, 3, 64, 2), (3, 200, 1, 64, 1), (2, 9, 70, 32, 32)]
+)
+def test_rows_are_added_to_those_that_they_belong_to(sizes: tuple[int, ...]) -> None:
+    rows, items, columns, size, across = sizes
+    rng = np.random.default_rng(items)
+    to = rng.integers(0, rows, items)
+    order = np.argsort(to, kind="stable")
+    starts = np.searchsorted(to[order], np.arange(rows + 1))
+    target, values = (rng.integers(-9, 10, (n, columns)).astype(np.float32) for n in (rows, items))
+    program = segmented_scatter(add, 0.0).program({"target": "float32"}, group_size=size, across=across, of=float32)
+    (found,) = program.interpreted([target, values, order, starts], {}, checked=True)
+    np.add.at(target, to, values)
+    assert np.array_equal(found, target)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [((1, 1), (1, 1), 0), ((3, 2), (2, 1), 1), ((9, 8), (1, 1), 0)])
+def test_windows_are_those_of_torch(kernel: tuple[int, int], stride: tuple[int, int], padding: int) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 9, 8)).astype(np.float32)
+    constants = {"dilation_h": 1, "dilation_w": 1, "padding_h": padding, "padding_w": padding, "group_size": 32, "of": float32}
+    constants |= {"kernel_h": kernel[0], "kernel_w": kernel[1], "stride_h": stride[0], "stride_w": stride[1]}
+    (found,) = window(larger, -np.inf).program({"x": "float32"}, **constants).interpreted([x], {}, checked=True)
+    want = torch.nn.functional.max_pool2d(torch.tensor(x), kernel, stride, padding).numpy()
+    assert np.array_equal(found.reshape(want.shape), want)
+
+
+def test_templates_of_sorts_and_scatters_say_what_they_are_valid_for() -> None:
+    digits = {"group_size": 256, "each": 8, "shift": 4}
+    assert digit_scatter().valid_for(TemplateProblem({"n": 1000}), **digits)
+    assert not digit_scatter().valid_for(TemplateProblem({"n": 1 << 31}), **digits)
+    for bad in ({"shift": 3}, {"group_size": 48}, {"each": 0}):
+        assert not digit_counts().valid_for(TemplateProblem({"n": 1000}), **digits | bad)
+    assert not segmented_scatter(add, 0.0).valid_for(TemplateProblem({}), group_size=64, across=3)

@@ -1,0 +1,109 @@
+"""Kernels in what users write around them: copies of a model that holds one, dead code of compiled programs, references in
+NumPy that do other than they say."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import firebrick as fb
+
+K = fb.kernel
+
+
+@K.function
+def doubled(v):
+    return v * 2.0
+
+
+@K(grid="n")
+def picked(x: K.In[fb.float32, "n"], at: K.In[fb.int64, "n"], out: K.Out[fb.float32, "n"]):
+    i = K.index()
+    out[i] = doubled(x[at[i]])
+
+
+class Model(fb.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = picked
+
+    def forward(self, x, at):
+        return self.first(x, at)
+
+
+def test_a_kernel_is_copied_and_pickled_as_a_function_is():
+    for made in (picked, doubled):
+        assert copy.copy(made) is made
+        assert copy.deepcopy(made) is made
+        assert pickle.loads(pickle.dumps(made)) is made
+    model = copy.deepcopy(Model())
+    assert model(fb.ones(2), fb.arange(2)).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, at: (picked(x, at), x)[1],
+        fb.grad(lambda x, at: fb.sum(picked(x, at))),
+        fb.grad(fb.checkpoint(lambda x, at: fb.sum(picked(x, at)))),
+        lambda x, at: fb.cond(x[0] > 0, lambda x: (picked(x, at), x)[1], lambda x: x, x) * 0.0,
+    ],
+    ids=["dead", "grad", "checkpoint", "branch"],
+)
+@pytest.mark.parametrize("jit", [lambda f: f, fb.jit], ids=["eager", "jit"])
+def test_an_index_out_of_range_raises_though_the_result_is_not_used(program, jit):
+    run = jit(program)
+    run(fb.ones(3), fb.arange(3))
+    with pytest.raises(fb.OutOfRangeError, match="axis 0 of x"):
+        run(fb.ones(3), fb.asarray(np.array([0, 5, 1])))
+
+
+def declared(name, reference):
+    return fb.op(
+        name,
+        infer=lambda x: x,
+        reference=reference,
+        vjp=lambda g, x: g,
+        samples=lambda rng, dtype: [(rng.normal(size=3).astype(dtype),)],
+        replace=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "received"),
+    [
+        (lambda x: x[:2], r"float32\[2\]"),
+        (lambda x: x[:, None], r"float32\[3,1\]"),
+        (lambda x: np.float32(3), r"float32\[\]"),
+        (lambda x: x.astype(np.float64), r"float64\[3\]"),
+        (lambda x: x.astype(np.int32), r"int32\[3\]"),
+        (lambda x: (x, x), "2 results"),
+        (lambda x: None, "NoneType"),
+    ],
+)
+@pytest.mark.parametrize("jit", [lambda f: f, fb.jit], ids=["eager", "jit"])
+def test_a_reference_whose_result_is_not_what_the_shape_rule_says_is_an_error(reference, received, jit):
+    made = declared("attacked_reference", reference)
+    with pytest.raises(fb.ExecutionError, match=r"(?s)attacked_reference.*float32\[3\].*" + received):
+        jit(lambda x: made(x) + 0.0 * x)(fb.ones(3))
+
+
+@pytest.mark.parametrize("jit", [lambda f: f, fb.jit], ids=["eager", "jit"])
+def test_a_reference_cannot_change_its_operands(jit):
+    made = declared("attacked_operand", lambda x: np.negative(x, out=x))
+    x = fb.ones(3)
+    with pytest.raises(ValueError, match="read-only"):
+        jit(lambda x: made(x) * 1.0)(x)
+    assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("reference", [lambda x: x, lambda x: x[::-1], lambda x: np.broadcast_to(x[:1], x.shape)])
+@pytest.mark.parametrize("jit", [lambda f: f, fb.jit], ids=["eager", "jit"])
+def test_a_result_that_is_an_operand_shares_no_memory_with_it(reference, jit):
+    made = declared("attacked_result", reference)
+    x = fb.ones(3)
+    y = jit(lambda x: made(x))(x)
+    y[0] = 5.0
+    assert y.tolist() == [5.0, 1.0, 1.0]
+    assert x.tolist() == [1.0, 1.0, 1.0]
