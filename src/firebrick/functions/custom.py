@@ -233,7 +233,8 @@ def _results(name: str, found: Any, wanted: Any, given: list[Any]) -> Any:
         r = np.asarray(r)
         wide = r.dtype == np.float64 and a.dtype.is_floating and any(x.dtype == np.float64 for x in given)  # in tests
         if r.shape != a.shape or (r.dtype != a.dtype.np and not wide):
-            raise _unlike(name, avals, f"{r.dtype}[{','.join(map(str, r.shape))}]" if r.dtype != object else type(r[()]).__name__)
+            shape = ",".join(map(str, r.shape))
+            raise _unlike(name, avals, type(found).__name__ if r.dtype == object else f"{r.dtype}[{shape}]")
         shared = not r.flags.writeable or any(np.may_share_memory(r, x) for x in given)
         made.append(r.copy() if shared else r)
     return tuple(made) if several else made[0]
