@@ -127,3 +127,21 @@ def test_a_wrong_gradient_rule_of_a_kernel_in_float32_is_found(dtype):
         report = check_gradients(["attacked_square"], order=order)
         assert report.ok
         assert report.checked
+
+
+@K(grid="n")
+def counting(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
+    i = K.index()
+    count = 0
+    while count < x[i]:
+        count += 1
+    out[i] = count
+
+
+def test_a_compiled_program_knows_the_limit_of_rounds_of_now():
+    run, x = fb.jit(lambda x: counting(x)), fb.asarray(np.array([6]))
+    with fb.config.scope(kernel_loop_limit=5), pytest.raises(fb.ExecutionError, match="at most 5 rounds"):
+        run(x)
+    assert run(x).tolist() == [6]
+    with fb.config.scope(kernel_loop_limit=5), pytest.raises(fb.ExecutionError, match="at most 5 rounds"):
+        run(x)
