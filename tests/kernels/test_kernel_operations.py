@@ -341,3 +341,10 @@ def test_a_kernel_with_a_loop_has_the_gradient_of_its_rule() -> None:
         samples=[(np.ones(3), 0.5)],
     )  # fmt: skip
     fb.gradcheck(lambda x: summed(x, 0.9), (fb.asarray(np.linspace(0.0, 1.0, 6)),))
+
+
+def test_a_gradient_through_an_operation_without_a_rule_is_an_error() -> None:
+    plain = fb.op("plain_of_tests", infer=lambda x: x, reference=lambda x: x + 1.0, samples=[(np.ones(2),)])
+    with pytest.raises(fb.GradientError, match="declared without vjp"):
+        fb.grad(lambda x: fb.sum(plain(x)))(fb.ones(2))
+    assert plain(fb.ones(2)).tolist() == [2.0, 2.0]

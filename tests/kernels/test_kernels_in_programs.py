@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.testing import check_gradients
 
 K = fb.kernel
 
@@ -107,3 +108,40 @@ def test_a_result_that_is_an_operand_shares_no_memory_with_it(reference, jit):
     y[0] = 5.0
     assert y.tolist() == [5.0, 1.0, 1.0]
     assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, None])
+def test_a_wrong_gradient_rule_of_a_kernel_in_float32_is_found(dtype):
+    @K
+    def square(x: K.In[dtype, "n"], out: K.Out["x", "n"]):
+        i = K.index()
+        out[i] = x[i] * x[i]
+
+    def samples(rng, dtype):
+        return [(rng.normal(size=n).astype(np.float32),) for n in (0, 1, 5)]
+
+    fb.op("attacked_square", kernel=square, vjp=lambda g, x: g * x, samples=samples, replace=True)
+    assert check_gradients(["attacked_square"]).failed_ops == {"attacked_square"}
+    fb.op("attacked_square", kernel=square, vjp=lambda g, x: 2.0 * g * x, samples=samples, replace=True)
+    for order in (1, 2):
+        report = check_gradients(["attacked_square"], order=order)
+        assert report.ok
+        assert report.checked
+
+
+@K(grid="n")
+def counting(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
+    i = K.index()
+    count = 0
+    while count < x[i]:
+        count += 1
+    out[i] = count
+
+
+def test_a_compiled_program_knows_the_limit_of_rounds_of_now():
+    run, x = fb.jit(lambda x: counting(x)), fb.asarray(np.array([6]))
+    with fb.config.scope(kernel_loop_limit=5), pytest.raises(fb.ExecutionError, match="at most 5 rounds"):
+        run(x)
+    assert run(x).tolist() == [6]
+    with fb.config.scope(kernel_loop_limit=5), pytest.raises(fb.ExecutionError, match="at most 5 rounds"):
+        run(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import dtype, float32
 from firebrick.core.errors import ExecutionError, GradientError, OperandError
-from firebrick.core.op import Cost, Nondifferentiable, Op, Sample, Vjp
+from firebrick.core.op import Cost, Op, Sample, Vjp
 from firebrick.core.tensor import Tensor
 from firebrick.functions.kernels import Kernel, elementwise_of, operation
 from firebrick.ops.table import OPS, register
@@ -78,7 +79,8 @@ def op(
         reference: ``(*arrays, **params)`` computes the result, or a tuple of results, in NumPy. Half precision comes as
             float32, and in tests all floats as float64.
         vjp: ``(cotangent, *operands, **params)`` gives the cotangents of the operands, one or a tuple with None for some,
-            written with Firebrick's functions. The cotangent is a tuple where there are several results. None for no gradient.
+            written with Firebrick's functions. The cotangent is a tuple where there are several results. Without it gradients
+            through the operation are an error, but for kernels without loops.
         operands: Names and kinds, as ``"x:floating=T y:floating=T"``: kinds are any, numeric, real, floating, inexact, integer,
             bool; operands with the same letter promote to one dtype. By default those of the reference's
             signature, of any kind.
@@ -137,6 +139,13 @@ def op(
             OPS[name] = before
         raise
     return CustomOperation(made, kernel, (reference, infer, vjp))
+
+
+def _no_rule(name: str, cotangents: Any, r: Vjp) -> Any:
+    raise GradientError(
+        f"the gradient of {name} has a rule", "none: it was declared without vjp",
+        "declare it with vjp=…, or detach its arguments: x.detach()", op=name,
+    )  # fmt: skip
 
 
 def _rule(name: str, vjp: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,7 +217,7 @@ def _of_reference(
     computed.__doc__ = (reference.__doc__ or f"{name}.").strip()
     made: Op = register(
         operands=operands, infer=inferred, residuals=("inputs",),
-        vjp=Nondifferentiable("it was declared without a gradient rule") if vjp is None else _rule(name, vjp),
+        vjp=partial(_no_rule, name) if vjp is None else _rule(name, vjp),
         samples=_cases(samples, lambda arguments, params: Sample(tuple(map(np.asarray, arguments)), params)),
         cost=lambda ins, outs, params: Cost(0.0, float(sum(a.nbytes for a in (*ins, *outs)))), bound="memory", fusion="opaque",
         tolerance=tolerance, dtypes=dtypes,
@@ -233,9 +242,8 @@ def _results(name: str, found: Any, wanted: Any, given: list[Any]) -> Any:
         r = np.asarray(r)
         wide = r.dtype == np.float64 and a.dtype.is_floating and any(x.dtype == np.float64 for x in given)  # in tests
         if r.shape != a.shape or (r.dtype != a.dtype.np and not wide):
-            raise _unlike(
-                name, avals, f"{r.dtype}[{','.join(map(str, r.shape))}]" if r.dtype != object else type(r[()]).__name__
-            )
+            shape = ",".join(map(str, r.shape))
+            raise _unlike(name, avals, type(found).__name__ if r.dtype == object else f"{r.dtype}[{shape}]")
         shared = not r.flags.writeable or any(np.may_share_memory(r, x) for x in given)
         made.append(r.copy() if shared else r)
     return tuple(made) if several else made[0]

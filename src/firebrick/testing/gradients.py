@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from firebrick.autodiff import gradcheck, vjp
+from firebrick.autodiff.gradcheck import check_slopes
 from firebrick.backends.registry import find_device
 from firebrick.core.aval import Aval
+from firebrick.core.dtypes import float64
 from firebrick.core.errors import FirebrickError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Op, Sample
@@ -120,7 +122,8 @@ def _top(x: Array) -> float:
 
 
 def check_gradients(ops: Iterable[str] | None = None, *, order: int = 1, seed: int = 0) -> Report:
-    """Check the gradient rules of ops in float64 and complex128 on ``numpy`` against central differences.
+    """Check the gradient rules of ops in float64 and complex128 on ``numpy`` against central differences; of an op of one's own
+    that has samples in float32 alone, in that, less exactly.
 
     Args:
         ops: Names of ops; all by default.
@@ -134,7 +137,7 @@ def check_gradients(ops: Iterable[str] | None = None, *, order: int = 1, seed: i
     """
     report = Report("numpy:0", seed)
     home = find_device("numpy")
-    for op, dtype in ((op, d) for op in chosen(ops) for d in ("float64", "complex128") if d in op.dtypes):
+    for op, dtype in ((o, d) for o in chosen(ops) for d in _widest(o)):
         safe = [s for s in samples_of(op, dtype, seed) if has_gradient(op, s)]
         if order > 1:
             safe = [s for s in safe if all(x.size for x in s.inputs) and any(x.size > 1 for x in s.inputs)][:1]
@@ -142,8 +145,29 @@ def check_gradients(ops: Iterable[str] | None = None, *, order: int = 1, seed: i
             operands = [hooks.from_host(x, home) for x in sample.inputs]
             message = ""
             try:
-                gradcheck(lambda *xs, op=op, sample=sample: op(*xs, **sample.params), operands, order=order, seed=seed)
+                if dtype == "float32":
+                    _check_narrow(op, operands, sample.params, order, seed)
+                else:
+                    gradcheck(lambda *xs, op=op, sample=sample: op(*xs, **sample.params), operands, order=order, seed=seed)
             except FirebrickError as e:
                 message = f"{type(e).__name__}: {e}"
             report.add(Verdict(not message, op.name, dtype, sample.name, f"gradient {order}", "none", 0.0, message))
     return report
+
+
+def _widest(op: Op) -> list[str]:
+    wide: list[str] = [d for d in ("float64", "complex128") if d in op.dtypes]
+    return wide or [d for d in op.dtypes if d == "float32"]
+
+
+def _check_narrow(op: Op, operands: list[Tensor], params: dict[str, Any], order: int, seed: int) -> None:
+    """``gradcheck`` of an op that computes in float32: of the op between casts, with a longer step."""
+    narrow, cast = [t.dtype.is_inexact for t in operands], OPS["cast"]
+
+    def widened(*xs: Tensor) -> Any:
+        found = op(*(cast(x, dtype=t.dtype) if n else x for x, t, n in zip(xs, operands, narrow, strict=True)), **params)
+        results = found if isinstance(found, tuple) else (found,)
+        return tuple(cast(r, dtype=float64) if r.dtype.is_floating else r for r in results)
+
+    wide = [cast(t, dtype=float64) if n else t for t, n in zip(operands, narrow, strict=True)]
+    check_slopes(widened, wide, order, 2.0**-10, 1e-2, seed, float(np.finfo(np.float32).eps))
