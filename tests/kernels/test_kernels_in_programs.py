@@ -145,3 +145,13 @@ def test_a_compiled_program_knows_the_limit_of_rounds_of_now():
     assert run(x).tolist() == [6]
     with fb.config.scope(kernel_loop_limit=5), pytest.raises(fb.ExecutionError, match="at most 5 rounds"):
         run(x)
+
+
+def test_an_array_of_a_dtype_that_kernels_do_not_have_is_an_error():
+    @K
+    def copied(x: K.In[None, "n"], out: K.Out["x", "n"]):
+        i = K.index()
+        out[i] = x[i]
+
+    with pytest.raises(fb.DTypeError, match=r"complex64.*\n.*fb.real"):
+        copied(fb.asarray(np.array([1j], np.complex64)))

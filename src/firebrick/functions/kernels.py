@@ -44,6 +44,7 @@ from firebrick.core.weak import Weak, as_tensor
 from firebrick.ops import index_maps
 from firebrick.ops.table import OPS
 from firebrick.scalar.expr import Expr
+from firebrick.scalar.storage import STORAGE
 
 _KEPT = 64
 """Maximum number of translations of a kernel that are kept, for what it uses from outside."""
@@ -252,6 +253,12 @@ class Kernel:
             raise DTypeError(
                 f"{self.name}: {name} has dtype {p.dtype.name}", f"{name}: {v.dtype.name}{list(v.shape)}",
                 f"cast it: fb.astype({name}, fb.{p.dtype.name})", op=self.name,
+            )  # fmt: skip
+        if v.dtype.name not in STORAGE:
+            raise DTypeError(
+                f"{self.name}: the elements of an array are {', '.join(STORAGE)}", f"{name}: {v.dtype.name}{list(v.shape)}",
+                f"cast it: fb.astype({name}, fb.float32)" if v.dtype.kind != "complex" else "pass its parts: fb.real, fb.imag",
+                op=self.name,
             )  # fmt: skip
         return v.dtype
 
