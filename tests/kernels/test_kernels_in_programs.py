@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick.testing import check_gradients
+from firebrick.testing import check_gradients, conformance
 
 K = fb.kernel
 
@@ -155,3 +155,44 @@ def test_an_array_of_a_dtype_that_kernels_do_not_have_is_an_error():
 
     with pytest.raises(fb.DTypeError, match=r"complex64.*\n.*fb.real"):
         copied(fb.asarray(np.array([1j], np.complex64)))
+
+
+def test_the_name_of_an_operation_of_graphs_is_taken():
+    for name in ("detach", "constant", "fused", "cond"):
+        with pytest.raises(fb.OperandError, match="an operation of Firebrick"):
+            fb.op(name, infer=lambda x: x, reference=lambda x: 2.0 * x, samples=[(np.ones(3),)])
+
+
+def test_a_kernel_in_float32_whose_rule_calls_kernels_passes_conformance():
+    @K
+    def running(x: K.In[fb.float32, "n"], out: K.Out[fb.float32, "n"]):
+        i = K.index()
+        total = 0.0
+        for k in range(i + 1):
+            total += x[k]
+        out[i] = total
+
+    def samples(rng, dtype):
+        return [(rng.normal(size=5).astype(np.float32),)]
+
+    def right(g, x):
+        return fb.flip(running(fb.flip(g)))
+
+    fb.op("attacked_running", kernel=running, vjp=right, samples=samples, replace=True)
+    assert conformance("cpu", ops=["attacked_running"]).ok
+    assert check_gradients(["attacked_running"]).ok
+    fb.op("attacked_running", kernel=running, vjp=lambda g, x: running(g), samples=samples, replace=True)
+    assert not check_gradients(["attacked_running"]).ok
+
+
+def test_an_operation_without_a_rule_passes_conformance():
+    declared("attacked_reference", lambda x: 2.0 * x)
+    fb.op(
+        "attacked_reference",
+        infer=lambda x: x,
+        reference=lambda x: 2.0 * x,
+        samples=lambda rng, dtype: [(rng.normal(size=3).astype(dtype),)],
+        replace=True,
+    )
+    assert conformance("cpu", ops=["attacked_reference"]).ok
+    assert not check_gradients(["attacked_reference"]).failed_ops

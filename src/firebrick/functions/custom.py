@@ -15,9 +15,10 @@ from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import dtype, float32
 from firebrick.core.errors import ExecutionError, GradientError, OperandError
-from firebrick.core.op import Cost, Op, Sample, Vjp
+from firebrick.core.op import Cost, MissingRule, Op, Sample, Vjp
 from firebrick.core.tensor import Tensor
 from firebrick.functions.kernels import Kernel, elementwise_of, operation
+from firebrick.ir.graph import INTERNAL
 from firebrick.ops.table import OPS, register
 
 _BUILT_IN = frozenset(OPS)
@@ -107,8 +108,9 @@ def op(
         >>> fb.grad(lambda x: fb.sum(cube(x)))(fb.asarray([2.0])).tolist()
         [12.0]
     """
-    if not (name.isidentifier() and name.isascii()) or name in _BUILT_IN or (name in OPS and not replace):
-        what = "an operation of Firebrick" if name in _BUILT_IN else "declared already" if name in OPS else "no identifier"
+    built_in = _BUILT_IN | INTERNAL.keys()  # operations of graphs, which passes know by name
+    if not (name.isidentifier() and name.isascii()) or name in built_in or (name in OPS and not replace):
+        what = "an operation of Firebrick" if name in built_in else "declared already" if name in OPS else "no identifier"
         remedy = "choose another name" + (", or pass replace=True" if what == "declared already" else "")
         raise OperandError("fb.op: the name of an operation is a new identifier", f"{name!r}, {what}", remedy)
     if (kernel is None) == (reference is None):
@@ -217,7 +219,7 @@ def _of_reference(
     computed.__doc__ = (reference.__doc__ or f"{name}.").strip()
     made: Op = register(
         operands=operands, infer=inferred, residuals=("inputs",),
-        vjp=partial(_no_rule, name) if vjp is None else _rule(name, vjp),
+        vjp=MissingRule(partial(_no_rule, name)) if vjp is None else _rule(name, vjp),
         samples=_cases(samples, lambda arguments, params: Sample(tuple(map(np.asarray, arguments)), params)),
         cost=lambda ins, outs, params: Cost(0.0, float(sum(a.nbytes for a in (*ins, *outs)))), bound="memory", fusion="opaque",
         tolerance=tolerance, dtypes=dtypes,

@@ -37,7 +37,7 @@ from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, bool_, dtype, scalar_fits
 from firebrick.core.errors import DTypeError, GradientError, KernelCompileError, OperandError
 from firebrick.core.hooks import hooks
-from firebrick.core.op import Cost, Op, Operand, Vjp
+from firebrick.core.op import Cost, MissingRule, Op, Operand, Vjp
 from firebrick.core.operands import not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor
@@ -375,7 +375,7 @@ def operation(kernel: Kernel, first: KernelProgram, elementwise: bool) -> Op:
         # engines know ops by name: none has this one
         name=f"kernel_{kernel.name}", doc=(kernel.__doc__ or kernel.name).strip().split("\n")[0],
         operands=tuple(Operand(n, "any") for n in kernel.operands) or (Operand("device", "any"),), infer=infer,
-        reference=reference, vjp=partial(_refused, kernel.name, reason) if reason else partial(_derived, kernel),
+        reference=reference, vjp=MissingRule(partial(_refused, kernel.name, reason)) if reason else partial(_derived, kernel),
         residuals=() if reason else ("inputs",),
         samples=lambda rng, dtype: [], cost=cost, bound="memory", tolerance=0.0, program=kernel, **fields,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.dtypes import float64
 from firebrick.core.errors import FirebrickError
 from firebrick.core.hooks import hooks
-from firebrick.core.op import Op, Sample
+from firebrick.core.op import MissingRule, Op, Sample
 from firebrick.core.tensor import Tensor
 from firebrick.graph import jit
 from firebrick.ops import OPS
@@ -38,6 +38,7 @@ def has_gradient(op: Op, sample: Sample) -> bool:
     ins, outs = avals_of(op, sample)
     return (
         op.differentiable
+        and not isinstance(op.vjp, MissingRule)
         and sample.grad_safe
         and any(a.dtype.is_inexact for a in ins)
         and any(a.dtype.is_inexact for a in outs)
@@ -67,9 +68,11 @@ def _pull_of(name: str, params: dict[str, Any], operands: list[Tensor], cotangen
     return _pull(OPS[name], operands, params, cotangent)
 
 
-def _wide(arrays: tuple[Array, ...]) -> list[Tensor]:
+def _wide(op: Op, arrays: tuple[Array, ...]) -> list[Tensor]:
+    """Operands at the reference's precision; of a kernel, whose dtypes are its own, as they are."""
     home = find_device("numpy")
-    return [hooks.from_host(widen(a), home) for a in arrays]
+    narrow = op.program is not None and "float64" not in op.dtypes
+    return [hooks.from_host(a if narrow else widen(a), home) for a in arrays]
 
 
 def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> Deviation:
@@ -88,11 +91,11 @@ def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> De
     got = pull(operands, hooks.from_host(u, case.device))
     wide = _cotangent(op, arrays, params, u)
     home = find_device("numpy")
-    want = [g.numpy() for g in _pull(op, _wide(arrays), params, hooks.from_host(wide, home))]
-    sizes = [_pull(op, _wide(arrays), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home))]
+    want = [g.numpy() for g in _pull(op, _wide(op, arrays), params, hooks.from_host(wide, home))]
+    sizes = [_pull(op, _wide(op, arrays), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home))]
     if op.scale == "operands":
         magnitudes = tuple(np.abs(a).astype(a.dtype) if a.dtype.kind not in "biu" else a for a in arrays)
-        sizes.append(_pull(op, _wide(magnitudes), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home)))
+        sizes.append(_pull(op, _wide(op, magnitudes), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home)))
     floor = max(map(_top, (*arrays, u))) if op.scale not in ("result", "operands") else 0.0
     if callable(op.scale) and "eps" in params:  # terms divided by a spread, √eps at least
         scales = op.scale(*map(widen, arrays), **params)
@@ -112,7 +115,7 @@ def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> De
 
 def _cotangent(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], u: Array) -> Array:
     """``u`` in the dtype that the op's first inexact result has for operands at the reference's precision."""
-    inferred = op.infer(*(t.aval for t in _wide(arrays)), **params)
+    inferred = op.infer(*(t.aval for t in _wide(op, arrays)), **params)
     outs = (inferred,) if type(inferred) is Aval else inferred
     return u.astype(next(a for a in outs if a.dtype.is_inexact).dtype.np)
 
