@@ -79,9 +79,9 @@ def op(
             several results a list of these. Operands have ``shape`` and ``dtype``.
         reference: ``(*arrays, **params)`` computes the result, or a tuple of results, in NumPy. Half precision comes as
             float32, and in tests all floats as float64.
-        vjp: ``(cotangent, *operands, **params)`` gives the cotangents of the operands, one or a tuple with None for some,
-            written with Firebrick's functions. The cotangent is a tuple where there are several results. Without it gradients
-            through the operation are an error, but for kernels without loops.
+        vjp: ``(cotangent, *operands, **params)`` gives the cotangents of the operands, one or a tuple with None for those
+            that are never differentiated, written with Firebrick's functions. The cotangent is a tuple where there are several
+            results. Without a rule, gradients through the operation are an error, but for kernels without loops.
         operands: Names and kinds, as ``"x:floating=T y:floating=T"``: kinds are any, numeric, real, floating, inexact, integer,
             bool; operands with the same letter promote to one dtype. By default those of the reference's
             signature, of any kind.
@@ -164,6 +164,11 @@ def _rule(name: str, vjp: Callable[..., Any]) -> Callable[..., Any]:
                 str(len(found)), "return a tuple of as many",
             )  # fmt: skip
         for k, g in enumerate(found):
+            if g is None and r.needs[k] and r.avals[k].dtype.is_inexact:
+                raise GradientError(
+                    f"the gradient rule of {name} gives the cotangent of each operand that is differentiated",
+                    f"None for operand {k}", "return a tensor, of zeros if the result does not depend on it", op=name,
+                )  # fmt: skip
             if g is not None and not isinstance(g, Tensor):
                 raise GradientError(
                     f"the gradient rule of {name} returns tensors",
