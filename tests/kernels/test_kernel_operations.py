@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -243,17 +242,8 @@ def test_endless_loops_end_at_the_limit() -> None:
 # operations of one's own
 
 
-@pytest.fixture(autouse=True)
-def declared() -> Iterator[None]:
-    """The op table without what a test declares."""
-    before = set(fb.ops.OPS)
-    yield
-    for name in set(fb.ops.OPS) - before:
-        fb.ops.OPS.pop(name)
-
-
 @pytest.fixture
-def cubed(declared: None) -> Any:
+def cubed(op_table: None) -> Any:
     return fb.op(
         "cube_of_tests", infer=lambda x: x, reference=lambda x: x**3, vjp=lambda g, x: g * 3.0 * x * x,
         samples=lambda rng, dtype: [(rng.normal(size=s).astype(dtype),) for s in ((3,), (2, 2), ())],
@@ -261,7 +251,7 @@ def cubed(declared: None) -> Any:
 
 
 @pytest.fixture
-def sloped(declared: None) -> Any:
+def sloped(op_table: None) -> Any:
     return fb.op(
         "softsign_of_tests", kernel=softsign,
         samples=lambda rng, dtype: [(rng.normal(size=n).astype(dtype), 1.5) for n in (0, 1, 5)],
@@ -341,3 +331,18 @@ def test_a_kernel_with_a_loop_has_the_gradient_of_its_rule() -> None:
         samples=[(np.ones(3), 0.5)],
     )  # fmt: skip
     fb.gradcheck(lambda x: summed(x, 0.9), (fb.asarray(np.linspace(0.0, 1.0, 6)),))
+
+
+def test_a_gradient_through_an_operation_without_a_rule_is_an_error() -> None:
+    plain = fb.op("plain_of_tests", infer=lambda x: x, reference=lambda x: x + 1.0, samples=[(np.ones(2),)])
+    with pytest.raises(fb.GradientError, match="declared without vjp"):
+        fb.grad(lambda x: fb.sum(plain(x)))(fb.ones(2))
+    assert plain(fb.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_a_rule_without_the_cotangent_that_is_asked_for_is_an_error() -> None:
+    rules = {"infer": lambda x, y: x, "reference": lambda x, y: x * y, "vjp": lambda g, x, y: (g * y, None)}
+    product = fb.op("product_of_tests", samples=[(np.ones(2), np.ones(2))], **rules)
+    assert fb.grad(lambda x: fb.sum(product(x, fb.ones(2))))(fb.ones(2)).tolist() == [1.0, 1.0]
+    with pytest.raises(fb.GradientError, match="None for operand 1"):
+        fb.grad(lambda y: fb.sum(product(fb.ones(2), y)))(fb.ones(2))

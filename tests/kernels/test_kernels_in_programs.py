@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick.testing import check_gradients, conformance
 
 K = fb.kernel
 
@@ -107,3 +108,91 @@ def test_a_result_that_is_an_operand_shares_no_memory_with_it(reference, jit):
     y[0] = 5.0
     assert y.tolist() == [5.0, 1.0, 1.0]
     assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, None])
+def test_a_wrong_gradient_rule_of_a_kernel_in_float32_is_found(dtype):
+    @K
+    def square(x: K.In[dtype, "n"], out: K.Out["x", "n"]):
+        i = K.index()
+        out[i] = x[i] * x[i]
+
+    def samples(rng, dtype):
+        return [(rng.normal(size=n).astype(np.float32),) for n in (0, 1, 5)]
+
+    fb.op("attacked_square", kernel=square, vjp=lambda g, x: g * x, samples=samples, replace=True)
+    assert check_gradients(["attacked_square"]).failed_ops == {"attacked_square"}
+    fb.op("attacked_square", kernel=square, vjp=lambda g, x: 2.0 * g * x, samples=samples, replace=True)
+    for order in (1, 2):
+        report = check_gradients(["attacked_square"], order=order)
+        assert report.ok
+        assert report.checked
+
+
+@K(grid="n")
+def counting(x: K.In[fb.int64, "n"], out: K.Out[fb.int64, "n"]):
+    i = K.index()
+    count = 0
+    while count < x[i]:
+        count += 1
+    out[i] = count
+
+
+def test_a_compiled_program_knows_the_limit_of_rounds_of_now():
+    run, x = fb.jit(lambda x: counting(x)), fb.asarray(np.array([6]))
+    with fb.config.scope(kernel_loop_limit=5), pytest.raises(fb.ExecutionError, match="at most 5 rounds"):
+        run(x)
+    assert run(x).tolist() == [6]
+    with fb.config.scope(kernel_loop_limit=5), pytest.raises(fb.ExecutionError, match="at most 5 rounds"):
+        run(x)
+
+
+def test_an_array_of_a_dtype_that_kernels_do_not_have_is_an_error():
+    @K
+    def copied(x: K.In[None, "n"], out: K.Out["x", "n"]):
+        i = K.index()
+        out[i] = x[i]
+
+    with pytest.raises(fb.DTypeError, match=r"complex64.*\n.*fb.real"):
+        copied(fb.asarray(np.array([1j], np.complex64)))
+
+
+def test_the_name_of_an_operation_of_graphs_is_taken():
+    for name in ("detach", "constant", "fused", "cond"):
+        with pytest.raises(fb.OperandError, match="an operation of Firebrick"):
+            fb.op(name, infer=lambda x: x, reference=lambda x: 2.0 * x, samples=[(np.ones(3),)])
+
+
+def test_a_kernel_in_float32_whose_rule_calls_kernels_passes_conformance():
+    @K
+    def running(x: K.In[fb.float32, "n"], out: K.Out[fb.float32, "n"]):
+        i = K.index()
+        total = 0.0
+        for k in range(i + 1):
+            total += x[k]
+        out[i] = total
+
+    def samples(rng, dtype):
+        return [(rng.normal(size=5).astype(np.float32),)]
+
+    def right(g, x):
+        return fb.flip(running(fb.flip(g)))
+
+    fb.op("attacked_running", kernel=running, vjp=right, samples=samples, replace=True)
+    assert conformance("cpu", ops=["attacked_running"]).ok
+    assert check_gradients(["attacked_running"]).ok
+    fb.op("attacked_running", kernel=running, vjp=lambda g, x: running(g), samples=samples, replace=True)
+    assert not check_gradients(["attacked_running"]).ok
+
+
+def test_an_operation_without_a_rule_passes_conformance():
+    declared("attacked_reference", lambda x: 2.0 * x)
+    fb.op(
+        "attacked_reference",
+        infer=lambda x: x,
+        reference=lambda x: 2.0 * x,
+        samples=lambda rng, dtype: [(rng.normal(size=3).astype(dtype),)],
+        replace=True,
+    )
+    assert conformance("cpu", ops=["attacked_reference"]).ok
+    assert not check_gradients(["attacked_reference"]).failed_ops

@@ -45,6 +45,13 @@ def gradcheck(
         >>> import firebrick as fb
         >>> fb.gradcheck(fb.sin, [fb.asarray([0.5, 1.0], dtype=fb.float64)])
     """
+    check_slopes(fn, inputs, order, step, rtol, seed, float(np.finfo(np.float64).eps))
+
+
+def check_slopes(
+    fn: Callable[..., Any], inputs: Sequence[Tensor], order: int, step: float, rtol: float, seed: int, precision: float
+) -> None:  # fmt: skip
+    """``gradcheck`` of a function whose results are rounded to a precision, whatever their dtype."""
     checked = [i for i, t in enumerate(inputs) if t.dtype.is_inexact]
     for i in checked:
         wide = complex_of(float64) if inputs[i].dtype.kind == "complex" else float64
@@ -66,7 +73,7 @@ def gradcheck(
         return [o for o in items if o.dtype.is_inexact]
 
     for k in range(len(outputs_of(fn(*inputs)))):
-        _check_output(fn, list(inputs), checked, k, outputs_of, like, order, step, rtol)
+        _check_output(fn, list(inputs), checked, k, outputs_of, like, order, step, rtol, precision)
 
 
 def _linearised(fn: Callable[..., Tensor], primals: list[Tensor]) -> tuple[Tensor, Any]:
@@ -83,7 +90,7 @@ def _linearised(fn: Callable[..., Tensor], primals: list[Tensor]) -> tuple[Tenso
 
 def _check_output(
     fn: Callable[..., Any], inputs: list[Tensor], checked: list[int], k: int, outputs_of: Any, like: Any, order: int,
-    step: float, rtol: float,
+    step: float, rtol: float, precision: float,
 ) -> None:  # fmt: skip
     def of_floats(*xs: Tensor) -> Tensor:
         full = list(inputs)
@@ -111,7 +118,7 @@ def _check_output(
         analytic_terms = np.real(np.conj(slopes[n].numpy()) * host_v)
         numeric, analytic = float(np.sum(numeric_terms)), float(np.sum(analytic_terms))
         size = float(np.sum(np.abs(numeric_terms)) + np.sum(np.abs(analytic_terms)))
-        noise = 64 * np.finfo(np.float64).eps / step * float(np.sum(np.abs(host_u * at(0.0))))
+        noise = 64 * precision / step * float(np.sum(np.abs(host_u * at(0.0))))
         if not abs(numeric - analytic) <= rtol * size + noise + 1e-12:
             raise GradientError(
                 f"the gradient by input {i} must equal the slope of output {k}",
@@ -125,4 +132,4 @@ def _check_output(
             return vjp(of_floats, *xs)[1](weights)
 
         if any(t.size for t in primals):
-            gradcheck(lambda *xs: first(*xs), primals, order=order - 1, step=step, rtol=rtol * 10)
+            check_slopes(lambda *xs: first(*xs), primals, order - 1, step, rtol * 10, 0, precision)

@@ -47,6 +47,20 @@ class Operand:
     variadic: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class MissingRule:
+    """The rule of an operation that has a gradient, which nobody wrote: it raises.
+
+    Attributes:
+        refuse: Raises the error.
+    """
+
+    refuse: Callable[[Any, Any], Any]
+
+    def __call__(self, cotangents: Any, r: Any) -> Any:
+        return self.refuse(cotangents, r)
+
+
 @dataclass(frozen=True)
 class Nondifferentiable:
     """Replaces a ``vjp``: the reason why there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.dtypes import dtype, float32
 from firebrick.core.errors import ExecutionError, GradientError, OperandError
-from firebrick.core.op import Cost, Nondifferentiable, Op, Sample, Vjp
+from firebrick.core.op import Cost, MissingRule, Op, Sample, Vjp
 from firebrick.core.tensor import Tensor
 from firebrick.functions.kernels import Kernel, elementwise_of, operation
+from firebrick.ir.graph import INTERNAL
 from firebrick.ops.table import OPS, register
 
 _BUILT_IN = frozenset(OPS)
@@ -77,8 +79,9 @@ def op(
             several results a list of these. Operands have ``shape`` and ``dtype``.
         reference: ``(*arrays, **params)`` computes the result, or a tuple of results, in NumPy. Half precision comes as
             float32, and in tests all floats as float64.
-        vjp: ``(cotangent, *operands, **params)`` gives the cotangents of the operands, one or a tuple with None for some,
-            written with Firebrick's functions. The cotangent is a tuple where there are several results. None for no gradient.
+        vjp: ``(cotangent, *operands, **params)`` gives the cotangents of the operands, one or a tuple with None for those
+            that are never differentiated, written with Firebrick's functions. The cotangent is a tuple where there are several
+            results. Without a rule, gradients through the operation are an error, but for kernels without loops.
         operands: Names and kinds, as ``"x:floating=T y:floating=T"``: kinds are any, numeric, real, floating, inexact, integer,
             bool; operands with the same letter promote to one dtype. By default those of the reference's
             signature, of any kind.
@@ -105,8 +108,9 @@ def op(
         >>> fb.grad(lambda x: fb.sum(cube(x)))(fb.asarray([2.0])).tolist()
         [12.0]
     """
-    if not (name.isidentifier() and name.isascii()) or name in _BUILT_IN or (name in OPS and not replace):
-        what = "an operation of Firebrick" if name in _BUILT_IN else "declared already" if name in OPS else "no identifier"
+    built_in = _BUILT_IN | INTERNAL.keys()  # operations of graphs, which passes know by name
+    if not (name.isidentifier() and name.isascii()) or name in built_in or (name in OPS and not replace):
+        what = "an operation of Firebrick" if name in built_in else "declared already" if name in OPS else "no identifier"
         remedy = "choose another name" + (", or pass replace=True" if what == "declared already" else "")
         raise OperandError("fb.op: the name of an operation is a new identifier", f"{name!r}, {what}", remedy)
     if (kernel is None) == (reference is None):
@@ -139,6 +143,13 @@ def op(
     return CustomOperation(made, kernel, (reference, infer, vjp))
 
 
+def _no_rule(name: str, cotangents: Any, r: Vjp) -> Any:
+    raise GradientError(
+        f"the gradient of {name} has a rule", "none: it was declared without vjp",
+        "declare it with vjp=…, or detach its arguments: x.detach()", op=name,
+    )  # fmt: skip
+
+
 def _rule(name: str, vjp: Callable[..., Any]) -> Callable[..., Any]:
     """A user's gradient rule as one of the op table."""
 
@@ -153,6 +164,11 @@ def _rule(name: str, vjp: Callable[..., Any]) -> Callable[..., Any]:
                 str(len(found)), "return a tuple of as many",
             )  # fmt: skip
         for k, g in enumerate(found):
+            if g is None and r.needs[k] and r.avals[k].dtype.is_inexact:
+                raise GradientError(
+                    f"the gradient rule of {name} gives the cotangent of each operand that is differentiated",
+                    f"None for operand {k}", "return a tensor, of zeros if the result does not depend on it", op=name,
+                )  # fmt: skip
             if g is not None and not isinstance(g, Tensor):
                 raise GradientError(
                     f"the gradient rule of {name} returns tensors",
@@ -208,7 +224,7 @@ def _of_reference(
     computed.__doc__ = (reference.__doc__ or f"{name}.").strip()
     made: Op = register(
         operands=operands, infer=inferred, residuals=("inputs",),
-        vjp=Nondifferentiable("it was declared without a gradient rule") if vjp is None else _rule(name, vjp),
+        vjp=MissingRule(partial(_no_rule, name)) if vjp is None else _rule(name, vjp),
         samples=_cases(samples, lambda arguments, params: Sample(tuple(map(np.asarray, arguments)), params)),
         cost=lambda ins, outs, params: Cost(0.0, float(sum(a.nbytes for a in (*ins, *outs)))), bound="memory", fusion="opaque",
         tolerance=tolerance, dtypes=dtypes,
@@ -233,9 +249,8 @@ def _results(name: str, found: Any, wanted: Any, given: list[Any]) -> Any:
         r = np.asarray(r)
         wide = r.dtype == np.float64 and a.dtype.is_floating and any(x.dtype == np.float64 for x in given)  # in tests
         if r.shape != a.shape or (r.dtype != a.dtype.np and not wide):
-            raise _unlike(
-                name, avals, f"{r.dtype}[{','.join(map(str, r.shape))}]" if r.dtype != object else type(r[()]).__name__
-            )
+            shape = ",".join(map(str, r.shape))
+            raise _unlike(name, avals, type(found).__name__ if r.dtype == object else f"{r.dtype}[{shape}]")
         shared = not r.flags.writeable or any(np.may_share_memory(r, x) for x in given)
         made.append(r.copy() if shared else r)
     return tuple(made) if several else made[0]

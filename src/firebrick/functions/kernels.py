@@ -37,13 +37,14 @@ from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, bool_, dtype, scalar_fits
 from firebrick.core.errors import DTypeError, GradientError, KernelCompileError, OperandError
 from firebrick.core.hooks import hooks
-from firebrick.core.op import Cost, Op, Operand, Vjp
+from firebrick.core.op import Cost, MissingRule, Op, Operand, Vjp
 from firebrick.core.operands import not_a_tensor
 from firebrick.core.tensor import Tensor
 from firebrick.core.weak import Weak, as_tensor
 from firebrick.ops import index_maps
 from firebrick.ops.table import OPS
 from firebrick.scalar.expr import Expr
+from firebrick.scalar.storage import STORAGE
 
 _KEPT = 64
 """Maximum number of translations of a kernel that are kept, for what it uses from outside."""
@@ -253,6 +254,12 @@ class Kernel:
                 f"{self.name}: {name} has dtype {p.dtype.name}", f"{name}: {v.dtype.name}{list(v.shape)}",
                 f"cast it: fb.astype({name}, fb.{p.dtype.name})", op=self.name,
             )  # fmt: skip
+        if v.dtype.name not in STORAGE:
+            raise DTypeError(
+                f"{self.name}: the elements of an array are {', '.join(STORAGE)}", f"{name}: {v.dtype.name}{list(v.shape)}",
+                f"cast it: fb.astype({name}, fb.float32)" if v.dtype.kind != "complex" else "pass its parts: fb.real, fb.imag",
+                op=self.name,
+            )  # fmt: skip
         return v.dtype
 
     def _constant(self, name: str, p: ConstantType, v: Any) -> Any:
@@ -368,7 +375,7 @@ def operation(kernel: Kernel, first: KernelProgram, elementwise: bool) -> Op:
         # engines know ops by name: none has this one
         name=f"kernel_{kernel.name}", doc=(kernel.__doc__ or kernel.name).strip().split("\n")[0],
         operands=tuple(Operand(n, "any") for n in kernel.operands) or (Operand("device", "any"),), infer=infer,
-        reference=reference, vjp=partial(_refused, kernel.name, reason) if reason else partial(_derived, kernel),
+        reference=reference, vjp=MissingRule(partial(_refused, kernel.name, reason)) if reason else partial(_derived, kernel),
         residuals=() if reason else ("inputs",),
         samples=lambda rng, dtype: [], cost=cost, bound="memory", tolerance=0.0, program=kernel, **fields,
     )  # fmt: skip

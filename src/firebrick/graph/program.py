@@ -109,7 +109,7 @@ class Program:
     sources: tuple[int, ...] = ()
     callbacks: list[tuple[int, ...]] = field(default_factory=list)
     seconds: float = 0.0
-    _executables: dict[tuple[int, bool, bool], tuple[Backend, Any]] = field(default_factory=dict)
+    _executables: dict[tuple[int, bool, bool, int], tuple[Backend, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._extra = bool(self.fixed or self.numbers or self.draws)
@@ -152,7 +152,7 @@ class Program:
         again when a decorator replaces the engine."""
         assert self.device is not None
         engine: Backend = self.device.backend
-        key = id(engine), config.torch_compile, config.cpu_compile
+        key = id(engine), config.torch_compile, config.cpu_compile, config.kernel_loop_limit
         found = self._executables.get(key)
         if found is None or found[0] is not engine:
             found = engine, self._compiled(engine)

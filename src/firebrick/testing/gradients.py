@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from firebrick.autodiff import gradcheck, vjp
+from firebrick.autodiff.gradcheck import check_slopes
 from firebrick.backends.registry import find_device
 from firebrick.core.aval import Aval
+from firebrick.core.dtypes import float64
 from firebrick.core.errors import FirebrickError
 from firebrick.core.hooks import hooks
-from firebrick.core.op import Op, Sample
+from firebrick.core.op import MissingRule, Op, Sample
 from firebrick.core.tensor import Tensor
 from firebrick.graph import jit
 from firebrick.ops import OPS
@@ -36,6 +38,7 @@ def has_gradient(op: Op, sample: Sample) -> bool:
     ins, outs = avals_of(op, sample)
     return (
         op.differentiable
+        and not isinstance(op.vjp, MissingRule)
         and sample.grad_safe
         and any(a.dtype.is_inexact for a in ins)
         and any(a.dtype.is_inexact for a in outs)
@@ -65,9 +68,11 @@ def _pull_of(name: str, params: dict[str, Any], operands: list[Tensor], cotangen
     return _pull(OPS[name], operands, params, cotangent)
 
 
-def _wide(arrays: tuple[Array, ...]) -> list[Tensor]:
+def _wide(op: Op, arrays: tuple[Array, ...]) -> list[Tensor]:
+    """Operands at the reference's precision; of a kernel, whose dtypes are its own, as they are."""
     home = find_device("numpy")
-    return [hooks.from_host(widen(a), home) for a in arrays]
+    narrow = op.program is not None and "float64" not in op.dtypes
+    return [hooks.from_host(a if narrow else widen(a), home) for a in arrays]
 
 
 def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> Deviation:
@@ -86,11 +91,11 @@ def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> De
     got = pull(operands, hooks.from_host(u, case.device))
     wide = _cotangent(op, arrays, params, u)
     home = find_device("numpy")
-    want = [g.numpy() for g in _pull(op, _wide(arrays), params, hooks.from_host(wide, home))]
-    sizes = [_pull(op, _wide(arrays), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home))]
+    want = [g.numpy() for g in _pull(op, _wide(op, arrays), params, hooks.from_host(wide, home))]
+    sizes = [_pull(op, _wide(op, arrays), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home))]
     if op.scale == "operands":
         magnitudes = tuple(np.abs(a).astype(a.dtype) if a.dtype.kind not in "biu" else a for a in arrays)
-        sizes.append(_pull(op, _wide(magnitudes), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home)))
+        sizes.append(_pull(op, _wide(op, magnitudes), params, hooks.from_host(np.abs(wide).astype(wide.dtype), home)))
     floor = max(map(_top, (*arrays, u))) if op.scale not in ("result", "operands") else 0.0
     if callable(op.scale) and "eps" in params:  # terms divided by a spread, √eps at least
         scales = op.scale(*map(widen, arrays), **params)
@@ -110,7 +115,7 @@ def compare(case: Case, arrays: tuple[Array, ...], operands: list[Tensor]) -> De
 
 def _cotangent(op: Op, arrays: tuple[Array, ...], params: dict[str, Any], u: Array) -> Array:
     """``u`` in the dtype that the op's first inexact result has for operands at the reference's precision."""
-    inferred = op.infer(*(t.aval for t in _wide(arrays)), **params)
+    inferred = op.infer(*(t.aval for t in _wide(op, arrays)), **params)
     outs = (inferred,) if type(inferred) is Aval else inferred
     return u.astype(next(a for a in outs if a.dtype.is_inexact).dtype.np)
 
@@ -120,7 +125,8 @@ def _top(x: Array) -> float:
 
 
 def check_gradients(ops: Iterable[str] | None = None, *, order: int = 1, seed: int = 0) -> Report:
-    """Check the gradient rules of ops in float64 and complex128 on ``numpy`` against central differences.
+    """Check the gradient rules of ops in float64 and complex128 on ``numpy`` against central differences; of an op of one's own
+    that has samples in float32 alone, in that, less exactly.
 
     Args:
         ops: Names of ops; all by default.
@@ -134,7 +140,7 @@ def check_gradients(ops: Iterable[str] | None = None, *, order: int = 1, seed: i
     """
     report = Report("numpy:0", seed)
     home = find_device("numpy")
-    for op, dtype in ((op, d) for op in chosen(ops) for d in ("float64", "complex128") if d in op.dtypes):
+    for op, dtype in ((o, d) for o in chosen(ops) for d in _widest(o)):
         safe = [s for s in samples_of(op, dtype, seed) if has_gradient(op, s)]
         if order > 1:
             safe = [s for s in safe if all(x.size for x in s.inputs) and any(x.size > 1 for x in s.inputs)][:1]
@@ -142,8 +148,29 @@ def check_gradients(ops: Iterable[str] | None = None, *, order: int = 1, seed: i
             operands = [hooks.from_host(x, home) for x in sample.inputs]
             message = ""
             try:
-                gradcheck(lambda *xs, op=op, sample=sample: op(*xs, **sample.params), operands, order=order, seed=seed)
+                if dtype == "float32":
+                    _check_narrow(op, operands, sample.params, order, seed)
+                else:
+                    gradcheck(lambda *xs, op=op, sample=sample: op(*xs, **sample.params), operands, order=order, seed=seed)
             except FirebrickError as e:
                 message = f"{type(e).__name__}: {e}"
             report.add(Verdict(not message, op.name, dtype, sample.name, f"gradient {order}", "none", 0.0, message))
     return report
+
+
+def _widest(op: Op) -> list[str]:
+    wide: list[str] = [d for d in ("float64", "complex128") if d in op.dtypes]
+    return wide or [d for d in op.dtypes if d == "float32"]
+
+
+def _check_narrow(op: Op, operands: list[Tensor], params: dict[str, Any], order: int, seed: int) -> None:
+    """``gradcheck`` of an op that computes in float32: of the op between casts, with a longer step."""
+    narrow, cast = [t.dtype.is_inexact for t in operands], OPS["cast"]
+
+    def widened(*xs: Tensor) -> Any:
+        found = op(*(cast(x, dtype=t.dtype) if n else x for x, t, n in zip(xs, operands, narrow, strict=True)), **params)
+        results = found if isinstance(found, tuple) else (found,)
+        return tuple(cast(r, dtype=float64) if r.dtype.is_floating else r for r in results)
+
+    wide = [cast(t, dtype=float64) if n else t for t, n in zip(operands, narrow, strict=True)]
+    check_slopes(widened, wide, order, 2.0**-10, 1e-2, seed, float(np.finfo(np.float32).eps))

@@ -9,7 +9,6 @@ from typing import Any
 
 from firebrick.compiler.kernel.ir import Assign, Atomic, Barrier, CompareExchange, Let, SharedArray, Shuffle
 from firebrick.compiler.kernel.language import intrinsics
-from firebrick.compiler.kernel.language.expressions import ElementPlace, Variable
 from firebrick.compiler.kernel.language.values import (
     WEAK_DTYPES,
     ArrayValue,
@@ -23,6 +22,7 @@ from firebrick.compiler.kernel.language.values import (
     counted,
     shown,
 )
+from firebrick.compiler.kernel.language.writing import ElementPlace, Variable
 from firebrick.core.dtypes import DType, dtype
 from firebrick.ops.table import OPS
 from firebrick.scalar import elements

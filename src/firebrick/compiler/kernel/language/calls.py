@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from firebrick.compiler.kernel.language.built_in import BUILT_IN
-from firebrick.compiler.kernel.language.expressions import Expressions, Frame
+from firebrick.compiler.kernel.language.expressions import Expressions
 from firebrick.compiler.kernel.language.outside import plain
 from firebrick.compiler.kernel.language.source import Source, structured
 from firebrick.compiler.kernel.language.values import ArrayValue, Held, Misfit, Open, Value, Weak, as_dtype, counted, shown
+from firebrick.compiler.kernel.language.writing import Frame
 from firebrick.core.dtypes import DType, dtype, float32, int64
 from firebrick.core.errors import UnsupportedError
 from firebrick.ops.table import OPS
