@@ -86,7 +86,7 @@ def test_a_seed_always_gives_the_same_program() -> None:
 
 
 def test_axes_meet_axes_of_their_size_and_ones_and_every_rule_is_drawn() -> None:
-    programs = [draw(s, s % 3 == 0) for s in range(1600)]
+    programs = [draw(s, s % 3 == 0) for s in range(2000)]
     rules = Counter(step.rule for p in programs for step in p.steps)
     assert set(RULES) == set(rules)
     shapes = [i.truth.shape for p in programs for i in p.inputs]
