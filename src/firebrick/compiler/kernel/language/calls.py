@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,13 +89,13 @@ class Calls(Expressions):
         self._depth = 0
         self._result: Value = Weak(0)
 
+    @abstractmethod
     def enter(self, frame: Frame, body: list[ast.stmt]) -> None:
         """Find the homes of a function's variables."""
-        raise NotImplementedError
 
+    @abstractmethod
     def statements(self, body: Sequence[ast.stmt]) -> None:
         """Translate a block."""
-        raise NotImplementedError
 
     def _call(self, node: ast.Call, used: bool = True) -> Value:
         callee = self.value(node.func)

@@ -7,6 +7,7 @@ Kernel IR evaluates all expressions of a statement, and may read every element i
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -46,7 +47,7 @@ COMPARED: dict[type, str] = {
 UNARY: dict[type, str] = {ast.USub: "negative", ast.Invert: "bitwise_invert", ast.Not: "logical_not"}
 
 
-class Expressions(StatementWriter):
+class Expressions(StatementWriter, ABC):
     """Translates expressions. Statements that they need are appended to ``out``."""
 
     def settled(self, value: Value, stem: str = "v") -> Value:
@@ -460,8 +461,9 @@ class Expressions(StatementWriter):
         """The function whose registers these are."""
         return self.registers[of.name]
 
+    @abstractmethod
     def _call(self, node: ast.Call) -> Value:
-        raise NotImplementedError
+        """What a call stands for."""
 
     _rules: ClassVar[dict[type, Callable[[Any, Any], Value]]] = {
         ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Tuple: _tuple, ast.List: _tuple,
