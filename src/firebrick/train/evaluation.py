@@ -131,9 +131,9 @@ def check_batch(batch: Any, loader: DataLoader) -> None:
 class _Confusion(ConfusionMatrix):
     """A confusion matrix of the samples that have a class; the loss says what became of the others."""
 
-    def _add(self, values: Sequence[Any], samples: int) -> None:
+    def add(self, values: Sequence[Any], samples: int) -> None:
         called = values[0] >= 0
-        super()._add([v[called] for v in values], samples)
+        super().add([v[called] for v in values], samples)
 
 
 def _counted(
