@@ -67,17 +67,21 @@ class Metric(ABC):
         self._held: list[tuple[tuple[Tensor, ...], int]] = []
         self._pending = 0
         self._totals: dict[str, Any] = self.initial()
-        kinds = (int, float, np.ndarray)
-        if not isinstance(self._totals, dict) or not all(isinstance(v, kinds) for v in self._totals.values()):
+        totals: Any = self._totals
+        if not isinstance(totals, dict) or not all(isinstance(v, (int, float, np.ndarray)) for v in totals.values()):
             raise ConfigError(
                 f"{type(self).__name__}.initial returns a dict of whole numbers, floats and NumPy arrays",
-                f"{self._totals!r:.80}",
+                f"{totals!r:.80}",
                 'return e.g. {"total": 0.0, "samples": 0}',
             )
 
     @abstractmethod
     def initial(self) -> dict[str, Any]:
         """The totals before the first batch: whole numbers, floats and NumPy arrays by name, which go into checkpoints."""
+
+    @abstractmethod
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Add a batch; a ``Learner`` calls it with the model's output and the target."""
 
     @abstractmethod
     def add(self, values: Sequence[Array], samples: int) -> None:
