@@ -173,6 +173,20 @@ class Tensor:
             body = f"<unreadable: {e}>"
         return f"tensor({body}, dtype={self.dtype.name}, device={self.device}{label}{tracked})"
 
+    def __format__(self, spec: str) -> str:
+        """Its text; with a format, such as ``f"{loss:.4f}"``, the value of a tensor of one element in that format.
+
+        Raises:
+            ShapeError: A format is given, and there are several elements or none.
+        """
+        if not spec:
+            return str(self)
+        if self.size != 1:
+            raise ShapeError(
+                f"the format {spec!r} is one of a number", str(self.aval), "format its elements, or index it first", op="format"
+            )
+        return format(self.item(), spec)
+
     # moving and exchanging
 
     def to(self, device: Device | str) -> Tensor:
