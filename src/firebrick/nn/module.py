@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from inspect import signature
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DeviceMismatchError, DTypeError, ShapeError
 from firebrick.core.hooks import changed
 from firebrick.core.operands import describe, not_a_tensor
+from firebrick.core.other_names import OF_MODULES, UnknownNameError
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
@@ -142,6 +143,12 @@ class Module:
         )
 
     # attributes
+
+    if not TYPE_CHECKING:  # for which an unknown attribute is an error by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for an attribute that a module has not; it names what to write."""
+            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_MODULES, dir(type(self)), "model.{}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a plain tensor over a parameter or buffer changes that one's values.

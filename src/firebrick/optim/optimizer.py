@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DeviceMismatchError, GradientError, OperandError, ShapeError
 from firebrick.core.hooks import changed, hooks
 from firebrick.core.operands import describe
+from firebrick.core.other_names import OF_OPTIMIZERS, UnknownNameError
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import full
@@ -129,6 +130,12 @@ class Optimizer(ABC):
         self._missed: dict[str, Tensor] = {}
         home = self._parameters[0][1].device
         self._step = constant(0, as_dtype(home.backend.default_int(home)), home)
+
+    if not TYPE_CHECKING:  # for which an unknown attribute is an error by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for an attribute that an optimizer has not; it names what to write."""
+            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_OPTIMIZERS, dir(type(self)), "optimizer.{}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
