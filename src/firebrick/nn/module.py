@@ -232,6 +232,29 @@ class Module:
         """This module (path "") and all its parts, each once, in the order of their attributes."""
         return [("", self), *((n, m) for n, m in _walk(self) if isinstance(m, Module))]
 
+    def named_modules(self) -> list[tuple[str, Module]]:
+        """``modules()``, by the name that it has in PyTorch."""
+        return self.modules()
+
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Call a function with each part, the innermost first, and with the module itself last; returns the module.
+
+        Args:
+            fn: Called with each module once; what it returns is not used.
+
+        Example:
+            >>> import firebrick as fb
+            >>> model = fb.nn.Sequential(fb.nn.Linear(2, 2), fb.nn.Linear(2, 1))
+            >>> def zero(module):
+            ...     if isinstance(module, fb.nn.Linear):
+            ...         module.bias = fb.zeros_like(module.bias)
+            >>> model.apply(zero)[0].bias.tolist()
+            [0.0, 0.0]
+        """
+        for _, module in reversed(self.modules()):
+            fn(module)
+        return self
+
     def generators(self) -> dict[str, Generator]:
         """The random generators of the parts (of dropout, say) by path: their states belong in a checkpoint."""
         return {n: g for n, g in _walk(self) if isinstance(g, Generator)}
