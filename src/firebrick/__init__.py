@@ -38,6 +38,7 @@ from firebrick.backends.memory import (
 )
 from firebrick.backends.registry import default_device, devices, set_default_device, unavailable, use_device
 from firebrick.backends.registry import find_device as device
+from firebrick.core import other_names as _other_names
 from firebrick.core.autocast import autocast
 from firebrick.core.config import config
 from firebrick.core.device import Device
@@ -754,4 +755,4 @@ def __getattr__(name: str) -> Any:
             return import_module(f"firebrick.functions.{name}")
         if name in _OWN_OPS:
             return getattr(import_module(f"firebrick.functions.{_OWN_OPS[name]}"), name)
-    raise AttributeError(f"module 'firebrick' has no attribute {name!r}")
+    raise _other_names.UnknownNameError("module 'firebrick'", name, _other_names.FUNCTIONS, __all__, "fb.{}")

@@ -420,3 +420,14 @@ def test_two_members_of_one_path_are_refused_before_state_is_lost() -> None:
 
     with pytest.raises(nn.StateError, match=r"every member has a path of its own[\s\S]*parts.1"):
         Colliding().state_dict()
+
+
+def test_apply_calls_each_part_once_and_the_module_last() -> None:
+    shared = nn.Linear(2, 2)
+    model = nn.Sequential(shared, nn.Sequential(nn.ReLU(), shared))
+    seen: list[nn.Module] = []
+    assert model.apply(seen.append) is model
+    assert len(seen) == 4
+    assert seen[-1] is model
+    assert seen.index(model[1]) > seen.index(model[1][0])
+    assert model.named_modules() == model.modules()

@@ -71,8 +71,8 @@ def test_files_hold_the_columns_of_classes_or_of_numbers_and_the_same_whether_ad
         added, whole = tmp_path / f"{kind} added", tmp_path / f"{kind} whole"
         added.mkdir()
         whole.mkdir()
-        for r in rows:
-            history.append(added, r)
+        for count in range(1, len(rows) + 1):
+            history.append(added, rows[:count])
         (whole / ".metrics.csv.new").write_text("what a crash left")
         history.rewrite(whole, rows)
         for name in ("metrics.csv", "metrics.jsonl"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import firebrick as fb
-from firebrick import train
+from firebrick import ConfigError, OperandError, train
 from firebrick.train import Accuracy, ConfusionMatrix, Loss, settle
 from firebrick.train.metrics.metric import Metric
 
@@ -142,3 +142,43 @@ def test_every_metric_refuses_each_argument_that_is_no_tensor_or_on_another_devi
             with pytest.raises(fb.DeviceMismatchError, match=argument):
                 make().update(*given[:i], given[i].to("numpy:0"), *given[i + 1 :])
     make().update(*given)
+
+
+class _MeanError(Metric):
+    def initial(self) -> dict[str, Any]:
+        return {"total": 0.0, "elements": 0}
+
+    def update(self, predicted: fb.Tensor, target: fb.Tensor) -> None:
+        self.keep(target.size, fb.sum(predicted - target))
+
+    def add(self, values: Any, samples: int) -> None:
+        self.totals["total"] += float(values[0])
+        self.totals["elements"] += samples
+
+    def compute(self) -> float:
+        return self.totals["total"] / self.totals["elements"]
+
+
+def test_a_metric_of_ones_own_counts_reads_late_and_goes_on_from_its_state() -> None:
+    metric, rng = _MeanError(), np.random.default_rng(0)
+    batches = [(rng.normal(size=n), rng.normal(size=n)) for n in (3, 1, 5)]
+    for predicted, target in batches[:2]:
+        metric.update(fb.asarray(predicted), fb.asarray(target))
+    assert len(metric.pending()) == 2
+    state = metric.state()
+    other = _MeanError().load_state(state)
+    for m in (metric, other):
+        m.update(fb.asarray(batches[2][0]), fb.asarray(batches[2][1]))
+    expected = np.concatenate([p - t for p, t in batches]).mean()
+    assert metric.compute() == other.compute() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_metric_of_ones_own_with_wrong_parts_is_refused_by_name() -> None:
+    class Wrong(_MeanError):
+        def initial(self) -> dict[str, Any]:
+            return {"total": "none"}
+
+    with pytest.raises(ConfigError, match=r"Wrong\.initial returns a dict of whole numbers"):
+        Wrong()
+    with pytest.raises(OperandError, match=r"_MeanError\.keep"):
+        _MeanError().keep(1, 3.0)  # type: ignore[arg-type]

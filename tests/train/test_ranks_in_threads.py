@@ -18,7 +18,7 @@ from firebrick.compiler.targets.llvm.target import Target
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.distributed import Group
 from firebrick.distributed.wire import COLLECTIVE, Message, Wire, WireError
-from firebrick.train import DataParallel, Distributed, Learner, SingleDevice, Strategy, TrainingError
+from firebrick.train import AUROC, DataParallel, Distributed, Learner, SingleDevice, Strategy, TrainingError
 from firebrick.train.counted import Counted
 from firebrick.train.measures import Measures
 from firebrick.train.parallel import distributed
@@ -457,3 +457,13 @@ def test_parameters_without_gradients_on_every_rank_have_none_in_the_sum(ranks: 
         assert set(first.gradients) == set(second.gradients) == expected
         assert (first.samples, first.loss.item()) == (8, second.loss.item())
     assert first.gradients[f"layers.{unused}.weight"].shape == (3, 4)
+
+
+def test_what_ranks_keep_for_further_metrics_is_counted_in_the_order_of_the_ranks(ranks: Ranks) -> None:
+    counted = [Counted(Measures({"auroc": AUROC()}), 2), Counted(Measures({"auroc": AUROC()}), 2)]
+    for c, scores, labels in zip(counted, ([0.1, 0.4], [0.35, 0.8]), ([0, 0], [1, 1]), strict=True):
+        kept = AUROC()
+        kept.update(fb.asarray(scores), fb.asarray(labels))
+        c.further["auroc"] = kept.held()
+    found = together(*(partial(s.gather, c) for s, c in zip(ranks(), counted, strict=True)))
+    assert [f.measures.further_values() for f in found] == [{"auroc": 0.75}] * 2

@@ -186,7 +186,7 @@ def within_an_epoch(tmp_path_factory: pytest.TempPathFactory) -> Path:
         x, y = next(batches)
         loss, grads = fb.value_and_grad(lambda m, x=x, y=y: fb.cross_entropy(m(x), y))(ours.model)
         ours.optimizer.update(ours.model, grads)
-        ours._measures.update(loss, ours.model(x), y, 2)
+        ours._readings.measures.update(loss, ours.model(x), y, 2)
     return ours.save(out / "checkpoint", loader.cursor())
 
 
@@ -286,21 +286,21 @@ def test_what_no_learner_writes_is_named(within_an_epoch: Path, way: tuple[str, 
         owner[way[-1]] = value
     changed = dataclasses.replace(found, optimizer=parts.pop("optimizer"), state=parts)
     with pytest.raises(CheckpointError) as caught:
-        resumed(changed)
+        resumed(changed, {})
     assert why in caught.value.received
     assert str(within_an_epoch) in caught.value.expected
 
 
 def test_what_earlier_versions_did_not_write_may_be_absent(within_an_epoch: Path) -> None:
     found = load_checkpoint(within_an_epoch)
-    whole = resumed(found)
+    whole = resumed(found, {})
     assert (whole.epoch, whole.step, whole.history, whole.best, whole.precision) == (0, 0, [], None, {})
     assert whole.cursor == found.state["cursor"]
     assert whole.metrics == found.state["metrics"]
     later = ("loader", "strategy", "settings", "parts")
     early = {k: v for k, v in found.state.items() if k not in later}
     cursor = {k: early["cursor"][k] for k in ("epoch", "position")}
-    without = resumed(dataclasses.replace(found, state={**early, "cursor": cursor}))
+    without = resumed(dataclasses.replace(found, state={**early, "cursor": cursor}), {})
     assert (without.loader, without.strategy, without.cursor) == (None, {}, cursor)
     shares = {"devices": ["cpu:0"], "shares": [0.0, 1.0]}
     history = [ROW, {**ROW, "epoch": 2}]
@@ -315,7 +315,7 @@ def test_what_earlier_versions_did_not_write_may_be_absent(within_an_epoch: Path
         "metrics": None,
     }
     optimizer = {**found.optimizer, "precision": {"dtype": "float16", "scale": 0.5, "good": 3}}
-    own = resumed(dataclasses.replace(found, state={**ended, "settings": None}, optimizer=optimizer))
+    own = resumed(dataclasses.replace(found, state={**ended, "settings": None}, optimizer=optimizer), {})
     assert (own.epoch, own.step, own.strategy, own.precision) == (2, 8, shares, optimizer["precision"])
     assert (own.best, own.history) == (Epoch(**ROW), [Epoch(**r) for r in history])
     assert (own.cursor, own.metrics) == (None, None)

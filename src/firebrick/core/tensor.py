@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from firebrick.core.device import Device
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import DTypeError, ShapeError
 from firebrick.core.hooks import hooks
+from firebrick.core.other_names import METHODS, UnknownNameError
 from firebrick.core.storage import Absent, Storage
 
 _call = hooks.methods
@@ -172,6 +173,26 @@ class Tensor:
         except Exception as e:  # noqa: BLE001 - printing must not fail
             body = f"<unreadable: {e}>"
         return f"tensor({body}, dtype={self.dtype.name}, device={self.device}{label}{tracked})"
+
+    if not TYPE_CHECKING:  # for which an unknown attribute is an error by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for an attribute that tensors have not; it names what to write."""
+            raise UnknownNameError("'Tensor' object", name, METHODS, dir(Tensor), "x.{}")
+
+    def __format__(self, spec: str) -> str:
+        """Its text; with a format, such as ``f"{loss:.4f}"``, the value of a tensor of one element in that format.
+
+        Raises:
+            ShapeError: A format is given, and there are several elements or none.
+        """
+        if not spec:
+            return str(self)
+        if self.size != 1:
+            raise ShapeError(
+                f"the format {spec!r} is one of a number", str(self.aval), "format its elements, or index it first", op="format"
+            )
+        return format(self.item(), spec)
 
     # moving and exchanging
 

@@ -3,7 +3,7 @@
 from firebrick.data.assembly import WorkerInfo, worker_info
 from firebrick.data.augment import Augmentation, RandomCrop, RandomHorizontalFlip
 from firebrick.data.collate import collate, pad_collate
-from firebrick.data.dataset import ArrayDataset, Dataset, Subset, holdout
+from firebrick.data.dataset import ArrayDataset, Dataset, Subset, holdout, random_split
 from firebrick.data.errors import LoaderError, SampleError, UncheckedCursorWarning, UnknownLengthError, WorkerDiedError
 from firebrick.data.loader import DataLoader
 from firebrick.data.order import permutation
@@ -41,5 +41,6 @@ __all__ = [
     "holdout",
     "pad_collate",
     "permutation",
+    "random_split",
     "worker_info",
 ]

@@ -5,8 +5,11 @@ A loader asks for a whole batch through ``fetch(indices)`` if a data set has it,
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -169,6 +172,48 @@ def holdout(dataset: Dataset, fraction: float, *, seed: int = 0) -> tuple[Subset
     order = permutation(check_seed(seed), 0xFFFFFFFF, len(dataset))  # an epoch that no training reaches
     count = min(max(round(fraction * len(dataset)), 1), len(dataset) - 1)
     return Subset(dataset, np.sort(order[count:])), Subset(dataset, np.sort(order[:count]))
+
+
+def random_split(dataset: Dataset, lengths: Sequence[int | float], *, seed: int = 0) -> list[Subset]:
+    """Part a data set at random.
+
+    Args:
+        dataset: The data set.
+        lengths: Numbers of samples that add up to those of the data set, or fractions that add up to 1. Of fractions, the parts
+            are rounded down, and the samples left over go to the first parts, one each.
+        seed: Decides which; the same ones for the same seed and number of samples, everywhere.
+
+    Returns:
+        A part for each length, each in the data set's order.
+
+    Raises:
+        LoaderError: The lengths do not add up, or one is negative.
+        ConfigError: The seed is no int in [0, 2^64).
+
+    Example:
+        >>> import numpy as np
+        >>> from firebrick.data import ArrayDataset, random_split
+        >>> [len(part) for part in random_split(ArrayDataset(np.arange(10)), [0.7, 0.2, 0.1])]
+        [7, 2, 1]
+    """
+    count, given = len(dataset), list(lengths)
+    numbers = all(isinstance(n, Real) and not isinstance(n, bool) and n >= 0 for n in given)
+    whole = numbers and all(isinstance(n, Integral) for n in given)
+    if numbers and not whole and abs(math.fsum(given) - 1.0) < 1e-9:
+        parts = [math.floor(f * count + 1e-9) for f in given]
+        for i in range(count - sum(parts)):
+            parts[i % len(parts)] += 1
+    elif whole and sum(given) == count:
+        parts = [int(n) for n in given]
+    else:
+        raise LoaderError(
+            f"random_split takes numbers of samples that add up to {count}, or fractions that add up to 1",
+            f"{given!r:.80}",
+            "pass e.g. [0.8, 0.2]",
+        )
+    order = permutation(check_seed(seed), 0xFFFFFFFF, count)  # an epoch that no training reaches
+    ends = np.cumsum([0, *parts])
+    return [Subset(dataset, np.sort(order[a:b])) for a, b in itertools.pairwise(ends)]
 
 
 def works_by_rows(what: Any, method: str) -> bool:

@@ -409,7 +409,7 @@ def _halves(where_: str, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
 
 
 @in_float32
-def glu(x: Tensor, /, *, axis: int = -1) -> Tensor:
+def glu(x: Tensor, /, axis: int = -1) -> Tensor:
     """a · sigmoid(b), where a and b are the first and second half of x along an axis.
 
     Args:
@@ -428,7 +428,7 @@ def glu(x: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 @in_float32
-def swiglu(x: Tensor, /, *, axis: int = -1) -> Tensor:
+def swiglu(x: Tensor, /, axis: int = -1) -> Tensor:
     """silu(a) · b, where a and b are the first and second half of x along an axis.
 
     Args:

@@ -65,7 +65,7 @@ def vstack(arrays: Sequence[Tensor], /) -> Tensor:
     return join("vstack", [atleast_2d(a) for a in _list("vstack", arrays)], 0)
 
 
-def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+def unstack(x: Tensor, /, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices of x along an axis, without that axis: what ``stack`` joins again.
 
     Args:
@@ -88,7 +88,7 @@ def _cut(x: Tensor, ends: Sequence[int], at: int) -> list[Tensor]:
     return split(x, [b - a for a, b in zip((0, *ends), (*ends, x.shape[at]), strict=True)], axis=at)
 
 
-def array_split(x: Tensor, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Tensor]:
+def array_split(x: Tensor, sections: int | Sequence[int], /, axis: int = 0) -> list[Tensor]:
     """x cut into parts of nearly equal size, the first ones being larger, or at given places.
 
     Args:
@@ -113,7 +113,7 @@ def array_split(x: Tensor, sections: int | Sequence[int], /, *, axis: int = 0) -
     return split(x, [n // count + (k < n % count) for k in range(count)], axis=at)
 
 
-def chunk(x: Tensor, chunks: int, /, *, axis: int = 0) -> list[Tensor]:
+def chunk(x: Tensor, chunks: int, /, axis: int = 0) -> list[Tensor]:
     """x cut into at most ``chunks`` parts of one size, the last being smaller where it does not divide.
 
     Args:
@@ -173,7 +173,7 @@ def rot90(x: Tensor, /, k: int = 1, *, axes: Sequence[int] = (0, 1)) -> Tensor:
     return flip(swapaxes(x, *at), axis=at[1])
 
 
-def roll(x: Tensor, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
+def roll(x: Tensor, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Tensor:
     """Elements moved along axes; what leaves at the end comes back at the start.
 
     Args:
@@ -230,7 +230,7 @@ def tile(x: Tensor, repetitions: int | Sequence[int], /) -> Tensor:
 
 
 def repeat(
-    x: Tensor, repeats: int | Sequence[int] | Tensor, /, *, axis: int | None = None, size: int | None = None
+    x: Tensor, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None, *, size: int | None = None
 ) -> Tensor:  # fmt: skip
     """Each element repeated, one beside the other.
 

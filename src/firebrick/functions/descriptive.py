@@ -17,7 +17,7 @@ from firebrick.functions.utility import diff
 
 
 @in_wide_float32
-def average(x: Tensor, /, *, axis: Axis = None, weights: Tensor | None = None, keepdims: bool = False) -> Tensor:
+def average(x: Tensor, /, axis: Axis = None, *, weights: Tensor | None = None, keepdims: bool = False) -> Tensor:
     """The weighted mean over axes, Σ w·x / Σ w; NaN or infinite where the weights sum to 0.
 
     Args:

@@ -13,12 +13,15 @@ from typing import Any, Protocol
 from firebrick.backends.contract import check_storable
 from firebrick.core.aval import Aval
 from firebrick.core.bind import binary, bind, unary
-from firebrick.core.dtypes import DType, bool_, dtype_argument, limits, promote
+from firebrick.core.constants import constant
+from firebrick.core.dtypes import DType, bool_, complex64, complex128, dtype_argument, float32, limits, promote
+from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.op import KIND_TEXT, Op
 from firebrick.core.operands import check_operand, check_out, not_a_tensor
 from firebrick.core.precision import in_wide_float32
 from firebrick.core.settings import number
 from firebrick.core.tensor import Tensor
+from firebrick.core.weak import Weak, as_tensor, weak_scalar
 from firebrick.ops import OPS
 
 Scalar = bool | int | float | complex
@@ -348,7 +351,7 @@ def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out
     Args:
         condition: Bool tensor.
         x1: Tensor or Python scalar; the three shapes broadcast.
-        x2: Tensor or Python scalar, not both.
+        x2: Tensor or Python scalar. Two scalars give bool, or the device's default integer, float or complex dtype.
         out: Tensor to rebind to the result.
 
     Example:
@@ -356,7 +359,22 @@ def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, out
         >>> fb.where(fb.asarray([True, False]), fb.asarray([1.0, 2.0]), 0.0).tolist()
         [1.0, 0.0]
     """
+    if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
+        x1 = _beside(condition, x1, x2)
     return bind(OPS["where"], (condition, x1, x2), {}, out)  # type: ignore[no-any-return]
+
+
+def _beside(x: Any, value: Any, other: Any) -> Any:
+    """One of two numbers, on the device of a tensor, in the default dtype for both; anything else as it is."""
+    value, other = weak_scalar(value), weak_scalar(other)
+    kinds = [next((k for k, t in enumerate((bool, int, float, complex)) if isinstance(v, t)), -1) for v in (value, other)]
+    if not isinstance(x, Tensor) or min(kinds) < 0:
+        return value
+    engine = x.device.backend
+    float_ = as_dtype(engine.default_float(x.device))
+    complex_ = complex64 if float_ is float32 else complex128
+    dt = (bool_, as_dtype(engine.default_int(x.device)), float_, complex_)[max(kinds)]
+    return as_tensor(value, dt, x.device) if isinstance(value, Weak) else constant(value, dt, x.device)
 
 
 def clip(
@@ -458,7 +476,7 @@ def nan_to_num(x: Tensor, /, *, nan: float = 0.0, posinf: float | None = None, n
 
 
 @in_wide_float32
-def logsumexp(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def logsumexp(x: Tensor, /, axis: Any = None, *, keepdims: bool = False) -> Tensor:
     """log Σ exp(x) over axes, without overflow.
 
     Args:

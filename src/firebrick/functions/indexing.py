@@ -61,7 +61,7 @@ def _as_tensor(op: str, name: str, value: Any, like: Tensor) -> Tensor:
     return constant(value, like.dtype, like.device)
 
 
-def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
     """Slices of x along an axis, in the order of ``indices``.
 
     Args:
@@ -157,7 +157,7 @@ def _broadcast_along(op: str, x: Tensor, indices: Tensor, axis: int) -> tuple[Te
     return x, indices
 
 
-def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+def take_along_axis(x: Tensor, indices: Tensor, /, axis: int = -1) -> Tensor:
     """Elements of x along an axis, one for each index; the other axes broadcast.
 
     Args:
@@ -246,7 +246,7 @@ def scatter_add(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = -
     return _scatter("scatter_add", x, indices, updates, axis, "add")
 
 
-def put_along_axis(x: Tensor, indices: Tensor, values: Tensor | Scalar, /, *, axis: int = -1) -> Tensor:
+def put_along_axis(x: Tensor, indices: Tensor, values: Tensor | Scalar, /, axis: int = -1) -> Tensor:
     """x with the elements along an axis that indices name replaced by values: what ``take_along_axis`` reads.
 
     Args:

@@ -280,7 +280,7 @@ def atleast_3d(x: Tensor, /) -> Tensor:
     return reshape(x, {0: (1, 1, 1), 1: (1, x.size, 1), 2: (*x.shape, 1)}.get(x.ndim, x.shape))
 
 
-def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[Tensor], /, axis: int | None = 0) -> Tensor:
     """Tensors joined along an axis (flattened first if ``axis`` is None).
 
     Args:
@@ -303,7 +303,7 @@ def join(where: str, arrays: list[Tensor], axis: int) -> Tensor:
     return bind_as(where, OPS["concat"], tuple(arrays), {"axis": axis})  # type: ignore[no-any-return]
 
 
-def split(x: Tensor, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Tensor]:
+def split(x: Tensor, sizes: int | Sequence[int], /, axis: int = 0) -> list[Tensor]:
     """Consecutive parts of x along an axis: what ``concat`` joins again.
 
     Args:
@@ -335,7 +335,7 @@ def split(x: Tensor, sizes: int | Sequence[int], /, *, axis: int = 0) -> list[Te
     return list(bind(OPS["split"], (x,), {"sizes": parts, "axis": at}))
 
 
-def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Sequence[Tensor], /, axis: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis.
 
     Args:
@@ -359,7 +359,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     return join("stack", [expand_dims(a, axis=at) for a in found], at)
 
 
-def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
+def flip(x: Tensor, /, axis: Any = None) -> Tensor:
     """Elements in reverse order along axes (all by default).
 
     Args:

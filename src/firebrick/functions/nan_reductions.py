@@ -34,7 +34,7 @@ def _numbers(x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     return reduce("sum", astype(logical_not(isnan(x)), x.dtype), axis, keepdims)
 
 
-def nansum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def nansum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The sum of the elements over axes that are not NaN; arguments as for ``sum``.
 
     Example:
@@ -46,7 +46,7 @@ def nansum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool
     return accumulate("nansum", _filled(x, 0.0), axis, dtype, keepdims, None)
 
 
-def nanprod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def nanprod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product of the elements over axes that are not NaN; arguments as for ``prod``.
 
     Example:
@@ -59,7 +59,7 @@ def nanprod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: boo
 
 
 @in_float32
-def nanmean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def nanmean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The mean of the elements over axes that are not NaN; NaN where there are none.
 
     Args:
@@ -78,7 +78,7 @@ def nanmean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tenso
 
 
 @in_float32
-def nanvar(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+def nanvar(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The variance of the elements over axes that are not NaN; NaN where at most ``correction`` are left.
 
     Args:
@@ -111,7 +111,7 @@ def _variance(where_: str, x: Tensor, axis: Axis, correction: float, keepdims: b
 
 
 @in_float32
-def nanstd(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+def nanstd(x: Tensor, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The standard deviation of the elements over axes that are not NaN: the root of ``nanvar``.
 
     Args:
@@ -136,7 +136,7 @@ def _extreme(where_: str, x: Tensor, axis: Axis, keepdims: bool, worst: float, r
     return where(reduce("all", isnan(x), axes, keepdims), nan, found) if x.dtype.is_inexact else found
 
 
-def nanmax(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def nanmax(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The largest element over axes that is not NaN; NaN where all are.
 
     Args:
@@ -152,7 +152,7 @@ def nanmax(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor
     return _extreme("nanmax", x, axis, keepdims, -inf, max_)
 
 
-def nanmin(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def nanmin(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The smallest element over axes that is not NaN; NaN where all are.
 
     Args:
@@ -193,7 +193,7 @@ def _place(name: str, x: Tensor, axis: int | None, keepdims: bool, extreme: Any)
     return found
 
 
-def nanargmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def nanargmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The lowest index of the largest element along an axis that is not NaN (of the flat tensor by default), as int64.
 
     Args:
@@ -212,7 +212,7 @@ def nanargmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) 
     return _place("nanargmax", x, axis, keepdims, nanmax)
 
 
-def nanargmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def nanargmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The lowest index of the smallest element along an axis that is not NaN (of the flat tensor by default), as int64.
 
     Args:

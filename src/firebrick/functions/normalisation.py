@@ -22,7 +22,7 @@ from firebrick.ops import OPS
 from firebrick.ops.declare import size_of
 
 
-def softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
+def softmax(x: Tensor, /, axis: int = -1) -> Tensor:
     """exp(x) / Σ exp(x) along an axis.
 
     Args:
@@ -38,7 +38,7 @@ def softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
     return bind(OPS["softmax"], (wide(x),), {"axis": normalize_axis(axis, x.ndim, "softmax")})  # type: ignore[no-any-return]
 
 
-def log_softmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
+def log_softmax(x: Tensor, /, axis: int = -1) -> Tensor:
     """x - log Σ exp(x) along an axis.
 
     Args:

@@ -23,7 +23,7 @@ from firebrick.functions.statistical import sum as sum_
 
 
 @in_wide_float32
-def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+def vector_norm(x: Tensor, /, axis: Any = None, *, keepdims: bool = False, ord: float = 2) -> Tensor:
     """(Σ |x|ᵖ)^(1/p) over axes, p = ``ord``; the gradient at 0 is 0.
 
     Args:
@@ -106,7 +106,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Te
     return min_(sums, axis=(-2, -1), keepdims=keepdims)
 
 
-def norm(x: Tensor, /, ord: Any = None, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def norm(x: Tensor, /, ord: Any = None, axis: Any = None, *, keepdims: bool = False) -> Tensor:
     """A vector's or a matrix's norm, by the number of axes.
 
     Args:

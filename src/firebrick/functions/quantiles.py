@@ -136,8 +136,8 @@ def quantile(
     x: Tensor,
     q: Fractions,
     /,
-    *,
     axis: Axis = None,
+    *,
     keepdims: bool = False,
     method: str = "linear",
 ) -> Tensor:
@@ -172,8 +172,8 @@ def percentile(
     x: Tensor,
     q: Fractions,
     /,
-    *,
     axis: Axis = None,
+    *,
     keepdims: bool = False,
     method: str = "linear",
 ) -> Tensor:
@@ -194,7 +194,7 @@ def percentile(
     return _quantile("percentile", x, q, axis, keepdims, method, False, 100)
 
 
-def median(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The middle element over axes, or the mean of the two middle ones (PyTorch takes the lower); NaN where one is NaN.
 
     Args:
@@ -214,8 +214,8 @@ def nanquantile(
     x: Tensor,
     q: Fractions,
     /,
-    *,
     axis: Axis = None,
+    *,
     keepdims: bool = False,
     method: str = "linear",
 ) -> Tensor:
@@ -236,7 +236,7 @@ def nanquantile(
     return _quantile("nanquantile", x, q, axis, keepdims, method, True)
 
 
-def nanmedian(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def nanmedian(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """``median`` of the elements that are not NaN; NaN where there are none.
 
     Args:

@@ -40,7 +40,7 @@ def _arg(name: str, x: Tensor, axis: int | None, keepdims: bool, out: Tensor | N
     return bind(OPS[name], (x,), params, out)  # type: ignore[no-any-return]
 
 
-def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def argmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """The lowest index of the largest element along an axis (of the flat tensor by default), as int64.
 
     Args:
@@ -57,7 +57,7 @@ def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False, out
     return _arg("argmax", x, axis, keepdims, out)
 
 
-def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def argmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """The lowest index of the smallest element along an axis (of the flat tensor by default), as int64.
 
     Args:
@@ -74,7 +74,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False, out
     return _arg("argmin", x, axis, keepdims, out)
 
 
-def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """How many elements over axes are non-zero (NaN is), in the default integer dtype.
 
     Args:

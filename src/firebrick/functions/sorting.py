@@ -13,7 +13,7 @@ from firebrick.functions.axes import operand
 from firebrick.ops import OPS
 
 
-def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def sort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """Sorted copy along an axis; always stable; NaN last (first if descending).
 
     Args:
@@ -32,7 +32,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
     return bind(OPS["sort"], (x,), params)[0]  # type: ignore[no-any-return]
 
 
-def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """Indices that sort along an axis; always stable.
 
     Args:
@@ -58,7 +58,7 @@ class TopK(NamedTuple):
     indices: Tensor
 
 
-def top_k(x: Tensor, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK:
+def top_k(x: Tensor, k: int, /, axis: int = -1, *, largest: bool = True) -> TopK:
     """The k largest (or smallest) values along an axis, the most extreme first.
 
     Of equal values the one with the lowest index comes first; NaN counts as the largest value.

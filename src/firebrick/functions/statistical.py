@@ -31,7 +31,7 @@ def accumulate(where_: str, x: Tensor, axis: Axis, dtype: Any, keepdims: bool, o
     return reduce(where_.removeprefix("nan"), astype(x, goal, copy=False), axes, keepdims, out)
 
 
-def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def sum(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Sum over axes (all by default); narrow integers and bool accumulate in the default integer dtype.
 
     Args:
@@ -49,7 +49,7 @@ def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = 
     return accumulate("sum", x, axis, dtype, keepdims, out)
 
 
-def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def prod(x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Product over axes (all by default); arguments as for ``sum``.
 
     Example:
@@ -60,7 +60,7 @@ def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool =
     return accumulate("prod", x, axis, dtype, keepdims, out)
 
 
-def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Arithmetic mean over axes of a floating or complex tensor; half precision is summed in float32.
 
     Args:
@@ -81,8 +81,8 @@ def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor
 def var(
     x: Tensor,
     /,
-    *,
     axis: Axis = None,
+    *,
     correction: float = 0.0,
     keepdims: bool = False,
     out: Tensor | None = None,
@@ -129,8 +129,8 @@ def _about_mean(x: Tensor, axes: tuple[int, ...], keepdims: bool, n: int, factor
 def std(
     x: Tensor,
     /,
-    *,
     axis: Axis = None,
+    *,
     correction: float = 0.0,
     keepdims: bool = False,
     out: Tensor | None = None,
@@ -152,7 +152,7 @@ def std(
     return _variance("std", x, axis, correction, keepdims, out)
 
 
-def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def max(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Largest element over axes; NaN if there is one; the first largest takes the gradient.
 
     Args:
@@ -169,7 +169,7 @@ def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
     return reduce("max", x, axis, keepdims, out)
 
 
-def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def min(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Smallest element over axes; NaN if there is one; the first smallest takes the gradient.
 
     Args:
@@ -186,7 +186,7 @@ def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
     return reduce("min", x, axis, keepdims, out)
 
 
-def ptp(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def ptp(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Peak to peak: the largest element less the smallest, over axes.
 
     Args:
@@ -229,8 +229,8 @@ def _cumulate(name: str, x: Tensor, axis: int | None, dtype: Any, initial: int |
 def cumulative_sum(
     x: Tensor,
     /,
-    *,
     axis: int | None = None,
+    *,
     dtype: Any = None,
     include_initial: bool = False,
     reverse: bool = False,
@@ -260,8 +260,8 @@ def cumulative_sum(
 def cumulative_prod(
     x: Tensor,
     /,
-    *,
     axis: int | None = None,
+    *,
     dtype: Any = None,
     include_initial: bool = False,
     reverse: bool = False,
@@ -298,7 +298,7 @@ def _running(where: str, op: str, x: Tensor, axis: int | None, reverse: bool) ->
     return RunningExtreme(*bind(OPS[op], (x,), params))
 
 
-def cummax(x: Tensor, /, *, axis: int | None = None, reverse: bool = False) -> RunningExtreme:
+def cummax(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> RunningExtreme:
     """The running maximum along an axis, NaN from the first NaN on, and where it was met.
 
     Of equal maxima the first one counts, here as everywhere (PyTorch reports the last): its index is reported and it
@@ -321,7 +321,7 @@ def cummax(x: Tensor, /, *, axis: int | None = None, reverse: bool = False) -> R
     return _running("cummax", "cumulative_max", x, axis, reverse)
 
 
-def cummin(x: Tensor, /, *, axis: int | None = None, reverse: bool = False) -> RunningExtreme:
+def cummin(x: Tensor, /, axis: int | None = None, *, reverse: bool = False) -> RunningExtreme:
     """The running minimum along an axis, NaN from the first NaN on, and where it was met; see ``cummax``.
 
     Example:

@@ -22,7 +22,7 @@ def _holds(name: str, x: Tensor, axis: Axis, keepdims: bool, out: Tensor | None)
     return reduce(name, truth(x), axis, keepdims, out)
 
 
-def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def all(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Whether every element over axes is true (non-zero).
 
     Args:
@@ -39,7 +39,7 @@ def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
     return _holds("all", x, axis, keepdims, out)
 
 
-def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
+def any(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Whether some element over axes is true (non-zero).
 
     Args:
@@ -60,9 +60,9 @@ def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, out: Tensor 
 def diff(
     x: Tensor,
     /,
-    *,
-    axis: int = -1,
     n: int = 1,
+    axis: int = -1,
+    *,
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:
@@ -70,8 +70,8 @@ def diff(
 
     Args:
         x: Numeric tensor of at least one axis.
-        axis: Axis to go along.
         n: How often; 0 gives x.
+        axis: Axis to go along.
         prepend: Tensor to put before x along the axis.
         append: Tensor to put behind it.
 

@@ -1,5 +1,9 @@
 """Layers and models: modules over the functions, their parameters, and their state."""
 
+from typing import Any as _Any
+
+from firebrick.core.other_names import LAYERS as _NAMES
+from firebrick.core.other_names import UnknownNameError as _UnknownNameError
 from firebrick.nn import initial
 from firebrick.nn.activation import (
     CELU,
@@ -234,3 +238,7 @@ __all__ = [
     "initial",
     "weight_norm",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    raise _UnknownNameError("module 'firebrick.nn'", name, _NAMES, __all__, "nn.{}")

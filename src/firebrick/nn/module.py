@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from inspect import signature
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import DeviceMismatchError, DTypeError, ShapeError
 from firebrick.core.hooks import changed
 from firebrick.core.operands import describe, not_a_tensor
+from firebrick.core.other_names import OF_MODULES, UnknownNameError
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import astype
@@ -143,6 +144,12 @@ class Module:
 
     # attributes
 
+    if not TYPE_CHECKING:  # for which an unknown attribute is an error by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for an attribute that a module has not; it names what to write."""
+            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_MODULES, dir(type(self)), "model.{}")
+
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a plain tensor over a parameter or buffer changes that one's values.
 
@@ -224,6 +231,29 @@ class Module:
     def modules(self) -> list[tuple[str, Module]]:
         """This module (path "") and all its parts, each once, in the order of their attributes."""
         return [("", self), *((n, m) for n, m in _walk(self) if isinstance(m, Module))]
+
+    def named_modules(self) -> list[tuple[str, Module]]:
+        """``modules()``, by the name that it has in PyTorch."""
+        return self.modules()
+
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Call a function with each part, the innermost first, and with the module itself last; returns the module.
+
+        Args:
+            fn: Called with each module once; what it returns is not used.
+
+        Example:
+            >>> import firebrick as fb
+            >>> model = fb.nn.Sequential(fb.nn.Linear(2, 2), fb.nn.Linear(2, 1))
+            >>> def zero(module):
+            ...     if isinstance(module, fb.nn.Linear):
+            ...         module.bias = fb.zeros_like(module.bias)
+            >>> model.apply(zero)[0].bias.tolist()
+            [0.0, 0.0]
+        """
+        for _, module in reversed(self.modules()):
+            fn(module)
+        return self
 
     def generators(self) -> dict[str, Generator]:
         """The random generators of the parts (of dropout, say) by path: their states belong in a checkpoint."""

@@ -1,5 +1,9 @@
 """Optimizers, learning-rate schedules, gradient clipping and averages of parameters."""
 
+from typing import Any as _Any
+
+from firebrick.core.other_names import OPTIMIZERS as _NAMES
+from firebrick.core.other_names import UnknownNameError as _UnknownNameError
 from firebrick.optim.adam import Adam, AdamW
 from firebrick.optim.adam_variants import Adamax, NAdam, RAdam
 from firebrick.optim.adaptive import Adadelta, Adagrad, RMSprop
@@ -58,3 +62,7 @@ __all__ = [
     "step",
     "warmup",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    raise _UnknownNameError("module 'firebrick.optim'", name, _NAMES, __all__, "optim.{}")

@@ -9,7 +9,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import maximum, sqrt
 from firebrick.optim.groups import Rows
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_settings
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated, check_settings
 from firebrick.optim.schedule import Schedule
 
 Betas = tuple[float | Schedule, float]
@@ -68,26 +68,26 @@ class Adam(Optimizer):
         super().__init__(model, lr, AdamSettings(betas, eps, weight_decay, amsgrad), groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_betas(cls.__name__, s.betas)
-        check_settings(cls.__name__, s, shares=("betas",), sizes=("eps", "weight_decay"))
+    def check(cls, settings: Any) -> None:
+        check_betas(cls.__name__, settings.betas)
+        check_settings(cls.__name__, settings, shares=("betas",), sizes=("eps", "weight_decay"))
 
-    def _kept(self, p: Tensor, s: Any) -> tuple[str, ...]:
-        return self.moments if s.amsgrad else self.moments[:2]
+    def kept(self, p: Tensor, settings: Any) -> tuple[str, ...]:
+        return self.moments if settings.amsgrad else self.moments[:2]
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        root = sqrt(self._rest_of_power(s.betas[1], t, step))
-        length = lr * root / self._rest_of_power(s.betas[0], t, step)
-        return length, root * self._constant(s.eps, t), self._rest(s.betas[0], step)
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        root = sqrt(self.complement_of_power(settings.betas[1], t, step))
+        length = lr * root / self.complement_of_power(settings.betas[0], t, step)
+        return length, root * self._constant(settings.eps, t), self.complement(settings.betas[0], step)
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
-        return self._moved(p, self._decayed(p, g, s.weight_decay), held, scalars, s)
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
+        return self._moved(p, self.decayed(p, g, settings.weight_decay), held, scalars, settings)
 
-    def _moved(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+    def _moved(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
         m, v = held[:2]
         m = m + (g - m) * scalars[2]
-        v = v + (g * g - v) * self._constant(1.0 - s.betas[1], p)
-        kept = [maximum(held[2], v)] if s.amsgrad else []
+        v = v + (g * g - v) * self._constant(1.0 - settings.betas[1], p)
+        kept = [maximum(held[2], v)] if settings.amsgrad else []
         return p - m / (sqrt(kept[0] if kept else v) + scalars[1]) * scalars[0], [m, v, *kept]
 
 
@@ -119,8 +119,8 @@ class AdamW(Adam):
     ) -> None:  # fmt: skip
         super().__init__(model, lr, betas, eps, weight_decay, amsgrad, groups=groups)
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        return (*super()._scalars(t, lr, step, s), 1.0 - lr * self._constant(s.weight_decay, t))
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        return (*super().scalars(t, lr, step, settings), 1.0 - lr * self._constant(settings.weight_decay, t))
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
-        return self._moved(p * scalars[3] if s.weight_decay else p, g, held, scalars, s)
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
+        return self._moved(p * scalars[3] if settings.weight_decay else p, g, held, scalars, settings)

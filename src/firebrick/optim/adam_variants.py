@@ -11,7 +11,7 @@ from firebrick.functions.elementwise import abs as abs_
 from firebrick.functions.elementwise import greater, maximum, pow, sqrt, where
 from firebrick.optim.adam import check_betas
 from firebrick.optim.groups import Rows
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_settings
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated, check_settings
 from firebrick.optim.schedule import Schedule
 
 
@@ -52,19 +52,19 @@ class Adamax(Optimizer):
         super().__init__(model, lr, AdamaxSettings(betas, eps, weight_decay), groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_betas("Adamax", s.betas)
-        check_settings("Adamax", s, shares=("betas",), sizes=("weight_decay",))
-        _check_eps("Adamax", s.eps)
+    def check(cls, settings: Any) -> None:
+        check_betas("Adamax", settings.betas)
+        check_settings("Adamax", settings, shares=("betas",), sizes=("weight_decay",))
+        _check_eps("Adamax", settings.eps)
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        return (lr / self._rest_of_power(s.betas[0], t, step),)
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        return (lr / self.complement_of_power(settings.betas[0], t, step),)
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
         m, u = held
-        g = self._decayed(p, g, s.weight_decay)
-        m = m + (g - m) * self._constant(1.0 - s.betas[0], p)
-        u = maximum(u * self._constant(s.betas[1], p), abs_(g) + self._constant(s.eps, p))
+        g = self.decayed(p, g, settings.weight_decay)
+        m = m + (g - m) * self._constant(1.0 - settings.betas[0], p)
+        u = maximum(u * self._constant(settings.betas[1], p), abs_(g) + self._constant(settings.eps, p))
         return p - m / u * scalars[0], [m, u]
 
 
@@ -113,29 +113,29 @@ class NAdam(Optimizer):
         super().__init__(model, lr, NAdamSettings(betas, eps, weight_decay, momentum_decay, decoupled), groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_betas("NAdam", s.betas)
-        check_settings("NAdam", s, shares=("betas",), sizes=("eps", "weight_decay", "momentum_decay"))
+    def check(cls, settings: Any) -> None:
+        check_betas("NAdam", settings.betas)
+        check_settings("NAdam", settings, shares=("betas",), sizes=("eps", "weight_decay", "momentum_decay"))
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
         def momentum(t: Tensor) -> Tensor:
-            reached: Tensor = (1.0 - pow(self._constant(0.96, t), t * s.momentum_decay) * 0.5) * s.betas[0]
+            reached: Tensor = (1.0 - pow(self._constant(0.96, t), t * settings.momentum_decay) * 0.5) * settings.betas[0]
             return reached
 
-        root = sqrt(self._rest_of_power(s.betas[1], t, step))
+        root = sqrt(self.complement_of_power(settings.betas[1], t, step))
         now, after = momentum(t), momentum(t + 1.0)
-        rest, eps = 1.0 - now, root * self._constant(s.eps, t)
-        return eps, now, rest, after, 1.0 - after, lr * root * after, lr * root * rest, 1.0 - lr * s.weight_decay
+        rest, eps = 1.0 - now, root * self._constant(settings.eps, t)
+        return eps, now, rest, after, 1.0 - after, lr * root * after, lr * root * rest, 1.0 - lr * settings.weight_decay
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
         m, v, rest = held
         eps, now, rest_now, after, rest_next, along_m, along_g, kept = scalars
-        if s.decoupled:
+        if settings.decoupled:
             p = p * kept
         else:
-            g = self._decayed(p, g, s.weight_decay)
-        m = m + (g - m) * self._constant(1.0 - s.betas[0], p)
-        v = v + (g * g - v) * self._constant(1.0 - s.betas[1], p)
+            g = self.decayed(p, g, settings.weight_decay)
+        m = m + (g - m) * self._constant(1.0 - settings.betas[0], p)
+        v = v + (g * g - v) * self._constant(1.0 - settings.betas[1], p)
         rest = rest * now + rest_now
         ahead = m * (along_m / (rest * after + rest_next)) + g * (along_g / rest)
         return p - ahead / (sqrt(v) + eps), [m, v, rest]
@@ -183,32 +183,32 @@ class RAdam(Optimizer):
         super().__init__(model, lr, RAdamSettings(betas, eps, weight_decay, decoupled), groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_betas("RAdam", s.betas)
-        check_settings("RAdam", s, shares=("betas",), sizes=("weight_decay",))
-        _check_eps("RAdam", s.eps)
+    def check(cls, settings: Any) -> None:
+        check_betas("RAdam", settings.betas)
+        check_settings("RAdam", settings, shares=("betas",), sizes=("weight_decay",))
+        _check_eps("RAdam", settings.eps)
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        rest = self._rest_of_power(s.betas[1], t, step)
-        most = 2.0 / (1.0 - s.betas[1]) - 1.0
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        rest = self.complement_of_power(settings.betas[1], t, step)
+        most = 2.0 / (1.0 - settings.betas[1]) - 1.0
         length = most - t * 2.0 * (1.0 - rest) / rest
         known = greater(length, 5.0)
         safe = where(known, length, 6.0)
         ratio = sqrt((safe - 4.0) * (safe - 2.0) / safe * (most / ((most - 4.0) * (most - 2.0)))) if most > 5.0 else safe * 0.0
-        plain = lr / self._rest_of_power(s.betas[0], t, step)
+        plain = lr / self.complement_of_power(settings.betas[0], t, step)
         zero = plain * 0.0
-        return where(known, plain * ratio * sqrt(rest), zero), where(known, zero, plain), 1.0 - lr * s.weight_decay
+        return where(known, plain * ratio * sqrt(rest), zero), where(known, zero, plain), 1.0 - lr * settings.weight_decay
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
         m, v = held
         adaptive, plain, kept = scalars
-        if s.decoupled:
+        if settings.decoupled:
             p = p * kept
         else:
-            g = self._decayed(p, g, s.weight_decay)
-        m = m + (g - m) * self._constant(1.0 - s.betas[0], p)
-        v = v + (g * g - v) * self._constant(1.0 - s.betas[1], p)
-        return p - m * (adaptive / (sqrt(v) + self._constant(s.eps, p)) + plain), [m, v]
+            g = self.decayed(p, g, settings.weight_decay)
+        m = m + (g - m) * self._constant(1.0 - settings.betas[0], p)
+        v = v + (g * g - v) * self._constant(1.0 - settings.betas[1], p)
+        return p - m * (adaptive / (sqrt(v) + self._constant(settings.eps, p)) + plain), [m, v]
 
 
 def _check_eps(kind: str, eps: Any) -> None:

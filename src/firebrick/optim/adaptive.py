@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import relu, sqrt
 from firebrick.optim.groups import Rows
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_settings
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated, check_settings
 from firebrick.optim.schedule import Schedule
 
 
@@ -55,26 +55,26 @@ class RMSprop(Optimizer):
         super().__init__(model, lr, RMSpropSettings(alpha, eps, weight_decay, momentum, centered), groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_settings("RMSprop", s, shares=("alpha", "momentum"), sizes=("eps", "weight_decay"))
+    def check(cls, settings: Any) -> None:
+        check_settings("RMSprop", settings, shares=("alpha", "momentum"), sizes=("eps", "weight_decay"))
 
-    def _kept(self, p: Tensor, s: Any) -> tuple[str, ...]:
-        return ("square", *(("average",) if s.centered else ()), *(("momentum",) if s.momentum else ()))
+    def kept(self, p: Tensor, settings: Any) -> tuple[str, ...]:
+        return ("square", *(("average",) if settings.centered else ()), *(("momentum",) if settings.momentum else ()))
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        return (lr, self._value(s.momentum, step)) if s.momentum else (lr,)
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        return (lr, self.value(settings.momentum, step)) if settings.momentum else (lr,)
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
-        g = self._decayed(p, g, s.weight_decay)
-        share = self._constant(1.0 - s.alpha, p)
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
+        g = self.decayed(p, g, settings.weight_decay)
+        share = self._constant(1.0 - settings.alpha, p)
         v = held[0] + (g * g - held[0]) * share
         kept, spread = [v], v
-        if s.centered:
+        if settings.centered:
             average = held[1] + (g - held[1]) * share
             kept.append(average)
             spread = relu(v - average * average)  # a variance that rounding made negative is 0
-        b = g / (sqrt(spread) + self._constant(s.eps, p))
-        if s.momentum:
+        b = g / (sqrt(spread) + self._constant(settings.eps, p))
+        if settings.momentum:
             b = held[-1] * scalars[1] + b
             kept.append(b)
         return p - b * scalars[0], kept
@@ -119,19 +119,19 @@ class Adagrad(Optimizer):
         super().__init__(model, lr, AdagradSettings(lr_decay, weight_decay, initial, eps), groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_settings("Adagrad", s, sizes=("lr_decay", "weight_decay", "initial", "eps"))
+    def check(cls, settings: Any) -> None:
+        check_settings("Adagrad", settings, sizes=("lr_decay", "weight_decay", "initial", "eps"))
 
-    def _start(self, moment: str, s: Any) -> float:
-        return float(s.initial)
+    def start(self, moment: str, settings: Any) -> float:
+        return float(settings.initial)
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        return (lr / ((t - 1.0) * s.lr_decay + 1.0) if s.lr_decay else lr,)
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        return (lr / ((t - 1.0) * settings.lr_decay + 1.0) if settings.lr_decay else lr,)
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
-        g = self._decayed(p, g, s.weight_decay)
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
+        g = self.decayed(p, g, settings.weight_decay)
         v = held[0] + g * g
-        return p - g / (sqrt(v) + self._constant(s.eps, p)) * scalars[0], [v]
+        return p - g / (sqrt(v) + self._constant(settings.eps, p)) * scalars[0], [v]
 
 
 @dataclass(frozen=True)
@@ -171,16 +171,16 @@ class Adadelta(Optimizer):
         super().__init__(model, lr, AdadeltaSettings(rho, eps, weight_decay), groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_settings("Adadelta", s, shares=("rho",), sizes=("eps", "weight_decay"))
+    def check(cls, settings: Any) -> None:
+        check_settings("Adadelta", settings, shares=("rho",), sizes=("eps", "weight_decay"))
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
         return (lr,)
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
         v, u = held
-        share, eps = self._constant(1.0 - s.rho, p), self._constant(s.eps, p)
-        g = self._decayed(p, g, s.weight_decay)
+        share, eps = self._constant(1.0 - settings.rho, p), self._constant(settings.eps, p)
+        g = self.decayed(p, g, settings.weight_decay)
         v = v + (g * g - v) * share
         d = sqrt(u + eps) / sqrt(v + eps) * g
         return p - d * scalars[0], [v, u + (d * d - u) * share]

@@ -10,7 +10,7 @@ from firebrick.functions.elementwise import greater, logical_and, sign, sqrt, wh
 from firebrick.functions.statistical import sum as sum_
 from firebrick.optim.adam import check_betas
 from firebrick.optim.groups import Rows
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_settings
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated, check_settings
 from firebrick.optim.schedule import Schedule
 
 
@@ -55,21 +55,21 @@ class LAMB(Optimizer):
         super().__init__(model, lr, LAMBSettings(betas, eps, weight_decay, adapt), groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_betas("LAMB", s.betas)
-        check_settings("LAMB", s, shares=("betas",), sizes=("eps", "weight_decay"))
+    def check(cls, settings: Any) -> None:
+        check_betas("LAMB", settings.betas)
+        check_settings("LAMB", settings, shares=("betas",), sizes=("eps", "weight_decay"))
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        root = sqrt(self._rest_of_power(s.betas[1], t, step))
-        return lr, root / self._rest_of_power(s.betas[0], t, step), root * self._constant(s.eps, t)
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        root = sqrt(self.complement_of_power(settings.betas[1], t, step))
+        return lr, root / self.complement_of_power(settings.betas[0], t, step), root * self._constant(settings.eps, t)
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
         m, v = held
         lr, ratio, eps = scalars
-        m = m + (g - m) * self._constant(1.0 - s.betas[0], p)
-        v = v + (g * g - v) * self._constant(1.0 - s.betas[1], p)
-        u = self._decayed(p, m / (sqrt(v) + eps) * ratio, s.weight_decay)
-        return p - u * (lr * _ratio(p, u) if s.adapt else lr), [m, v]
+        m = m + (g - m) * self._constant(1.0 - settings.betas[0], p)
+        v = v + (g * g - v) * self._constant(1.0 - settings.betas[1], p)
+        u = self.decayed(p, m / (sqrt(v) + eps) * ratio, settings.weight_decay)
+        return p - u * (lr * _ratio(p, u) if settings.adapt else lr), [m, v]
 
 
 def _ratio(p: Tensor, u: Tensor) -> Tensor:
@@ -114,17 +114,17 @@ class Lion(Optimizer):
         super().__init__(model, lr, LionSettings(betas, weight_decay), groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_betas("Lion", s.betas)
-        check_settings("Lion", s, shares=("betas",), sizes=("weight_decay",))
+    def check(cls, settings: Any) -> None:
+        check_betas("Lion", settings.betas)
+        check_settings("Lion", settings, shares=("betas",), sizes=("weight_decay",))
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        return lr, 1.0 - lr * self._constant(s.weight_decay, t)
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        return lr, 1.0 - lr * self._constant(settings.weight_decay, t)
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
         lr, kept = scalars
         (m,) = held
         change = g - m
-        direction = sign(m + change * self._constant(1.0 - s.betas[0], p))
-        p = p * kept if s.weight_decay else p
-        return p - direction * lr, [m + change * self._constant(1.0 - s.betas[1], p)]
+        direction = sign(m + change * self._constant(1.0 - settings.betas[0], p))
+        p = p * kept if settings.weight_decay else p
+        return p - direction * lr, [m + change * self._constant(1.0 - settings.betas[1], p)]

@@ -14,7 +14,7 @@ from firebrick.functions.movement import matrix_transpose
 from firebrick.functions.statistical import sum as sum_
 from firebrick.optim.adam import check_betas
 from firebrick.optim.groups import Rows
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_settings
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated, check_settings
 from firebrick.optim.schedule import Schedule
 
 ADJUSTMENTS = ("original", "match_rms_adamw")
@@ -85,34 +85,36 @@ class Muon(Optimizer):
         super().__init__(model, lr, settings, groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_betas("Muon", s.betas)
-        check_settings("Muon", s, shares=("momentum", "betas"), sizes=("weight_decay", "eps", "adamw_eps"))
-        if s.adjust not in ADJUSTMENTS:
-            raise ConfigError('Muon: adjust is "original" or "match_rms_adamw"', repr(s.adjust), "use one of these")
-        if isinstance(s.steps, bool) or not isinstance(s.steps, int) or not 0 < s.steps < 100:
-            raise ConfigError("Muon: steps is an int in [1, 100)", repr(s.steps), "pass e.g. 5")
-        if len(s.coefficients) != 3:
-            raise ConfigError("Muon: coefficients are three numbers", repr(s.coefficients), "leave them out")
+    def check(cls, settings: Any) -> None:
+        check_betas("Muon", settings.betas)
+        check_settings("Muon", settings, shares=("momentum", "betas"), sizes=("weight_decay", "eps", "adamw_eps"))
+        if settings.adjust not in ADJUSTMENTS:
+            raise ConfigError('Muon: adjust is "original" or "match_rms_adamw"', repr(settings.adjust), "use one of these")
+        if isinstance(settings.steps, bool) or not isinstance(settings.steps, int) or not 0 < settings.steps < 100:
+            raise ConfigError("Muon: steps is an int in [1, 100)", repr(settings.steps), "pass e.g. 5")
+        if len(settings.coefficients) != 3:
+            raise ConfigError("Muon: coefficients are three numbers", repr(settings.coefficients), "leave them out")
 
-    def _kept(self, p: Tensor, s: Any) -> tuple[str, ...]:
-        return ("momentum",) if s.orthogonal and p.ndim == 2 else ("first", "second")
+    def kept(self, p: Tensor, settings: Any) -> tuple[str, ...]:
+        return ("momentum",) if settings.orthogonal and p.ndim == 2 else ("first", "second")
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        root = sqrt(self._rest_of_power(s.betas[1], t, step))
-        length = lr * root / self._rest_of_power(s.betas[0], t, step)
-        return lr, 1.0 - lr * self._constant(s.weight_decay, t), length, root * self._constant(s.adamw_eps, t)
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        root = sqrt(self.complement_of_power(settings.betas[1], t, step))
+        length = lr * root / self.complement_of_power(settings.betas[0], t, step)
+        return lr, 1.0 - lr * self._constant(settings.weight_decay, t), length, root * self._constant(settings.adamw_eps, t)
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
         lr, kept, length, eps = scalars
-        p = p * kept if s.weight_decay else p
+        p = p * kept if settings.weight_decay else p
         if len(held) == 1:
-            b = held[0] + (g - held[0]) * self._constant(1.0 - s.momentum, p)
-            u = g + (b - g) * self._constant(s.momentum, p) if s.nesterov else b
-            return p - newton_schulz(u, s.coefficients, s.steps, s.eps) * (lr * _adjustment(p, s.adjust)), [b]
+            b = held[0] + (g - held[0]) * self._constant(1.0 - settings.momentum, p)
+            u = g + (b - g) * self._constant(settings.momentum, p) if settings.nesterov else b
+            return p - newton_schulz(u, settings.coefficients, settings.steps, settings.eps) * (
+                lr * _adjustment(p, settings.adjust)
+            ), [b]
         m, v = held
-        m = m + (g - m) * self._constant(1.0 - s.betas[0], p)
-        v = v + (g * g - v) * self._constant(1.0 - s.betas[1], p)
+        m = m + (g - m) * self._constant(1.0 - settings.betas[0], p)
+        v = v + (g * g - v) * self._constant(1.0 - settings.betas[1], p)
         return p - m / (sqrt(v) + eps) * length, [m, v]
 
 

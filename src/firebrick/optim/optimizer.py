@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from firebrick.core.dtypes import dtype as as_dtype
 from firebrick.core.errors import ConfigError, DeviceMismatchError, GradientError, OperandError, ShapeError
 from firebrick.core.hooks import changed, hooks
 from firebrick.core.operands import describe
+from firebrick.core.other_names import OF_OPTIMIZERS, UnknownNameError
 from firebrick.core.settings import python_settings
 from firebrick.core.tensor import Tensor
 from firebrick.functions.creation import full
@@ -51,10 +52,19 @@ from firebrick.optim.schedule import Schedule, from_state, plateaus, reduce_on_p
 
 Target = Module | Sequence[Parameter]
 Scalars = tuple[Tensor, ...]
+Updated = tuple[Tensor, list[Tensor]]
 
 
 class Optimizer(ABC):
-    """Base of optimizers. A subclass names its ``moments``, checks its settings and writes ``_scalars`` and ``_new``.
+    """Base of optimizers. A subclass writes ``new_values``, and what it needs of the following:
+
+    - ``moments``, names of tensors that each parameter has, such as averages of its gradients; ``scalar_moments``, those of
+      them that are one number a parameter; ``kept``, which of them a parameter has; ``start``, what they start from;
+    - ``scalars``, what depends on the number of the update and the learning rate alone, computed once for all parameters;
+    - ``check``, which raises ``ConfigError`` for settings without meaning.
+
+    Its settings are a frozen dataclass, given to ``super().__init__``. State, groups, schedules, frozen parameters, half
+    precision and ``fb.jit`` are the base's work: the methods compute with tensors and keep nothing.
 
     Args:
         model: The module, or the list of parameters, to update. Frozen parameters may be among them.
@@ -70,6 +80,32 @@ class Optimizer(ABC):
 
     Raises:
         ConfigError: There is no parameter, or a setting has no meaning.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import firebrick as fb
+        >>> @dataclass(frozen=True)
+        ... class Settings:
+        ...     momentum: float = 0.9
+        >>> class HeavyBall(fb.optim.Optimizer):
+        ...     moments = ("velocity",)
+        ...
+        ...     def __init__(self, model, lr=0.1, momentum=0.9, groups=()):
+        ...         super().__init__(model, lr, Settings(momentum), groups)
+        ...
+        ...     def new_values(self, p, g, moments, scalars, settings):
+        ...         velocity = moments[0] * settings.momentum + g
+        ...         return p - velocity * scalars[0], [velocity]
+        >>> class Point(fb.nn.Module):
+        ...     def __init__(self):
+        ...         self.x = fb.nn.Parameter(fb.asarray([1.0, 2.0]))
+        >>> point = Point()
+        >>> optimizer = HeavyBall(point)
+        >>> for _ in range(2):
+        ...     loss, gradients = fb.value_and_grad(lambda p: fb.sum(p.x**2))(point)
+        ...     optimizer.update(point, gradients)
+        >>> [round(x, 4) for x in point.x.tolist()]  # 1 - 0.2 - (0.18 + 0.16), and twice that
+        [0.46, 0.92]
     """
 
     versioned = True  # every change of its attributes raises hooks.version
@@ -95,51 +131,70 @@ class Optimizer(ABC):
         home = self._parameters[0][1].device
         self._step = constant(0, as_dtype(home.backend.default_int(home)), home)
 
+    if not TYPE_CHECKING:  # for which an unknown attribute is an error by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error for an attribute that an optimizer has not; it names what to write."""
+            raise UnknownNameError(f"{type(self).__name__!r} object", name, OF_OPTIMIZERS, dir(type(self)), "optimizer.{}")
+
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
         changed(self, name)
 
     # what subclasses write
 
-    @classmethod
     @abstractmethod
-    def check(cls, s: Any) -> None:
+    def new_values(self, p: Tensor, g: Tensor, moments: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
+        """The values of a parameter and of its moments after an update.
+
+        Args:
+            p: The parameter's value; of one narrower than float32, in float32.
+            g: Its gradient, of the same shape, dtype and device.
+            moments: Those that ``kept`` names, in that order.
+            scalars: What ``scalars`` returned.
+            settings: Of the parameter's group.
+        """
+
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        """0-d tensors that all parameters of a group, device and dtype share; by default the learning rate alone.
+
+        Args:
+            t: Number of this update, from 1; for a parameter that had no gradient in some of them, of those where it had one.
+            lr: The learning rate.
+            step: Number of updates done, which schedules among the settings are functions of.
+            settings: Of the group.
+        """
+        return (lr,)
+
+    @classmethod
+    def check(cls, settings: Any) -> None:
         """Raise ConfigError for settings without meaning."""
 
-    @abstractmethod
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        """0-d tensors that depend on nothing but t (the number of this update, from 1), the learning rate and the number of
-        updates done, which schedules among the settings are functions of."""
-
-    @abstractmethod
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
-        """New values of a parameter and of its moments."""
-
-    def _kept(self, p: Tensor, s: Any) -> tuple[str, ...]:
+    def kept(self, p: Tensor, settings: Any) -> tuple[str, ...]:
         """The moments that a parameter has with these settings."""
         return self.moments
 
-    def _start(self, moment: str, s: Any) -> float:
-        """What a moment starts from."""
+    def start(self, moment: str, settings: Any) -> float:
+        """What all elements of a moment start from."""
         return 0.0
 
     # what they use
 
-    def _value(self, setting: float | Schedule, step: Tensor) -> Tensor:
+    def value(self, setting: float | Schedule, step: Tensor) -> Tensor:
         """A setting that may be a schedule, as a 0-d tensor."""
         return setting(step) if callable(setting) else self._constant(float(setting), step)
 
-    def _rest(self, setting: float | Schedule, step: Tensor) -> Tensor:
+    def complement(self, setting: float | Schedule, step: Tensor) -> Tensor:
         """1 minus such a setting."""
         return 1.0 - setting(step) if callable(setting) else self._constant(1.0 - setting, step)
 
-    def _rest_of_power(self, setting: float | Schedule, t: Tensor, step: Tensor) -> Tensor:
+    def complement_of_power(self, setting: float | Schedule, t: Tensor, step: Tensor) -> Tensor:
         """1 - settingᵗ, without cancellation."""
         if callable(setting):
             return -expm1(t * log(setting(step)))
         return -expm1(t * self._constant(math.log(setting), t)) if setting else self._constant(1.0, t)
 
-    def _decayed(self, p: Tensor, g: Tensor, weight_decay: float) -> Tensor:
+    def decayed(self, p: Tensor, g: Tensor, weight_decay: float) -> Tensor:
         """g with the gradient of weight_decay · ‖p‖² / 2."""
         return g + p * self._constant(weight_decay, p) if weight_decay else g
 
@@ -225,13 +280,13 @@ class Optimizer(ABC):
                 lr = (group.schedule or self.schedule)(step)
                 if group.lr_scale != 1.0:
                     lr = lr * self._constant(group.lr_scale, lr)
-                scalars = shared[key] = self._scalars(t, lr, step, group.settings)
+                scalars = shared[key] = self.scalars(t, lr, step, group.settings)
             handles = self._held(name, p, dt, group.settings, commit)
             held = [m if m.dtype is dt and m.device is p.device else astype(m, dt, copy=False).to(p.device) for m in handles]
             if dt is p.dtype:
-                new, moments = self._new(p.detach(), g, held, scalars, group.settings)
+                new, moments = self.new_values(p.detach(), g, held, scalars, group.settings)
             else:
-                new, moments = self._new(astype(p.detach(), dt), astype(g, dt), held, scalars, group.settings)
+                new, moments = self.new_values(astype(p.detach(), dt), astype(g, dt), held, scalars, group.settings)
                 new = astype(new, p.dtype)
             commit.rebind(p, chosen(valid, new, p.detach()))
             for handle, m, value in zip(handles, held, moments, strict=True):
@@ -239,15 +294,15 @@ class Optimizer(ABC):
         commit.rebind(before, chosen(valid, after, before))
         return commit
 
-    def _held(self, name: str, p: Tensor, dt: DType, s: Any, commit: Commit) -> list[Tensor]:
+    def _held(self, name: str, p: Tensor, dt: DType, settings: Any, commit: Commit) -> list[Tensor]:
         """The handles of a parameter's moments."""
         out = []
-        for moment in self._kept(p, s):
+        for moment in self.kept(p, settings):
             held = self._moments[moment]
             m = held.get(name)
             if m is None:
-                shape, start = () if moment in self.scalar_moments else p.shape, self._start(moment, s)
-                m = new_state(lambda s=shape, v=start: full(s, v, dtype=dt, device=p.device))  # type: ignore[misc]
+                shape, start = () if moment in self.scalar_moments else p.shape, self.start(moment, settings)
+                m = new_state(lambda settings=shape, v=start: full(settings, v, dtype=dt, device=p.device))  # type: ignore[misc]
                 self._begin(commit, "_moments", held, name, m)
             elif m.shape != p.shape and moment not in self.scalar_moments:
                 raise ShapeError(
@@ -353,7 +408,7 @@ class Optimizer(ABC):
         rate = rebuilt(kind, "a learning rate", lambda: schedule(from_state(state["schedule"], self.schedule)))
         expected = {
             n: Expected(
-                self._kept(own[n], g.settings) if step > missed.get(n, 0) else (),
+                self.kept(own[n], g.settings) if step > missed.get(n, 0) else (),
                 {m: () if m in self.scalar_moments else own[n].shape for m in self.moments},
                 _rate_dtype(own[n]),
             )
@@ -463,13 +518,13 @@ def check_range(where: str, name: str, value: Any, low: float, high: float) -> N
         )
 
 
-def check_settings(where: str, s: Any, *, shares: Sequence[str] = (), sizes: Sequence[str] = ()) -> None:
+def check_settings(where: str, settings: Any, *, shares: Sequence[str] = (), sizes: Sequence[str] = ()) -> None:
     """Raise ConfigError unless the settings named lie in [0, 1) (``shares``, or schedules) and in [0, ∞) (``sizes``)."""
     for name in shares:
-        value = getattr(s, name)
+        value = getattr(settings, name)
         pairs = [(f"{name}[{i}]", v) for i, v in enumerate(value)] if isinstance(value, (tuple, list)) else [(name, value)]
         for shown, v in pairs:
             if not callable(v):
                 check_range(where, shown, v, 0.0, 1.0)
     for name in sizes:
-        check_range(where, name, getattr(s, name), 0.0, float("inf"))
+        check_range(where, name, getattr(settings, name), 0.0, float("inf"))

@@ -9,7 +9,7 @@ from firebrick.core.errors import ConfigError
 from firebrick.core.tensor import Tensor
 from firebrick.functions.elementwise import equal, where
 from firebrick.optim.groups import Rows
-from firebrick.optim.optimizer import Optimizer, Scalars, Target, check_settings
+from firebrick.optim.optimizer import Optimizer, Scalars, Target, Updated, check_settings
 from firebrick.optim.schedule import Schedule
 
 
@@ -58,30 +58,32 @@ class SGD(Optimizer):
         super().__init__(model, lr, SGDSettings(momentum, nesterov, weight_decay, dampening), groups)
 
     @classmethod
-    def check(cls, s: Any) -> None:
-        check_settings("SGD", s, shares=("momentum",), sizes=("weight_decay",))
-        if isinstance(s.dampening, bool) or not (isinstance(s.dampening, (int, float)) and 0.0 <= s.dampening <= 1.0):
-            raise ConfigError("SGD: dampening lies in [0, 1]", repr(s.dampening), "see the class's documentation")
-        if s.nesterov and not s.momentum:
+    def check(cls, settings: Any) -> None:
+        check_settings("SGD", settings, shares=("momentum",), sizes=("weight_decay",))
+        if isinstance(settings.dampening, bool) or not (
+            isinstance(settings.dampening, (int, float)) and 0.0 <= settings.dampening <= 1.0
+        ):
+            raise ConfigError("SGD: dampening lies in [0, 1]", repr(settings.dampening), "see the class's documentation")
+        if settings.nesterov and not settings.momentum:
             raise ConfigError("SGD: nesterov needs momentum", "momentum = 0", "pass e.g. momentum=0.9")
-        if s.nesterov and s.dampening:
-            raise ConfigError("SGD: nesterov has no dampening", f"dampening = {s.dampening}", "leave one of them out")
+        if settings.nesterov and settings.dampening:
+            raise ConfigError("SGD: nesterov has no dampening", f"dampening = {settings.dampening}", "leave one of them out")
 
-    def _kept(self, p: Tensor, s: Any) -> tuple[str, ...]:
-        return self.moments if s.momentum else ()
+    def kept(self, p: Tensor, settings: Any) -> tuple[str, ...]:
+        return self.moments if settings.momentum else ()
 
-    def _scalars(self, t: Tensor, lr: Tensor, step: Tensor, s: Any) -> Scalars:
-        if not s.momentum:
+    def scalars(self, t: Tensor, lr: Tensor, step: Tensor, settings: Any) -> Scalars:
+        if not settings.momentum:
             return (lr,)
-        rate = self._value(s.momentum, step)
-        if not s.dampening:
+        rate = self.value(settings.momentum, step)
+        if not settings.dampening:
             return lr, rate
-        return lr, rate, where(equal(t, 1.0), 1.0, self._constant(1.0 - s.dampening, t))
+        return lr, rate, where(equal(t, 1.0), 1.0, self._constant(1.0 - settings.dampening, t))
 
-    def _new(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, s: Any) -> tuple[Tensor, list[Tensor]]:
-        g = self._decayed(p, g, s.weight_decay)
+    def new_values(self, p: Tensor, g: Tensor, held: list[Tensor], scalars: Scalars, settings: Any) -> Updated:
+        g = self.decayed(p, g, settings.weight_decay)
         if not held:
             return p - g * scalars[0], []
         rate = scalars[1]
-        b = held[0] * rate + (g * scalars[2] if s.dampening else g)
-        return p - (g + b * rate if s.nesterov else b) * scalars[0], [b]
+        b = held[0] * rate + (g * scalars[2] if settings.dampening else g)
+        return p - (g + b * rate if settings.nesterov else b) * scalars[0], [b]

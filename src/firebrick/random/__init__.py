@@ -1,5 +1,9 @@
 """Random numbers: counter-based generators whose draws are equal on every engine and at any split of a batch."""
 
+from typing import Any as _Any
+
+from firebrick.core.other_names import RANDOM as _NAMES
+from firebrick.core.other_names import UnknownNameError as _UnknownNameError
 from firebrick.random.defaults import (
     bernoulli,
     default_generator,
@@ -28,3 +32,7 @@ __all__ = [
     "state",
     "uniform",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    raise _UnknownNameError("module 'firebrick.random'", name, _NAMES, __all__, "fb.random.{}")

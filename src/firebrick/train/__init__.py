@@ -1,5 +1,6 @@
 """Training: the learner, its strategies and metrics, and checkpoints that a run resumes from bit for bit."""
 
+from firebrick.train.callbacks import Callback, EarlyStopping
 from firebrick.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from firebrick.train.cluster import Cluster, Worker
 from firebrick.train.compiled import Compiled
@@ -48,6 +49,7 @@ __all__ = [
     "F1",
     "Accuracy",
     "AveragePrecision",
+    "Callback",
     "Checkpoint",
     "CheckpointError",
     "Cluster",
@@ -58,6 +60,7 @@ __all__ = [
     "DataParallel",
     "Distributed",
     "EagerTrainingWarning",
+    "EarlyStopping",
     "Epoch",
     "Evaluation",
     "FrozenTrainingWarning",

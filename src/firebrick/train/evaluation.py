@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from firebrick.train.compiled import Compiled, naming
 from firebrick.train.counted import Counted, Forecast
 from firebrick.train.errors import TrainingError
 from firebrick.train.loss_state import modules_of, unchanged
-from firebrick.train.measures import Measures
-from firebrick.train.metrics import ConfusionMatrix
+from firebrick.train.measures import Measures, Metrics, named_metrics
+from firebrick.train.metrics import ConfusionMatrix, Metric
 from firebrick.train.steps import Evaluated, EvaluationStep
 from firebrick.train.strategy import Strategy
 
@@ -39,6 +39,7 @@ class Evaluation:
         mse: Mean squared error over all elements; None where no numbers are predicted.
         mae: Mean absolute error over all elements; None likewise.
         forecast: The first sample, where windows of series are forecast.
+        metrics: What further metrics came to, by name.
     """
 
     loss: float
@@ -48,6 +49,7 @@ class Evaluation:
     mse: float | None = None
     mae: float | None = None
     forecast: Forecast | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
@@ -68,7 +70,12 @@ def evaluating(model: Module, loss: Any = None) -> Iterator[None]:
 
 
 def evaluate(
-    model: Module, loader: DataLoader, loss: Callable[[Any, Tensor], Tensor] = cross_entropy, *, jit: bool = True
+    model: Module,
+    loader: DataLoader,
+    loss: Callable[[Any, Tensor], Tensor] = cross_entropy,
+    *,
+    metrics: Sequence[Metric] | Metrics = (),
+    jit: bool = True,
 ) -> Evaluation:
     """Mean loss, and accuracy and confusion matrix or errors, of a model over a loader, in evaluation mode.
 
@@ -76,6 +83,7 @@ def evaluate(
         model: Called as ``model(*inputs)``.
         loader: Gives batches (inputs…, target), on the model's device.
         loss: Called as ``loss(output, target)``; returns the mean over the batch.
+        metrics: Further metrics, called as ``update(output, target)``: a list, or a dict by name.
         jit: Whether batches go through a graph.
 
     Raises:
@@ -90,12 +98,12 @@ def evaluate(
         >>> found.samples, int(found.confusion.sum())
         (5, 5)
     """
-    step = EvaluationStep(model, loss)
-    return evaluated(Compiled("evaluation", step, Jit(step) if jit else None), model, loss, loader)
+    step = EvaluationStep(model, loss, named_metrics(metrics))
+    return evaluated(Compiled("evaluation", step, Jit(step) if jit else None), model, loss, loader, step.metrics)
 
 
 def evaluated(
-    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loss: Any, loader: DataLoader,
+    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loss: Any, loader: DataLoader, metrics: Metrics,
     strategy: Strategy | None = None, read: Callable[[DataLoader], Iterator[Any]] = iter,
 ) -> Evaluation:  # fmt: skip
     """``evaluate`` with a step that may be compiled, over a strategy's processes, of batches as ``read`` gives them."""
@@ -106,15 +114,16 @@ def evaluated(
                 f'{name} on {p.device} and loader "{loader.name}" on {loader.device}',
                 f'use loader.to("{p.device}")',
             )
-    batches = read(loader if strategy is None else strategy.deal(model, loader))
-    found = _counted(step, model, loss, loader, batches)
+    dealt = loader if strategy is None else strategy.deal(model, loader)
+    found = _counted(step, model, loss, loader, read(dealt), metrics, shared=dealt is not loader)
     if strategy is not None:
         found = strategy.gather(found)
     values = found.measures.values()
     assert values["loss"] is not None
     return Evaluation(
-        values["loss"], values["accuracy"], found.samples, found.confusion, values["mse"], values["mae"], found.forecast
-    )
+        values["loss"], values["accuracy"], found.samples, found.confusion, values["mse"], values["mae"], found.forecast,
+        found.measures.further_values(),
+    )  # fmt: skip
 
 
 def check_batch(batch: Any, loader: DataLoader) -> None:
@@ -131,21 +140,25 @@ def check_batch(batch: Any, loader: DataLoader) -> None:
 class _Confusion(ConfusionMatrix):
     """A confusion matrix of the samples that have a class; the loss says what became of the others."""
 
-    def _add(self, values: Sequence[Any], samples: int) -> None:
+    def add(self, values: Sequence[Any], samples: int) -> None:
         called = values[0] >= 0
-        super()._add([v[called] for v in values], samples)
+        super().add([v[called] for v in values], samples)
 
 
 def _counted(
-    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loss: Any, loader: DataLoader, batches: Iterator[Any]
-) -> Counted:
-    counted, confusion = Counted(Measures()), None
+    step: Callable[[tuple[Tensor, ...]], Evaluated], model: Module, loss: Any, loader: DataLoader, batches: Iterator[Any],
+    metrics: Metrics, shared: bool,
+) -> Counted:  # fmt: skip
+    counted, confusion = Counted(Measures(metrics)), None
     with evaluating(model, loss):
         for batch in batches:
             check_batch(batch, loader)
             target = batch[-1]
             with naming(batch):
                 found = step(batch)
+            if shared:  # with other processes, which have kept other batches
+                for name in metrics:
+                    counted.further.setdefault(name, []).extend(found.counts.pop(name))
             counted.measures.take(found.counts)
             if found.classes is not None and found.shown is not None:
                 confusion = confusion or _Confusion(found.classes)

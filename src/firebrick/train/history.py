@@ -7,9 +7,10 @@ import io
 import json
 import math
 import os
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from firebrick.train.errors import TrainingError
 
@@ -32,6 +33,7 @@ class Epoch:
         learning_rate: That of the next step, when it ended.
         samples_per_second: Samples trained a second, without validation and checkpoint.
         seconds: Time spent training.
+        metrics: Further metrics that are one number, by name with "train_" or "valid_" in front.
     """
 
     epoch: int
@@ -47,6 +49,24 @@ class Epoch:
     train_mae: float | None = None
     valid_mse: float | None = None
     valid_mae: float | None = None
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+
+    def values(self) -> dict[str, float | None]:
+        """All numbers by name, as the files of a run have them."""
+        absent = _OF_CLASSES if self.train_mse is not None else _OF_NUMBERS
+        return {n: getattr(self, n) for n in NAMES if n not in absent} | dict(self.metrics)
+
+    def value(self, name: str) -> float | None:
+        """The number of this name; None if the epoch has none.
+
+        Raises:
+            TrainingError: No epoch has a number of this name.
+        """
+        if name in NAMES:
+            return cast("float | None", getattr(self, name))
+        if name not in self.metrics and not name.startswith("valid_"):
+            raise TrainingError("a number of an epoch", repr(name), f"name one of {', '.join(self.values())}")
+        return self.metrics.get(name)
 
     def line(self, epochs: int) -> str:
         """One line of text."""
@@ -62,6 +82,9 @@ class Epoch:
                 value = getattr(self, f"{what}_{error}")
                 if value is not None and f"{value:.4f}" != f"{getattr(self, f'{what}_loss'):.4f}":  # which the loss may be
                     parts.append(f"{'valid ' if what == 'valid' else ''}{error} {value:.4f}")
+        for name, further in self.metrics.items():
+            if further is not None:
+                parts.append(f"{name.removeprefix('train_').replace('_', ' ')} {further:.4f}")
         parts += [f"{self.samples_per_second:.0f} samples/s", f"lr {self.learning_rate:.2e}"]
         return "  ".join(parts)
 
@@ -88,15 +111,14 @@ class Epoch:
         return (accuracy or 0.0, -(math.inf if math.isnan(loss) else loss))
 
 
-NAMES = tuple(f.name for f in fields(Epoch))
+NAMES = tuple(f.name for f in fields(Epoch) if f.name != "metrics")
 _OF_CLASSES = ("train_accuracy", "valid_accuracy")
 _OF_NUMBERS = ("train_mse", "train_mae", "valid_mse", "valid_mae")
 
 
-def columns(row: Epoch) -> tuple[str, ...]:
-    """The columns of a run's files: those of classes, or those of predicted numbers."""
-    absent = _OF_CLASSES if row.train_mse is not None else _OF_NUMBERS
-    return tuple(n for n in NAMES if n not in absent)
+def _columns(rows: Sequence[Epoch]) -> tuple[str, ...]:
+    """The columns of a run's table: those of classes, or those of predicted numbers, and all further metrics."""
+    return tuple(dict.fromkeys([*rows[0].values(), *(n for row in rows for n in row.metrics)]))
 
 
 def rewrite(folder: Path, rows: list[Epoch]) -> None:
@@ -105,34 +127,37 @@ def rewrite(folder: Path, rows: list[Epoch]) -> None:
         for name in (CSV, JSONL):
             (folder / name).unlink(missing_ok=True)
         return
-    replace(folder / CSV, (_header(rows[0]) + "".join(_csv_row(r) for r in rows)).encode())
+    names = _columns(rows)
+    replace(folder / CSV, (_csv_row(names) + "".join(_csv_row(_of(r, names)) for r in rows)).encode())
     replace(folder / JSONL, "".join(_json_row(r) for r in rows).encode())
 
 
-def append(folder: Path, row: Epoch) -> None:
-    """Add a row to both files."""
-    header = "" if (folder / CSV).exists() else _header(row)
-    for name, text in ((CSV, header + _csv_row(row)), (JSONL, _json_row(row))):
+def append(folder: Path, rows: Sequence[Epoch]) -> None:
+    """Add the last of a run's rows to both files; a table that gets new columns is written anew."""
+    row, names = rows[-1], _columns(rows)
+    if len(rows) > 1 and names != _columns(rows[:-1]):
+        rewrite(folder, [*rows])
+        return
+    header = "" if (folder / CSV).exists() else _csv_row(names)
+    for name, text in ((CSV, header + _csv_row(_of(row, names))), (JSONL, _json_row(row))):
         with (folder / name).open("a", encoding="utf-8", newline="") as stream:
             stream.write(text)
 
 
-def _header(row: Epoch) -> str:
-    return ",".join(columns(row)) + "\r\n"
+def _of(row: Epoch, names: Sequence[str]) -> list[Any]:
+    """The numbers of these columns; None where the epoch has none."""
+    values = row.values()
+    return [values.get(n) for n in names]
 
 
-def _values(row: Epoch) -> dict[str, Any]:
-    return {n: getattr(row, n) for n in columns(row)}
-
-
-def _csv_row(row: Epoch) -> str:
+def _csv_row(cells: Iterable[Any]) -> str:
     stream = io.StringIO()
-    csv.writer(stream).writerow(_values(row).values())  # None as an empty field
+    csv.writer(stream).writerow(cells)  # None as an empty field
     return stream.getvalue()
 
 
 def _json_row(row: Epoch) -> str:
-    return json.dumps({k: _finite(v) for k, v in _values(row).items()}) + "\n"
+    return json.dumps({k: _finite(v) for k, v in row.values().items()}) + "\n"
 
 
 def _finite(value: Any) -> Any:

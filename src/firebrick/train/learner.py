@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from firebrick import random
-from firebrick.backends.dispatch import read
 from firebrick.core.constants import constant
 from firebrick.core.dtypes import DType, bool_
 from firebrick.core.settings import number, python_settings, whole
@@ -31,16 +30,18 @@ from firebrick.nn import Module
 from firebrick.optim import EMA
 from firebrick.random.generator import check_seed
 from firebrick.train import description, figures, history, settings
+from firebrick.train.callbacks import Callback, checked, resume_callbacks, states_of
 from firebrick.train.checkpoint import Checkpoint, Snapshot, load_checkpoint, take_snapshot, write
 from firebrick.train.claim import claimed
-from firebrick.train.compiled import BY_REQUEST, Compiled, name_of, naming
-from firebrick.train.errors import TrainingError, TrainingInterrupted, not_finite
+from firebrick.train.compiled import BY_REQUEST, Compiled, naming
+from firebrick.train.errors import TrainingError, TrainingInterrupted
 from firebrick.train.evaluation import Evaluation, evaluated, evaluating
-from firebrick.train.frozen import HOST_ENGINES, FrozenWatch, Zeros
+from firebrick.train.frozen import HOST_ENGINES
 from firebrick.train.history import Epoch
 from firebrick.train.interrupt import Interrupts
 from firebrick.train.loss_state import LossState, check_parameters
-from firebrick.train.measures import Measures, by_step
+from firebrick.train.measures import named_metrics
+from firebrick.train.metrics import Metric
 from firebrick.train.parallel import SingleDevice
 from firebrick.train.precision import precision_of
 from firebrick.train.preflight import (
@@ -54,6 +55,7 @@ from firebrick.train.preflight import (
     try_validation,
 )
 from firebrick.train.progress import Progress, progress_for
+from firebrick.train.readings import Readings
 from firebrick.train.records import Records
 from firebrick.train.rundir import RunDirectory
 from firebrick.train.standing import check_averages, generators_for, generators_of, give_back, resumed
@@ -96,6 +98,9 @@ class Learner:
         record_every: Steps between two rows of ``steps.jsonl`` in ``out``, and two points of the curves of single steps in
             ``events``; None records whole epochs only.
         progress: Who is told what happens; by default a live bar in a terminal, and a line an epoch elsewhere.
+        callbacks: ``Callback`` objects, told in their order of steps, epochs, validations and checkpoints.
+        metrics: Further metrics of training and validation, called as ``update(output, target)``: a list of ``Metric`` objects,
+            called in rows as their classes ("train_f1", "valid_f1"), or a dict by name. They stay as they are: copies count.
 
     Schedules that wait for a metric (``optim.reduce_on_plateau``) are given one after each epoch: the loss, or the accuracy
     for mode "max", of the validation if there is one.
@@ -149,6 +154,8 @@ class Learner:
         events: str | os.PathLike[str] | None = None,
         record_every: int | None = None,
         progress: Progress | None = None,
+        callbacks: Sequence[Callback] = (),
+        metrics: Sequence[Metric] | Mapping[str, Metric] = (),
     ) -> None:
         parameters = model.named_parameters()
         if not parameters:
@@ -188,9 +195,6 @@ class Learner:
         self._checkpoint_seconds = checkpoint_seconds
         self._saved = 0.0, 0  # when and after which step the last checkpoint was taken, or the epoch entered
         self._checkpoint_steps = None if checkpoint_steps is None else whole("Learner", "checkpoint_steps", checkpoint_steps, 1)
-        self._watch = FrozenWatch(whole("Learner", "patience", patience, 1))
-        self._measures = Measures()
-        self._unread: list[tuple[int, str, int]] = []  # step, batch and samples of each loss not read yet
         if clip_norm is not None and not (isinstance(clip_norm, Real) and 0.0 < clip_norm < float("inf")):
             raise TrainingError("clip_norm is a finite number > 0, or None", repr(clip_norm), "pass e.g. 1.0")
         self.clip_norm = clip_norm
@@ -200,13 +204,14 @@ class Learner:
             raise TrainingError("jit is True or False", repr(jit), "pass one of the two")
         self.jit = jit
         self.precision = precision_of(precision, model, self.strategy.devices)
+        self.callbacks, self.metrics = checked(callbacks), named_metrics(metrics)
+        self._readings = Readings(self.metrics, whole("Learner", "patience", patience, 1), self.precision)
+        self._stopping: str | None = None  # why ``fit`` ends after the running epoch
         self.interrupts = Interrupts()
         self._records = Records(self.out, events, record_every) if self.strategy.main else Records(None, None, None)
         self._progress = progress
         self.compiled: dict[str, Compiled] = {}
         self._told = ""  # what was last said of it
-        self._norms: list[tuple[int, Tensor]] = []  # step and norm of gradients, not read yet
-        self._zeros: list[Zeros] = []  # of gradients, not read yet
         self._validation: Evaluation | None = None
 
     # the public verbs
@@ -262,9 +267,9 @@ class Learner:
             bring(holder, self.strategy.devices[0])
         if self.epoch < epochs:
             with on_trial(self.model, self.loss):
-                try_batch(self.model, self.loss, train, self.strategy, self.accumulate)
+                try_batch(self.model, self.loss, train, self.strategy, self.accumulate, self.metrics)
                 if valid is not None:
-                    try_validation(self.model, self.loss, valid)
+                    try_validation(self.model, self.loss, valid, self.metrics)
                 found = self.strategy.begin(Forward(self.loss), self.model, train)
             self._say(found)
         if self._run is not None:
@@ -282,7 +287,9 @@ class Learner:
             ):
                 if self.out is not None:  # a run that died may have left rows of epochs that are run again
                     history.rewrite(self.out, self.history)
-                while self.epoch < epochs:
+                self._stopping = None
+                self._tell("on_fit_begin")
+                while self._goes_on(epochs):
                     try:
                         row = self._train_epoch(train, epochs, progress, interrupts)
                         row = self._finish_epoch(row, train, valid)
@@ -290,9 +297,14 @@ class Learner:
                         self._keep_place(train)
                         raise
                     progress.end(row, epochs)
-                    if self.epoch < epochs and self.strategy.agree(interrupts.pending):
+                    if self.callbacks:  # which must have asked the same on all ranks
+                        self.strategy.compare({"a callback's request to stop": str(self._stopping)})
+                    if self._goes_on(epochs) and self.strategy.agree(interrupts.pending):
                         self._settle()
                         raise TrainingInterrupted(self._checkpoint_path(), self.epoch, self.step)
+                if self.epoch < epochs:
+                    self._say(f"stopped after epoch {self.epoch} of {epochs}: {self._stopping}")
+                self._tell("on_fit_end")
         finally:
             progress.close()
             train.close()
@@ -314,10 +326,16 @@ class Learner:
             TrainingError: The loader is on another device and no strategy was named; or ranks that share have other models or
                 other batches than each other.
         """
-        step = self._compile("evaluation", EvaluationStep(self.model, self.loss))
+        step = self._compile("evaluation", EvaluationStep(self.model, self.loss, self.metrics))
         with self._averaged():
             return evaluated(
-                step, self.model, self.loss, self._beside(loader), self.strategy if shared else None, self._batches
+                step,
+                self.model,
+                self.loss,
+                self._beside(loader),
+                self.metrics,
+                self.strategy if shared else None,
+                self._batches,
             )
 
     def predict(self, *inputs: Tensor) -> Any:
@@ -329,6 +347,30 @@ class Learner:
         step = self._compile("prediction", Prediction(self.model))
         with evaluating(self.model), self._averaged():
             return step(inputs)
+
+    def stop(self, reason: str = "asked to") -> None:
+        """End a running ``fit`` after its epoch; for callbacks. ``fit`` returns as if that epoch had been the last.
+
+        Args:
+            reason: What the line of output says.
+        """
+        self._stopping = reason
+
+    def _goes_on(self, epochs: int) -> bool:
+        return self.epoch < epochs and self._stopping is None
+
+    def wait(self) -> None:
+        """Wait for the checkpoint that is being written.
+
+        Raises:
+            CheckpointError: It could not be written.
+        """
+        self._settle()
+
+    def _tell(self, event: str, *given: Any) -> None:
+        """Call a method of all callbacks."""
+        for callback in self.callbacks:
+            getattr(callback, event)(self, *given)
 
     def _compile(self, name: str, step: Any) -> Compiled:
         """A step as graphs; those of before, if it is the same step."""
@@ -367,7 +409,7 @@ class Learner:
         if goal is None:
             raise TrainingError("resume needs a checkpoint", "no path, and a learner without run directory", "pass the path")
         found = load_checkpoint(goal)
-        own = resumed(found)
+        own = resumed(found, self.metrics)
         before = settings.optimizers(self.optimizer.state_dict(), self.ema)
         same_loss = (found.state.get("settings") or {}).get("loss") == self._settings()["loss"]
         load_loss = partial(self._loss_state.load, self.loss) if same_loss and "loss" in found.optimizer else None
@@ -379,7 +421,8 @@ class Learner:
         self.cursor, self._loader, self._metrics, self._resumed = own.cursor, own.loader, own.metrics, True
         if self._run is not None:
             self._run.adopt(found)
-        settings.say_changes(found, self._settings(), self._parts(), before, self._loss_state.names(self.loss))
+        notes = resume_callbacks(self.callbacks, found)
+        settings.say_changes(found, self._settings(), self._parts(), before, self._loss_state.names(self.loss), notes)
         return found
 
     def save(self, path: str | os.PathLike[str], cursor: dict[str, Any] | None = None) -> Path:
@@ -404,7 +447,7 @@ class Learner:
             "parts": self._parts(),
             "loader": self._loader,
             "cursor": cursor,
-            "metrics": self._measures.state() if cursor else None,
+            "metrics": self._readings.measures.state() if cursor else None,
             "history": [asdict(row) for row in self.history],
             "best": None if self._best is None else asdict(self._best),
         }
@@ -415,6 +458,8 @@ class Learner:
         if self.precision is not None:
             optimizer["precision"] = self.precision.state_dict()
         optimizer["loss"] = self._loss_state.state(self.loss)
+        if states := states_of(self.callbacks):
+            optimizer["callbacks"] = states
         return take_snapshot(model=self.model.state_dict(), optimizer=optimizer, state=state, config=config)
 
     def _settings(self) -> dict[str, Any]:
@@ -446,12 +491,14 @@ class Learner:
 
     def _train_epoch(self, train: DataLoader, epochs: int, progress: Any, interrupts: Interrupts) -> Epoch:
         model, optimizer, strategy = self.model, self.optimizer, self.strategy
-        measures, watch = self._measures, self._watch
-        measures.reset()
-        self._unread, self._norms, self._zeros = [], [], []
+        readings = self._readings
+        measures, watch = readings.measures, readings.watch
+        readings.begin()
         step = self._compile(
             "training step",
-            TrainingStep(model, optimizer, self.loss, strategy, self.clip_norm, self.ema, self.precision, self.accumulate),
+            TrainingStep(
+                model, optimizer, self.loss, strategy, self.clip_norm, self.ema, self.precision, self.accumulate, self.metrics
+            ),
         )
         watching = [constant(w, bool_, strategy.devices[0]) for w in (False, True)]
         done = self._enter(train)
@@ -460,6 +507,7 @@ class Learner:
         parameters = model.trainable_parameters()
         read_every = 1 if all(d.engine in HOST_ENGINES for d in strategy.devices) else _READ_EVERY
         samples = 0
+        self._tell("on_epoch_begin")
         model.train()
         started = perf_counter()
         self._saved = started, self.step
@@ -510,6 +558,7 @@ class Learner:
             seconds=seconds,
             train_mse=values["train_mse"],
             train_mae=values["train_mae"],
+            metrics=_numbers(measures.further_values(), "train_"),
         )
 
     def _batches(self, loader: DataLoader) -> Iterator[Any]:
@@ -541,7 +590,7 @@ class Learner:
         self._marks = []
         if position:
             train.set_epoch(epoch)
-            self.cursor, self._metrics = {**train.cursor(), "position": position}, self._measures.state()
+            self.cursor, self._metrics = {**train.cursor(), "position": position}, self._readings.measures.state()
 
     def _checkpoint_due(self) -> bool:
         """Whether the last checkpoint within the epoch was long enough ago."""
@@ -571,67 +620,39 @@ class Learner:
         if cursor is None:
             train.set_epoch(self.epoch)
         elif metrics is not None:
-            self._measures.load_state(metrics)
+            self._readings.measures.load_state(metrics)
         return train.position // train.batch_size
 
     def _count(self, found: Stepped, watched: bool, batch: Any) -> int:
-        """Add a step to the metrics; returns its number of samples."""
-        label = name_of(batch) or "a batch"
-        losses = found.counts["loss"]
-        self._measures.take(found.counts)
-        self._unread += [(self.step, label, samples) for _, samples in losses]
-        if found.norm is not None:
-            self._norms.append((self.step, found.norm))
-        if watched:
-            self._zeros.append(found.zeros)
-        return sum(samples for _, samples in losses)
+        """Add a step to the readings; returns its number of samples."""
+        return self._readings.count(found, self.step, batch, watched)
 
     def _read(self) -> None:
-        """Read the losses of the last steps; stop if one is NaN or infinite."""
-        values = self._measures.read()
-        unread, self._unread = self._unread, []
-        if not unread:
-            return
-        for value, (step, label, _) in zip(values, unread, strict=True):
-            if not np.isfinite(value):
-                kept = f"; the last good epoch is in {self._checkpoint_path()}" if self.out and self.history else ""
-                raise not_finite(
-                    "loss", f"{value} at step {step} ({label}", step, self.epoch + 1, self.optimizer.learning_rate, kept
-                )
-        losses = by_step([(step, value, n) for value, (step, _, n) in zip(values, unread, strict=True)])
-        self._watch.losses(losses)
-        if self.precision is not None:
-            self.precision.check()
-        zeros, self._zeros = self._zeros, []
-        self._watch.gradients(zeros)
-        norms, self._norms = self._norms, []
-        read_norms = dict(zip([s for s, _ in norms], read([n for _, n in norms]) if norms else [], strict=True))
-        for step, norm in read_norms.items():
-            if not np.isfinite(norm):
-                raise not_finite(
-                    "norm of the gradients", f"{norm} at step {step} (", step, self.epoch + 1, self.optimizer.learning_rate
-                )
-        for step, loss in zip(dict.fromkeys(step for step, _, _ in unread), losses, strict=True):
-            norm_of = {"gradient_norm": float(read_norms[step])} if step in read_norms else {}
-            self._records.step(step, self.epoch + 1, {"loss": float(loss), **norm_of})
+        """Read the numbers of the last steps, and tell of them; stop if a loss is NaN or infinite."""
+        kept = f"; the last good epoch is in {self._checkpoint_path()}" if self.out and self.history else ""
+        for step, values in self._readings.read(self.epoch + 1, self.optimizer.learning_rate, kept):
+            self._records.step(step, self.epoch + 1, values)
+            self._tell("on_step_end", step, values)
 
     def _finish_epoch(self, row: Epoch, train: DataLoader, valid: DataLoader | None) -> Epoch:
         self.strategy.check(self.model, self.optimizer, self.ema)
         if valid is not None:
             self._validation = found = self.evaluate(valid, shared=self._moves)
             values = {f"valid_{n}": getattr(found, n) for n in ("loss", "accuracy", "mse", "mae")}
-            row = replace(row, **values)
+            row = replace(row, **values, metrics={**row.metrics, **_numbers(found.metrics, "valid_")})
+            self._tell("on_validation_end", found)
         row.show_to(self.optimizer)
         self.epoch += 1
         self.history.append(row)
         best = row.better_than(self._best)
         if best:
             self._best = row
+        self._tell("on_epoch_end", row)
         if self.out is not None:
             train.set_epoch(self.epoch)
             self._loader = train.cursor()
             self._save_latest(None, best=best)
-            history.append(self.out, row)
+            history.append(self.out, self.history)
         self._records.epoch(row)
         return row
 
@@ -654,6 +675,7 @@ class Learner:
         if self._run is not None:
             self._run.save(self._snapshot(cursor), best=best)
             self._saved = perf_counter(), self.step
+            self._tell("on_checkpoint", self._run.latest)
 
     def _settle(self) -> None:
         """Wait for the checkpoint that is being written."""
@@ -666,3 +688,8 @@ class Learner:
     def _say(self, line: str) -> None:
         if self._log is not None and line:
             self._log(line)
+
+
+def _numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """The metrics that are one number, for the row of an epoch."""
+    return {f"{prefix}{n}": float(v) for n, v in metrics.items() if np.ndim(v) == 0}

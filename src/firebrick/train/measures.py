@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from copy import copy
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from firebrick.core.errors import ConfigError
+from firebrick.core.errors import ConfigError, FirebrickError
 from firebrick.core.tensor import Tensor
+from firebrick.train.errors import TrainingError
 from firebrick.train.metrics import Accuracy, Loss, MeanAbsoluteError, MeanSquaredError, Metric, settle
 
+Metrics = Mapping[str, Metric]
 Rows = list[tuple[tuple[Tensor, ...], int]]
 
 
@@ -27,16 +32,51 @@ def regresses(output: Any, target: Tensor) -> bool:
     return isinstance(output, Tensor) and output.shape == target.shape and target.dtype.kind == output.dtype.kind == "float"
 
 
-class Measures:
-    """What is counted beside each step: the loss; accuracy of classes, or squared and absolute error of numbers."""
+OWN = ("loss", "accuracy", "mse", "mae")
+"""What is counted without being asked for."""
 
-    def __init__(self) -> None:
+
+def named_metrics(metrics: Any) -> dict[str, Metric]:
+    """The metrics of a learner by name; those of a list are called as their classes, in the style of variables.
+
+    Raises:
+        TrainingError: One is no ``Metric``, or has no name of its own.
+    """
+    given = [*metrics.items()] if isinstance(metrics, Mapping) else None
+    if given is None:
+        listed = [*metrics] if isinstance(metrics, Sequence) and not isinstance(metrics, str) else [metrics]
+        given = [(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(m).__name__).lower(), m) for m in listed]
+    for name, metric in given:
+        if not isinstance(metric, Metric):
+            shown = f"the class {metric.__name__}" if isinstance(metric, type) else f"{metric!r:.80}"
+            raise TrainingError("metrics are train.Metric objects, in a list or by name", shown, "pass e.g. [train.F1(10)]")
+        if not isinstance(name, str) or not name.isidentifier() or name in OWN or [n for n, _ in given].count(name) > 1:
+            raise TrainingError(
+                f"each metric has a name of its own, beside {', '.join(OWN)}, which are counted anyway",
+                f"{type(metric).__name__} called {name!r}",
+                'pass a dict of other names: metrics={"f1": train.F1(10)}',
+            )
+    return dict(given)
+
+
+class Measures:
+    """What is counted beside each step: the loss; accuracy of classes, or squared and absolute error of numbers; and further
+    metrics.
+
+    Args:
+        metrics: Further ones by name, each called as ``update(output, target)``. They are copied and stay as they are.
+    """
+
+    def __init__(self, metrics: Metrics | None = None) -> None:
         self.loss = Loss()
         self.accuracy = Accuracy()
         self.mse, self.mae = MeanSquaredError(), MeanAbsoluteError()
+        self.further = {n: copy(m) for n, m in (metrics or {}).items()}
+        for metric in self.further.values():
+            metric.reset()
 
     def _all(self) -> dict[str, Metric]:
-        return {"loss": self.loss, "accuracy": self.accuracy, "mse": self.mse, "mae": self.mae}
+        return {"loss": self.loss, "accuracy": self.accuracy, "mse": self.mse, "mae": self.mae, **self.further}
 
     def update(self, loss: Tensor, output: Any, target: Tensor, samples: int) -> None:
         """Add a batch, or a device's share of one."""
@@ -46,6 +86,27 @@ class Measures:
         elif regresses(output, target):
             self.mse.update(output, target)
             self.mae.update(output, target)
+        for metric in self.further.values():
+            metric.update(output, target)
+
+    def try_further(self, output: Any, target: Tensor) -> None:
+        """Call the further metrics with a batch, and see that they can count it.
+
+        Raises:
+            TrainingError: One raises another error than the project's own.
+        """
+        for name, metric in self.further.items():
+            try:
+                metric.update(output, target)
+                settle(metric)
+            except FirebrickError:
+                raise
+            except Exception as e:
+                raise TrainingError(
+                    f"the metric {name} counts the batches of the learner: update(output, target), then add of what it keeps",
+                    f"{type(e).__name__}: {e}",
+                    "call it with the model's output and a target of one batch, to see where it fails",
+                ) from e
 
     def held(self) -> Counts:
         """What is kept of the batches so far and not read yet."""
@@ -54,7 +115,7 @@ class Measures:
     def take(self, counts: Counts) -> None:
         """Add batches that other measures ``held``."""
         for name, metric in self._all().items():
-            metric.take(counts[name])
+            metric.take(counts.get(name, []))
 
     def read(self) -> list[float]:
         """Read what is held back, with one wait; returns the losses of the batches since the last time."""
@@ -66,7 +127,12 @@ class Measures:
     def values(self, prefix: str = "") -> dict[str, float | None]:
         """Loss, accuracy, mse and mae by name; None for what this kind of model has not."""
         self.read()
-        return {prefix + n: m.compute() if n == "loss" or m.used else None for n, m in self._all().items()}
+        return {prefix + n: m.compute() if n == "loss" or m.used else None for n, m in self._all().items() if n in OWN}
+
+    def further_values(self) -> dict[str, Any]:
+        """The further metrics by name."""
+        self.read()
+        return {n: m.compute() for n, m in self.further.items()}
 
     def reset(self) -> None:
         """Forget everything."""
@@ -93,9 +159,11 @@ class Measures:
                 metric.load_state(state[name])
 
     def merge(self, state: dict[str, Any]) -> None:
-        """Add what other measures have counted, by their ``state()``: all of its numbers are sums."""
+        """Add what other measures have counted, by their ``state()``, without the further metrics: all of its numbers are
+        sums."""
         for name, metric in self._all().items():
-            metric.load_state({k: v + state[name][k] for k, v in metric.state().items()})
+            if name in OWN:
+                metric.load_state({k: v + state[name][k] for k, v in metric.state().items()})
 
 
 def by_step(losses: list[tuple[int, float, int]]) -> list[float]:

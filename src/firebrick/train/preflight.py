@@ -28,6 +28,7 @@ from firebrick.train.divisor import apart, with_other_labels
 from firebrick.train.errors import TrainingError
 from firebrick.train.evaluation import check_batch, evaluating
 from firebrick.train.loss_state import changed_by, modules_of
+from firebrick.train.measures import Measures, Metrics
 from firebrick.train.parallel.passes import put_back, rows_of
 from firebrick.train.parallel.shares import sizes_of
 from firebrick.train.steps import EvaluationStep
@@ -144,7 +145,9 @@ def _check(what: str, tensors: dict[str, Tensor], devices: tuple[Device, ...], r
         )
 
 
-def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy, parts: int = 1) -> None:
+def try_batch(
+    model: Module, loss: Loss, loader: DataLoader, strategy: Strategy, parts: int = 1, metrics: Metrics | None = None
+) -> None:
     """See that the loader's first batch lies where the strategy runs it, and send the owner's rows through model and loss.
 
     Raises:
@@ -173,6 +176,7 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
         if divided:
             kept = changed_by(lambda: loss(output, batch[-1]), loss, model)
         value: Any = loss(output, batch[-1])
+        Measures({} if metrics is None else metrics).try_further(output, batch[-1])
         unlike = _divided(model, loss, batch) if divided and not kept else None
         alone = _refused_alone(model, batch) if _smallest_part(loader, strategy, parts) == 1 else None
     if not isinstance(value, Tensor) or value.size != 1 or value.dtype.kind != "float":
@@ -202,7 +206,7 @@ def try_batch(model: Module, loss: Loss, loader: DataLoader, strategy: Strategy,
         )
 
 
-def try_validation(model: Module, loss: Loss, loader: DataLoader) -> None:
+def try_validation(model: Module, loss: Loss, loader: DataLoader, metrics: Metrics | None = None) -> None:
     """See that the first batch of a loader to evaluate is (inputs…, target) on its device, and evaluate it.
 
     Raises:
@@ -211,7 +215,7 @@ def try_validation(model: Module, loss: Loss, loader: DataLoader) -> None:
     batch = loader.first()
     _check_piece(batch, loader.device, loader)
     with _said(batch, loader), evaluating(model, loss), put_back([model, *modules_of(loss).values()], always=True):
-        EvaluationStep(model, loss)(batch)
+        EvaluationStep(model, loss, {} if metrics is None else metrics)(batch)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from firebrick.core.settings import whole
 from firebrick.core.untrusted import content_of, json_of
 from firebrick.train.errors import TrainingError
 from firebrick.train.events import EventWriter
-from firebrick.train.history import Epoch, columns, replace
+from firebrick.train.history import Epoch, replace
 
 STEPS, EVENTS = "steps.jsonl", "events"
 
@@ -67,7 +67,7 @@ class Records:
     def epoch(self, row: Epoch) -> None:
         """An epoch is done."""
         if self._writer is not None:
-            named = {n: getattr(row, n) for n in columns(row) if n not in ("epoch", "step")}
+            named = {n: v for n, v in row.values().items() if n not in ("epoch", "step")}
             self._writer.scalars({_tag(n): v for n, v in named.items() if v is not None and math.isfinite(v)}, row.step)
 
 

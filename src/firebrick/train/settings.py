@@ -84,10 +84,12 @@ def _part_changes(saved: Mapping[str, Any], own: Mapping[str, Description]) -> l
 
 
 def say_changes(
-    found: Checkpoint, own: Settings, parts: Mapping[str, Description], own_state: Settings, loss_keeps: Sequence[str] = ()
-) -> None:
+    found: Checkpoint, own: Settings, parts: Mapping[str, Description], own_state: Settings, loss_keeps: Sequence[str] = (),
+    of_callbacks: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Warn where a checkpoint has other settings than a learner (``own``), its model and loss (``parts``), and its optimizer
-    and averages (``own_state``); or has no state of a loss, which keeps something under these names (``loss_keeps``)."""
+    and averages (``own_state``); or has no state of a loss, which keeps something under these names (``loss_keeps``); or other
+    callbacks (``of_callbacks``, sentences)."""
     kept = found.state.get("settings")
     before = kept if kept is not None else {"precision": found.optimizer.get("precision", {}).get("dtype", "float32")}
     theirs = optimizers(found.optimizer, found.optimizer.get("ema"))
@@ -114,6 +116,7 @@ def say_changes(
         notes.append(f"it is of an earlier version, which did not keep {', '.join(absent)}, nor the order and the data")
     elif "parts" not in found.state:
         notes.append("it is of an earlier version, which did not keep settings of model and loss")
+    notes += of_callbacks
     if notes:
         warnings.warn(f"the run goes on from {found.path} with a difference: {'; '.join(notes)}", ResumeWarning, stacklevel=3)
 

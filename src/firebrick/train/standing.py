@@ -23,7 +23,7 @@ from firebrick.train import loss_state
 from firebrick.train.checkpoint import Checkpoint
 from firebrick.train.errors import CheckpointError, TrainingError
 from firebrick.train.history import Epoch
-from firebrick.train.measures import Measures
+from firebrick.train.measures import OWN, Measures, Metrics
 from firebrick.train.packing import MALFORMED
 
 
@@ -42,8 +42,8 @@ class Resumed:
     precision: dict[str, Any]
 
 
-def resumed(found: Checkpoint) -> Resumed:
-    """The learner's part of a checkpoint.
+def resumed(found: Checkpoint, metrics: Metrics) -> Resumed:
+    """The learner's part of a checkpoint; ``metrics`` are the learner's further ones.
 
     Raises:
         CheckpointError: It holds something else than a learner writes.
@@ -57,7 +57,7 @@ def resumed(found: Checkpoint) -> Resumed:
             None if state["best"] is None else _epoch(state["best"]),
             _cursor(state["cursor"]),
             _cursor(state.get("loader")),
-            _metrics(state["metrics"]),
+            _metrics(found, state["metrics"], metrics),
             dict(state.get("strategy", {})),
             dict(found.optimizer.get("precision", {})),
         )
@@ -76,6 +76,8 @@ def resumed(found: Checkpoint) -> Resumed:
             raise ValueError(f"{len(own.history)} rows of history after {own.epoch} epochs")
         if (own.cursor is None) is not (own.metrics is None):
             raise ValueError("within an epoch there are a cursor and metrics, and at its end none of both")
+    except CheckpointError:
+        raise
     except MALFORMED as e:
         raise _malformed(found, e) from e
     return own
@@ -87,10 +89,16 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _metrics(saved: Any) -> dict[str, Any] | None:
+def _metrics(found: Checkpoint, saved: Any, metrics: Metrics) -> dict[str, Any] | None:
     """The state of an epoch's measures, tried on others before the learner's take it."""
     if saved is not None:
-        Measures().load_state(saved)
+        if (before := sorted({*saved} - {*OWN})) != sorted(metrics):
+            raise CheckpointError(
+                f"the checkpoint {found.path} lies within an epoch that was begun with the metrics: {shown(before)}",
+                f"a learner with {sorted(metrics)}",
+                "make the learner with the same metrics, or resume from a checkpoint at the end of an epoch",
+            )
+        Measures(metrics).load_state(saved)
     return None if saved is None else dict(saved)
 
 
@@ -138,7 +146,10 @@ def _check_amount(value: Any) -> None:
 
 def _epoch(row: Any) -> Epoch:
     found = Epoch(**row)
-    if wrong := [n for n, v in row.items() if not (v is None or isinstance(v, Real))]:
+    if not isinstance(found.metrics, dict) or not all(isinstance(n, str) for n in found.metrics):
+        raise TypeError(f"{shown(found.metrics)} instead of metrics by name")
+    numbers = {**{n: v for n, v in row.items() if n != "metrics"}, **found.metrics}
+    if wrong := [n for n, v in numbers.items() if not (v is None or isinstance(v, Real))]:
         raise TypeError(f"no number of {shown(', '.join(wrong))}")
     return found
 

@@ -7,7 +7,7 @@ They know nothing of the learner, whose counters change with each step, so each 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from firebrick.core.tensor import Tensor
@@ -16,7 +16,7 @@ from firebrick.optim import EMA
 from firebrick.optim import clip_norm as clip_gradients
 from firebrick.train.counted import joined
 from firebrick.train.frozen import Zeros, zeros_of
-from firebrick.train.measures import Counts, Measures, classifies, regresses
+from firebrick.train.measures import Counts, Measures, Metrics, classifies, regresses
 from firebrick.train.metrics import classes_of
 from firebrick.train.precision import Forward as Differentiated
 from firebrick.train.precision import Precision
@@ -56,15 +56,21 @@ class Evaluated(NamedTuple):
 
 @dataclass(frozen=True)
 class Forward:
-    """Model and loss: ``forward(model, *batch)`` gives the mean loss, and what is counted of it."""
+    """Model and loss: ``forward(model, *batch)`` gives the mean loss, and what is counted of it.
+
+    Args:
+        loss: As of ``Learner``.
+        metrics: Further metrics by name.
+    """
 
     loss: Loss
+    metrics: Metrics = field(default_factory=dict)
 
     def __call__(self, model: Module, *batch: Tensor) -> tuple[Tensor, Counts]:
         target = batch[-1]
         output = model(*batch[:-1])
         loss = self.loss(output, target)
-        measures = Measures()
+        measures = Measures(self.metrics)
         measures.update(loss, _untracked(output), target, target.shape[0])
         return loss, measures.held()
 
@@ -76,6 +82,7 @@ class TrainingStep:
     Args:
         model, optimizer, loss, strategy, clip_norm, ema, precision: As of ``Learner``.
         parts: Parts that each device's rows are run in, one after the other.
+        metrics: Further metrics by name.
     """
 
     model: Module
@@ -86,6 +93,7 @@ class TrainingStep:
     ema: EMA | None
     precision: Precision | None
     parts: int
+    metrics: Metrics = field(default_factory=dict)
 
     def __call__(self, watching: Tensor, batch: Any) -> Stepped:
         """Take one step.
@@ -104,7 +112,7 @@ class TrainingStep:
     @property
     def forward(self) -> Differentiated:
         """What is differentiated."""
-        plain = Forward(self.loss)
+        plain = Forward(self.loss, self.metrics)
         return plain if self.precision is None else self.precision.forward(plain)
 
     def finish(
@@ -139,15 +147,16 @@ def counts_of(shares: Sequence[Share]) -> Counts:
 
 @dataclass(frozen=True)
 class EvaluationStep:
-    """Model and loss on one batch, and what is counted of it."""
+    """Model and loss on one batch, and what is counted of it; ``metrics`` are further ones by name."""
 
     model: Module
     loss: Loss
+    metrics: Metrics = field(default_factory=dict)
 
     def __call__(self, batch: Batch) -> Evaluated:
         target = batch[-1]
         output = self.model(*batch[:-1])
-        measures = Measures()
+        measures = Measures(self.metrics)
         measures.update(self.loss(output, target), output, target, target.shape[0])
         if classifies(output, target):
             return Evaluated(measures.held(), classes_of("ConfusionMatrix", output, target), output.shape[1])

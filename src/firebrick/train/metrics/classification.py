@@ -25,7 +25,6 @@ from firebrick.train.metrics.metric import (
     check_tensors,
     classes_of,
     outside,
-    settle,
     unranked,
 )
 
@@ -35,13 +34,13 @@ _AVERAGES = ("micro", "macro", "weighted", None)
 class _Share(Metric):
     """Hits over samples; of each batch their number is kept, and that of the labels that are no classes."""
 
-    def _zero(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, Any]:
         return {"hits": 0, "samples": 0}
 
-    def _add(self, values: Sequence[Array], samples: int) -> None:
+    def add(self, values: Sequence[Array], samples: int) -> None:
         check_outside(type(self).__name__, values[1])
-        self._totals["hits"] += int(values[0])
-        self._totals["samples"] += samples
+        self.totals["hits"] += int(values[0])
+        self.totals["samples"] += samples
 
     @property
     def used(self) -> bool:
@@ -50,9 +49,8 @@ class _Share(Metric):
 
     def compute(self) -> float:
         """The share so far; NaN before the first batch."""
-        settle(self)
-        samples = self._totals["samples"]
-        return float(self._totals["hits"] / samples) if samples else math.nan
+        samples = self.totals["samples"]
+        return float(self.totals["hits"] / samples) if samples else math.nan
 
 
 class Accuracy(_Share):
@@ -77,7 +75,7 @@ class Accuracy(_Share):
         """
         found = classes_of("Accuracy", predicted, labels)
         wrong = outside(labels, predicted.shape[1] if predicted.ndim == 2 else None)
-        self._hold(labels.shape[0], sum_(equal(found, in_default_int(labels))), wrong)
+        self.keep(labels.shape[0], sum_(equal(found, in_default_int(labels))), wrong)
 
 
 class TopKAccuracy(_Share):
@@ -126,7 +124,7 @@ class TopKAccuracy(_Share):
         right = less(sum_(ahead, axis=1), self.k)
         if scores.dtype.kind == "float":
             right = logical_and(right, logical_not(unranked(scores)))
-        self._hold(labels.shape[0], sum_(right), outside(labels, count))
+        self.keep(labels.shape[0], sum_(right), outside(labels, count))
 
 
 class ConfusionMatrix(Metric):
@@ -148,7 +146,7 @@ class ConfusionMatrix(Metric):
         self.classes = whole(type(self).__name__, "classes", classes, 1)
         super().__init__()
 
-    def _zero(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, Any]:
         return {"counts": np.zeros((self.classes, self.classes), np.int64)}
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
@@ -160,9 +158,9 @@ class ConfusionMatrix(Metric):
             TrainingError: A score is NaN (likewise).
         """
         found = classes_of(type(self).__name__, predicted, labels)
-        self._hold(labels.shape[0], found, labels)
+        self.keep(labels.shape[0], found, labels)
 
-    def _add(self, values: Sequence[Array], samples: int) -> None:
+    def add(self, values: Sequence[Array], samples: int) -> None:
         n = self.classes
         if (values[0] == -1).any():
             raise TrainingError(
@@ -179,12 +177,11 @@ class ConfusionMatrix(Metric):
                 )
         predicted, labels = values
         cells = labels.astype(np.int64) * n + predicted.astype(np.int64)
-        self._totals["counts"] += np.bincount(cells, minlength=n * n).reshape(n, n)
+        self.totals["counts"] += np.bincount(cells, minlength=n * n).reshape(n, n)
 
     def matrix(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """int64 [classes, classes]: rows are labels, columns predictions."""
-        settle(self)
-        counts: np.ndarray[Any, np.dtype[np.int64]] = self._totals["counts"].copy()
+        counts: np.ndarray[Any, np.dtype[np.int64]] = self.totals["counts"].copy()
         return counts
 
     def compute(self) -> Any:

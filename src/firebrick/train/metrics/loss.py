@@ -13,7 +13,7 @@ from firebrick.functions.elementwise import not_equal
 from firebrick.functions.losses import cross_entropy
 from firebrick.functions.movement import reshape
 from firebrick.functions.statistical import sum as sum_
-from firebrick.train.metrics.metric import Array, Metric, check_tensors, settle, wide
+from firebrick.train.metrics.metric import Array, Metric, check_tensors, wide
 
 
 class Loss(Metric):
@@ -36,7 +36,7 @@ class Loss(Metric):
         super().__init__()
         self.recent: list[float] = []
 
-    def _zero(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, Any]:
         return {"total": 0.0, "samples": 0}
 
     def update(self, loss: Tensor, samples: int) -> None:
@@ -48,22 +48,21 @@ class Loss(Metric):
         check_tensors("Loss", loss=loss)
         if loss.size != 1:
             raise ShapeError("Loss takes the mean loss of a batch", describe("loss", loss), 'use reduction="mean"')
-        self._hold(samples, loss)
+        self.keep(samples, loss)
 
     def absorb(self, values: Sequence[Array]) -> None:
         """Take in the values of ``pending()``."""
         self.recent = [float(v) for v in values]
         super().absorb(values)
 
-    def _add(self, values: Sequence[Array], samples: int) -> None:
-        self._totals["total"] += float(values[0]) * samples
-        self._totals["samples"] += samples
+    def add(self, values: Sequence[Array], samples: int) -> None:
+        self.totals["total"] += float(values[0]) * samples
+        self.totals["samples"] += samples
 
     def compute(self) -> float:
         """The mean so far; NaN before the first batch."""
-        settle(self)
-        samples = self._totals["samples"]
-        return float(self._totals["total"] / samples) if samples else math.nan
+        samples = self.totals["samples"]
+        return float(self.totals["total"] / samples) if samples else math.nan
 
 
 class Perplexity(Metric):
@@ -87,7 +86,7 @@ class Perplexity(Metric):
         self.ignore_index = ignore_index
         super().__init__()
 
-    def _zero(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, Any]:
         return {"total": 0.0, "tokens": 0}
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
@@ -107,18 +106,17 @@ class Perplexity(Metric):
         rows = reshape(logits, (labels.size, logits.shape[-1]))
         total = cross_entropy(wide(rows), reshape(labels, (-1,)), ignore_index=self.ignore_index, reduction="sum")
         if self.ignore_index is None:
-            self._hold(labels.size, total)
+            self.keep(labels.size, total)
         else:
-            self._hold(0, total, sum_(not_equal(labels, self.ignore_index)))
+            self.keep(0, total, sum_(not_equal(labels, self.ignore_index)))
 
-    def _add(self, values: Sequence[Array], samples: int) -> None:
-        self._totals["total"] += float(values[0])
-        self._totals["tokens"] += samples if len(values) == 1 else int(values[1])
+    def add(self, values: Sequence[Array], samples: int) -> None:
+        self.totals["total"] += float(values[0])
+        self.totals["tokens"] += samples if len(values) == 1 else int(values[1])
 
     def compute(self) -> float:
         """The perplexity so far; NaN before the first token, infinite where its logarithm is beyond 709."""
-        settle(self)
-        total, tokens = self._totals["total"], self._totals["tokens"]
+        total, tokens = self.totals["total"], self.totals["tokens"]
         if not tokens:
             return math.nan
         try:

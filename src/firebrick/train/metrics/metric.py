@@ -30,27 +30,89 @@ _MOST_PENDING = 512  # tensors kept before a metric reads them by itself
 
 
 class Metric(ABC):
-    """Base of metrics: a subclass writes ``update``, ``compute``, ``_zero`` (totals before the first batch) and ``_add``."""
+    """Base of metrics. A subclass writes four methods:
+
+    - ``initial`` returns the totals before the first batch;
+    - ``update`` takes a batch, computes with tensors what is needed of it, and passes that to ``keep``;
+    - ``add`` adds to ``totals`` what was kept of one batch, as NumPy arrays;
+    - ``compute`` returns the metric from ``totals``.
+
+    ``update`` waits for no engine, and works under ``fb.jit``. A subclass with an ``__init__`` of its own sets its attributes
+    before it calls ``super().__init__()``, since ``initial`` may depend on them.
+
+    Example:
+        >>> import firebrick as fb
+        >>> from firebrick.train import Metric
+        >>> class MeanError(Metric):
+        ...     def initial(self):
+        ...         return {"total": 0.0, "elements": 0}
+        ...
+        ...     def update(self, predicted, target):
+        ...         self.keep(target.size, fb.sum(predicted - target))
+        ...
+        ...     def add(self, values, samples):
+        ...         self.totals["total"] += float(values[0])
+        ...         self.totals["elements"] += samples
+        ...
+        ...     def compute(self):
+        ...         return self.totals["total"] / self.totals["elements"]
+        >>> metric = MeanError()
+        >>> metric.update(fb.asarray([1.0, 2.0]), fb.asarray([1.0, 1.0]))
+        >>> metric.update(fb.asarray([4.0]), fb.asarray([2.0]))
+        >>> metric.compute()
+        1.0
+    """
 
     def __init__(self) -> None:
         self._held: list[tuple[tuple[Tensor, ...], int]] = []
         self._pending = 0
-        self._totals: dict[str, Any] = self._zero()
+        self._totals: dict[str, Any] = self.initial()
+        totals: Any = self._totals
+        if not isinstance(totals, dict) or not all(isinstance(v, (int, float, np.ndarray)) for v in totals.values()):
+            raise ConfigError(
+                f"{type(self).__name__}.initial returns a dict of whole numbers, floats and NumPy arrays",
+                f"{totals!r:.80}",
+                'return e.g. {"total": 0.0, "samples": 0}',
+            )
+
+    @abstractmethod
+    def initial(self) -> dict[str, Any]:
+        """The totals before the first batch: whole numbers, floats and NumPy arrays by name, which go into checkpoints."""
+
+    @abstractmethod
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Add a batch; a ``Learner`` calls it with the model's output and the target."""
+
+    @abstractmethod
+    def add(self, values: Sequence[Array], samples: int) -> None:
+        """Add one batch to ``totals``.
+
+        Args:
+            values: The tensors that ``update`` passed to ``keep``, as NumPy arrays.
+            samples: The number that it passed to ``keep``.
+        """
 
     @abstractmethod
     def compute(self) -> Any:
-        """The metric over everything so far."""
+        """The metric over all batches so far."""
 
-    @abstractmethod
-    def _zero(self) -> dict[str, Any]:
-        """The totals of nothing: numbers and arrays by name."""
+    @property
+    def totals(self) -> dict[str, Any]:
+        """The totals of all batches so far; reading them waits for the engine."""
+        settle(self)
+        return self._totals
 
-    @abstractmethod
-    def _add(self, values: Sequence[Array], samples: int) -> None:
-        """Add to the totals what ``_hold`` kept of one batch."""
+    def keep(self, samples: int, *tensors: Tensor) -> None:
+        """Keep tensors of a batch until they are read and given to ``add``; for ``update``.
 
-    def _hold(self, samples: int, *tensors: Tensor) -> None:
-        """Keep the tensors of a batch until they are read."""
+        Args:
+            samples: Whatever number ``add`` needs, such as that of the samples.
+            *tensors: Of any shapes, on one device. They are detached.
+
+        Raises:
+            OperandError: One is no tensor.
+        """
+        check_tensors(f"{type(self).__name__}.keep", **{f"tensor {i}": t for i, t in enumerate(tensors)})
         self._held.append((tuple(t.detach() for t in tensors), samples))
         self._pending += len(tensors)
         if self._pending > _MOST_PENDING:
@@ -59,9 +121,8 @@ class Metric(ABC):
     @property
     def used(self) -> bool:
         """Whether any batch was added."""
-        settle(self)
-        fresh = self._zero()
-        return any(not np.array_equal(v, fresh[k]) for k, v in self._totals.items())
+        fresh = self.initial()
+        return any(not np.array_equal(v, fresh[k]) for k, v in self.totals.items())
 
     def held(self) -> list[tuple[tuple[Tensor, ...], int]]:
         """What is kept of each batch and not read yet, with its number of samples."""
@@ -70,7 +131,7 @@ class Metric(ABC):
     def take(self, held: Sequence[tuple[tuple[Tensor, ...], int]]) -> None:
         """Add batches that another metric of the same kind ``held``."""
         for tensors, samples in held:
-            self._hold(samples, *tensors)
+            self.keep(samples, *tensors)
 
     def pending(self) -> list[Tensor]:
         """Tensors not yet read."""
@@ -81,18 +142,17 @@ class Metric(ABC):
         held, self._held, self._pending = self._held, [], 0
         at = 0
         for tensors, samples in held:
-            self._add(values[at : at + len(tensors)], samples)
+            self.add(values[at : at + len(tensors)], samples)
             at += len(tensors)
 
     def reset(self) -> None:
         """Forget everything."""
         self._held, self._pending = [], 0
-        self._totals = self._zero()
+        self._totals = self.initial()
 
     def state(self) -> dict[str, Any]:
         """What ``load_state`` takes: plain numbers."""
-        settle(self)
-        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in self._totals.items()}
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in self.totals.items()}
 
     def load_state(self, state: Any) -> Self:
         """Go on from ``state()``; returns the metric.
@@ -101,7 +161,7 @@ class Metric(ABC):
             ConfigError: It is the state of another metric, or of one with other settings.
         """
         totals: dict[str, Any] = {}
-        for name, fresh in self._zero().items():
+        for name, fresh in self.initial().items():
             try:
                 value = state[name]
                 if isinstance(fresh, np.ndarray):  # an axis of length 0 grows with the samples

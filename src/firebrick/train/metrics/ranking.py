@@ -19,7 +19,7 @@ from firebrick.core.operands import describe
 from firebrick.core.settings import whole
 from firebrick.core.tensor import Tensor
 from firebrick.train.errors import TrainingError, UndefinedMetricWarning
-from firebrick.train.metrics.metric import Array, Metric, check_tensors, settle
+from firebrick.train.metrics.metric import Array, Metric, check_tensors
 
 _AVERAGES = ("macro", "weighted", None)
 
@@ -36,7 +36,7 @@ class _Ranking(Metric):
         self.classes, self.average = classes, average
         super().__init__()
 
-    def _zero(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, Any]:
         return {"scores": np.zeros((0, self.classes or 1), np.float64), "labels": np.zeros(0, np.int64)}
 
     def update(self, scores: Tensor, labels: Tensor) -> None:
@@ -57,7 +57,7 @@ class _Ranking(Metric):
             raise DTypeError(
                 f"{name} takes real scores and whole labels", f"{scores.dtype} and {labels.dtype}", "cast them before"
             )
-        self._hold(labels.shape[0], scores, labels)
+        self.keep(labels.shape[0], scores, labels)
 
     def absorb(self, values: Sequence[Array]) -> None:
         """Take in the values of ``pending()``."""
@@ -65,7 +65,7 @@ class _Ranking(Metric):
         super().absorb(values)
         self._totals = {k: np.concatenate(v) for k, v in self._fresh.items()}
 
-    def _add(self, values: Sequence[Array], samples: int) -> None:
+    def add(self, values: Sequence[Array], samples: int) -> None:
         scores, labels = values[0].astype(np.float64), values[1].astype(np.int64)
         name, top = type(self).__name__, self.classes or 2
         if np.isnan(scores).any():
@@ -82,8 +82,7 @@ class _Ranking(Metric):
 
         NaN where nothing defines it, with an ``UndefinedMetricWarning`` that names the class; the averages leave it out.
         """
-        settle(self)
-        scores, labels = self._totals["scores"], self._totals["labels"]
+        scores, labels = self.totals["scores"], self.totals["labels"]
         if self.classes is None:
             return self._rated(scores[:, 0], labels == 1, "the labels")
         rated = np.array([self._rated(scores[:, c], labels == c, f"class {c}") for c in range(self.classes)])

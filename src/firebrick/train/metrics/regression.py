@@ -18,7 +18,7 @@ from firebrick.functions.movement import reshape
 from firebrick.functions.statistical import mean
 from firebrick.functions.statistical import sum as sum_
 from firebrick.train.errors import UndefinedMetricWarning
-from firebrick.train.metrics.metric import Array, Metric, check_tensors, settle, wide
+from firebrick.train.metrics.metric import Array, Metric, check_tensors, wide
 
 
 def _difference(where: str, predicted: Tensor, target: Tensor) -> Tensor:
@@ -39,12 +39,12 @@ def _difference(where: str, predicted: Tensor, target: Tensor) -> Tensor:
 class _MeanError(Metric):
     """A sum over all elements, over their number."""
 
-    def _zero(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, Any]:
         return {"total": 0.0, "elements": 0}
 
-    def _add(self, values: Sequence[Array], samples: int) -> None:
-        self._totals["total"] += float(values[0])
-        self._totals["elements"] += samples
+    def add(self, values: Sequence[Array], samples: int) -> None:
+        self.totals["total"] += float(values[0])
+        self.totals["elements"] += samples
 
     @property
     def used(self) -> bool:
@@ -53,9 +53,8 @@ class _MeanError(Metric):
 
     def compute(self) -> float:
         """The mean so far; NaN before the first batch."""
-        settle(self)
-        elements = self._totals["elements"]
-        return float(self._totals["total"] / elements) if elements else math.nan
+        elements = self.totals["elements"]
+        return float(self.totals["total"] / elements) if elements else math.nan
 
 
 class MeanSquaredError(_MeanError):
@@ -74,7 +73,7 @@ class MeanSquaredError(_MeanError):
     def update(self, predicted: Tensor, target: Tensor) -> None:
         """Add a batch: floating prediction and target of one shape [batch, ...]."""
         error = _difference("MeanSquaredError", predicted, target)
-        self._hold(error.size, sum_(error * error))
+        self.keep(error.size, sum_(error * error))
 
 
 class MeanAbsoluteError(_MeanError):
@@ -92,7 +91,7 @@ class MeanAbsoluteError(_MeanError):
     def update(self, predicted: Tensor, target: Tensor) -> None:
         """Add a batch: floating prediction and target of one shape [batch, ...]."""
         error = _difference("MeanAbsoluteError", predicted, target)
-        self._hold(error.size, sum_(abs_(error)))
+        self.keep(error.size, sum_(abs_(error)))
 
 
 class R2Score(Metric):
@@ -119,7 +118,7 @@ class R2Score(Metric):
         self.outputs = whole("R2Score", "outputs", outputs, 1)
         super().__init__()
 
-    def _zero(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, Any]:
         return {"samples": 0, **{name: np.zeros(self.outputs) for name in ("mean", "spread", "residual")}}
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
@@ -137,11 +136,11 @@ class R2Score(Metric):
         middle = mean(rows, axis=0)
         off = rows - middle
         error = reshape(error, rows.shape)
-        self._hold(target.shape[0], first[0] + middle, sum_(off * off, axis=0), sum_(error * error, axis=0))
+        self.keep(target.shape[0], first[0] + middle, sum_(off * off, axis=0), sum_(error * error, axis=0))
 
-    def _add(self, values: Sequence[Array], samples: int) -> None:
+    def add(self, values: Sequence[Array], samples: int) -> None:
         middle, spread, residual = (v.astype(np.float64) for v in values)
-        totals = self._totals
+        totals = self.totals
         before, after = totals["samples"], totals["samples"] + samples
         step = middle - totals["mean"]
         totals["mean"] = totals["mean"] + step * (samples / after)
@@ -151,12 +150,11 @@ class R2Score(Metric):
 
     def compute(self) -> float:
         """R² so far; NaN with an ``UndefinedMetricWarning`` before the second sample."""
-        settle(self)
-        if self._totals["samples"] < 2:
+        if self.totals["samples"] < 2:
             warnings.warn(
-                f"R2Score needs two samples, and has {self._totals['samples']}; it is NaN", UndefinedMetricWarning, stacklevel=2
+                f"R2Score needs two samples, and has {self.totals['samples']}; it is NaN", UndefinedMetricWarning, stacklevel=2
             )
             return math.nan
-        spread, residual = self._totals["spread"], self._totals["residual"]
+        spread, residual = self.totals["spread"], self.totals["residual"]
         scores = np.where(spread > 0, 1.0 - residual / np.where(spread > 0, spread, 1.0), np.where(residual == 0, 1.0, 0.0))
         return float(np.where(np.isnan(spread + residual), math.nan, scores).mean())

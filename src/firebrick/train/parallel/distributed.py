@@ -299,7 +299,7 @@ class Distributed:
         """The sums of what all ranks have counted, in their order."""
         if self.group.size == 1:
             return found
-        total, classes = summed(self._notes(found.plain()))
+        total, classes = summed(self._notes(found.plain()), found.measures.further, self.device)
         if classes:
             own = np.zeros((classes, classes), np.int64) if found.confusion is None else found.confusion
             total.confusion = self.group.all_reduce(hooks.from_host(own, find_device("numpy"))).numpy()

@@ -1,0 +1,255 @@
+"""``Callback``: what is done beside training, at its beginning, after steps, epochs, validations and checkpoints.
+
+The learner calls the methods of its callbacks in their order. What a callback keeps is in each checkpoint, so that a resumed
+run has the bits of one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from firebrick.backends.registry import find_device
+from firebrick.core.errors import ConfigError
+from firebrick.core.hooks import hooks
+from firebrick.core.settings import number, whole
+from firebrick.core.tensor import Tensor
+from firebrick.core.untrusted import shown
+from firebrick.train.checkpoint import Checkpoint
+from firebrick.train.errors import CheckpointError, TrainingError
+from firebrick.train.history import Epoch
+from firebrick.train.packing import MALFORMED
+
+if TYPE_CHECKING:
+    from firebrick.train.evaluation import Evaluation
+    from firebrick.train.learner import Learner
+
+
+class Callback:
+    """Base of callbacks. A subclass writes the methods that it needs; the others do nothing.
+
+    In ``fit``, the methods are called in this order: ``on_fit_begin``; for each epoch ``on_epoch_begin``, ``on_step_end`` for
+    each of its steps, ``on_validation_end`` if there are validation data, ``on_epoch_end``, and ``on_checkpoint`` when the
+    learner has begun to write a checkpoint, after an epoch or within one; at the end ``on_fit_end``.
+
+    All of them may read the learner, and call ``learner.stop()``, which ends ``fit`` after the running epoch, or
+    ``learner.interrupts.stop()``, which ends it after the running step as Ctrl-C does. ``on_fit_begin``, ``on_epoch_begin`` and
+    ``on_epoch_end`` may change the model's values, frozen parameters, and the optimizer's learning rate and settings; the
+    others may not, since a step may be running on another thread's device or a checkpoint may be being written.
+
+    What a callback raises ends ``fit``, which leaves the checkpoints and the learner as any other exception does: the run can
+    be resumed, and ``fit`` can be called again.
+
+    With ``Distributed``, every rank has callbacks of its own and calls them with the same numbers; one that writes files does
+    so where ``learner.strategy.main`` is true.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> from firebrick.train import Callback, Learner
+        >>> class Halve(Callback):
+        ...     def on_epoch_end(self, learner, row):
+        ...         learner.optimizer.learning_rate = row.learning_rate / 2
+        >>> model = fb.nn.Linear(2, 2)
+        >>> loader = fb.data.DataLoader(fb.data.ArrayDataset(np.ones((4, 2)), np.array([0, 1, 0, 1])), 2)
+        >>> learner = Learner(model, fb.optim.SGD(model, lr=0.1), callbacks=[Halve()], log=None)
+        >>> rows = learner.fit(loader, epochs=3)
+        >>> round(learner.optimizer.learning_rate, 4)
+        0.0125
+    """
+
+    def on_fit_begin(self, learner: Learner) -> None:
+        """Training begins or goes on; everything was checked and placed on its devices."""
+
+    def on_epoch_begin(self, learner: Learner) -> None:
+        """Epoch ``learner.epoch + 1`` begins, or goes on where a run was stopped."""
+
+    def on_step_end(self, learner: Learner, step: int, values: Mapping[str, float]) -> None:
+        """A step is done and its numbers are read.
+
+        On engines that compute in the background they are read for several steps at once, so ``learner.step`` may be ahead.
+
+        Args:
+            learner: The learner.
+            step: Number of the step, from 1, over all epochs.
+            values: "loss", the mean over the batch, and "gradient_norm" if gradients are clipped.
+        """
+
+    def on_validation_end(self, learner: Learner, evaluation: Evaluation) -> None:
+        """The validation after an epoch is done."""
+
+    def on_epoch_end(self, learner: Learner, row: Epoch) -> None:
+        """An epoch is done; ``row`` is the last of ``learner.history``. Its checkpoint is written after this."""
+
+    def on_checkpoint(self, learner: Learner, path: Path) -> None:
+        """A checkpoint is being written into ``path``; ``learner.wait()`` waits until it is there."""
+
+    def on_fit_end(self, learner: Learner) -> None:
+        """``fit`` ends because its epochs are done or a callback asked to stop; not after an exception."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps: numbers, text, bools, None and tensors, in dicts and lists."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state()``."""
+
+
+class EarlyStopping(Callback):
+    """Ends ``fit`` when a number has not improved for some epochs, and gives the model its best values back.
+
+    Args:
+        monitor: The number, as it is called in the rows of ``learner.history``: "valid_loss", "valid_accuracy", or "valid_" or
+            "train_" with the name of a metric.
+        mode: "min" if smaller is better, "max" if larger is; None takes "min" for losses and errors and "max" for accuracy, and
+            is refused for other metrics.
+        patience: Epochs without improvement after which training ends, at least 1.
+        min_delta: How much better counts as an improvement, at least 0.
+        restore_best: Whether the model has the values of its best epoch after ``fit``; they are kept in memory and in
+            checkpoints.
+
+    Attributes:
+        best: The best number; None before the first epoch.
+        best_epoch: The epoch that it is of, from 1.
+        waited: Epochs since then.
+
+    Raises:
+        ConfigError: A setting has no meaning.
+
+    Example:
+        >>> import numpy as np, firebrick as fb
+        >>> from firebrick.train import EarlyStopping, Learner
+        >>> fb.random.seed(0)
+        >>> model = fb.nn.Linear(2, 2)
+        >>> data = fb.data.ArrayDataset(np.ones((4, 2)), np.array([0, 1, 0, 1]))
+        >>> train, valid = fb.data.DataLoader(data, 2), fb.data.DataLoader(data, 4)
+        >>> stopping = EarlyStopping(patience=2, min_delta=0.01)
+        >>> learner = Learner(model, fb.optim.SGD(model, lr=0.1), callbacks=[stopping], log=None)
+        >>> len(learner.fit(train, valid, epochs=50)) < 50
+        True
+    """
+
+    def __init__(
+        self,
+        monitor: str = "valid_loss",
+        *,
+        mode: str | None = None,
+        patience: int = 5,
+        min_delta: float = 0.0,
+        restore_best: bool = True,
+    ) -> None:
+        self.monitor, self.mode = monitor, mode or _MODES.get(str(monitor).partition("_")[2], "")
+        if self.mode not in ("min", "max"):
+            raise ConfigError(
+                'EarlyStopping: mode is "min" or "max"',
+                f"mode={mode!r} for monitor={monitor!r}",
+                'pass mode="max" if a larger number is better, else mode="min"',
+            )
+        self.patience = whole("EarlyStopping", "patience", patience, 1)
+        self.min_delta = number("EarlyStopping", "min_delta", min_delta)
+        if not 0.0 <= self.min_delta < math.inf:
+            raise ConfigError("EarlyStopping: min_delta is a finite number ≥ 0", repr(min_delta), "pass e.g. 0.001")
+        if not isinstance(restore_best, bool):
+            raise ConfigError("EarlyStopping: restore_best is True or False", repr(restore_best), "pass one of the two")
+        self.restore_best = restore_best
+        self.best: float | None = None
+        self.best_epoch = self.waited = 0
+        self._values: dict[str, Tensor] = {}
+
+    def on_epoch_end(self, learner: Learner, row: Epoch) -> None:
+        """Compare the epoch with the best one."""
+        value = row.value(self.monitor)
+        if value is None:
+            raise TrainingError(
+                f"EarlyStopping follows {self.monitor}, a number of each epoch",
+                f"an epoch with {', '.join(n for n, v in row.values().items() if v is not None)}",
+                "pass a validation loader to fit" if self.monitor.startswith("valid_") else "pass monitor= one of these",
+            )
+        if self._improved(value):
+            self.best, self.best_epoch, self.waited = float(value), row.epoch, 0
+            if self.restore_best:
+                self._values = {n: t.detach() for n, t in learner.model.state_dict().items()}
+        else:
+            self.waited += 1
+        if self.waited >= self.patience:
+            learner.stop(f"{self.monitor} has not improved for {self.waited} epochs")
+
+    def _improved(self, value: float) -> bool:
+        if self.best is None or math.isnan(self.best):
+            return self.best is None or not math.isnan(value)
+        return (self.best - value if self.mode == "min" else value - self.best) > self.min_delta
+
+    def on_fit_end(self, learner: Learner) -> None:
+        """Give the model the values of its best epoch."""
+        if self._values and self.best_epoch != learner.epoch:
+            learner.model.load_state_dict(self._values)
+
+    def state(self) -> dict[str, Any]:
+        """The best number, its epoch, the epochs since then, and the model's values."""
+        return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited, "values": dict(self._values)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state()``."""
+        host = find_device("numpy")
+        values = {n: v if isinstance(v, Tensor) else hooks.from_host(np.array(v), host) for n, v in state["values"].items()}
+        self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
+        self._values = values if self.restore_best else {}
+
+
+_MODES = {"loss": "min", "mse": "min", "mae": "min", "accuracy": "max"}
+
+
+def checked(callbacks: Any) -> tuple[Callback, ...]:
+    """The callbacks of a learner.
+
+    Raises:
+        TrainingError: One is no ``Callback``, or stands twice.
+    """
+    found = tuple(callbacks) if isinstance(callbacks, Sequence) and not isinstance(callbacks, str) else (callbacks,)
+    wrong = [c for c in found if not isinstance(c, Callback)]
+    if wrong:
+        shown = f"the class {wrong[0].__name__}" if isinstance(wrong[0], type) else f"{wrong[0]!r:.80}"
+        raise TrainingError("callbacks is a list of train.Callback objects", shown, "derive its class from train.Callback")
+    if len({id(c) for c in found}) < len(found):
+        raise TrainingError("each callback stands once in callbacks", "one that stands twice", "make two objects")
+    return found
+
+
+def resume_callbacks(callbacks: Sequence[Callback], found: Checkpoint) -> list[str]:
+    """Give callbacks what a checkpoint holds of them; returns sentences about those that only one side has.
+
+    Raises:
+        CheckpointError: What it holds is no state of a callback.
+    """
+    saved = found.optimizer.get("callbacks", {})
+    own = dict(zip(names_of(callbacks), callbacks, strict=True))
+    for name, callback in own.items():
+        try:
+            if saved.get(name):
+                callback.load_state(saved[name])
+        except MALFORMED as e:
+            raise CheckpointError(
+                f"the checkpoint {found.path} holds a state of the callback {name}",
+                f"another one ({type(e).__name__}: {shown(e, 200)})",
+                "pass the callback that the run was trained with, or leave it out",
+            ) from e
+    notes = [f"it has no state of the callback {n}, which begins anew" for n, c in own.items() if n not in saved and c.state()]
+    return notes + [f"its callback {n} is not among those of this learner" for n in saved if n not in own]
+
+
+def states_of(callbacks: Sequence[Callback]) -> dict[str, dict[str, Any]]:
+    """What a checkpoint keeps of callbacks, by name; those that keep nothing are left out."""
+    return {n: s for n, c in zip(names_of(callbacks), callbacks, strict=True) if (s := c.state())}
+
+
+def names_of(callbacks: Sequence[Callback]) -> list[str]:
+    """What checkpoints call callbacks: the names of their classes, with a number from the second of a class on."""
+    found: list[str] = []
+    for c in callbacks:
+        name = type(c).__name__
+        count = sum(n.partition(" ")[0] == name for n in found)
+        found.append(f"{name} {count + 1}" if count else name)
+    return found
