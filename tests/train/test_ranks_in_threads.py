@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import firebrick as fb
+from firebrick import nn, optim
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.data import ArrayDataset, DataLoader
 from firebrick.distributed import Group
 from firebrick.distributed.wire import COLLECTIVE, Message, Wire, WireError
-from firebrick.train import AUROC, DataParallel, Distributed, Learner, SingleDevice, Strategy, TrainingError
+from firebrick.train import AUROC, DataParallel, Distributed, Learner, Minimizer, SingleDevice, Strategy, TrainingError
 from firebrick.train.counted import Counted
 from firebrick.train.measures import Measures
 from firebrick.train.parallel import distributed
@@ -467,3 +468,41 @@ def test_what_ranks_keep_for_further_metrics_is_counted_in_the_order_of_the_rank
         c.further["auroc"] = kept.held()
     found = together(*(partial(s.gather, c) for s, c in zip(ranks(), counted, strict=True)))
     assert [f.measures.further_values() for f in found] == [{"auroc": 0.75}] * 2
+
+
+class _Two(nn.Module):
+    def __init__(self) -> None:
+        self.a, self.b = nn.Linear(3, 2), nn.Linear(2, 1)
+
+
+def _of_a(model: _Two, x: Any, y: Any) -> Any:
+    return fb.mean(model.a(x) ** 2)
+
+
+def _of_b(model: _Two, x: Any, y: Any) -> Any:
+    return fb.mean((model.b(model.a(x).detach())[:, 0] - fb.astype(y, fb.float32)) ** 2)
+
+
+def _both(minimizer: Minimizer, batch: Any) -> dict[str, Any]:
+    return {"a": minimizer.minimize(_of_a, batch, "a"), "b": minimizer.minimize(_of_b, batch, "b")}
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_step_of_ones_own_over_ranks_is_that_of_one_device(ranks: Ranks, jit: bool) -> None:
+    def made(strategy: Strategy) -> Learner:
+        fb.random.seed(2)
+        model = _Two()
+        rules = {n: optim.SGD(getattr(model, n), lr=0.1) for n in ("a", "b")}
+        return Learner(model, rules, step=_both, strategy=strategy, log=None, jit=jit)
+
+    def trained(learner: Learner) -> tuple[list[Any], list[np.ndarray[Any, Any]]]:
+        data = ArrayDataset(np.linspace(-1.0, 1.0, 33).reshape(11, 3), np.arange(11) % 2)
+        rows = learner.fit(DataLoader(data, 4), epochs=2)
+        return [r.metrics for r in rows], [p.numpy() for p in learner.model.parameters()]
+
+    alone = trained(made(SingleDevice("numpy:0")))
+    for metrics, values in together(*(partial(trained, made(s)) for s in ranks(2))):
+        for found, expected in zip(metrics, alone[0], strict=True):
+            assert found == pytest.approx(expected, rel=1e-5)
+        for a, b in zip(values, alone[1], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -202,6 +202,10 @@ class Optimizer(ABC):
         """A 0-d constant beside ``like``."""
         return constant(value, like.dtype, like.device)
 
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        """The parameters that it updates, frozen ones among them, with their names."""
+        return list(self._parameters)
+
     # updating
 
     def update(self, model: Target, grads: Gradients) -> None:
@@ -327,6 +331,11 @@ class Optimizer(ABC):
     def step(self) -> int:
         """Number of updates done."""
         return int(self._step)
+
+    @property
+    def counter(self) -> Tensor:
+        """Number of updates done, as a 0-d tensor, which nobody waits for."""
+        return self._step.detach()
 
     @property
     def learning_rate(self) -> float:

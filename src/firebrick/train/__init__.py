@@ -40,6 +40,7 @@ from firebrick.train.metrics import (
     TopKAccuracy,
     settle,
 )
+from firebrick.train.own_step import Minimizer
 from firebrick.train.parallel import DataParallel, Distributed, SingleDevice, together
 from firebrick.train.precision import LossScaler
 from firebrick.train.strategy import Share, Strategy, parts_of
@@ -71,6 +72,7 @@ __all__ = [
     "MeanAbsoluteError",
     "MeanSquaredError",
     "Metric",
+    "Minimizer",
     "NonFiniteLossError",
     "NothingTrainedWarning",
     "Perplexity",

@@ -42,6 +42,8 @@ from firebrick.train.interrupt import Interrupts
 from firebrick.train.loss_state import LossState, check_parameters
 from firebrick.train.measures import named_metrics
 from firebrick.train.metrics import Metric
+from firebrick.train.optimizers import Optimizers
+from firebrick.train.own_step import Minimizer, OwnStep, check_own_step
 from firebrick.train.parallel import SingleDevice
 from firebrick.train.precision import precision_of
 from firebrick.train.preflight import (
@@ -49,6 +51,7 @@ from firebrick.train.preflight import (
     check_config,
     check_loader,
     check_optimizer,
+    check_pieces,
     check_places,
     length_of,
     try_batch,
@@ -71,7 +74,8 @@ class Learner:
 
     Args:
         model: Called as ``model(*inputs)``.
-        optimizer: Made for the model, such as ``optim.Adam(model, lr=1e-3)``.
+        optimizer: Made for the model, such as ``optim.Adam(model, lr=1e-3)``; with ``step``, several by name, each made for a
+            part of the model.
         loss: Called as ``loss(output, target)``; returns the mean over the batch.
         strategy: Where steps run. Named, it moves model, optimizer and loaders to its devices; None runs on the model's
             device and moves nothing. Where a launcher started several processes, ``fit`` asks for one.
@@ -99,6 +103,9 @@ class Learner:
             ``events``; None records whole epochs only.
         progress: Who is told what happens; by default a live bar in a terminal, and a line an epoch elsewhere.
         callbacks: ``Callback`` objects, told in their order of steps, epochs, validations and checkpoints.
+        step: A step of training of one's own, called as ``step(minimizer, batch)``: see ``Minimizer``. It returns None, a loss,
+            or numbers by name, which rows have as ``train_<name>``; "loss" is the sum of what it minimizes unless it returns
+            another. ``loss`` is then that of the validation alone.
         metrics: Further metrics of training and validation, called as ``update(output, target)``: a list of ``Metric`` objects,
             called in rows as their classes ("train_f1", "valid_f1"), or a dict by name. They stay as they are: copies count.
 
@@ -156,6 +163,7 @@ class Learner:
         progress: Progress | None = None,
         callbacks: Sequence[Callback] = (),
         metrics: Sequence[Metric] | Mapping[str, Metric] = (),
+        step: Callable[[Minimizer, Any], Any] | None = None,
     ) -> None:
         parameters = model.named_parameters()
         if not parameters:
@@ -164,6 +172,14 @@ class Learner:
                 f"{type(model).__name__} has none",
                 "assign nn.Parameter or modules as its attributes",
             )
+        if isinstance(optimizer, Mapping):
+            optimizer = Optimizers(model, optimizer)
+            if step is None:
+                raise TrainingError(
+                    "several optimizers are used by a step of one's own",
+                    "no step",
+                    "pass step=, a function: see train.Minimizer",
+                )
         check_optimizer(optimizer)
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self._loss_state = LossState(model, loss)
@@ -183,6 +199,7 @@ class Learner:
         self._loader: dict[str, Any] | None = None  # the cursor of the last loader that was trained from
         self._done = 0, 0  # the epoch that was entered last, and the samples of it that steps were done of
         self._updates = 0  # of the optimizer before the first step
+        self._counters: list[Tensor] = []  # of updates before the running step, of a step of one's own
         self._marks: list[tuple[random.Generator, Any]] = []  # where generators stood before the running step
         self._resumed = False  # by a checkpoint that no ``fit`` went on from yet
         self._metrics: dict[str, Any] | None = None  # of an epoch that a checkpoint was made in
@@ -204,8 +221,13 @@ class Learner:
             raise TrainingError("jit is True or False", repr(jit), "pass one of the two")
         self.jit = jit
         self.precision = precision_of(precision, model, self.strategy.devices)
+        self._own_step = step
+        self._optimizers: Optimizers | None = None
+        if step is not None:
+            self._optimizers = optimizer if isinstance(optimizer, Optimizers) else Optimizers(model, {"optimizer": optimizer})
+            check_own_step(step, self.precision, self.strategy)
         self.callbacks, self.metrics = checked(callbacks), named_metrics(metrics)
-        self._readings = Readings(self.metrics, whole("Learner", "patience", patience, 1), self.precision)
+        self._readings = Readings(self.metrics, whole("Learner", "patience", patience, 1), self.precision, step is not None)
         self._stopping: str | None = None  # why ``fit`` ends after the running epoch
         self.interrupts = Interrupts()
         self._records = Records(self.out, events, record_every) if self.strategy.main else Records(None, None, None)
@@ -267,7 +289,10 @@ class Learner:
             bring(holder, self.strategy.devices[0])
         if self.epoch < epochs:
             with on_trial(self.model, self.loss):
-                try_batch(self.model, self.loss, train, self.strategy, self.accumulate, self.metrics)
+                if self._own_step is not None:
+                    check_pieces(train, self.strategy)
+                else:
+                    try_batch(self.model, self.loss, train, self.strategy, self.accumulate, self.metrics)
                 if valid is not None:
                     try_validation(self.model, self.loss, valid, self.metrics)
                 found = self.strategy.begin(Forward(self.loss), self.model, train)
@@ -409,7 +434,7 @@ class Learner:
         if goal is None:
             raise TrainingError("resume needs a checkpoint", "no path, and a learner without run directory", "pass the path")
         found = load_checkpoint(goal)
-        own = resumed(found, self.metrics)
+        own = resumed(found, self.metrics, self._own_step is not None)
         before = settings.optimizers(self.optimizer.state_dict(), self.ema)
         same_loss = (found.state.get("settings") or {}).get("loss") == self._settings()["loss"]
         load_loss = partial(self._loss_state.load, self.loss) if same_loss and "loss" in found.optimizer else None
@@ -463,7 +488,7 @@ class Learner:
         return take_snapshot(model=self.model.state_dict(), optimizer=optimizer, state=state, config=config)
 
     def _settings(self) -> dict[str, Any]:
-        return settings.learners(self.clip_norm, self.precision, self.accumulate, self.loss)
+        return settings.learners(self.clip_norm, self.precision, self.accumulate, self.loss, self._own_step)
 
     def _parts(self) -> dict[str, description.Description]:
         """Classes and plain settings of model and loss."""
@@ -494,12 +519,7 @@ class Learner:
         readings = self._readings
         measures, watch = readings.measures, readings.watch
         readings.begin()
-        step = self._compile(
-            "training step",
-            TrainingStep(
-                model, optimizer, self.loss, strategy, self.clip_norm, self.ema, self.precision, self.accumulate, self.metrics
-            ),
-        )
+        step = self._compile("training step", self._training_step())
         watching = [constant(w, bool_, strategy.devices[0]) for w in (False, True)]
         done = self._enter(train)
         batches = length_of(train)
@@ -518,6 +538,7 @@ class Learner:
             watched = step_in_epoch <= watch.patience
             watch.parameters(parameters)
             self._marks = [(g, g.mark()) for g in drawing]
+            self._counters = [] if self._optimizers is None else self._optimizers.counters()
             with naming(batch):
                 found: Stepped = step(watching[watched], batch)
             self.step += 1
@@ -581,8 +602,7 @@ class Learner:
         epoch, position = self._done
         if epoch != self.epoch:
             return
-        counts = self.precision is None or self.precision.scaler is None
-        if self._marks and counts and self.optimizer.step - self._updates == self.step + 1:
+        if self._marks and self._updated():
             self.step, position = self.step + 1, train.position
         else:
             for generator, mark in self._marks:
@@ -591,6 +611,24 @@ class Learner:
         if position:
             train.set_epoch(epoch)
             self.cursor, self._metrics = {**train.cursor(), "position": position}, self._readings.measures.state()
+
+    def _updated(self) -> bool:
+        """Whether the running step has updated parameters."""
+        if self._optimizers is not None:
+            return [int(t) for t in self._counters] != [int(t) for t in self._optimizers.counters()]
+        counts = self.precision is None or self.precision.scaler is None
+        return counts and bool(self.optimizer.step - self._updates == self.step + 1)
+
+    def _training_step(self) -> TrainingStep | OwnStep:
+        if self._own_step is not None:
+            assert self._optimizers is not None
+            return OwnStep(
+                self.model, self._optimizers, self._own_step, self.strategy, self.clip_norm, self.ema, self.accumulate
+            )
+        return TrainingStep(
+            self.model, self.optimizer, self.loss, self.strategy, self.clip_norm, self.ema, self.precision, self.accumulate,
+            self.metrics,
+        )  # fmt: skip
 
     def _checkpoint_due(self) -> bool:
         """Whether the last checkpoint within the epoch was long enough ago."""

@@ -65,13 +65,15 @@ class Measures:
 
     Args:
         metrics: Further ones by name, each called as ``update(output, target)``. They are copied and stay as they are.
+        named: Whether steps give numbers of other names too, whose means are further metrics.
     """
 
-    def __init__(self, metrics: Metrics | None = None) -> None:
+    def __init__(self, metrics: Metrics | None = None, named: bool = False) -> None:
         self.loss = Loss()
         self.accuracy = Accuracy()
         self.mse, self.mae = MeanSquaredError(), MeanAbsoluteError()
         self.further = {n: copy(m) for n, m in (metrics or {}).items()}
+        self._named = named
         for metric in self.further.values():
             metric.reset()
 
@@ -114,8 +116,15 @@ class Measures:
 
     def take(self, counts: Counts) -> None:
         """Add batches that other measures ``held``."""
+        for name in counts if self._named else ():
+            self._mean_of(name)
         for name, metric in self._all().items():
             metric.take(counts.get(name, []))
+
+    def _mean_of(self, name: str) -> None:
+        """Count the mean of numbers of a name."""
+        if name not in OWN:
+            self.further.setdefault(name, Loss())
 
     def read(self) -> list[float]:
         """Read what is held back, with one wait; returns the losses of the batches since the last time."""
@@ -132,7 +141,7 @@ class Measures:
     def further_values(self) -> dict[str, Any]:
         """The further metrics by name."""
         self.read()
-        return {n: m.compute() for n, m in self.further.items()}
+        return {n: m.compute() for n, m in self.further.items() if m.used}
 
     def reset(self) -> None:
         """Forget everything."""
@@ -149,6 +158,8 @@ class Measures:
         Raises:
             ConfigError: It is no such state.
         """
+        for name in state if self._named and isinstance(state, dict) else ():
+            self._mean_of(name)
         own = self._all()
         if not isinstance(state, dict) or "loss" not in state or not state.keys() <= own.keys():
             raise ConfigError(

@@ -206,6 +206,21 @@ def try_batch(
         )
 
 
+def check_pieces(loader: DataLoader, strategy: Strategy) -> None:
+    """See that the loader's first batch lies where the strategy runs it; whatever tensors it has.
+
+    Raises:
+        TrainingError: It does not.
+    """
+    first = loader.first()
+    if isinstance(first, Portion):
+        first = [first.piece]
+    pieces = first if isinstance(first, list) else pieces_of(first)
+    for device, piece in zip(strategy.devices, pieces, strict=False):
+        for t in piece or ():
+            _check_device(t, device, loader)
+
+
 def try_validation(model: Module, loss: Loss, loader: DataLoader, metrics: Metrics | None = None) -> None:
     """See that the first batch of a loader to evaluate is (inputs…, target) on its device, and evaluate it.
 
@@ -288,9 +303,13 @@ def _check_piece(piece: Any, device: Device, loader: DataLoader) -> None:
     """Raise TrainingError unless a batch, or a device's rows of one, is (inputs…, target) on a device."""
     check_batch(piece, loader)
     for t in piece:
-        if t.device is not device:
-            raise TrainingError(
-                f'the batches of loader "{loader.name}" that {device} takes lie on {device}',
-                describe(t.label or "batch", t),
-                f'use loader.to("{device}"), or loader.sharded([…], divide) for several devices',
-            )
+        _check_device(t, device, loader)
+
+
+def _check_device(t: Tensor, device: Device, loader: DataLoader) -> None:
+    if t.device is not device:
+        raise TrainingError(
+            f'the batches of loader "{loader.name}" that {device} takes lie on {device}',
+            describe(t.label or "batch", t),
+            f'use loader.to("{device}"), or loader.sharded([…], divide) for several devices',
+        )

@@ -27,14 +27,15 @@ class Readings:
         metrics: Further metrics by name.
         patience: Steps after which what stands still is warned of.
         precision: Which scales the loss, if anything does.
+        named: Whether steps give numbers by names of their own.
 
     Attributes:
         measures: Loss, accuracy or errors, and further metrics of the epoch so far.
         watch: Looks for parameters and losses that stand still.
     """
 
-    def __init__(self, metrics: Metrics, patience: int, precision: Precision | None) -> None:
-        self.measures = Measures(metrics)
+    def __init__(self, metrics: Metrics, patience: int, precision: Precision | None, named: bool = False) -> None:
+        self.measures = Measures(metrics, named)
         self.watch = FrozenWatch(patience)
         self._precision = precision
         self.begin()

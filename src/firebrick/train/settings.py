@@ -24,9 +24,11 @@ _RUNNING = ("rate", "best", "waited", "cooling")  # of reduce_on_plateau: where 
 _REMEDY = ": to change it, assign {} after resume()"
 
 
-def learners(clip_norm: Any, precision: Precision | None, accumulate: int, loss: Any) -> Settings:
+def learners(clip_norm: Any, precision: Precision | None, accumulate: int, loss: Any, step: Any = None) -> Settings:
     """The settings that a ``Learner`` is made with, as plain values."""
+    own = {} if step is None else {"step": getattr(step, "__qualname__", type(step).__name__)}
     return {
+        **own,
         "clip_norm": None if clip_norm is None else float(clip_norm),
         "precision": "float32" if precision is None else precision.dtype.name,
         "accumulate": accumulate,
@@ -36,6 +38,9 @@ def learners(clip_norm: Any, precision: Precision | None, accumulate: int, loss:
 
 def optimizers(state: Mapping[str, Any], ema: EMA | Mapping[str, Any] | None) -> Settings:
     """The settings within an optimizer's state and averages, as plain values."""
+    if "optimizers" in state:
+        parts = {f"{n}'s {k}": v for n, s in state["optimizers"].items() for k, v in optimizers(s, None).items()}
+        return {**parts, **{k: v for k, v in optimizers({}, ema).items() if k.startswith("ema's ")}}
     averages = {"decay": ema.decay, "warmup": ema.warmup} if isinstance(ema, EMA) else ema
     found: Settings = {"learning rate": _shown(state.get("schedule"))}
     for i, group in enumerate(state.get("groups", ())):
@@ -61,6 +66,9 @@ def _remedy(name: str) -> str:
     """How to change a setting that the checkpoint decides."""
     if name.startswith("ema's "):
         return _REMEDY.format(f"learner.ema.{name[6:]}")
+    part, of_part, name = name.partition("'s ") if "'s " in name else ("", "", name)
+    if of_part:
+        return _remedy(name).replace("learner.optimizer", f'learner.optimizer["{part}"]')
     where, _, field = name.rpartition(".")
     if field == "learning rate":
         goal = "learner.optimizer.learning_rate" if not where else f"learner.optimizer.{where}.schedule = optim.constant(…)"

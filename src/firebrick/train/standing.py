@@ -42,8 +42,13 @@ class Resumed:
     precision: dict[str, Any]
 
 
-def resumed(found: Checkpoint, metrics: Metrics) -> Resumed:
-    """The learner's part of a checkpoint; ``metrics`` are the learner's further ones.
+def resumed(found: Checkpoint, metrics: Metrics, named: bool = False) -> Resumed:
+    """The learner's part of a checkpoint.
+
+    Args:
+        found: Checkpoint.
+        metrics: The learner's further ones.
+        named: Whether its steps give numbers by names of their own.
 
     Raises:
         CheckpointError: It holds something else than a learner writes.
@@ -57,7 +62,7 @@ def resumed(found: Checkpoint, metrics: Metrics) -> Resumed:
             None if state["best"] is None else _epoch(state["best"]),
             _cursor(state["cursor"]),
             _cursor(state.get("loader")),
-            _metrics(found, state["metrics"], metrics),
+            _metrics(found, state["metrics"], metrics, named),
             dict(state.get("strategy", {})),
             dict(found.optimizer.get("precision", {})),
         )
@@ -89,16 +94,17 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _metrics(found: Checkpoint, saved: Any, metrics: Metrics) -> dict[str, Any] | None:
+def _metrics(found: Checkpoint, saved: Any, metrics: Metrics, named: bool) -> dict[str, Any] | None:
     """The state of an epoch's measures, tried on others before the learner's take it."""
     if saved is not None:
-        if (before := sorted({*saved} - {*OWN})) != sorted(metrics):
+        before = sorted({*saved} - {*OWN})
+        if not {*metrics} <= {*before} or not (named or {*before} <= {*metrics}):
             raise CheckpointError(
                 f"the checkpoint {found.path} lies within an epoch that was begun with the metrics: {shown(before)}",
                 f"a learner with {sorted(metrics)}",
                 "make the learner with the same metrics, or resume from a checkpoint at the end of an epoch",
             )
-        Measures(metrics).load_state(saved)
+        Measures(metrics, named).load_state(saved)
     return None if saved is None else dict(saved)
 
 

@@ -31,8 +31,9 @@ from firebrick.random import default_generator
 from firebrick.train.compiled import NO_GRAPH
 from firebrick.train.counted import Counted
 from firebrick.train.errors import TrainingError
-from firebrick.train.parallel.graphs import Graphed
+from firebrick.train.own_step import OwnStep
 from firebrick.train.parallel.meeting import Meeting, meeting_at
+from firebrick.train.parallel.own_graphs import graphed
 from firebrick.train.parallel.passes import Found, Pass, add, running_statistics, take_share
 from firebrick.train.parallel.replicas import follow, layout
 from firebrick.train.parallel.shares import MEASURED, balanced, check_batch_norm, check_shares, divided
@@ -253,8 +254,8 @@ class DataParallel:
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
         """Each device's pass as a graph, and all that comes after the gradients as one more, on the owner."""
-        if isinstance(step, TrainingStep) and (len(self._devices) > 1 or step.parts > 1):
-            return Graphed(step, self)
+        if isinstance(step, TrainingStep | OwnStep) and (len(self._devices) > 1 or step.parts > 1):
+            return graphed(step, self)
         return jit(step)  # type: ignore[no-any-return]
 
     def state(self) -> dict[str, Any]:

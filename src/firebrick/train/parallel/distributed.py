@@ -41,9 +41,10 @@ from firebrick.train.counted import joined as counted
 from firebrick.train.description import listed
 from firebrick.train.errors import TrainingError
 from firebrick.train.measures import Counts
+from firebrick.train.own_step import OwnStep
 from firebrick.train.parallel.arrivals import Arrivals, buckets
-from firebrick.train.parallel.graphs import Graphed
 from firebrick.train.parallel.meeting import meeting_at
+from firebrick.train.parallel.own_graphs import graphed
 from firebrick.train.parallel.passes import Found, Pass, add, running_statistics, take_share
 from firebrick.train.parallel.sending import Sending
 from firebrick.train.parallel.shares import check_batch_norm, check_shares, divided, sizes_of
@@ -307,7 +308,7 @@ class Distributed:
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
         """The pass as a graph, and all that comes after the reduction as one more."""
-        return Graphed(step, self) if isinstance(step, TrainingStep) else jit(step)
+        return graphed(step, self) if isinstance(step, TrainingStep | OwnStep) else jit(step)
 
     def replicas(self, model: Module) -> list[Module]:
         """The model of this rank."""

@@ -12,7 +12,8 @@ from firebrick.data import DataLoader
 from firebrick.graph import jit
 from firebrick.nn import Module
 from firebrick.train.counted import Counted
-from firebrick.train.parallel.graphs import Graphed
+from firebrick.train.own_step import OwnStep
+from firebrick.train.parallel.own_graphs import graphed
 from firebrick.train.parallel.passes import Found, Pass, add, take_share
 from firebrick.train.steps import TrainingStep
 from firebrick.train.strategy import Forward, Graphs, Named, Share, bring, of_names
@@ -106,8 +107,8 @@ class SingleDevice:
 
     def compile(self, step: Callable[..., Any]) -> Graphs:
         """The whole step as one graph; in parts, a graph that all of them run."""
-        if isinstance(step, TrainingStep) and step.parts > 1:
-            return Graphed(step, self)
+        if isinstance(step, TrainingStep | OwnStep) and step.parts > 1:
+            return graphed(step, self)
         return jit(step)  # type: ignore[no-any-return]
 
     def replicas(self, model: Module) -> list[Module]:
