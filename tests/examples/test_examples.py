@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -17,21 +18,22 @@ PROGRAMS = sorted(FOLDER.glob("*.py"))
 NUMBER = r"(-?\d+\.?\d*(?:e-?\d+)?)"
 
 
-def run(program: Path, folder: Path, *options: str, needs: tuple[str, ...] = ()) -> str:
+def run(program: Path, folder: Path, *options: str, needs: tuple[str, ...] = (), device: str = "cpu") -> str:
     """What a short run prints."""
     for package in needs:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} cannot be used here")
     command = [sys.executable, str(program), "--short", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    there = os.environ | {"FIREBRICK_DEVICE": device}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=there)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Warning" not in done.stderr
     return done.stdout
 
 
-def drawn(name: str, folder: Path) -> str:
+def drawn(name: str, folder: Path, device: str = "cpu") -> str:
     """What a short run prints that draws a picture."""
-    printed = run(FOLDER / f"{name}.py", folder, "--out", "picture.png", needs=("matplotlib",))
+    printed = run(FOLDER / f"{name}.py", folder, "--out", "picture.png", needs=("matplotlib",), device=device)
     with Image.open(folder / "picture.png") as image:
         pixels = np.asarray(image.convert("RGB")) / 255
     assert min(pixels.shape[:2]) > 300
@@ -122,8 +124,9 @@ def test_patch_tst_forecasts_better_than_the_week_before(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_speed_is_found_from_recorded_waves(tmp_path: Path) -> None:
-    printed = drawn("wave_equation", tmp_path)
+def test_a_speed_is_found_from_recorded_waves_on_every_engine(device: str, tmp_path: Path) -> None:
+    printed = drawn("wave_equation", tmp_path, device)
+    assert numbers(printed, "gradient and differences disagree by #")[0] < 1e-7
     first, last, _ = numbers(printed, "misfit of the recordings: # at first, # after # rounds")
     assert last < 0.2 * first
     first, last = numbers(printed, "error of the speed: # at first, # at last")
@@ -148,3 +151,9 @@ def test_three_engines_agree_on_a_batch_and_train_one_model(tmp_path: Path) -> N
     alone, shared = numbers(printed, "accuracy after 1 epoch: #% on one device, #% over three engines")
     assert min(alone, shared) > 60
     assert numbers(printed, "weights differ by # at most")[0] < 1e-4
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
+def test_every_program_runs_on_every_engine(program: Path, device: str, tmp_path: Path) -> None:
+    run(program, tmp_path, needs=("matplotlib", "torch"), device=device)
