@@ -1,4 +1,4 @@
-"""A generative adversarial network by hand: two models and two optimizers in one compiled step; digits that nobody wrote.
+"""A generative adversarial network by hand: two models and two optimizers in one compiled step, which learn to draw digits.
 
 python examples/gan.py --out gan.png
 """
@@ -34,7 +34,7 @@ def make_discriminator(width: int) -> nn.Sequential:
 
 
 def generator_loss(generator: nn.Module, discriminator: nn.Module, noise: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
-    """-log of the probability that fakes are real, and the fakes."""
+    """-log of the probability of the label "real" for generated images, and these images."""
     fake = generator(noise)
     return fb.mean(fb.softplus(-discriminator(fake))), fake
 
@@ -68,18 +68,18 @@ def main() -> None:
     generator, discriminator = make_generator(size, width), make_discriminator(width)
     generator_optimizer = optim.Adam(generator, lr=1e-3, betas=(0.5, 0.999))
     discriminator_optimizer = optim.Adam(discriminator, lr=1e-3, betas=(0.5, 0.999))
-    average = optim.EMA(generator, decay=0.99)  # of the weights: its images change less from step to step
+    average = optim.EMA(generator, decay=0.99)  # of the weights, for samples
 
     @fb.jit
     def step(real: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
         """Each model descends along the gradient of its own loss."""
         noise = fb.random.normal((real.shape[0], size))
-        (fooled, fake), gradients = fb.value_and_grad(generator_loss, has_aux=True)(generator, discriminator, noise)
+        (g_loss, fake), gradients = fb.value_and_grad(generator_loss, has_aux=True)(generator, discriminator, noise)
         generator_optimizer.update(generator, gradients)
         average.update()
-        found, gradients = fb.value_and_grad(discriminator_loss)(discriminator, real, fake.detach())
+        d_loss, gradients = fb.value_and_grad(discriminator_loss)(discriminator, real, fake.detach())
         discriminator_optimizer.update(discriminator, gradients)
-        return fooled, found
+        return g_loss, d_loss
 
     noise = fb.random.Generator(1).normal((256, size))
     some, others = fb.asarray(pixels[:256]), fb.asarray(pixels[256:512])
@@ -95,11 +95,11 @@ def main() -> None:
     print(f"energy distance of the samples at first: {energy_distance(sample(), some).item():.3f}")
     for epoch in range(1, epochs + 1):
         for (real,) in loader:
-            fooled, found = step(real)
+            g_loss, d_loss = step(real)
         if epoch % 25 == 0:
-            print(f"epoch {epoch}: loss of the generator {fooled.item():.3f}, of the discriminator {found.item():.3f}")
+            print(f"epoch {epoch}: loss of the generator {g_loss.item():.3f}, of the discriminator {d_loss.item():.3f}")
     print(f"energy distance of the samples at last: {energy_distance(sample(), some).item():.3f}")
-    draw({"digits": some.numpy(), "made": sample().numpy()}, args.out)
+    draw({"digits": some.numpy(), "generated": sample().numpy()}, args.out)
 
 
 def draw(panels: dict[str, np.ndarray], path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import DataLoader, WindowDataset
-from firebrick.train import Learner
+from firebrick.train import Learner, MeanSquaredError
 
 
 class PatchTST(nn.Module):
@@ -48,16 +48,16 @@ class PatchTST(nn.Module):
 
 
 def load_of_three_cities(hours: int) -> np.ndarray:
-    """Synthetic load [hours, 3]: a day with two peaks, weeks with quiet ends, a slow drift, and noise that lasts."""
+    """Synthetic load [hours, 3]: days with two peaks, low weekends, a slow drift and autocorrelated noise."""
     rng = np.random.default_rng(0)
     hour, day = np.arange(hours) % 24, np.arange(hours) // 24
     series = []
     for city in range(3):
         peaks = np.exp(-((hour - 8 - city) ** 2) / 8) + 1.4 * np.exp(-((hour - 18 + city) ** 2) / 14)
-        quiet = np.where(day % 7 >= 5, 0.45, 1.0)
+        weekend = np.where(day % 7 >= 5, 0.45, 1.0)
         drift = 0.5 * np.sin(2 * np.pi * np.arange(hours) / (24 * (30 + 9 * city)))
         noise = np.convolve(rng.normal(size=hours) * 0.06, 0.9 ** np.arange(48))[:hours]
-        series.append(quiet * peaks + drift + noise)
+        series.append(weekend * peaks + drift + noise)
     return np.stack(series, axis=1).astype(np.float32)
 
 
@@ -86,9 +86,10 @@ def main() -> None:
     def week_before(x: fb.Tensor) -> fb.Tensor:
         return x[:, -168 : -168 + horizon]
 
-    pairs = [(fb.mean((week_before(x) - y) ** 2.0, axis=(1, 2)), len(x)) for x, y in test]
-    naive = sum(float(fb.sum(error).item()) for error, _ in pairs) / sum(count for _, count in pairs)
-    print(f"test error of the week before, repeated: {naive:.4f}")
+    naive = MeanSquaredError()
+    for x, y in test:
+        naive.update(week_before(x), y)
+    print(f"test error of the week before, repeated: {naive.compute():.4f}")
     print(f"test error of PatchTST: {learner.evaluate(test).loss:.4f}")
 
     x, y = test.first()
@@ -107,7 +108,7 @@ def draw(before: np.ndarray, after: np.ndarray, forecasts: dict[str, np.ndarray]
     past, future = np.arange(-168, 0) / 24, np.arange(len(after)) / 24
     for city, axis in enumerate(axes):
         axis.plot(past, before[-168:, city], color="0.4")
-        axis.plot(future, after[:, city], color="0.1", label="what came")
+        axis.plot(future, after[:, city], color="0.1", label="observed")
         for name, values in forecasts.items():
             axis.plot(future, values[:, city], label=name, linewidth=2 if name == "PatchTST" else 1)
         axis.axvspan(0, len(after) / 24, color="0.95")

@@ -1,4 +1,4 @@
-"""Optimal transport with gradients: a disc of points flows along the gradient of the Sinkhorn divergence until it is a spiral.
+"""Optimal transport with gradients: points flow along the gradient of the Sinkhorn divergence, from a disc to a spiral.
 
 python examples/sinkhorn.py --out sinkhorn.png
 """
@@ -14,30 +14,30 @@ import numpy as np
 import firebrick as fb
 
 
-def transport(x: fb.Tensor, y: fb.Tensor, epsilon: float, rounds: int) -> tuple[fb.Tensor, fb.Tensor]:
-    """Sinkhorn's algorithm between uniform weights on x [n, 2] and y [m, 2], in logarithms.
+def transport(x: fb.Tensor, y: fb.Tensor, epsilon: float, iterations: int) -> tuple[fb.Tensor, fb.Tensor]:
+    """Sinkhorn's algorithm for uniform measures on points x [n, 2] and y [m, 2], on logarithms.
 
     Returns:
-        The cost ⟨P, |x - y|²⟩ + epsilon · KL(P, uniform), and the plan P [n, m]: its columns sum to 1/m, and its rows to 1/n
-        after enough rounds.
+        The cost ⟨P, |x - y|²⟩ + epsilon · KL(P, uniform), and the plan P [n, m]. Its columns sum to 1/m; its rows sum to 1/n
+        after enough iterations.
     """
     n, m = x.shape[0], y.shape[0]
     distance = fb.sum((x[:, None] - y[None, :]) ** 2.0, axis=-1)
 
-    def one_round(potentials: tuple[fb.Tensor, fb.Tensor], _: None) -> tuple[tuple[fb.Tensor, fb.Tensor], None]:
+    def iterate(potentials: tuple[fb.Tensor, fb.Tensor], _: None) -> tuple[tuple[fb.Tensor, fb.Tensor], None]:
         f, g = potentials
         f = epsilon * (math.log(m) - fb.logsumexp((g[None, :] - distance) / epsilon, axis=1))
         g = epsilon * (math.log(n) - fb.logsumexp((f[:, None] - distance) / epsilon, axis=0))
         return (f, g), None
 
-    (f, g), _ = fb.scan(one_round, (fb.zeros_like(x[:, 0]), fb.zeros_like(y[:, 0])), None, length=rounds)
+    (f, g), _ = fb.scan(iterate, (fb.zeros_like(x[:, 0]), fb.zeros_like(y[:, 0])), None, length=iterations)
     plan = fb.exp((f[:, None] + g[None, :] - distance) / epsilon) / (n * m)
     return fb.mean(f) + fb.mean(g), plan
 
 
-def divergence(x: fb.Tensor, y: fb.Tensor, epsilon: float, rounds: int) -> fb.Tensor:
-    """The cost without its bias towards the mean: 0 where the point clouds are equal (Feydy et al., arXiv:1810.08278)."""
-    (both, _), (left, _), (right, _) = (transport(a, b, epsilon, rounds) for a, b in ((x, y), (x, x), (y, y)))
+def divergence(x: fb.Tensor, y: fb.Tensor, epsilon: float, iterations: int) -> fb.Tensor:
+    """The cost without its entropic bias: 0 where the point clouds are equal (Feydy et al., arXiv:1810.08278)."""
+    (both, _), (left, _), (right, _) = (transport(a, b, epsilon, iterations) for a, b in ((x, y), (x, x), (y, y)))
     return both - 0.5 * (left + right)
 
 
@@ -53,12 +53,12 @@ def clouds(n: int) -> tuple[fb.Tensor, fb.Tensor]:
 
 
 def check() -> None:
-    """The gradient equals differences of the cost in float64, and the plan's sums are the weights."""
+    """Compare the gradient with finite differences in float64, and the marginals of the plan with the weights."""
     x, y = (fb.astype(a[:8], fb.float64) for a in clouds(20))
     fb.gradcheck(lambda x, y: divergence(x, y, 0.1, 20), [x, y])
     plan = transport(x, y, 0.1, 200)[1]
-    off = max(fb.max(fb.abs(8.0 * fb.sum(plan, axis=axis) - 1.0)).item() for axis in (0, 1))
-    print(f"gradient equals differences; sums of the plan are off by {off:.1e}")
+    error = max(fb.max(fb.abs(8.0 * fb.sum(plan, axis=axis) - 1.0)).item() for axis in (0, 1))
+    print(f"gradient equals finite differences; relative error of the marginals: {error:.1e}")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A variational autoencoder with two latent numbers an image, trained on the digits that come with the package.
+"""A variational autoencoder with a two-dimensional latent space, trained on the digits that come with the package.
 
 python examples/vae.py --out vae.png
 """
@@ -17,28 +17,28 @@ from firebrick.data import ArrayDataset, DataLoader, datasets
 
 
 class VAE(nn.Module):
-    """Images [batch, 64] with values in [0, 1], by way of points [batch, 2] of a plane, and back as logits."""
+    """Images [batch, 64] with values in [0, 1] to normal distributions over a plane, and points of the plane to logits."""
 
     def __init__(self, hidden: int) -> None:
         self.encoder = nn.Sequential(nn.Linear(64, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU())
-        self.point = nn.Linear(hidden, 4)
+        self.moments = nn.Linear(hidden, 4)
         self.decoder = nn.Sequential(
             nn.Linear(2, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 64)
         )
 
     def encode(self, images: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
-        """Mean and logarithm of the variance [batch, 2] of each image's points."""
-        mean, log_variance = fb.chunk(self.point(self.encoder(images)), 2, axis=1)
+        """Means and logarithms of variances [batch, 2]."""
+        mean, log_variance = fb.chunk(self.moments(self.encoder(images)), 2, axis=1)
         return mean, log_variance
 
     def forward(self, images: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor, fb.Tensor]:
         mean, log_variance = self.encode(images)
-        point = mean + fb.exp(0.5 * log_variance) * fb.random.normal(mean.shape)  # differentiable by mean and variance
+        point = mean + fb.exp(0.5 * log_variance) * fb.random.normal(mean.shape)  # reparameterised
         return self.decoder(point), mean, log_variance
 
 
 def loss(model: VAE, images: fb.Tensor) -> fb.Tensor:
-    """Negative evidence lower bound, in nats an image: what reconstruction costs, and how far points are from the prior."""
+    """Negative evidence lower bound in nats, mean over the images: reconstruction error and divergence from the prior."""
     logits, mean, log_variance = model(images)
     reconstruction = fb.binary_cross_entropy_with_logits(logits, images, reduction="sum")
     divergence = 0.5 * fb.sum(mean**2.0 + fb.exp(log_variance) - 1.0 - log_variance)
@@ -75,11 +75,11 @@ def main() -> None:
     print(f"test loss at last: {loss(model, images).item():.2f}")
 
     reconstructed = fb.sigmoid(model.decoder(model.encode(images[:64])[0]))
-    quantiles = fb.asarray([NormalDist().inv_cdf((k + 0.5) / 16) for k in range(16)])  # parts of equal probability
+    quantiles = fb.asarray([NormalDist().inv_cdf((k + 0.5) / 16) for k in range(16)])  # of equal probability
     plane = fb.stack(fb.meshgrid(quantiles, quantiles), axis=-1)
     samples = fb.sigmoid(model.decoder(plane.reshape(-1, 2)))
     draw(
-        {"digits": test[:64], "reconstructed": reconstructed.numpy(), "decoded from all over the plane": samples.numpy()},
+        {"digits": test[:64], "reconstructed": reconstructed.numpy(), "decoded points of the plane": samples.numpy()},
         args.out,
     )
 
