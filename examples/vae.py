@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("vae.png"), help="picture to write (vae.png)")
     parser.add_argument("--short", action="store_true", help="a small model for a few epochs")
     args = parser.parse_args()
-    hidden, epochs = (64, 6) if args.short else (256, 125)
+    hidden, epochs = (128, 30) if args.short else (256, 125)
 
     digits, unseen = datasets.load("digits", "train"), datasets.load("digits", "test")
     train, test = ((a.images.reshape(-1, 64) / a.pixel_max).astype(np.float32) for a in (digits, unseen))
@@ -66,6 +66,9 @@ def main() -> None:
         optimizer.update(model, gradients)
 
     images = fb.asarray(test)
+    mean = fb.broadcast_to(fb.mean(fb.asarray(train), axis=0), images.shape)
+    constant = fb.binary_cross_entropy(mean, images, reduction="sum") / len(images)
+    print(f"test loss of the mean image: {constant.item():.2f}")
     print(f"test loss at first: {loss(model, images).item():.2f}")
     for epoch in range(1, epochs + 1):
         for (batch,) in loader:

@@ -88,9 +88,9 @@ def test_a_gpt_that_forgets_a_part_of_its_state_has_other_bits(forgotten: str, t
 @pytest.mark.slow
 def test_a_vae_reconstructs_unseen_digits(tmp_path: Path) -> None:
     printed = drawn("vae", tmp_path)
-    (first,), (last,) = numbers(printed, "test loss at first: #"), numbers(printed, "test loss at last: #")
-    assert first > 40
-    assert last < 30
+    (constant,) = numbers(printed, "test loss of the mean image: #")
+    (last,) = numbers(printed, "test loss at last: #")
+    assert last < constant - 1, "points of the latent space make no difference"
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_samples_of_a_gan_come_nearer_to_the_digits(tmp_path: Path) -> None:
     (first,) = numbers(printed, "energy distance of the samples at first: #")
     (last,) = numbers(printed, "energy distance of the samples at last: #")
     assert abs(same) < 0.05
-    assert last < 0.5 * first
+    assert last < 0.3 * first
 
 
 @pytest.mark.slow
