@@ -78,7 +78,7 @@ class Training:
                 self.done += 1
                 if self.done % 100 == 0 or self.done == until:
                     self.save(out)
-                    print(f"step {self.done}: loss {losses[-1].item():.3f}")
+                    print(f"step {self.done}: loss {losses[-1]:.3f}")
         return [float(value) for value in fb.read(losses)]
 
     def save(self, out: Path) -> None:

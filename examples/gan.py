@@ -91,14 +91,14 @@ def main() -> None:
         generator.train()
         return images
 
-    print(f"energy distance between two sets of digits: {energy_distance(some, others).item():.3f}")
-    print(f"energy distance of the samples at first: {energy_distance(sample(), some).item():.3f}")
+    print(f"energy distance between two sets of digits: {energy_distance(some, others):.3f}")
+    print(f"energy distance of the samples at first: {energy_distance(sample(), some):.3f}")
     for epoch in range(1, epochs + 1):
         for (real,) in loader:
             g_loss, d_loss = step(real)
         if epoch % 25 == 0:
-            print(f"epoch {epoch}: loss of the generator {g_loss.item():.3f}, of the discriminator {d_loss.item():.3f}")
-    print(f"energy distance of the samples at last: {energy_distance(sample(), some).item():.3f}")
+            print(f"epoch {epoch}: loss of the generator {g_loss:.3f}, of the discriminator {d_loss:.3f}")
+    print(f"energy distance of the samples at last: {energy_distance(sample(), some):.3f}")
     draw({"digits": some.numpy(), "generated": sample().numpy()}, args.out)
 
 

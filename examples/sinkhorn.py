@@ -57,7 +57,7 @@ def check() -> None:
     x, y = (fb.astype(a[:8], fb.float64) for a in clouds(20))
     fb.gradcheck(lambda x, y: divergence(x, y, 0.1, 20), [x, y])
     plan = transport(x, y, 0.1, 200)[1]
-    error = max(fb.max(fb.abs(8.0 * fb.sum(plan, axis=axis) - 1.0)).item() for axis in (0, 1))
+    error = max(fb.max(fb.abs(8.0 * fb.sum(plan, axis=axis) - 1.0)) for axis in (0, 1))
     print(f"gradient equals finite differences; relative error of the marginals: {error:.1e}")
 
 
@@ -76,7 +76,7 @@ def main() -> None:
         x = x - 0.1 * n * gradient  # each point has weight 1/n
         frames.append(x)
         costs.append(cost)
-    print(f"divergence: {costs[0].item():.4f} at first, {costs[-1].item():.5f} after {steps} steps")
+    print(f"divergence: {costs[0]:.4f} at first, {costs[-1]:.5f} after {steps} steps")
     draw(fb.read(frames), y.numpy(), args.out)
 
 

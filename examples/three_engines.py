@@ -41,7 +41,7 @@ def compare_engines() -> float:
         model = network().to(device)
         loss, gradients = loss_and_gradients(model, images.to(device), labels.to(device))
         found[device] = {name: gradients[p].numpy() for name, p in model.named_parameters()}
-        print(f"{device:10} loss {loss.item():.7f}")
+        print(f"{device:10} loss {loss:.7f}")
     for name, values in found["numpy:0"].items():
         for device in ENGINES:
             worst = max(worst, float(np.abs(found[device][name] - values).max() / np.abs(values).max()))
@@ -65,7 +65,7 @@ def main() -> None:
     print(f"gradients differ by {compare_engines():.1e} of their size at most")
     one, alone = train(SingleDevice("cpu:0"), epochs)
     three, shared = train(DataParallel(ENGINES, shares=[50, 20, 30]), epochs)
-    apart = max(float(fb.max(fb.abs(a - b)).item()) for a, b in zip(one.parameters(), three.parameters(), strict=True))
+    apart = max(fb.max(fb.abs(a - b)) for a, b in zip(one.parameters(), three.parameters(), strict=True))
     print(f"accuracy after {epochs} epoch{'s'[: epochs > 1]}: {alone:.2%} on one device, {shared:.2%} over three engines")
     print(f"weights differ by {apart:.1e} at most")
 

@@ -68,14 +68,14 @@ def main() -> None:
     images = fb.asarray(test)
     mean = fb.broadcast_to(fb.mean(fb.asarray(train), axis=0), images.shape)
     constant = fb.binary_cross_entropy(mean, images, reduction="sum") / len(images)
-    print(f"test loss of the mean image: {constant.item():.2f}")
-    print(f"test loss at first: {loss(model, images).item():.2f}")
+    print(f"test loss of the mean image: {constant:.2f}")
+    print(f"test loss at first: {loss(model, images):.2f}")
     for epoch in range(1, epochs + 1):
         for (batch,) in loader:
             step(batch)
         if epoch % 25 == 0:
-            print(f"test loss after {epoch} epochs: {loss(model, images).item():.2f}")
-    print(f"test loss at last: {loss(model, images).item():.2f}")
+            print(f"test loss after {epoch} epochs: {loss(model, images):.2f}")
+    print(f"test loss at last: {loss(model, images):.2f}")
 
     reconstructed = fb.sigmoid(model.decoder(model.encode(images[:64])[0]))
     quantiles = fb.asarray([NormalDist().inv_cdf((k + 0.5) / 16) for k in range(16)])  # of equal probability

@@ -112,7 +112,7 @@ def main() -> None:
 
     losses = fb.read([descend() for _ in range(rounds)])
     print(f"misfit of the recordings: {losses[0]:.4f} at first, {losses[-1]:.5f} after {rounds} rounds")
-    before, after = (fb.sqrt(fb.mse_loss(speed, truth)).item() for speed in (uniform, plate.speed))
+    before, after = (fb.sqrt(fb.mse_loss(speed, truth)) for speed in (uniform, plate.speed))
     print(f"error of the speed: {before:.4f} at first, {after:.4f} at last")
     _, field = Plate(truth, shots, receivers)(wavelet[: int(1.3 * n)])
     draw(field[0].numpy(), truth.numpy(), plate.speed.numpy(), plate.receivers, args.out)
