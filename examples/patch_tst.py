@@ -15,7 +15,7 @@ import numpy as np
 import firebrick as fb
 from firebrick import nn, optim
 from firebrick.data import DataLoader, WindowDataset
-from firebrick.train import Learner, MeanSquaredError
+from firebrick.train import EarlyStopping, Learner, MeanSquaredError
 
 
 class PatchTST(nn.Module):
@@ -67,20 +67,21 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="a small model for a few epochs")
     args = parser.parse_args()
     look_back, horizon = 336, 96
-    hours, embed, layers, epochs = (1500, 16, 1, 4) if args.short else (6000, 64, 2, 5)
+    hours, embed, layers, epochs = (2400, 16, 1, 4) if args.short else (6000, 64, 2, 5)
 
     series = load_of_three_cities(hours)
     first, last = int(0.7 * hours), int(0.8 * hours)
 
     def loader(start: int, stop: int, name: str) -> DataLoader:
         windows = WindowDataset(series[max(0, start - look_back) : stop], look_back, horizon)
-        return DataLoader(windows, batch_size=64, shuffle=name == "train", seed=0, name=name)
+        return DataLoader(windows, batch_size=64, shuffle=name == "train", drop_last=name == "train", name=name)
 
     train, valid, test = loader(0, first, "train"), loader(first, last, "valid"), loader(last, hours, "test")
     fb.random.seed(0)
     model = PatchTST(look_back, horizon, 16, embed, layers)
-    steps = epochs * len(train)
-    learner = Learner(model, optim.AdamW(model, lr=optim.one_cycle(2e-3, steps)), nn.MSELoss(), clip_norm=1.0)
+    optimizer = optim.AdamW(model, lr=optim.one_cycle(2e-3, epochs * len(train)))
+    stopping = EarlyStopping("valid_loss", patience=2)  # gives the model the values of its best epoch
+    learner = Learner(model, optimizer, nn.MSELoss(), clip_norm=1.0, callbacks=[stopping])
     learner.fit(train, valid, epochs=epochs)
 
     def week_before(x: fb.Tensor) -> fb.Tensor:
