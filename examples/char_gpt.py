@@ -35,7 +35,8 @@ class Windows:
 class GPT(nn.Module):
     """Codes [batch, length] to scores of the next character [batch, length, characters]: a transformer that looks back only."""
 
-    def __init__(self, characters: int, embed: int, heads: int, layers: int) -> None:
+    def __init__(self, characters: int, context: int, embed: int, heads: int, layers: int) -> None:
+        self.context = context  # it has seen no longer windows
         self.embedding = nn.Embedding(characters, embed)
         self.trunk = nn.TransformerEncoder(embed, heads, layers, dropout=0.1, rotary=nn.RotaryPositions(embed // heads))
         self.head = nn.Linear(embed, characters, bias=False)
@@ -53,11 +54,9 @@ class Training:
 
     def __init__(self, codes: np.ndarray, characters: int, short: bool) -> None:
         fb.random.seed(0)
-        context, sizes = (32, (32, 2, 2)) if short else (128, (128, 4, 4))
-        self.model = model = GPT(characters, *sizes)
+        self.model = model = GPT(characters, 32, 32, 2, 2) if short else GPT(characters, 128, 128, 4, 4)
         self.optimizer = optimizer = optim.AdamW(model, lr=optim.warmup(optim.cosine(3e-3, 1000), 20), weight_decay=0.1)
-        self.loader = DataLoader(Windows(codes, context), batch_size=32, shuffle=True, seed=1)
-        self.done = 0
+        self.loader = DataLoader(Windows(codes, model.context), batch_size=32, shuffle=True, seed=1)
         loss_and_gradients = fb.value_and_grad(loss)
 
         @fb.jit  # one program, which changes the model and the optimizer
@@ -67,7 +66,7 @@ class Training:
             optimizer.update(model, gradients)
             return value
 
-        self.step = step
+        self.step, self.done = step, 0
 
     def run(self, until: int, out: Path) -> list[float]:
         """Train until so many steps are done, with a checkpoint every 100 steps and at the end; returns the losses."""
@@ -98,14 +97,15 @@ class Training:
 def generate(model: GPT, codes: list[int], count: int, temperature: float = 0.8) -> list[int]:
     """Continue a text: each character is drawn by its score, and only the new one goes through the model."""
     model.eval()
-    cache, new, generator = model.trunk.new_cache(), codes, fb.random.Generator(0)
+    generator, half = fb.random.Generator(0), model.context // 2
     with fb.no_grad():
-        for _ in range(count):
+        for k in range(count):
+            if k % half == 0:  # begin again with the last half of a window
+                new, cache = codes[-half:], model.trunk.new_cache()
             scores = model(fb.asarray([new]), cache=cache)[0, -1] / temperature
             noise = -fb.log(-fb.log(generator.uniform(scores.shape)))  # the largest sum is a draw from the softmax
             new = [int(fb.argmax(scores + noise).item())]
             codes = codes + new
-    model.train()
     return codes
 
 
