@@ -15,7 +15,7 @@ from naive_forms import WITH_KERNELS, WITHOUT, Group, groups, kernels_of, run_na
 from random_groups import drawn, groups_of
 
 from firebrick.compiler.kernel import Fault, Function
-from firebrick.compiler.kernel.naive import NAIVE, Naive, naive
+from firebrick.compiler.naive import NAIVE, Naive, naive
 from firebrick.compiler.spec.base import key
 from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.kinds import KINDS, spec_of

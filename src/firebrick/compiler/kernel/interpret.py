@@ -18,13 +18,13 @@ import numpy as np
 
 from firebrick.compiler.kernel.arguments import check_arrays, numbers, sizes
 from firebrick.compiler.kernel.checked_arrays import CheckedArrays
+from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.item_errors import ItemErrors
 from firebrick.compiler.kernel.lockstep import Lockstep
 from firebrick.compiler.kernel.scopes import ID, ROW, Scope
 from firebrick.compiler.kernel.unchecked_arrays import UncheckedArrays
 from firebrick.compiler.kernel.verify import verify
-from firebrick.compiler.spec.faults import Fault
 from firebrick.scalar.expr import Number
 
 Array = np.ndarray[Any, Any]

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.base import Result
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.copy import Copy
-from firebrick.compiler.spec.faults import Fault, first_fault, out_of_range, sites_of
+from firebrick.compiler.spec.faults import first_fault, out_of_range, sites_of
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Factor, Part

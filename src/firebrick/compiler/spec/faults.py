@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.spec.base import Size
 from firebrick.core.errors import OutOfRangeError
 
@@ -78,19 +79,6 @@ class Site:
             op=self.op,
             index=index,
         )
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Fault:
-    """What a launch reports: of several faults the first in this order.
-
-    Attributes:
-        site: Number of the check.
-        payload: What its error shows: of an index out of range, the index as it was given.
-    """
-
-    site: int
-    payload: int
 
 
 def out_of_range(site: int, indices: np.ndarray[Any, np.dtype[np.int64]], size: int) -> Fault | None:

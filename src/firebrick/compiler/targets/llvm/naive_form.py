@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from firebrick.compiler.kernel.naive import Buffer, naive
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY
+from firebrick.compiler.naive import Buffer, naive
+from firebrick.compiler.naive.building import INPUT, RESULT, TEMPORARY
 from firebrick.compiler.spec.faults import sites_of
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.memory import item_bytes

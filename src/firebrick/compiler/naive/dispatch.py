@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from firebrick.compiler.kernel.naive.attentions import attention
-from firebrick.compiler.kernel.naive.building import Naive
-from firebrick.compiler.kernel.naive.contractions import contract
-from firebrick.compiler.kernel.naive.copies import copy
-from firebrick.compiler.kernel.naive.nests import nest
-from firebrick.compiler.kernel.naive.prefixes import prefix
-from firebrick.compiler.kernel.naive.scatters import scatter
-from firebrick.compiler.kernel.naive.searches import search
-from firebrick.compiler.kernel.naive.sorts import sort
-from firebrick.compiler.kernel.naive.windows import window
+from firebrick.compiler.naive.attentions import attention
+from firebrick.compiler.naive.building import Naive
+from firebrick.compiler.naive.contractions import contract
+from firebrick.compiler.naive.copies import copy
+from firebrick.compiler.naive.nests import nest
+from firebrick.compiler.naive.prefixes import prefix
+from firebrick.compiler.naive.scatters import scatter
+from firebrick.compiler.naive.searches import search
+from firebrick.compiler.naive.sorts import sort
+from firebrick.compiler.naive.windows import window
 from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.copy import Copy
