@@ -25,13 +25,13 @@ reports a fault. A kernel for a GPU gets the table of the program and the number
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.spec.base import Size
-from firebrick.core.errors import OutOfRangeError
+from firebrick.core.errors import FirebrickError, OutOfRangeError
 
 FIRST_PAYLOAD = 8
 """Bytes of a table before its first payload."""
@@ -100,9 +100,17 @@ def first_fault(*faults: Fault | None) -> Fault | None:
     return min((x for x in faults if x is not None), default=None)
 
 
-def sites_of(spec: object) -> tuple[Site, ...]:
+class FaultSite(Protocol):
+    """A check of a kernel, of an operation's indices (``Site``) or a user's kernel (``custom``)."""
+
+    def error(self, index: int) -> FirebrickError:
+        """The error of a fault here, with its payload."""
+        ...
+
+
+def sites_of(spec: object) -> tuple[FaultSite, ...]:
     """The checks of a specification of any kind, by the numbers that its kernels have for them."""
-    sites: tuple[Site, ...] = getattr(spec, "sites", ())
+    sites: tuple[FaultSite, ...] = getattr(spec, "sites", ())
     return sites
 
 

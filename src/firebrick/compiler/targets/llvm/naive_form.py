@@ -42,6 +42,7 @@ def lowered(spec: Any, inputs: Sequence[Aval], outputs: Sequence[Aval], target: 
     sites = sites_of(spec)
     parts = []
     for step in form.steps:
+        assert isinstance(step.grid, int), "kernels of several axes have a generator"
         scalars = dict(zip([s.name for s in step.function.scalars], step.scalars, strict=True))
         kernel = cpu_kernel(step.function, target, step.grid, scalars)
         kernel = named(kernel, step.function.name.rsplit("_", 1)[0])
