@@ -42,15 +42,14 @@ PARTS: dict[str, type] = {
 def to_json(spec: KernelSpec) -> str:
     """A specification as JSON; ``from_json`` gives an equal one.
 
-        Example:
-            >>> from firebrick.compiler.spec.copy import Copy, Piece
-    from firebrick.compiler.spec.custom import Custom, CustomResult, KernelSite
-            >>> from firebrick.compiler.spec.text import from_json, to_json
-            >>> from firebrick.core.views import row_major
-            >>> x = row_major((3,))
-            >>> spec = Copy(4, 3, (Piece(0, 0, x, x),))
-            >>> from_json(to_json(spec)) == spec
-            True
+    Example:
+        >>> from firebrick.compiler.spec.copy import Copy, Piece
+        >>> from firebrick.compiler.spec.text import from_json, to_json
+        >>> from firebrick.core.views import row_major
+        >>> x = row_major((3,))
+        >>> spec = Copy(4, 3, (Piece(0, 0, x, x),))
+        >>> from_json(to_json(spec)) == spec
+        True
     """
     nodes: list[Any] = []
     numbers: dict[Expr, int] = {}
