@@ -42,6 +42,7 @@ from firebrick.compiler.kernel import (
 from firebrick.compiler.kernel.intervals import Intervals
 from firebrick.compiler.kernel.ir import expressions, statements
 from firebrick.compiler.kernel.legalized import legalized
+from firebrick.compiler.kernel.scopes import Scope
 from firebrick.compiler.kernel.shorter_loops import iterations, shorter_loops
 from firebrick.compiler.naive import naive
 from firebrick.compiler.naive.building import INPUT, RESULT, TEMPORARY, Buffer
@@ -223,6 +224,30 @@ def test_branches_and_counters_narrow_intervals() -> None:
     assert found["inner"] == (0, 50)
     assert found["k"] == (0, 99)
     assert found["both"] == (0, 57)
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["items", "groups"])
+def test_no_value_of_a_random_kernel_is_outside_of_its_interval(group: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    intervals: dict[int, Any] = {}
+    execute = lockstep.Lockstep._statement
+    tight = 0
+
+    def watched(self: Any, s: Any, scope: Scope) -> None:
+        nonlocal tight
+        for name, (low, high) in intervals[id(s)].items():
+            x = scope.read(name)
+            assert low <= x.min(), f"{name} at {s}\n{launch.function}"
+            assert x.max() <= high, f"{name} at {s}\n{launch.function}"
+            tight += high - low < 1 << 20
+        execute(self, s, scope)
+
+    monkeypatch.setattr(lockstep.Lockstep, "_statement", watched)
+    for seed in range(4 * BLOCK):
+        launch = draw_narrow(seed, group)
+        found = Intervals(launch.function, bounds_of_launch(launch))
+        intervals = {id(s): now for s, now in zip(statements(launch.function.body), found, strict=True)}
+        outcome(launch, launch.function)
+    assert tight > 1000
 
 
 # refusals
