@@ -22,6 +22,14 @@ def compiled(x):
     return fb.exp(x) * 2.0
 
 number = 3
+
+@fb.kernel(grid="n")
+def picked(x: fb.kernel.In[fb.float32, "m"], at: fb.kernel.In[fb.int64, "n"], out: fb.kernel.Out[fb.float32, "n"]):
+    i = fb.kernel.index()
+    out[i] = x[at[i]]
+
+def around(x, at):
+    return fb.exp(picked(x * 2.0, at))
 """
 
 
@@ -51,6 +59,21 @@ def test_one_form_of_a_function_under_jit_is_shown(run: Run, file: Path, form: s
     assert result.exit_code == 0
     assert len(re.findall(r"^# ", result.output, re.MULTILINE)) == 1
     assert shown in result.output
+
+
+def test_a_kernel_in_a_function_has_a_specification_like_other_groups(run: Run, file: Path) -> None:
+    arguments = ("explain", f"{file}:around", "--input", "float32[7]", "--input", "int64[5]")
+    specs = run(*arguments, "--form", "specs").output
+    assert specs.count("Map over") == 2
+    for line in (
+        "Custom over [5]",
+        "operand 0 x: input 0, float32[7], strides [1]",
+        "check 0: axis 0 of x has 7, ",
+        "kernel picked(x: read float32[], at",
+    ):
+        assert line in specs
+    assert "kernel picked(" in run(*arguments, "--form", "naive").output
+    assert "define weak_odr void @kernel_picked_" in run(*arguments, "--form", "code").output
 
 
 def test_an_engine_that_compiles_nothing_shows_the_graph(run: Run, file: Path) -> None:

@@ -25,7 +25,7 @@ from firebrick.backends.cpu.engine import CpuBackend
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.fusion.validate import doubt
-from firebrick.compiler.kernel.naive import naive
+from firebrick.compiler.naive import naive
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.kinds import spec_of

@@ -19,9 +19,10 @@ from written_kernels import ITEM
 from firebrick.backends.cpu.runtime.pool import Pool
 from firebrick.backends.cpu.runtime.segment import Segment
 from firebrick.compiler.kernel import ArrayParameter, Check, Function
-from firebrick.compiler.kernel.naive import naive
+from firebrick.compiler.kernel.fault import Fault
+from firebrick.compiler.naive import naive
 from firebrick.compiler.spec.evaluate import interpret, outcome
-from firebrick.compiler.spec.faults import LARGEST_INDEX, LARGEST_SITE, Fault, Site, first_fault, found, table
+from firebrick.compiler.spec.faults import LARGEST_INDEX, LARGEST_SITE, Site, first_fault, found, table
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.native import module_text

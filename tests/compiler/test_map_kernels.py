@@ -11,7 +11,7 @@ from forced import kernels_of_any_size
 from native_kernels import Array, run_kernel, run_map, run_units, view, widths
 
 import firebrick as fb
-from firebrick.compiler.spec.faults import Fault
+from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.targets.llvm.host import emit_assembly
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import BufferView

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -18,7 +19,26 @@ from firebrick.ops.table import OPS
 from firebrick.scalar import evaluate, inverse, math, periodic, rows
 from firebrick.scalar.capabilities import CONSERVATIVE_GPU, CPU, Capabilities
 from firebrick.scalar.elements import random_bits, random_uniform
-from firebrick.scalar.expr import Expr, bounded, cast, const, eq, gather, index, load, maximum, ne, position, select, sqrt, walk
+from firebrick.scalar.expr import (
+    Expr,
+    binary,
+    bounded,
+    cast,
+    const,
+    eq,
+    gather,
+    index,
+    load,
+    local,
+    maximum,
+    ne,
+    position,
+    select,
+    sqrt,
+    unary,
+    walk,
+)
+from firebrick.scalar.interpret import apply
 from firebrick.scalar.legalize import legalize, missing
 from firebrick.scalar.remainder import remainder
 from firebrick.scalar.storage import FLOAT8, STORAGE, computed, decode, decode8, encode, encode8
@@ -243,6 +263,22 @@ def test_index_arithmetic_that_fits_is_one_int32_a_node() -> None:
         assert np.array_equal(evaluate_loosely(made, [table, rows_], CONSERVATIVE_GPU, at)[0], want)
         assert not [n for n in walk(made) if n.dtype == "uint32"]
     assert bounds_of([position((35, -7, 1))], shape)[position((35, -7, 1))] == (-28, 76)
+
+
+@pytest.mark.parametrize(
+    "op", ["add", "sub", "mul", "min", "max", "and", "or", "xor", "shl", "shr", "div", "rem", "neg", "abs", "not"]
+)
+def test_bounds_of_integers_hold_all_values(op: str) -> None:
+    a, b = local("a", "int64"), local("b", "int64")
+    e = unary(op, a) if op in ("neg", "abs", "not") else binary(op, a, b)
+    ends = (-9, -4, -1, 0, 1, 3, 8)
+    for low, high, least, most in product(ends, ends, ends, ends):
+        if low <= high and least <= most:
+            found = bounds_of([e], (), {"a": (low, high), "b": (least, most)})[e]
+            x, y = (v.ravel() for v in np.meshgrid(np.arange(low, high + 1), np.arange(least, most + 1)))
+            values = apply(op, "int64", [x, y][: len(e.args)], None)
+            assert found[0] <= values.min(), (low, high, least, most)
+            assert values.max() <= found[1], (low, high, least, most)
 
 
 def test_an_index_beyond_its_axis_is_clamped_from_every_integer() -> None:

@@ -88,7 +88,7 @@ def test_what_is_known_is_replaced_without_a_look_at_its_operands() -> None:
         ("bounded", "int64", [index(0)], "4"),
         ("index", "int64", [], "1,x"),
         ("load", "float16", [], 0),
-        ("element", "int8", [const(1, "int32")], "x"),
+        ("element", "int8", [const(1, "int16")], "x"),
         ("call", "float64", [const(1.0, "float64")], "sin"),
         ("const", "int8", [], "one"),
     ],

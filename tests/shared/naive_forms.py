@@ -12,8 +12,8 @@ from lowered_bodies import body_of
 from running_kernels import compiled
 
 from firebrick.compiler.kernel import Fault, Function, interpret
-from firebrick.compiler.kernel.naive import Buffer, Naive, naive
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY
+from firebrick.compiler.naive import Buffer, Naive, naive
+from firebrick.compiler.naive.building import INPUT, RESULT, TEMPORARY
 from firebrick.compiler.spec.faults import first_fault
 from firebrick.compiler.spec.kinds import KernelSpec, kind_of, spec_of
 from firebrick.core.aval import Aval

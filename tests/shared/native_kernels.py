@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from firebrick.compiler.spec.faults import Fault, found, table
+from firebrick.compiler.kernel.fault import Fault
+from firebrick.compiler.spec.faults import found, table
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.map import map_kernel
 from firebrick.compiler.targets.llvm.memory import BufferView

@@ -10,7 +10,8 @@ import numpy as np
 from running_kernels import SITES, bits
 
 from firebrick.compiler.kernel import Function, interpret
-from firebrick.compiler.spec.faults import Fault, found, table
+from firebrick.compiler.kernel.fault import Fault
+from firebrick.compiler.spec.faults import found, table
 from firebrick.compiler.targets.llvm.host import compile_ir
 from firebrick.compiler.targets.llvm.lanes import LanesKernel, lanes_kernel
 from firebrick.compiler.targets.llvm.masked import Limit

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.fusion.alone import CHECKS
-from firebrick.compiler.kernel.naive import NAIVE, Naive
+from firebrick.compiler.kernel.fault import Fault
+from firebrick.compiler.naive import NAIVE, Naive
 from firebrick.compiler.spec.evaluate import INTERPRETERS
-from firebrick.compiler.spec.faults import Fault
 from firebrick.compiler.spec.kinds import KINDS, Kind
 from firebrick.compiler.spec.text import PARTS, SPECS
 from firebrick.core.aval import Aval

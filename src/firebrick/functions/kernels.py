@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
@@ -31,6 +32,8 @@ from firebrick.compiler.kernel.language.kernel_program import KernelProgram
 from firebrick.compiler.kernel.language.outside import exact
 from firebrick.compiler.kernel.language.source import Source
 from firebrick.compiler.kernel.language.translate import Instance, translate
+from firebrick.compiler.spec.base import structure
+from firebrick.compiler.spec.custom import LoopSite, launched
 from firebrick.core.aval import Aval
 from firebrick.core.bind import bind
 from firebrick.core.constants import constant
@@ -219,6 +222,18 @@ class Kernel:
         self._found[key] = made
         return made
 
+    def identity(self, operands: Sequence[Aval], params: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """The kernel for certain operands as text, equal for kernels that do the same, and the lines that errors name.
+
+        Args:
+            operands: Shapes and dtypes of the operands.
+            params: As of ``program``, and ``statics``.
+        """
+        program = self.program([a.dtype for a in operands], params)
+        spec = launched(program, operands, range(len(operands)), dict(params["statics"]))
+        lines = [x for site in spec.sites for x in (site.lines if isinstance(site, LoopSite) else (site.line,))]
+        return json.dumps(structure(spec)), tuple(lines)
+
     def _made(self, dtypes: Sequence[DType], params: Mapping[str, Any]) -> KernelProgram:
         known = self._dtypes(dict(zip(self.operands, dtypes, strict=False)))
         constants = params["constants"]
@@ -358,8 +373,9 @@ def operation(kernel: Kernel, first: KernelProgram, elementwise: bool) -> Op:
         return found if len(found) > 1 else found[0]
 
     def cost(inputs: Any, outputs: Any, params: Any) -> Cost:
-        moved = float(sum(a.nbytes for a in (*inputs, *outputs)))
-        return Cost(moved, moved)
+        program = kernel.program([a.dtype for a in inputs], params)
+        found = launched(program, inputs, range(len(inputs)), dict(params["statics"])).cost
+        return Cost(found.flops, found.nbytes)
 
     def scalar(*elements: Expr, **params: Any) -> Expr:
         program = kernel.program([dtype(e.dtype) for e in elements], params)
@@ -367,8 +383,11 @@ def operation(kernel: Kernel, first: KernelProgram, elementwise: bool) -> Op:
         assert rule is not None, "instances of a kernel share its structure"
         return rule(*elements)
 
+    def facts(operands: Sequence[Aval], results: Sequence[Aval], **params: Any) -> dict[str, Any]:
+        return {"program": kernel.program([a.dtype for a in operands], params)}
+
     reason = obstacle(first)
-    fields: dict[str, Any] = {"fusion": "opaque"}
+    fields: dict[str, Any] = {"fusion": "opaque", "kind": "custom", "facts": facts}
     if elementwise:  # computed with its neighbours in one kernel
         fields = {"fusion": "map", "kind": "map", "scalar": scalar, "index_map": index_maps.elementwise, "broadcasts": True}
     return Op(

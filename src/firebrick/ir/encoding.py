@@ -2,7 +2,8 @@
 
 Ops, shapes, parameters and labels stand in tables, each once; a node is a row of positions in them. Lines of the user's program
 have numbers by the order in which they first occur, and their text is not part of the form: a program is the same one after
-an edit above it, and whoever reads it takes the lines of the graph that is there.
+an edit above it, and whoever reads it takes the lines of the graph that is there. An op that is written in the kernel language
+has the form of its code: what it does for the operands of each node.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Tables:
         self._ops: dict[Op, int] = {}
         self._avals: dict[Aval, int] = {}
         self._params: dict[Any, int] = {}
+        self._of_kernels: set[int] = set()  # numbers of parameters of ops in the kernel language, whose code is the form
         self._labels: dict[str | None, int] = {None: 0}
         self._lines: dict[str | None, int] = {None: 0}
         self._bytes = 0
@@ -85,13 +87,14 @@ class Tables:
     def _op(self, op: Op) -> int:
         found = self._ops.get(op)
         if found is None:
-            _check_ours(op)
+            if op.program is None:
+                _check_ours(op)
             found = self._ops[op] = len(self.ops)
             self.ops.append(op)
         return found
 
     def _param(self, n: Node) -> int:
-        key = key_of(n.params)
+        key = key_of(n.params), n.op.program is not None
         found = self._params.get(key)
         if found is None:
             if n.op.control is not None:
@@ -103,7 +106,27 @@ class Tables:
                 raise NotEncodable("more bytes of arrays than are kept")
             found = self._params[key] = len(self.params)
             self.params.append(n.params)
+            if n.op.program is not None:
+                self._of_kernels.add(found)
         return found
+
+    def kernels(self, graph: Graph) -> list[Any]:
+        """The code of a graph's nodes that are written in the kernel language: texts, and for each node its own text and the
+        lines of its kernel."""
+        texts: dict[str, int] = {}
+        known: dict[Any, tuple[int, list[int]]] = {}
+        of: list[Any] = []
+        avals = graph.avals if any(n.op.program is not None for n in graph.nodes) else []
+        for k, n in enumerate(graph.nodes):
+            if n.op.program is None:
+                continue
+            operands = tuple([avals[v] for v in n.inputs])
+            key = n.op, operands, self._param(n)
+            if key not in known:
+                text, lines = n.op.program.identity(operands, n.params)
+                known[key] = texts.setdefault(text, len(texts)), [self.line(line) for line in lines]
+            of.append([k, *known[key]])
+        return [list(texts), of]
 
     def rows(self, nodes: Sequence[Node]) -> list[int]:
         """The rows of nodes, one after another.
@@ -111,6 +134,8 @@ class Tables:
         Raises:
             NotEncodable: One of them holds something that has no form.
         """
+        if self._closed and any(n.op.program is not None and n.op not in self._ops for n in nodes):
+            raise NotEncodable("an op in the kernel language that the graph does not have")
         out: list[int] = []
         put, ops, avals, lines, aval = out.extend, self._ops, self._avals, self._lines, self.aval
         for n in nodes:
@@ -143,7 +168,10 @@ class Tables:
         """
         ops, avals, params, labels = sizes
         try:
-            written = [[[k, to_value(v)] for k, v in p.items()] for p in self.params[params:]]
+            written = [
+                [] if k in self._of_kernels else [[name, to_value(v)] for name, v in self.params[k].items()]
+                for k in range(params, len(self.params))
+            ]
         except (TypeError, GraphError) as e:
             raise NotEncodable(str(e)) from None
         return [
@@ -196,7 +224,7 @@ def encoded(graph: Graph) -> tuple[Tables, bytes] | None:
     try:
         inputs = [tables.aval(a) for a in graph.inputs]
         rows = tables.rows(graph.nodes)
-        whole = [inputs, rows, graph.outputs, *tables.beyond((0, 0, 1, 1))]
+        whole = [inputs, rows, graph.outputs, *tables.beyond((0, 0, 1, 1)), *tables.kernels(graph)]
     except NotEncodable:
         return None
     tables.close()

@@ -373,9 +373,12 @@ def local(name: str, dtype: str) -> Expr:
 
 
 def element(array: str, dtype: str, at: Expr) -> Expr:
-    """Element ``at`` (int64) of a kernel's array (``compiler.kernel``), loaded when its statement is executed."""
-    if at.dtype != "int64":
-        raise TypeError(f"the index of an element is int64. Received: {at.dtype}")
+    """Element ``at`` of a kernel's array (``compiler.kernel``), loaded when its statement is executed.
+
+    The index is int64; int32 in kernels that are legalized.
+    """
+    if at.dtype not in ("int64", "int32"):
+        raise TypeError(f"the index of an element is int64 or int32. Received: {at.dtype}")
     return node("element", _checked(dtype), (at,), array)
 
 

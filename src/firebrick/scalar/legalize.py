@@ -40,7 +40,7 @@ from firebrick.scalar.expr import (
     walk,
 )
 from firebrick.scalar.math import FORMATS, INFINITY
-from firebrick.scalar.wide import without_int64
+from firebrick.scalar.wide import WIDE, KnownNames, Words, split_int64, with_int32_limits
 
 
 def legalize(roots: Sequence[Expr], capabilities: Capabilities, extents: Sequence[int] = ()) -> list[Expr]:
@@ -58,6 +58,30 @@ def legalize(roots: Sequence[Expr], capabilities: Capabilities, extents: Sequenc
         DTypeError: float64 or int64 is loaded, computed or stored, and the target has no such dtype.
         UnsupportedError: Elements beyond position 2³¹ are indexed, and the target has no 64-bit integers.
     """
+    found = legalize_values(roots, capabilities, extents)
+    out: list[Expr] = []
+    for r, x in zip(roots, found, strict=True):
+        if isinstance(x, Words) or (r.dtype in WIDE and not capabilities.int64):
+            raise DTypeError("this target has no 64-bit integers", f"a result of {r.dtype}", 'cast it with x.astype("int32")')
+        out.append(x)
+    return out
+
+
+def legalize_values(
+    roots: Sequence[Expr], capabilities: Capabilities, extents: Sequence[int] = (), names: KnownNames | None = None
+) -> list[Expr | Words]:
+    """``legalize`` of expressions whose values may be 64-bit integers: int32 if all values fit, else two words, uint32.
+
+    Args:
+        roots: Expressions.
+        capabilities: The target's capabilities.
+        extents: As for ``legalize``.
+        names: What is known of the names of a kernel.
+
+    Raises:
+        DTypeError: As for ``legalize``.
+        UnsupportedError: As for ``legalize``.
+    """
     out = list(roots)
     if not (capabilities.float64 and capabilities.int64):  # its bits are an int64
         _refuse_float64(out)
@@ -71,8 +95,10 @@ def legalize(roots: Sequence[Expr], capabilities: Capabilities, extents: Sequenc
         (not capabilities.denormals, _decode_denormals),
     ):
         out = rewritten(out, rule) if needed else out
+    split: list[Expr | Words] = list(out)
     if not capabilities.int64:
-        out = without_int64(out, extents)
+        split = split_int64(with_int32_limits(out, extents), extents, names)
+    out = [e for x in split for e in ((x.low, x.high) if isinstance(x, Words) else (x,))]
     for needed, rule in (
         (not capabilities.narrow_integers, _widen_integers),
         (not capabilities.nan_min_max, _nan_min_max),
@@ -82,7 +108,8 @@ def legalize(roots: Sequence[Expr], capabilities: Capabilities, extents: Sequenc
         (not capabilities.reassociates, _drop_fences),
     ):
         out = rewritten(out, rule) if needed else out
-    return out
+    rest = iter(out)
+    return [Words(next(rest), next(rest)) if isinstance(x, Words) else next(rest) for x in split]
 
 
 def missing(roots: Sequence[Expr], capabilities: Capabilities) -> str:
@@ -266,7 +293,7 @@ def _widen_integers(e: Expr, args: tuple[Expr, ...]) -> Expr:
         )
         return minimum(maximum(cast(args[0], wider), low), high)
     out = cast(args[0], wider) if e.op in ("cast", "bitcast") else node(e.op, wider, args, e.value)
-    if e.op in ("load", "gather", "min", "max", "select", "rarely", "and", "or", "xor", "shr", "rem"):
+    if e.op in ("load", "gather", "local", "element", "min", "max", "select", "rarely", "and", "or", "xor", "shr", "rem"):
         return out
     spare = 32 - BITS[e.dtype]
     return (out << spare) >> spare if wider == "int32" else out & ((1 << BITS[e.dtype]) - 1)

@@ -1,13 +1,14 @@
 """64-bit integers for targets without them: one int32 if interval arithmetic proves that all values fit, else two uint32 words.
 
 Index arithmetic fits if the kernel's axes are short enough, and is then one instruction a node. Random words (Philox) and
-the reduction of large angles use all 64 bits; their products are computed from 16-bit halves.
+the reduction of large angles use all 64 bits; their products are computed from 16-bit halves. A name of a kernel is an int32,
+or two names, by what is known of its values (``KnownNames``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from firebrick.core.errors import DTypeError, UnsupportedError
 from firebrick.scalar.expr import (
@@ -45,33 +46,74 @@ class Words:
     high: Expr
 
 
-def without_int64(roots: Sequence[Expr], extents: Sequence[int]) -> list[Expr]:
-    """Expressions of the same values without int64 and uint64.
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """What is known of the names of a kernel where expressions are evaluated.
+
+    Attributes:
+        bounds: The least and greatest value of integers.
+        words: For 64-bit integers that are two names, of uint32, those of the lower and the upper word; others are int32.
+    """
+
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    words: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def split_int64(roots: Sequence[Expr], extents: Sequence[int], names: KnownNames | None = None) -> list[Expr | Words]:
+    """Expressions without int64 and uint64: those of 64-bit integers as int32 if all values fit, else as two words.
 
     Args:
         roots: Expressions.
         extents: Sizes of the kernel's axes.
+        names: Of a kernel.
 
     Raises:
-        DTypeError: A 64-bit integer is loaded, stored, divided, or cast from a float.
+        DTypeError: A 64-bit integer is loaded, divided, or cast from a float.
         UnsupportedError: An index does not fit in 32 bits.
     """
-    roots = _with_int32_limits(roots, extents)
-    bounds = bounds_of(roots, extents)
+    names = names or KnownNames()
+    bounds = bounds_of(roots, extents, names.bounds)
     narrow: dict[Expr, Expr] = {}  # node → its replacement: int32 for 64-bit integers, the same dtype for others
     pairs: dict[Expr, Words] = {}
     for e in walk(roots):
-        if e.dtype in WIDE and _fits(e, bounds, narrow):
+        if e.dtype in WIDE and e.op == "local":
+            words = names.words.get(str(e.value))
+            if words is None:
+                narrow[e] = node("local", "int32", (), e.value)
+            elif fits_int32(bounds[e]):
+                narrow[e] = bitcast(node("local", "uint32", (), words[0]), "int32")
+            else:
+                pairs[e] = Words(*(node("local", "uint32", (), name) for name in words))
+        elif e.dtype in WIDE and e.op == "element":
+            raise DTypeError(
+                "this target has no 64-bit integers", f"an element of {e.value}, {e.dtype}",
+                f'pass {e.value}.astype("{"u" * (e.dtype == "uint64")}int32")',
+            )  # fmt: skip
+        elif e.dtype in WIDE and _fits(e, bounds, narrow):
             narrow[e] = _as_int32(e, narrow, pairs)
         elif e.dtype in WIDE:
             operands = {a: _pair(a, narrow, pairs, bounds) for a in e.args if a.dtype in WIDE}
             pairs[e] = _as_words(e, narrow, operands)
+            if fits_int32(bounds[e]):  # as a mask of two words does
+                narrow[e] = bitcast(pairs[e].low, "int32")
         else:
             narrow[e] = _of_other_dtype(e, narrow, pairs, bounds)
-    for r in roots:
-        if r.dtype in WIDE:
-            raise _unsupported(f"a result of {r.dtype}", "int32")
-    return [narrow[r] for r in roots]
+    return [narrow[r] if r in narrow else pairs[r] for r in roots]
+
+
+def fits_int32(bounds: Bounds) -> bool:
+    """Whether all values between these fit in an int32."""
+    return bounds[0] >= -_TOP32 - 1 and bounds[1] <= _TOP32
+
+
+def saturated(x: Expr | Words) -> Expr:
+    """A signed 64-bit integer as the nearest int32."""
+    return _saturated(x) if isinstance(x, Words) else x
+
+
+def as_pair(x: Expr | Words) -> Words:
+    """An int32, or two words, as two words."""
+    return x if isinstance(x, Words) else _extended(x, True)
 
 
 def _unsupported(operation: str, dtype: str) -> DTypeError:
@@ -95,6 +137,28 @@ def _masked(a: Bounds, b: Bounds) -> Bounds | None:
     return (0, min(tops)) if tops else None
 
 
+def _quotient(a: Bounds, b: Bounds) -> Bounds:
+    if b[0] < 0:
+        size = max(map(abs, a))
+        return -size, size
+    by = max(1, b[0]), max(1, b[1])
+    found = [(abs(x) // y) * (1 if x >= 0 else -1) for x in a for y in by]
+    return min(found + [0] * (b[0] == 0)), max(found + [0] * (b[0] == 0))
+
+
+def _remainder(a: Bounds, b: Bounds) -> Bounds:
+    size = max(abs(b[0]), abs(b[1]), 1) - 1
+    if b[0] >= 0 and a[0] >= 0:
+        return 0, min(a[1], size)
+    return -size, size
+
+
+def _of_bits(a: Bounds, b: Bounds) -> Bounds:
+    """Bounds of a combination of the bits of two integers: as many bits as the longer one has."""
+    top = (1 << max(abs(x).bit_length() for x in (*a, *b))) - 1
+    return (0 if min(a[0], b[0]) >= 0 else -top - 1), top
+
+
 _ARITHMETIC: dict[str, Callable[..., Bounds | None]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
@@ -104,10 +168,13 @@ _ARITHMETIC: dict[str, Callable[..., Bounds | None]] = {
     "and": _masked,
     "neg": lambda a: (-a[1], -a[0]),
     "abs": lambda a: (0 if a[0] <= 0 <= a[1] else min(map(abs, a)), max(map(abs, a))),
-    "shr": lambda a, b: (min(a[0] >> b[0], a[0] >> b[1]), a[1] >> b[0]) if b[0] >= 0 and b[1] < 64 else None,
+    "shr": lambda a, b: _corners(lambda x, y: x >> y, a, b) if b[0] >= 0 and b[1] < 64 else None,
     "shl": lambda a, b: _corners(lambda x, y: x << y, a, b) if b[0] >= 0 and b[1] < 64 else None,
-    "div": lambda a, b: (0, a[1]) if a[0] >= 0 and b[0] >= 0 else None,
-    "rem": lambda a, b: (0, min(a[1], max(b[1] - 1, 0))) if a[0] >= 0 and b[0] >= 0 else None,
+    "div": _quotient,
+    "rem": _remainder,
+    "or": _of_bits,
+    "xor": _of_bits,
+    "not": lambda a: (-a[1] - 1, -a[0] - 1),
     "select": lambda c, a, b: _hull(a, b),
     "rarely": lambda c, a, b: _hull(a, b),
     "reduce": lambda a: a,
@@ -116,8 +183,16 @@ _ARITHMETIC: dict[str, Callable[..., Bounds | None]] = {
 }
 
 
-def bounds_of(roots: Sequence[Expr], extents: Sequence[int]) -> dict[Expr, Bounds]:
-    """The least and greatest value that each integer node may have."""
+def bounds_of(
+    roots: Sequence[Expr], extents: Sequence[int], names: Mapping[str, Bounds] | None = None
+) -> dict[Expr, Bounds]:  # fmt: skip
+    """The least and greatest value that each integer node may have.
+
+    Args:
+        roots: Expressions.
+        extents: Sizes of the kernel's axes.
+        names: The bounds of names of a kernel.
+    """
     out: dict[Expr, Bounds] = {}
     for e in walk(roots):
         if e.dtype != "bool" and e.dtype not in INTEGERS:
@@ -131,6 +206,8 @@ def bounds_of(roots: Sequence[Expr], extents: Sequence[int]) -> dict[Expr, Bound
             found = sum(min(v, 0) for v in ends), sum(max(v, 0) for v in ends)
         elif e.op == "bounded":
             found = 0, int(str(e.value).split(":")[0]) - 1
+        elif e.op == "local" and names is not None:
+            found = names.get(str(e.value))
         elif e.op in _ARITHMETIC and all(a in out for a in e.args) and (e.op != "reduce" or e.value in ("min", "max")):
             found = _ARITHMETIC[e.op](*(out[a] for a in e.args))
         inside = found is not None and limits_[0] <= found[0] and found[1] <= limits_[1]
@@ -138,7 +215,7 @@ def bounds_of(roots: Sequence[Expr], extents: Sequence[int]) -> dict[Expr, Bound
     return out
 
 
-def _with_int32_limits(roots: Sequence[Expr], extents: Sequence[int]) -> list[Expr]:
+def with_int32_limits(roots: Sequence[Expr], extents: Sequence[int]) -> list[Expr]:
     """Minima over rows with the largest int32 instead of the largest int64 as the value of excluded positions, if the other
     positions fit in int32."""
     bounds = bounds_of(roots, extents)
@@ -160,8 +237,8 @@ def _with_int32_limits(roots: Sequence[Expr], extents: Sequence[int]) -> list[Ex
 # one int32
 
 _INT32_OPS = frozenset({
-    "const", "index", "cast", "bitcast", "add", "sub", "mul", "min", "max", "neg", "abs", "and", "shr", "shl", "div", "rem",
-    "select", "rarely", "bounded", "reduce",
+    "const", "index", "cast", "bitcast", "add", "sub", "mul", "min", "max", "neg", "abs", "and", "or", "xor", "not", "shr",
+    "shl", "div", "rem", "select", "rarely", "bounded", "reduce",
 })  # fmt: skip
 
 
@@ -172,8 +249,6 @@ def _fits(e: Expr, bounds: dict[Expr, Bounds], narrow: dict[Expr, Expr]) -> bool
         return False
     if e.op == "bounded":
         return True
-    if e.op in ("shr", "div", "rem", "and") and any(bounds[a][0] < 0 for a in e.args):
-        return False
     sources = [a for a in e.args if a.dtype != "bool"]
     return all(a in narrow and a.dtype in INTEGERS for a in sources if a.dtype in WIDE) and all(
         a.dtype in INTEGERS or e.op != "cast" for a in sources
@@ -363,6 +438,9 @@ def _of_other_dtype(e: Expr, narrow: dict[Expr, Expr], pairs: dict[Expr, Words],
     if e.op == "philox":
         key = [narrow[k] for k in e.args[:4]]
         return _philox(key, _pair(e.args[4], narrow, pairs, bounds))
+    if e.op == "element":
+        (at,) = e.args
+        return node("element", e.dtype, (saturated(narrow.get(at) or pairs[at]),), e.value)
     if all(a in narrow for a in e.args) and e.op in (*COMPARISONS, "cast", "gather"):
         args = tuple(narrow[a] for a in e.args)
         return cast(args[0], e.dtype) if e.op == "cast" else node(e.op, e.dtype, args, e.value)

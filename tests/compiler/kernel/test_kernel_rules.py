@@ -60,6 +60,8 @@ RULES: list[tuple[str, str, list[tuple[Function, str]]]] = [
     (f"a kernel's name {MADE_OF}", "rename the kernel", [(kernel(name="a kernel"), "'a kernel'")]),
     (f"the parameter {MADE_OF}", "choose another name", [(kernel(arrays=(ArrayParameter("1x", "int8"),)), "'1x'")]),
     (f"the item's index {MADE_OF}", "choose another name", [(kernel(item=""), "''")]),
+    ("indices are int64, or int32", "take one of these", [(kernel(index="uint32"), "'uint32'")]),
+    ("widened is a bool", "pass True or False", [(kernel(widened=1), "1")]),
     (f"the name {MADE_OF}", "choose another name", [(kernel(Let("é", ONE)), "'é' in `let é: float32 = 1.0`")]),
     ("the item's index is not in use already", IN_USE, [(kernel(item="x"), "x"), (kernel(item="n"), "n")]),
     ("the parameter is not in use already", IN_USE, [(kernel(scalars=(ScalarParameter("y"),)), "y")]),

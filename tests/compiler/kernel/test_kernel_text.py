@@ -122,6 +122,13 @@ def test_lines_of_statements_come_back_from_json_and_make_no_difference() -> Non
     assert from_json(json.dumps(elsewhere)) == again
 
 
+def test_json_of_the_version_before_legalized_kernels_is_read() -> None:
+    for f in (gather().function, exchanging()):
+        document = json.loads(to_json(f)) | {"version": 2}
+        del document["index"], document["widened"]
+        assert from_json(json.dumps(document)) == f
+
+
 def test_json_of_the_version_before_groups_is_read() -> None:
     for f in (gather().function, collatz().function):
         document = json.loads(to_json(f)) | {"version": 1}
@@ -165,7 +172,12 @@ def node_of(document: dict[str, Any], op: str) -> list[Any]:
     ("change", "received"),
     [
         (lambda d: d.pop("format"), 'no "format": "firebrick kernel"'),
-        (lambda d: d.update(version=3), "version 3, where this Firebrick reads version 2 and those before"),
+        (lambda d: d.update(version=4), "version 4, where this Firebrick reads version 3 and those before"),
+        (lambda d: d.pop("index"), "KeyError: 'index'"),
+        (lambda d: d.update(index="int16"), "'int16'"),
+        (lambda d: d.update(index="int32"), "int64 in `let given"),
+        (lambda d: d.pop("widened"), "KeyError: 'widened'"),
+        (lambda d: d.update(widened=1), "1"),
         (lambda d: d.update(version=True), "version True, where"),
         (lambda d: d.pop("group"), "KeyError: 'group'"),
         (lambda d: d.pop("item"), "KeyError: 'item'"),

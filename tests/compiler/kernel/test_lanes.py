@@ -26,7 +26,7 @@ from firebrick.compiler.kernel import (
     Store,
     While,
 )
-from firebrick.compiler.spec.faults import Fault
+from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.targets.llvm import masked
 from firebrick.compiler.targets.llvm.lane_width import lanes_of
 from firebrick.compiler.targets.llvm.lanes import lanes_kernel

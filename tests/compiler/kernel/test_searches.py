@@ -10,7 +10,7 @@ import pytest
 from naive_forms import run_naive
 
 from firebrick.compiler.kernel.ir import Let
-from firebrick.compiler.kernel.naive import naive
+from firebrick.compiler.naive import naive
 from firebrick.compiler.spec.base import key
 from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.search import Search

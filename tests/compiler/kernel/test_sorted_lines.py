@@ -11,7 +11,7 @@ from lowered_bodies import body_of
 from naive_forms import groups, run_naive
 
 from firebrick.compiler.kernel.ir import For, Let
-from firebrick.compiler.kernel.naive import naive
+from firebrick.compiler.naive import naive
 from firebrick.compiler.spec.base import key
 from firebrick.compiler.spec.evaluate import interpret
 from firebrick.compiler.spec.kinds import spec_of

@@ -138,10 +138,6 @@ class CpuBackend(HostBackend):
             if self.compiles:
                 return native_kernel(params["body"])
             return call(lambda *natives: self.execute(op, natives, params), len(operands), {})
-        if op.program is not None and self.compiles:
-            from firebrick.backends.cpu import custom
-
-            return custom.native(op.program.program([a.dtype for a in operands], params), operands, params)
         return super().kernel(op, operands, params, results, device, known)
 
     def properties(self, device: Device) -> dict[str, Any]:

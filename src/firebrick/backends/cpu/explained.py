@@ -52,7 +52,9 @@ def explained(
 
 
 def _computes(n: Node) -> bool:
-    return n.op.fusion in ("map", "row", "contract", "scatter", "window", "prefix", "sort", "search")
+    return n.op.program is not None or n.op.fusion in (
+        "map", "row", "contract", "scatter", "window", "prefix", "sort", "search",
+    )  # fmt: skip
 
 
 def _segment_lines(number: int, segment: NodeSegment, kinds: Kinds, kernels: Sequence[Kernel | None]) -> list[str]:
@@ -73,8 +75,6 @@ def _segment_lines(number: int, segment: NodeSegment, kinds: Kinds, kernels: Seq
 
 def _described(n: Node) -> str:
     """A fused node's operations and operands, as text."""
-    if "body" not in n.params:  # a kernel of the kernel language
-        return n.op.name
     ops = Counter(m.op.name for m in n.params["body"].nodes if m.op.name != "constant")
     return f"{', '.join(map(str, n.avals))} = {_counted(ops)}"
 

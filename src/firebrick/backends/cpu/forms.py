@@ -12,7 +12,7 @@ from firebrick.backends.cpu.native import Proofs
 from firebrick.compiler.fusion.fused import FUSED
 from firebrick.compiler.fusion.groups import fuse
 from firebrick.compiler.kernel.ir import Function
-from firebrick.compiler.kernel.naive import naive
+from firebrick.compiler.naive import naive
 from firebrick.compiler.spec.base import key
 from firebrick.compiler.spec.kinds import spec_of
 from firebrick.compiler.spec.text import printed

@@ -18,10 +18,12 @@ from firebrick.compiler.fusion.policy import in_force
 from firebrick.compiler.program.launch import Launch
 from firebrick.compiler.program.python import Engine
 from firebrick.compiler.program.segments import NodeSegment
-from firebrick.compiler.spec.faults import Site
+from firebrick.compiler.spec.custom import KernelSite, LoopSite
+from firebrick.compiler.spec.faults import FaultSite, Site
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.host import find_many, identities
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.errors import KernelCompileError
 from firebrick.core.op import Cost, Nondifferentiable, Op
@@ -71,7 +73,7 @@ def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form |
     if found is None:
         return None
     tables, text = found
-    limits = astuple(in_force(POLICY))
+    limits = *astuple(in_force(POLICY)), config.kernel_loop_limit
     return Form(tables, text + json.dumps([sorted(donate), list(ready), limits, astuple(Target.host())]).encode())
 
 
@@ -168,8 +170,7 @@ class _Writing:
         return [[number[v] for v in segment.arrays], [number[v] for v in segment.results], into]
 
     def _launch(self, x: Launch) -> list[Any]:
-        line = self.form.tables.line
-        sites = [[p.op, p.size, line(p.line or None)] for p in x.sites]
+        sites = [_written_site(p, self.form.tables) for p in x.sites]
         return [self.functions[x.kernel], x.buffers, x.grid, x.chunk, x.scratch, x.cost_us, sites]
 
 
@@ -259,5 +260,30 @@ def _read(d: dict[str, Any], form: Form, engine: Engine, graph: Graph, device: D
 def _launch(x: Sequence[Any], names: Sequence[str], tables: Tables) -> Launch:
     function, buffers, grid, chunk, scratch, cost, sites = x
     at = tuple([b if type(b) is int else tuple(b) for b in buffers])
-    where = tuple([Site(op, size, tables.lines[line] or "") for op, size, line in sites])
+    where = tuple([_read_site(p, tables) for p in sites])
     return Launch(names[function], at, grid, chunk, scratch, cost, where)
+
+
+# checks: lines of the program are numbers of the form's table
+
+
+def _written_site(site: FaultSite, tables: Tables) -> list[Any]:
+    match site:
+        case Site():
+            return ["op", site.op, site.size, tables.line(site.line or None)]
+        case KernelSite():
+            return ["kernel", site.kernel, site.array, site.axis, site.size, site.message, tables.line(site.line)]
+        case LoopSite():
+            return ["loop", site.kernel, [tables.line(line) for line in site.lines]]
+    raise NotEncodable(f"a check of another kind: {type(site).__name__}")
+
+
+def _read_site(written: Sequence[Any], tables: Tables) -> FaultSite:
+    if written[0] == "loop":
+        _, kernel, lines = written
+        return LoopSite(kernel, tuple([tables.lines[k] or "" for k in lines]))
+    if written[0] == "kernel":
+        _, kernel, array, axis, size, message, line = written
+        return KernelSite(kernel, array, axis, size, message, tables.lines[line] or "")
+    _, op, size, line = written
+    return Site(op, size, tables.lines[line] or "")

@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.fusion.affine import Affine, affine, variable
+from firebrick.compiler.kernel.language.annotations import size_name
+from firebrick.compiler.kernel.language.kernel_program import KernelProgram
 from firebrick.compiler.spec.attention import Attention
+from firebrick.compiler.spec.base import Operand
 from firebrick.compiler.spec.copy import Copy, Piece
+from firebrick.compiler.spec.custom import Custom, CustomResult, KernelSite
 from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import FEW, Scatter
@@ -24,13 +28,14 @@ from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.spec.window import Window, Windows
 from firebrick.core.aval import Aval
 from firebrick.core.dtypes import float32, float64
-from firebrick.core.views import View
+from firebrick.core.views import View, strided
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.index_maps import unflattened
+from firebrick.scalar.expr import const
 from firebrick.scalar.storage import computed
 
 Address = Callable[[View, Sequence[Affine | int]], Affine]
-Single = Copy | Window | Attention | Scatter | Prefix | Sort | Search
+Single = Copy | Window | Attention | Scatter | Prefix | Sort | Search | Custom
 
 
 def doubt_single(body: Graph, spec: Single, address: Address) -> str:
@@ -156,8 +161,52 @@ def _search(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _custom(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
+    program: KernelProgram = n.op.program.program([a.dtype for a in operands], n.params)
+    signature, function = program.signature, program.translated.function
+    known = {k: v for k, v in program.instance.constants if type(v) is int} | dict(n.params["statics"])
+    arrays = [*zip(program.operands, operands, strict=False), *zip(signature.results, n.avals, strict=True)]
+    for name, aval in arrays:
+        for axis, size in enumerate(aval.shape):
+            known[f"{name}_size{axis}"] = size
+            if name in program.operands and name in signature.arrays:
+                known[size_name(name, axis, signature.arrays[name].sizes[axis])] = size
+    place = {name: k for k, (name, _) in enumerate(arrays[: len(program.operands)])}
+    place |= {name: len(operands) + k for k, name in enumerate(signature.results)}
+
+    def first(name: str) -> dict[str, Any]:
+        if signature.results[name].role == "InOut":
+            return {"copied": program.operands.index(name)}
+        value = program.filled.get(name)
+        return {} if value is None else {"filled": const(value, computed(dict(arrays)[name].dtype.name))}
+
+    def check(site: Any) -> KernelSite:
+        size = 0 if not site.array else int(site.size) if site.size.isdecimal() else known[site.size]
+        return KernelSite(n.op.program.name, site.array, site.axis, size, "" if site.array else site.size, site.line)
+
+    return {
+        "name": n.op.program.name, "function": function,
+        "operands": tuple(
+            Operand(v, a.dtype.name, strided(a.shape, _steps(a.shape))) for v, a in zip(n.inputs, operands, strict=True)
+        ),
+        "results": tuple(
+            CustomResult(a.dtype.name, strided(a.shape, _steps(a.shape)), **first(name))
+            for name, a in zip(signature.results, n.avals, strict=True)
+        ),
+        "buffers": tuple(place[a.name] for a in function.arrays), "scalars": tuple(known[s.name] for s in function.scalars),
+        "grid": tuple(known[s.text] if s.text in known else s.value(known) for s in signature.grid) or (1,),
+        "checks": tuple(map(check, program.translated.sites)),
+    }  # fmt: skip
+
+
+def _steps(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a row-major array."""
+    return tuple(prod(shape[a + 1 :]) for a in range(len(shape)))
+
+
 CHECKS: dict[type, Callable[[Graph, Node, Sequence[Aval]], dict[str, Any]]] = {
     Window: _window, Attention: _attention, Scatter: _scatter, Prefix: _prefix, Sort: _sort, Search: _search,
+    Custom: _custom,
 }  # fmt: skip
 """Kind of specification → (group, its node, the operands) → what fields of the specification must be."""
 

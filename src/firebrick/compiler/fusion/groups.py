@@ -115,7 +115,7 @@ class _Groups:
             self._join_columns(group.members[0])
         # other operations interrupt the native call that runs all kernels: so if one kernel is faster, all nodes have kernels
         if not any(
-            group.shape is not None and _faster(group, graph.nodes[group.members[0]].op, self.policy)
+            group.shape is not None and _faster(group, [graph.nodes[k].op for k in group.members], self.policy)
             for group in self.by_first.values()
         ):
             for first, group in list(self.by_first.items()):
@@ -153,9 +153,9 @@ class _Groups:
             return group
         if facts.kind not in KINDS:
             if not n.op.view:
-                reasons += [] if n.op.program is not None else [f"{n.op.name} {n.avals[0]}: {facts.kind}"]
+                reasons.append(f"{n.op.name} {n.avals[0]}: {facts.kind}")
             return group
-        if all(self.is_number(v) for v in n.inputs):
+        if n.op.program is None and all(self.is_number(v) for v in n.inputs):
             return group  # a constant, computed once when the graph is compiled
         group.shape, group.region, group.kind, group.axes = facts.shape, n.region, facts.kind, facts.axes
         group.whole = [(n.inputs[i], rows) for i, rows in facts.whole]
@@ -405,10 +405,12 @@ def _fit_columns(a: _Group, b: _Group) -> bool:
     return a.kind == MAP or (a.kind == COLUMNS and a.axes == b.axes)
 
 
-def _faster(group: _Group, op: Op, policy: FusionPolicy) -> bool:
-    """Whether a kernel is faster than the engine's separate operations; ``op`` is that of its first node."""
+def _faster(group: _Group, ops: Sequence[Op], policy: FusionPolicy) -> bool:
+    """Whether a kernel is faster than the engine's separate operations, ``ops``."""
     assert group.shape is not None
-    if group.kind == CONTRACT or group.expensive or (group.kind == ALONE and op.fusion != "move"):
+    if group.kind == CONTRACT or group.expensive or (group.kind == ALONE and ops[0].fusion != "move"):
+        return True
+    if any(op.program is not None for op in ops):  # the kernel language has no other code than kernels
         return True
     if group.kind not in (MAP, ALONE):
         return prod(group.shape) >= policy.reduced

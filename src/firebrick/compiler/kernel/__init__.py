@@ -1,5 +1,6 @@
 """Kernel IR: what one work item of a kernel does, as data that no target owns."""
 
+from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.kernel.interpret import interpret
 from firebrick.compiler.kernel.ir import (
     ArrayParameter,
@@ -21,7 +22,6 @@ from firebrick.compiler.kernel.ir import (
 )
 from firebrick.compiler.kernel.serialize import from_json, to_json
 from firebrick.compiler.kernel.verify import verify
-from firebrick.compiler.spec.faults import Fault
 
 __all__ = [
     "ArrayParameter", "Assign", "Atomic", "Barrier", "Check", "CompareExchange", "Fault", "For", "Function", "If", "Let",

@@ -18,13 +18,13 @@ import numpy as np
 
 from firebrick.compiler.kernel.arguments import check_arrays, numbers, sizes
 from firebrick.compiler.kernel.checked_arrays import CheckedArrays
+from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.item_errors import ItemErrors
 from firebrick.compiler.kernel.lockstep import Lockstep
 from firebrick.compiler.kernel.scopes import ID, ROW, Scope
 from firebrick.compiler.kernel.unchecked_arrays import UncheckedArrays
 from firebrick.compiler.kernel.verify import verify
-from firebrick.compiler.spec.faults import Fault
 from firebrick.scalar.expr import Number
 
 Array = np.ndarray[Any, Any]
@@ -78,7 +78,7 @@ def interpret(
     errors = ItemErrors(function, shape)
     rng = None if seed is None else np.random.default_rng(seed)
     memory = CheckedArrays(function, arrays, prod(shape), errors, unset) if checked else UncheckedArrays(function, arrays)
-    run = Lockstep(memory, errors, limit, rng)
+    run = Lockstep(memory, errors, limit, rng, function.index)
     waves = _boxes(function, shape, prod(shape) if checked else _ITEMS) if rng is None else _drawn(function, shape, rng)
     with np.errstate(all="ignore"):
         for wave in waves:
@@ -113,6 +113,8 @@ def _boxes(function: Function, grid: tuple[int, ...], most: int) -> Iterator[Sco
             wave = Scope(shape)
             for a, name in enumerate(names):
                 wave.define_linear(name, (corner[a], *(int(a == b and n > 1) for b, n in enumerate(shape))))
+                if function.index != "int64":
+                    wave.define(name, wave.read(name).astype(function.index))
             number = sum(c * s for c, s in zip(corner, strides, strict=True))
             wave.define_linear(ID, (number, *strides))
             wave.define_linear(ROW, (0, *(prod(shape[a + 1 : -1]) for a in range(last)), 0))
@@ -128,6 +130,6 @@ def _drawn(function: Function, grid: tuple[int, ...], rng: np.random.Generator) 
     for piece in np.split(order, cuts):
         if piece.size:
             number = piece[:, None] * size + np.arange(size) if function.group else piece
-            indices = np.unravel_index(number, grid)
+            indices = [x.astype(function.index) for x in np.unravel_index(number, grid)]
             row = np.arange(piece.size)[:, None] if function.group else np.arange(piece.size)
             yield Scope(number.shape, dict(zip(names, indices, strict=True)) | {ID: number, ROW: row})

@@ -314,6 +314,10 @@ class Function:
         group: Number of items of a group, which is then the size of the grid's last axis: a group is all items with equal
             ``outer``. 0 for items that have nothing in common.
         shared: The arrays of a group.
+        index: The dtype of indices, counters, bounds of loops, places of shuffles and payloads: int64, or int32 in a kernel
+            that is legalized for a target without 64-bit integers.
+        widened: Whether elements of 8 and 16 bits are read and stored as 32-bit integers of the same value: in a kernel that
+            is legalized for a target without such integers.
 
     Example:
         >>> from firebrick.compiler.kernel import ArrayParameter, Function, ScalarParameter, Store
@@ -333,6 +337,17 @@ class Function:
     outer: tuple[str, ...] = ()
     group: int = 0
     shared: tuple[SharedArray, ...] = ()
+    index: str = "int64"
+    widened: bool = False
+
+    @property
+    def memory(self) -> tuple[ArrayParameter | SharedArray, ...]:
+        """All arrays: those of the launch, then those of a group."""
+        return (*self.arrays, *self.shared)
+
+    def element_dtype(self, array: ArrayParameter | SharedArray) -> str:
+        """The dtype in which elements of an array are computed."""
+        return WIDENED.get(array.dtype, computed(array.dtype)) if self.widened else computed(array.dtype)
 
     def __str__(self) -> str:
         parameters = ", ".join(map(str, (*self.arrays, *self.scalars)))
@@ -343,6 +358,10 @@ class Function:
             *_block(self.body),
         ]
         return "\n".join(lines)
+
+
+WIDENED = {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
+"""The dtypes in which integers of 8 and 16 bits are computed in kernels that are ``widened``."""
 
 
 def expressions(s: Statement) -> tuple[Expr, ...]:

@@ -51,10 +51,12 @@ class Lockstep:
     """
 
     def __init__(
-        self, arrays: CheckedArrays | UncheckedArrays, errors: ItemErrors, limit: int, rng: np.random.Generator | None
-    ) -> None:
+        self, arrays: CheckedArrays | UncheckedArrays, errors: ItemErrors, limit: int, rng: np.random.Generator | None,
+        index: str = "int64",
+    ) -> None:  # fmt: skip
         self.faults: list[tuple[int, int]] = []
         self._arrays, self._errors, self._limit, self._rng = arrays, errors, limit, rng
+        self._index = np.dtype(index)
         self._orders: dict[Expr, list[Expr]] = {}
         self._counts: dict[int, dict[Expr, int]] = {}  # by statement
 
@@ -175,10 +177,10 @@ class Lockstep:
         counter, stop = value(s.start), value(s.stop)
         if not counter.ndim and not stop.ndim:
             for k in range(int(counter), int(stop), s.step):
-                scope.define(s.name, np.asarray(k, np.int64))
+                scope.define(s.name, np.asarray(k, self._index))
                 self.block(s.body, scope)
             return
-        active, largest = scope, np.iinfo(np.int64).max
+        active, largest = scope, np.iinfo(self._index).max
         counter, stop = (np.array(np.broadcast_to(v, scope.shape)) for v in (counter, stop))
         while (more := counter < stop).any():
             if not more.all():
@@ -187,7 +189,7 @@ class Lockstep:
             active.define(s.name, counter)
             self.block(s.body, active)
             ends = counter > largest - s.step  # it would wrap around, which is beyond every stop
-            counter = np.where(ends, stop, counter + np.where(ends, 0, s.step))
+            counter = np.where(ends, stop, counter + np.where(ends, 0, s.step).astype(self._index))
         if active is not scope:
             active.finish()
 
@@ -253,7 +255,8 @@ class _StatementValues:
             elif e.op == "local":
                 memo[e] = self._scope.read(str(e.value))
             elif e.op == "element":
-                memo[e] = self._arrays.load(self._s, str(e.value), e.args[0], self._scope, self)
+                found = self._arrays.load(self._s, str(e.value), e.args[0], self._scope, self)
+                memo[e] = found.astype(e.dtype, copy=False)  # of integers of 8 and 16 bits, those of a widened kernel
             else:
                 memo[e] = apply(e.op, e.dtype, [memo[a] for a in e.args], e.value)
                 for a in e.args:

@@ -28,8 +28,8 @@ from firebrick.core.untrusted import json_of
 from firebrick.scalar.expr import FLOATS, Expr, node, walk
 from firebrick.scalar.rewrite import made
 
-FORMAT, VERSION = "firebrick kernel", 2
-"""Version 1 had one axis and no groups, and statements had no lines."""
+FORMAT, VERSION = "firebrick kernel", 3
+"""Version 1 had one axis and no groups, and statements had no lines. Version 2 had no kernels that are legalized."""
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in VALUES}
 
 
@@ -61,6 +61,8 @@ def to_json(function: Function) -> str:
         "outer": list(function.outer),
         "item": function.item,
         "group": function.group,
+        "index": function.index,
+        "widened": function.widened,
         "shared": [[a.name, a.dtype, a.extent] for a in function.shared],
         "nodes": [[e.op, e.dtype, [numbers[a] for a in e.args], _value(e)] for e in order],
         "body": [_statement(s, numbers) for s in function.body],
@@ -104,6 +106,8 @@ def from_json(text: str) -> Function:
             raise ValueError(f"version {version!r}, where this Firebrick reads version {VERSION} and those before")
         if version == 1:
             document |= {"outer": [], "group": 0, "shared": []}
+        if version < 3:
+            document |= {"index": "int64", "widened": False}
         nodes: list[Expr] = []
         for op, dtype, args, value in document["nodes"]:
             nodes.append(_node(op, dtype, tuple(nodes[_number(a, len(nodes))] for a in args), _read_value(op, dtype, value)))
@@ -116,6 +120,8 @@ def from_json(text: str) -> Function:
             tuple(_text(name) for name in document["outer"]),
             document["group"],
             tuple(SharedArray(_text(name), _text(dtype), extent) for name, dtype, extent in document["shared"]),
+            document["index"],
+            document["widened"],
         )
         verify(function)
     except KernelCompileError:

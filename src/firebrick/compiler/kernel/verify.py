@@ -34,16 +34,16 @@ from firebrick.compiler.kernel.ir import (
 )
 from firebrick.core.errors import KernelCompileError
 from firebrick.scalar.expr import DTYPES, FLOATS, Expr, walk
-from firebrick.scalar.storage import STORAGE, computed
+from firebrick.scalar.storage import STORAGE
 
 _POSITIONAL = ("load", "index", "gather", "bounded", "reduce")
 """Nodes whose meaning is the position of a kernel that walks a shape; kernel IR has names, and ``Check`` for bounds."""
-# field of a statement → the dtype of its expression; other expressions depend on what the name stands for
-_DTYPES: dict[tuple[type, str], str] = {
-    (For, "start"): "int64", (For, "stop"): "int64", (While, "condition"): "bool", (If, "condition"): "bool",
-    (Store, "index"): "int64", (Check, "condition"): "bool", (Check, "payload"): "int64",
-    (Atomic, "index"): "int64", (CompareExchange, "index"): "int64", (Shuffle, "source"): "int64",
-}  # fmt: skip
+# fields of statements that are conditions, and those that have the dtype of indices; others depend on what the name stands for
+_CONDITIONS = frozenset({(While, "condition"), (If, "condition"), (Check, "condition")})
+_INDICES = frozenset({
+    (For, "start"), (For, "stop"), (Store, "index"), (Check, "payload"), (Atomic, "index"), (CompareExchange, "index"),
+    (Shuffle, "source"),
+})  # fmt: skip
 _WORDS = ("int32", "int64", "uint32", "uint64")
 _ATOMIC_DTYPES = dict.fromkeys(ATOMIC, _WORDS) | dict.fromkeys(("add", "min", "max", "exchange"), (*_WORDS, *FLOATS))
 """The dtypes of each operation of ``Atomic``."""
@@ -59,6 +59,22 @@ def verify(function: Function) -> None:
         KernelCompileError: It breaks a rule of kernel IR.
     """
     _Verifier(function).check()
+
+
+def check_plain(function: Function) -> None:
+    """Refuse a kernel that is legalized for a target without some dtypes, where the target has all of them.
+
+    Args:
+        function: Kernel.
+
+    Raises:
+        KernelCompileError: Its indices are int32, or its small integers have 32 bits.
+    """
+    if function.index != "int64" or function.widened:
+        raise KernelCompileError(
+            f"kernel {function.name}: this target has integers of 8 to 64 bits", "a kernel that is legalized for another one",
+            "compile the kernel that was legalized", kernel=function.name,
+        )  # fmt: skip
 
 
 class _Verifier:
@@ -77,6 +93,10 @@ class _Verifier:
 
     def check(self) -> None:
         f = self.function
+        if f.index not in ("int64", "int32"):
+            self._refuse("indices are int64, or int32", repr(f.index), "take one of these")
+        if type(f.widened) is not bool:
+            self._refuse("widened is a bool", repr(f.widened), "pass True or False")
         if not identifier(f.name):
             self._refuse("a kernel's name is made of letters, digits and underscores", repr(f.name), "rename the kernel")
         for a in f.arrays:
@@ -97,9 +117,9 @@ class _Verifier:
             self._refuse("outer indices are a tuple of names", repr(f.outer)[:200], "pass a tuple")
         for name in f.outer:
             self._name(name, "an outer index")
-            self.visible[name] = "int64"
+            self.visible[name] = f.index
         self._name(f.item, "the item's index")
-        self.visible[f.item] = "int64"
+        self.visible[f.item] = f.index
         self._group()
         self._block(f.body)
         self._barriers()
@@ -154,7 +174,8 @@ class _Verifier:
         for field in VALUES[type(s)]:
             e = getattr(s, field)
             self._expression(s, e)
-            want = _DTYPES.get((type(s), field), e.dtype)
+            place = type(s), field
+            want = "bool" if place in _CONDITIONS else self.function.index if place in _INDICES else e.dtype
             if e.dtype != want:
                 self._refuse(f"the {field} of {type(s).__name__} is {want}", e.dtype, f"cast it to {want}", s)
         match s:
@@ -183,7 +204,7 @@ class _Verifier:
                 )  # fmt: skip
         outside = dict(self.visible)
         if isinstance(s, For):
-            self._define(s, s.name, "int64")
+            self._define(s, s.name, self.function.index)
         for field in BLOCKS.get(type(s), ()):
             self._block(getattr(s, field))
         self.visible = outside
@@ -202,7 +223,7 @@ class _Verifier:
     def _store(self, s: Store) -> None:
         array = self._array(s, s.array, "write", "written")
         self._inside(s, array, s.index)
-        want = computed(array.dtype)
+        want = self.function.element_dtype(array)
         if s.value.dtype != want:
             self._refuse(f"an element of {array} is stored from {want}", s.value.dtype, f"cast the value to {want}", s)
 
@@ -257,8 +278,10 @@ class _Verifier:
             elif e.op == "element":
                 array = self._array(s, str(e.value), "read", "read")
                 self._inside(s, array, e.args[0])
-                if e.dtype != computed(array.dtype):
-                    want = computed(array.dtype)
+                if e.args[0].dtype != self.function.index:
+                    self._refuse(f"an index is {self.function.index}", e.args[0].dtype, f"cast it to {self.function.index}", s)
+                want = self.function.element_dtype(array)
+                if e.dtype != want:
                     self._refuse(f"an element of {array} is read as {want}", e.dtype, f"read it as {want} and cast that", s)
 
     def _local(self, s: Statement, e: Expr) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firebrick.compiler.spec.faults import Site
+from firebrick.compiler.spec.faults import FaultSite
 
 ALIGNED = 1024  # chunks of at least this number of units, if units are contiguous elements, end at a cache line
 
@@ -33,7 +33,7 @@ class Launch:
     chunk: int = 0
     scratch: int = 0
     cost_us: float | None = None
-    sites: tuple[Site, ...] = ()
+    sites: tuple[FaultSite, ...] = ()
 
 
 def chunk_of(grid: int, cost_us: float) -> int:

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.base import Result
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.copy import Copy
-from firebrick.compiler.spec.faults import Fault, first_fault, out_of_range, sites_of
+from firebrick.compiler.spec.custom import Custom
+from firebrick.compiler.spec.faults import first_fault, out_of_range, sites_of
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
 from firebrick.compiler.spec.parts import Factor, Part
@@ -344,6 +346,7 @@ def _copy(spec: Copy, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
 INTERPRETERS: dict[type, Callable[[Any, Sequence[Array], Sequence[Array]], Fault | None]] = {
     Map: _nest, Row: _nest, Fold: _nest, Contract: _contract, Attention: _attention, Window: _window, Scatter: _scatter,
     Copy: _copy, Prefix: Prefix.interpret, Sort: Sort.interpret, Search: Search.interpret,
+    Custom: Custom.interpret,
 }  # fmt: skip
 """Kind of specification → writes its results, and gives the fault that its kernels report: (the specification, flat inputs,
 flat results)."""

@@ -25,12 +25,13 @@ reports a fault. A kernel for a GPU gets the table of the program and the number
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.spec.base import Size
-from firebrick.core.errors import OutOfRangeError
+from firebrick.core.errors import FirebrickError, OutOfRangeError
 
 FIRST_PAYLOAD = 8
 """Bytes of a table before its first payload."""
@@ -80,19 +81,6 @@ class Site:
         )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Fault:
-    """What a launch reports: of several faults the first in this order.
-
-    Attributes:
-        site: Number of the check.
-        payload: What its error shows: of an index out of range, the index as it was given.
-    """
-
-    site: int
-    payload: int
-
-
 def out_of_range(site: int, indices: np.ndarray[Any, np.dtype[np.int64]], size: int) -> Fault | None:
     """The fault that a check of indices reports; None if all are in range.
 
@@ -112,9 +100,17 @@ def first_fault(*faults: Fault | None) -> Fault | None:
     return min((x for x in faults if x is not None), default=None)
 
 
-def sites_of(spec: object) -> tuple[Site, ...]:
+class FaultSite(Protocol):
+    """A check of a kernel, of an operation's indices (``Site``) or a user's kernel (``custom``)."""
+
+    def error(self, index: int) -> FirebrickError:
+        """The error of a fault here, with its payload."""
+        ...
+
+
+def sites_of(spec: object) -> tuple[FaultSite, ...]:
     """The checks of a specification of any kind, by the numbers that its kernels have for them."""
-    sites: tuple[Site, ...] = getattr(spec, "sites", ())
+    sites: tuple[FaultSite, ...] = getattr(spec, "sites", ())
     return sites
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from firebrick.compiler.spec.attention import Attention, attention
 from firebrick.compiler.spec.contract import Contract, contract
 from firebrick.compiler.spec.copy import Copy, copy
+from firebrick.compiler.spec.custom import Custom, custom
 from firebrick.compiler.spec.elements import is_complex, rule_of
 from firebrick.compiler.spec.nest import Nest, nest
 from firebrick.compiler.spec.prefix import Prefix, prefix
@@ -18,7 +19,7 @@ from firebrick.compiler.spec.window import Window, window
 from firebrick.core.aval import Aval
 from firebrick.ir import CONSTANT, Graph, Node
 
-KernelSpec = Nest | Contract | Attention | Window | Scatter | Copy | Prefix | Sort | Search
+KernelSpec = Nest | Contract | Attention | Window | Scatter | Copy | Prefix | Sort | Search | Custom
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ KINDS: dict[str, Kind] = {
     "prefix": Kind(prefix, complex=_alike),
     "sort": Kind(sort),
     "search": Kind(search),
+    "custom": Kind(custom),
 }
 """Kinds by name, the ``kind`` of an entry of the op table."""
 

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from firebrick.compiler.kernel.ir import Function
+from firebrick.compiler.kernel.serialize import from_json as kernel_from_json
+from firebrick.compiler.kernel.serialize import to_json as kernel_to_json
 from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.base import Operand, Result
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.convolution import Convolution
 from firebrick.compiler.spec.copy import Copy, Piece
+from firebrick.compiler.spec.custom import Custom, CustomResult, KernelSite
 from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.spec.kinds import KernelSpec
 from firebrick.compiler.spec.nest import Fold, Map, Nest, Row
@@ -21,15 +25,17 @@ from firebrick.compiler.spec.scatter import Scatter
 from firebrick.compiler.spec.search import Search
 from firebrick.compiler.spec.sort import Sort
 from firebrick.compiler.spec.window import Window, Windows
-from firebrick.core.errors import OperandError
+from firebrick.core.errors import KernelCompileError, OperandError
 from firebrick.core.views import Digit, View
 from firebrick.scalar.expr import Expr, node, walk
 
 SPECS: dict[str, type] = {
-    t.__name__: t for t in (Attention, Contract, Copy, Fold, Map, Prefix, Row, Scatter, Search, Sort, Window)
+    t.__name__: t for t in (Attention, Contract, Copy, Custom, Fold, Map, Prefix, Row, Scatter, Search, Sort, Window)
 }
 """The kinds of specifications, by name."""
-PARTS: dict[str, type] = {t.__name__: t for t in (Bound, Convolution, Factor, Operand, Part, Piece, Result, Site, Windows)}
+PARTS: dict[str, type] = {
+    t.__name__: t for t in (Bound, Convolution, CustomResult, Factor, KernelSite, Operand, Part, Piece, Result, Site, Windows)
+}
 """The classes of their fields, by name."""
 
 
@@ -61,6 +67,8 @@ def _encoded(x: Any, nodes: list[Any], numbers: dict[Expr, int]) -> Any:
                 value = {"float": e.value.hex()} if isinstance(e.value, float) else e.value
                 nodes.append([e.op, e.dtype, [numbers[a] for a in e.args], value])
         return {"expression": numbers[x]}
+    if isinstance(x, Function):
+        return {"kernel": json.loads(kernel_to_json(x))}
     if is_dataclass(x) and not isinstance(x, type):
         return {"type": type(x).__name__, **{f.name: _encoded(getattr(x, f.name), nodes, numbers) for f in fields(x)}}
     if isinstance(x, tuple):
@@ -80,7 +88,7 @@ def from_json(text: str) -> KernelSpec:
         for op, dtype, args, value in found["nodes"]:
             nodes.append(node(op, dtype, tuple(nodes[a] for a in args), _decoded(value, nodes)))
         made = _decoded(found["spec"], nodes)
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as e:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError, KernelCompileError) as e:
         raise OperandError(
             "the text is a specification written by to_json", f"{type(e).__name__}: {e}", "write it again"
         ) from e
@@ -99,6 +107,8 @@ def _decoded(x: Any, nodes: Sequence[Expr]) -> Any:
         return (SPECS.get(x["type"]) or PARTS[x["type"]])(**{k: _decoded(v, nodes) for k, v in x.items() if k != "type"})
     if "view" in x:
         return View(tuple(tuple(Digit(*d) for d in axis) for axis in x["view"]), x["offset"])
+    if "kernel" in x:
+        return kernel_from_json(json.dumps(x["kernel"]))
     if "expression" in x:
         return nodes[x["expression"]]
     return float.fromhex(x["float"])
@@ -142,6 +152,8 @@ def printed(spec: KernelSpec) -> str:
         for p in spec.pieces:
             what = f"number {p.bits:#x}" if p.source is None else f"input {p.source}, {_view(p.read)}"
             lines.append(f"  {list(p.write.shape)} at {_view(p.write)} from {what}")
+    elif isinstance(spec, Custom):
+        lines += _kernel(spec)
     else:
         lines += [f"  {f.name}: {getattr(spec, f.name)}" for f in fields(spec)]
     if isinstance(spec, Nest):
@@ -152,7 +164,28 @@ def printed(spec: KernelSpec) -> str:
 def _head(spec: KernelSpec) -> str:
     if isinstance(spec, Nest):
         return f" over {list(spec.domain)}" + (f", reduced along {list(spec.reduced)}" if spec.reduced else "")
+    if isinstance(spec, Custom):
+        return f" over {list(spec.grid)}" + (f", groups of {spec.function.group}" if spec.function.group else "")
     return f" of {spec.itemsize}-byte elements" if isinstance(spec, Copy) else ""
+
+
+def _kernel(spec: Custom) -> list[str]:
+    """The lines of a kernel of the kernel language: its arrays, numbers, checks and statements."""
+    names = {b: a.name for a, b in zip(spec.function.arrays, spec.buffers, strict=True)}
+    lines = []
+    for k, x in enumerate(spec.operands):
+        name = f" {names[k]}" if k in names else ""
+        lines.append(f"  operand {k}{name}: input {x.source}, {x.dtype}{list(x.view.shape)}, {_view(x.view)}")
+    for k, r in enumerate(spec.results):
+        before = f", before operand {r.copied}" if r.copied is not None else ""
+        before += f", before {r.filled.value}" if r.filled is not None else ""
+        name = names[len(spec.operands) + k]
+        lines.append(f"  result {k} {name}: {r.dtype}{list(r.view.shape)}, {_view(r.view)}{before}")
+    lines += [f"  size {name} = {number}" for name, number in spec.numbers.items()]
+    for k, check in enumerate(spec.checks):
+        what = f"axis {check.axis} of {check.array} has {check.size}" if check.array else check.message
+        lines.append(f"  check {k}: {what}" + (f", {check.line}" if check.line else ""))
+    return [*lines, *(f"  {line}" for line in str(spec.function).splitlines())]
 
 
 def _view(view: View) -> str:

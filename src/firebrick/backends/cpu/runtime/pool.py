@@ -19,8 +19,8 @@ import numpy as np
 from firebrick.backends.cpu.runtime import forkjoin
 from firebrick.backends.cpu.runtime.arena import ALIGNMENT, aligned
 from firebrick.backends.cpu.runtime.runner import ADDRESSES, RUN, RUNNER
+from firebrick.compiler.kernel.fault import Fault
 from firebrick.compiler.spec import faults
-from firebrick.compiler.spec.faults import Fault
 from firebrick.compiler.targets.llvm.host import Module, compile_ir
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.config import config

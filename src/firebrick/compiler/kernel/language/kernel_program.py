@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from firebrick.compiler.kernel.interpret import interpret
-from firebrick.compiler.kernel.ir import While, statements
 from firebrick.compiler.kernel.language.annotations import NumberType, Signature, size_name
 from firebrick.compiler.kernel.language.coverage import stores_all
+from firebrick.compiler.kernel.language.reports import assertion_error, endless_error, index_error, loop_lines
 from firebrick.compiler.kernel.language.translate import Instance, Translated
 from firebrick.compiler.kernel.language.values import counted
 from firebrick.core.aval import Aval
 from firebrick.core.config import config
 from firebrick.core.dtypes import DType
-from firebrick.core.errors import ExecutionError, FirebrickError, OutOfRangeError, ShapeError
+from firebrick.core.errors import FirebrickError, ShapeError
 
 """Items of a launch, at most, that is repeated to find an index that is out of range."""
 
@@ -211,21 +211,8 @@ class KernelProgram:
             scalars: Of the launch.
         """
         if site == self.limit_site:
-            loops = [s.line for s in statements(self.translated.function.body) if isinstance(s, While)]
-            lines = list(dict.fromkeys(loops))
-            return ExecutionError(
-                f"{self.name}: a while loop ends after at most {config.kernel_loop_limit:,} rounds",
-                f"one that goes on, at {' or '.join(lines)}", "correct its condition, or raise fb.config.kernel_loop_limit",
-                op=self.name, line=lines[0] if len(lines) == 1 else None,
-            )  # fmt: skip
+            return endless_error(self.name, loop_lines(self.translated.function))
         at = self.translated.sites[site]
         if not at.array:
-            return ExecutionError(
-                f"{self.name}: {at.size}", f"an item for which this does not hold, at {at.line}", "correct the arguments",
-                op=self.name, line=at.line,
-            )  # fmt: skip
-        size = scalars.get(at.size, at.size)
-        return OutOfRangeError(
-            f"{self.name}: an index of axis {at.axis} of {at.array} is at least 0 and below {size}", f"{payload}, at {at.line}",
-            "correct the index, or test it with if", op=self.name, line=at.line,
-        )  # fmt: skip
+            return assertion_error(self.name, at.size, at.line)
+        return index_error(self.name, at.array, at.axis, scalars.get(at.size, at.size), at.line, payload)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firebrick.compiler.kernel.ir import Atomic, Barrier, CompareExchange, Function, Shuffle
-from firebrick.compiler.kernel.verify import verify
+from firebrick.compiler.kernel.verify import check_plain, verify
 from firebrick.compiler.targets.llvm.alignments import Alignments
 from firebrick.compiler.targets.llvm.emit import Code, scalar_type
 from firebrick.compiler.targets.llvm.memory import Strip, address, item_bytes, stored_type
@@ -162,6 +162,7 @@ class _GpuKernel:
 
     def __init__(self, function: Function, code: Code, alignment: int) -> None:
         verify(function)
+        check_plain(function)
         self.function, self.code, self.alignment = function, code, alignment
         self.gpu = _GPUS[code.target.arch]
         self._globals: list[str] = []

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from firebrick.compiler.kernel.ir import Function
 from firebrick.compiler.kernel.uniform import varying
-from firebrick.compiler.kernel.verify import verify
+from firebrick.compiler.kernel.verify import check_plain, verify
 from firebrick.compiler.targets.llvm.emit import Code
 from firebrick.compiler.targets.llvm.group_lanes import GroupLanes
 from firebrick.compiler.targets.llvm.lane_forms import LaneForm
@@ -76,6 +76,7 @@ def lanes_kernel(
         KernelCompileError: The kernel breaks a rule of kernel IR.
     """
     verify(function)
+    check_plain(function)
     lanes = width or lanes_of(function, target)
     code = Code(target)
     pointers = buffer_pointers(code, len(function.arrays) + (words is None))

@@ -19,6 +19,7 @@ from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.convolution import FORWARD
 from firebrick.compiler.spec.copy import Copy
+from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.elements import element, is_product, reduced_axes
 from firebrick.compiler.spec.nest import Fold, Map, Row
 from firebrick.compiler.spec.scatter import FEW as FEW_UPDATES
@@ -26,6 +27,7 @@ from firebrick.compiler.spec.scatter import Scatter
 from firebrick.compiler.spec.window import Window, windows_of
 from firebrick.compiler.targets.llvm import (
     attention_tiles,
+    custom_kernels,
     loop_kernels,
     naive_form,
     pieces,
@@ -39,6 +41,7 @@ from firebrick.compiler.targets.llvm.cpu_policy import RANKED
 from firebrick.compiler.targets.llvm.lowered import Lowered
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
+from firebrick.core.config import config
 from firebrick.ir import Graph, Node
 from firebrick.ir.keys import key_of
 from firebrick.scalar.expr import COMPLEX, load
@@ -59,6 +62,7 @@ EMIT: dict[type, Callable[[Any, Sequence[Aval], Sequence[Aval], Target], Lowered
     Window: window_kernels.lowered,
     Scatter: scatter_kernels.lowered,
     Copy: pieces.lowered,
+    Custom: custom_kernels.lowered,
 }
 """Kind of specification → (the specification, the group's inputs, its results, target) → its kernels. Kinds without a row are
 compiled from their naive form."""
@@ -180,7 +184,7 @@ def _no_elements(n: Node, operands: Sequence[Aval]) -> str:
 
 _REFUSED: dict[str, Callable[[Node, Sequence[Aval]], str]] = {
     "contract": _no_contraction, "attention": _no_attention, "window": _no_window, "scatter": _no_scatter, "copy": _no_copy,
-    "prefix": _no_prefix, "sort": _no_sort,
+    "prefix": _no_prefix, "sort": _no_sort, "custom": lambda n, operands: "",
 }  # fmt: skip
 """Kind of kernel → (node, operands) → why it has none; empty if it has. Kinds without a row have kernels unless an
 array is empty."""
@@ -191,7 +195,8 @@ _lowered: WeakValueDictionary[Any, Lowered] = WeakValueDictionary()
 
 def lower(body: Graph, target: Target) -> Lowered:
     """The kernels of a body, whose nodes are one group of ``fuse``; equal bodies that are alive have the same."""
-    key = key_of(body), tuple(n.line for n in body.nodes), target  # faults tell the line
+    # faults tell the line; loops of kernels in the kernel language end at the limit
+    key = key_of(body), tuple(n.line for n in body.nodes), target, config.kernel_loop_limit
     found = _lowered.get(key)
     if found is None:
         spec, avals = kinds.spec_of(body), body.avals

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from firebrick.compiler.program.launch import Launch, chunk_of
-from firebrick.compiler.spec.faults import Site
+from firebrick.compiler.spec.faults import FaultSite
 from firebrick.compiler.targets.llvm.contract import Contraction
 from firebrick.compiler.targets.llvm.host import AS_WRITTEN
 from firebrick.compiler.targets.llvm.native import NativeKernel
@@ -33,7 +33,7 @@ class LoweredKernel:
     kernel: NativeKernel
     buffers: tuple[At, ...]
     cost_us: float
-    sites: tuple[Site, ...] = ()
+    sites: tuple[FaultSite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

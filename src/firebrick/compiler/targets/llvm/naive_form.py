@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from firebrick.compiler.kernel.naive import Buffer, naive
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY
+from firebrick.compiler.naive import Buffer, naive
+from firebrick.compiler.naive.building import INPUT, RESULT, TEMPORARY
 from firebrick.compiler.spec.faults import sites_of
 from firebrick.compiler.targets.llvm.lowered import BYTES_PER_US, Lowered, LoweredKernel
 from firebrick.compiler.targets.llvm.memory import item_bytes
@@ -42,6 +42,7 @@ def lowered(spec: Any, inputs: Sequence[Aval], outputs: Sequence[Aval], target: 
     sites = sites_of(spec)
     parts = []
     for step in form.steps:
+        assert isinstance(step.grid, int), "kernels of several axes have a generator"
         scalars = dict(zip([s.name for s in step.function.scalars], step.scalars, strict=True))
         kernel = cpu_kernel(step.function, target, step.grid, scalars)
         kernel = named(kernel, step.function.name.rsplit("_", 1)[0])

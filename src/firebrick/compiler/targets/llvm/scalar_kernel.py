@@ -14,7 +14,7 @@ import numpy as np
 
 from firebrick.compiler.kernel.arguments import numbers
 from firebrick.compiler.kernel.ir import Assign, Check, For, Function, If, Let, Statement, Store, While, assigned
-from firebrick.compiler.kernel.verify import verify
+from firebrick.compiler.kernel.verify import check_plain, verify
 from firebrick.compiler.targets.llvm.alignments import Alignments
 from firebrick.compiler.targets.llvm.emit import Code, Emitter, literal, report, scalar_type
 from firebrick.compiler.targets.llvm.memory import Strip, read_at, write
@@ -44,6 +44,7 @@ def cpu_kernel(
         KernelCompileError: The kernel breaks a rule of kernel IR.
     """
     verify(function)
+    check_plain(function)
     code = Code(target)
     given = {} if constants is None else {k: x.item() for k, x in numbers(function, constants).items()}
     count = len(function.arrays) + bool(function.scalars and not given)

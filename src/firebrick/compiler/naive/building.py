@@ -60,13 +60,13 @@ class NaiveLaunch:
         function: Kernel.
         buffers: One for each of its arrays.
         scalars: One for each of its scalars.
-        grid: Number of its items.
+        grid: Number of its items; of a kernel with several axes, or groups, the size of each axis.
     """
 
     function: Function
     buffers: tuple[Buffer, ...]
     scalars: tuple[int, ...]
-    grid: int
+    grid: int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, ZERO, Buffer, Builder, Naive, NaiveLaunch
+from firebrick.compiler.naive.building import INPUT, RESULT, ZERO, Buffer, Builder, Naive, NaiveLaunch
 from firebrick.compiler.spec.copy import Copy, Piece
 from firebrick.scalar.expr import const, eq, select
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firebrick.compiler.kernel.ir import For, Let
-from firebrick.compiler.kernel.naive.building import INPUT, ONE, RESULT, ZERO, Buffer, Builder, Naive
+from firebrick.compiler.naive.building import INPUT, ONE, RESULT, ZERO, Buffer, Builder, Naive
 from firebrick.compiler.spec.prefix import EXTREMES, Prefix
 from firebrick.core.views import row_major
 from firebrick.scalar.expr import FLOATS, Expr, cast, eq, local, ne

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from firebrick.compiler.kernel.naive.building import (
+from firebrick.compiler.naive.building import (
     INPUT,
     RESULT,
     TEMPORARY,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from firebrick.compiler.kernel.ir import While
-from firebrick.compiler.kernel.naive.building import INPUT, ONE, RESULT, ZERO, Buffer, Builder, Naive
-from firebrick.compiler.kernel.naive.sorts import before
+from firebrick.compiler.naive.building import INPUT, ONE, RESULT, ZERO, Buffer, Builder, Naive
+from firebrick.compiler.naive.sorts import before
 from firebrick.compiler.spec.search import Search
 from firebrick.scalar.expr import cast, select
 from firebrick.scalar.storage import computed

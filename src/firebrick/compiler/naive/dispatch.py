@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from firebrick.compiler.kernel.naive.attentions import attention
-from firebrick.compiler.kernel.naive.building import Naive
-from firebrick.compiler.kernel.naive.contractions import contract
-from firebrick.compiler.kernel.naive.copies import copy
-from firebrick.compiler.kernel.naive.nests import nest
-from firebrick.compiler.kernel.naive.prefixes import prefix
-from firebrick.compiler.kernel.naive.scatters import scatter
-from firebrick.compiler.kernel.naive.searches import search
-from firebrick.compiler.kernel.naive.sorts import sort
-from firebrick.compiler.kernel.naive.windows import window
+from firebrick.compiler.naive.attentions import attention
+from firebrick.compiler.naive.building import Naive
+from firebrick.compiler.naive.contractions import contract
+from firebrick.compiler.naive.copies import copy
+from firebrick.compiler.naive.customs import custom
+from firebrick.compiler.naive.nests import nest
+from firebrick.compiler.naive.prefixes import prefix
+from firebrick.compiler.naive.scatters import scatter
+from firebrick.compiler.naive.searches import search
+from firebrick.compiler.naive.sorts import sort
+from firebrick.compiler.naive.windows import window
 from firebrick.compiler.spec.attention import Attention
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.copy import Copy
+from firebrick.compiler.spec.custom import Custom
 from firebrick.compiler.spec.nest import Fold, Map, Row
 from firebrick.compiler.spec.prefix import Prefix
 from firebrick.compiler.spec.scatter import Scatter
@@ -32,7 +34,7 @@ from firebrick.compiler.spec.window import Window
 
 NAIVE: dict[type, Callable[[Any], Naive]] = {
     Map: nest, Row: nest, Fold: nest, Contract: contract, Attention: attention, Window: window, Scatter: scatter, Copy: copy,
-    Prefix: prefix, Sort: sort, Search: search,
+    Prefix: prefix, Sort: sort, Search: search, Custom: custom,
 }  # fmt: skip
 """Kind of specification → its naive form."""
 

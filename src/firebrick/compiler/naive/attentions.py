@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY, Array, Buffer, Builder, Naive, NaiveLaunch
+from firebrick.compiler.naive.building import INPUT, RESULT, TEMPORARY, Array, Buffer, Builder, Naive, NaiveLaunch
 from firebrick.compiler.spec.attention import Attention
 from firebrick.core.indexing import strides_of
 from firebrick.core.views import View, row_major, strided

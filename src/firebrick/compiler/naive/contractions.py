@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, Buffer, Builder, Naive, NaiveLaunch
-from firebrick.compiler.kernel.naive.nests import Operands
+from firebrick.compiler.naive.building import INPUT, RESULT, Buffer, Builder, Naive, NaiveLaunch
+from firebrick.compiler.naive.nests import Operands
 from firebrick.compiler.spec.contract import Contract
 from firebrick.compiler.spec.parts import Factor, Part
 from firebrick.scalar.expr import Expr, const, load

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, TEMPORARY, Array, Buffer, Builder, Naive
+from firebrick.compiler.naive.building import INPUT, RESULT, TEMPORARY, Array, Buffer, Builder, Naive
 from firebrick.compiler.spec.scatter import FOLDS, Scatter
 from firebrick.core.views import row_major
 from firebrick.scalar.expr import Expr, cast, const, whole_number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce as fold
 
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, Buffer, Builder, Naive
+from firebrick.compiler.naive.building import INPUT, RESULT, Buffer, Builder, Naive
 from firebrick.compiler.spec.window import Window
 from firebrick.core.views import row_major
 from firebrick.scalar.expr import FLOATS, Expr, binary, cast, const, eq, ne

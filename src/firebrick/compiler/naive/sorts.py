@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firebrick.compiler.kernel.ir import For
-from firebrick.compiler.kernel.naive.building import INPUT, RESULT, ZERO, Buffer, Builder, Naive
+from firebrick.compiler.naive.building import INPUT, RESULT, ZERO, Buffer, Builder, Naive
 from firebrick.compiler.spec.sort import Sort
 from firebrick.core.views import row_major
 from firebrick.scalar.expr import FLOATS, Expr, cast, eq, local

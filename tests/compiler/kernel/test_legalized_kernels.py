@@ -1,0 +1,383 @@
+"""Kernels that are legalized for targets with fewer dtypes and operations give the bits of the original."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import loose
+import numpy as np
+import pytest
+from custom_groups import program_group
+from drawn_groups import draw_group
+from drawn_kernels import draw
+from kernel_programs import PROGRAMS
+from naive_forms import WITH_KERNELS, groups
+from narrow_kernels import bounds_of_launch, draw_narrow, outcome
+from written_kernels import ITEM, Launch, whole
+
+from firebrick.compiler.kernel import (
+    ArrayParameter,
+    Assign,
+    Check,
+    Fault,
+    For,
+    Function,
+    If,
+    Let,
+    ScalarParameter,
+    SharedArray,
+    Store,
+    While,
+    from_json,
+    interpret,
+    lockstep,
+    to_json,
+    verify,
+)
+from firebrick.compiler.kernel.intervals import Intervals
+from firebrick.compiler.kernel.ir import expressions, statements
+from firebrick.compiler.kernel.legalized import legalized
+from firebrick.compiler.kernel.scopes import Scope
+from firebrick.compiler.kernel.shorter_loops import iterations, shorter_loops
+from firebrick.compiler.naive import naive
+from firebrick.compiler.naive.building import INPUT, RESULT, TEMPORARY, Buffer
+from firebrick.compiler.targets.llvm.lanes import lanes_kernel
+from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.dtypes import dtype
+from firebrick.core.errors import DTypeError, KernelCompileError, UnsupportedError
+from firebrick.scalar.capabilities import CONSERVATIVE_GPU, CPU, Capabilities
+from firebrick.scalar.expr import cast, const, local, walk
+from firebrick.scalar.legalize import missing
+
+BLOCK, PARTS = 20, 4
+FLAGS = [f.name for f in fields(Capabilities) if isinstance(getattr(CPU, f.name), bool) and f.name != "float16"]
+ALONE = {name: replace(CPU, **{name: getattr(CONSERVATIVE_GPU, name)}) for name in FLAGS}
+EXACT = ("int64", "narrow_integers", "nan_min_max", "nan_comparisons", "total_integers", "saturating_casts")
+"""Capabilities without which kernels have the same bits, whatever the target does there; the arithmetic of others is exact."""
+INTEGERS = replace(CPU, **{name: getattr(CONSERVATIVE_GPU, name) for name in (*EXACT, "float64")})
+SETS = {**{name: ALONE[name] for name in EXACT}, "all": INTEGERS}
+
+
+@contextmanager
+def misbehaving(capabilities: Capabilities) -> Iterator[None]:
+    """The interpreter does what a target without these capabilities may do at its worst."""
+
+    def worst(op: str, dtype: str, args: list[Any], value: Any) -> Any:
+        return loose._node(SimpleNamespace(op=op, dtype=dtype, value=value), args, capabilities)  # type: ignore[arg-type]
+
+    with patch.object(lockstep, "apply", worst):
+        yield
+
+
+def check(launch: Launch, capabilities: Capabilities) -> Function:
+    """Compare a launch of the legalized kernel, on a target that misbehaves, with that of the original."""
+    want, fault = outcome(launch, launch.function)
+    made = legalized(launch.function, capabilities, bounds_of_launch(launch))
+    roots = [e for s in statements(made.body) for e in expressions(s)]
+    assert missing(roots, capabilities) == ""
+    assert from_json(to_json(made)) == made
+    with misbehaving(capabilities):
+        got, other = outcome(launch, made)
+    if fault is not None and not capabilities.int64:
+        fault = Fault(fault.site, int(np.clip(fault.payload, -(2**31), 2**31 - 1)))
+    assert other == fault, f"{launch.function}\n{made}"
+    for name, x in want.items():
+        assert np.array_equal(x, got[name]), f"{name}\n{launch.function}\n{made}"
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [False, True], ids=["items", "groups"])
+@pytest.mark.parametrize("name", SETS)
+def test_random_kernels_keep_their_bits_without_integers_and_exceptions_of_targets(name: str, group: bool) -> None:
+    for seed in range(BLOCK):
+        check(draw_narrow(seed, group), SETS[name])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(1, 100))
+@pytest.mark.parametrize("group", [False, True], ids=["items", "groups"])
+@pytest.mark.parametrize("name", SETS)
+def test_more_random_kernels_keep_their_bits(name: str, group: bool, block: int) -> None:
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        check(draw_narrow(seed, group), SETS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in EXACT if n not in ("int64", "narrow_integers")])
+def test_random_kernels_of_all_dtypes_keep_their_bits(name: str) -> None:
+    for seed in range(BLOCK):
+        check(draw(seed), ALONE[name])
+        check(draw_group(seed), ALONE[name])
+
+
+@pytest.mark.parametrize("name", sorted(set(ALONE) - {*EXACT, "exact_fma"}))
+def test_random_kernels_keep_their_bits_where_arithmetic_is_as_good_as_it_was(name: str) -> None:
+    """Rewrites of arithmetic, on a target whose arithmetic is exact; ``tests/scalar`` has them on others, and those of ``fma``,
+    which are not exact near the ends of the range."""
+    for seed in range(BLOCK):
+        launch = draw_narrow(seed)
+        want, fault = outcome(launch, launch.function)
+        got, other = outcome(launch, legalized(launch.function, ALONE[name], bounds_of_launch(launch)))
+        assert other == fault
+        for array, x in want.items():
+            assert np.array_equal(x, got[array]), f"{array}\n{launch.function}"
+
+
+def naive_launches(part: int) -> Iterator[Launch]:
+    """The launches of naive forms of a part of the ops, of one small sample for each dtype."""
+    for name in WITH_KERNELS[part::PARTS]:
+        seen: set[str] = set()
+        for g in groups(name):
+            first = g.arrays[0].dtype.name
+            if first in seen or sum(x.size for x in g.arrays) > 200:
+                continue
+            seen.add(first)
+            form = naive(g.spec)
+            memory = {Buffer(INPUT, k): np.ascontiguousarray(x).reshape(-1) for k, x in enumerate(g.arrays)}
+            memory |= {Buffer(RESULT, k): np.full(a.size, 77, a.dtype.np) for k, a in enumerate(g.results)}
+            memory |= {Buffer(TEMPORARY, k): np.full(t.elements, 77, dtype(t.dtype).np) for k, t in enumerate(form.temporaries)}
+            for step in form.steps:
+                parameters = step.function.arrays
+                arrays = {p.name: memory[b].view(dtype(p.dtype).np) for p, b in zip(parameters, step.buffers, strict=True)}
+                scalars = dict(zip([s.name for s in step.function.scalars], step.scalars, strict=True))
+                yield Launch(step.function, arrays, {}, step.grid, scalars)
+                interpret(step.function, arrays, scalars, step.grid, checked=False)  # what the next step reads
+
+
+def lacks(function: Function) -> bool:
+    """Whether a kernel needs float64, or arrays of 64-bit integers."""
+    nodes = walk(e for s in statements(function.body) for e in expressions(s))
+    wide = {a.dtype for a in function.memory} & {"float64", "int64", "uint64"}
+    return bool(wide) or any(e.dtype == "float64" for e in nodes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_naive_forms_keep_their_bits_on_a_target_with_32_bit_integers_only(part: int) -> None:
+    made = 0
+    for launch in naive_launches(part):
+        if lacks(launch.function):
+            with pytest.raises(DTypeError, match=f"kernel {launch.function.name}: this target has no "):
+                legalized(launch.function, INTEGERS, bounds_of_launch(launch))
+            continue
+        check(launch, INTEGERS)
+        gpu = legalized(launch.function, replace(CONSERVATIVE_GPU, buffers=None), bounds_of_launch(launch))
+        assert missing([e for s in statements(gpu.body) for e in expressions(s)], CONSERVATIVE_GPU) == ""
+        made += 1
+    assert made > 20
+
+
+@pytest.mark.parametrize(
+    "name", ["jacobi", "life", "crc", "histogram", "bitonic_sort", "tiled_product", "softmax", "block_histogram"]
+)
+def test_kernels_of_the_kernel_language_keep_their_bits(name: str) -> None:
+    p = PROGRAMS[name]
+    g = program_group(name, p.sizes[-1])
+    assert g is not None
+    f = g.spec.function
+    first = {k: np.ascontiguousarray(x).reshape(-1) for k, x in enumerate(g.arrays)}
+    results = [np.zeros(a.size, a.dtype.np) for a in g.results]
+    arrays = dict(zip([a.name for a in f.arrays], ([*first.values(), *results][b] for b in g.spec.buffers), strict=True))
+    launch = Launch(f, arrays, {}, g.spec.launch_grid, g.spec.numbers)
+    made = check(launch, INTEGERS)
+    assert name == "life" or "_low" not in str(made)  # every integer is found to fit in 32 bits
+
+
+# intervals
+
+
+N = ScalarParameter("n")
+OUT = ArrayParameter("out", "int32", "read_write")
+
+
+def intervals_of(*body: Any, **known: tuple[int, int]) -> dict[str, tuple[int, int]]:
+    f = Function("f", (OUT,), (N,), "i", tuple(body))
+    verify(f)
+    return Intervals(f, {"n": (0, 100), "i": (0, 9), **known}).whole
+
+
+def test_a_local_that_doubles_up_to_a_size_has_the_bounds_of_its_loop() -> None:
+    d = Let("d", whole(1))
+    found = intervals_of(d, While(d.local < N.value, (Assign("d", d.local * 2),)))
+    assert found["d"] == (1, 198)
+
+
+def test_a_local_that_is_counted_without_end_has_the_bounds_of_its_dtype() -> None:
+    d = Let("d", whole(0))
+    on = Let("on", OUT[ITEM])
+    found = intervals_of(d, on, While(on.local > 0, (Assign("d", d.local + 1), Assign("on", OUT[ITEM]))))
+    assert found["d"] == (-(2**63), 2**63 - 1)
+
+
+def test_branches_and_counters_narrow_intervals() -> None:
+    k, low = local("k", "int64"), Let("low", N.value - 50)
+    inner = Let("inner", low.local)
+    body = (low, For("k", ITEM, N.value, 3, (If((low.local >= 0) & (k < 8), (inner, Let("both", k + low.local))),)))
+    found = intervals_of(*body)
+    assert found["low"] == (-50, 50)
+    assert found["inner"] == (0, 50)
+    assert found["k"] == (0, 99)
+    assert found["both"] == (0, 57)
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["items", "groups"])
+def test_no_value_of_a_random_kernel_is_outside_of_its_interval(group: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    intervals: dict[int, Any] = {}
+    execute = lockstep.Lockstep._statement
+    tight = 0
+
+    def watched(self: Any, s: Any, scope: Scope) -> None:
+        nonlocal tight
+        for name, (low, high) in intervals[id(s)].items():
+            x = scope.read(name)
+            assert low <= x.min(), f"{name} at {s}\n{launch.function}"
+            assert x.max() <= high, f"{name} at {s}\n{launch.function}"
+            tight += high - low < 1 << 20
+        execute(self, s, scope)
+
+    monkeypatch.setattr(lockstep.Lockstep, "_statement", watched)
+    for seed in range(4 * BLOCK):
+        launch = draw_narrow(seed, group)
+        found = Intervals(launch.function, bounds_of_launch(launch))
+        intervals = {id(s): now for s, now in zip(statements(launch.function.body), found, strict=True)}
+        outcome(launch, launch.function)
+    assert tight > 1000
+
+
+# refusals
+
+
+@pytest.mark.parametrize(("change", "bounds", "error", "text"), [
+    ({"arrays": (ArrayParameter("out", "float64", "read_write"),)}, {}, DTypeError, 'no float64(.|\n)*astype\\("float32"\\)'),
+    ({"arrays": (ArrayParameter("out", "int64", "read_write"),)}, {}, DTypeError, 'no int64(.|\n)*out.astype\\("int32"\\)'),
+    ({}, {"n": (0, 2**31)}, UnsupportedError, "sizes below 2³¹(.|\n)*: n\nReceived: from 0 to 2,147,483,648"),
+    ({}, {"i": (0, 2**40)}, UnsupportedError, "32-bit indices only: i\nReceived"),
+    ({}, {"out": (0, 2**31)}, UnsupportedError, "less than 2³¹ elements(.|\n)*: out"),
+    ({"group": 512}, {}, UnsupportedError, "groups of at most 256 items"),
+    ({"group": 4, "shared": (SharedArray("s", "float32", 5000),)}, {}, UnsupportedError, "16,384 bytes(.|\n)*20,000"),
+])  # fmt: skip
+def test_what_a_target_cannot_have_is_refused_by_name(
+    change: dict[str, Any], bounds: dict[str, tuple[int, int]], error: type[Exception], text: str
+) -> None:
+    f = Function("f", (OUT,), (N,), "i", (Store("out", ITEM, const(0, "int32")),))
+    known = {"n": (0, 9), "i": (0, 9), "out": (0, 10), **bounds}
+    legalized(f, CONSERVATIVE_GPU, {"n": (0, 9), "i": (0, 9), "out": (0, 10)})
+    made = replace(f, **change)
+    if made.arrays[0].dtype != "int32":
+        made = replace(made, body=(Store("out", ITEM, const(0, made.arrays[0].dtype)),))
+    with pytest.raises(error, match=text):
+        legalized(made, CONSERVATIVE_GPU, known)
+
+
+def test_a_large_quotient_is_refused_with_its_line() -> None:
+    big = cast(OUT[ITEM], "int64") << 20
+    f = Function("f", (OUT,), (), "i", (Store("out", ITEM, cast(big / (ITEM + 3), "int32"), line="model.py:7"),))
+    with pytest.raises(
+        DTypeError, match=r"kernel f: this target has no 64-bit integers\nReceived: div of int64, at model.py:7"
+    ):
+        legalized(f, CONSERVATIVE_GPU, {"i": (0, 9), "out": (0, 10)})
+
+
+def test_unknown_sizes_are_refused() -> None:
+    f = Function("f", (OUT,), (), "i", (Store("out", ITEM, const(0, "int32")),))
+    with pytest.raises(UnsupportedError, match="32-bit indices only: i\nReceived: not known"):
+        legalized(f, CONSERVATIVE_GPU, {"out": (0, 10)})
+    with pytest.raises(UnsupportedError, match="32-bit indices only: out\nReceived: a number that is not known"):
+        legalized(f, CONSERVATIVE_GPU, {"i": (0, 9)})
+
+
+def test_a_legalized_kernel_is_not_compiled_for_a_target_that_has_everything() -> None:
+    f = Function("f", (OUT,), (), "i", (Store("out", ITEM, const(0, "int32")),))
+    made = legalized(f, CONSERVATIVE_GPU, {"i": (0, 9), "out": (0, 10)})
+    with pytest.raises(KernelCompileError, match="legalized for another one"):
+        lanes_kernel(made, Target.named("x86_64"))
+    with pytest.raises(KernelCompileError, match="legalized for another one"):
+        legalized(made, CPU, {})
+    assert legalized(f, CPU, {}) == f
+
+
+def test_a_payload_beyond_32_bits_is_the_largest_that_there_is() -> None:
+    big = cast(OUT[ITEM], "int64") << 33
+    f = Function("f", (OUT,), (), "i", (Check(big < 0, 2, big), Store("out", ITEM, const(0, "int32"))))
+    launch = Launch(f, {"out": np.ones(3, np.int32)}, {}, 3)
+    made = legalized(f, CONSERVATIVE_GPU, bounds_of_launch(launch))
+    assert outcome(launch, made)[1] == Fault(2, 2**31 - 1)
+
+
+# loops
+
+
+def sums(inner: int, times: int = 2) -> tuple[Launch, dict[str, tuple[int, int]]]:
+    """A kernel with loops in loops, of ``times * (1 + inner)`` iterations."""
+    a, b = local("a", "int64"), local("b", "int64")
+    count = ArrayParameter("count", "int32", "read_write")
+    total = Let("total", const(0, "int32"))
+    innermost = For("b", whole(1), whole(1 + 3 * inner), 3, (
+        Assign("total", total.local * 31 + cast(a * 7 + b, "int32")), Store("count", ITEM, count[ITEM] + 1),
+    ))  # fmt: skip
+    body = (total, For("a", whole(0), whole(times), 1, (innermost, innermost)), Store("out", ITEM, total.local))
+    f = Function("sums", (OUT, count), (), "i", body)
+    launch = Launch(f, {"out": np.zeros(4, np.int32), "count": np.zeros(4, np.int32)}, {}, 4)
+    return launch, bounds_of_launch(launch)
+
+
+@pytest.mark.parametrize("limit", [10, 11, 25, 100, 1000])
+def test_loops_have_at_most_the_iterations_of_a_driver_and_the_same_results(limit: int) -> None:
+    launch, known = sums(37)
+    assert iterations(launch.function, known) == 2 * (1 + 2 * 37)
+    made = shorter_loops(launch.function, limit, known)
+    verify(made)
+    assert iterations(made, known) <= limit
+    want, got = outcome(launch, launch.function)[0], outcome(launch, made)[0]
+    assert got["count"].view(np.int32).tolist() == [2 * 2 * 37] * 4
+    assert all(np.array_equal(want[n], got[n]) for n in want)
+    assert (made == launch.function) == (limit >= 150)
+
+
+def test_loops_that_cannot_be_short_enough_are_refused() -> None:
+    launch, known = sums(370)
+    with pytest.raises(UnsupportedError, match="at most 10 iterations of the loops of an item\nReceived: up to 1,482"):
+        shorter_loops(launch.function, 10, known)
+    c = replace(CONSERVATIVE_GPU, loop_iterations=100)
+    assert iterations(shorter_loops(launch.function, 100, known), known) <= 100
+    want, got = outcome(launch, launch.function)[0], outcome(launch, legalized(launch.function, c, known))[0]
+    assert all(np.array_equal(want[n], got[n]) for n in want)
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["items", "groups"])
+def test_random_kernels_with_shorter_loops_keep_their_bits(group: bool) -> None:
+    shorter = 0
+    for seed in range(BLOCK):
+        launch = draw_narrow(seed, group)
+        try:
+            made = shorter_loops(launch.function, 6, bounds_of_launch(launch))
+        except UnsupportedError:
+            continue
+        verify(made)
+        shorter += made != launch.function
+        want, fault = outcome(launch, launch.function)
+        got, other = outcome(launch, made)
+        assert other == fault
+        assert all(np.array_equal(x, got[n]) for n, x in want.items())
+    assert shorter > 2
+
+
+# the tests can fail
+
+
+@pytest.mark.parametrize("name", sorted(set(EXACT) - {"int64", "narrow_integers"}))
+def test_a_kernel_that_is_not_legalized_differs_on_a_target_that_misbehaves(name: str) -> None:
+    differs = 0
+    for seed in range(BLOCK):
+        launch = draw_narrow(seed)
+        want, fault = outcome(launch, launch.function)
+        with misbehaving(ALONE[name]):
+            got, other = outcome(launch, launch.function)
+        differs += other != fault or any(not np.array_equal(x, got[n]) for n, x in want.items())
+    assert differs
