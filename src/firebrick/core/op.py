@@ -197,6 +197,8 @@ class Op:
         known_as: What users call it in errors of indices; its name by default.
         kind: The kind of kernel that computes it alone (``compiler.spec``); empty if there is none.
         facts: ``(operands, results, **params)`` gives what a specification of that kind needs to know, as keyword arguments.
+        expand: ``(operands, results, **params)`` gives simpler ops that compilers fuse better, as a rule; None where there are
+            none. See ``ops.expansions``.
         access: For ops that read elements elsewhere than at the position of their result's element.
         indexes: For ops that raise where an index lies outside its axis: ``(in_avals, params) -> {operand: size}``, the
             operands that hold indices, and the sizes of the axes that they index.
@@ -232,6 +234,7 @@ class Op:
     known_as: str = ""
     kind: str = ""
     facts: Callable[..., dict[str, Any]] | None = None
+    expand: Callable[..., Callable[..., tuple[int, ...]] | None] | None = None
     indexes: Callable[..., dict[int, int]] | None = None
     control: Callable[..., Callable[..., Any]] | None = None
     one_step: bool = False

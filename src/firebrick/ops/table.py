@@ -29,7 +29,7 @@ _REQUIRED = (
 )
 _OPTIONAL = (
     "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "complex_scalar", "discontinuous",
-    "access", "known_as", "kind", "facts", "indexes", "control", "one_step",
+    "access", "known_as", "kind", "facts", "expand", "indexes", "control", "one_step",
 )  # fmt: skip
 _CHOICES = {
     "bound": ("compute", "memory"),
