@@ -25,8 +25,16 @@ from firebrick.compiler.targets.llvm.contract.ir_builder import (
     plain,
     vector,
 )
+from firebrick.compiler.targets.llvm.contract.omitted import flag_nan, mend_if, mending
 from firebrick.compiler.targets.llvm.contract.pack import strided
-from firebrick.compiler.targets.llvm.contract.problem import FactorLayout, MatrixLayout, Problem, row_major, simplified
+from firebrick.compiler.targets.llvm.contract.problem import (
+    FactorLayout,
+    MatrixLayout,
+    Problem,
+    conv_input,
+    row_major,
+    simplified,
+)
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.views import Digit
 
@@ -128,9 +136,15 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
     e.start("%entry")
     weight, image, result = (e.operand(i) for i in range(3))
     taps = list(product(*map(range, w.taps)))
+    functions = {}
+    if adjoint:
+        (whole,) = conv_input(g)
+        functions[f"{name}.mend"] = mending(IRBuilder(target, e.declared), whole, f"{name}.mend")
     with e.loop("%begin", "%end") as unit:
         sample, channel = e.split(unit.index, [g.image[0], g.groups])
         weights = e.mul(channel, ws[0])
+        if adjoint:
+            e.do("store i8 0, ptr %scratch")
         factors = []
         for tap in taps:
             x = e.load(e.at(weight, e.dot(tap, ws[2:], weights), memory(g.dtype)), 1, g.dtype)
@@ -144,11 +158,18 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
                 to = e.at(result, e.dot(at, written[2:], result_offset), memory(g.dtype))
                 mask = e.lanes_below(e.sub(w.positions[-1], column.index), n) if w.positions[-1] % n else None
                 e.store_strided(x, to, n, written[-1], g.dtype, mask)
+                if adjoint:
+                    flag_nan(e, [x], n, type_, "%scratch")
+        if adjoint:
+            first = e.mul(sample, prod(w.positions))
+            ranges = [channel, 0, 1, first, e.add(first, prod(w.positions))]
+            mend_if(e, "%scratch", f"{name}.mend", [weight, image, result], ranges)
     e.do("ret void")
     text = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
     flops = 2.0 * prod(y) * len(taps)
-    kernel = ContractionKernel(name, g.image[0] * g.groups, 0, flops)
-    return Contraction((kernel,), {name: text}, frozenset(e.declared), 0, Variant(1, n, len(taps), 1, n, DIRECT, DIRECT, False))
+    kernel = ContractionKernel(name, g.image[0] * g.groups, 64 * adjoint, flops)
+    functions[name] = text
+    return Contraction((kernel,), functions, frozenset(e.declared), 0, Variant(1, n, len(taps), 1, n, DIRECT, DIRECT, False))
 
 
 def suits_col2im(g: Convolution, target: Target) -> bool:
