@@ -22,6 +22,7 @@ from firebrick.compiler.spec.faults import Site
 from firebrick.compiler.targets.llvm.cpu_policy import POLICY
 from firebrick.compiler.targets.llvm.host import find_many, identities
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.config import config
 from firebrick.core.device import Device
 from firebrick.core.errors import KernelCompileError
 from firebrick.core.op import Cost, Nondifferentiable, Op
@@ -56,8 +57,8 @@ def _never() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The identity of a program: its graph, its donated inputs, the outputs that are ready before these are overwritten, and
-    the processor."""
+    """The identity of a program: its graph, its donated inputs, the outputs that are ready before these are overwritten, the
+    processor, and the settings."""
 
     tables: Tables
     text: bytes
@@ -71,8 +72,8 @@ def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form |
     if found is None:
         return None
     tables, text = found
-    limits = astuple(in_force(POLICY))
-    return Form(tables, text + json.dumps([sorted(donate), list(ready), limits, astuple(Target.host())]).encode())
+    settings = astuple(in_force(POLICY)), astuple(Target.host()), config.compiled_with
+    return Form(tables, text + json.dumps([sorted(donate), list(ready), *settings]).encode())
 
 
 # writing

@@ -39,6 +39,7 @@ from firebrick.compiler.targets.llvm.cpu_policy import RANKED
 from firebrick.compiler.targets.llvm.lowered import Lowered
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.aval import Aval
+from firebrick.core.config import config
 from firebrick.ir import Graph, Node
 from firebrick.ir.keys import key_of
 from firebrick.scalar.expr import COMPLEX, load
@@ -191,7 +192,8 @@ _lowered: WeakValueDictionary[Any, Lowered] = WeakValueDictionary()
 
 def lower(body: Graph, target: Target) -> Lowered:
     """The kernels of a body, whose nodes are one group of ``fuse``; equal bodies that are alive have the same."""
-    key = key_of(body), tuple(n.line for n in body.nodes), target  # faults tell the line
+    lines = tuple(n.line for n in body.nodes)  # which faults report
+    key = key_of(body), lines, target, config.compiled_with
     found = _lowered.get(key)
     if found is None:
         spec, avals = kinds.spec_of(body), body.avals
