@@ -148,12 +148,17 @@ class Access:
         refused: ``(shapes, **params)`` says why there is no such expression; empty if there is one, None if the op then has
             kernels of another kind.
         of_rows: ``(shapes, **params)`` says whether it picks one element of each row of the first operand.
+        form: Where an element is neither an operand's nor a scalar expression of one of each: ``"position"`` for the sum of
+            indices times strides, ``"random"`` for a word of Philox, ``"update"`` for an element and its one update.
+        of: What a word, or an updated element, is computed by: ``(key, at, **params)`` or ``(old, new, **params)``.
     """
 
     element: Callable[..., Any]
     whole: Callable[..., tuple[int, ...]]
     refused: Callable[..., str | None]
     of_rows: Callable[..., bool] = lambda shapes, **params: False
+    form: str = ""
+    of: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,6 +209,9 @@ class Op:
             operands that hold indices, and the sizes of the axes that they index.
         control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
             them, and the kernel takes and returns native arrays like ``Backend.execute``.
+        reshapes: For views that have all elements of their operand in its order: whether the result may be written wherever the
+            operand may. NumPy's broadcast arrays are read-only.
+        transfers: Whether it moves its operand to another device, which no engine does alone.
         program: For ops that are written in the kernel language: the ``KernelProgram`` that computes it; ``reference`` is its
             interpreter.
     """
@@ -238,6 +246,8 @@ class Op:
     indexes: Callable[..., dict[int, int]] | None = None
     control: Callable[..., Callable[..., Any]] | None = None
     one_step: bool = False
+    reshapes: bool = False
+    transfers: bool = False
     program: Any = None
     differentiable: bool = field(init=False)
     fast: dict[Any, Any] = field(default_factory=dict, repr=False)
