@@ -50,7 +50,7 @@ def execute(
     out: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """Run one op on its operands' device; the results are new handles."""
-    if op.name == "to_device":
+    if op.transfers:
         check_present(inputs)
         return (transfer.move(inputs[0], params["device"]),)
     device = inputs[0].device

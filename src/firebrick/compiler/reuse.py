@@ -1,8 +1,9 @@
 """Results of the compiler on disk, in addition to objects: the compiled form of a graph, found by the graph.
 
-An entry holds the encoded graph, not only a hash of it, and is used only if that is equal byte for byte. The key also depends
-on the versions of the tools, the settings that change code, and a hash of this package's sources. The files are written,
-verified, bounded and removed like those of objects (``cache``). Their content is JSON: data, no code.
+An entry holds the encoded graph, not only a hash of it, and is used only if that is equal byte for byte. The form of a program
+holds the settings that change code as well. The key also depends on the versions of the tools and a hash of this package's
+sources. The files are written, verified, bounded and removed like those of objects (``cache``). Their content is JSON: data,
+no code.
 """
 
 from __future__ import annotations
@@ -66,9 +67,8 @@ def save(kind: str, form: bytes, content: Any) -> None:
 
 def _key(kind: str, form: bytes) -> bytes:
     digest = hashlib.sha256()
-    settings = (config.winograd,)
     tools = (*cache.versions(), np.__version__, sys.version)
-    for part in (kind, cache.FORMAT, *tools, *settings, fingerprint()):
+    for part in (kind, cache.FORMAT, *tools, fingerprint()):
         encoded = repr(part).encode()
         digest.update(_LENGTH.pack(len(encoded)))
         digest.update(encoded)

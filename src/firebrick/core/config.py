@@ -61,12 +61,21 @@ _ACCEPTS: dict[Callable[[Any], Any], str] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its default, how to read it, its choices and what it means."""
+    """One setting.
+
+    Attributes:
+        default: Its value where nothing sets it.
+        parse: Reads a value.
+        meaning: What it means.
+        choices: The values it takes; any if empty.
+        compiled: Whether engines read it while they compile. What they keep is found by ``Config.compiled_with``.
+    """
 
     default: Any
     parse: Callable[[Any], Any]
     meaning: str
     choices: tuple[Any, ...] = ()
+    compiled: bool = False
 
     @property
     def accepts(self) -> str:
@@ -82,24 +91,31 @@ SETTINGS = {
         True, _switch, "whether plans of programs are kept beside compiled code, so that no other process makes them again"
     ),
     "cache_size": Setting(512 * 2**20, _bytes, "most bytes of compiled code kept on disk (a number, or one with K, M or G)"),
-    "cpu_compile": Setting(True, _switch, "whether the cpu engine compiles graphs to machine code"),
+    "cpu_compile": Setting(True, _switch, "whether the cpu engine compiles graphs to machine code", compiled=True),
     "cpu_vector_bits": Setting(
-        0, int, "bits of the vectors of compiled CPU code (0: the widest of the machine)", (0, 128, 256, 512)
+        0, int, "bits of the vectors of compiled CPU code (0: the widest of the machine)", (0, 128, 256, 512), True
     ),
     "device": Setting("cpu", str, "default device of new tensors (a device string, or auto)"),
     "distributed_backend": Setting(
         "", str, "the library through which ranks of a process group communicate (empty: gloo)", ("", "gloo", "nccl", "mpi")
     ),
     "distributed_timeout": Setting(300.0, _seconds, "seconds a collective operation waits for its ranks"),
-    "fallback": Setting("warn", str, "what to do when an op must run on the host", ("warn", "error", "silent")),
+    "fallback": Setting("warn", str, "what to do when an op must run on the host", ("warn", "error", "silent"), True),
     "jit": Setting(True, _switch, "whether functions under jit are traced and compiled"),
-    "kernel_loop_limit": Setting(1 << 32, _count, "rounds after which a while loop of a kernel ends with an error"),
+    "kernel_loop_limit": Setting(
+        1 << 32, _count, "rounds after which a while loop of a kernel ends with an error", compiled=True
+    ),
     "logical_devices": Setting(4, _count, "logical devices each host engine offers"),
     "num_threads": Setting(0, _threads, "threads of compiled CPU code (0: one for each core this process may use)"),
     "require_engines": Setting((), _names, "engines that must be usable, comma separated"),
-    "torch_compile": Setting(False, _switch, "whether the torch engine passes compiled programs to torch.compile"),
+    "torch_compile": Setting(
+        False, _switch, "whether the torch engine passes compiled programs to torch.compile", compiled=True
+    ),
     "winograd": Setting(
-        False, _switch, "3×3 convolutions with fewer multiplications, precise only relative to the largest values near by"
+        False,
+        _switch,
+        "3×3 convolutions with fewer multiplications, precise only relative to the largest values near by",
+        compiled=True,
     ),
     "verify_graphs": Setting(False, _switch, "check every graph after each pass that changes it"),
 }
@@ -113,7 +129,13 @@ class Config:
         >>> with fb.config.scope(fallback="error"):
         ...     fb.config.fallback
         'error'
+
+    Attributes:
+        compiled_with: The values of all settings that engines read while they compile: a part of the key of whatever is kept
+            of compiled programs. The same object as long as no setting changes.
     """
+
+    compiled_with: tuple[Any, ...]
 
     def __init__(self) -> None:
         object.__setattr__(self, "_values", {})
@@ -150,7 +172,7 @@ class Config:
             ) from None
         self._values[name] = parsed
         self._sources[name] = source
-        self.__dict__[name] = parsed
+        self._show()
 
     def source(self, name: str) -> str:
         """The source of a setting's value: ``"default"``, ``"program"`` or ``"environment (FIREBRICK_…)"``."""
@@ -158,7 +180,9 @@ class Config:
 
     def _show(self) -> None:
         """Set every setting as an instance attribute, which Python finds without calling ``__getattr__``."""
-        self.__dict__.update({name: self._values.get(name, setting.default) for name, setting in SETTINGS.items()})
+        shown = {name: self._values.get(name, setting.default) for name, setting in SETTINGS.items()}
+        self.__dict__.update(shown)
+        self.__dict__["compiled_with"] = tuple(shown[name] for name, setting in SETTINGS.items() if setting.compiled)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"firebrick.config has no setting {name!r}; there are {', '.join(SETTINGS)}")

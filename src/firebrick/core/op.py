@@ -148,12 +148,17 @@ class Access:
         refused: ``(shapes, **params)`` says why there is no such expression; empty if there is one, None if the op then has
             kernels of another kind.
         of_rows: ``(shapes, **params)`` says whether it picks one element of each row of the first operand.
+        form: Where an element is neither an operand's nor a scalar expression of one of each: ``"position"`` for the sum of
+            indices times strides, ``"random"`` for a word of Philox, ``"update"`` for an element and its one update.
+        of: What a word, or an updated element, is computed by: ``(key, at, **params)`` or ``(old, new, **params)``.
     """
 
     element: Callable[..., Any]
     whole: Callable[..., tuple[int, ...]]
     refused: Callable[..., str | None]
     of_rows: Callable[..., bool] = lambda shapes, **params: False
+    form: str = ""
+    of: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,11 +202,16 @@ class Op:
         known_as: What users call it in errors of indices; its name by default.
         kind: The kind of kernel that computes it alone (``compiler.spec``); empty if there is none.
         facts: ``(operands, results, **params)`` gives what a specification of that kind needs to know, as keyword arguments.
+        expand: ``(operands, results, **params)`` gives simpler ops that compilers fuse better, as a rule; None where there are
+            none. See ``ops.expansions``.
         access: For ops that read elements elsewhere than at the position of their result's element.
         indexes: For ops that raise where an index lies outside its axis: ``(in_avals, params) -> {operand: size}``, the
             operands that hold indices, and the sizes of the axes that they index.
         control: For ops that run graphs, which are among their parameters: ``(backend, params, device) -> kernel`` compiles
             them, and the kernel takes and returns native arrays like ``Backend.execute``.
+        reshapes: For views that have all elements of their operand in its order: whether the result may be written wherever the
+            operand may. NumPy's broadcast arrays are read-only.
+        transfers: Whether it moves its operand to another device, which no engine does alone.
         program: For ops that are written in the kernel language: the ``KernelProgram`` that computes it; ``reference`` is its
             interpreter.
     """
@@ -232,9 +242,12 @@ class Op:
     known_as: str = ""
     kind: str = ""
     facts: Callable[..., dict[str, Any]] | None = None
+    expand: Callable[..., Callable[..., tuple[int, ...]] | None] | None = None
     indexes: Callable[..., dict[int, int]] | None = None
     control: Callable[..., Callable[..., Any]] | None = None
     one_step: bool = False
+    reshapes: bool = False
+    transfers: bool = False
     program: Any = None
     differentiable: bool = field(init=False)
     fast: dict[Any, Any] = field(default_factory=dict, repr=False)

@@ -109,9 +109,10 @@ class Program:
     sources: tuple[int, ...] = ()
     callbacks: list[tuple[int, ...]] = field(default_factory=list)
     seconds: float = 0.0
-    _executables: dict[tuple[int, bool, bool, int], tuple[Backend, Any]] = field(default_factory=dict)
+    _executables: dict[tuple[int, tuple[Any, ...]], tuple[Backend, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._latest: tuple[Any, Any, Any] = (None, None, None)  # engine, settings and executable of the last call
         self._extra = bool(self.fixed or self.numbers or self.draws)
         shown = [i for kind, i, _ in self.results if kind == "in"]
         read = {p: i for i, p in enumerate(self.positions) if p >= 0}
@@ -149,15 +150,20 @@ class Program:
 
     def executable(self) -> Any:
         """The graph compiled by the device's engine: an ``Executable``, or ``Staged`` if there are callbacks. It is compiled
-        again when a decorator replaces the engine."""
+        again when a decorator replaces the engine, or a setting changes that engines read while they compile."""
         assert self.device is not None
         engine: Backend = self.device.backend
-        key = id(engine), config.torch_compile, config.cpu_compile, config.kernel_loop_limit
+        settings = config.compiled_with
+        known, under, executable = self._latest
+        if known is engine and under is settings:
+            return executable
+        key = id(engine), settings
         found = self._executables.get(key)
         if found is None or found[0] is not engine:
             found = engine, self._compiled(engine)
             kept = {k: v for k, v in self._executables.items() if len(self._executables) < 4}
             self._executables = {**kept, key: found}
+        self._latest = engine, settings, found[1]
         return found[1]
 
     def _compiled(self, engine: Backend) -> Any:

@@ -356,7 +356,7 @@ class Trace:
 
     def stage(self, op: Op, inputs: tuple[Tensor, ...], params: dict[str, Any], avals: tuple[Aval, ...]) -> tuple[Tensor, ...]:
         """Append one operation."""
-        if op.name == "to_device":
+        if op.transfers:
             goal = params["device"]
             raise DeviceMismatchError(
                 f"a graph lives on one device: {self.name} is traced on {self.device or inputs[0].device}",

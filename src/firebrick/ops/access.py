@@ -113,12 +113,16 @@ GATHER = Access(
     _gather, lambda shapes, axis: (0,), lambda shapes, axis: _indexed(shapes, axis),
     lambda shapes, axis: axis == len(shapes[0]) - 1 and shapes[1][-1] == 1,
 )  # fmt: skip
-RAVEL_INDEX = Access(_ravel_index, lambda shapes, **_: (), lambda shapes, sizes, **_: "" if all(sizes) else "no elements")
-RANDOM_BITS = Access(_random(elements.random_bits), lambda shapes, **_: (0,), lambda shapes, **_: "")
-RANDOM_UNIFORM = Access(
-    _random(lambda key, at, dtype: elements.random_uniform(key, at, dtype.name)), lambda shapes, **_: (0,),
-    lambda shapes, **_: "",
-)  # fmt: skip
+RAVEL_INDEX = Access(_ravel_index, lambda shapes, **_: (), lambda shapes, sizes, **_: "" if all(sizes) else "no elements",
+                     form="position")  # fmt: skip
+
+
+def _drawn(word: Callable[..., Expr]) -> Access:
+    return Access(_random(word), lambda shapes, **_: (0,), lambda shapes, **_: "", form="random", of=word)
+
+
+RANDOM_BITS = _drawn(elements.random_bits)
+RANDOM_UNIFORM = _drawn(lambda key, at, dtype: elements.random_uniform(key, at, dtype.name))
 
 
 def one_update(put: Callable[..., Expr]) -> Access:
@@ -126,8 +130,8 @@ def one_update(put: Callable[..., Expr]) -> Access:
     return Access(
         scattered(put),
         lambda shapes, axis, **_: () if shapes[1][axis] == 1 else (1,),
-        lambda shapes, axis, **_: None if shapes[1][axis] != 1 else _indexed(shapes, axis),
-    )
+        lambda shapes, axis, **_: None if shapes[1][axis] != 1 else _indexed(shapes, axis), form="update", of=put,
+    )  # fmt: skip
 
 
 def spread(strides: Strides, shape: Sequence[int], to: Sequence[int]) -> tuple[int, ...]:

@@ -99,14 +99,17 @@ def _cases() -> list[tuple[Any, Any, dict[str, Any]]]:
     ]
 
 
+def _drawn(rng: np.random.Generator, name: str) -> Iterator[tuple[Array, Array, Array, dict[str, Any]]]:
+    """Image, weight and cotangent of each case, and its parameters."""
+    for xs, ws, params in _cases():
+        places = places_of(xs[2:], ws[2:], params["stride"], params["padding"], params["dilation"])
+        x, w, g = (values(rng, name, s, -1, 1) for s in (xs, ws, (xs[0], ws[0], *places)))
+        yield x, w, g, params
+
+
 def _samples(build: Any) -> Any:
     def samples(rng: np.random.Generator, name: str) -> list[Sample]:
-        out = []
-        for xs, ws, params in _cases():
-            places = places_of(xs[2:], ws[2:], params["stride"], params["padding"], params["dilation"])
-            x, w, g = (values(rng, name, s, -1, 1) for s in (xs, ws, (xs[0], ws[0], *places)))
-            out.append(build(x, w, g, params, f"x{xs} w{ws} {params}"))
-        return out
+        return [build(x, w, g, p, f"x{x.shape} w{w.shape} {p}") for x, w, g, p in _drawn(rng, name)]
 
     return samples
 
@@ -128,9 +131,9 @@ def _geometry(side: int) -> Any:
     return facts
 
 
-def _declare(vjp: Any, infer: Any, build: Any, side: int, operand_names: str) -> Declare:
+def _declare(vjp: Any, infer: Any, samples: Any, side: int, operand_names: str) -> Declare:
     return register(
-        operands=operand_names, infer=infer, vjp=vjp, residuals=("inputs",), samples=_samples(build), cost=_cost(side),
+        operands=operand_names, infer=infer, vjp=vjp, residuals=("inputs",), samples=samples, cost=_cost(side),
         bound="compute", fusion="contract", tolerance=16, scale="operands", dtypes=FLOATS,
         facts=_geometry(side),
     )  # fmt: skip
@@ -147,7 +150,7 @@ def _conv_vjp(g: Any, r: Any) -> Any:
     return gx, gw
 
 
-@_declare(_conv_vjp, _infer, lambda x, w, g, p, n: Sample((x, w), p, name=n), 0, "x:floating=T weight:floating=T")
+@_declare(_conv_vjp, _infer, _samples(lambda x, w, g, p, n: Sample((x, w), p, name=n)), 0, "x:floating=T weight:floating=T")
 def conv(x: Array, weight: Array, *, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     """Convolution of images with kernels: y[n,o,h,…] = Σ x[n,c,h·stride+i·dilation-before,…] · weight[o,c,i,…]."""
     o, kernel = weight.shape[0], weight.shape[2:]
@@ -176,8 +179,17 @@ def _input_vjp(gg: Any, r: Any) -> Any:
     return a, b
 
 
-@_declare(_input_vjp, _infer_input, lambda x, w, g, p, n: Sample((g, w), {**p, "size": x.shape[2:]}, name=n), 1,
-          "g:floating=T weight:floating=T")  # fmt: skip
+def _input_samples(rng: np.random.Generator, name: str) -> list[Sample]:
+    """Also weights that are not finite: they reach the elements that their taps read, and no others."""
+    out = [Sample((g, w), {**p, "size": x.shape[2:]}, name=f"x{x.shape} w{w.shape} {p}") for x, w, g, p in _drawn(rng, name)]
+    for s in [s for s in out if s.inputs[1].ndim == 4 and s.inputs[0].size and s.inputs[1].size > 4]:
+        weight = s.inputs[1].copy()
+        weight[0, 0, 0, 0], weight[0, -1, -1, 0], weight[-1, 0, 0, -1] = np.inf, np.nan, -np.inf
+        out.append(Sample((s.inputs[0], weight), s.params, False, f"not finite, {s.name}"))
+    return out
+
+
+@_declare(_input_vjp, _infer_input, _input_samples, 1, "g:floating=T weight:floating=T")
 def conv_input(g: Array, weight: Array, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     """The adjoint of conv in x: the transposed convolution onto images of ``size``."""
     n, o = g.shape[:2]
@@ -207,7 +219,7 @@ def _weight_vjp(gw: Any, r: Any) -> Any:
     return a, b
 
 
-@_declare(_weight_vjp, _infer_weight, lambda x, w, g, p, n: Sample((x, g), {**p, "kernel": w.shape[2:]}, name=n), 2,
+@_declare(_weight_vjp, _infer_weight, _samples(lambda x, w, g, p, n: Sample((x, g), {**p, "kernel": w.shape[2:]}, name=n)), 2,
           "x:floating=T g:floating=T")  # fmt: skip
 def conv_weight(x: Array, g: Array, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
     """The adjoint of conv in its weight: images correlated with a cotangent of the result."""

@@ -48,7 +48,7 @@ def _view_reshape(x: View, slot: int, to: Shape, **params: Any) -> View | None:
 @_move(_reshape_vjp, _infer_reshape,
        [((3, 4), {"shape": (2, 6)}), ((), {"shape": (1, 1)}), ((1,), {"shape": ()}), ((0, 3), {"shape": (3, 0, 2)}),
         ((2, 3, 4), {"shape": (24,)}), ((4, 4), {"shape": (2, 2, 4)})],
-       view=_view_reshape, index_map=index_maps.reshape)  # fmt: skip
+       view=_view_reshape, index_map=index_maps.reshape, reshapes=True)  # fmt: skip
 def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
     """The same elements, in row-major order, in another shape."""
     return np.reshape(x, shape)
@@ -312,7 +312,8 @@ def _to_device_vjp(g: Any, r: Any) -> Any:
 _NOWHERE = {"device": None, "source": None}
 
 
-@_move(_to_device_vjp, lambda x, *, device, source: same(x), [((3, 4), _NOWHERE), ((), _NOWHERE)])
+@_move(_to_device_vjp, lambda x, *, device, source: same(x), [((3, 4), _NOWHERE), ((), _NOWHERE)],
+       transfers=True)  # fmt: skip
 def to_device(x: Array, *, device: Any, source: Any) -> Array:
     """The same tensor on another device."""
     return np.array(x)

@@ -11,7 +11,7 @@ from firebrick.core.aval import Aval
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Sample
 from firebrick.core.shapes import broadcast_shapes
-from firebrick.ops import index_maps
+from firebrick.ops import expansions, index_maps
 from firebrick.ops.declare import FLOATS, Array, per_result, size_of, values
 from firebrick.ops.elementwise import exp, log, sqrt
 from firebrick.ops.reduction import max_, mean, pairwise_sum, sum_, sum_to
@@ -254,6 +254,7 @@ def _standardize_scale(x: Array, weight: Array, bias: Array, *, axes: tuple[int,
     operands="x:floating=T weight:floating=T bias:floating=T", infer=_infer_standardize, vjp=_standardize_vjp,
     residuals=("inputs", "outputs"), samples=_standardize_samples, cost=per_result(8), bound="memory", fusion="row",
     tolerance=32, scale=_standardize_scale, dtypes=FLOATS, decompose=_standardize_simple,
+    expand=expansions.standardize,
 )  # fmt: skip
 def standardize(x: Array, weight: Array, bias: Array, *, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
     """(x - mean) / √(variance + eps) · weight + bias over ``axes``, the mean, and the biased variance."""
@@ -340,6 +341,7 @@ def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
     infer=_infer_standardize_gradient, vjp=_standardize_gradient_vjp, residuals=("inputs",),
     samples=_standardize_gradient_samples, cost=per_result(12), bound="memory", fusion="row", tolerance=32,
     scale=_standardize_gradient_scale, dtypes=FLOATS, decompose=_standardize_gradient_simple,
+    expand=expansions.standardize_gradient,
 )  # fmt: skip
 def standardize_gradient(
     g: Array, x: Array, weight: Array, mean: Array, variance: Array, *, axes: tuple[int, ...], eps: float

@@ -16,6 +16,7 @@ from firebrick.core.dtypes import int64
 from firebrick.core.errors import ShapeError
 from firebrick.core.hooks import hooks
 from firebrick.core.op import Sample
+from firebrick.ops import expansions
 from firebrick.ops.convolution import elements, padded_to, places_of, without
 from firebrick.ops.declare import FLOATS, Array, per_operand, size_of, values
 from firebrick.ops.elementwise import equal, floor_divide, greater_equal, less, logical_and, remainder, where
@@ -217,7 +218,7 @@ def _avg_vjp(g: Any, r: Any) -> Any:
 @register(
     operands="x:floating", infer=_infer_avg, vjp=_avg_vjp, residuals=(), samples=_cases, cost=per_operand(1), bound="memory",
     fusion="window", tolerance=8, scale="operands", dtypes=FLOATS,
-    facts=_windows("mean", gradient=False),
+    facts=_windows("mean", gradient=False), expand=expansions.mean_of_images,
 )  # fmt: skip
 def avg_pool(x: Array, *, kernel: Any, stride: Any, padding: Any) -> Array:
     """The mean of each window, padding counted as zeros."""
@@ -254,7 +255,7 @@ def _avg_input_vjp(gg: Any, r: Any) -> Any:
 @register(
     operands="g:floating", infer=_infer_avg_input, vjp=_avg_input_vjp, residuals=(), samples=_avg_input_samples,
     cost=per_operand(1), bound="memory", fusion="window", tolerance=8, scale="operands", dtypes=FLOATS,
-    facts=_windows("mean", gradient=True),
+    facts=_windows("mean", gradient=True), expand=expansions.spread_over_images,
 )  # fmt: skip
 def avg_pool_input(g: Array, *, size: Any, kernel: Any, stride: Any, padding: Any) -> Array:
     """The adjoint of avg_pool: each window's share spread over the images of ``size`` it came from."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from firebrick.core.aval import Aval
-from firebrick.core.dtypes import bool_, int64
+from firebrick.core.dtypes import bool_, dtype, int64
 from firebrick.core.errors import ShapeError
 from firebrick.core.op import Nondifferentiable, Op, Sample
 from firebrick.core.shapes import reduced_shape
@@ -155,6 +155,22 @@ def near_one(samples: Callable[..., list[Sample]]) -> Callable[..., list[Sample]
     return scaled
 
 
+def leaving(samples: Callable[..., list[Sample]], **params: Any) -> Callable[..., list[Sample]]:
+    """``samples``, and factors whose partial products leave the range of the dtype, but not that of float64."""
+
+    def more(rng: np.random.Generator, name: str) -> list[Sample]:
+        out = samples(rng, name)
+        if name in ("float32", "float16", "bfloat16", "complex64"):
+            a = 4e4 if name == "float16" else 1e30
+            row = [a, -a, a, -a, 1 / a, 1 / a, -1 / a, -1.5 / a]
+            for ones in (0, 300):
+                x = np.asarray([row + [1.0] * ones, [1.0] * ones + row[::-1]]).astype(dtype(name).np)
+                out.append(Sample((x,), params, False, f"beyond the dtype on the way, {x.shape}"))
+        return out
+
+    return more
+
+
 def _mean_vjp(g: Any, r: Any) -> Any:
     n = size_of(r.avals[0].shape[a] for a in r.params["axes"])
     return (spread(g, r) / float(max(n, 1)),)
@@ -218,8 +234,11 @@ def _prod_scale(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(np.abs(np.prod(x, axis=axes, keepdims=keepdims)) * (1 + n**0.5))
 
 
-@_reduction(_prod_vjp, residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=near_one(_samples(0.99, 1.01)),
-            tolerance=2, scale=_prod_scale, scalar=lambda x, count, **_: rows.product(x))  # fmt: skip
+_factors = leaving(near_one(_samples(0.99, 1.01)), axes=(1,), keepdims=False)
+
+
+@_reduction(_prod_vjp, residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=_factors, tolerance=2, scale=_prod_scale,
+            scalar=lambda x, count, **_: rows.product(x))  # fmt: skip
 def prod(x: Array, *, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Product over axes, in the operand's dtype; 1 for none. Equal factors round alike, and their errors add up: inexact
     dtypes multiply at the reference's precision."""

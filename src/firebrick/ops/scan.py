@@ -17,7 +17,7 @@ from firebrick.core.op import Cost, Sample
 from firebrick.ops.declare import NUMERIC, REAL, Array, Declare, apart, specials, values
 from firebrick.ops.indexing import scatter_add, zeros_like_aval
 from firebrick.ops.movement import flip, pad, slice_
-from firebrick.ops.reduction import near_one
+from firebrick.ops.reduction import leaving, near_one
 from firebrick.ops.table import OPS, register
 
 
@@ -144,7 +144,10 @@ def _prod_scale(x: Array, *, axis: int, reverse: bool) -> Array:
     return np.asarray(np.abs(product) * (1 + x.shape[axis] ** 0.5))
 
 
-@_scan(_prod_vjp, fold="prod", residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=near_one(_samples(0.99, 1.01)),
+_factors = leaving(near_one(_samples(0.99, 1.01)), axis=1, reverse=False)
+
+
+@_scan(_prod_vjp, fold="prod", residuals=("inputs",), kind="numeric", dtypes=NUMERIC, samples=_factors,
        tolerance=2, scale=_prod_scale)  # fmt: skip
 def cumulative_prod(x: Array, *, axis: int, reverse: bool) -> Array:
     """The running product along an axis, in the operand's dtype."""

@@ -29,7 +29,8 @@ _REQUIRED = (
 )
 _OPTIONAL = (
     "complex_tolerance", "scale", "view", "broadcasts", "decompose", "index_map", "scalar", "complex_scalar", "discontinuous",
-    "access", "known_as", "kind", "facts", "indexes", "control", "one_step",
+    "access", "known_as", "kind", "facts", "expand", "indexes", "control", "one_step",
+    "reshapes", "transfers",
 )  # fmt: skip
 _CHOICES = {
     "bound": ("compute", "memory"),

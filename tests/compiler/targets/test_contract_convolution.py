@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from contractions import Compiled
@@ -18,6 +20,8 @@ from firebrick.compiler.targets.llvm.contract import (
     weight_gradient,
 )
 from firebrick.compiler.targets.llvm.target import Target
+from firebrick.core.dtypes import dtype as as_dtype
+from firebrick.core.dtypes import limits
 from firebrick.core.errors import UnsupportedError
 from firebrick.ops import OPS
 
@@ -127,3 +131,35 @@ def test_code_for_neon_is_generated() -> None:
     g = Convolution("float32", (2, 16, 12, 12), (20, 16, 3, 3), (1, 1), ONE, (1, 1))
     for p in (conv(g), *conv_input(g), conv_weight(g)):
         assert "fmla" in host.emit_assembly(contraction(p, target, "conv").module, target)
+
+
+# products whose sums are split, and a transposed product: one position with all its taps but one outside
+LONG = [((1, 64, 5, 5), (600, 64, 3, 3), (1, 1), ONE, (1, 1), 1), ((9, 20, 1, 1), (12, 20, 3, 3), (1, 1), ONE, (1, 1), 1)]
+
+
+@pytest.mark.parametrize("width", [0, 128, 256])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_a_weight_that_is_not_finite_reaches_the_elements_that_its_taps_read_alone(dtype: str, width: int) -> None:
+    target, rng, beside = target_of(width), np.random.default_rng(9), 0
+    for image, weight, stride, padding, dilation, groups in OTHERS + LONG:
+        g = Convolution(dtype, tuple(image), tuple(weight), stride, padding, dilation, groups)
+        kind = as_dtype(dtype).np
+        w, gy = (rng.uniform(-1, 1, s).astype(kind) for s in (g.weight, g.result))
+        for at, value in ((0, np.inf), (w.size // 2, -np.inf), (w.size - 1, np.nan)):
+            w.reshape(-1)[at] = value
+        params = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "size": g.image[2:]}
+        with np.errstate(invalid="ignore"):
+            want = OPS["conv_input"].reference(gy.astype(np.float64), w.astype(np.float64), **params)
+            scale = OPS["conv_input"].reference(np.abs(gy.astype(np.float64)), np.abs(w.astype(np.float64)), **params)
+        gx = np.full(g.image, np.nan, kind)
+        for c in input_gradient(g, target, "input"):
+            Compiled(c, target)(w, gy, gx)
+        found = gx.astype(np.float64)
+        np.testing.assert_array_equal(found[~np.isfinite(want)], want[~np.isfinite(want)])
+        finite = np.isfinite(want)
+        limit = 16 * float(limits(as_dtype(dtype)).eps) * scale[finite]
+        assert (np.abs(found[finite] - want[finite]) <= limit).all()
+        for p in conv_input(g):
+            Compiled(contraction(replace(p, omits=False), target, "input"), target)(w, gy, gx)
+        beside += int(np.isnan(gx[finite]).any())
+    assert beside > 3, "what is tested is left out by products with zeros"

@@ -44,19 +44,18 @@ class _KernelCode:
         self.scratch = kernel.scratch
 
 
-_made: WeakKeyDictionary[KernelProgram, dict[tuple[int, int], _KernelCode]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[KernelProgram, dict[tuple[Any, ...], _KernelCode]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 def code_of(program: KernelProgram) -> _KernelCode:
     """The code of a kernel, compiled at its first call."""
-    target = Target.host()
-    key = target.width_bits, config.kernel_loop_limit
+    key = config.compiled_with
     with _lock:
         kept = _made.setdefault(program, {})
         found = kept.get(key)
     if found is None:
-        found = _KernelCode(program, target, config.kernel_loop_limit)
+        found = _KernelCode(program, Target.host(), config.kernel_loop_limit)
         with _lock:
             kept[key] = found
     return found

@@ -93,7 +93,7 @@ class EagerKernels:
 
     def run(self, op: Op, inputs: tuple[Array, ...], params: dict[str, Any]) -> Any:
         """The op's result, or a tuple of its results; None if it has no compiled kernel."""
-        key = (op.name, config.cpu_vector_bits, *((x.shape, x.dtype) for x in inputs), key_of(params))
+        key = (op.name, config.compiled_with, *((x.shape, x.dtype) for x in inputs), key_of(params))
         with self._lock:
             known = key in self._made
             program = self._made.get(key)

@@ -58,8 +58,8 @@ def _never() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The identity of a program: its graph, its donated inputs, the outputs that are ready before these are overwritten, and
-    the processor."""
+    """The identity of a program: its graph, its donated inputs, the outputs that are ready before these are overwritten, the
+    processor, and the settings."""
 
     tables: Tables
     text: bytes
@@ -73,8 +73,8 @@ def form_of(graph: Graph, donate: Sequence[int], ready: Sequence[int]) -> Form |
     if found is None:
         return None
     tables, text = found
-    limits = *astuple(in_force(POLICY)), config.kernel_loop_limit
-    return Form(tables, text + json.dumps([sorted(donate), list(ready), limits, astuple(Target.host())]).encode())
+    settings = astuple(in_force(POLICY)), astuple(Target.host()), config.compiled_with
+    return Form(tables, text + json.dumps([sorted(donate), list(ready), *settings]).encode())
 
 
 # writing

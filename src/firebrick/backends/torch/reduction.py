@@ -30,17 +30,22 @@ def mean(x: Any, *, axes: Axes, keepdims: bool) -> Any:
     return torch.mean(x, dim=axes, keepdim=keepdims)
 
 
-_ACCUMULATE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float64}
+_ACCUMULATE = {
+    torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}  # fmt: skip
+"""What products of a dtype, and running sums and products, are computed in."""
 
 
 def prod(x: Any, *, axes: Axes, keepdims: bool) -> Any:
-    """Over several axes as over one; relative errors add up, so floats accumulate in the next wider dtype."""
+    """Over several axes as over one; relative errors add up, and partial products may leave the range of the dtype, so
+    floats accumulate in a wider dtype."""
     if not axes:
         return x.clone()
     kept = [i for i in range(x.ndim) if i not in axes]
     rows = x.permute(*kept, *axes).reshape([*(x.shape[i] for i in kept), product(x.shape[i] for i in axes)])
     wide = _ACCUMULATE.get(x.dtype, x.dtype)
-    if x.device.type == "mps" and wide is torch.float64:
+    if x.device.type == "mps" and wide in (torch.float64, torch.complex128):
         wide = x.dtype
     out = torch.prod(rows, dim=-1, dtype=wide).to(x.dtype)
     return out.reshape([1 if i in axes else d for i, d in enumerate(x.shape)]) if keepdims else out
@@ -109,12 +114,14 @@ def searchsorted(x1: Any, x2: Any, *, right: bool) -> Any:
 
 
 def _scan(kernel: Kernel) -> Kernel:
-    """A scan of PyTorch's, in the operand's dtype, from the first element or the last."""
+    """A scan of PyTorch's, from the first element or the last. On the CPU it keeps a float32 in float64, and halves in float32
+    only, so these are widened before."""
 
     def run(x: Any, *, axis: int, reverse: bool) -> Any:
         if reverse:
-            return kernel(x.flip(axis), axis, dtype=x.dtype).flip(axis)
-        return kernel(x, axis, dtype=x.dtype)
+            return run(x.flip(axis), axis=axis, reverse=False).flip(axis)
+        wide = _ACCUMULATE[x.dtype] if x.dtype in HALVES and x.device.type == "cpu" else x.dtype
+        return kernel(x, axis, dtype=wide).to(x.dtype)
 
     return run
 

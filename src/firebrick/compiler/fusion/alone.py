@@ -136,7 +136,8 @@ def _prefix(body: Graph, n: Node, operands: Sequence[Aval]) -> dict[str, Any]:
     assert n.op.facts is not None
     facts = n.op.facts(operands, n.avals, **n.params)
     dtype = x.dtype.name
-    wider = {"float16": "float32", "bfloat16": "float32"} | ({} if len(n.avals) == 2 else {"float32": "float64"})
+    wide = "float32" if len(n.avals) == 2 else "float64"
+    wider = dict.fromkeys(("float16", "bfloat16", "float32"), wide)
     return {
         "outer": prod(x.shape[:axis]), "size": x.shape[axis], "inner": prod(x.shape[axis + 1 :]),
         "reverse": n.params["reverse"], "dtype": dtype, "total": wider.get(dtype, dtype), **facts,

@@ -44,6 +44,8 @@ def doubt_convolution(n: Node, shapes: Sequence[tuple[int, ...]], spec: Contract
         row, column, k = variable("row", part.m), variable("column", part.n), variable("k", part.k)
         if part.batch != (groups,) or not _fits(part):
             return f"a part of {n.op.name} has factors of another shape than its domain"
+        if part.omits != (size is not None):
+            return f"a part of {n.op.name} omits other products than those beyond its result"
         own = unflattened(address(part.result, (group, row, column)), result)
         if part.k == 0:
             first = second = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from firebrick.compiler.fusion.affine import Affine, affine, unknown, value, variable
@@ -29,7 +30,6 @@ from firebrick.core.op import Element
 from firebrick.core.views import Digits, View
 from firebrick.ir import CONSTANT, Graph, Node
 from firebrick.ops.index_maps import aligned, flat, unflattened
-from firebrick.scalar import elements
 from firebrick.scalar.complex_numbers import Parts, by_parts, paired
 from firebrick.scalar.complex_numbers import number as constant
 from firebrick.scalar.expr import (
@@ -42,8 +42,6 @@ from firebrick.scalar.expr import (
     const,
     eq,
     load,
-    maximum,
-    minimum,
     node,
     select,
     whole_number,
@@ -241,7 +239,7 @@ class _Nodes:
         if n.op is CONSTANT:
             number = self._number(n)
             return _Derivation([], lambda _: number)
-        special = _contraction if n.op.kind == "contract" else _SPECIAL.get(n.op.name)
+        special = _contraction if n.op.kind == "contract" else _FORMS.get("" if n.op.access is None else n.op.access.form)
         if special is not None:
             return special(self, n, index, depth)
         if n.op.index_map is None:
@@ -360,28 +358,28 @@ def _ravelled(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
     return _Derivation(needs, make)
 
 
-def _scattered(put: Callable[[Node, Expr, Expr], Expr]) -> Callable[[_Nodes, Node, Index, int], _Derivation]:
-    """One update for each row along the axis: where it falls, ``put`` of the element and the update."""
+def _updated(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
+    """One update for each row along the axis: where it falls, what the op makes of the element and the update."""
+    axis, x, at = n.params["axis"], nodes.avals[n.inputs[0]], nodes.avals[n.inputs[1]]
+    if at.shape[axis] != 1:
+        raise _Unknown(f"{n.op.name} with several updates of one row")
+    beside: Index = tuple(0 if a == axis else i for a, i in enumerate(index))
+    place = nodes.names.position(index[axis])
+    put = partial(_of(n), **{k: v for k, v in n.params.items() if k != "axis"})
 
-    def step(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
-        axis, x, at = n.params["axis"], nodes.avals[n.inputs[0]], nodes.avals[n.inputs[1]]
-        if at.shape[axis] != 1:
-            raise _Unknown(f"{n.op.name} with several updates of one row")
-        beside: Index = tuple(0 if a == axis else i for a, i in enumerate(index))
-        place = nodes.names.position(index[axis])
+    def make(xs: list[Expr]) -> Expr:
+        size, here, there = x.shape[axis], _bounded(whole_number(xs[1]), x.shape[axis], n.line or ""), place
+        if size < 1 << 31 and BITS[COMPLEX.get(xs[0].dtype, xs[0].dtype)] <= 32:
+            here, there = cast(here, "int32"), cast(there, "int32")
+        return by_parts(lambda old, new: select(eq(there, here), put(old, new), old), xs[0], xs[2])
 
-        def make(xs: list[Expr]) -> Expr:
-            size, here, there = x.shape[axis], _bounded(whole_number(xs[1]), x.shape[axis], n.line or ""), place
-            if size < 1 << 31 and BITS[COMPLEX.get(xs[0].dtype, xs[0].dtype)] <= 32:
-                here, there = cast(here, "int32"), cast(there, "int32")
-            return by_parts(lambda old, new: select(eq(there, here), put(n, old, new), old), xs[0], xs[2])
-
-        return _Derivation([(n.inputs[0], index, depth), (n.inputs[1], beside, depth), (n.inputs[2], beside, depth)], make)
-
-    return step
+    return _Derivation([(n.inputs[0], index, depth), (n.inputs[1], beside, depth), (n.inputs[2], beside, depth)], make)
 
 
-_FOLDS: dict[str, Callable[[Expr, Expr], Expr]] = {"mul": lambda a, b: a * b, "min": minimum, "max": maximum}
+def _of(n: Node) -> Callable[..., Expr]:
+    assert n.op.access is not None
+    assert n.op.access.of is not None
+    return n.op.access.of
 
 
 def _random(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
@@ -390,10 +388,7 @@ def _random(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivation:
     at = _rebuilt(at, at.args, nodes.names)
 
     def make(words: list[Expr]) -> Expr:
-        made = (
-            elements.random_bits(words, at) if n.op.name == "random_bits"
-            else elements.random_uniform(words, at, n.params["dtype"].name)
-        )  # fmt: skip
+        made = _of(n)(words, at, **{k: v for k, v in n.params.items() if k not in ("shape", "offset")})
         return _substituted(made, lambda e, args, level: e if e.op in ("load", "index") else None, 0, (), nodes.names)
 
     return _Derivation([(key, (i,), depth) for i in range(4)], make)
@@ -405,12 +400,11 @@ def _contraction(nodes: _Nodes, n: Node, index: Index, depth: int) -> _Derivatio
     return _Derivation([], lambda _: e)
 
 
-_SPECIAL: dict[str, Callable[[_Nodes, Node, Index, int], _Derivation]] = {
-    "ravel_index": _ravelled, "random_bits": _random, "random_uniform": _random,
-    "scatter": _scattered(lambda n, x, update: update), "scatter_add": _scattered(lambda n, x, update: x + update),
-    "scatter_reduce": _scattered(lambda n, x, update: _FOLDS[n.params["mode"]](x, update)),
+_FORMS: dict[str, Callable[[_Nodes, Node, Index, int], _Derivation]] = {
+    "position": _ravelled, "random": _random, "update": _updated,
 }  # fmt: skip
-"""Entries whose element is neither a scalar expression of one element of each operand nor an operand's element."""
+"""Form of access → the element of an entry that is neither a scalar expression of one element of each operand nor an operand's
+element."""
 
 
 # the description's side

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 
 from firebrick.compiler.naive.building import INPUT, RESULT, Buffer, Builder, Naive, NaiveLaunch
 from firebrick.compiler.naive.nests import Operands
@@ -28,7 +30,12 @@ def _part(spec: Contract, part: Part) -> NaiveLaunch:
     total = b.variable(const(0, dtype), "total")
 
     def add(counters: list[Expr]) -> None:
-        b.assign(total, total.local + left.element(counters[0]) * right.element(counters[0]))
+        x, y = left.element(counters[0]), right.element(counters[0])
+        inside = [c for factor in (left, right) for c in factor.inside if part.omits]
+        if inside:
+            b.when(reduce(and_, inside), lambda: b.assign(total, total.local + x * y))
+        else:
+            b.assign(total, total.local + x * y)
 
     b.loops(b.numbers([part.k]), add)
     values = operands.values([r.expression for _, r, _ in results], b.positions, {load(0, dtype): total.local})
@@ -39,7 +46,11 @@ def _part(spec: Contract, part: Part) -> NaiveLaunch:
 
 
 class _FactorReader:
-    """A factor at an item's positions of batch and lane: its elements along k, 0 where a coordinate is outside."""
+    """A factor at an item's positions of batch and lane: its elements along k, 0 where a coordinate is outside.
+
+    Attributes:
+        inside: Whether the coordinates of the element that was read last are inside; empty for a factor without bounds.
+    """
 
     def __init__(self, b: Builder, factor: Factor, positions: Sequence[Expr]) -> None:
         self.b, self.factor = b, factor
@@ -52,6 +63,7 @@ class _FactorReader:
         self.start = b.let(at, "start")
         self.axis = placed.axes[-1]
         self.bounds: list[tuple[Expr, Expr, list[Expr]]] = []
+        self.inside: list[Expr] = []
         for bound in factor.bounds:
             coordinate = b.number(bound.start)
             for digit, coefficient in zip(lanes, b.numbers(bound.lanes), strict=True):
@@ -72,6 +84,8 @@ class _FactorReader:
                 coordinate = coordinate + digit * coefficient
             coordinate = b.let(coordinate, "coordinate")
             inside = (coordinate >= 0) & (coordinate < size) & inside
+        inside = b.let(inside, "inside")
+        self.inside = [inside]
         found = b.variable(const(0, computed(dtype)), "x")
         b.when(inside, lambda: b.assign(found, x))
         return found.local

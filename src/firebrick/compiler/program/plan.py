@@ -115,8 +115,7 @@ class _Values:
                     self.rows[v] = self.whole[v] = True
                 elif n.op.view:
                     self.buffer[v] = self.buffer[n.inputs[0]]
-                    # not for a broadcast: NumPy's broadcast arrays are read-only, even if their shape is unchanged
-                    self.whole[v] = n.op.name == "reshape" and self.whole[n.inputs[0]]
+                    self.whole[v] = n.op.reshapes and self.whole[n.inputs[0]]
                 else:
                     self.whole[v] = self.rows[v]
                 if kernel.layout == ROWS and not n.op.view:

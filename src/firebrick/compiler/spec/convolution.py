@@ -159,7 +159,8 @@ def residues(size: int, kernel: int, stride: int, pad: int, dilation: int) -> li
 def _input(g: Convolution, a: int, b: int) -> tuple[Part, ...]:
     """One part for each class of positions of the image that the stride makes, a dense convolution of the result's gradient:
     rows are input channels, columns positions of one class, sums over output channels and the taps that meet the class; a class
-    without taps has k = 0, and its gradient is 0. A is the weight, B the result's gradient."""
+    without taps has k = 0, and its gradient is 0. Nothing comes from beyond the result, whose gradient is not padded with zeros
+    as an image is. A is the weight, B the result's gradient."""
     (xs, ws, ys), y, rank = g.strides, g.result, len(g.stride)
     out, channels = g.weight[0] // g.groups, g.weight[1]
     classes: list[list[Residue]] = [[]]
@@ -185,5 +186,5 @@ def _input(g: Convolution, a: int, b: int) -> tuple[Part, ...]:
         spots = (Digit(y[0], xs[0]), *_digits(counts, xs[2:], g.stride))
         start = sum(r.first * s for r, s in zip(each, xs[2:], strict=True))
         c = View((_batch(g, channels * xs[1]), (Digit(channels, xs[1]),), spots), start)
-        parts.append(Part((g.groups,), channels, y[0] * prod(counts), k, weight, cotangent, c))
+        parts.append(Part((g.groups,), channels, y[0] * prod(counts), k, weight, cotangent, c, omits=True))
     return tuple(parts)

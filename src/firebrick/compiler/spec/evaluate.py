@@ -195,9 +195,16 @@ def _write_result(r: Result, out: Array, value: Array, domain: Sequence[int]) ->
 def factor(x: Factor, inputs: Sequence[Array], part: Part, lanes: int) -> Array:
     """A or B of a contraction, [*batch, lanes, k], in float64."""
     domain = *part.batch, lanes, part.k
+    at, inside = np.broadcast_to(addresses(x.view, _grid(domain)), domain), within(x, domain)
+    out = np.zeros(domain)
+    out[inside] = _read(inputs[x.source], at[inside], x.dtype)
+    return out
+
+
+def within(x: Factor, domain: Sequence[int]) -> Array:
+    """Which elements of A or B are inside of their bounds."""
     grid = _grid(domain)
-    at = np.broadcast_to(addresses(x.view, grid), domain)
-    inside = np.ones(domain, bool)
+    inside = np.ones(tuple(domain), bool)
     for b in x.bounds:
         coordinate = np.asarray(b.start)
         for axis, coefficients, index in ((x.view.axes[-2], b.lanes, grid[-2]), (x.view.axes[-1], b.k, grid[-1])):
@@ -206,15 +213,25 @@ def factor(x: Factor, inputs: Sequence[Array], part: Part, lanes: int) -> Array:
                 coordinate = coordinate + rest % max(size, 1) * c
                 rest = rest // max(size, 1)
         inside &= (coordinate >= 0) & (coordinate < b.size)
-    out = np.zeros(domain)
-    out[inside] = _read(inputs[x.source], at[inside], x.dtype)
-    return out
+    return inside
+
+
+def _product(part: Part, a: Array, b: Array) -> Array:
+    """C of a contraction, in float64."""
+    c = np.asarray(np.matmul(a, np.swapaxes(b, -1, -2)))
+    if not part.omits or bool(np.isfinite(a).all() and np.isfinite(b).all()):
+        return c
+    inside = [within(x, (*part.batch, n, part.k)) for x, n in ((part.left, part.m), (part.right, part.n))]
+    for *batch, i, j in np.argwhere(np.isnan(c)):  # with the products that count alone
+        counted = inside[0][*batch, i] & inside[1][*batch, j]
+        c[*batch, i, j] = np.sum(a[*batch, i][counted] * b[*batch, j][counted])
+    return c
 
 
 def _contract(spec: Contract, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
     for part in spec.parts:
         a, b = factor(part.left, inputs, part, part.m), factor(part.right, inputs, part, part.n)
-        c = np.matmul(a, np.swapaxes(b, -1, -2)).astype(computed(spec.dtype))
+        c = _product(part, a, b).astype(computed(spec.dtype))
         if len(spec.parts) > 1:
             _write(outs[0], addresses(part.result, _grid(part.domain)), c, part.domain)
             continue

@@ -54,6 +54,8 @@ class Part:
         left: A.
         right: B.
         result: View of C over [*batch, m, n].
+        omits: Whether a product with an element outside of its bounds is left out of the sum. Otherwise the element is 0, and
+            its product with an infinity or NaN is NaN.
     """
 
     batch: Sizes
@@ -63,6 +65,7 @@ class Part:
     left: Factor
     right: Factor
     result: View
+    omits: bool = False
 
     @property
     def domain(self) -> tuple[int, ...]:

@@ -83,10 +83,11 @@ def _extremes(x: Array, fold: str) -> tuple[Array, Array]:
 
 
 def kept_in(fold: str, dtype: str) -> str:
-    """The dtype of a running value: a wider one for sums and products of floats, whose rounding errors accumulate."""
-    if dtype in HALVES:
-        return "float32"
-    return "float64" if dtype == "float32" and fold not in EXTREMES else dtype
+    """The dtype of a running value: float64 for sums and products of floats, whose rounding errors accumulate, and which may
+    leave the range of their dtype for a while."""
+    if dtype in HALVES or dtype == "float32":
+        return "float64" if fold not in EXTREMES else "float32"
+    return dtype
 
 
 def prefix(body: Graph) -> Prefix:

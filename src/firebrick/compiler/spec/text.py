@@ -135,6 +135,8 @@ def printed(spec: KernelSpec) -> str:
     if isinstance(spec, Contract):
         for part in spec.parts:
             lines.append(f"  C[{', '.join(map(str, part.domain))}] over k = {part.k}, {_view(part.result)}")
+            if part.omits:
+                lines.append("    products outside of bounds are omitted")
             for name, x in (("A", part.left), ("B", part.right)):
                 bounds = f", {len(x.bounds)} bounds" if x.bounds else ""
                 lines.append(f"    {name}: input {x.source}, {x.dtype}, {_view(x.view)}{bounds}")

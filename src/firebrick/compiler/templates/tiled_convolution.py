@@ -126,6 +126,9 @@ def convolution(prologue: Elementwise = same, epilogue: Elementwise = same) -> T
 def input_gradient(epilogue: Elementwise = same) -> Template:
     """The template of the gradient by the input.
 
+    Taps that meet no element of the cotangent are products with 0, which are NaN for weights that are not finite;
+    ``spec.parts.Part.omits`` leaves them out.
+
     Args:
         epilogue: What each result is replaced by.
 

@@ -14,6 +14,7 @@ _INTEGER = {
     "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor",
 }  # fmt: skip
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+REPORT = "firebrick_report"
 _INTRINSIC = {
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "roundeven", "abs": "fabs",
     "copysign": "copysign",
@@ -124,12 +125,17 @@ def report(code: Code, site: int, index: str, first: str = "") -> None:
         _report(code, code.put(f"add i32 {first}, {site}"), index)
         return
     # Not inline: many processors have no atomic maximum, but a loop for it, and LLVM optimizes less a loop around another. The
-    # calling convention keeps almost all registers of the kernel.
-    own = Code(code.target)
-    _report(own, "%site", "%index")
-    head = "define internal preserve_mostcc void @firebrick_report(ptr %faults, i32 %site, i64 %index) cold noinline nounwind {"
-    code.declared.add("\n".join([head, *own.lines, "  ret void", "}"]))
-    code.do(f"call preserve_mostcc void @firebrick_report(ptr %faults, i32 {site}, i64 {index}) cold nounwind")
+    # calling convention keeps almost all registers of the kernel. ``host`` links ``report_function``, which is compiled once.
+    code.declared.add(f"declare preserve_mostcc void @{REPORT}(ptr, i32, i64) cold nounwind")
+    code.do(f"call preserve_mostcc void @{REPORT}(ptr %faults, i32 {site}, i64 {index}) cold nounwind")
+
+
+def report_function(target: Target) -> str:
+    """A module with the function that reports a fault, which kernels call."""
+    code = Code(target)
+    _report(code, "%site", "%index")
+    head = f"define weak_odr preserve_mostcc void @{REPORT}(ptr %faults, i32 %site, i64 %index) cold noinline nounwind {{"
+    return "\n".join([head, *code.lines, "  ret void", "}", ""])
 
 
 def _report(code: Code, site: str, index: str) -> None:

@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from firebrick.compiler import cache
 from firebrick.compiler.targets.llvm import loaded
+from firebrick.compiler.targets.llvm.emit import REPORT, report_function
 from firebrick.compiler.targets.llvm.loaded import Module as Module
 from firebrick.compiler.targets.llvm.loaded import llvm_in_use
 from firebrick.compiler.targets.llvm.target import Target as Target
@@ -112,7 +113,7 @@ def compile_many(
     """
     target = target or Target.host()
     options = options or Options()
-    texts = list(dict.fromkeys(texts))
+    texts = _completed(texts, target)
     keys, found_names = identities(texts, target, options)
     names = tuple(exports) if exports is not None else found_names
     given = tuple(sorted((imports or {}).items()))
@@ -138,9 +139,18 @@ def compile_many(
 def identities(
     texts: Sequence[str], target: Target | None = None, options: Options | None = None
 ) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
-    """The cache keys of the texts' objects, and the visible functions that the texts define."""
+    """The cache keys of the objects of a module's texts, and the visible functions that they define."""
     target, options = target or Target.host(), options or Options()
+    texts = _completed(texts, target)
     return tuple(cache.key(text, target, options) for text in texts), tuple(n for text in texts for n in defined(text))
+
+
+def _completed(texts: Sequence[str], target: Target) -> list[str]:
+    """Texts without repetitions, and the function that reports faults, if one of them calls it."""
+    found = dict.fromkeys(texts)
+    if any(f"@{REPORT}(" in text for text in found):
+        found[report_function(target)] = None
+    return list(found)
 
 
 def find_many(keys: Sequence[bytes], names: Sequence[str]) -> Module | None:
@@ -172,9 +182,15 @@ def _object(key: bytes, text: str, target: Target, options: Options) -> bytes:
     """The object of a text, from the cache or else compiled."""
     image = cache.store.load(key)
     if image is None:
-        image = emit_object(text, target, options)
+        image = _report_object(target, options) if text == report_function(target) else emit_object(text, target, options)
         cache.store.save(key, image, {"functions": defined(text), "target": str(target), "llvm": llvm_version()})
     return image
+
+
+@lru_cache(maxsize=8)
+def _report_object(target: Target, options: Options) -> bytes:
+    """The object of ``report_function``, which every program with checks links. Without a cache, too, it is compiled once."""
+    return emit_object(report_function(target), target, options)
 
 
 def link(

@@ -195,8 +195,8 @@ _lowered: WeakValueDictionary[Any, Lowered] = WeakValueDictionary()
 
 def lower(body: Graph, target: Target) -> Lowered:
     """The kernels of a body, whose nodes are one group of ``fuse``; equal bodies that are alive have the same."""
-    # faults tell the line; loops of kernels in the kernel language end at the limit
-    key = key_of(body), tuple(n.line for n in body.nodes), target, config.kernel_loop_limit
+    lines = tuple(n.line for n in body.nodes)  # which faults report
+    key = key_of(body), lines, target, config.compiled_with
     found = _lowered.get(key)
     if found is None:
         spec, avals = kinds.spec_of(body), body.avals

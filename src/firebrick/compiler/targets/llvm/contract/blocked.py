@@ -28,6 +28,7 @@ from firebrick.compiler.targets.llvm.contract.dot import COLUMNS, dots, suits_do
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, stored, values
 from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value, bytes_of, compute_type, plain
 from firebrick.compiler.targets.llvm.contract.micro import Strides, Tile, micro_kernel
+from firebrick.compiler.targets.llvm.contract.omitted import flag_nan, mend_if, mending
 from firebrick.compiler.targets.llvm.contract.pack import Panels, pack_panel, power_of_two
 from firebrick.compiler.targets.llvm.contract.problem import FactorLayout, MatrixLayout, Problem, period, row_major
 from firebrick.compiler.targets.llvm.memory import stored_type, tail_mask
@@ -164,6 +165,7 @@ class _BlockedGenerator:
         }
         self.workspace = 0
         self.destination = self._destination()
+        self.mends = p.omits and bool(p.a.bounds or p.b.bounds)
 
     def _destination(self) -> str:
         """The destination of tiles of C."""
@@ -252,11 +254,15 @@ class _BlockedGenerator:
         stage_bytes = _aligned(rows * self.stage_row * self.size)
         a_scratch, b_scratch = "%scratch", e.at("%scratch", a_bytes, "i8")
         stage = e.at("%scratch", a_bytes + b_bytes, "i8")
+        flags = self.mends and self.destination != _PARTIAL
+        flag = e.at("%scratch", a_bytes + b_bytes + stage_bytes, "i8") if flags else ""
         blocked = self.k_blocks > 1
         with e.loop("%begin", "%end") as unit:
             *batch, part, jt, it = e.split(unit.index, sizes)
             m0, n0 = e.mul(it, v.mc), e.mul(jt, v.nc)
             m1, n1 = e.min(e.add(m0, v.mc), p.m), e.min(e.add(n0, v.nc), p.n)
+            if flags:
+                e.do(f"store i8 0, ptr {flag}")
             k_first = e.mul(part, self.k_part)
             k_end = e.min(e.add(k_first, self.k_part), p.k) if self.splits > 1 else p.k
             # if k is 0, the loop runs once, so that the epilogue is applied to zeros
@@ -278,7 +284,7 @@ class _BlockedGenerator:
                         else:
                             a = self.source(e, "a", sources["a"], space, phases, batch, i.index, k0, a_scratch, step["a"])
                         c, locations = self.target_of(e, views, space, partial, stage, batch, part, i.index, j.index, m0, n0)
-                        self.call(e, i.index, j.index, [a, b, kc, c, first, *locations])
+                        self.call(e, i.index, j.index, [a, b, kc, c, first, *locations, *([flag] if flags else [])])
                         m2, n2 = e.min(e.add(i.index, v.mr), m1), e.min(e.add(j.index, v.nr), n1)
                         if self.destination == _TILE:
                             self.write_out(e, views, batch, stage, i.index, m2, j.index, n2)
@@ -289,7 +295,9 @@ class _BlockedGenerator:
                 self.consumer(e, [sources["a"], sources["b"], *views], batch, stage)
             elif self.destination == _BLOCK:
                 self.write_out(e, views, batch, stage, m0, m1, n0, n1)
-        self.kernel(e, "", prod(sizes), a_bytes + b_bytes + stage_bytes, p.flops)
+            if flags:
+                self.mend_if(e, flag, [*sources.values(), *views], [*batch, m0, m1, n0, n1])
+        self.kernel(e, "", prod(sizes), a_bytes + b_bytes + stage_bytes + 64 * flags, p.flops)
 
     def pointers(self, e: IRBuilder) -> tuple[dict[str, str], list[str]]:
         """The pointers of A and B, and those of the epilogue's views."""
@@ -440,7 +448,7 @@ class _BlockedGenerator:
         t = Tile(
             rows, columns, self.vl, self.type, side("a", v.mr), side("b", v.nr), v.b != DIRECT, c_row,
             p.c.dtype if self.destination == _C else self.plain, self.destination not in (_TILE, _BLOCK), self.k_blocks,
-            p.k if self.k_blocks == self.splits == 1 else gcd(v.kc, p.k),
+            p.k if self.k_blocks == self.splits == 1 else gcd(v.kc, p.k), self.mends and self.destination != _PARTIAL,
         )  # fmt: skip
         text = micro_kernel(self.emitter(), t, self.epilogue if self.destination == _REGISTERS else None)
         name = f"micro.{sha256(text.encode()).hexdigest()[:20]}"
@@ -493,7 +501,7 @@ class _BlockedGenerator:
         p, n = self.p, self.vl
         e = self.emitter()
         e.start("%entry")
-        _, views = self.pointers(e)
+        sources, views = self.pointers(e)
         space = e.at(e.operand(self.space_slot), partial, "i8")
         count = prod(p.batch) * p.m * p.n
         with e.loop("%begin", "%end") as unit:
@@ -506,7 +514,25 @@ class _BlockedGenerator:
                 for s in range(1, self.splits):
                     y = e.load(e.at(space, e.add(at, s * count), self.type), n, self.plain, mask)
                     x = e.let(f"fadd <{n} x {self.type}> {x}, {y}")
+                if self.mends:
+                    flag_nan(e, [x], n, self.type, "%scratch")
                 return x
 
+            if self.mends:
+                e.do("store i8 0, ptr %scratch")
             self.write_row(e, views, batch, row, 0, p.n, element)
-        self.kernel(e, "sum", prod(p.batch) * p.m, 0, float(self.splits * count))
+            if self.mends:
+                self.mend_if(e, "%scratch", [*sources.values(), *views], [*batch, row, e.add(row, 1), 0, p.n])
+        self.kernel(e, "sum", prod(p.batch) * p.m, 64 * self.mends, float(self.splits * count))
+
+    # ---- products outside of bounds
+    def mend_if(self, e: IRBuilder, flag: str, pointers: Sequence[str], ranges: Sequence[Value]) -> None:
+        """Call ``mend`` for rows and columns if ``flag`` was set; see ``omitted.mend_if``."""
+        mend_if(e, flag, self.mend(), pointers, ranges)
+
+    def mend(self) -> str:
+        """The name of the function that computes NaN of C again."""
+        name = f"{self.name}.mend"
+        if name not in self.functions:
+            self.functions[name] = mending(self.emitter(), self.p, name)
+        return name

@@ -25,8 +25,16 @@ from firebrick.compiler.targets.llvm.contract.ir_builder import (
     plain,
     vector,
 )
+from firebrick.compiler.targets.llvm.contract.omitted import flag_nan, mend_if, mending
 from firebrick.compiler.targets.llvm.contract.pack import strided
-from firebrick.compiler.targets.llvm.contract.problem import FactorLayout, MatrixLayout, Problem, row_major, simplified
+from firebrick.compiler.targets.llvm.contract.problem import (
+    FactorLayout,
+    MatrixLayout,
+    Problem,
+    conv_input,
+    row_major,
+    simplified,
+)
 from firebrick.compiler.targets.llvm.target import Target
 from firebrick.core.views import Digit
 
@@ -128,6 +136,10 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
     e.start("%entry")
     weight, image, result = (e.operand(i) for i in range(3))
     taps = list(product(*map(range, w.taps)))
+    functions = {}
+    if adjoint:
+        (whole,) = conv_input(g)
+        functions[f"{name}.mend"] = mending(IRBuilder(target, e.declared), whole, f"{name}.mend")
     with e.loop("%begin", "%end") as unit:
         sample, channel = e.split(unit.index, [g.image[0], g.groups])
         weights = e.mul(channel, ws[0])
@@ -136,19 +148,30 @@ def depthwise(g: Convolution, target: Target, name: str, adjoint: bool = False) 
             x = e.load(e.at(weight, e.dot(tap, ws[2:], weights), memory(g.dtype)), 1, g.dtype)
             factors.append(e.shuffle(x, None, [0] * n, 1, type_))
         source_offset, result_offset = e.dot([sample, channel], source[:2]), e.dot([sample, channel], written[:2])
-        with e.loop(0, prod(w.positions[:-1])) as row:
+        # times 0 for each result, a sum that is NaN if one of them is
+        nan = [(vector(n, type_), "zeroinitializer")] if adjoint else []
+        with e.loop(0, prod(w.positions[:-1]), 1, nan) as row:
             position = e.split(row.index, w.positions[:-1])
-            with e.loop(0, w.positions[-1], n) as column:
+            with e.loop(0, w.positions[-1], n, [(vector(n, type_), x) for x in row.values]) as column:
                 at = [*position, column.index]
                 x = sum_of_taps(e, w, at, n, g.dtype, lambda _: (image, source_offset), lambda t: factors[t])
                 to = e.at(result, e.dot(at, written[2:], result_offset), memory(g.dtype))
                 mask = e.lanes_below(e.sub(w.positions[-1], column.index), n) if w.positions[-1] % n else None
                 e.store_strided(x, to, n, written[-1], g.dtype, mask)
+                column.next = [e.fma(x, "zeroinitializer", found, n, type_) for found in column.values]
+            row.next = column.values
+        if adjoint:
+            e.do("store i8 0, ptr %scratch")
+            flag_nan(e, row.values, n, type_, "%scratch")
+            first = e.mul(sample, prod(w.positions))
+            ranges = [channel, 0, 1, first, e.add(first, prod(w.positions))]
+            mend_if(e, "%scratch", f"{name}.mend", [weight, image, result], ranges)
     e.do("ret void")
     text = "\n".join([f"define void @{name}{SIGNATURE} {{", *e.lines, "}"])
     flops = 2.0 * prod(y) * len(taps)
-    kernel = ContractionKernel(name, g.image[0] * g.groups, 0, flops)
-    return Contraction((kernel,), {name: text}, frozenset(e.declared), 0, Variant(1, n, len(taps), 1, n, DIRECT, DIRECT, False))
+    kernel = ContractionKernel(name, g.image[0] * g.groups, 64 * adjoint, flops)
+    functions[name] = text
+    return Contraction((kernel,), functions, frozenset(e.declared), 0, Variant(1, n, len(taps), 1, n, DIRECT, DIRECT, False))
 
 
 def suits_col2im(g: Convolution, target: Target) -> bool:

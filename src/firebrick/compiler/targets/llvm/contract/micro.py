@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from firebrick.compiler.targets.llvm.contract.epilogue import Epilogue, put, values
 from firebrick.compiler.targets.llvm.contract.ir_builder import IRBuilder, Value, bytes_of, memory, vector
+from firebrick.compiler.targets.llvm.contract.omitted import flag_nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Tile:
         masked: Whether memory beyond the tile's columns must not be written.
         blocks: Number of blocks of k. With one block, C is never read.
         multiple: A divisor of the number of steps of every block.
+        flags: Whether NaN in the tile are reported: the last parameter points to a byte that is then set to 1.
     """
 
     rows: int
@@ -53,6 +55,7 @@ class Tile:
     masked: bool
     blocks: int
     multiple: int = 1
+    flags: bool = False
 
     @property
     def vectors(self) -> int:
@@ -113,6 +116,8 @@ def micro_kernel(e: IRBuilder, t: Tile, epilogue: Epilogue | None) -> str:
 
     if t.blocks > 1:
         acc = _accumulated(e, cells, acc, v, lambda i, j: e.load(c_at(i, j), t.vl, t.c_dtype, c_masks[j]))
+    if t.flags:
+        flag_nan(e, acc, t.vl, t.type, "%flag")
     if epilogue is None:
         for (i, j), x in zip(cells, acc, strict=True):
             e.store(x, c_at(i, j), t.vl, t.c_dtype, c_masks[j])
@@ -126,7 +131,7 @@ def micro_kernel(e: IRBuilder, t: Tile, epilogue: Epilogue | None) -> str:
         for vectors, mask in results:  # after all loads, since a result may use an operand's memory
             put(e, vectors, t.vl, mask)
     e.do("ret void")
-    args = "".join(f", ptr %x{n}" for n in range(len(epilogue.views) if epilogue else 0))
+    args = "".join(f", ptr %x{n}" for n in range(len(epilogue.views) if epilogue else 0)) + ", ptr %flag" * t.flags
     # noinline: all calls, also those of other contractions in the module, share one function
     head = f"(ptr noalias %a, ptr noalias %b, i64 %kc, ptr %c, i1 %first{args})"
     return "\n".join([f"{head} noinline nounwind {{", *e.lines, "}"])

@@ -68,6 +68,7 @@ class Problem:
         a: The left operand.
         b: The right operand.
         c: The result.
+        omits: Whether products with an element outside of its bounds are left out; see ``spec.parts.Part``.
     """
 
     batch: tuple[int, ...]
@@ -77,6 +78,7 @@ class Problem:
     a: FactorLayout
     b: FactorLayout
     c: MatrixLayout
+    omits: bool = False
 
     @property
     def flops(self) -> float:
@@ -188,7 +190,7 @@ def problem_of(part: Part) -> Problem:
     """The problem of one part of a ``Contract``."""
     return simplified(Problem(part.batch, part.m, part.n, part.k, _factor(part.left), _factor(part.right), matrix_layout(
         part.left.dtype, part.result
-    )))  # fmt: skip
+    ), part.omits))  # fmt: skip
 
 
 def _factor(x: Factor) -> FactorLayout:
