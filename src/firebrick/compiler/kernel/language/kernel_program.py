@@ -20,8 +20,6 @@ from firebrick.core.config import config
 from firebrick.core.dtypes import DType
 from firebrick.core.errors import FirebrickError, ShapeError
 
-"""Items of a launch, at most, that is repeated to find an index that is out of range."""
-
 Array = np.ndarray[Any, Any]
 _LAUNCHES = 256
 """Maximum number of calls whose sizes are kept."""
