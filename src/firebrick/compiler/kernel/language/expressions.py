@@ -362,7 +362,10 @@ class Expressions(StatementWriter, ABC):
                 node, f"{of.name} is read, so its elements have a value before", f"{of.name} is an Out without one",
                 f"annotate it as InOut, or give a first value: Out[fb.{of.dtype.name}, …, 0]",
             )  # fmt: skip
-        indices = self.indices(node, of)
+        return self.element_of(node, of, self.indices(node, of))
+
+    def element_of(self, node: ast.AST, of: ArrayValue, indices: Sequence[Expr]) -> Expr:
+        """The value of an element."""
         place = self.place(node, of, indices)
         self.reads.add(of.name)
         read: Expr = element(of.name, computed(of.dtype.name), place.at)
