@@ -407,6 +407,12 @@ _TILES = {
     "group_size": (16, 32, 64, 8), "tile_m": (16, 32, 24, 8), "tile_n": (16, 32, 24, 8), "tile_k": (4, 8, 6, 1),
     "rows": (4, 8, 2, 6), "columns": (4, 8, 2, 6), "of": (float32,),
 }  # fmt: skip
+_FOURS = ({"rows": 6, "tile_m": 24, "vector": 1}, {"columns": 6, "tile_n": 24, "vector": 1})
+_LARGER = {"tile_m": 32, "tile_n": 32}
+_VECTORS = (
+    _LARGER | {"rows": 8, "columns": 8, "vector": 8, "tile_k": 8}, _LARGER | {"rows": 8, "columns": 8, "tile_k": 6},
+    _LARGER | {"group_size": 64},
+)  # fmt: skip
 _GEOMETRY = {
     f"{what}_{axis}": values
     for axis in "hw"
@@ -421,6 +427,7 @@ _HEADS = {
 _FEATURES = (
     {"features": 64, "vector": 4}, {"features": 128, "vector": 8}, {"tile_m": 48, "group_size": 128},
     {"features": 48, "group_size": 96}, {"tile_m": 32, "group_size": 512},
+    {"group_size": 24, "tile_m": 48, "features": 48},
 )  # fmt: skip
 _TOKENS = {
     "batch": (3, 1), "queries": (5, 1, 19), "keys": (6, 1, 34), "d_vectors": (5, 1, 12, 40), "e_vectors": (7, 1, 12),
@@ -432,12 +439,13 @@ CASES = {
     "row reduction": Case(
         row_reduction(add, 0.0), {"rows": (5, 1, 33), "vectors": (7, 0, 1, 70)},
         {"group_size": (64, 32, 96, 48), "lanes": (32, 1, 8, 64, 48), "of": (float32,)} | _VECTOR, _row_reduction,
+        more=({"group_size": 96, "lanes": 48},),
     ),
     "scan": Case(
         scan(add, 0.0), {"rows": (3, 1), "vectors": (9, 0, 1, 70)},
         {"group_size": (32, 64, 48, 16), "exclusive": (False, True), "of": (float32,)} | _VECTOR, _scan,
     ),
-    "product": Case(product(), _MATRICES, _TILES | _VECTOR, _product),
+    "product": Case(product(), _MATRICES, _TILES | _VECTOR, _product, more=_FOURS + _VECTORS),
     "product with operands": Case(
         product(
             with_operands(scaled, row_scale="m"), with_operands(shifted, at_step="k", at_column="n_vectors, vector"),

@@ -72,6 +72,19 @@ def test_constants_below_their_least_value_are_refused(name: str) -> None:
 
 
 @EVERY
+def test_a_group_has_at_most_1024_items(name: str) -> None:
+    posed = basic(CASES[name])
+    assert not replace(posed, constants=posed.constants | {posed.case.template.group: 2048}).valid()
+
+
+@pytest.mark.parametrize("name", ["counts of digits", "scatter by digits"])
+def test_keys_are_not_shifted_by_their_width(name: str) -> None:
+    posed = basic(CASES[name])
+    assert replace(posed, constants=posed.constants | {"shift": 28}).valid()
+    assert not replace(posed, constants=posed.constants | {"shift": 32}).valid()
+
+
+@EVERY
 def test_each_size_of_each_array_is_compared_with_the_others(name: str) -> None:
     posed, rng = basic(CASES[name]), np.random.default_rng(0)
     for array, shape in posed.shaped().items():
